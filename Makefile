@@ -1,0 +1,36 @@
+# Two commands do everything: `make curate` and `make test`. The rest is for people who work on datamask.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+INPUT  ?=
+OUT    ?= out/sample
+ARGS   ?=
+
+export DO_NOT_TRACK = 1
+export PREFECT_SERVER_ANALYTICS_ENABLED = false
+
+.PHONY: curate test lint server server-down clean
+
+$(VENV)/.core: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "datamask needs Python 3.11 or newer; name one with make PYTHON=python3.12 …")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+curate: $(VENV)/.core    ## the whole pipeline; INPUT= your text, OUT= where to, ARGS= any option of `datamask curate`
+	@$(BIN)/datamask curate $(if $(INPUT),--input '$(INPUT)',--sample) --output '$(OUT)' $(ARGS)
+
+test: $(VENV)/.dev       ## every test, the fast ones first
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache

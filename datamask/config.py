@@ -1,0 +1,361 @@
+"""Every setting, validated, in one place. Sections follow the stages; names are the published ones where there is one.
+
+    config = load("my.yaml", overrides=["select.lamb=0.7"])
+    print(to_yaml(config))          # the complete file, a comment per setting
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.error import YAMLError
+
+from datamask.errors import ConfigError, nearest
+
+Solver = Literal["relaxation", "policy-gradient", "greedy", "top-quality", "random", "semdedup", "direct"]
+Algorithm = str  # "pairwise" | "DiSF" | "facility", the published names, or a registered metric
+PUBLISHED_NAMES = {"Pair_simi": "pairwise", "DiSF": "disf", "Facility": "facility"}
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+class Corpus(Section):
+    """Which text, and how it is read."""
+
+    input: list[str] = []
+    """Files, folders or globs; local, s3://, gs:// or hf://; parquet, .jsonl, .jsonl.gz, .jsonl.zst, mixed."""
+    columns: dict[str, str] = {}
+    """Our column name: the corpus's name for it, e.g. {text: content}. FineWeb's and common names are recognised."""
+    shard_rows: int = Field(100_000, ge=1)
+    """A parquet file with more rows is split into shards of whole row groups of about so many."""
+    group_bytes: int = Field(8_000_000, ge=0)
+    """Smaller files of a folder are read together as one shard until they reach this size; 0: each file a shard."""
+
+
+class Encoder(Section):
+    """How a document becomes a vector of unit length."""
+
+    model: str = "static"
+    """"static" (fitted on this corpus), a sentence-transformers name or folder, or "column" for embeddings in the corpus."""
+    column: str = "feature_arr"
+    """With model: column, the corpus's column of embeddings."""
+    revision: str | None = None
+    """Commit or tag of a hub model; pinned in the manifest."""
+    dimensions: int = Field(768, ge=2)
+    """Size of the vectors; a larger model is truncated to it, a smaller one refused."""
+    max_length: int = Field(512, ge=8)
+    """Tokens of a window; longer documents are cut or averaged (long_documents)."""
+    long_documents: Literal["first", "mean"] = "first"
+    """"first": the first window only; "mean": the mean over all windows."""
+    prompt: str = ""
+    """Text put before every document (E5: "passage: "); "": the model's own default."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """"auto": bfloat16 where the processor computes in it, else float32."""
+    backend: Literal["torch", "onnx", "openvino"] = "torch"
+    """sentence-transformers' backend."""
+    batch_tokens: int = Field(16_384, ge=64)
+    """Tokens of a batch, padding included."""
+    device: str = "auto"
+    """"auto", "cpu", "cuda", "cuda:1"."""
+    trust_remote_code: bool = False
+    """Run code that a hub model brings."""
+    quality_head: str | None = None
+    """A sequence classifier on the same encoder (FineWeb-Edu's on arctic-embed-m): its score comes from the same pass."""
+    fit_documents: int = Field(15_000, ge=100)
+    """static: documents the tokenizer and the vectors are fitted on."""
+    vocabulary: int = Field(30_000, ge=500)
+    """static: size of the tokenizer's vocabulary."""
+
+
+class Scorer(Section):
+    """One quality score."""
+
+    kind: Literal["heuristic", "transformer", "fasttext", "column", "probe", "encoder", "prox"] = "heuristic"
+    """heuristic rules, a transformer classifier, a fastText model, a column, a fitted probe, the encoder's own head, or ProX."""
+    name: str = "heuristic"
+    """Name of the score's column."""
+    model: str | None = None
+    """Name or path of the model."""
+    revision: str | None = None
+    """Commit or tag of a hub model."""
+    column: str | None = None
+    """kind column: which."""
+    label: str | None = None
+    """The positive label of a classifier."""
+    preparation: Literal["plain", "dclm", "ultra-fineweb"] = "plain"
+    """kind fasttext: how text is prepared."""
+    tokenizer: str | None = None
+    """preparation ultra-fineweb: name or folder of the DeepSeek-V2 tokenizer."""
+    weight: float = 1.0
+    """Weight in quality_score."""
+
+
+class Quality(Section):
+    """How good a document is on its own."""
+
+    scorers: list[Scorer] = Field([Scorer()], min_length=1)
+    """The scores, combined by weight into quality_score."""
+    combine: Literal["sum", "standard", "rank"] = "sum"
+    """"sum": weighted sum of raw scores; "standard": of z-scores; "rank": of percentiles; the last two fitted on a sample."""
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Quality:
+        names = [scorer.name for scorer in self.scorers]
+        if len(set(names)) < len(names):
+            raise ValueError(f"scorers need distinct names, found {names}")
+        return self
+
+
+class Quota(Section):
+    """Bounds on the shares of a group's values in the selection, in the budget's own unit (documents or tokens)."""
+
+    column: str
+    """The documents' column: domain, language, dump, source, …"""
+    minimum: dict[str, float] = {}
+    """Value: least share of the selection."""
+    maximum: dict[str, float] = {}
+    """Value: greatest share of the selection."""
+    as_pool: float | None = Field(None, ge=0, le=1)
+    """Every value's share within so much of its share in the pool; 0: the same."""
+
+
+class Select(Section):
+    """Which documents to keep: quality and diversity maximised together."""
+
+    solver: Solver = "relaxation"
+    """relaxation (with certificate), policy-gradient (the paper's), greedy, or a baseline."""
+    algorithm: Algorithm = "DiSF"
+    """Diversity metric: Pair_simi (pairwise), DiSF, Facility (facility location), or a registered one."""
+    select_ratio: float | None = Field(0.1, gt=0, le=1)
+    """Budget: share of the candidate documents."""
+    budget_documents: int | None = Field(None, ge=1)
+    """Budget: documents, instead of select_ratio."""
+    budget_tokens: int | None = Field(None, ge=1)
+    """Budget: tokens, instead of select_ratio."""
+    lamb: float = Field(0.5, ge=0, le=1)
+    """λ, the weight of quality: 1 is top-quality, 0 is diversity alone."""
+    calibrate: bool = True
+    """Measure each term from a random set (0) to its own best set (1); false: the paper's raw sum."""
+    scope: Literal["corpus", "shard"] = "corpus"
+    """Select from all shards as one pool, or each shard on its own as the paper does."""
+    seed: int = 0
+    """Same seed, same mask."""
+    device: str = "auto"
+    """"auto", "cpu", "cuda", "cuda:1"."""
+    semantic_duplicates: float | None = Field(0.05, ge=0, lt=1)
+    """Before selecting, drop documents whose cosine to a kept one exceeds 1 − this (SemDeDup's ε); null: keep them."""
+    quotas: list[Quota] = []
+    """Shares of groups in the selection."""
+    length_tolerance: float | None = Field(None, ge=0)
+    """Mean tokens of the selection within this share of the pool's mean, e.g. 0.1; null: free."""
+    n_epochs: int = Field(5000, ge=1)
+    """policy-gradient: steps."""
+    n_rollout: int = Field(128, ge=2)
+    """policy-gradient: masks drawn a step (G)."""
+    partial: float = Field(0.1, gt=0, le=1)
+    """policy-gradient: share of the pool updated a step."""
+    max_lr: float = Field(10.0, gt=0)
+    """policy-gradient: first learning rate."""
+    min_lr: float = Field(1.0, gt=0)
+    """policy-gradient: last learning rate, reached linearly."""
+    init: Literal["same", "quality"] = "quality"
+    """policy-gradient: all logits equal, or the standardised quality."""
+    prune: float = Field(0.0, ge=0, lt=1)
+    """Share of lowest quality left out before selecting (the paper: 0.4 to 0.5)."""
+    block_documents: int = Field(1_000_000, ge=2)
+    """policy-gradient: documents of a random block solved at a time."""
+    published: bool = False
+    """policy-gradient: exactly the published estimator, without our variance reduction."""
+
+    @field_validator("algorithm")
+    @classmethod
+    def _known_algorithm(cls, value: str) -> str:
+        from datamask.selection import metric_names  # registered metrics are known there
+
+        names = {name.lower(): name for name in [*metric_names(), *PUBLISHED_NAMES]}
+        if value.lower() not in names:
+            raise ValueError(f"unknown algorithm {value!r}; valid: {', '.join(sorted(names.values()))}")
+        return value
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> Select:
+        if self.budget_documents and self.budget_tokens:
+            raise ValueError("budget_documents and budget_tokens are both set; keep one")
+        if not (self.select_ratio or self.budget_documents or self.budget_tokens):
+            raise ValueError("no budget; set select_ratio, budget_documents or budget_tokens")
+        return self
+
+    @property
+    def metric(self) -> str:
+        """The metric's canonical name: pairwise, disf, facility, or a registered one."""
+        return PUBLISHED_NAMES.get(self.algorithm, self.algorithm.lower())
+
+
+class Filter(Section):
+    """Which documents may be selected at all."""
+
+    where: str | None = None
+    """A SQL condition (DuckDB) over the documents' columns and scores, e.g. "token_count > 50 and url not like '%spam%'"."""
+    languages: list[str] = []
+    """Keep these values of `language`; []: all."""
+    min_tokens: int | None = Field(None, ge=0)
+    """Least token_count."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Greatest token_count."""
+    exact_duplicates: bool = True
+    """Keep one, the best-scored, of documents with the same normalised text, across all shards."""
+    order: Literal["before", "after"] = "before"
+    """Filter before selecting (the budget is spent on what survives) or after."""
+    memory_limit: str = "1GB"
+    """DuckDB's memory; more is spilled to work/tmp."""
+
+
+class Release(Section):
+    """What is published."""
+
+    name: str = "datamask-curated"
+    """Name of the dataset on its card."""
+    license: str = "odc-by"
+    """Licence identifier of the source, carried over to the card (FineWeb: odc-by)."""
+    rows_per_file: int = Field(500_000, ge=1)
+    """Greatest number of rows of a data file."""
+    bytes_per_file: int = Field(1_000_000_000, ge=1000)
+    """Text bytes after which a new data file begins."""
+    row_group_rows: int = Field(1000, ge=1)
+    """Rows of a row group: small ones stream and shuffle well."""
+    keep: int = Field(0, ge=0)
+    """Releases kept, the newest; 0: all."""
+
+
+class Run(Section):
+    """How the work is carried out."""
+
+    engine: Literal["threads", "dask", "ray"] = "threads"
+    """Prefect's task runner."""
+    address: str | None = None
+    """Address of a Dask or Ray cluster; null: a local one."""
+    workers: int | None = Field(None, ge=1)
+    """Tasks at a time; null: one per core."""
+    retries: int = Field(3, ge=0)
+    """Attempts again after a failure that may pass (storage, network)."""
+    retry_delay: float = Field(2.0, ge=0)
+    """Seconds before the first attempt again; doubled each time."""
+    shards_per_task: int = Field(1, ge=1)
+    """Shards a task run handles, so that many shards do not mean as many task runs."""
+    allow_failed_shards: bool = False
+    """Publish without shards that failed; the manifest names them."""
+    gpus: int = Field(0, ge=0)
+    """GPUs that embedding and mask tasks may claim at a time; 0: none."""
+
+
+class Config(Section):
+    """All settings of a curation."""
+
+    corpus: Corpus = Corpus()
+    encoder: Encoder = Encoder()
+    quality: Quality = Quality()
+    select: Select = Select()
+    filter: Filter = Filter()
+    release: Release = Release()
+    run: Run = Run()
+
+
+# ---------------------------------------------------------------- in
+
+
+def load(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
+    """The settings of a YAML file (all optional) with `section.name=value` overrides, values read as YAML.
+
+    :raises ConfigError: the file is absent or not YAML, or a setting is unknown or invalid; names each, and what is valid.
+    """
+    settings: dict[str, Any] = {}
+    source = "the settings"
+    if path is not None:
+        source = str(path)
+        try:
+            settings = _parse(Path(path).read_text(encoding="utf-8"), source) or {}
+        except OSError as error:
+            raise ConfigError(f"cannot read configuration {path}: {error.strerror}; `datamask config` prints a complete one") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"configuration {path} is not UTF-8 text (byte {error.start})") from error
+        if not isinstance(settings, dict):
+            raise ConfigError(f"configuration {path} must be a mapping of sections: {', '.join(Config.model_fields)}")
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {override}: expected section.name=value, e.g. --set select.lamb=0.7")
+        *sections, last = name.strip().split(".")
+        place: Any = settings
+        for section in sections:
+            place = place.setdefault(section, {}) if isinstance(place, dict) else None
+        if not isinstance(place, dict):
+            raise ConfigError(f"--set {override}: {name} does not name a setting")
+        place[last] = _parse(value, f"--set {override}")
+    return validate(settings, source)
+
+
+def validate(settings: Mapping[str, Any], source: str = "the settings") -> Config:
+    """A Config from plain data, or one ConfigError that lists every invalid setting.
+
+    :raises ConfigError: see `load`.
+    """
+    try:
+        return Config.model_validate(settings)
+    except ValidationError as error:
+        problems = [_explain(problem) for problem in error.errors()]
+        raise ConfigError(f"{source}: " + "\n".join(problems)) from None
+
+
+def _parse(text: str, source: str) -> Any:
+    try:
+        return YAML(typ="safe").load(text)
+    except (YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{source}: not valid YAML: {' '.join(str(error).split())[:300]}") from error
+
+
+def _explain(problem: Any) -> str:
+    place = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        *parents, last = problem["loc"]
+        valid = _names_at(parents)
+        return f"unknown setting {place}{nearest(str(last), valid)} (valid: {', '.join(valid)})"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{place} = {problem['input']!r}: {message}" if place else message
+
+
+def _names_at(place: Iterable[int | str]) -> list[str]:
+    model: type[BaseModel] = Config
+    for part in place:
+        if isinstance(part, str) and part in model.model_fields:
+            annotation = model.model_fields[part].annotation
+            inner = [a for a in (annotation, *get_args(annotation)) if isinstance(a, type) and issubclass(a, BaseModel)]
+            model = inner[0] if inner else model
+    return list(model.model_fields)
+
+
+# ---------------------------------------------------------------- out
+
+
+def to_yaml(config: Config | None = None) -> str:
+    """The complete configuration as YAML, a comment per setting."""
+    document = CommentedMap()
+    for name, section in (config or Config()):
+        fields = type(section).model_fields
+        values = CommentedMap(section.model_dump(mode="json"))
+        for setting, info in fields.items():
+            values.yaml_set_comment_before_after_key(setting, before=info.description, indent=2)
+        document[name] = values
+        document.yaml_set_comment_before_after_key(name, before="\n" + (type(section).__doc__ or "").strip())
+    stream = io.StringIO()
+    writer = YAML()
+    writer.width = 120
+    writer.dump(document, stream)
+    return stream.getvalue().lstrip()

@@ -1,0 +1,233 @@
+"""Paths on disk or object store, atomic publication, content fingerprints, and the stages' files.
+
+A stage's output is one parquet file named by what it is about and by its key, the hash of everything that
+determines its bytes. The file appears under that name only when it is whole; if it is there, the work is done:
+
+    with storage.publish("out/work/scores/real-00000-1f0c….parquet") as temporary:
+        ...write to temporary...
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from fsspec.core import url_to_fs
+
+from datamask.errors import MissingExtraError, StorageError
+
+METADATA_KEY = b"datamask"
+ROW_GROUP_ROWS = 10_000
+
+
+# ---------------------------------------------------------------- paths
+
+
+def is_remote(url: str) -> bool:
+    """True for s3://, gs://, hf:// and the like; False for a local path or file://."""
+    return "://" in url and not url.startswith("file://")
+
+
+def filesystem(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """The fsspec file system of a URL or local path, and the path inside it.
+
+    :raises MissingExtraError: the scheme's package is not installed.
+    :raises StorageError: the scheme is unknown.
+    """
+    try:
+        return url_to_fs(url)
+    except ImportError as error:
+        scheme = url.split("://")[0]
+        raise MissingExtraError(f"{scheme}:// paths", {"s3": "s3", "gs": "gcs", "gcs": "gcs"}.get(scheme, scheme)) from error
+    except ValueError as error:
+        raise StorageError(f"{url}: {error}; valid: a local path, s3://, gs://, hf://, or any fsspec URL") from error
+
+
+def join(base: str, *names: str) -> str:
+    """`base/names…`, for URLs and local paths alike."""
+    return "/".join([base.rstrip("/"), *names])
+
+
+def exists(url: str) -> bool:
+    fs, path = filesystem(url)
+    return bool(fs.exists(path))
+
+
+def open_input(url: str, mode: str = "rb") -> Any:
+    """An open file object for reading, local or remote."""
+    fs, path = filesystem(url)
+    return fs.open(path, mode)
+
+
+def read_json(url: str) -> Any:
+    with open_input(url) as file:
+        return json.loads(file.read())
+
+
+def write_json(url: str, value: Any) -> None:
+    """Publishes `value` as JSON with sorted keys (the same value gives the same bytes)."""
+    with publish(url) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+# ---------------------------------------------------------------- keys and fingerprints
+
+
+def key(*facts: Any) -> str:
+    """16 hex digits that stand for `facts` (anything JSON can hold): equal facts, equal key, on every machine."""
+    text = json.dumps(facts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def sha256(url: str) -> str:
+    """The file's sha256 in hex, streamed."""
+    digest = hashlib.sha256()
+    with open_input(url) as file:
+        while block := file.read(1 << 22):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def fingerprint(url: str) -> str:
+    """What stands for a file's content: its sha256, or an object store's own checksum where it gives one."""
+    if is_remote(url):
+        fs, path = filesystem(url)
+        info = fs.info(path)
+        for name in ("ETag", "etag", "md5Hash", "crc32c", "lfs", "blob_id"):
+            if info.get(name):
+                return key(name, str(info[name]).strip('"'), info.get("size"))
+    return sha256(url)[:32]
+
+
+# ---------------------------------------------------------------- publication
+
+
+@contextlib.contextmanager
+def publish(url: str) -> Iterator[Path]:
+    """Yields a temporary local path; what is written there appears at `url` whole, or not at all.
+
+    Local: a hidden file in the target's own folder, fsynced and renamed. Remote: one put of the finished file.
+
+    :raises StorageError: no permission, no space, or a read-only place; the message names the path.
+    """
+    fs, path = filesystem(url)
+    local = not is_remote(url)
+    try:
+        if local:
+            target = Path(path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary = target.parent / f".{target.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
+        else:
+            temporary = Path(tempfile.gettempdir()) / f"datamask-{uuid.uuid4().hex}"
+        try:
+            yield temporary
+            if local:
+                with temporary.open("rb") as file:
+                    os.fsync(file.fileno())
+                temporary.replace(target)
+            else:
+                fs.put_file(str(temporary), path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except PermissionError as error:
+        raise StorageError(f"cannot write {url}: no permission; choose another --output") from error
+    except OSError as error:
+        if error.errno == 28:
+            raise StorageError(f"cannot write {url}: no space left on the device; free some or choose another --output") from error
+        if error.errno in (20, 30):
+            raise StorageError(f"cannot write {url}: {error.strerror}; choose another --output") from error
+        raise
+
+
+# ---------------------------------------------------------------- the stages' files
+
+
+@dataclass(frozen=True)
+class Output:
+    """A stage's published file: what tasks hand to one another instead of data."""
+
+    path: str
+    key: str
+    rows: int
+    facts: Mapping[str, Any] = field(default_factory=dict)  # small, JSON; stored in the file, so a cached run has them too
+    seconds: float = 0.0  # of the work done now; 0 when the file was already there
+    cached: bool = False
+
+
+def find_output(url: str, expected_key: str) -> Output | None:
+    """The output published at `url`, or None if it is absent, torn, or carries another key."""
+    fs, path = filesystem(url)
+    try:
+        with fs.open(path, "rb") as file:
+            footer = pq.read_metadata(file)
+        stored = json.loads((footer.metadata or {})[METADATA_KEY])
+    except (FileNotFoundError, KeyError, ValueError, pa.ArrowInvalid):
+        return None
+    if stored["key"] != expected_key:
+        return None
+    return Output(url, expected_key, footer.num_rows, stored["facts"], cached=True)
+
+
+def write_output(
+    url: str,
+    output_key: str,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch | pa.Table],
+    facts: Callable[[], Mapping[str, Any]] = dict,
+    row_group_rows: int = ROW_GROUP_ROWS,
+) -> Output:
+    """Streams `batches` into a parquet file (zstd) and publishes it with its key and facts inside.
+
+    `facts` is called after the last batch, so it may report sums the batches made.
+    Row groups hold exactly `row_group_rows` rows (the last fewer) however the batches fall, so that
+    the bytes depend on the rows alone.
+    """
+    rows = 0
+    with publish(url) as temporary:
+        with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+            pending: list[pa.Table] = []
+            held = 0
+            for batch in batches:
+                table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+                pending.append(table.cast(schema))
+                held += table.num_rows
+                rows += table.num_rows
+                while held >= row_group_rows:
+                    joined = pa.concat_tables(pending)
+                    writer.write_table(joined.slice(0, row_group_rows).combine_chunks(), row_group_size=row_group_rows)
+                    rest = joined.slice(row_group_rows)
+                    pending, held = [rest], rest.num_rows
+            if held:
+                writer.write_table(pa.concat_tables(pending).combine_chunks(), row_group_size=row_group_rows)
+            found = dict(facts())
+            stored = json.dumps({"key": output_key, "facts": found}, sort_keys=True, ensure_ascii=False)
+            writer.add_key_value_metadata({METADATA_KEY: stored.encode()})
+    return Output(url, output_key, rows, found)
+
+
+@contextlib.contextmanager
+def open_parquet(url: str) -> Iterator[pq.ParquetFile]:
+    """A ParquetFile on a local path (memory-mapped) or a URL."""
+    if is_remote(url):
+        with open_input(url) as file:
+            yield pq.ParquetFile(file, pre_buffer=True)
+    else:
+        with pq.ParquetFile(filesystem(url)[1], memory_map=True) as file:
+            yield file
+
+
+def read_table(url: str, columns: list[str] | None = None) -> pa.Table:
+    """A stage's file (or some of its columns) in memory."""
+    with open_parquet(url) as file:
+        return file.read(columns=columns)
