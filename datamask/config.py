@@ -1,7 +1,7 @@
 """Every setting, validated, in one place. Sections follow the stages; names are the published ones where there is one.
 
-    config = load("my.yaml", overrides=["select.lamb=0.7"])
-    print(to_yaml(config))          # the complete file, a comment per setting
+config = load("my.yaml", overrides=["select.lamb=0.7"])
+print(to_yaml(config))          # the complete file, a comment per setting
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Encoder(Section):
     """How a document becomes a vector of unit length."""
 
     model: str = "static"
-    """"static" (fitted on this corpus), a sentence-transformers name or folder, or "column" for embeddings in the corpus."""
+    """"static" (fitted on the corpus), a sentence-transformers name or path, or "column" (its own embeddings)."""
     column: str = "feature_arr"
     """With model: column, the corpus's column of embeddings."""
     revision: str | None = None
@@ -68,7 +68,7 @@ class Encoder(Section):
     trust_remote_code: bool = False
     """Run code that a hub model brings."""
     quality_head: str | None = None
-    """A sequence classifier on the same encoder (FineWeb-Edu's on arctic-embed-m): its score comes from the same pass."""
+    """A classifier on the same encoder (FineWeb-Edu's on arctic-embed-m): scored in the same pass."""
     fit_documents: int = Field(15_000, ge=100)
     """static: documents the tokenizer and the vectors are fitted on."""
     vocabulary: int = Field(30_000, ge=500)
@@ -79,7 +79,7 @@ class Scorer(Section):
     """One quality score."""
 
     kind: Literal["heuristic", "transformer", "fasttext", "column", "probe", "encoder", "prox"] = "heuristic"
-    """heuristic rules, a transformer classifier, a fastText model, a column, a fitted probe, the encoder's own head, or ProX."""
+    """heuristic rules, transformer classifier, fastText model, column, fitted probe, the encoder's own head, ProX."""
     name: str = "heuristic"
     """Name of the score's column."""
     model: str | None = None
@@ -104,7 +104,7 @@ class Quality(Section):
     scorers: list[Scorer] = Field([Scorer()], min_length=1)
     """The scores, combined by weight into quality_score."""
     combine: Literal["sum", "standard", "rank"] = "sum"
-    """"sum": weighted sum of raw scores; "standard": of z-scores; "rank": of percentiles; the last two fitted on a sample."""
+    """Weighted sum of "sum": raw scores, "standard": z-scores, "rank": percentiles (both fitted on a sample)."""
 
     @model_validator(mode="after")
     def _distinct(self) -> Quality:
@@ -203,7 +203,7 @@ class Filter(Section):
     """Which documents may be selected at all."""
 
     where: str | None = None
-    """A SQL condition (DuckDB) over the documents' columns and scores, e.g. "token_count > 50 and url not like '%spam%'"."""
+    """A SQL condition (DuckDB) over columns and scores, e.g. "token_count > 50 and url not like '%spam%'"."""
     languages: list[str] = []
     """Keep these values of `language`; []: all."""
     min_tokens: int | None = Field(None, ge=0)
@@ -274,7 +274,7 @@ class Config(Section):
 def load(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
     """The settings of a YAML file (all optional) with `section.name=value` overrides, values read as YAML.
 
-    :raises ConfigError: the file is absent or not YAML, or a setting is unknown or invalid; names each, and what is valid.
+    :raises ConfigError: the file is absent or not YAML, or a setting is unknown or invalid; names each and the valid.
     """
     settings: dict[str, Any] = {}
     source = "the settings"
@@ -283,7 +283,9 @@ def load(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Confi
         try:
             settings = _parse(Path(path).read_text(encoding="utf-8"), source) or {}
         except OSError as error:
-            raise ConfigError(f"cannot read configuration {path}: {error.strerror}; `datamask config` prints a complete one") from error
+            raise ConfigError(
+                f"cannot read configuration {path}: {error.strerror}; `datamask config` prints a complete one"
+            ) from error
         except UnicodeDecodeError as error:
             raise ConfigError(f"configuration {path} is not UTF-8 text (byte {error.start})") from error
         if not isinstance(settings, dict):
@@ -347,7 +349,7 @@ def _names_at(place: Iterable[int | str]) -> list[str]:
 def to_yaml(config: Config | None = None) -> str:
     """The complete configuration as YAML, a comment per setting."""
     document = CommentedMap()
-    for name, section in (config or Config()):
+    for name, section in config or Config():
         fields = type(section).model_fields
         values = CommentedMap(section.model_dump(mode="json"))
         for setting, info in fields.items():

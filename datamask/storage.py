@@ -49,7 +49,9 @@ def filesystem(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
         return url_to_fs(url)
     except ImportError as error:
         scheme = url.split("://")[0]
-        raise MissingExtraError(f"{scheme}:// paths", {"s3": "s3", "gs": "gcs", "gcs": "gcs"}.get(scheme, scheme)) from error
+        raise MissingExtraError(
+            f"{scheme}:// paths", {"s3": "s3", "gs": "gcs", "gcs": "gcs"}.get(scheme, scheme)
+        ) from error
     except ValueError as error:
         raise StorageError(f"{url}: {error}; valid: a local path, s3://, gs://, hf://, or any fsspec URL") from error
 
@@ -144,7 +146,9 @@ def publish(url: str) -> Iterator[Path]:
         raise StorageError(f"cannot write {url}: no permission; choose another --output") from error
     except OSError as error:
         if error.errno == 28:
-            raise StorageError(f"cannot write {url}: no space left on the device; free some or choose another --output") from error
+            raise StorageError(
+                f"cannot write {url}: no space left on the device; free some or choose another --output"
+            ) from error
         if error.errno in (20, 30):
             raise StorageError(f"cannot write {url}: {error.strerror}; choose another --output") from error
         raise
@@ -160,7 +164,9 @@ class Output:
     path: str
     key: str
     rows: int
-    facts: Mapping[str, Any] = field(default_factory=dict)  # small, JSON; stored in the file, so a cached run has them too
+    facts: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # small, JSON; stored in the file, so a cached run has them too
     seconds: float = 0.0  # of the work done now; 0 when the file was already there
     cached: bool = False
 
@@ -194,25 +200,24 @@ def write_output(
     the bytes depend on the rows alone.
     """
     rows = 0
-    with publish(url) as temporary:
-        with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
-            pending: list[pa.Table] = []
-            held = 0
-            for batch in batches:
-                table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-                pending.append(table.cast(schema))
-                held += table.num_rows
-                rows += table.num_rows
-                while held >= row_group_rows:
-                    joined = pa.concat_tables(pending)
-                    writer.write_table(joined.slice(0, row_group_rows).combine_chunks(), row_group_size=row_group_rows)
-                    rest = joined.slice(row_group_rows)
-                    pending, held = [rest], rest.num_rows
-            if held:
-                writer.write_table(pa.concat_tables(pending).combine_chunks(), row_group_size=row_group_rows)
-            found = dict(facts())
-            stored = json.dumps({"key": output_key, "facts": found}, sort_keys=True, ensure_ascii=False)
-            writer.add_key_value_metadata({METADATA_KEY: stored.encode()})
+    with publish(url) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        pending: list[pa.Table] = []
+        held = 0
+        for batch in batches:
+            table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+            pending.append(table.cast(schema))
+            held += table.num_rows
+            rows += table.num_rows
+            while held >= row_group_rows:
+                joined = pa.concat_tables(pending)
+                writer.write_table(joined.slice(0, row_group_rows).combine_chunks(), row_group_size=row_group_rows)
+                rest = joined.slice(row_group_rows)
+                pending, held = [rest], rest.num_rows
+        if held:
+            writer.write_table(pa.concat_tables(pending).combine_chunks(), row_group_size=row_group_rows)
+        found = dict(facts())
+        stored = json.dumps({"key": output_key, "facts": found}, sort_keys=True, ensure_ascii=False)
+        writer.add_key_value_metadata({METADATA_KEY: stored.encode()})
     return Output(url, output_key, rows, found)
 
 

@@ -1,4 +1,4 @@
-"""The shard plan: which rows of which files form a shard. A shard is a file, a run of row groups, or a group of files."""
+"""The shard plan: which rows of which files form a shard: a file, a run of row groups, or a group of files."""
 
 from __future__ import annotations
 
