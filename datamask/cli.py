@@ -1,0 +1,160 @@
+"""The `datamask` command: a table of subcommands, each imported only when it is called.
+
+    datamask config > my.yaml
+    datamask curate --input 'dumps/*.parquet' --output out --config my.yaml --set select.lamb=0.7
+    datamask --help
+
+A package's commands are plain functions with typer's annotations in its `commands.py`. The layer above registers its
+own through the entry point group `datamask.commands`, so that nothing here imports it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from datamask.errors import DatamaskError
+
+ENTRY_POINTS = "datamask.commands"
+
+# name: where it is, and what it does; the help page is made from this alone, so that it appears at once
+COMMANDS = {
+    "curate": ("", "Curate a corpus, end to end: read, embed, score, select, filter, publish, report."),
+    "refresh": ("", "Bring the last release up to date with what is new in its input; nothing new, no release."),
+    "plan": ("", "Time a sample of each stage here and say what the whole corpus will cost."),
+    "config": ("datamask.cli:show_config", "Print the complete configuration as YAML, a comment per setting."),
+    "sample": ("datamask.corpus.commands:sample", "Gather a sample corpus from the Python packages of this machine."),
+    "select": ("datamask.selection.commands:select", "Select from one file of embedded, scored documents."),
+    "fit-quality": ("datamask.quality.commands:fit_quality", "Fit a quality classifier on labelled documents."),
+    "verify": ("datamask.release.commands:verify", "Check every file, row and sum of a release."),
+    "releases": ("datamask.release.commands:releases", "List the releases of an output folder."),
+    "diff": ("datamask.release.commands:diff", "Say what entered and what left between two releases."),
+    "explain": ("datamask.release.commands:explain", "Say why a document is in a release, or is not."),
+    "push": ("datamask.release.commands:push", "Upload a release to hf:// or s3://, resumably."),
+    "report": ("datamask.report.commands:report", "Build a release's report page again."),
+    "sweep": ("datamask.report.commands:sweep", "Measure the balance of quality and diversity for λ from 0 to 1."),
+    "ablate": ("datamask.report.commands:ablate", "Compare selections of one embedded corpus side by side."),
+}
+
+
+def show_config(
+    config: Annotated[Path | None, typer.Option(help="YAML file whose settings replace the defaults.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
+) -> None:
+    """Print the complete configuration as YAML, a comment per setting."""
+    from datamask.config import load, to_yaml
+
+    print(to_yaml(load(config, set_ or [])), end="")
+
+
+def _locate(name: str) -> Callable[..., Any]:
+    """The function behind a command.
+
+    :raises DatamaskError: nothing that is installed provides it.
+    """
+    place = COMMANDS.get(name, ("", ""))[0]
+    if place:
+        module, _, attribute = place.partition(":")
+        found: Callable[..., Any] = getattr(import_module(module), attribute)
+        return found
+    for entry in metadata.entry_points(group=ENTRY_POINTS, name=name):
+        loaded: Callable[..., Any] = entry.load()
+        return loaded
+    raise DatamaskError(f"no installed package provides `datamask {name}`; install datamask again: pip install -e .")
+
+
+class CommandTable(TyperGroup):
+    """Subcommands by name, imported when one is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        others = {entry.name for entry in metadata.entry_points(group=ENTRY_POINTS)} - set(COMMANDS)
+        return [*COMMANDS, *sorted(others)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        names = self.list_commands(ctx)
+        self.commands = dict.fromkeys(names)  # type: ignore[assignment]  # typer suggests the nearest of these
+        return TyperCommand(cmd_name, short_help=COMMANDS.get(cmd_name, ("", ""))[1]) if cmd_name in names else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command(name, context_settings=HELP)(_locate(str(name)))
+        return name, typer.main.get_command(single), rest
+
+
+HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+app = typer.Typer(
+    cls=CommandTable, add_completion=False, no_args_is_help=True, rich_markup_mode=None, context_settings=HELP
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"datamask {metadata.version('datamask')}")
+        raise typer.Exit
+
+
+@app.callback(epilog="`datamask COMMAND --help` describes a command's options.")
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the Python traceback of an error.")] = False,
+) -> None:
+    """Curate pre-training text by mask learning: quality and diversity maximised together, with a certificate."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs the command line; every failure ends in one message on stderr and a non-zero exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given  # valid at any place
+    given = [argument for argument in given if argument != "--debug"]
+    try:
+        try:
+            app(args=given, prog_name="datamask")
+        finally:
+            sys.stdout.flush()
+    except DatamaskError as error:
+        if debug:
+            traceback.print_exc()
+        _fail(f"datamask: {error}", error.exit_code)
+    except BrokenPipeError:  # the reader of our output left: `datamask config | head -3`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except OSError as error:
+        if debug:
+            traceback.print_exc()
+        _fail(f"datamask: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", 5)
+    except KeyboardInterrupt:
+        _fail("datamask: interrupted; the same command continues from here", 130)
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        _fail(f"datamask: a defect in datamask, {_one_line(error)}; full trace: {_keep_trace()}", 70)
+    sys.exit(0)
+
+
+def _fail(message: str, exit_code: int) -> NoReturn:
+    print(message, file=sys.stderr)
+    sys.exit(exit_code)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def _keep_trace() -> str:
+    with tempfile.NamedTemporaryFile("w", prefix="datamask-", suffix=".log", delete=False, encoding="utf-8") as log:
+        traceback.print_exc(file=log)
+    return log.name
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from datamask import cli
+from datamask.errors import InputError, StorageError
+
+
+def call(capsys, *arguments):
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(list(arguments))
+    captured = capsys.readouterr()
+    return exit_.value.code or 0, captured.out, captured.err
+
+
+def test_help_lists_every_command_and_imports_nothing_heavy():
+    code = (
+        "import sys; from datamask import cli\n"
+        "try: cli.main(['--help'])\n"
+        "finally: assert not {'torch', 'prefect', 'duckdb', 'pyarrow'} & set(sys.modules), sys.modules.keys()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert all(f"  {name} " in done.stdout for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_describes_itself(capsys, name):
+    status, out, err = call(capsys, name, "--help")
+    if "No module named" in err:
+        pytest.skip(err)
+    assert status == 0, err
+    assert "Usage: datamask" in out
+
+
+def test_unknown_command_names_the_nearest(capsys):
+    status, _, err = call(capsys, "curat")
+    assert status == 2
+    assert "'curate'" in err
+
+
+def test_config_prints_yaml_that_loads_again(capsys, tmp_path):
+    status, out, _ = call(capsys, "config", "--set", "select.lamb=0.7")
+    (tmp_path / "my.yaml").write_text(out)
+    again = call(capsys, "config", "--config", str(tmp_path / "my.yaml"))
+    assert (status, again[1]) == (0, out)
+    assert "lamb: 0.7" in out
+
+
+@pytest.mark.parametrize("error", [InputError("no text column in a.parquet"), StorageError("no space")])
+def test_an_expected_error_is_its_message_alone(monkeypatch, capsys, error):
+    monkeypatch.setattr(cli, "app", lambda **_: (_ for _ in ()).throw(error))
+    assert call(capsys, "config") == (error.exit_code, "", f"datamask: {error}\n")
+
+
+def test_a_defect_is_one_line_that_says_where_the_trace_is(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "app", lambda **_: (_ for _ in ()).throw(ZeroDivisionError("one\ntwo")))
+    status, _, err = call(capsys, "config")
+    assert status == 70
+    assert err.count("\n") == 1
+    assert "ZeroDivisionError: one two" in err
+    trace = Path(err.split("full trace: ")[1].strip())
+    assert "Traceback" in trace.read_text(encoding="utf-8")
+    trace.unlink()
+    assert "Traceback" in call(capsys, "config", "--debug")[2]
+
+
+def test_a_reader_that_leaves_is_no_error():
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m datamask.cli config | true"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == ""
+
+
+def test_a_full_disk_is_one_line():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-m", "datamask.cli", "config"], stdout=full, stderr=-1, text=True)
+    assert done.returncode == 5
+    assert done.stderr.startswith("datamask: No space left on device")
