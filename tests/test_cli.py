@@ -29,7 +29,7 @@ def test_help_lists_every_command_and_imports_nothing_heavy():
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_describes_itself(capsys, name):
     status, out, err = call(capsys, name, "--help")
-    if "No module named" in err:
+    if "No module named" in err or "no installed package" in err:
         pytest.skip(err)
     assert status == 0, err
     assert "Usage: datamask" in out
