@@ -34,6 +34,8 @@ class Corpus(Section):
     """Files, folders or globs; local, s3://, gs:// or hf://; parquet, .jsonl, .jsonl.gz, .jsonl.zst, mixed."""
     columns: dict[str, str] = {}
     """Our column name: the corpus's name for it, e.g. {text: content}. FineWeb's and common names are recognised."""
+    drop: list[str] = []
+    """Columns left out, e.g. ones whose type differs from file to file."""
     shard_rows: int = Field(100_000, ge=1)
     """A parquet file with more rows is split into shards of whole row groups of about so many."""
     group_bytes: int = Field(8_000_000, ge=0)

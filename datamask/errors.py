@@ -50,6 +50,10 @@ class StorageError(DatamaskError):
     exit_code = 5
 
 
+class MissingFileError(StorageError, FileNotFoundError):
+    """There is no such file."""
+
+
 class TransientError(DatamaskError):
     """Something outside failed that may work a moment later (a connection reset, a 500)."""
 
@@ -81,6 +85,11 @@ def is_retryable(error: BaseException) -> bool:
     # botocore and aiohttp report network trouble with classes of their own, which are optional dependencies
     module = type(error).__module__.split(".")[0]
     return module in {"botocore", "aiohttp", "aiobotocore", "urllib3", "requests", "httpx", "gcsfs"}
+
+
+def one_line(error: BaseException) -> str:
+    """A library's message as one bounded line, to be quoted in ours."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

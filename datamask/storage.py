@@ -10,6 +10,7 @@ determines its bytes. The file appears under that name only when it is whole; if
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -25,7 +26,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.core import url_to_fs
 
-from datamask.errors import MissingExtraError, StorageError
+from datamask.errors import (
+    DatamaskError,
+    MissingExtraError,
+    MissingFileError,
+    StorageError,
+    TransientError,
+    is_retryable,
+    one_line,
+)
 
 METADATA_KEY = b"datamask"
 ROW_GROUP_ROWS = 10_000
@@ -56,20 +65,88 @@ def filesystem(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
         raise StorageError(f"{url}: {error}; valid: a local path, s3://, gs://, hf://, or any fsspec URL") from error
 
 
+@contextlib.contextmanager
+def storage_errors(url: str, doing: str = "read") -> Iterator[None]:
+    """Turns what the system, fsspec and the stores' clients raise into our errors, with the path and what to do.
+
+    What may pass on another try (a reset connection, a timeout, a 500) becomes `TransientError`. An OSError without
+    a number is pyarrow's word for damaged data and passes through.
+
+    :raises MissingFileError: no such file or bucket.
+    :raises StorageError: no permission, no space, no credentials, a read-only place.
+    :raises TransientError: see above.
+    """
+    try:
+        yield
+    except DatamaskError:
+        raise
+    except FileNotFoundError as error:
+        raise MissingFileError(f"cannot {doing} {url}: no such file or folder") from error
+    except PermissionError as error:
+        hint = (
+            "credentials come from the environment (AWS_ACCESS_KEY_ID, …)"
+            if is_remote(url)
+            else "check its owner and mode"
+        )
+        raise StorageError(f"cannot {doing} {url}: no permission; {hint}") from error
+    except OSError as error:
+        if error.errno in _FINAL:
+            raise StorageError(
+                f"cannot {doing} {url}: {error.strerror or one_line(error)}; {_FINAL[error.errno]}"
+            ) from error
+        if error.errno is None and type(error) is OSError and not is_remote(url):
+            raise
+        raise TransientError(f"cannot {doing} {url} now: {one_line(error)}") from error
+    except Exception as error:
+        if type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError"):
+            raise StorageError(
+                f"cannot {doing} {url}: no credentials; they come from the environment (AWS_ACCESS_KEY_ID, …)"
+            ) from error
+        if is_retryable(error):
+            raise TransientError(f"cannot {doing} {url} now: {one_line(error)}") from error
+        raise
+
+
+# errno: what to do about it
+_FINAL = {
+    errno.ENOSPC: "free some space or choose another place",
+    errno.EDQUOT: "free some of your quota or choose another place",
+    errno.EROFS: "choose a place that can be written",
+    errno.ENOTDIR: "a part of the path is a file",
+    errno.EISDIR: "a file is expected there",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EINVAL: "check the path",
+    errno.ELOOP: "its symbolic links run in a circle",
+}
+
+
 def join(base: str, *names: str) -> str:
     """`base/names…`, for URLs and local paths alike."""
     return "/".join([base.rstrip("/"), *names])
 
 
 def exists(url: str) -> bool:
-    fs, path = filesystem(url)
-    return bool(fs.exists(path))
+    """True when a file or folder is there.
+
+    :raises StorageError: it cannot be told.
+    """
+    with storage_errors(url):
+        fs, path = filesystem(url)
+        try:
+            fs.info(path)
+        except FileNotFoundError:
+            return False
+    return True
 
 
 def open_input(url: str, mode: str = "rb") -> Any:
-    """An open file object for reading, local or remote."""
-    fs, path = filesystem(url)
-    return fs.open(path, mode)
+    """An open file object for reading, local or remote.
+
+    :raises MissingFileError: it is not there. :raises StorageError, TransientError: see `storage_errors`.
+    """
+    with storage_errors(url):
+        fs, path = filesystem(url)
+        return fs.open(path, mode)
 
 
 def read_json(url: str) -> Any:

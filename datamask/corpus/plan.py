@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -10,7 +12,7 @@ class Part:
     """A file, or a run of a parquet file's row groups."""
 
     path: str
-    format: str  # parquet, jsonl, jsonl.gz, jsonl.zst
+    format: str  # parquet, jsonl, jsonl.gz, jsonl.zst, csv, tsv
     fingerprint: str  # of the whole file's content
     bytes: int
     row_groups: tuple[int, int] | None = None  # first, one past the last; None: all
@@ -25,6 +27,12 @@ class Shard:
     parts: tuple[Part, ...]
     fingerprint: str  # of the content of its rows, not of where they lie
 
+    @property
+    def rows(self) -> int | None:
+        """Rows of all parts; None while a part is not converted yet."""
+        rows = [part.rows for part in self.parts]
+        return None if None in rows else sum(row for row in rows if row is not None)
+
 
 @dataclass(frozen=True)
 class FailedFile:
@@ -36,5 +44,30 @@ class FailedFile:
 
 @dataclass(frozen=True)
 class Plan:
+    """What will be read (`shards`), what could not be (`failures`) and what is nothing to read (`skipped`)."""
+
     shards: tuple[Shard, ...]  # by name
-    failures: tuple[FailedFile, ...] = ()
+    failures: tuple[FailedFile, ...] = ()  # by path; a release is refused unless run.allow_failed_shards
+    skipped: tuple[FailedFile, ...] = ()  # by path; met in a folder or glob: no format we read, or no rows
+
+
+def to_json(plan: Plan) -> dict[str, Any]:
+    """The plan as plain data for `storage.write_json`."""
+    return asdict(plan)
+
+
+def from_json(data: Mapping[str, Any]) -> Plan:
+    """The plan that `to_json` wrote."""
+    return Plan(
+        shards=tuple(
+            Shard(shard["name"], tuple(_part(part) for part in shard["parts"]), shard["fingerprint"])
+            for shard in data["shards"]
+        ),
+        failures=tuple(FailedFile(**failed) for failed in data["failures"]),
+        skipped=tuple(FailedFile(**failed) for failed in data["skipped"]),
+    )
+
+
+def _part(data: Mapping[str, Any]) -> Part:
+    groups = data["row_groups"]
+    return Part(**{**data, "row_groups": tuple(groups) if groups is not None else None})

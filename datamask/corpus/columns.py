@@ -1,0 +1,256 @@
+"""Our column names and the corpora's: which column is the text, the id, the language …, and the type each becomes.
+
+Recognised without a setting (names as their makers publish them):
+FineWeb, FineWeb-Edu, FineWeb-2 (the nine names below), C4 (text, timestamp, url), DCLM (text, url,
+metadata.WARC-Record-ID, metadata.WARC-Date), Dolma (text, id, source, added, created, metadata), RedPajama v1 (text,
+meta) and v2 (raw_content, url, date_download, cc_segment, language), HPLT (text, url, document_lang / lang, ts), and
+the usual generic ones. `corpus.columns` overrides them; a dot reaches into a struct.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datamask.errors import InputError, nearest
+
+FINEWEB = pa.schema(
+    [
+        ("text", pa.string()),
+        ("id", pa.string()),
+        ("dump", pa.string()),
+        ("url", pa.string()),
+        ("date", pa.string()),
+        ("file_path", pa.string()),
+        ("language", pa.string()),
+        ("language_score", pa.float64()),
+        ("token_count", pa.int64()),
+    ]
+)
+
+# in order of preference; our own name always comes first
+ALIASES: dict[str, tuple[str, ...]] = {
+    "text": ("raw_content", "content", "contents", "document", "body", "page_content", "markdown"),
+    "id": ("doc_id", "document_id", "docid", "_id", "uuid", "warc_record_id", "metadata.WARC-Record-ID"),
+    "dump": ("snapshot_id", "crawl", "cc_dump"),
+    "url": ("uri", "target_uri", "metadata.url", "metadata.WARC-Target-URI", "meta.url"),
+    "date": ("timestamp", "date_download", "created", "crawl_date", "ts", "metadata.WARC-Date", "meta.timestamp"),
+    "file_path": ("warc_filename", "cc_segment", "metadata.warc_filename"),
+    "language": ("lang", "document_lang", "language_code", "metadata.language", "meta.language"),
+    "language_score": ("lang_score", "language_probability", "metadata.language_score"),
+    "token_count": ("n_tokens", "num_tokens", "metadata.token_count"),
+}
+
+OURS = "chunk_id"  # our row number: a corpus column of that name is carried as chunk_id_original
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as it is read: its name and type here, and its place in the file."""
+
+    name: str
+    path: tuple[str, ...]  # one name, or the names down to a struct's field
+    type: pa.DataType
+
+
+def recognise(schema: pa.Schema, mapping: Mapping[str, str], where: str, drop: Sequence[str] = ()) -> list[Column]:
+    """The columns of a file under our names: FineWeb's first, then the others in the file's order, all kept but `drop`.
+
+    :param mapping: `corpus.columns`, our name → the file's; a name the file does not have is passed over, except text.
+    :param where: the file, for messages.
+    :raises InputError: no text column (lists the columns there are), or one that is not text.
+    """
+    taken: dict[str, tuple[str, ...]] = {}
+    for name in FINEWEB.names:
+        wanted = [mapping[name]] if name in mapping else [name, *ALIASES[name]]
+        for candidate in wanted:
+            path = _locate(schema, candidate)
+            if path is not None and (name in mapping or candidate == name or _fits(_type_at(schema, path), name)):
+                taken[name] = path
+                break
+    if "text" not in taken:
+        wanted_text = mapping.get("text")
+        there = ", ".join(schema.names) or "none"
+        if wanted_text:
+            raise InputError(
+                f"{where}: no column {wanted_text!r}, which corpus.columns names as the text"
+                f"{nearest(wanted_text, schema.names)} (columns there are: {there})"
+            )
+        raise InputError(
+            f"{where}: no text column; columns there are: {there}. "
+            "Name the one that holds the text: --set corpus.columns.text=NAME"
+        )
+    if not is_texty(_type_at(schema, taken["text"])):
+        raise InputError(
+            f"{where}: column {'.'.join(taken['text'])!r} has type {_type_at(schema, taken['text'])}, not text; "
+            "name another: --set corpus.columns.text=NAME"
+        )
+    for name, theirs in mapping.items():
+        path = _locate(schema, theirs)
+        if name not in FINEWEB.names and path is not None:
+            taken[name] = path
+    columns = []
+    for name, path in taken.items():
+        target = FINEWEB.field(name).type if name in FINEWEB.names else plain(_type_at(schema, path))
+        columns.append(Column(name, path, target))
+    used = {path[0] for path in taken.values() if len(path) == 1}
+    names = {*taken, OURS, "_reason", "_excerpt"}
+    for field in schema:
+        if field.name in used or field.name in drop or field.name in ("_reason", "_excerpt"):
+            continue
+        name = field.name
+        while name in names:
+            name += "_original"
+        names.add(name)
+        columns.append(Column(name, (field.name,), plain(field.type)))
+    return [column for column in columns if column.name == "text" or column.name not in drop]
+
+
+def plain(type_: pa.DataType) -> pa.DataType:
+    """The type without its physical encoding: dictionary, large and view strings become string."""
+    if pa.types.is_dictionary(type_) or pa.types.is_run_end_encoded(type_):
+        return plain(type_.value_type)
+    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
+        return pa.string()
+    return type_
+
+
+def is_texty(type_: pa.DataType) -> bool:
+    """True for every physical kind of string, for bytes (to be decoded), and for a column of nulls alone."""
+    bare = plain(type_)
+    return pa.types.is_string(bare) or pa.types.is_null(bare) or _is_bytes(bare)
+
+
+def canonical(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """`array` as `target`, one of FINEWEB's types; a value that has no such form becomes null.
+
+    Numbers from text, integers from floats; text from numbers, times, bytes (UTF-8, else U+FFFD) and, as JSON, from
+    nested values.
+    """
+    source = array.type
+    if pa.types.is_dictionary(source) or pa.types.is_run_end_encoded(source):
+        array = pc.run_end_decode(array) if pa.types.is_run_end_encoded(source) else array.dictionary_decode()
+        return canonical(array, target)
+    if plain(source) == target:
+        return array.cast(target)
+    if pa.types.is_null(source):
+        return pa.nulls(len(array), target)
+    if target == pa.string():
+        if _is_bytes(source):
+            return pa.array([None if v is None else v.decode("utf-8", "replace") for v in array.to_pylist()], target)
+        if pa.types.is_nested(source):
+            return pa.array(
+                [None if v is None else json.dumps(v, ensure_ascii=False, default=str) for v in array.to_pylist()],
+                target,
+            )
+        return array.cast(target)
+    return _numbers(array, target)
+
+
+def _numbers(array: pa.Array, target: pa.DataType) -> pa.Array:
+    if pa.types.is_string(plain(array.type)):
+        texts = array.cast(pa.string())
+        number = pc.match_substring_regex(texts, r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$")
+        kept = pc.if_else(number, pc.utf8_trim_whitespace(texts), pa.scalar(None, pa.string()))
+        array = pc.replace_substring_regex(kept, r"^\+", "").cast(pa.float64())
+    elif not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_decimal(array.type)):
+        return pa.nulls(len(array), target)
+    if target == pa.float64():
+        return array.cast(target, safe=False)
+    if pa.types.is_integer(array.type) and not pa.types.is_uint64(array.type):
+        return array.cast(target)
+    floats = array.cast(pa.float64(), safe=False)
+    sound = pc.and_(pc.is_finite(floats), pc.less(pc.abs(floats), 2.0**62))
+    return pc.if_else(sound, floats, pa.scalar(None, pa.float64())).cast(target, safe=False)
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    return pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_)
+
+
+def _fits(type_: pa.DataType, name: str) -> bool:
+    """True when a column under a foreign name can be ours: a list called `tokens` is no token_count."""
+    bare = plain(type_)
+    number = pa.types.is_integer(bare) or pa.types.is_floating(bare)
+    if name == "text":
+        return is_texty(bare) and not pa.types.is_null(bare)
+    if FINEWEB.field(name).type != pa.string():
+        return number
+    time = pa.types.is_temporal(bare)
+    return pa.types.is_string(bare) or (name == "id" and number) or (name == "date" and (time or number))
+
+
+def _locate(schema: pa.Schema, name: str) -> tuple[str, ...] | None:
+    if schema.get_field_index(name) >= 0:
+        return (name,)
+    first, dot, rest = name.partition(".")
+    if dot and (index := schema.get_field_index(first)) >= 0:
+        type_ = schema.field(index).type
+        if pa.types.is_struct(type_) and type_.get_field_index(rest) >= 0:
+            return (first, rest)
+    return None
+
+
+def _type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
+    type_ = schema.field(path[0]).type
+    return type_ if len(path) == 1 else type_.field(type_.get_field_index(path[1])).type
+
+
+def union(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
+    """One schema that holds every (name, schema): FineWeb's columns first, then the others as they appear.
+
+    Integers and floats widen, structs gain fields, nulls give way.
+
+    :raises InputError: a column's types exclude each other; names the column, both types and where each is.
+    """
+    fields: dict[str, tuple[pa.Field, str]] = {}
+    for where, schema in schemas:
+        for field in schema:
+            known = fields.get(field.name)
+            if known is None:
+                fields[field.name] = (field, where)
+            elif known[0].type != field.type:
+                try:
+                    both = pa.unify_schemas([pa.schema([known[0]]), pa.schema([field])], promote_options="permissive")
+                except (pa.ArrowTypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                    raise InputError(
+                        f"column {field.name!r} is {known[0].type} in {known[1]} but {field.type} in {where}; a "
+                        "release has one type for a column: make them agree, or leave the column out: "
+                        f"--set corpus.drop=[{field.name}]"
+                    ) from error
+                fields[field.name] = (both.field(0), known[1])
+    first = [name for name in FINEWEB.names if name in fields]
+    rest = [name for name in fields if name not in FINEWEB.names]
+    return pa.schema([pa.field(name, _given(fields[name][0].type)) for name in [*first, *rest]])
+
+
+def _given(type_: pa.DataType) -> pa.DataType:
+    """A column that is null everywhere becomes a string: readers of a release know no null type."""
+    return pa.string() if pa.types.is_null(type_) else type_
+
+
+def mend_strings(array: pa.Array) -> tuple[pa.Array, np.ndarray | None]:
+    """A string array whose every value is valid UTF-8, and which rows were not (None: all were).
+
+    Parquet readers hand bytes through unchecked; what is invalid is replaced by U+FFFD.
+    """
+    try:
+        array.validate(full=True)
+        return array, None
+    except pa.ArrowInvalid:
+        pass
+    values = array.cast(pa.binary()).to_pylist()
+    bad = np.zeros(len(values), dtype=bool)
+    mended = []
+    for row, value in enumerate(values):
+        try:
+            mended.append(None if value is None else value.decode("utf-8"))
+        except UnicodeDecodeError:
+            bad[row] = True
+            mended.append(value.decode("utf-8", "replace"))
+    return pa.array(mended, pa.string()), bad

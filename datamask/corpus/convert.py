@@ -1,0 +1,206 @@
+"""JSON lines (and CSV) to canonical parquet: once, one row per line, under our column names.
+
+Two passes over the file: the first finds every column and its type, the second writes. Memory is one batch of lines.
+A field whose values have no common type (text here, an object there) becomes JSON text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from datamask.config import Config
+from datamask.corpus import delimited
+from datamask.corpus.columns import Column, recognise, union
+from datamask.corpus.inputs import damage, open_stream
+from datamask.corpus.json_lines import check_head, lines, parse
+from datamask.corpus.plan import Part, Shard
+from datamask.corpus.project import EXCERPT, EXTRA, excerpt, project
+from datamask.errors import InputError
+from datamask.storage import Output, find_output, join, key, open_parquet, write_output
+
+VERSION = 1
+BATCH_LINES = 2000
+BATCH_BYTES = 16 << 20
+MAX_FIELDS = 1000  # distinct fields of a file; more means that data is used as field names
+
+
+def convert_shard(shard: Shard, config: Config, work: str) -> Shard:
+    """The shard with all parts parquet: itself after a look at each footer, or converted into `work`/corpus.
+
+    :raises InputError: a file is damaged, is no longer what was planned, or has no text; names it.
+    """
+    if all(part.format == "parquet" for part in shard.parts):
+        for part in shard.parts:
+            _check_footer(part)
+        return shard
+    settings = config.corpus
+    output_key = key("convert", VERSION, shard.fingerprint, dict(settings.columns), list(settings.drop))
+    url = join(work, "corpus", f"{shard.name}-{output_key}.parquet")
+    output = find_output(url, output_key) or _write(shard, config, url, output_key)
+    part = Part(output.path, "parquet", shard.fingerprint, sum(part.bytes for part in shard.parts), rows=output.rows)
+    return replace(shard, parts=(part,))
+
+
+def _check_footer(part: Part) -> None:
+    with damage(part.path), open_parquet(part.path) as file:
+        metadata = file.metadata
+        first, last = part.row_groups or (0, metadata.num_row_groups)
+        found = sum(metadata.row_group(group).num_rows for group in range(first, min(last, metadata.num_row_groups)))
+    if found != part.rows:
+        raise InputError(
+            f"{part.path}: has {found} rows where {part.rows} were planned; it was changed meanwhile: run again"
+        )
+
+
+@dataclass
+class _Source:
+    """A part with what the first pass found: its own columns, how they are read, and a reader of its batches."""
+
+    columns: list[Column]
+    batches: Callable[[], Iterator[tuple[pa.RecordBatch, list[str | None], list[str | None]]]]
+
+
+def _write(shard: Shard, config: Config, url: str, output_key: str) -> Output:
+    sources = [
+        _json_source(part, config) if part.format.startswith("jsonl") else _csv_source(part, config)
+        for part in shard.parts
+    ]
+    schema = union(
+        [
+            (part.path, pa.schema([(column.name, column.type) for column in source.columns]))
+            for part, source in zip(shard.parts, sources, strict=True)
+        ]
+    )
+    full = pa.schema([*schema, *EXTRA])
+
+    def converted() -> Iterator[pa.RecordBatch]:
+        for source in sources:
+            for batch, reasons, excerpts in source.batches():
+                yield project(
+                    batch, source.columns, full, pa.array(reasons, pa.string()), pa.array(excerpts, pa.string())
+                )
+
+    return write_output(url, output_key, full, converted())
+
+
+# ---------------------------------------------------------------- JSON lines
+
+
+def _json_source(part: Part, config: Config) -> _Source:
+    types: dict[str, pa.DataType | None] = {}  # None: mixed
+    for rows, _, _ in _json_rows(part):
+        for name in dict.fromkeys(name for row in rows for name in row):
+            if name not in types or types[name] is not None:
+                values = [row.get(name) for row in rows]
+                found = _infer(values)
+                types[name] = _common(types.get(name, pa.null()), found)
+        if len(types) > MAX_FIELDS:
+            raise InputError(
+                f"{part.path}: more than {MAX_FIELDS} different fields; put the varying ones into one field"
+            )
+    schema = pa.schema([(name, type_ or pa.string()) for name, type_ in types.items()])
+    if not types:  # no line is an object: every line is quarantined
+        schema = pa.schema([("text", pa.string())])
+    mixed = {name for name, type_ in types.items() if type_ is None}
+    columns = recognise(schema, config.corpus.columns, part.path, config.corpus.drop)
+    text = next(column.path for column in columns if column.name == "text")
+
+    def batches() -> Iterator[tuple[pa.RecordBatch, list[str | None], list[str | None]]]:
+        for rows, reasons, excerpts in _json_rows(part):
+            for number, row in enumerate(rows):
+                if reasons[number] is None and (wrong := _wrong_text(row, text)):
+                    reasons[number], excerpts[number] = wrong, excerpt(orjson.dumps(row))
+            arrays = []
+            for field in schema:
+                values: list[Any] = [row.get(field.name) for row in rows]
+                if (field.name,) == text:
+                    values = [value if isinstance(value, str) else None for value in values]
+                elif field.name in mixed:
+                    values = [v if v is None or isinstance(v, str) else orjson.dumps(v).decode() for v in values]
+                arrays.append(pa.array(values, field.type))
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema), reasons, excerpts
+
+    return _Source(columns, batches)
+
+
+def _json_rows(part: Part) -> Iterator[tuple[list[dict[str, Any]], list[str | None], list[str | None]]]:
+    """Batches of (objects, reasons, excerpts); a line that is no document is {} with its reason and its beginning."""
+    rows: list[dict[str, Any]] = []
+    reasons: list[str | None] = []
+    excerpts: list[str | None] = []
+    size = 0
+    with damage(part.path), open_stream(part.path, part.format) as stream:
+        for number, line in enumerate(lines(stream)):
+            if number == 0 and line is not None:
+                check_head(line[:64], part.path)
+            row, reason = parse(line)
+            rows.append(row)
+            reasons.append(reason)
+            excerpts.append(excerpt(line or b"") if reason else None)
+            size += len(line or b"")
+            if len(rows) >= BATCH_LINES or size >= BATCH_BYTES:
+                yield rows, reasons, excerpts
+                rows, reasons, excerpts, size = [], [], [], 0
+    if rows:
+        yield rows, reasons, excerpts
+
+
+def _wrong_text(row: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
+    value: Any = row
+    for name in path:
+        if not isinstance(value, dict) or name not in value:
+            return "no_text"
+        value = value[name]
+    return None if value is None or isinstance(value, str) else "text_not_string"
+
+
+def _infer(values: list[Any]) -> pa.DataType | None:
+    """The arrow type that holds all values; None when there is none that parquet can store."""
+    if all(value is None or isinstance(value, str) for value in values):  # by far the most usual
+        return pa.string() if any(value is not None for value in values) else pa.null()
+    try:
+        type_ = pa.infer_type(values)
+    except (pa.ArrowException, ValueError, OverflowError, TypeError):
+        return None
+    return type_ if _storable(type_) else None
+
+
+def _common(first: pa.DataType | None, second: pa.DataType | None) -> pa.DataType | None:
+    if first is None or second is None or first == second:
+        return first if second is not None else None
+    try:
+        schemas = [pa.schema([("x", first)]), pa.schema([("x", second)])]
+        type_ = pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except pa.ArrowException:
+        return None
+    return type_ if _storable(type_) else None
+
+
+def _storable(type_: pa.DataType) -> bool:
+    """Parquet has no struct without fields; one with very many is a map in disguise."""
+    if pa.types.is_struct(type_):
+        return 0 < type_.num_fields <= MAX_FIELDS and all(_storable(field.type) for field in type_)
+    return _storable(type_.value_type) if pa.types.is_list(type_) else True
+
+
+# ---------------------------------------------------------------- CSV
+
+
+def _csv_source(part: Part, config: Config) -> _Source:
+    schema = delimited.header(part)
+    columns = recognise(schema, config.corpus.columns, part.path, config.corpus.drop)
+
+    def batches() -> Iterator[tuple[pa.RecordBatch, list[str | None], list[str | None]]]:
+        for batch, malformed in delimited.batches(part, schema):
+            none: list[str | None] = [None] * batch.num_rows
+            yield batch, none, none
+            if malformed:
+                empty = pa.RecordBatch.from_arrays([pa.nulls(len(malformed), f.type) for f in schema], schema=schema)
+                yield empty, ["malformed_row"] * len(malformed), [row[:EXCERPT] for row in malformed]
+
+    return _Source(columns, batches)

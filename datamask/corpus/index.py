@@ -1,0 +1,206 @@
+"""The index: a row per row read, with its id, its length, the hash that finds its copies, or why it is no document."""
+
+from __future__ import annotations
+
+import time
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datamask.config import Config
+from datamask.corpus.plan import Shard
+from datamask.corpus.project import EXCERPT
+from datamask.corpus.read import read_batches
+from datamask.errors import ConservationError
+from datamask.storage import Output, find_output, join, key, write_output
+
+if TYPE_CHECKING:
+    from datamask.encoders import EncoderRef
+    from datamask.stages import Progress
+
+VERSION = 1
+SCHEMA = pa.schema(
+    [
+        ("chunk_id", pa.int64()),
+        ("id", pa.string()),
+        ("token_count", pa.int64()),  # null in quarantine, like all that follow but the last two
+        ("characters", pa.int64()),
+        ("text_hash", pa.binary(16)),
+        ("reason", pa.string()),
+        ("excerpt", pa.string()),
+    ]
+)
+
+# Why a row is in quarantine. A text with NUL or other control characters is valid and is a document.
+REASONS = {
+    "null_text": "the text is null",
+    "empty_text": "the text is empty or white space alone",
+    "undecodable_text": "the text is not valid UTF-8",
+    "undecodable_line": "the line is not valid UTF-8",
+    "lone_surrogate": "the line holds half of a UTF-16 surrogate pair (\\ud800 … \\udfff), which is no character",
+    "broken_json": "the line is not valid JSON",
+    "not_an_object": "the line is valid JSON but not an object",
+    "no_text": "the object has no field for the text",
+    "text_not_string": "the text is a number, a list or an object",
+    "blank_line": "the line is empty",
+    "line_too_long": "the line is longer than 256 MiB",
+    "malformed_row": "the CSV row has another number of fields than the header",
+}
+
+
+def index_shard(
+    shard: Shard, encoder: EncoderRef, config: Config, work: str, progress: Progress | None = None
+) -> Output:
+    """Reads every row of a (converted) shard once and publishes its index.
+
+    A missing or null id becomes `<shard>/<chunk_id>`, the latter with at least six digits. A missing, null or negative
+    token_count is counted with the encoder's tokenizer (white-space-separated words where it has none). Equal ids are
+    kept: (shard, chunk_id) is what names a document.
+
+    Facts: rows, documents, quarantined, reasons {reason: rows}, tokens, tokens_counted (rows), characters, ids_made,
+    duplicate_ids (rows whose id came before in this shard).
+
+    :raises InputError: a file is damaged or has no text; names it.
+    """
+    settings = config.corpus
+    output_key = key(
+        "index",
+        VERSION,
+        shard.name,
+        shard.fingerprint,
+        encoder.fingerprint,
+        dict(settings.columns),
+        list(settings.drop),
+    )
+    url = join(work, "index", f"{shard.name}-{output_key}.parquet")
+    if output := find_output(url, output_key):
+        return output
+    started = time.perf_counter()
+    index = _Indexer(shard, encoder, config)
+    output = write_output(url, output_key, SCHEMA, index.batches(progress), index.facts)
+    if shard.rows is not None and output.rows != shard.rows:
+        raise ConservationError(f"shard {shard.name}: {output.rows} rows read where {shard.rows} were planned")
+    return replace(output, seconds=time.perf_counter() - started)
+
+
+class _Indexer:
+    """Makes the index's batches and adds up its facts."""
+
+    def __init__(self, shard: Shard, encoder: EncoderRef, config: Config) -> None:
+        self._shard = shard
+        self._encoder = encoder
+        self._config = config
+        self._sums: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
+        self._id_hashes: list[np.ndarray] = []  # uint64 [rows of a batch]
+        self._count: Any = None
+
+    def batches(self, progress: Progress | None) -> Iterator[pa.RecordBatch]:
+        columns = ["text", "id", "token_count", "_reason", "_excerpt"]
+        for batch in read_batches(self._shard, self._config, columns):
+            yield self._index(batch)
+            if progress:
+                progress(batch.num_rows)
+
+    def facts(self) -> Mapping[str, Any]:
+        names = ("rows", "documents", "quarantined", "tokens", "tokens_counted", "characters", "ids_made")
+        hashes = np.concatenate(self._id_hashes) if self._id_hashes else np.zeros(0, np.uint64)
+        return {
+            **{name: self._sums[name] for name in names},
+            "reasons": dict(sorted(self._reasons.items())),
+            "duplicate_ids": len(hashes) - len(np.unique(hashes)),
+        }
+
+    def _index(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        text = batch["text"]
+        blank = pc.equal(pc.utf8_length(pc.utf8_ltrim_whitespace(text)), 0)
+        reason = pc.case_when(
+            pc.make_struct(pc.is_valid(batch["_reason"]), pc.is_null(text), blank),
+            batch["_reason"],
+            pa.scalar("null_text", pa.string()),
+            pa.scalar("empty_text", pa.string()),
+        )
+        excerpt = pc.if_else(
+            pc.and_(pc.is_valid(reason), pc.is_null(batch["_excerpt"])),
+            pc.utf8_slice_codeunits(text, 0, EXCERPT),
+            batch["_excerpt"],
+        )
+        good = pc.is_null(reason)
+        texts = text.filter(good).to_pylist()
+        tokens = self._tokens(batch["token_count"].filter(good), texts)
+        characters = pc.utf8_length(text.filter(good)).cast(pa.int64())
+        hashes = pa.array([text_hash(t) for t in texts], pa.binary(16))
+        ids = self._ids(batch)
+        self._sums.update(
+            rows=batch.num_rows,
+            documents=len(texts),
+            quarantined=batch.num_rows - len(texts),
+            tokens=pc.sum(tokens).as_py() or 0,
+            characters=pc.sum(characters).as_py() or 0,
+        )
+        self._reasons.update(name for name in reason.to_pylist() if name)
+        spread = [_spread(values, good) for values in (tokens, characters, hashes)]
+        return pa.RecordBatch.from_arrays([batch["chunk_id"], ids, *spread, reason, excerpt], schema=SCHEMA)
+
+    def _ids(self, batch: pa.RecordBatch) -> pa.Array:
+        ids = batch["id"]
+        missing = pc.is_null(ids)
+        made = pc.sum(missing).as_py()
+        if made:
+            numbers = pc.utf8_lpad(batch["chunk_id"].cast(pa.string()), 6, "0")
+            ids = pc.if_else(missing, pc.binary_join_element_wise(self._shard.name, numbers, "/"), ids)
+            self._sums["ids_made"] += made
+        digests = [blake2b(id_.encode(), digest_size=8).digest() for id_ in ids.to_pylist()]
+        self._id_hashes.append(np.frombuffer(b"".join(digests), np.uint64))
+        return ids
+
+    def _tokens(self, counts: pa.Array, texts: list[str]) -> pa.Array:
+        missing = np.asarray(pc.fill_null(pc.less(counts, 0), True))
+        if not missing.any():
+            return counts
+        numbers = np.array(pc.fill_null(counts, 0))
+        numbers[missing] = self._counter()([texts[row] for row in np.flatnonzero(missing)])
+        self._sums["tokens_counted"] += int(missing.sum())
+        return pa.array(numbers)
+
+    def _counter(self) -> Any:
+        if self._count is None:
+            if self._encoder.kind == "column":
+                self._count = _count_words
+            else:
+                from datamask.encoders import load_tokenizer
+
+                self._count = load_tokenizer(self._encoder).count
+        return self._count
+
+
+def _count_words(texts: list[str]) -> list[int]:
+    return [len(text.split()) for text in texts]
+
+
+def _spread(values: pa.Array, where: pa.Array) -> pa.Array:
+    """`values` placed at the true rows of `where`, null at the others."""
+    mask = np.asarray(where)
+    places = np.cumsum(mask) - 1
+    return values.take(pa.array(places, mask=~mask))
+
+
+def normalise(text: str) -> str:
+    """What two copies of a text have in common: NFC, case-folded, runs of white space one space, none at the ends."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+    else:
+        text = text.lower()
+    return " ".join(text.split())
+
+
+def text_hash(text: str) -> bytes:
+    """16 bytes, blake2b of the normalised text in UTF-8."""
+    return blake2b(normalise(text).encode(), digest_size=16).digest()

@@ -1,0 +1,102 @@
+"""What a file of the corpus is: the fingerprint of its content, its rows, and whether it can be read at all.
+
+Found once and kept in `work`/inputs.json beside the file's size and time, so that a second run hashes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+
+from datamask.config import Corpus
+from datamask.corpus.columns import recognise
+from datamask.corpus.inputs import InputFile, damage, open_stream
+from datamask.corpus.json_lines import BLOCK_BYTES, check_head
+from datamask.errors import InputError
+from datamask.storage import join, key, open_parquet, read_json, sha256, write_json
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What planning must know of a file."""
+
+    size: int
+    stamp: str
+    settings: str  # key of those that `error` depends on
+    fingerprint: str
+    row_groups: tuple[int, ...] | None  # rows of each; None: not parquet
+    error: str | None  # why it cannot be read
+    empty: bool  # no rows
+
+
+def inspect_files(files: Sequence[InputFile], settings: Corpus, work: str) -> list[FileFacts]:
+    """The facts of each file, from the cache where size and time are unchanged.
+
+    A parquet's footer is read; a JSON lines file's head; of a small compressed one every byte, so that a truncated
+    one fails alone and not the group it would belong to.
+
+    :raises TransientError: the storage failed, so nothing is known.
+    """
+    url = join(work, "inputs.json")
+    cache = {}
+    with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
+        stored = read_json(url)
+        if stored["version"] == VERSION:
+            cache = {path: _from_json(facts) for path, facts in stored["files"].items()}
+    relevant = key(dict(settings.columns), list(settings.drop), settings.group_bytes)
+
+    def facts_of(file: InputFile) -> FileFacts:
+        known = cache.get(file.path)
+        if known is None or (known.size, known.stamp) != (file.size, file.stamp):
+            print_ = key(file.checksum) if file.checksum else sha256(file.path)[:32]
+            return _inspect(file, settings, relevant, print_)
+        return known if known.settings == relevant else _inspect(file, settings, relevant, known.fingerprint)
+
+    with ThreadPoolExecutor(min(16, 4 * (os.cpu_count() or 1))) as pool:
+        facts = list(pool.map(facts_of, files))
+    found = {file.path: fact for file, fact in zip(files, facts, strict=True)}
+    if found != cache:
+        write_json(url, {"version": VERSION, "files": {path: asdict(fact) for path, fact in found.items()}})
+    return facts
+
+
+def _from_json(data: dict) -> FileFacts:
+    groups = data["row_groups"]
+    return FileFacts(**{**data, "row_groups": tuple(groups) if groups is not None else None})
+
+
+def _inspect(file: InputFile, settings: Corpus, relevant: str, fingerprint: str) -> FileFacts:
+    groups: tuple[int, ...] | None = None
+    error = None
+    empty = False
+    try:
+        if file.size == 0 and file.format not in ("jsonl", "csv", "tsv"):
+            raise InputError(f"{file.path}: an empty file (0 bytes) is no {file.format}; copy it again from its source")
+        if file.format == "parquet":
+            with damage(file.path), open_parquet(file.path) as parquet:
+                metadata = parquet.metadata
+                recognise(parquet.schema_arrow, settings.columns, file.path, settings.drop)
+                groups = tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
+            empty = sum(groups) == 0
+        else:
+            empty = _check_stream(file, settings.group_bytes)
+    except InputError as found:
+        error = str(found)
+    return FileFacts(file.size, file.stamp, relevant, fingerprint, groups, error, empty)
+
+
+def _check_stream(file: InputFile, small: int) -> bool:
+    """True when the (decompressed) file is empty."""
+    with damage(file.path), open_stream(file.path, file.format) as stream:
+        head = stream.read(BLOCK_BYTES)
+        if file.format.startswith("jsonl"):
+            check_head(head[:1000], file.path)
+        if file.format != "jsonl" and file.size < small:
+            while stream.read(BLOCK_BYTES):
+                pass
+    return not head.strip()

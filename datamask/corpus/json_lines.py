@@ -1,0 +1,94 @@
+"""JSON lines as they are found: lines of any length, some of them broken, each with a defined outcome."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from datamask.errors import InputError
+
+BLOCK_BYTES = 4 << 20
+MAX_LINE_BYTES = 256 << 20  # a longer line is no document; it is passed over without being held in memory
+UTF8_BOM = b"\xef\xbb\xbf"
+
+
+def lines(stream: pa.NativeFile, limit: int = MAX_LINE_BYTES) -> Iterator[bytes | None]:
+    """Every line without its end (\\n, \\r\\n) and without a first byte-order mark; None for one over `limit` bytes."""
+    held: list[bytes] = []
+    size = 0
+    first = True
+    while block := stream.read(BLOCK_BYTES):
+        if first:
+            block = block.removeprefix(UTF8_BOM)
+            first = False
+        *ended, rest = block.split(b"\n")
+        for line in ended:
+            if held or size:
+                size += len(line)
+                held.append(line)
+                line = b"".join(held)
+            yield line.removesuffix(b"\r") if max(size, len(line)) <= limit else None
+            held, size = [], 0
+        size += len(rest)
+        if size <= limit:
+            held.append(rest)
+        else:
+            held = []
+    if size:
+        yield b"".join(held).removesuffix(b"\r") if size <= limit else None
+
+
+def parse(line: bytes | None) -> tuple[dict[str, Any], str | None]:
+    """The line's object and None, or {} and why it is no document: one of `index.REASONS`."""
+    if line is None:
+        return {}, "line_too_long"
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        value, reason = _parse_leniently(line)
+        if reason:
+            return {}, reason
+    return (value, None) if isinstance(value, dict) else ({}, "not_an_object")
+
+
+def _parse_leniently(line: bytes) -> tuple[Any, str | None]:
+    """Accepts what Python's own json writes (NaN, Infinity); tells apart the ways a line is broken."""
+    if not line.strip():
+        return None, "blank_line"
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError:
+        return None, "undecodable_line"
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None, "broken_json"
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except (UnicodeEncodeError, RecursionError):
+        return None, "lone_surrogate"
+    return value, None
+
+
+def check_head(head: bytes, path: str) -> None:
+    """Raises when the first bytes show that the file is something else than JSON lines.
+
+    :raises InputError: names the file, what it is, and what to do.
+    """
+    seems = None
+    if head.startswith(b"PAR1"):
+        seems, remedy = "a parquet file", "rename it to .parquet"
+    elif head.startswith(b"\x1f\x8b"):
+        seems, remedy = "gzip", "rename it to .jsonl.gz"
+    elif head.startswith(b"\x28\xb5\x2f\xfd"):
+        seems, remedy = "zstandard", "rename it to .jsonl.zst"
+    elif head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        seems, remedy = "UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"
+    elif head.removeprefix(UTF8_BOM).lstrip().startswith(b"["):
+        seems, remedy = "one JSON array, not JSON lines", "convert it: jq -c '.[]'"
+    if seems:
+        raise InputError(f"{path}: its name says JSON lines but it is {seems}; {remedy}")

@@ -1,0 +1,237 @@
+"""Rows of shards, streamed: under our column names, each with its chunk_id, whatever the files look like.
+
+for batch in read_batches(shard, config, columns=["text", "url"]):
+    batch["chunk_id"], batch["text"]
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from datamask.config import Config
+from datamask.corpus.columns import FINEWEB, Column, plain, recognise, union
+from datamask.corpus.inputs import damage
+from datamask.corpus.plan import Part, Shard
+from datamask.corpus.project import EXTRA, project
+from datamask.errors import ConservationError, InputError, nearest
+from datamask.storage import METADATA_KEY, open_parquet, read_table
+
+if TYPE_CHECKING:
+    from datamask.stages import ShardFiles
+
+CHUNK_ID = pa.field("chunk_id", pa.int64())
+BATCH_ROWS = 1000
+BATCH_BYTES = 64 << 20  # of a batch, on average over its row group: rows may be long
+INDEX_COLUMNS = ("id", "token_count", "characters", "text_hash")  # read_documents takes these from the index
+SAMPLE_FACTOR = 50  # sample_texts looks at so many times the rows it returns, at least SAMPLE_ROWS
+SAMPLE_ROWS = 500_000
+
+
+def shard_schema(shard: Shard, config: Config) -> pa.Schema:
+    """The shard's columns under our names, without chunk_id: FineWeb's first, then the others.
+
+    :raises InputError: see `columns.recognise` and `columns.union`.
+    """
+    return union([(part.path, _part_schema(part, config)) for part in shard.parts])
+
+
+def corpus_schema(shards: Sequence[Shard], config: Config) -> pa.Schema:
+    """The columns of all (converted) shards: what a release's files have in common.
+
+    :raises InputError: a column's types exclude each other.
+    """
+    ordered = sorted(shards, key=lambda shard: shard.name)
+    return union([(part.path, _part_schema(part, config)) for shard in ordered for part in shard.parts])
+
+
+def read_batches(
+    shard: Shard,
+    config: Config,
+    columns: Sequence[str] | None = None,
+    batch_rows: int = BATCH_ROWS,
+    schema: pa.Schema | None = None,
+    only: np.ndarray | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a (converted) shard in order: chunk_id first, then `columns`.
+
+    :param columns: our names; None: all of `schema`. One of FineWeb's that the files lack is null. `_reason` and
+        `_excerpt` (why a row is no document, where reading tells) may be asked for too.
+    :param batch_rows: greatest number of rows of a batch; fewer where rows are long.
+    :param schema: of `corpus_schema`, to have the same columns and types for every shard; None: the shard's own.
+    :param only: bool[rows of the shard]; row groups without a true one are not read.
+    :raises InputError: a file is damaged, or has no such column; names it.
+    """
+    schema = schema or shard_schema(shard, config)
+    wanted = _wanted(schema, columns, shard)
+    first = 0
+    for part in shard.parts:
+        with damage(part.path), open_parquet(part.path) as file:
+            known = _part_columns(file, part.path, config)
+            sources = _sources(file, known, wanted)
+            for group in range(*part.row_groups) if part.row_groups else range(file.metadata.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                if only is None or only[first : first + rows].any():
+                    at = first
+                    for batch in _batches(file, group, sources, batch_rows):
+                        yield _numbered(batch, at, known, wanted)
+                        at += batch.num_rows
+                first += rows
+
+
+def read_documents(
+    files: ShardFiles,
+    config: Config,
+    columns: Sequence[str] | None = None,
+    batch_rows: int = BATCH_ROWS,
+    schema: pa.Schema | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """`read_batches` without the rows in quarantine; id, token_count, characters and text_hash are the index's.
+
+    :raises ConservationError: index and shard differ in rows.
+    :raises InputError: see `read_batches`.
+    """
+    if files.index is None:
+        raise ValueError(f"shard {files.shard.name} has no index yet")
+    schema = schema or shard_schema(files.shard, config)
+    names = list(columns) if columns is not None else list(dict.fromkeys([*schema.names, "id", "token_count"]))
+    indexed = [name for name in names if name in INDEX_COLUMNS]
+    index = read_table(files.index.path, ["chunk_id", "reason", *indexed])
+    good = np.asarray(index["reason"].is_null())
+    read = [name for name in names if name not in INDEX_COLUMNS]
+    if not read:
+        documents = index.filter(pa.array(good)).select(["chunk_id", *names])
+        yield from documents.combine_chunks().to_batches(batch_rows)
+        return
+    first = 0
+    for batch in read_batches(files.shard, config, read, batch_rows, schema):
+        rows = batch.num_rows
+        kept = pa.array(good[first : first + rows])
+        if len(kept) < rows:
+            break
+        own = index.slice(first, rows).select(indexed).combine_chunks()
+        first += rows
+        arrays = [own[name].combine_chunks() if name in indexed else batch[name] for name in ["chunk_id", *names]]
+        documents = pa.RecordBatch.from_arrays(arrays, names=["chunk_id", *names]).filter(kept)
+        if documents.num_rows:
+            yield documents
+    else:
+        if first == len(good):
+            return
+    raise ConservationError(
+        f"shard {files.shard.name}: the index has {len(good)} rows, the corpus others; remove the index"
+    )
+
+
+def sample_texts(shards: Sequence[Shard], config: Config, documents: int, seed: int) -> list[str]:
+    """The texts of about `documents` rows (fewer if there are fewer), none empty, chosen by a hash of the text.
+
+    The choice depends on the texts and the seed, not on the order, number or names of shards. Of a corpus with more
+    than SAMPLE_FACTOR · documents rows, so many are looked at, whole row groups chosen by a hash of their file.
+    """
+    salt = seed.to_bytes(8, "little", signed=True)
+    chosen: list[tuple[int, str]] = []  # a heap of the `documents` least hashes, negated
+    for part, group in _sample_groups(shards, max(SAMPLE_ROWS, SAMPLE_FACTOR * documents), salt):
+        with damage(part.path), open_parquet(part.path) as file:
+            known = [column for column in _part_columns(file, part.path, config) if column.name == "text"]
+            schema = pa.schema([("text", pa.string())])
+            for batch in _batches(file, group, _sources(file, known, schema), BATCH_ROWS):
+                for text in project(batch, known, schema)["text"].to_pylist():
+                    if not text or text.isspace():
+                        continue
+                    entry = (-int.from_bytes(blake2b(text.encode(), digest_size=8, salt=salt).digest(), "big"), text)
+                    if len(chosen) < documents:
+                        heapq.heappush(chosen, entry)
+                    elif entry > chosen[0]:
+                        heapq.heapreplace(chosen, entry)
+    return [text for _, text in sorted(chosen, reverse=True)]
+
+
+def _sample_groups(shards: Sequence[Shard], rows: int, salt: bytes) -> Iterator[tuple[Part, int]]:
+    """Row groups in the order of a hash of (file's content, number) until they hold `rows` rows, or all."""
+    units = []
+    for shard in shards:
+        for part in shard.parts:
+            with damage(part.path), open_parquet(part.path) as file:
+                metadata = file.metadata
+                for group in range(*part.row_groups) if part.row_groups else range(metadata.num_row_groups):
+                    digest = blake2b(f"{part.fingerprint}/{group}".encode(), digest_size=8, salt=salt).digest()
+                    units.append((digest, part, group, metadata.row_group(group).num_rows))
+    units.sort(key=lambda unit: unit[0])
+    for _, part, group, group_rows in units:
+        if rows <= 0:
+            return
+        yield part, group
+        rows -= group_rows
+
+
+# ---------------------------------------------------------------- a file
+
+
+def _numbered(batch: pa.RecordBatch, first: int, known: Sequence[Column], wanted: pa.Schema) -> pa.RecordBatch:
+    own = [batch.column(field.name) if field.name in batch.schema.names else None for field in EXTRA]
+    projected = project(batch, known, wanted, *own)
+    ids = pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64))
+    return pa.RecordBatch.from_arrays([ids, *projected.columns], schema=pa.schema([CHUNK_ID, *wanted]))
+
+
+def part_columns(schema: pa.Schema, where: str, config: Config) -> list[Column]:
+    """The columns of a corpus file, or of one that `convert_shard` wrote (already under our names)."""
+    if METADATA_KEY in (schema.metadata or {}):
+        return [Column(field.name, (field.name,), plain(field.type)) for field in schema if field not in EXTRA]
+    return recognise(schema, config.corpus.columns, where, config.corpus.drop)
+
+
+def _part_columns(file: pq.ParquetFile, where: str, config: Config) -> list[Column]:
+    return part_columns(_schema(file), where, config)
+
+
+def _schema(file: pq.ParquetFile) -> pa.Schema:
+    """The arrow schema; its metadata tells whether datamask converted the file (the footer's, added at its end)."""
+    stored = (file.metadata.metadata or {}).get(METADATA_KEY)
+    schema = file.schema_arrow
+    ours = stored is not None and all(field.name in schema.names for field in EXTRA)
+    return schema.with_metadata({METADATA_KEY: stored} if ours else None)
+
+
+def _part_schema(part: Part, config: Config) -> pa.Schema:
+    with damage(part.path), open_parquet(part.path) as file:
+        return pa.schema([(column.name, column.type) for column in _part_columns(file, part.path, config)])
+
+
+def _wanted(schema: pa.Schema, columns: Sequence[str] | None, shard: Shard) -> pa.Schema:
+    fields = []
+    for name in schema.names if columns is None else columns:
+        if name in schema.names:
+            fields.append(schema.field(name))
+        elif name in FINEWEB.names:
+            fields.append(FINEWEB.field(name))
+        elif name in (field.name for field in EXTRA):
+            fields.append(next(field for field in EXTRA if field.name == name))
+        elif name != CHUNK_ID.name:
+            raise InputError(
+                f"{shard.parts[0].path}: no column {name!r}{nearest(name, schema.names)} "
+                f"(columns there are: {', '.join(schema.names)})"
+            )
+    return pa.schema(fields)
+
+
+def _sources(file: pq.ParquetFile, known: Sequence[Column], wanted: pa.Schema) -> list[str]:
+    """The file's own names of the wanted columns; text too when `_reason` is asked for."""
+    names = {*wanted.names, *(["text"] if "_reason" in wanted.names or "_excerpt" in wanted.names else [])}
+    extra = [field.name for field in EXTRA if METADATA_KEY in (_schema(file).metadata or {})]
+    return list(dict.fromkeys([*(".".join(column.path) for column in known if column.name in names), *extra]))
+
+
+def _batches(file: pq.ParquetFile, group: int, sources: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """Batches of a row group; when no column is wanted, batches that have their number of rows alone."""
+    metadata = file.metadata.row_group(group)
+    average = max(metadata.total_byte_size // max(metadata.num_rows, 1), 1)
+    size = max(1, min(rows, BATCH_BYTES // average))
+    yield from file.iter_batches(size, row_groups=[group], columns=sources, use_threads=False)

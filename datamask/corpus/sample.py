@@ -1,0 +1,165 @@
+"""A real corpus from the machine itself: the docstrings and long comments of its Python packages, in FineWeb's layout.
+
+Nothing is imported or run: the sources are read by `ast` and `tokenize`. Near-duplicates (vendored copies, templated
+docstrings) and junk (licence heads, lists of numbers) stay, as in any crawl.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import sysconfig
+import tokenize
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+
+from datamask.corpus.columns import FINEWEB
+from datamask.errors import InputError
+from datamask.storage import join, key, write_output
+
+DUMP = "PYTHON-DOCS"
+MIN_CHARACTERS = 80  # shorter docstrings are one-line titles
+MAX_FILE_BYTES = 1_000_000  # larger sources are tables of data
+FILES = 4
+SCHEMA = pa.schema([*FINEWEB, ("source", pa.string()), ("domain", pa.string())])
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What was written."""
+
+    files: tuple[str, ...]
+    documents: int
+    packages: int
+
+
+@dataclass(frozen=True)
+class _Document:
+    text: str
+    id: str  # module:qualified name, or module:line of a comment
+    file_path: str  # package/…/module.py
+    source: str  # the package
+    domain: str  # documentation or code
+
+
+def sample_corpus(folder: str, documents: int = 20_000) -> Sample:
+    """Writes the corpus: FILES parquet files in `folder`, the same every time on the same machine.
+
+    The sources are read in the order of a hash of their path until there are `documents`, so the choice depends on
+    what is installed alone and no package comes first.
+
+    :raises InputError: no Python source is to be found.
+    :raises StorageError: `folder` cannot be written.
+    """
+    chosen = list(islice(_documents(), documents))
+    if not chosen:
+        raise InputError("no Python source found beside this interpreter; give text of your own: --input PATH")
+    files = []
+    for number in range(FILES):
+        url = join(folder, f"sample-{number:05d}-of-{FILES:05d}.parquet")
+        table = _table(chosen[number::FILES])
+        write_output(url, key("sample", documents, number), SCHEMA, [table], row_group_rows=1000)
+        files.append(url)
+    return Sample(tuple(files), len(chosen), len({document.source for document in chosen}))
+
+
+def _table(documents: list[_Document]) -> pa.Table:
+    rows = [
+        {
+            "text": document.text,
+            "id": document.id,
+            "dump": DUMP,
+            "url": f"file:///{document.file_path}",
+            "file_path": document.file_path,
+            "language": "en",
+            "source": document.source,
+            "domain": document.domain,
+        }
+        for document in documents
+    ]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+# ---------------------------------------------------------------- sources
+
+
+def _documents() -> Iterator[_Document]:
+    for root, relative in _sources():
+        standard = root == _standard_library()
+        package = "python" if standard else relative.split("/")[0].removesuffix(".py")
+        module = relative.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        try:
+            data = (root / relative).read_bytes()
+            yield from _of_source(data, module, f"python/{relative}" if standard else relative, package)
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            continue  # a template, Python 2, or a file that is broken on purpose in a test
+
+
+def _sources() -> list[tuple[Path, str]]:
+    """(root, path in it) of every source of the standard library and the installed packages, in a fixed mixed order."""
+    roots = [_standard_library(), *map(Path, (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))]
+    found: dict[Path, tuple[Path, str]] = {}
+    for root in dict.fromkeys(root.resolve() for root in roots):
+        for folder, folders, names in os.walk(root):
+            folders[:] = [name for name in folders if name not in ("__pycache__", "site-packages", "dist-packages")]
+            for name in names:
+                path = Path(folder) / name
+                if name.endswith(".py"):
+                    found.setdefault(path, (root, path.relative_to(root).as_posix()))
+    return sorted(found.values(), key=lambda place: blake2b(place[1].encode("utf-8", "surrogateescape")).digest())
+
+
+def _standard_library() -> Path:
+    return Path(sysconfig.get_path("stdlib")).resolve()
+
+
+def _of_source(data: bytes, module: str, file_path: str, package: str) -> Iterator[_Document]:
+    if len(data) > MAX_FILE_BYTES:
+        return
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    text = data.decode(encoding)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes in other people's code
+        tree = ast.parse(text)
+    for name, docstring in _docstrings(tree, module):
+        yield _Document(docstring, name, file_path, package, "documentation")
+    for line, comment in _comments(text):
+        yield _Document(comment, f"{module}:{line}", file_path, package, "code")
+
+
+def _docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        docstring = ast.get_docstring(node)
+        if docstring and len(docstring) >= MIN_CHARACTERS and _is_text(docstring):
+            yield name, docstring
+        for child in node.body:
+            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                yield from _docstrings(child, f"{name}.{child.name}")
+
+
+def _comments(text: str) -> Iterator[tuple[int, str]]:
+    """(first line, text) of every run of comment lines that is long enough."""
+    run: list[str] = []
+    first = 0
+    for number, line in enumerate([*text.splitlines(), ""], start=1):
+        stripped = line.strip()
+        if stripped.startswith("#"):
+            first = first if run else number
+            run.append(stripped.lstrip("#").removeprefix(" "))
+        elif run:
+            comment = "\n".join(run).strip()
+            if len(comment) >= MIN_CHARACTERS and _is_text(comment):
+                yield first, comment
+            run = []
+
+
+def _is_text(text: str) -> bool:
+    """False for a literal with escapes of lone surrogates, which no file of text can hold."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
