@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from ruamel.yaml import YAML
@@ -25,6 +25,9 @@ PUBLISHED_NAMES = {"Pair_simi": "pairwise", "DiSF": "disf", "Facility": "facilit
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+S = TypeVar("S", bound=Section)
 
 
 class Corpus(Section):
@@ -134,8 +137,8 @@ class Select(Section):
 
     solver: Solver = "relaxation"
     """relaxation (with certificate), policy-gradient (the paper's), greedy, or a baseline."""
-    algorithm: Algorithm = "DiSF"
-    """Diversity metric: Pair_simi (pairwise), DiSF, Facility (facility location), or a registered one."""
+    algorithm: Algorithm | dict[Algorithm, float] = "DiSF"
+    """Diversity metric: Pair_simi (pairwise), DiSF, Facility (facility location), a registered one, or several by weight."""
     select_ratio: float | None = Field(0.1, gt=0, le=1)
     """Budget: share of the candidate documents."""
     budget_documents: int | None = Field(None, ge=1)
@@ -179,12 +182,15 @@ class Select(Section):
 
     @field_validator("algorithm")
     @classmethod
-    def _known_algorithm(cls, value: str) -> str:
+    def _known_algorithm(cls, value: str | dict[str, float]) -> str | dict[str, float]:
         from datamask.selection import metric_names  # registered metrics are known there
 
         names = {name.lower(): name for name in [*metric_names(), *PUBLISHED_NAMES]}
-        if value.lower() not in names:
-            raise ValueError(f"unknown algorithm {value!r}; valid: {', '.join(sorted(names.values()))}")
+        for name in [value] if isinstance(value, str) else value:
+            if name.lower() not in names:
+                raise ValueError(f"unknown algorithm {name!r}; valid: {', '.join(sorted(names.values()))}")
+        if isinstance(value, dict) and not (value and all(weight > 0 for weight in value.values())):
+            raise ValueError("several algorithms need a positive weight each, e.g. {DiSF: 1, Pair_simi: 0.5}")
         return value
 
     @model_validator(mode="after")
@@ -196,9 +202,16 @@ class Select(Section):
         return self
 
     @property
+    def metrics(self) -> dict[str, float]:
+        """Weight by the metrics' canonical names: pairwise, disf, facility, or a registered one."""
+        given = {self.algorithm: 1.0} if isinstance(self.algorithm, str) else self.algorithm
+        published = {name.lower(): canonical for name, canonical in PUBLISHED_NAMES.items()}
+        return {published.get(name.lower(), name.lower()): weight for name, weight in given.items()}
+
+    @property
     def metric(self) -> str:
-        """The metric's canonical name: pairwise, disf, facility, or a registered one."""
-        return PUBLISHED_NAMES.get(self.algorithm, self.algorithm.lower())
+        """The metrics' canonical names, joined by "+"."""
+        return "+".join(self.metrics)
 
 
 class Filter(Section):
@@ -318,6 +331,17 @@ def validate(settings: Mapping[str, Any], source: str = "the settings") -> Confi
         raise ConfigError(f"{source}: " + "\n".join(problems)) from None
 
 
+def validate_section(section: type[S], settings: Mapping[str, Any]) -> S:
+    """One section's settings from plain data.
+
+    :raises ConfigError: see `load`.
+    """
+    try:
+        return section.model_validate(dict(settings))
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(problem, section) for problem in error.errors())) from None
+
+
 def _parse(text: str, source: str) -> Any:
     try:
         return YAML(typ="safe").load(text)
@@ -325,18 +349,18 @@ def _parse(text: str, source: str) -> Any:
         raise ConfigError(f"{source}: not valid YAML: {' '.join(str(error).split())[:300]}") from error
 
 
-def _explain(problem: Any) -> str:
+def _explain(problem: Any, root: type[BaseModel] | None = None) -> str:
     place = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         *parents, last = problem["loc"]
-        valid = _names_at(parents)
+        valid = _names_at(parents, root)
         return f"unknown setting {place}{nearest(str(last), valid)} (valid: {', '.join(valid)})"
     message = problem["msg"].removeprefix("Value error, ")
     return f"{place} = {problem['input']!r}: {message}" if place else message
 
 
-def _names_at(place: Iterable[int | str]) -> list[str]:
-    model: type[BaseModel] = Config
+def _names_at(place: Iterable[int | str], root: type[BaseModel] | None = None) -> list[str]:
+    model: type[BaseModel] = root or Config
     for part in place:
         if isinstance(part, str) and part in model.model_fields:
             annotation = model.model_fields[part].annotation

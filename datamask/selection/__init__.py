@@ -1,7 +1,34 @@
-"""Which documents to keep: quality and diversity maximised together."""
+"""Which documents to keep: quality and diversity maximised together.
+
+    from datamask import select
+    chosen = select(features, quality, select_ratio=0.1, lamb=0.5, algorithm="DiSF")
+
+Read in this order: `problem` (pool, budget, limits), `metrics` and `objective` (what is maximised), `solvers` (how),
+`result`, `api` (the call above), `corpus` (shards that select jointly), `stage` (the pipeline's stage functions).
+Nothing heavy is imported before it is used.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from datamask.selection.api import select
+    from datamask.selection.result import Selection
+
+_HOMES = {"select": "api", "Selection": "result"}
+__all__ = ["Selection", "metric_names", "select"]
+
 
 def metric_names() -> list[str]:
-    return ["pairwise", "disf", "facility"]
+    """Canonical names of the diversity metrics: the three of the paper and the registered ones."""
+    from datamask.selection.metrics import names
+
+    return names()
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

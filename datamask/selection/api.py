@@ -1,0 +1,111 @@
+"""Select from arrays.
+
+chosen = select(features, quality, select_ratio=0.1, lamb=0.5, algorithm="DiSF")
+chosen = select(features, quality, tokens=tokens, groups={"domain": domain}, budget_tokens=10_000_000,
+                quotas=[{"column": "domain", "maximum": {"news": 0.2}}])
+features[chosen.selected]
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from datamask.config import Select, validate_section
+from datamask.errors import ConfigError, DatamaskError
+from datamask.selection.problem import Pool, Problem, make_problem
+from datamask.selection.result import Draft, Selection
+from datamask.selection.solvers import Progress, solver_for
+
+
+def select(
+    features: Any,
+    quality: Any,
+    *,
+    tokens: Any = None,
+    groups: Mapping[str, Any] | None = None,
+    quality_weights: Any = None,
+    settings: Select | None = None,
+    progress: Progress | None = None,
+    **keywords: Any,
+) -> Selection:
+    """Which documents to keep.
+
+    features: (N, d) float, numpy (memory-mapped too) or torch; need not have unit length, must be finite and not zero.
+    quality: (N,) or (N, Q), larger is better; quality_weights: (Q,), none negative. tokens: (N,) positive. groups: column name
+    -> (N,) values. settings and keywords: `config.Select`'s; keywords win.
+
+    :raises InputError: the arrays do not fit together, hold what is not a number, or cannot meet the budget or limits.
+    :raises ConfigError: a setting is unknown, invalid, or asks a solver for what it cannot do.
+    """
+    settings = resolve(settings, keywords)
+    device = pick_device(settings.device)
+    pool = Pool(features, quality, tokens, groups or {}, quality_weights, device=device)
+    return solve(make_problem(pool, settings), progress)
+
+
+def solve(problem: Problem, progress: Progress | None = None) -> Selection:
+    """The settings' solver run on a problem, its answer checked and evaluated exactly."""
+    started = time.perf_counter()
+    run = solver_for(problem)
+    draft = run(problem, progress or (lambda record: None))
+    return finish(problem, draft, time.perf_counter() - started)
+
+
+def finish(problem: Problem, draft: Draft, seconds: float) -> Selection:
+    """A draft as the user gets it. A mask outside the budget or the limits is an error, never a result."""
+    selected = draft.selected.numpy().astype(bool)
+    broken = problem.limits.violations(selected)
+    if broken:
+        raise DatamaskError(
+            f"solver {problem.settings.solver} found no selection within the limits: {'; '.join(broken[:3])}; loosen one of them"
+        )
+    found = problem.objective.evaluate(draft.selected)
+    price = torch.zeros(len(problem)) if draft.price is None else draft.price
+    return Selection(
+        selected=selected,
+        probability=draft.probability.numpy().astype(np.float32),
+        price=price.numpy().astype(np.float32),
+        objective=found.objective,
+        terms=found.terms,
+        statistics=found.statistics,
+        upper_bound=draft.upper_bound,
+        seconds=seconds,
+        solver=problem.settings.solver,
+        history=tuple(draft.history),
+    )
+
+
+def resolve(settings: Select | None, keywords: Mapping[str, Any]) -> Select:
+    """Settings with keywords laid over them; a budget among the keywords replaces the settings' one."""
+    given = (settings or Select()).model_dump(exclude_unset=True)
+    budgets = ("select_ratio", "budget_documents", "budget_tokens")
+    if any(keywords.get(name) is not None for name in budgets):
+        given = {name: value for name, value in given.items() if name not in budgets} | {"select_ratio": None}
+    return validate_section(Select, {**given, **keywords})
+
+
+def pick_device(name: str) -> torch.device:
+    """ "auto": CUDA if there is one, else the CPU.
+
+    :raises ConfigError: CUDA is asked for and absent, or the name is unknown.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"unknown device {name!r}; valid: auto, cpu, cuda, cuda:0, …") from error
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (device.index or 0) >= count:
+            raise ConfigError(
+                f"device {name} is asked for, and {count} CUDA devices are here; use --device cpu, or auto"
+            )
+    elif device.type != "cpu":
+        raise ConfigError(f"unknown device {name!r}; valid: auto, cpu, cuda, cuda:0, …")
+    return device

@@ -1,0 +1,116 @@
+"""A term's raw values that score 0 (a random selection of the budget's size) and 1 (the term's own best selection)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from datamask.selection.ascent import Prepared, ascend
+from datamask.selection.feasible import Feasible
+from datamask.selection.limits import Limits
+from datamask.selection.metrics.base import Metric, MomentMetric
+
+if TYPE_CHECKING:
+    from datamask.selection.problem import Problem
+
+SAMPLE = 16_384  # documents the term's own best is solved on in a larger pool
+RANDOM_SETS = 16  # random selections averaged for a metric without a closed form
+ACCURACY = 1e-3  # of the term's own best, as a share of the distance from random
+
+
+def quality_span(problem: Problem, quality: np.ndarray) -> tuple[float, float]:
+    """A column's mean over the pool, and over the budget's best documents. quality: (N,)."""
+    weights = problem.limits.weights
+    plain = Feasible(Limits(weights, problem.size))
+    best = plain.best_fill(torch.from_numpy(quality.copy()))
+    return float(weights @ quality / weights.sum()), float(weights @ (best.numpy() * quality) / problem.size)
+
+
+def diversity_span(problem: Problem, metric: Metric) -> tuple[float, float]:
+    """A metric's expected value over random selections, and its own best over the relaxed budget."""
+    if isinstance(metric, MomentMetric):
+        return _random_moment(problem, metric), _best_moment(problem, metric)
+    calibrate = getattr(metric, "calibrate", None)
+    if calibrate is not None:
+        return calibrate(problem)
+    return _by_trial(problem, metric)
+
+
+def _random_moment(problem: Problem, metric: MomentMetric) -> float:
+    """E[D] in closed form: a sum over k of N vectors drawn without replacement, or each with its share of the tokens."""
+    weights = problem.weights
+    total: torch.Tensor | None = None
+    squares = 0.0
+    for part, rows in problem.pool.blocks():
+        z = metric.prepare(rows)
+        squares += float((weights[part].square() * metric.squares(z).double()).sum())
+        moment = metric.moment(_fast(z), weights[part]).float()
+        total = moment if total is None else total.add_(moment)
+    assert total is not None
+    count, mass = len(problem), float(weights.sum())
+    whole = float(total.double().square().sum())
+    share = problem.size / mass
+    if problem.unit == "documents":
+        pairs = share * (problem.size - 1) / max(count - 1, 1)
+    else:
+        pairs = share**2
+    expected = share * squares + pairs * (whole - squares)
+    return -metric.unit * expected / problem.size**2
+
+
+def _best_moment(problem: Problem, metric: MomentMetric) -> float:
+    chosen = sample_rows(problem, SAMPLE)
+    weights = problem.limits.weights[chosen]
+    size = problem.size * float(weights.sum() / problem.limits.weights.sum())
+    rows = problem.pool.rows(chosen)
+    prepared = Prepared(metric, _fast_dtype(rows), rows=rows)
+    feasible = Feasible(Limits(weights, size))
+    start = torch.full((len(chosen),), size / float(weights.sum()), dtype=torch.float64)
+    coefficient = metric.unit / size**2
+    zero = coefficient * float(prepared.moment(start * feasible.weights).double().square().sum())
+    linear = torch.zeros(len(chosen), dtype=torch.float64)
+    found = ascend([prepared], [coefficient], linear, feasible, start, tolerance=ACCURACY * zero, iterations=40)
+    return found.value
+
+
+def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:
+    """For a metric known only by its values: the mean of random selections, and the best found by local trial."""
+    from datamask.selection.feasible import fill_in_order
+
+    generator = problem.generator(stream=7)
+    plain = Limits(problem.limits.weights, problem.size)
+    count = len(problem)
+
+    def values(orders: list[np.ndarray]) -> np.ndarray:
+        masks = np.stack([fill_in_order(plain, order) for order in orders])
+        return metric.value(torch.from_numpy(masks).to(problem.pool.device)).cpu().numpy()
+
+    trials = values([generator.permutation(count) for _ in range(RANDOM_SETS)])
+    logits = np.zeros(count)  # cross-entropy method: Gumbel top-k around logits moved towards the elite
+    best = float(trials.max())
+    for _ in range(60):
+        orders = [np.argsort(-(logits + generator.gumbel(size=count)), kind="stable") for _ in range(32)]
+        found = values(orders)
+        best = max(best, float(found.max()))
+        elite = np.argsort(-found)[:8]
+        rate = np.mean([fill_in_order(plain, orders[i]) for i in elite], axis=0)
+        logits += 0.5 * (np.log(rate + 0.02) - np.log(rate.mean() + 0.02))
+    return float(trials.mean()), best
+
+
+def sample_rows(problem: Problem, most: int) -> np.ndarray:
+    """At most so many row numbers of the pool, drawn without replacement, ascending."""
+    count = len(problem)
+    if count <= most:
+        return np.arange(count)
+    return np.sort(problem.generator(stream=1).choice(count, most, replace=False))
+
+
+def _fast_dtype(rows: torch.Tensor) -> torch.dtype:
+    return torch.bfloat16 if rows.numel() > 1 << 20 else torch.float32
+
+
+def _fast(z: torch.Tensor) -> torch.Tensor:
+    return z.to(_fast_dtype(z))

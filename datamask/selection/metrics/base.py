@@ -1,0 +1,95 @@
+"""What a diversity metric is.
+
+`Metric` is all the policy gradient needs. A metric whose relaxation to fractional masks is concave can add
+`relaxed` (`RelaxedMetric`) and works with the relaxation too. Pairwise and DiSF are `MomentMetric`s: they see a mask
+only through a sum over its documents, D(p) = −‖Σ_i p_i w_i v_i‖² / size², which is what makes them fast, and what lets
+shards select jointly by exchanging sums.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol, runtime_checkable
+
+import torch
+
+from datamask.selection.problem import Pool
+
+
+class Metric(Protocol):
+    """D(S) for sets of documents.
+
+    name: canonical, lower case. Constructed once per problem:
+    pool: the candidates; weights: (N,) float64, what a document takes of the budget (1, or its tokens); size: the budget.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, pool: Pool, weights: torch.Tensor, size: float) -> None: ...
+
+    def value(self, masks: torch.Tensor) -> torch.Tensor:
+        """Raw D of each mask. masks: (G, N) bool; returns (G,) float64, computed in float64 or as near as is feasible."""
+        ...
+
+
+@runtime_checkable
+class RelaxedMetric(Protocol):
+    """A metric that extends to fractional masks as a concave function."""
+
+    def relaxed(self, mask: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """mask: (N,) float64 in [0, 1]. Returns the raw value, not below `value` at 0/1 masks, and a supergradient (N,)."""
+        ...
+
+
+class MomentMetric:
+    """D(p) = −unit · ‖M(p)‖² / size² with M(p) = Σ_i p_i w_i v_i; v_i is x_i (pairwise) or the off-diagonal of z_i z_iᵀ.
+
+    A subclass says what z, M and their products are; everything else (value, gradient, line search, calibration,
+    certificate, exchange between shards) follows from these.
+    """
+
+    name: ClassVar[str]
+    unit: ClassVar[float] = 1.0  # published code's scale of the value
+
+    def __init__(self, pool: Pool, weights: torch.Tensor, size: float) -> None:
+        self.pool, self.weights, self.size = pool, weights, size
+
+    # -- what a subclass defines, on prepared rows z (n, d)
+
+    def prepare(self, rows: torch.Tensor) -> torch.Tensor:
+        """Unit rows (n, d) float -> z (n, d): identity, or standardised over the pool."""
+        return rows
+
+    def moment(self, z: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Σ_i mask_i v_i of these rows: (d,) or (d, d). z: (n, d); mask: (n,), weights included."""
+        raise NotImplementedError
+
+    def products(self, z: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
+        """⟨moment, v_i⟩ of these rows: (n,)."""
+        raise NotImplementedError
+
+    def squares(self, z: torch.Tensor) -> torch.Tensor:
+        """‖v_i‖² of these rows: (n,)."""
+        raise NotImplementedError
+
+    # -- what follows
+
+    def of_moment(self, moment: torch.Tensor) -> float:
+        """Raw D of a mask with this moment."""
+        return -self.unit * float(moment.double().square().sum()) / self.size**2
+
+    def value(self, masks: torch.Tensor) -> torch.Tensor:
+        """Raw D of each mask, float64. masks: (G, N)."""
+        return torch.tensor([self.of_moment(self.exact_moment(mask)) for mask in masks], dtype=torch.float64)
+
+    def exact_moment(self, mask: torch.Tensor, rows: int = 8192) -> torch.Tensor:
+        """M(mask) in float64; reads only the rows where the mask is not zero."""
+        weighted = mask.double().to(self.weights.device) * self.weights
+        index = weighted.nonzero()[:, 0]
+        total: torch.Tensor | None = None
+        for part in index.split(rows):
+            z = self.prepare(self.pool.rows(part, torch.float64))
+            moment = self.moment(z, weighted[part])
+            total = moment if total is None else total + moment
+        if total is None:
+            total = self.moment(self.prepare(self.pool.rows(slice(0, 1), torch.float64)), weighted[:1] * 0)
+        return total

@@ -1,0 +1,74 @@
+"""DiSF diversity: decorrelated feature dimensions (Fan et al., "Diversified File Selection", arXiv 2505.00422)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+
+from datamask.selection.metrics.base import MomentMetric
+
+EPSILON = 1e-8  # added to the variance before its root (published code)
+UNIT = 1e-4  # the published code divides its sum of squares by 10,000
+
+
+class DiSF(MomentMetric):
+    """D(S) = −Σ_{a≠b} C_ab² / 10000 with C = Σ_{i∈S} w_i z_i z_iᵀ / size and z standardised over the pool.
+
+    Over the pool, because then D is a concave quadratic in the mask; `exact` is the published statistic, with
+    columns standardised over the selection itself.
+    """
+
+    name: ClassVar[str] = "disf"
+    unit: ClassVar[float] = UNIT
+
+    @cached_property
+    def standard(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean (d,) and standard deviation (d,) of the pool's features, float64."""
+        total = torch.zeros(self.pool.dimensions, dtype=torch.float64, device=self.pool.device)
+        squares = torch.zeros_like(total)
+        shift = self.pool.rows(slice(0, 1), torch.float64)[0]  # a point of the cloud: no cancellation in the variance
+        for _, rows in self.pool.blocks():
+            centred = rows - shift.float()
+            total += centred.sum(dim=0, dtype=torch.float64)
+            squares += centred.square().sum(dim=0, dtype=torch.float64)
+        count = len(self.pool)
+        mean = total / count
+        variance = (squares - count * mean.square()).clamp(min=0) / max(count - 1, 1)
+        return mean + shift, (variance + EPSILON).sqrt()
+
+    def prepare(self, rows: torch.Tensor) -> torch.Tensor:
+        mean, deviation = self.standard
+        return (rows - mean.to(rows.dtype)) / deviation.to(rows.dtype)
+
+    def moment(self, z: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        moment = (z * mask.to(z.dtype)[:, None]).T @ z
+        return moment.fill_diagonal_(0)
+
+    def products(self, z: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
+        return ((z @ moment.to(z.dtype)) * z).sum(dim=1)
+
+    def squares(self, z: torch.Tensor) -> torch.Tensor:
+        square = z.square()
+        return square.sum(dim=1).square() - square.square().sum(dim=1)
+
+    def exact(self, mask: torch.Tensor, rows: int = 8192) -> float:
+        """The published statistic of one mask, negated: columns standardised over the selection itself, float64.
+
+        C = ZᵀZ / (n − 1) with Z the selected rows, centred and divided by √(unbiased variance + 1e-8).
+        """
+        index = mask.bool().nonzero()[:, 0]
+        if len(index) < 2:
+            return 0.0
+        shift = self.standard[0]
+        total = torch.zeros_like(shift)
+        gram = torch.zeros(len(shift), len(shift), dtype=torch.float64, device=shift.device)
+        for part in index.split(rows):
+            centred = self.pool.rows(part, torch.float64) - shift
+            total += centred.sum(dim=0)
+            gram += centred.T @ centred
+        covariance = (gram - torch.outer(total, total) / len(index)) / (len(index) - 1)
+        deviation = (covariance.diagonal().clamp(min=0) + EPSILON).sqrt()
+        correlation = (covariance / torch.outer(deviation, deviation)).fill_diagonal_(0)
+        return -UNIT * float(correlation.square().sum())

@@ -1,0 +1,24 @@
+"""Pairwise diversity (published name `Pair_simi`): the mean cosine of selected pairs, negated."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+
+from datamask.selection.metrics.base import MomentMetric
+
+
+class Pairwise(MomentMetric):
+    """D(S) = −‖Σ_{i∈S} w_i x_i‖² / size², the mean over all pairs, each document with itself included."""
+
+    name: ClassVar[str] = "pairwise"
+
+    def moment(self, z: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return mask.to(z.dtype) @ z
+
+    def products(self, z: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
+        return z @ moment.to(z.dtype)
+
+    def squares(self, z: torch.Tensor) -> torch.Tensor:
+        return z.square().sum(dim=1)

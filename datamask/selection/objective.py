@@ -1,0 +1,122 @@
+"""The objective f(S) = Σ_j λ_j·Q_j(S) + Σ_m (1 − λ)_m·D_m(S): quality columns and diversity metrics, weighed and calibrated.
+
+    objective = problem.objective
+    objective.values(masks)              # (G,) of masks (G, N)
+    objective.evaluate(mask)             # exactly, term by term
+
+Calibrated (the default), each term is measured from a random selection of the budget's size (0) to the term's own best
+selection (1), so that λ means the same on every corpus. Uncalibrated, it is the paper's raw sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from datamask.selection.metrics import metric_class
+from datamask.selection.metrics.base import Metric
+
+if TYPE_CHECKING:
+    from datamask.selection.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """One summand: weight · (raw − zero) / (one − zero). `metric` is None for a quality column."""
+
+    name: str
+    weight: float  # λ's share
+    zero: float  # raw value that scores 0
+    one: float  # raw value that scores 1
+    metric: Metric | None = None
+    column: int | None = None  # of the pool's quality
+
+    @property
+    def rate(self) -> float:
+        """Calibrated units of a raw one; 0 where all selections are equal (constant quality, equal documents)."""
+        span = self.one - self.zero
+        return 1 / span if span > 1e-7 * max(abs(self.one), abs(self.zero), 1e-9) else 0.0
+
+    @property
+    def scale(self) -> float:
+        """What a raw unit counts in the objective."""
+        return self.weight * self.rate
+
+    def calibrated(self, raw: float) -> float:
+        return (raw - self.zero) * self.rate
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    objective: float
+    terms: Mapping[str, float]  # calibrated
+    statistics: Mapping[str, float]  # raw
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """`quality` and `diversity` terms; `linear` (N,) float64: the quality terms' value of a document per unit of budget,
+    so that quality's part of f is Σ_i linear_i·w_i·m_i / size − (what is in `constant`)."""
+
+    problem: Problem
+    quality: tuple[Term, ...]
+    diversity: tuple[Term, ...]
+    linear: torch.Tensor
+    constant: float  # −Σ scale·zero over all terms
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        return self.quality + self.diversity
+
+    def values(self, masks: torch.Tensor) -> torch.Tensor:
+        """f of each mask: (G, N) bool or 0/1 -> (G,) float64."""
+        masks = masks.to(self.problem.pool.device)
+        per_document = self.linear.to(masks.device) * self.problem.weights / self.problem.size
+        total = masks.double() @ per_document + self.constant
+        for term in self.diversity:
+            if term.scale and term.metric is not None:
+                total = total + term.scale * term.metric.value(masks).to(total.device)
+        return total
+
+    def evaluate(self, mask: torch.Tensor) -> Evaluation:
+        """f of one mask (N,) and its terms, in float64."""
+        problem = self.problem
+        mask = mask.bool().cpu()
+        weighted = (mask.double() * problem.weights.cpu()).numpy() / problem.size
+        raw = {term.name: float(weighted @ problem.pool.quality[:, term.column]) for term in self.quality}
+        exact: dict[str, float] = {}
+        for term in self.diversity:
+            assert term.metric is not None
+            raw[term.name] = float(term.metric.value(mask[None].to(problem.pool.device))[0])
+            if hasattr(term.metric, "exact"):
+                exact[f"{term.name}_exact"] = float(term.metric.exact(mask.to(problem.pool.device)))
+        objective = self.constant + sum(term.scale * raw[term.name] for term in self.terms)
+        return Evaluation(
+            objective, {term.name: term.calibrated(raw[term.name]) for term in self.terms}, {**raw, **exact}
+        )
+
+
+def make_objective(problem: Problem) -> Objective:
+    """The problem's objective, each term calibrated if its settings say so."""
+    from datamask.selection.calibration import diversity_span, quality_span
+
+    settings, pool = problem.settings, problem.pool
+    weights = settings.metrics
+    total = sum(weights.values())
+    quality = []
+    for column, (name, share) in enumerate(zip(pool.quality_names, pool.quality_weights, strict=True)):
+        zero, one = quality_span(problem, pool.quality[:, column]) if settings.calibrate else (0.0, 1.0)
+        quality.append(Term(name, settings.lamb * float(share), zero, one, column=column))
+    diversity = []
+    for name, share in weights.items():
+        metric = metric_class(name)(pool, problem.weights, problem.size)
+        zero, one = diversity_span(problem, metric) if settings.calibrate else (0.0, 1.0)
+        diversity.append(Term(name, (1 - settings.lamb) * share / total, zero, one, metric=metric))
+    linear = torch.zeros(len(pool), dtype=torch.float64)
+    for term in quality:
+        linear += term.scale * torch.from_numpy(pool.quality[:, term.column])
+    constant = -sum(term.scale * term.zero for term in (*quality, *diversity))
+    return Objective(problem, tuple(quality), tuple(diversity), linear, constant)

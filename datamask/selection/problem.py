@@ -1,0 +1,229 @@
+"""The problem: a pool of documents, a budget, and limits the selection must hold.
+
+    pool = Pool(features, quality, tokens=tokens, groups={"domain": domain})
+    problem = make_problem(pool, Select(select_ratio=0.1, lamb=0.5))
+    problem.size, problem.weights, problem.objective, problem.limits
+
+A document takes `weights[i]` of the budget: 1 where the budget counts documents, its tokens where it counts tokens,
+and the means in the objective are over that unit (a token budget maximises the mean quality of a *token*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from datamask.config import Select
+from datamask.errors import ConfigError, InputError
+from datamask.selection.limits import Limits, make_limits
+
+if TYPE_CHECKING:
+    from datamask.selection.objective import Objective
+
+BLOCK_ROWS = 8192  # rows converted at a time: 25 MB of float32 at d = 768
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """The candidate documents.
+
+    features: (N, d), any float type, numpy (memory-mapped too) or torch; rows are brought to unit length when read.
+    quality: (N,) or (N, Q); `quality_weights` (Q,) says what each column counts.
+    tokens: (N,) positive, needed by a token budget and a length bound. groups: column name -> (N,) values, for quotas.
+
+    :raises InputError: wrong shapes, or a row that is not finite or all zero; the message names the rows.
+    """
+
+    features: Any
+    quality: Any
+    tokens: Any = None
+    groups: Mapping[str, Any] = field(default_factory=dict)
+    quality_weights: Any = None
+    quality_names: tuple[str, ...] = ()
+    device: Any = "cpu"
+    inverse_norm: torch.Tensor = field(init=False, repr=False)  # (N,) float32
+
+    def __post_init__(self) -> None:
+        def put(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        features = self.features
+        if not isinstance(features, torch.Tensor):
+            try:
+                features = np.asarray(features) if not isinstance(features, np.ndarray) else features
+                if features.ndim == 2 and not np.issubdtype(features.dtype, np.floating):
+                    features = features.astype(np.float32)
+            except ValueError as error:
+                raise InputError(f"features must be one (documents, dimensions) array: {error}") from error
+        if features.ndim != 2 or 0 in features.shape:
+            raise InputError(f"features must have the shape (documents, dimensions), found {tuple(features.shape)}")
+        put("features", features)
+        put("device", torch.device(self.device))
+        put("quality", _column(self.quality, "quality", len(features), dimensions=2))
+        columns = self.quality.shape[1]
+        weights = (
+            np.ones(columns) if self.quality_weights is None else np.asarray(self.quality_weights, dtype=np.float64)
+        )
+        if weights.shape != (columns,) or not np.isfinite(weights).all() or (weights < 0).any() or not weights.sum():
+            raise InputError(
+                f"quality_weights must be {columns} numbers, none negative and not all zero, found {weights.tolist()}"
+            )
+        put("quality_weights", weights / weights.sum())
+        default = ("quality",) if columns == 1 else tuple(f"quality_{column}" for column in range(columns))
+        put("quality_names", tuple(self.quality_names) or default)
+        if self.tokens is not None:
+            put("tokens", _column(self.tokens, "tokens", len(features)))
+            if (self.tokens <= 0).any():
+                raise InputError(f"tokens must be positive; not so in {_rows(np.flatnonzero(self.tokens <= 0))}")
+        for name, values in self.groups.items():
+            if len(values) != len(features):
+                raise InputError(f"group column {name!r} has {len(values)} values for {len(features)} documents")
+        put("inverse_norm", self._check_rows())
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def dimensions(self) -> int:
+        return int(self.features.shape[1])
+
+    def rows(self, index: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Unit rows on the pool's device. index: a slice, or row numbers (numpy or torch)."""
+        if isinstance(index, torch.Tensor) and not isinstance(self.features, torch.Tensor):
+            index = index.cpu().numpy()
+        elif isinstance(index, np.ndarray) and isinstance(self.features, torch.Tensor):
+            index = torch.from_numpy(index).to(self.features.device)
+        taken = _tensor(self.features[index]).to(self.device, dtype)
+        norm = self.inverse_norm[torch.from_numpy(index).to(self.device) if isinstance(index, np.ndarray) else index]
+        return taken * norm.to(dtype)[:, None]
+
+    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[tuple[slice, torch.Tensor]]:
+        """(slice, unit rows float32) from first to last; memory is one block's."""
+        for start in range(0, len(self), rows):
+            part = slice(start, min(start + rows, len(self)))
+            yield part, self.rows(part)
+
+    def take(self, index: np.ndarray) -> Pool:
+        """The pool of these rows (copied)."""
+        return Pool(
+            features=self.features[torch.from_numpy(index)]
+            if isinstance(self.features, torch.Tensor)
+            else self.features[index],
+            quality=self.quality[index],
+            tokens=None if self.tokens is None else self.tokens[index],
+            groups={name: np.asarray(values)[index] for name, values in self.groups.items()},
+            quality_weights=self.quality_weights,
+            quality_names=self.quality_names,
+            device=self.device,
+        )
+
+    def _check_rows(self) -> torch.Tensor:
+        norms = torch.empty(len(self), dtype=torch.float32)
+        for start in range(0, len(self), BLOCK_ROWS):
+            block = _tensor(self.features[start : start + BLOCK_ROWS]).float()
+            norms[start : start + BLOCK_ROWS] = torch.linalg.vector_norm(block, dim=1).cpu()
+        bad = np.flatnonzero(~((norms > 0) & torch.isfinite(norms)).numpy())
+        if len(bad):
+            raise InputError(
+                f"features of {_rows(bad)} are not finite or all zero; "
+                "embed those documents again or leave them out before selecting"
+            )
+        return (1 / norms).to(self.device)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A pool with its budget, limits and objective resolved: what every solver is given."""
+
+    pool: Pool
+    settings: Select
+    unit: str  # "documents" or "tokens": what the budget counts
+    size: float  # the budget in its unit
+    weights: torch.Tensor  # (N,) float64: what a document takes of the budget
+    limits: Limits
+
+    def __len__(self) -> int:
+        return len(self.pool)
+
+    @property
+    def documents(self) -> int:
+        """k: exact where the budget counts documents, else the expected number of a random selection."""
+        return max(1, round(self.size / float(self.weights.mean())))
+
+    @cached_property
+    def objective(self) -> Objective:
+        """What is maximised, calibrated if the settings say so (this costs a small solve, hence on first use)."""
+        from datamask.selection.objective import make_objective
+
+        return make_objective(self)
+
+    def generator(self, stream: int = 0) -> np.random.Generator:
+        """A random generator of this problem's seed; another `stream`, another sequence."""
+        return np.random.default_rng([self.settings.seed, stream])
+
+
+def make_problem(pool: Pool, settings: Select) -> Problem:
+    """The problem these settings pose on this pool.
+
+    :raises InputError: the budget is more than the pool holds or not one document; a quota cannot be met.
+    :raises ConfigError: a token budget, quota or length bound whose column the pool lacks.
+    """
+    count = len(pool)
+    if settings.budget_tokens or settings.length_tolerance is not None:
+        need = "budget_tokens" if settings.budget_tokens else "length_tolerance"
+        if pool.tokens is None:
+            raise ConfigError(f"{need} needs the documents' token counts; pass tokens, or set another budget")
+    if settings.budget_tokens:
+        unit, size, weights = "tokens", float(settings.budget_tokens), torch.from_numpy(pool.tokens)
+        total, least = float(pool.tokens.sum()), float(pool.tokens.min())
+        if size > total:
+            raise InputError(f"budget_tokens {size:.0f} is more than the pool's {total:.0f} tokens; lower it")
+        if size < least:
+            raise InputError(f"budget_tokens {size:.0f} is less than the shortest document's {least:.0f}; raise it")
+    else:
+        unit, weights = "documents", torch.ones(count, dtype=torch.float64)
+        size = float(settings.budget_documents or round((settings.select_ratio or 0) * count))
+        if size > count:
+            raise InputError(f"budget_documents {size:.0f} is more than the pool's {count} documents; lower it")
+        if size < 1:
+            raise InputError(
+                f"select_ratio {settings.select_ratio} of {count} documents is not one document; "
+                f"set at least {1 / count:.2g}, or budget_documents"
+            )
+    limits = make_limits(settings, weights.numpy(), size, pool.tokens, pool.groups)
+    return Problem(pool, settings, unit, size, weights.to(pool.device), limits)
+
+
+def _tensor(values: Any) -> torch.Tensor:
+    if isinstance(values, torch.Tensor):
+        return values
+    return torch.from_numpy(np.array(values) if not values.flags.writeable else values)
+
+
+def _column(values: Any, name: str, rows: int, dimensions: int = 1) -> np.ndarray:
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+    try:
+        column = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be numbers: {error}") from error
+    if dimensions == 2 and column.ndim == 1:
+        column = column[:, None]
+    if column.ndim != dimensions or len(column) != rows:
+        raise InputError(f"{name} must have a value for each of the {rows} documents, found shape {column.shape}")
+    bad = np.flatnonzero(~np.isfinite(column.reshape(rows, -1)).all(axis=1))
+    if len(bad):
+        raise InputError(
+            f"{name} of {_rows(bad)} is not a finite number; score those documents again or leave them out"
+        )
+    return column
+
+
+def _rows(numbers: np.ndarray) -> str:
+    shown = ", ".join(str(number) for number in numbers[:5])
+    return f"row {shown}" if len(numbers) == 1 else f"{len(numbers)} rows ({shown}{', …' if len(numbers) > 5 else ''})"

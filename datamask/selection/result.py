@@ -1,0 +1,70 @@
+"""What a solver hands back, and what the user gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """A solver's answer, before it is evaluated exactly. All tensors are on the CPU."""
+
+    selected: torch.Tensor  # (N,) bool
+    probability: torch.Tensor  # (N,) float, in [0, 1]
+    price: torch.Tensor | None = None  # (N,) marginal gain of a document at the solution, where the solver knows it
+    upper_bound: float | None = None  # no feasible selection's objective is greater
+    history: tuple[Mapping[str, float], ...] = ()  # {"step", "objective", …} as the solver went
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """A selection, evaluated exactly.
+
+    selected: (N,) bool; probability: (N,) float32; price: (N,) float32, marginal gain at the solution (0 if unknown).
+    objective: λ·Q + (1 − λ)·D, calibrated unless the settings say otherwise. terms: each term on that scale.
+    statistics: each term's raw value, and DiSF's published statistic. upper_bound: no selection within the budget and the
+    limits has a greater objective; None where the solver has no certificate. gap: how far below it, as a share of it.
+    """
+
+    selected: np.ndarray
+    probability: np.ndarray
+    price: np.ndarray
+    objective: float
+    terms: Mapping[str, float]
+    statistics: Mapping[str, float]
+    upper_bound: float | None
+    seconds: float
+    solver: str
+    history: tuple[Mapping[str, float], ...] = field(default=(), repr=False)
+
+    @property
+    def indices(self) -> np.ndarray:
+        """Row numbers of the selected documents, ascending."""
+        return np.flatnonzero(self.selected)
+
+    @property
+    def gap(self) -> float | None:
+        """(upper_bound − objective) / |upper_bound|; None without a certificate."""
+        if self.upper_bound is None:
+            return None
+        return max(0.0, self.upper_bound - self.objective) / max(abs(self.upper_bound), 1e-12)
+
+    def facts(self) -> dict[str, Any]:
+        """Everything but the arrays, ready for JSON."""
+        return {
+            "solver": self.solver,
+            "documents": len(self.selected),
+            "selected": int(self.selected.sum()),
+            "objective": self.objective,
+            "terms": dict(self.terms),
+            "statistics": dict(self.statistics),
+            "upper_bound": self.upper_bound,
+            "gap": self.gap,
+            "seconds": self.seconds,
+            "history": [dict(step) for step in self.history],
+        }

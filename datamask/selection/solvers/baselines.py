@@ -1,0 +1,69 @@
+"""Selections without optimisation: top-quality, random, and direct (the scores summed)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from datamask.selection.ascent import Prepared
+from datamask.selection.feasible import Feasible, fill_in_order
+from datamask.selection.metrics.base import MomentMetric
+from datamask.selection.problem import Problem
+from datamask.selection.result import Draft
+from datamask.selection.solvers import Progress
+
+
+def top_quality(problem: Problem, progress: Progress) -> Draft:
+    """The best quality first, as a quality threshold does (FineWeb-Edu, Ultra-FineWeb, FineWeb-DCLM)."""
+    quality = torch.from_numpy(problem.pool.quality @ problem.pool.quality_weights)
+    return _take(problem, quality)
+
+
+def random(problem: Problem, progress: Progress) -> Draft:
+    """Uniformly at random, by the settings' seed."""
+    drawn = torch.from_numpy(problem.generator(stream=2).random(len(problem)))
+    draft = _take(problem, drawn)
+    share = problem.size / float(problem.weights.sum())
+    return Draft(draft.selected, torch.full((len(problem),), share))
+
+
+def direct(problem: Problem, progress: Progress) -> Draft:
+    """Quality and diversity scores summed, no optimisation: a document's diversity score is its marginal gain on a
+    random selection, which the pool's own mean stands for."""
+    objective = problem.objective
+    score = objective.linear / problem.size
+    share = torch.full((len(problem),), problem.size / float(problem.weights.sum()), dtype=torch.float64)
+    for term in objective.diversity:
+        metric = term.metric
+        if isinstance(metric, MomentMetric):
+            rows = Prepared(metric, torch.float32)
+            moment = rows.moment(share * problem.weights.cpu())
+            score = score - 2 * term.scale * metric.unit / problem.size**2 * rows.products(moment)
+        elif hasattr(metric, "relaxed"):
+            score = score + term.scale * metric.relaxed(share)[1].cpu() / problem.weights.cpu()
+        else:
+            score = score + term.scale * _trial_scores(problem, metric)
+    return _take(problem, score, price=score * problem.weights.cpu())
+
+
+def _trial_scores(problem: Problem, metric: object, trials: int = 64) -> torch.Tensor:
+    """A black box's gain per document: mean value of random selections with it, less the mean without."""
+    generator = problem.generator(stream=3)
+    masks = torch.from_numpy(
+        np.stack([fill_in_order(problem.limits, generator.permutation(len(problem))) for _ in range(trials)])
+    )
+    values = metric.value(masks.to(problem.pool.device)).cpu()  # type: ignore[attr-defined]
+    inside = masks.double()
+    count = inside.sum(dim=0)
+    mean_in = (values @ inside) / count.clamp(min=1)
+    mean_out = (values @ (1 - inside)) / (trials - count).clamp(min=1)
+    return torch.where((count > 0) & (count < trials), mean_in - mean_out, torch.zeros(())) / problem.size
+
+
+def _take(problem: Problem, score: torch.Tensor, price: torch.Tensor | None = None) -> Draft:
+    if problem.limits:
+        order = np.argsort(-score.numpy(), kind="stable")
+        selected = torch.from_numpy(fill_in_order(problem.limits, order))
+    else:
+        selected = Feasible(problem.limits).round(score, score)
+    return Draft(selected, selected.float(), price)
