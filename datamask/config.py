@@ -138,7 +138,7 @@ class Select(Section):
     solver: Solver = "relaxation"
     """relaxation (with certificate), policy-gradient (the paper's), greedy, or a baseline."""
     algorithm: Algorithm | dict[Algorithm, float] = "DiSF"
-    """Diversity metric: Pair_simi (pairwise), DiSF, Facility (facility location), a registered one, or several by weight."""
+    """Diversity: Pair_simi (pairwise), DiSF, Facility (facility location), or registered; or {name: weight}."""
     select_ratio: float | None = Field(0.1, gt=0, le=1)
     """Budget: share of the candidate documents."""
     budget_documents: int | None = Field(None, ge=1)

@@ -36,8 +36,8 @@ def select(
     """Which documents to keep.
 
     features: (N, d) float, numpy (memory-mapped too) or torch; need not have unit length, must be finite and not zero.
-    quality: (N,) or (N, Q), larger is better; quality_weights: (Q,), none negative. tokens: (N,) positive. groups: column name
-    -> (N,) values. settings and keywords: `config.Select`'s; keywords win.
+    quality: (N,) or (N, Q), larger is better; quality_weights: (Q,), none negative. tokens: (N,) positive.
+    groups: column name -> (N,) values. settings and keywords: `config.Select`'s; keywords win.
 
     :raises InputError: the arrays do not fit together, hold what is not a number, or cannot meet the budget or limits.
     :raises ConfigError: a setting is unknown, invalid, or asks a solver for what it cannot do.
@@ -61,18 +61,17 @@ def finish(problem: Problem, draft: Draft, seconds: float) -> Selection:
     selected = draft.selected.numpy().astype(bool)
     broken = problem.limits.violations(selected)
     if broken:
-        raise DatamaskError(
-            f"solver {problem.settings.solver} found no selection within the limits: {'; '.join(broken[:3])}; loosen one of them"
-        )
-    found = problem.objective.evaluate(draft.selected)
+        solver, found = problem.settings.solver, "; ".join(broken[:3])
+        raise DatamaskError(f"solver {solver} found no selection within the limits: {found}; loosen one of them")
+    value = problem.objective.evaluate(draft.selected)
     price = torch.zeros(len(problem)) if draft.price is None else draft.price
     return Selection(
         selected=selected,
         probability=draft.probability.numpy().astype(np.float32),
         price=price.numpy().astype(np.float32),
-        objective=found.objective,
-        terms=found.terms,
-        statistics=found.statistics,
+        objective=value.objective,
+        terms=value.terms,
+        statistics=value.statistics,
         upper_bound=draft.upper_bound,
         seconds=seconds,
         solver=problem.settings.solver,

@@ -39,7 +39,7 @@ def diversity_span(problem: Problem, metric: Metric) -> tuple[float, float]:
 
 
 def _random_moment(problem: Problem, metric: MomentMetric) -> float:
-    """E[D] in closed form: a sum over k of N vectors drawn without replacement, or each with its share of the tokens."""
+    """E[D] in closed form: a sum over k of N vectors drawn without replacement (tokens: each by its share)."""
     weights = problem.weights
     total: torch.Tensor | None = None
     squares = 0.0

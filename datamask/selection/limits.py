@@ -111,7 +111,8 @@ def _grouping(quota: Quota, weights: np.ndarray, size: float, groups: Mapping[st
     for name, least in quota.minimum.items():
         if name not in names and least > 0:
             raise InputError(
-                f"quota: no document has {quota.column} = {name!r}{nearest(name, names)}; found: {', '.join(names[:20])}"
+                f"quota: no document has {quota.column} = {name!r}{nearest(name, names)}; "
+                f"found: {', '.join(names[:20])}"
             )
         if name in names:
             low[names.index(name)] = max(low[names.index(name)], up(least * size - 1e-9))
@@ -133,6 +134,7 @@ def _grouping(quota: Quota, weights: np.ndarray, size: float, groups: Mapping[st
     most = np.minimum(high, available).sum()
     if most < size - 1e-6:
         raise InputError(
-            f"quota: the maximums of {quota.column} leave room for {most:.0f}, the budget is {size:.0f}; raise one or lower the budget"
+            f"quota: the maximums of {quota.column} leave room for {most:.0f}, the budget is {size:.0f}; "
+            "raise one or lower the budget"
         )
     return Grouping(quota.column, names, codes.astype(np.int64), low, high)

@@ -1,4 +1,4 @@
-"""The objective f(S) = Σ_j λ_j·Q_j(S) + Σ_m (1 − λ)_m·D_m(S): quality columns and diversity metrics, weighed and calibrated.
+"""The objective f(S) = Σ_j λ_j·Q_j(S) + Σ_m (1 − λ)_m·D_m(S): quality columns and diversity metrics, calibrated.
 
     objective = problem.objective
     objective.values(masks)              # (G,) of masks (G, N)
@@ -58,8 +58,8 @@ class Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """`quality` and `diversity` terms; `linear` (N,) float64: the quality terms' value of a document per unit of budget,
-    so that quality's part of f is Σ_i linear_i·w_i·m_i / size − (what is in `constant`)."""
+    """`quality` and `diversity` terms. `linear` (N,) float64, on the CPU: quality's value of a document, so that
+    quality's part of f is Σ_i linear_i·w_i·m_i / size, less what is in `constant`."""
 
     problem: Problem
     quality: tuple[Term, ...]

@@ -27,8 +27,8 @@ class Selection:
 
     selected: (N,) bool; probability: (N,) float32; price: (N,) float32, marginal gain at the solution (0 if unknown).
     objective: λ·Q + (1 − λ)·D, calibrated unless the settings say otherwise. terms: each term on that scale.
-    statistics: each term's raw value, and DiSF's published statistic. upper_bound: no selection within the budget and the
-    limits has a greater objective; None where the solver has no certificate. gap: how far below it, as a share of it.
+    statistics: each term's raw value, and DiSF's published statistic. upper_bound: no selection within the budget and
+    the limits has a greater objective; None where the solver has no certificate. gap: how far below, as a share of it.
     """
 
     selected: np.ndarray

@@ -19,7 +19,8 @@ class Metric(Protocol):
     """D(S) for sets of documents.
 
     name: canonical, lower case. Constructed once per problem:
-    pool: the candidates; weights: (N,) float64, what a document takes of the budget (1, or its tokens); size: the budget.
+    pool: the candidates; weights: (N,) float64, what a document takes of the budget (1, or its tokens);
+    size: the budget.
     """
 
     name: ClassVar[str]
@@ -27,7 +28,7 @@ class Metric(Protocol):
     def __init__(self, pool: Pool, weights: torch.Tensor, size: float) -> None: ...
 
     def value(self, masks: torch.Tensor) -> torch.Tensor:
-        """Raw D of each mask. masks: (G, N) bool; returns (G,) float64, computed in float64 or as near as is feasible."""
+        """Raw D of each mask. masks: (G, N) bool; returns (G,) float64, as exact as is feasible."""
         ...
 
 
@@ -36,12 +37,12 @@ class RelaxedMetric(Protocol):
     """A metric that extends to fractional masks as a concave function."""
 
     def relaxed(self, mask: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """mask: (N,) float64 in [0, 1]. Returns the raw value, not below `value` at 0/1 masks, and a supergradient (N,)."""
+        """mask: (N,) float64 in [0, 1]. The raw value, not below `value` at 0/1 masks, and a supergradient (N,)."""
         ...
 
 
 class MomentMetric:
-    """D(p) = −unit · ‖M(p)‖² / size² with M(p) = Σ_i p_i w_i v_i; v_i is x_i (pairwise) or the off-diagonal of z_i z_iᵀ.
+    """D(p) = −unit · ‖M(p)‖² / size², M(p) = Σ_i p_i w_i v_i; v_i is x_i (pairwise) or the off-diagonal of z_i z_iᵀ.
 
     A subclass says what z, M and their products are; everything else (value, gradient, line search, calibration,
     certificate, exchange between shards) follows from these.

@@ -24,7 +24,7 @@ class FacilityLocation:
         return torch.tensor([self.coverage(mask.nonzero()[:, 0]).mean() for mask in masks], dtype=torch.float64)
 
     def coverage(self, selected: torch.Tensor, of: torch.Tensor | None = None) -> torch.Tensor:
-        """Each document's cosine to the nearest selected one. selected: row numbers; of: (M,) row numbers, None: all."""
+        """Each document's cosine to the nearest selected one. selected, of (None: all): row numbers."""
         rows = torch.arange(len(self.pool), device=self.pool.device) if of is None else of
         if not len(selected):
             return torch.zeros(len(rows), dtype=torch.float64)

@@ -1,0 +1,63 @@
+"""Metrics and calibration against plain float64 code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from datamask import select
+from datamask.config import Select
+from datamask.selection.problem import Pool, make_problem
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def pool() -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(5)
+    centres = generator.standard_normal((6, 10))
+    features = centres[generator.integers(0, 6, 60)] + 0.5 * generator.standard_normal((60, 10))
+    return features * generator.uniform(0.5, 2, (60, 1)), generator.random(60)
+
+
+def plain(name: str, x: np.ndarray, chosen: np.ndarray) -> float:
+    if name == "pairwise":
+        return -float((x[chosen] @ x[chosen].T).mean())
+    if name == "facility":
+        return float((x @ x[chosen].T).max(axis=1).mean())
+    z = (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0, ddof=1) + 1e-8)
+    c = z[chosen].T @ z[chosen] / len(chosen)
+    return -float((c**2).sum() - (np.diag(c) ** 2).sum()) / 10_000
+
+
+@pytest.mark.parametrize("name", ["pairwise", "disf", "facility"])
+@pytest.mark.parametrize("lamb", [0.0, 0.3, 1.0])
+def test_raw_objective_is_the_plain_sum(pool, name, lamb):
+    features, quality = pool
+    found = select(features, quality, algorithm=name, solver="random", calibrate=False, lamb=lamb, select_ratio=0.25)
+    chosen = found.indices
+    expected = lamb * quality[chosen].mean() + (1 - lamb) * plain(name, unit(features), chosen)
+    assert len(chosen) == 15
+    assert found.objective == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["pairwise", "disf"])
+def test_zero_is_the_mean_of_random_selections(pool, name):
+    features, quality = pool
+    problem = make_problem(Pool(features, quality), Select(algorithm=name, select_ratio=0.2))
+    generator = np.random.default_rng(0)
+    x = unit(features)
+    values = [plain(name, x, generator.choice(60, 12, replace=False)) for _ in range(4000)]
+    term = problem.objective.diversity[0]
+    assert term.zero == pytest.approx(np.mean(values), abs=4 * np.std(values) / np.sqrt(4000))
+
+
+def test_exact_disf_is_the_published_statistic(pool):
+    features, quality = pool
+    found = select(features, quality, algorithm="DiSF", solver="top-quality", select_ratio=0.4)
+    s = unit(features)[found.selected]
+    z = (s - s.mean(axis=0)) / np.sqrt(s.var(axis=0, ddof=1) + 1e-8)
+    c = z.T @ z / (len(s) - 1)
+    assert found.statistics["disf_exact"] == pytest.approx(-((c**2).sum() - (np.diag(c) ** 2).sum()) / 10_000, rel=1e-6)
