@@ -92,17 +92,7 @@ def _write(shard: Shard, config: Config, url: str, output_key: str) -> Output:
 
 
 def _json_source(part: Part, config: Config) -> _Source:
-    types: dict[str, pa.DataType | None] = {}  # None: mixed
-    for rows, _, _ in _json_rows(part):
-        for name in dict.fromkeys(name for row in rows for name in row):
-            if name not in types or types[name] is not None:
-                values = [row.get(name) for row in rows]
-                found = _infer(values)
-                types[name] = _common(types.get(name, pa.null()), found)
-        if len(types) > MAX_FIELDS:
-            raise InputError(
-                f"{part.path}: more than {MAX_FIELDS} different fields; put the varying ones into one field"
-            )
+    types = _types(part)
     schema = pa.schema([(name, type_ or pa.string()) for name, type_ in types.items()])
     if not types:  # no line is an object: every line is quarantined
         schema = pa.schema([("text", pa.string())])
@@ -126,6 +116,36 @@ def _json_source(part: Part, config: Config) -> _Source:
             yield pa.RecordBatch.from_arrays(arrays, schema=schema), reasons, excerpts
 
     return _Source(columns, batches)
+
+
+def _types(part: Part) -> dict[str, pa.DataType | None]:
+    """Every field of the file with the type that holds all its values; None: there is none."""
+    types: dict[str, pa.DataType | None] = {}
+    widened: set[str] = set()
+    for rows, _, _ in _json_rows(part):
+        for name in dict.fromkeys(name for row in rows for name in row):
+            before = types.get(name, pa.null())
+            if before is not None:
+                types[name] = _common(before, _infer([row.get(name) for row in rows]))
+                if types[name] != before and not pa.types.is_null(before):
+                    widened.add(name)
+        if len(types) > MAX_FIELDS:
+            raise InputError(
+                f"{part.path}: more than {MAX_FIELDS} different fields; put the varying ones into one field"
+            )
+    for rows, _, _ in _json_rows(part) if widened else ():
+        for name in widened:  # an integer beyond 2**53 is no double
+            if types[name] is not None and not _holds(types[name], [row.get(name) for row in rows]):
+                types[name] = None
+    return types
+
+
+def _holds(type_: pa.DataType, values: list[Any]) -> bool:
+    try:
+        pa.array(values, type_)
+    except (pa.ArrowException, ValueError, OverflowError, TypeError):
+        return False
+    return True
 
 
 def _json_rows(part: Part) -> Iterator[tuple[list[dict[str, Any]], list[str | None], list[str | None]]]:
@@ -164,7 +184,7 @@ def _infer(values: list[Any]) -> pa.DataType | None:
     if all(value is None or isinstance(value, str) for value in values):  # by far the most usual
         return pa.string() if any(value is not None for value in values) else pa.null()
     try:
-        type_ = pa.infer_type(values)
+        type_ = pa.array(values).type
     except (pa.ArrowException, ValueError, OverflowError, TypeError):
         return None
     return type_ if _storable(type_) else None

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask.corpus.columns import FINEWEB, Column, canonical, mend_strings, plain
+from datamask.errors import InputError, one_line
 
 EXCERPT = 200  # characters kept of what is quarantined
 # why a row is no document, known while reading; empty for every row of a sound file
@@ -27,7 +28,7 @@ def project(
     replaced by U+FFFD.
 
     :param reasons: the batch's own `_reason` column, if it has one; `excerpts` likewise.
-    :raises pa.ArrowInvalid: a column does not fit `schema`, which `columns.union` made from it: the file is damaged.
+    :raises InputError: a value does not fit `schema`.
     """
     known = {column.name: column for column in columns}
     rows = batch.num_rows
@@ -48,9 +49,19 @@ def project(
             array = canonical(_mended(array), field.type)
         else:
             array = _mended(array)
-        arrays[field.name] = array if array.type == field.type else array.cast(field.type)
+        arrays[field.name] = array if array.type == field.type else _widened(array, field)
     arrays["_reason"], arrays["_excerpt"] = reasons, excerpts
     return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+
+
+def _widened(array: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        return array.cast(field.type)
+    except pa.ArrowInvalid as error:  # an integer beyond 2**53 is no double
+        raise InputError(
+            f"column {field.name!r} is {array.type} here and {field.type} in other files, which holds not every value "
+            f"({one_line(error)}); leave the column out: --set corpus.drop=[{field.name}]"
+        ) from error
 
 
 def _at(batch: pa.RecordBatch, column: Column) -> pa.Array:

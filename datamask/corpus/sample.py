@@ -1,6 +1,6 @@
 """A real corpus from the machine itself: the docstrings and long comments of its Python packages, in FineWeb's layout.
 
-Nothing is imported or run: the sources are read by `ast` and `tokenize`. Near-duplicates (vendored copies, templated
+Nothing is imported or run: the sources are parsed by `ast`. Near-duplicates (vendored copies, templated
 docstrings) and junk (licence heads, lists of numbers) stay, as in any crawl.
 """
 
@@ -43,8 +43,8 @@ class Sample:
 @dataclass(frozen=True)
 class _Document:
     text: str
-    id: str  # module:qualified name, or module:line of a comment
     file_path: str  # package/…/module.py
+    line: int
     source: str  # the package
     domain: str  # documentation or code
 
@@ -74,9 +74,9 @@ def _table(documents: list[_Document]) -> pa.Table:
     rows = [
         {
             "text": document.text,
-            "id": document.id,
+            "id": f"{document.file_path}:{document.line}",
             "dump": DUMP,
-            "url": f"file:///{document.file_path}",
+            "url": f"file:///{document.file_path}#L{document.line}",
             "file_path": document.file_path,
             "language": "en",
             "source": document.source,
@@ -94,10 +94,9 @@ def _documents() -> Iterator[_Document]:
     for root, relative in _sources():
         standard = root == _standard_library()
         package = "python" if standard else relative.split("/")[0].removesuffix(".py")
-        module = relative.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         try:
             data = (root / relative).read_bytes()
-            yield from _of_source(data, module, f"python/{relative}" if standard else relative, package)
+            yield from _of_source(data, f"python/{relative}" if standard else relative, package)
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             continue  # a template, Python 2, or a file that is broken on purpose in a test
 
@@ -120,7 +119,7 @@ def _standard_library() -> Path:
     return Path(sysconfig.get_path("stdlib")).resolve()
 
 
-def _of_source(data: bytes, module: str, file_path: str, package: str) -> Iterator[_Document]:
+def _of_source(data: bytes, file_path: str, package: str) -> Iterator[_Document]:
     if len(data) > MAX_FILE_BYTES:
         return
     encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
@@ -128,29 +127,37 @@ def _of_source(data: bytes, module: str, file_path: str, package: str) -> Iterat
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in other people's code
         tree = ast.parse(text)
-    for name, docstring in _docstrings(tree, module):
-        yield _Document(docstring, name, file_path, package, "documentation")
-    for line, comment in _comments(text):
-        yield _Document(comment, f"{module}:{line}", file_path, package, "code")
+    for line, docstring in _docstrings(tree):
+        yield _Document(docstring, file_path, line, package, "documentation")
+    for line, comment in _comments(text, _inside_strings(tree)):
+        yield _Document(comment, file_path, line, package, "code")
 
 
-def _docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
-    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        docstring = ast.get_docstring(node)
-        if docstring and len(docstring) >= MIN_CHARACTERS and _is_text(docstring):
-            yield name, docstring
-        for child in node.body:
-            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                yield from _docstrings(child, f"{name}.{child.name}")
+def _docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(first line, text) of every docstring that is long enough."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = ast.get_docstring(node)
+            if docstring and len(docstring) >= MIN_CHARACTERS and _is_text(docstring):
+                yield node.body[0].lineno, docstring
 
 
-def _comments(text: str) -> Iterator[tuple[int, str]]:
+def _inside_strings(tree: ast.AST) -> set[int]:
+    """The lines that begin inside a string, where a # begins no comment."""
+    inside: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno and node.end_lineno > node.lineno:
+            inside.update(range(node.lineno + 1, node.end_lineno + 1))
+    return inside
+
+
+def _comments(text: str, inside: set[int]) -> Iterator[tuple[int, str]]:
     """(first line, text) of every run of comment lines that is long enough."""
     run: list[str] = []
     first = 0
     for number, line in enumerate([*text.splitlines(), ""], start=1):
         stripped = line.strip()
-        if stripped.startswith("#"):
+        if stripped.startswith("#") and number not in inside:
             first = first if run else number
             run.append(stripped.lstrip("#").removeprefix(" "))
         elif run:

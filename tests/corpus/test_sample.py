@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from datamask.config import Corpus
+from datamask.corpus import plan_shards, sample_corpus
+from datamask.corpus.sample import SCHEMA, _of_source
+
+
+def test_the_machine_itself_gives_the_same_corpus_every_time(tmp_path: Path) -> None:
+    first = sample_corpus(str(tmp_path / "a"), 400)
+    again = sample_corpus(str(tmp_path / "b"), 400)
+    assert first.documents == 400 and first.packages > 5 and len(first.files) == 4
+    assert not {"antigravity", "this", "idlelib.idle"} & set(sys.modules)  # read, never imported
+    for one, other in zip(first.files, again.files, strict=True):
+        assert Path(one).read_bytes() == Path(other).read_bytes()
+    table = pa.concat_tables([pq.read_table(file) for file in first.files])
+    assert table.schema.remove_metadata().equals(SCHEMA)
+    assert table["text"].null_count == 0 and min(len(text) for text in table["text"].to_pylist()) >= 80
+    assert len(set(table["id"].to_pylist())) == 400
+    assert set(table["domain"].to_pylist()) == {"documentation", "code"}
+    planned = plan_shards(Corpus(input=[str(tmp_path / "a")]), str(tmp_path / "work"))
+    assert sum(shard.rows or 0 for shard in planned.shards) == 400 and not planned.failures
+
+
+def test_a_larger_sample_holds_the_smaller(tmp_path: Path) -> None:
+    ids = []
+    for count in (50, 80):
+        written = sample_corpus(str(tmp_path / str(count)), count)
+        ids.append({id_ for file in written.files for id_ in pq.read_table(file)["id"].to_pylist()})
+    assert ids[0] < ids[1]
+
+
+SOURCE = '''"""{long} of the module."""
+# {long}
+# of a comment in two lines
+
+class A:
+    """{long} of the class."""
+    def f(self):
+        """short"""
+        # alone and short
+    async def g(self):
+        """{long} of a method."""
+        def inner():
+            """{long} of a function in it."""
+        x = f"""
+            # {long} in a string is no comment
+        """
+        # {long} after it
+'''.replace("{long}", "A text that is long enough to be a document, as it has more than eighty characters,")
+
+
+def test_docstrings_and_long_comments_are_documents() -> None:
+    found = list(_of_source(SOURCE.encode(), "pkg/mod.py", "pkg"))
+    assert [(document.line, document.domain) for document in found] == [
+        (1, "documentation"),
+        (6, "documentation"),
+        (11, "documentation"),
+        (13, "documentation"),
+        (2, "code"),
+        (17, "code"),
+    ]
+    assert found[4].text.endswith("eighty characters,\nof a comment in two lines")
+
+
+@pytest.mark.parametrize("data", [b"def broken(:", b"\xff\xfe\0", b"# coding: nonsense\n", b"x = 1\0", b"(" * 500])
+def test_broken_sources_raise_what_the_walk_passes_over(data: bytes) -> None:
+    with pytest.raises((SyntaxError, ValueError, RecursionError, MemoryError)):
+        list(_of_source(data, "m.py", "m"))
