@@ -43,7 +43,7 @@ def convert_shard(shard: Shard, config: Config, work: str) -> Shard:
     url = join(work, "corpus", f"{shard.name}-{output_key}.parquet")
     output = find_output(url, output_key) or _write(shard, config, url, output_key)
     part = Part(output.path, "parquet", shard.fingerprint, sum(part.bytes for part in shard.parts), rows=output.rows)
-    return replace(shard, parts=(part,))
+    return replace(shard, parts=(part,), converted_from=shard.parts)
 
 
 def _check_footer(part: Part) -> None:
@@ -78,14 +78,17 @@ def _write(shard: Shard, config: Config, url: str, output_key: str) -> Output:
     )
     full = pa.schema([*schema, *EXTRA])
 
+    rows = [0] * len(sources)  # of each part: where a converted row comes from
+
     def converted() -> Iterator[pa.RecordBatch]:
-        for source in sources:
+        for number, source in enumerate(sources):
             for batch, reasons, excerpts in source.batches():
+                rows[number] += batch.num_rows
                 yield project(
                     batch, source.columns, full, pa.array(reasons, pa.string()), pa.array(excerpts, pa.string())
                 )
 
-    return write_output(url, output_key, full, converted())
+    return write_output(url, output_key, full, converted(), lambda: {"rows_of_parts": rows})
 
 
 # ---------------------------------------------------------------- JSON lines

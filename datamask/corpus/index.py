@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from datamask.encoders import EncoderRef
     from datamask.stages import Progress
 
-VERSION = 1
+VERSION = 2
 SCHEMA = pa.schema(
     [
         ("chunk_id", pa.int64()),
         ("id", pa.string()),
         ("token_count", pa.int64()),  # null in quarantine, like all that follow but the last two
         ("characters", pa.int64()),
+        ("bytes", pa.int64()),  # of the text in UTF-8
         ("text_hash", pa.binary(16)),
         ("reason", pa.string()),
         ("excerpt", pa.string()),
@@ -136,6 +137,7 @@ class _Indexer:
         texts = text.filter(good).to_pylist()
         tokens = self._tokens(batch["token_count"].filter(good), texts)
         characters = pc.utf8_length(text.filter(good)).cast(pa.int64())
+        size = pc.binary_length(text.filter(good)).cast(pa.int64())
         hashes = pa.array([text_hash(t) for t in texts], pa.binary(16))
         ids = self._ids(batch)
         self._sums.update(
@@ -146,7 +148,7 @@ class _Indexer:
             characters=pc.sum(characters).as_py() or 0,
         )
         self._reasons.update(name for name in reason.to_pylist() if name)
-        spread = [_spread(values, good) for values in (tokens, characters, hashes)]
+        spread = [_spread(values, good) for values in (tokens, characters, size, hashes)]
         return pa.RecordBatch.from_arrays([batch["chunk_id"], ids, *spread, reason, excerpt], schema=SCHEMA)
 
     def _ids(self, batch: pa.RecordBatch) -> pa.Array:

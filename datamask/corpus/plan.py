@@ -26,6 +26,7 @@ class Shard:
     name: str  # unique in the corpus, safe as a file name, the same whatever the order of the inputs
     parts: tuple[Part, ...]
     fingerprint: str  # of the content of its rows, not of where they lie
+    converted_from: tuple[Part, ...] = ()  # the user's own files, where `parts` is what they were converted to
 
     @property
     def rows(self) -> int | None:

@@ -1,5 +1,8 @@
 """Stage 5, publish: filter and merge with DuckDB, export, dataset card, manifest, versions, verification."""
 
+from datamask.release.filters import filter_corpus
 from datamask.release.layout import Picture, Provenance, Release, Staged
+from datamask.release.publication import publish
+from datamask.release.staging import export
 
-__all__ = ["Picture", "Provenance", "Release", "Staged"]
+__all__ = ["Picture", "Provenance", "Release", "Staged", "export", "filter_corpus", "publish"]

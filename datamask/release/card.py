@@ -1,0 +1,143 @@
+"""The dataset card: README.md with the YAML header that the Hugging Face hub reads."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from ruamel.yaml import YAML
+
+from datamask import storage
+from datamask.config import to_yaml, validate
+from datamask.release.layout import CARD, Picture, Staged
+
+MAX_CONFIGS = 200  # dumps with a configuration of their own
+# the hub's size categories: https://github.com/huggingface/hub-docs/blob/main/datasetcard.md
+SIZES = [
+    (10**3, "n<1K"),
+    (10**4, "1K<n<10K"),
+    (10**5, "10K<n<100K"),
+    (10**6, "100K<n<1M"),
+    (10**7, "1M<n<10M"),
+    (10**8, "10M<n<100M"),
+    (10**9, "100M<n<1B"),
+    (10**10, "1B<n<10B"),
+    (10**11, "10B<n<100B"),
+    (10**12, "100B<n<1T"),
+]
+NOTES = {
+    "quality_score": "how good the document is on its own",
+    "probability": "with which it was selected; 1 except at the margin",
+    "shard": "shard of the source",
+    "chunk_id": "row of the shard",
+    "id": "of the source; made from shard and row where it has none",
+    "token_count": "of the source; counted where it has none",
+}
+
+
+def write_card(staged: Staged, pictures: Sequence[Picture] = ()) -> None:
+    """Writes the staged release's README.md, from its draft alone: the same release gives the same card."""
+    text = render_card(storage.read_json(staged.draft), pictures)
+    with storage.publish(storage.join(staged.folder, CARD)) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> str:
+    """The card's text: header and body."""
+    settings = validate(draft["settings"])
+    total = draft["conservation"]["total"]
+    provenance = draft["provenance"]
+    environment = Environment(
+        trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    environment.filters["n"] = lambda value: f"{value:,}"
+    template = environment.from_string(resources.files("datamask.release").joinpath("card.md.j2").read_text("utf-8"))
+    body = template.render(
+        name=settings.release.name,
+        total=total,
+        select=settings.select,
+        pictures=pictures,
+        columns=draft["columns"],
+        notes=NOTES,
+        shards=len(draft["conservation"]["shards"]),
+        quarantined=sum(total["quarantined"].values()),
+        encoder=_named(provenance["encoder"], settings.encoder.model),
+        scorers=", ".join(f"{s.name} ({s.kind}, weight {s.weight:g})" for s in settings.quality.scorers),
+        filters=_filters(draft["settings"]["filter"]),
+        budget=_budget(draft["settings"]["select"]),
+        failed=provenance["failed"],
+        dumps=draft["dumps"],
+        certificate={
+            name: _figure(value)
+            for name, value in provenance["certificate"].items()
+            if not isinstance(value, dict | list)
+        },
+        settings=to_yaml(settings),
+        license=settings.release.license,
+    )
+    stream = io.StringIO()
+    writer = YAML()
+    writer.default_flow_style = False
+    writer.dump(_header(draft, settings.release.name, settings.release.license), stream)
+    return f"---\n{stream.getvalue()}---\n\n{body}"
+
+
+def _header(draft: Mapping[str, Any], name: str, license_: str) -> dict[str, Any]:
+    rows = draft["conservation"]["total"]["selected"]
+    header: dict[str, Any] = {"license": license_, "pretty_name": name}
+    if codes := _language_codes(draft["languages"]):
+        header["language"] = codes
+    header["size_categories"] = [next((size for limit, size in SIZES if rows < limit), "n>1T")]
+    header["task_categories"] = ["text-generation"]
+    header["tags"] = ["datamask", "data-selection", "pretraining", "arxiv:2512.24265"]
+    configs = [("default", "data/*/*.parquet")]
+    if 1 < len(draft["dumps"]) <= MAX_CONFIGS:
+        configs += [(folder, f"data/{folder}/*.parquet") for folder in draft["dumps"] if folder != "default"]
+    header["configs"] = [
+        {"config_name": config, "data_files": [{"split": "train", "path": path}]} for config, path in configs
+    ]
+    return header
+
+
+def _language_codes(languages: Mapping[str, int]) -> list[str]:
+    """ISO codes among the corpus's own language values (en, deu, eng_Latn, pt-BR), the commonest first."""
+    codes: dict[str, int] = {}
+    for value, rows in languages.items():
+        if found := re.fullmatch(r"([a-z]{2,3})(?:[_-][A-Za-z0-9]+)*", value):
+            codes[found[1]] = codes.get(found[1], 0) + rows
+    return sorted(codes, key=lambda code: (-codes[code], code))
+
+
+def _named(identity: Mapping[str, Any], fallback: str) -> str:
+    facts = {name: value for name, value in identity.items() if name != "name" and isinstance(value, str | int | float)}
+    return f"{identity.get('name', fallback)}" + (
+        f" ({', '.join(f'{k} {v}' for k, v in sorted(facts.items()))})" if facts else ""
+    )
+
+
+def _filters(settings: Mapping[str, Any]) -> str:
+    said = []
+    if settings["where"]:
+        said.append(f"where `{' '.join(settings['where'].split())}`")
+    if settings["languages"]:
+        said.append(f"languages {', '.join(settings['languages'])}")
+    said += [f"{name} {settings[name]}" for name in ("min_tokens", "max_tokens") if settings[name] is not None]
+    if settings["exact_duplicates"]:
+        said.append("exact duplicates across all shards, the best-scored kept")
+    return "; ".join(said) + f" ({settings['order']} the selection)" if said else "none"
+
+
+def _budget(settings: Mapping[str, Any]) -> str:
+    if settings["budget_documents"]:
+        return f"{settings['budget_documents']:,} documents"
+    if settings["budget_tokens"]:
+        return f"{settings['budget_tokens']:,} tokens"
+    return f"{settings['select_ratio']:.4g} of the candidates"
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)

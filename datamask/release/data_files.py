@@ -1,0 +1,199 @@
+"""The data files: text read last, streamed from the corpus into parquet that streams well."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from datamask import storage
+from datamask.config import Config
+from datamask.corpus.columns import FINEWEB
+from datamask.corpus.read import read_batches
+from datamask.release.stripes import Folders, Run, Stripe, file_name
+from datamask.stages import Progress, ShardFiles
+
+ADDED = pa.schema(
+    [("quality_score", pa.float32()), ("probability", pa.float32()), ("shard", pa.string()), ("chunk_id", pa.int64())]
+)
+INDEXED = ("id", "token_count")  # the index's: the input's where it has them, else made or counted
+BATCH_ROWS = 4000
+ROW_GROUP_BYTES = 32 << 20  # of text: where documents are long, a row group holds fewer rows
+PENDING_BYTES = 128 << 20  # of text in a stripe's unwritten row groups, all dumps together
+COMPRESSION_LEVEL = 3  # zstd's own default, as DuckDB's and Hugging Face's files have
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of every data file."""
+
+    corpus: pa.Schema  # as the corpus is read
+    release: pa.Schema
+
+    @classmethod
+    def of(cls, corpus: pa.Schema) -> Layout:
+        """FineWeb's columns first, id and token_count always among them; the input's others; ours."""
+        there = {*corpus.names, *INDEXED}
+        first = [FINEWEB.field(name) for name in FINEWEB.names if name in there]
+        others = [field for field in corpus if field.name not in FINEWEB.names]
+        read = pa.schema([*first, *others])
+        taken = {*read.names, *ADDED.names}
+        fields = []
+        for field in read:
+            name = field.name
+            if name in ADDED.names:
+                while name in taken:
+                    name += "_original"
+                taken.add(name)
+            fields.append(field.with_name(name))
+        return cls(read, pa.schema([*fields, *ADDED]))
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A file of a release, as the manifest lists it."""
+
+    path: str  # inside the release
+    bytes: int
+    sha256: str
+    rows: int | None = None  # of a parquet file
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@contextlib.contextmanager
+def written(folder: str, path: str, found: list[WrittenFile]) -> Iterator[Path]:
+    """`storage.publish` of folder/path; the file is described in `found` once it is there."""
+    with storage.publish(storage.join(folder, path)) as temporary:
+        yield temporary
+        with temporary.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        size = temporary.stat().st_size
+        rows = pq.read_metadata(temporary).num_rows if path.endswith(".parquet") else None
+    found.append(WrittenFile(path, size, digest, rows))
+
+
+def write_stripe(
+    stripe: Stripe,
+    all_files: Sequence[ShardFiles],
+    config: Config,
+    layout: Layout,
+    folders: Folders,
+    folder: str,
+    decisions: Callable[[ShardFiles], pa.Table],
+    progress: Progress,
+) -> list[WrittenFile]:
+    """Writes the stripe's file for each dump in it.
+
+    :param decisions: of a shard: chunk_id, id, outcome, quality_score, probability, token_count of every row.
+    """
+    found: list[WrittenFile] = []
+    names = folders.names()
+    with contextlib.ExitStack() as stack:
+        writers: dict[str, _Writer] = {}
+        for run in stripe.runs:
+            for dump, table in _documents(run, all_files[run.shard], config, layout, decisions):
+                name = names[dump]
+                if name not in writers:
+                    path = f"data/{name}/{file_name(stripe.number)}"
+                    temporary = stack.enter_context(written(folder, path, found))
+                    writers[name] = stack.enter_context(
+                        _Writer(temporary, layout.release, config.release.row_group_rows)
+                    )
+                writers[name].add(table)
+                if sum(writer.bytes for writer in writers.values()) > PENDING_BYTES:
+                    max(writers.values(), key=lambda writer: writer.bytes).flush()
+                progress(table.num_rows)
+    return sorted(found, key=lambda file: file.path)
+
+
+def _documents(
+    run: Run, files: ShardFiles, config: Config, layout: Layout, decisions: Callable[[ShardFiles], pa.Table]
+) -> Iterator[tuple[str | None, pa.Table]]:
+    """(dump, rows with the release's columns) of the run's selected documents, in order."""
+    decided = decisions(files)
+    selected = pc.equal(decided["outcome"], "selected").to_numpy().copy()
+    selected[: run.first] = False
+    selected[run.last + 1 :] = False
+    read = [name for name in layout.corpus.names if name not in INDEXED]
+    for batch in read_batches(files.shard, config, read, BATCH_ROWS, layout.corpus, selected):
+        ids = batch["chunk_id"].to_numpy()
+        chosen = ids[selected[ids[0] : ids[-1] + 1]]
+        if not len(chosen):
+            continue
+        documents = batch.take(pa.array(chosen - ids[0]))
+        facts = decided.take(pa.array(chosen))
+        columns = [facts[name] if name in INDEXED else documents[name] for name in layout.corpus.names]
+        added = [
+            facts["quality_score"],
+            facts["probability"],
+            pa.repeat(files.shard.name, len(chosen)),
+            facts["chunk_id"],
+        ]
+        table = pa.table([*columns, *added], schema=layout.release)
+        dumps = table["dump"] if "dump" in layout.corpus.names else pa.nulls(len(chosen), pa.string())
+        for dump in pc.unique(dumps).to_pylist():
+            yield dump or None, table.filter(pc.is_null(dumps) if dump is None else pc.equal(dumps, dump))
+
+
+class _Writer:
+    """A parquet file whose row groups hold `rows` rows, or fewer where the texts are long."""
+
+    def __init__(self, path: Path, schema: pa.Schema, rows: int) -> None:
+        plain = {"text", "id", "url"}  # hardly a value twice: a dictionary is wasted effort
+        self.rows = rows
+        self.pending: list[pa.Table] = []
+        self.held = self.bytes = 0
+        self.writer = pq.ParquetWriter(
+            path,
+            schema,
+            compression="zstd",
+            compression_level=COMPRESSION_LEVEL,
+            use_dictionary=[name for name in _leaves(schema) if name not in plain],
+            write_statistics=[name for name in _leaves(schema) if name != "text"],
+        )
+
+    def add(self, table: pa.Table) -> None:
+        sizes = np.cumsum(pc.binary_length(table["text"]).to_numpy(), dtype=np.int64)
+        start = 0
+        while start < table.num_rows:
+            before = int(sizes[start - 1]) if start else 0
+            room = np.searchsorted(sizes, before + ROW_GROUP_BYTES - self.bytes) + 1
+            end = min(table.num_rows, start + self.rows - self.held, max(int(room), start + 1))
+            self.pending.append(table.slice(start, end - start))
+            self.held += end - start
+            self.bytes += int(sizes[end - 1]) - before
+            if self.held >= self.rows or self.bytes >= ROW_GROUP_BYTES:
+                self.flush()
+            start = end
+
+    def flush(self) -> None:
+        if self.pending:
+            self.writer.write_table(pa.concat_tables(self.pending).combine_chunks(), row_group_size=self.held)
+        self.pending, self.held, self.bytes = [], 0, 0
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(self, *failed: object) -> None:
+        if failed[0] is None:
+            self.flush()
+        self.writer.close()
+
+
+def _leaves(schema: pa.Schema) -> list[str]:
+    """Paths of the parquet columns, as ParquetWriter names them."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema):
+        pass
+    parquet = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
+    return [parquet.column(n).path for n in range(len(parquet))]

@@ -1,0 +1,86 @@
+"""A DuckDB connection that can reach nothing but the tables it is given, within a memory limit.
+
+What does not fit is spilled to a folder of its own under `work/tmp`, removed at the end; a folder that a killed
+process left behind is removed by the next one (the kernel drops a dead process's lock).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+
+from datamask import storage
+from datamask.errors import ConfigError, StorageError
+
+
+@contextlib.contextmanager
+def connect(memory_limit: str, work: str | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A locked connection: no files, no network, no extensions, no settings, UTC, one order of rows.
+
+    :param memory_limit: as DuckDB writes it, e.g. "1GB".
+    :param work: the work folder, for what does not fit in memory; None: everything in memory.
+    :raises ConfigError: memory_limit is not a size.
+    """
+    with contextlib.ExitStack() as stack:
+        database = ":memory:"
+        settings: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": memory_limit,
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "allow_community_extensions": "false",
+        }
+        if work is not None:
+            folder = stack.enter_context(temporary_folder(work))
+            database = str(folder / "tables.duckdb")
+            settings["temp_directory"] = str(folder / "spill")
+        try:
+            connection = duckdb.connect(database, config=settings)
+        except (duckdb.ParserException, duckdb.InvalidInputException) as error:
+            raise ConfigError(f"filter.memory_limit = {memory_limit!r}: {first_line(error)}; e.g. 1GB") from error
+        stack.enter_context(connection)
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        yield connection
+
+
+@contextlib.contextmanager
+def temporary_folder(work: str) -> Iterator[Path]:
+    """A folder under work/tmp (the system's, when work is remote), removed afterwards, with those of dead processes."""
+    parent = (
+        Path(tempfile.gettempdir(), "datamask") if storage.is_remote(work) else Path(storage.filesystem(work)[1], "tmp")
+    )
+    folder = parent / f"duckdb-{uuid.uuid4().hex}"
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(parent)
+        with (parent / f"{folder.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            folder.mkdir()
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+                Path(lock.name).unlink(missing_ok=True)
+    except PermissionError as error:
+        raise StorageError(f"cannot write {parent}: no permission; choose another --output") from error
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for lock_path in parent.glob("duckdb-*.lock"):
+        with contextlib.suppress(OSError), lock_path.open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: its owner lives
+            shutil.rmtree(lock_path.with_suffix(""), ignore_errors=True)
+            lock_path.unlink(missing_ok=True)
+
+
+def first_line(error: Exception) -> str:
+    """DuckDB's message without its picture of the statement."""
+    return str(error).split("\n")[0].strip()

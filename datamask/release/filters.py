@@ -1,0 +1,288 @@
+"""Filters: which documents may be selected at all. Ids and scores first, documents' columns only if a filter asks.
+
+Each shard's rows are read once, in order; what a filter takes keeps that filter's name. Exact duplicates are found in
+DuckDB over all shards at once, among what passed the other filters: the best-scored of documents with the same text
+stays (ties: the first by shard name, then row), so the order of the shards never matters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datamask import storage
+from datamask.config import Config
+from datamask.corpus.read import corpus_schema, read_documents
+from datamask.errors import ConfigError, ConservationError, nearest
+from datamask.release.duck import connect
+from datamask.release.where import Condition, check
+from datamask.stages import Progress, ShardFiles, silent
+from datamask.storage import Output
+
+VERSION = 1
+SCHEMA = pa.schema([("chunk_id", pa.int64()), ("reason", pa.string())])
+NAMES = ("where", "language", "min_tokens", "max_tokens", "exact_duplicate")  # the first that takes a row names it
+PASSED = 0  # codes: 0, then 1 + the filter's place in NAMES
+BATCH_ROWS = 20_000  # documents at a time when a filter reads them (fewer where texts are long)
+LIGHT = ("chunk_id", "id", "token_count", "characters")  # the index's columns that a condition may name
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The filters of a run, checked against the corpus."""
+
+    config: Config
+    condition: Condition | None
+    schema: pa.Schema  # of the corpus
+    documents: tuple[str, ...]  # the documents' columns that are read
+    scores: tuple[str, ...]  # the scores that are read
+    after: bool  # of the selection: only what the masks selected is looked at
+
+
+def filter_corpus(
+    all_files: Sequence[ShardFiles], config: Config, work: str, progress: Progress = silent
+) -> list[Output]:
+    """Each shard's filters file (chunk_id, reason), in the order of `all_files`.
+
+    With `filter.order: after` the files must carry masks, and only selected rows are looked at.
+    A shard's file is named by its own rows' reasons, so a new shard that changes nothing in another leaves it, and all
+    that follows from it, as it was.
+
+    :raises ConfigError: filter.where is not a condition on these columns, or a filter needs a column there is not.
+    :raises ConservationError: a shard's index and scores do not have the same rows.
+    """
+    plan = _check(all_files, config)
+    key = _key(all_files, plan)
+    record = storage.join(work, "filters", f"corpus-{key}.json")
+    if (found := _cached(all_files, record, work)) is not None:
+        return found
+    ordered = sorted(all_files, key=lambda files: files.shard.name)
+    outputs = {}
+    with connect(config.filter.memory_limit, work) as connection:
+        for files, reasons, seconds in _reasons(ordered, plan, connection, progress):
+            outputs[files.shard.name] = _write(files, reasons, work, seconds)
+    storage.write_json(record, {name: output.key for name, output in outputs.items()})
+    return [outputs[files.shard.name] for files in all_files]
+
+
+def _check(all_files: Sequence[ShardFiles], config: Config) -> _Plan:
+    settings = config.filter
+    schema = corpus_schema([files.shard for files in all_files], config)
+    scores = _common_scores(all_files)
+    condition, documents, wanted = None, [], []
+    if settings.where is not None:
+        # our own columns hide the documents' of the same name, which are <name>_original in the release
+        hidden = {*LIGHT, *scores}
+        fields = [pa.field(name, pa.string() if name == "id" else pa.int64()) for name in LIGHT]
+        fields += [pa.field(name, pa.float32()) for name in scores]
+        condition = check(settings.where, pa.schema([*(f for f in schema if f.name not in hidden), *fields]))
+        documents = [name for name in condition.columns if name not in hidden]
+        wanted = [name for name in condition.columns if name in scores]
+    if settings.languages:
+        if "language" not in schema.names:
+            raise ConfigError(
+                f"filter.languages is set, but the corpus has no column language{nearest('language', schema.names)} "
+                f"(columns: {', '.join(schema.names)}); map it: --set corpus.columns.language=NAME"
+            )
+        documents = list(dict.fromkeys([*documents, "language"]))
+    return _Plan(config, condition, schema, tuple(documents), tuple(wanted), settings.order == "after")
+
+
+def _common_scores(all_files: Sequence[ShardFiles]) -> tuple[str, ...]:
+    for files in all_files:
+        assert files.scores is not None, "filter_corpus needs scores"
+        with storage.open_parquet(files.scores.path) as file:
+            return tuple(name for name in file.schema_arrow.names if name != "chunk_id")
+    return ()
+
+
+def _key(all_files: Sequence[ShardFiles], plan: _Plan) -> str:
+    inputs = []
+    for files in sorted(all_files, key=lambda files: files.shard.name):
+        assert files.index is not None and files.scores is not None
+        masks = [files.masks.key] if plan.after and files.masks else []
+        inputs.append([files.shard.name, files.shard.fingerprint, files.index.key, files.scores.key, *masks])
+    settings = plan.config.filter.model_dump(mode="json", exclude={"memory_limit"})
+    return storage.key("filter", VERSION, settings, plan.config.corpus.columns if plan.documents else {}, inputs)
+
+
+def _cached(all_files: Sequence[ShardFiles], record: str, work: str) -> list[Output] | None:
+    try:
+        keys = storage.read_json(record)
+    except (FileNotFoundError, ValueError):
+        return None
+    outputs = [
+        storage.find_output(_path(files, keys[files.shard.name], work), keys[files.shard.name]) for files in all_files
+    ]
+    return [output for output in outputs if output] if all(outputs) else None
+
+
+def _path(files: ShardFiles, key: str, work: str) -> str:
+    return storage.join(work, "filters", f"{files.shard.name}-{key}.parquet")
+
+
+def _write(files: ShardFiles, reasons: pa.Table, work: str, seconds: float) -> Output:
+    codes = reasons["code"].to_numpy()
+    assert files.index is not None and files.scores is not None
+    key = storage.key("filter", VERSION, files.index.key, files.scores.key, hashlib.sha256(codes.tobytes()).hexdigest())
+    path = _path(files, key, work)
+    if found := storage.find_output(path, key):
+        return found
+    counts = np.bincount(codes, minlength=1 + len(NAMES)).tolist()
+    filtered = {name: count for name, count in zip(NAMES, counts[1:], strict=True) if count}
+    facts = {"rows": len(codes), "passed": counts[PASSED], "filtered": filtered}
+    names = pa.array([None, *NAMES], pa.string()).take(pa.array(codes))
+    table = pa.table([reasons["chunk_id"], names], schema=SCHEMA)
+    output = storage.write_output(path, key, SCHEMA, [table], lambda: facts)
+    return Output(output.path, key, output.rows, output.facts, seconds)
+
+
+# ---------------------------------------------------------------- reasons
+
+
+def _reasons(
+    ordered: Sequence[ShardFiles], plan: _Plan, connection: duckdb.DuckDBPyConnection, progress: Progress
+) -> Iterator[tuple[ShardFiles, pa.Table, float]]:
+    """(shard, table of chunk_id and code, seconds) by shard; exact duplicates need a second pass, over codes alone."""
+    duplicates = plan.config.filter.exact_duplicates
+    if duplicates:
+        connection.execute("CREATE TABLE codes (shard INTEGER, chunk_id BIGINT, code UTINYINT)")
+        connection.execute("CREATE TABLE passed (shard INTEGER, chunk_id BIGINT, text_hash BLOB, quality FLOAT)")
+        connection.execute("BEGIN")
+    seconds = []
+    for number, files in enumerate(ordered):
+        started = time.perf_counter()
+        rows, candidate = _shard_rows(files, plan)
+        codes = _shard_codes(files, rows, candidate, plan, connection)
+        if not duplicates:
+            yield files, pa.table({"chunk_id": rows["chunk_id"], "code": codes}), time.perf_counter() - started
+        else:
+            _remember(connection, number, rows, codes, (codes == PASSED) & candidate)
+            seconds.append(time.perf_counter() - started)
+        progress(rows.num_rows)
+    if duplicates:
+        _find_duplicates(connection)
+        for number, files in enumerate(ordered):
+            table = connection.sql(
+                "SELECT codes.chunk_id, CASE WHEN repeated.chunk_id IS NULL THEN code ELSE $code END::UTINYINT AS code "
+                "FROM codes LEFT JOIN (SELECT chunk_id FROM repeated WHERE shard = $shard) repeated USING (chunk_id) "
+                "WHERE codes.shard = $shard ORDER BY codes.chunk_id",
+                params={"shard": number, "code": 1 + NAMES.index("exact_duplicate")},
+            ).to_arrow_table()
+            yield files, table, seconds[number]
+
+
+def _shard_rows(files: ShardFiles, plan: _Plan) -> tuple[pa.Table, np.ndarray]:
+    """Index and scores of the rows that are documents, in order; and which of them the filters look at."""
+    name = files.shard.name
+    assert files.index is not None and files.scores is not None
+    index = storage.read_table(files.index.path, [*LIGHT, "text_hash", "reason"])
+    if not np.array_equal(index["chunk_id"].to_numpy(), np.arange(index.num_rows)):
+        raise ConservationError(f"shard {name}: its index does not have the rows 0 … {index.num_rows - 1} in order")
+    rows = index.filter(pc.is_null(index["reason"])).drop_columns(["reason"])
+    scores = storage.read_table(files.scores.path, ["chunk_id", *dict.fromkeys([*plan.scores, "quality_score"])])
+    if not scores["chunk_id"].equals(rows["chunk_id"]):
+        raise ConservationError(
+            f"shard {name}: {rows.num_rows} documents in its index, {scores.num_rows} in its scores"
+        )
+    for column in scores.column_names[1:]:
+        rows = rows.append_column(column, scores[column])
+    candidate = np.ones(rows.num_rows, dtype=bool)
+    if plan.after:
+        if files.masks is None:
+            raise ConfigError("filter.order is after, but the selection has not run yet")
+        masks = storage.read_table(files.masks.path, ["chunk_id", "selected"])
+        if not masks["chunk_id"].equals(rows["chunk_id"]):
+            raise ConservationError(
+                f"shard {name}: {rows.num_rows} documents in its index, {masks.num_rows} in its masks"
+            )
+        candidate = masks["selected"].to_numpy()
+    return rows, candidate
+
+
+def _shard_codes(
+    files: ShardFiles, rows: pa.Table, candidate: np.ndarray, plan: _Plan, connection: duckdb.DuckDBPyConnection
+) -> np.ndarray:
+    settings = plan.config.filter
+    codes = np.zeros(rows.num_rows, dtype=np.uint8)
+
+    def take(name: str, taken: np.ndarray, part: slice = slice(None)) -> None:
+        view = codes[part]
+        view[taken & candidate[part] & (view == PASSED)] = 1 + NAMES.index(name)
+
+    if plan.documents:
+        start = 0
+        for batch in read_documents(files, plan.config, plan.documents, BATCH_ROWS, plan.schema):
+            part = slice(start, start + batch.num_rows)
+            start += batch.num_rows
+            if plan.condition:
+                take(
+                    "where",
+                    ~plan.condition.keeps(connection, _joined(rows.slice(part.start, batch.num_rows), batch)),
+                    part,
+                )
+            if settings.languages:
+                kept = pc.is_in(batch["language"], value_set=pa.array(settings.languages, pa.string()))
+                take("language", ~kept.to_numpy(zero_copy_only=False), part)
+    elif plan.condition:
+        take("where", ~plan.condition.keeps(connection, rows))
+    tokens = rows["token_count"].to_numpy()
+    if settings.min_tokens is not None:
+        take("min_tokens", ~(tokens >= settings.min_tokens))
+    if settings.max_tokens is not None:
+        take("max_tokens", ~(tokens <= settings.max_tokens))
+    return codes
+
+
+def _joined(rows: pa.Table, documents: pa.RecordBatch) -> pa.Table:
+    for name in documents.schema.names:
+        if name not in rows.column_names:
+            rows = rows.append_column(name, documents[name])
+    return rows
+
+
+# ---------------------------------------------------------------- exact duplicates
+
+
+def _remember(
+    connection: duckdb.DuckDBPyConnection, number: int, rows: pa.Table, codes: np.ndarray, candidate: np.ndarray
+) -> None:
+    shard = pa.scalar(number, pa.int32())
+    for name, table in (
+        ("codes", pa.table({"shard": pa.repeat(shard, len(codes)), "chunk_id": rows["chunk_id"], "code": codes})),
+        (
+            "passed",
+            pa.table(
+                {
+                    "shard": pa.repeat(shard, len(codes)),
+                    "chunk_id": rows["chunk_id"],
+                    "text_hash": rows["text_hash"],
+                    "quality": np.nan_to_num(rows["quality_score"].to_numpy(), nan=-np.inf),
+                }
+            ).filter(pa.array(candidate)),
+        ),
+    ):
+        connection.register("new_rows", table)
+        connection.execute(f"INSERT INTO {name} SELECT * FROM new_rows").fetchall()
+        connection.unregister("new_rows")
+
+
+def _find_duplicates(connection: duckdb.DuckDBPyConnection) -> None:
+    """Table `repeated`: every row whose text a better row has. 64-bit hashes first: most texts are seen once."""
+    connection.execute(
+        "CREATE TEMP TABLE twice AS SELECT hash(text_hash) AS h FROM passed GROUP BY h HAVING count(*) > 1"
+    ).fetchall()
+    connection.execute(
+        "CREATE TEMP TABLE repeated AS SELECT shard, chunk_id FROM ("
+        "  SELECT shard, chunk_id,"
+        "    row_number() OVER (PARTITION BY text_hash ORDER BY quality DESC, shard, chunk_id) AS place"
+        "  FROM passed SEMI JOIN twice ON hash(text_hash) = h"
+        ") WHERE place > 1"
+    ).fetchall()

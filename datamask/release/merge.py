@@ -1,0 +1,150 @@
+"""Masks, filters and scores joined with the index: what became of every row read, without a word of text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datamask import storage
+from datamask.errors import ConservationError
+from datamask.stages import ShardFiles
+
+OUTCOMES = ("selected", "not_selected", "filtered", "quarantined")
+DECISIONS = pa.schema(
+    [
+        ("shard", pa.string()),
+        ("chunk_id", pa.int64()),
+        ("id", pa.string()),
+        ("outcome", pa.string()),
+        ("reason", pa.string()),
+        ("quality_score", pa.float32()),
+        ("probability", pa.float32()),
+        ("price", pa.float32()),
+        ("token_count", pa.int64()),
+    ]
+)
+
+# A mask's reason `filter:<name>`: a filter before the selection; one after it takes from what is selected.
+_JOIN = """
+SELECT $shard AS shard, chunk_id, i.id,
+  CASE WHEN i.reason IS NOT NULL THEN 'quarantined'
+       WHEN starts_with(m.reason, 'filter:') OR (m.selected AND f.reason IS NOT NULL) THEN 'filtered'
+       WHEN m.selected THEN 'selected'
+       WHEN m.reason IS NOT NULL THEN 'not_selected' END AS outcome,
+  CASE WHEN i.reason IS NOT NULL THEN i.reason
+       WHEN starts_with(m.reason, 'filter:') THEN m.reason[8:]
+       WHEN m.selected THEN f.reason
+       ELSE nullif(m.reason, 'not_selected') END AS reason,
+  s.quality_score, m.probability, m.price, i.token_count, i.characters, i.bytes
+FROM index_rows i LEFT JOIN mask_rows m USING (chunk_id) LEFT JOIN score_rows s USING (chunk_id)
+  LEFT JOIN filter_rows f USING (chunk_id)
+ORDER BY chunk_id
+"""
+
+
+@dataclass
+class Conservation:
+    """Rows of a shard or of the whole corpus, by what became of them."""
+
+    rows: int = 0
+    selected: int = 0
+    not_selected: int = 0
+    filtered: Counter[str] = field(default_factory=Counter)
+    quarantined: Counter[str] = field(default_factory=Counter)
+    tokens_read: int = 0
+    tokens_selected: int = 0
+    characters_read: int = 0
+    characters_selected: int = 0
+
+    def add(self, other: Conservation) -> None:
+        for name, value in vars(other).items():
+            if isinstance(value, Counter):
+                getattr(self, name).update(value)
+            else:
+                setattr(self, name, getattr(self, name) + value)
+
+    def check(self, where: str) -> None:
+        """:raises ConservationError: the rows do not add up."""
+        parts = (self.selected, self.not_selected, self.filtered.total(), self.quarantined.total())
+        if self.rows != sum(parts):
+            raise ConservationError(
+                f"{where}: {self.rows} rows read, but {' + '.join(map(str, parts))} = {sum(parts)} "
+                "selected + not selected + filtered + quarantined"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        values = dict(vars(self))
+        values["filtered"], values["quarantined"] = (
+            dict(sorted(self.filtered.items())),
+            dict(sorted(self.quarantined.items())),
+        )
+        return values
+
+
+def decide(files: ShardFiles, connection: duckdb.DuckDBPyConnection) -> tuple[pa.Table, Conservation]:
+    """A row per row read, by chunk_id: DECISIONS, and characters and bytes; and their sums.
+
+    :raises ConservationError: a row has no decision, or two, or a mask decides about a row that was not read.
+    """
+    name = files.shard.name
+    assert files.index is not None and files.masks is not None and files.scores is not None
+    index = storage.read_table(files.index.path, ["chunk_id", "id", "token_count", "characters", "bytes", "reason"])
+    masks = storage.read_table(files.masks.path, ["chunk_id", "selected", "probability", "price", "reason"])
+    scores = storage.read_table(files.scores.path, ["chunk_id", "quality_score"])
+    filters = (
+        storage.read_table(files.filters.path)
+        if files.filters
+        else pa.table({"chunk_id": pa.array([], pa.int64()), "reason": pa.array([], pa.string())})
+    )
+    tables: Mapping[str, pa.Table] = {
+        "index_rows": index, "mask_rows": masks, "score_rows": scores, "filter_rows": filters,
+    }  # fmt: skip
+    for view, table in tables.items():
+        connection.register(view, table)
+    try:
+        joined = connection.sql(_JOIN, params={"shard": name}).to_arrow_table()
+    finally:
+        for view in tables:
+            connection.unregister(view)
+    documents = index.num_rows - pc.sum(pc.is_valid(index["reason"])).as_py() if index.num_rows else 0
+    if joined.num_rows != index.num_rows or masks.num_rows != documents:
+        raise ConservationError(
+            f"shard {name}: {index.num_rows} rows read, {documents} of them documents, "
+            f"but {masks.num_rows} rows in its masks and {joined.num_rows} joined"
+        )
+    if undecided := joined["outcome"].null_count:
+        raise ConservationError(f"shard {name}: {undecided} rows are neither selected nor have a reason why not")
+    return joined, _sums(joined, name)
+
+
+def _sums(joined: pa.Table, shard: str) -> Conservation:
+    outcome = joined["outcome"]
+
+    def total(column: str, of: pa.ChunkedArray | None = None) -> int:
+        values = joined[column] if of is None else pc.if_else(of, joined[column], 0)
+        return pc.sum(values).as_py() or 0
+
+    def reasons(what: str) -> Counter[str]:
+        values = joined["reason"].filter(pc.equal(outcome, what))
+        return Counter({item["values"]: item["counts"] for item in pc.value_counts(values).to_pylist()})
+
+    selected = pc.equal(outcome, "selected")
+    found = Conservation(
+        rows=joined.num_rows,
+        selected=pc.sum(selected).as_py() or 0,
+        not_selected=pc.sum(pc.equal(outcome, "not_selected")).as_py() or 0,
+        filtered=reasons("filtered"),
+        quarantined=reasons("quarantined"),
+        tokens_read=total("token_count"),
+        tokens_selected=total("token_count", selected),
+        characters_read=total("characters"),
+        characters_selected=total("characters", selected),
+    )
+    found.check(f"shard {shard}")
+    return found

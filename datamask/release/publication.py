@@ -1,0 +1,163 @@
+"""Publication: the card, the manifest, one rename, `latest`. A release is there whole or not at all.
+
+On a disk the staged folder is renamed to releases/<version>; on an object store its files are copied there, the
+manifest last, and a folder without a manifest is no release. One publisher at a time: a lock that the kernel takes
+back from a dead process. Old releases beyond `release.keep` go, but never the one `latest` points at, nor the one it
+pointed at before: someone may still be reading that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import shutil
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from datamask import storage
+from datamask.errors import StorageError
+from datamask.release.card import write_card
+from datamask.release.data_files import WrittenFile
+from datamask.release.layout import (
+    CARD,
+    MANIFEST,
+    Picture,
+    Release,
+    Staged,
+    latest_version,
+    list_versions,
+    point_latest,
+    version_key,
+    version_name,
+    version_number,
+    version_path,
+)
+from datamask.release.manifest import build_manifest, render_manifest
+
+PLACES = ("data/", "decisions/", "plots/")  # what else is found in a staged folder is not part of a release
+FILES = ("quarantine.parquet", CARD, "report.html")
+
+
+def publish(staged: Staged, pictures: Sequence[Picture] = ()) -> Release:
+    """The staged release under its version, with `latest` pointing at it.
+
+    The same key again gives the release that is there; `latest` moves to it.
+
+    :raises StorageError: a file of the staged release has gone or changed.
+    """
+    with _one_publisher(staged.out):
+        before = latest_version(staged.out)
+        found = [version for version in list_versions(staged.out) if version_key(version) == staged.key]
+        if found:
+            release = Release(version_path(staged.out, found[0]), found[0], staged.key, new=False)
+        else:
+            release = _publish(staged, pictures, before)
+        if before != release.version:
+            point_latest(staged.out, release.version)
+        _clear_staging(staged)
+        keep = release.manifest()["settings"]["release"]["keep"]
+        _prune(staged.out, keep, {release.version, before})
+    return release
+
+
+def _publish(staged: Staged, pictures: Sequence[Picture], previous: str | None) -> Release:
+    draft = storage.read_json(staged.draft)
+    versions = list_versions(staged.out)
+    version = version_name(1 + max((version_number(v) for v in versions), default=0), staged.key)
+    path = version_path(staged.out, version)
+    write_card(staged, pictures)
+    files = [WrittenFile(**item) for item in draft["files"]]
+    files += _describe(staged, {file.path for file in files})
+    lineage = {"version": previous, "key": version_key(previous)} if previous else None
+    manifest = build_manifest(draft, version, files, lineage, datetime.now(UTC).isoformat(timespec="seconds"))
+    text = render_manifest(manifest)
+    if storage.is_remote(staged.out):
+        _copy(staged.folder, path, [file.path for file in files])
+        with storage.publish(storage.join(path, MANIFEST)) as temporary:
+            temporary.write_bytes(text)
+    else:
+        _remove_others(Path(storage.filesystem(staged.folder)[1]), {file.path for file in files})
+        with storage.publish(storage.join(staged.folder, MANIFEST)) as temporary:
+            temporary.write_bytes(text)
+        target = Path(storage.filesystem(path)[1])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        Path(storage.filesystem(staged.folder)[1]).rename(target)
+    return Release(path, version, staged.key)
+
+
+def _describe(staged: Staged, known: set[str]) -> list[WrittenFile]:
+    """The files that others added to the staged folder (card, report, plots); those that export wrote must be there."""
+    fs, root = storage.filesystem(staged.folder)
+    found = {path[len(root.rstrip("/")) + 1 :]: path for path in fs.find(root)}
+    if missing := sorted(known - found.keys()):
+        raise StorageError(f"{staged.folder}: {missing[0]} has gone ({len(missing)} files missing); run again")
+    added = []
+    for path in sorted(found.keys() - known):
+        hidden = any(part.startswith(".") for part in path.split("/"))
+        if not hidden and (path in FILES or path.startswith(PLACES[2])):
+            data = fs.cat_file(found[path])
+            added.append(WrittenFile(path, len(data), hashlib.sha256(data).hexdigest()))
+    return added
+
+
+def _remove_others(folder: Path, files: set[str]) -> None:
+    """What killed writers left behind."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir():
+            with contextlib.suppress(OSError):
+                path.rmdir()  # only if empty
+        elif path.relative_to(folder).as_posix() not in files:
+            path.unlink()
+
+
+def _copy(source: str, target: str, files: Sequence[str]) -> None:
+    fs, from_root = storage.filesystem(source)
+    to_root = storage.filesystem(target)[1]
+    for path in files:
+        fs.copy(f"{from_root.rstrip('/')}/{path}", f"{to_root.rstrip('/')}/{path}")
+
+
+def _clear_staging(staged: Staged) -> None:
+    folder = storage.join(staged.out, "work", "staging", staged.key)
+    for url in (folder, f"{folder}-stripes", f"{folder}.json"):
+        fs, path = storage.filesystem(url)
+        if fs.exists(path):
+            fs.rm(path, recursive=True)
+
+
+def _prune(out: str, keep: int, held: set[str | None]) -> None:
+    if not keep:
+        return
+    for version in list_versions(out)[:-keep]:
+        if version in held:
+            continue
+        path = version_path(out, version)
+        if storage.is_remote(out):  # the manifest first: what is left is no release
+            fs, inside = storage.filesystem(path)
+            fs.rm(f"{inside}/{MANIFEST}")
+            fs.rm(inside, recursive=True)
+        else:
+            folder = Path(storage.filesystem(path)[1])
+            hidden = folder.with_name(f".{version}.pruned")
+            folder.rename(hidden)
+            shutil.rmtree(hidden)
+
+
+@contextlib.contextmanager
+def _one_publisher(out: str) -> Iterator[None]:
+    """Waits for another publisher of the same output folder on this machine or a shared disk."""
+    if storage.is_remote(out):
+        yield  # versions carry their keys, so two publishers never write into one folder
+        return
+    folder = Path(storage.filesystem(out)[1], "work")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / ".publish.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for pruned in (folder.parent / "releases").glob(".*.pruned"):  # a killed publisher's
+                shutil.rmtree(pruned)
+            yield
+    except PermissionError as error:
+        raise StorageError(f"cannot write {out}: no permission; choose another --output") from error

@@ -1,0 +1,86 @@
+"""The rows that are no documents: where they stand in the user's own files, why, and how they begin."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datamask import storage
+from datamask.corpus.plan import Shard
+from datamask.stages import ShardFiles
+
+QUARANTINED = pa.schema(
+    [
+        ("shard", pa.string()),
+        ("chunk_id", pa.int64()),
+        ("file", pa.string()),
+        ("row", pa.int64()),  # in the file, from 0; of JSON lines the line
+        ("id", pa.string()),
+        ("reason", pa.string()),
+        ("excerpt", pa.string()),
+    ]
+)
+
+
+def quarantine_rows(files: ShardFiles) -> pa.Table:
+    """A shard's quarantined rows."""
+    assert files.index is not None
+    index = storage.read_table(files.index.path, ["chunk_id", "id", "reason", "excerpt"])
+    rows = index.filter(pc.is_valid(index["reason"]))
+    if not rows.num_rows:
+        return QUARANTINED.empty_table()
+    ids = rows["chunk_id"].to_numpy()
+    found = sources(files.shard)
+    first_ids, first_rows = np.array([s.chunk_id for s in found]), np.array([s.row for s in found])
+    place = np.searchsorted(first_ids, ids, side="right") - 1
+    return pa.table(
+        [
+            pa.repeat(files.shard.name, len(ids)),
+            rows["chunk_id"],
+            pa.array([s.path for s in found]).take(pa.array(place)),
+            ids - first_ids[place] + first_rows[place],
+            rows["id"],
+            rows["reason"],
+            rows["excerpt"],
+        ],
+        schema=QUARANTINED,
+    )
+
+
+@dataclass(frozen=True)
+class Source:
+    """A run of rows of one of the user's own files."""
+
+    path: str
+    format: str
+    fingerprint: str
+    bytes: int
+    row_groups: tuple[int, int] | None
+    chunk_id: int  # of its first row in the shard
+    row: int  # number of that row in the file
+
+
+def sources(shard: Shard) -> list[Source]:
+    """Where the shard's rows come from, in order; a converted file names the files it was made of."""
+    found = []
+    chunk_id = 0
+    for part in shard.parts:
+        with storage.open_parquet(part.path) as file:
+            metadata = file.metadata
+        groups = range(*part.row_groups) if part.row_groups else range(metadata.num_row_groups)
+        before = sum(metadata.row_group(group).num_rows for group in range(groups.start))
+        stored = json.loads((metadata.metadata or {}).get(storage.METADATA_KEY, b"{}"))
+        rows = sum(metadata.row_group(group).num_rows for group in groups)
+        pieces = [(part, rows)]
+        if shard.converted_from:
+            pieces = list(zip(shard.converted_from, stored["facts"]["rows_of_parts"], strict=True))
+        for piece, count in pieces:
+            found.append(
+                Source(piece.path, piece.format, piece.fingerprint, piece.bytes, piece.row_groups, chunk_id, before)
+            )
+            chunk_id += count
+    return found
