@@ -85,8 +85,8 @@ class Scorer(Section):
 
     kind: Literal["heuristic", "transformer", "fasttext", "column", "probe", "encoder", "prox"] = "heuristic"
     """heuristic rules, transformer classifier, fastText model, column, fitted probe, the encoder's own head, ProX."""
-    name: str = "heuristic"
-    """Name of the score's column."""
+    name: str = Field("heuristic", pattern=r"^[A-Za-z][A-Za-z0-9_]*$")
+    """Name of the score's column; where not given, the kind's."""
     model: str | None = None
     """Name or path of the model."""
     revision: str | None = None
@@ -101,6 +101,23 @@ class Scorer(Section):
     """preparation ultra-fineweb: name or folder of the DeepSeek-V2 tokenizer."""
     weight: float = 1.0
     """Weight in quality_score."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, values: Any) -> Any:
+        return {"name": values["kind"], **values} if isinstance(values, dict) and "kind" in values else values
+
+    @model_validator(mode="after")
+    def _complete(self) -> Scorer:
+        if self.kind in ("transformer", "fasttext", "probe", "prox") and not self.model:
+            raise ValueError(f"a scorer of kind {self.kind} needs model, the name or path of one")
+        if self.kind == "column" and not self.column:
+            raise ValueError("a scorer of kind column needs column, the name of the corpus's column of scores")
+        if self.preparation == "ultra-fineweb" and not self.tokenizer:
+            raise ValueError("preparation ultra-fineweb needs tokenizer, the name or folder of DeepSeek-V2's")
+        if self.name in ("chunk_id", "quality_score"):
+            raise ValueError(f"a scorer cannot be named {self.name}, which is a column of the scores file already")
+        return self
 
 
 class Quality(Section):

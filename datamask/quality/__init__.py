@@ -1,0 +1,29 @@
+"""Stage 3, score: how good a document is on its own, by rules, models or what the corpus says, and why.
+
+quality = prepare_quality(shards, encoder, config, work)
+output = score_shard(files, quality, encoder, config, work)
+reasons = explain(signals)
+"""
+
+from datamask.quality.documents import Documents, Scorer, Scores
+from datamask.quality.prepare import prepare_quality
+from datamask.quality.ref import QualityRef, ScorerRef, Statistics
+from datamask.quality.rules import RULES, SIGNALS, Rule, explain
+from datamask.quality.score import score_shard
+from datamask.quality.statistics import score_statistics
+
+__all__ = [
+    "RULES",
+    "SIGNALS",
+    "Documents",
+    "QualityRef",
+    "Rule",
+    "Scorer",
+    "ScorerRef",
+    "Scores",
+    "Statistics",
+    "explain",
+    "prepare_quality",
+    "score_shard",
+    "score_statistics",
+]

@@ -1,0 +1,65 @@
+"""What every scorer is given and gives back: the seam where models are loaded, so that tests need no weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, Protocol
+
+import numpy as np
+
+Need = Literal["texts", "vectors", "encoder_scores"]
+
+HEURISTIC_CHARACTERS = 250_000  # laid out at a time: the arrays then stay in the processor's cache
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Some documents of a shard, with what its scorers need of them."""
+
+    chunk_ids: np.ndarray  # (n,) int64
+    texts: Sequence[str]
+    vectors: np.ndarray | None = None  # (n, dimensions) float32, the embeddings
+    encoder_scores: np.ndarray | None = None  # (n,) float32, of the encoder's quality head
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)  # (n,) float64, NaN where null
+
+    def __len__(self) -> int:
+        return len(self.chunk_ids)
+
+    @cached_property
+    def signals(self) -> np.ndarray:
+        """(n, signals) float32: the heuristic signals, computed once however many scorers use them."""
+        from datamask.quality.signals import compute
+
+        parts, first, held = [], 0, 0
+        for place, text in enumerate(self.texts):
+            held += len(text)
+            if held >= HEURISTIC_CHARACTERS or place == len(self.texts) - 1:
+                parts.append(compute(self.texts[first : place + 1]))
+                first, held = place + 1, 0
+        return np.concatenate(parts) if parts else compute([])
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A scorer's answer."""
+
+    score: np.ndarray  # (n,) float32
+    signals: np.ndarray  # (n, len(scorer.signals)) float32; NaN: does not apply
+
+
+class Scorer(Protocol):
+    """One quality score. Any object of this shape can be scored with."""
+
+    signals: tuple[str, ...]  # names of the columns that explain the score
+    needs: frozenset[Need]
+    columns: tuple[str, ...]  # of the corpus
+
+    def score(self, documents: Documents) -> Scores:
+        """The documents' scores. A score that is not finite is an error of the caller's making it known."""
+
+
+def plain(score: np.ndarray) -> Scores:
+    """Scores without signals."""
+    return Scores(np.asarray(score, dtype=np.float32), np.zeros((len(score), 0), dtype=np.float32))

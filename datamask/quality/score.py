@@ -1,0 +1,216 @@
+"""A shard's documents to its scores file: read ahead, scored in windows, in bounded memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from datamask import storage
+from datamask.config import Config
+from datamask.corpus.read import read_documents
+from datamask.errors import ConservationError, ModelError
+from datamask.quality.combine import combine
+from datamask.quality.documents import Documents, Scorer
+from datamask.quality.load import load_scorer
+from datamask.quality.ref import QualityRef
+from datamask.quality.statistics import summary
+from datamask.stages import Progress, ShardFiles, silent
+from datamask.storage import Output
+
+if TYPE_CHECKING:
+    from datamask.encoders import EncoderRef
+
+VERSION = 1
+WINDOW_DOCUMENTS = 2048
+WINDOW_CHARACTERS = 8_000_000
+QUALITY = "quality_score"
+
+
+def score_shard(
+    files: ShardFiles,
+    quality: QualityRef,
+    encoder: EncoderRef,
+    config: Config,
+    work: str,
+    progress: Progress = silent,
+) -> Output:
+    """Publishes the shard's scores: chunk_id int64, and float32 columns: one per scorer, `<scorer>.<signal>` per signal
+    (null where a signal does not apply), and quality_score; a row per document, in order.
+
+    Facts: documents; scorers {name: distribution}, see `statistics.summary`; failures {rule: documents} of the heuristic.
+
+    :raises ModelError: a score is not a number (names the documents), or a model cannot be loaded.
+    :raises ConservationError: rows were lost.
+    """
+    if files.index is None:
+        raise ValueError(f"shard {files.shard.name} has no index yet")
+    scorers = {ref.name: load_scorer(ref, config) for ref in quality.scorers}
+    uses_embeddings = any(scorer.needs & {"vectors", "encoder_scores"} for scorer in scorers.values())
+    if uses_embeddings and files.embeddings is None:
+        raise ValueError(f"shard {files.shard.name} has no embeddings yet")
+    embeddings = files.embeddings.key if uses_embeddings and files.embeddings else None
+    key = storage.key("score", VERSION, files.shard.fingerprint, files.index.key, quality.fingerprint, embeddings)
+    url = storage.join(work, "scores", f"{files.shard.name}-{key}.parquet")
+    if found := storage.find_output(url, key):
+        return found
+    began = time.perf_counter()
+    work_now = _Scoring(files, quality, scorers, config, progress)
+    output = storage.write_output(url, key, schema(scorers), work_now.batches(), work_now.facts)
+    expected = storage.read_table(files.index.path, ["reason"])["reason"].null_count
+    if output.rows != expected:
+        raise ConservationError(f"shard {files.shard.name}: {expected} documents to score, {output.rows} scored")
+    return replace(output, seconds=time.perf_counter() - began)
+
+
+def schema(scorers: dict[str, Scorer]) -> pa.Schema:
+    """The columns of a scores file."""
+    names = [*scorers, *(f"{name}.{signal}" for name, scorer in scorers.items() for signal in scorer.signals), QUALITY]
+    return pa.schema([("chunk_id", pa.int64()), *((name, pa.float32()) for name in names)])
+
+
+class _Scoring:
+    def __init__(
+        self,
+        files: ShardFiles,
+        quality: QualityRef,
+        scorers: dict[str, Scorer],
+        config: Config,
+        progress: Progress,
+    ) -> None:
+        self._files, self._quality, self._scorers = files, quality, scorers
+        self._config, self._progress = config, progress
+        self._schema = schema(scorers)
+        self._kept: list[np.ndarray] = []  # per window (scorers + 2, n) float32: the scores, quality, characters
+        self._failures: dict[str, int] = {}
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        from datamask.encoders.embed import ahead
+
+        for documents in ahead(self._windows()):
+            yield self._score(documents)
+            self._progress(len(documents))
+
+    def _score(self, documents: Documents) -> pa.RecordBatch:
+        scores: dict[str, np.ndarray] = {}
+        signals: list[np.ndarray] = []
+        for name, scorer in self._scorers.items():
+            found = scorer.score(documents)
+            self._check(name, found.score, documents.chunk_ids)
+            scores[name] = found.score
+            signals.extend(found.signals.T)
+            if self._setting(name) == "heuristic":
+                self._count_failures(found.signals)
+        combined = combine(scores, self._quality)
+        characters = np.fromiter(map(len, documents.texts), dtype=np.float32, count=len(documents.texts))
+        self._kept.append(np.stack([*scores.values(), combined, characters]))
+        arrays = [pa.array(values) for values in scores.values()]
+        arrays += [pa.array(values, from_pandas=True) for values in signals]
+        return pa.RecordBatch.from_arrays(
+            [pa.array(documents.chunk_ids), *arrays, pa.array(combined)], schema=self._schema
+        )
+
+    def _setting(self, name: str) -> str:
+        return next(ref.settings.kind for ref in self._quality.scorers if ref.name == name)
+
+    def _check(self, name: str, score: np.ndarray, ids: np.ndarray) -> None:
+        bad = ids[~np.isfinite(score)]
+        if len(bad):
+            some = ", ".join(map(str, bad[:10])) + (" …" if len(bad) > 10 else "")
+            raise ModelError(
+                f"scorer {name} gives no number for {len(bad)} document(s) of shard {self._files.shard.name}: "
+                f"chunk_id {some}. Mend the model or the column, or leave the scorer out (quality.scorers)"
+            )
+
+    def _count_failures(self, signals: np.ndarray) -> None:
+        from datamask.quality.rules import RULES, failing
+
+        for rule, failed in zip(RULES, failing(signals).T, strict=True):
+            self._failures[rule.name] = self._failures.get(rule.name, 0) + int(failed.sum())
+
+    def facts(self) -> dict[str, Any]:
+        names = [*self._scorers, QUALITY, "characters"]
+        kept = np.concatenate(self._kept, axis=1) if self._kept else np.zeros((len(names), 0), dtype=np.float32)
+        values = dict(zip(names, kept, strict=True))
+        characters = values.pop("characters")
+        return {
+            "documents": int(kept.shape[1]),
+            "scorers": summary(values, {"characters": characters}),
+            "failures": self._failures,
+        }
+
+    # ---------------------------------------------------------------- reading
+
+    def _windows(self) -> Iterator[Documents]:
+        """Runs of documents, cut by rows and characters alone, so that the same bytes come of any way of reading."""
+        columns = list(dict.fromkeys(column for scorer in self._scorers.values() for column in scorer.columns))
+        needs = frozenset().union(*(scorer.needs for scorer in self._scorers.values()))
+        rows = self._rows(columns)
+        wanted = [name for name, need in (("feature_arr", "vectors"), ("encoder_score", "encoder_scores")) if need in needs]
+        embedded = _Rows(self._files, wanted) if wanted else None
+        for window in rows:
+            ids = np.array(window[0], dtype=np.int64)
+            numbers = {name: np.array(values, dtype=np.float64) for name, values in zip(columns, window[2:], strict=True)}
+            vectors = scores = None
+            if embedded is not None:
+                table = embedded.take(ids)
+                if "feature_arr" in wanted:
+                    flat = table["feature_arr"].combine_chunks().flatten()
+                    vectors = flat.to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(ids), -1)
+                if "encoder_score" in wanted:
+                    scores = table["encoder_score"].to_numpy().astype(np.float32)
+            yield Documents(ids, window[1], vectors, scores, numbers)
+
+    def _rows(self, columns: Sequence[str]) -> Iterator[list[list[Any]]]:
+        """Windows of [chunk_ids, texts, values of each column]."""
+        held: list[list[Any]] = [[] for _ in range(2 + len(columns))]
+        characters = 0
+        for batch in read_documents(self._files, self._config, ["text", *columns]):
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                for values, value in zip(held, row, strict=True):
+                    values.append(value)
+                characters += len(row[1])
+                if len(held[0]) == WINDOW_DOCUMENTS or characters >= WINDOW_CHARACTERS:
+                    yield held
+                    held, characters = [[] for _ in range(2 + len(columns))], 0
+        if held[0]:
+            yield held
+
+
+class _Rows:
+    """The embeddings file, read along with the documents."""
+
+    def __init__(self, files: ShardFiles, columns: Sequence[str]) -> None:
+        assert files.embeddings is not None
+        self._name = files.shard.name
+        self._batches = self._read(files.embeddings.path, ["chunk_id", *columns])
+        self._held: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    @staticmethod
+    def _read(url: str, columns: Sequence[str]) -> Iterable[pa.RecordBatch]:
+        with storage.open_parquet(url) as file:
+            yield from file.iter_batches(WINDOW_DOCUMENTS, columns=list(columns), use_threads=False)
+
+    def take(self, ids: np.ndarray) -> pa.Table:
+        """The next rows, which are those of `ids`.
+
+        :raises ConservationError: they are not.
+        """
+        iterator = iter(self._batches)
+        while self._rows < len(ids):
+            batch = next(iterator, None)
+            if batch is None:
+                break
+            self._held.append(batch)
+            self._rows += batch.num_rows
+        table = pa.Table.from_batches(self._held) if self._held else None
+        if table is None or not np.array_equal(table["chunk_id"].to_numpy()[: len(ids)], ids):
+            raise ConservationError(f"shard {self._name}: the embeddings are not of the same documents as the text")
+        self._held = table.slice(len(ids)).to_batches()
+        self._rows = table.num_rows - len(ids)
+        return table.slice(0, len(ids))

@@ -1,0 +1,201 @@
+"""The heuristic signals of a batch of documents: what the rules of `rules.py` are about, all counted at once.
+
+Thresholds and definitions are datatrove's defaults (gopher_quality_filter.py, gopher_repetition_filter.py,
+c4_filters.py, fineweb_quality_filter.py), the FineWeb recipe. A rule is applied to the document as it is: C4's
+filter rewrites a document and the ones after it judge the rewritten one, while here nothing is rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from datamask.quality import characters as ch
+from datamask.quality.layout import Layout, Spans
+from datamask.quality.repetition import duplicates, repeated_ngrams
+from datamask.quality.rules import SIGNALS
+
+_STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")  # Gopher's
+_POLICY = (b"terms of use", b"privacy policy", b"cookie policy", b"uses cookies", b"use of cookies", b"use cookies")
+_ELLIPSIS = ord("…")
+
+
+def compute(texts: Sequence[str]) -> np.ndarray:
+    """(documents, signals) float32, columns in the order of `rules.SIGNALS`; NaN where a signal does not apply."""
+    layout = Layout(texts)
+    found = {**_words(layout), **_symbols(layout), **_repetition(layout), **_c4(layout), **_fineweb(layout)}
+    return np.stack([np.asarray(found[name], dtype=np.float32) for name in SIGNALS], axis=1).reshape(len(texts), -1)
+
+
+def _ratio(count: np.ndarray, total: np.ndarray) -> np.ndarray:
+    return count / np.maximum(total, 1)
+
+
+def _words(layout: Layout) -> dict[str, np.ndarray]:
+    words, flags = layout.words, layout.word_flags
+    real = (flags & ch.SYMBOL) == 0
+    spaced = real & ((flags & ch.UNSPACED) == 0)
+    spaced_count, real_count = words.sum(spaced), words.sum(real)
+    # the length of a word says nothing where scripts without spaces prevail
+    length = words.sum(words.length * spaced) / np.maximum(spaced_count, 1)
+    hashes = layout.hashes(words)
+    known = Layout(_STOP_WORDS)
+    stop_words = np.zeros(len(words.count), dtype=np.int64)
+    for stop_word in known.hashes(known.words):
+        places = np.flatnonzero(hashes == stop_word)
+        stop_words += np.diff(np.searchsorted(places, words.first)) > 0
+    top, duplicated = repeated_ngrams(words, hashes)
+    share = {}
+    for column, n in enumerate((2, 3, 4)):
+        share[f"top_{n}_gram"] = _ratio(top[:, column], layout.characters)
+    for column, n in enumerate(range(5, 11)):
+        share[f"duplicate_{n}_grams"] = _ratio(duplicated[:, column], layout.characters)
+    return {
+        "words": real_count,
+        "word_length": np.where(spaced_count * 2 >= real_count, length, np.nan),
+        "words_with_letters": _ratio(words.sum((flags & ch.ALPHA) != 0), words.count),
+        "stop_words": stop_words,
+        "newlines_per_word": _ratio(layout.total(layout.points == 10), words.count),
+        **share,
+    }
+
+
+def _symbols(layout: Layout) -> dict[str, np.ndarray]:
+    points, words, lines = layout.points, layout.words.count, layout.split_lines
+    dots = _three_dots(points)
+    start, end = layout.stripped(lines)
+    first, last = points[start], points[end - 1]
+    inked = end > start
+    bullets = inked & ((first == ord("•")) | (first == ord("-")))
+    trailing = inked & ((last == _ELLIPSIS) | _ends_in_dots(layout, start, end))
+    return {
+        "hashes_per_word": _ratio(layout.total(points == ord("#")), words),
+        "ellipses_per_word": _ratio(layout.total(points == _ELLIPSIS) + layout.total(dots), words),
+        "bullet_lines": _ratio(lines.sum(bullets), lines.count),
+        "ellipsis_lines": _ratio(lines.sum(trailing), lines.count),
+    }
+
+
+def _three_dots(points: np.ndarray) -> np.ndarray:
+    """(code points,) bool: the first of each "..." that str.count finds, which do not overlap."""
+    dot = points == ord(".")
+    mask = np.zeros(len(points), dtype=bool)
+    places = np.flatnonzero(dot)
+    if len(places):
+        begins = np.append(True, np.diff(places) > 1)
+        place_in_run = np.arange(len(places)) - np.maximum.accumulate(np.where(begins, np.arange(len(places)), 0))
+        run = np.cumsum(begins) - 1
+        size = np.bincount(run)[run]
+        mask[places[(place_in_run % 3 == 0) & (place_in_run + 3 <= size)]] = True
+    return mask
+
+
+def _ends_in_dots(layout: Layout, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """(lines,) bool: the stripped line ends in "..."."""
+    dot = layout.points == ord(".")
+    return (end - start >= 3) & dot[end - 1] & dot[np.maximum(end - 2, 0)] & dot[np.maximum(end - 3, 0)]
+
+
+def _repetition(layout: Layout) -> dict[str, np.ndarray]:
+    paragraphs = layout.paragraphs
+    paragraph_count, paragraph_characters = duplicates(paragraphs, layout.hashes(paragraphs))
+    # re.split("\n+", text): the lines that are not empty, and an empty one at either end where a newline stands there
+    lines = layout.lines.where(layout.lines.length > 0)
+    line_count, line_characters = duplicates(lines, layout.hashes(lines))
+    filled = layout.characters > 0
+    empty_first = filled & (layout.points[layout.starts] == 10)
+    empty_last = filled & (layout.points[layout.ends - 1] == 10)
+    return {
+        "duplicate_paragraphs": _ratio(paragraph_count, paragraphs.count),
+        "duplicate_paragraph_characters": _ratio(paragraph_characters, layout.characters),
+        "duplicate_lines": _ratio(
+            line_count + (empty_first & empty_last), lines.count + empty_first.astype(int) + empty_last
+        ),
+        "duplicate_line_characters": _ratio(line_characters, layout.characters),
+    }
+
+
+def _c4(layout: Layout) -> dict[str, np.ndarray]:
+    lines = layout.split_lines
+    chunks = layout.chunks
+    low, high = np.searchsorted(chunks.start, lines.start), np.searchsorted(chunks.start, lines.end)
+    long_chunks = np.flatnonzero(chunks.length > 1000)
+    long_word = np.searchsorted(long_chunks, high) > np.searchsorted(long_chunks, low)
+    filled = high > low
+    short = filled & (high - low < 3) & ~long_word
+    kept = filled & ~long_word & ~short
+    lower = ch.tables().ascii_lower[layout.points].tobytes()
+    latin, mentions = _lines_with(lower, (b"lorem ipsum",), lines), _lines_with(lower, (b"javascript",), lines)
+    lorem_ipsum = kept & latin
+    javascript = kept & mentions
+    kept &= ~javascript
+    brackets = np.zeros(len(kept), dtype=bool)
+    brackets[_line_of(np.flatnonzero(layout.points == ord("{")), lines)] = True
+    brackets &= kept
+    policy = np.zeros(len(kept), dtype=bool)
+    if b"cookie" in lower or b"terms of use" in lower or b"privacy policy" in lower:
+        policy = kept & _lines_with(lower, _POLICY, lines)
+    kept &= ~policy
+    start, end = layout.stripped(lines)
+    closing = layout.flags[end - 1] & (ch.TERMINAL | ch.QUOTE) != 0
+    closing &= (end > start) & ~_ends_in_dots(layout, start, end)
+    total = lines.sum(filled)
+    return {
+        "c4_lorem_ipsum": lines.sum(lorem_ipsum) > 0,
+        "c4_curly_bracket": lines.sum(brackets) > 0,
+        "c4_sentences": lines.sum(_sentences(layout, lines) * kept),
+        "c4_short_lines": _ratio(lines.sum(short), total),
+        "c4_long_word_lines": _ratio(lines.sum(long_word), total),
+        "c4_javascript_lines": _ratio(lines.sum(javascript), total),
+        "c4_policy_lines": _ratio(lines.sum(policy), total),
+        "c4_unpunctuated": _ratio(lines.sum(filled & ~closing), total),
+    }
+
+
+def _lines_with(text: bytes, phrases: Sequence[bytes], lines: Spans) -> np.ndarray:
+    """(lines,) bool: the line holds one of the phrases, whose bytes are all ASCII, one byte a code point."""
+    found = np.zeros(len(lines.start), dtype=bool)
+    for phrase in phrases:
+        places = []
+        place = text.find(phrase)
+        while place >= 0:
+            places.append(place)
+            place = text.find(phrase, place + 1)
+        found[_line_of(np.array(places, dtype=np.int64), lines)] = True
+    return found
+
+
+def _line_of(places: np.ndarray, lines: Spans) -> np.ndarray:
+    """Indices of the lines that hold the places (which all lie in one)."""
+    return np.unique(np.searchsorted(lines.start, places, "right") - 1)
+
+
+def _sentences(layout: Layout, lines: Spans) -> np.ndarray:
+    """(lines,) sentences: one, and one more at each word that follows a word of sentence-ending punctuation alone."""
+    words, flags = layout.words, layout.word_flags
+    stop = ((flags & (ch.TERMINAL | ch.SYMBOL)) == (ch.TERMINAL | ch.SYMBOL)) & (words.length == 1)
+    stops = np.concatenate([[0], np.cumsum(stop)])
+    real = np.flatnonzero((flags & ch.SYMBOL) == 0)
+    low, high = np.searchsorted(words.start[real], lines.start), np.searchsorted(words.start[real], lines.end)
+    before = stops[real]
+    begins = np.zeros(len(real), dtype=np.int64)
+    begins[1:] = before[1:] > before[:-1]
+    opening = low[low < high]  # the first word of a line follows what stands before it in the line alone
+    line_stops = stops[np.searchsorted(words.start, lines.start)]
+    begins[opening] = before[opening] > line_stops[low < high]
+    sums = np.concatenate([[0], np.cumsum(begins)])
+    return 1 + sums[high] - sums[low]
+
+
+def _fineweb(layout: Layout) -> dict[str, np.ndarray]:
+    start, end = layout.stripped(layout.lines)
+    lines = layout.lines.where(end > start)
+    closing = (layout.flags[lines.end - 1] & ch.TERMINAL) != 0
+    _, repeated = duplicates(lines, layout.hashes(lines))
+    newlines = layout.total(layout.points == 10)
+    return {
+        "line_punctuation": _ratio(lines.sum(closing), lines.count),
+        "short_lines": _ratio(lines.sum(lines.length <= 30), lines.count),
+        "duplicate_characters": _ratio(repeated, layout.characters - newlines),
+    }
