@@ -97,7 +97,7 @@ def _kind(char: str, category: str, flag: int) -> int:
         return APOSTROPHE
     if char in "—–" or category == "So":
         return ALWAYS
-    if category[0] == "P" and char not in "@\\" or category == "Sc" or char in "`´":
+    if (category[0] == "P" and char not in "@\\") or category == "Sc" or char in "`´":
         return EDGE
     if category == "Lu":
         return UPPER

@@ -1,4 +1,4 @@
-"""A batch of documents as arrays: code points, words, lines, paragraphs. What the heuristic rules count is counted here.
+"""A batch of documents as arrays: code points, words, lines, paragraphs. What the rules count is counted here.
 
 Everything is vectorised over the whole batch, so that the cost is per character and not per document:
 documents are joined by newlines, and each sum is a difference of two prefix sums.
@@ -91,7 +91,7 @@ class Layout:
 
     @cached_property
     def words(self) -> Spans:
-        """Words and punctuation as English tokenizers split them (see `_inner_table`); in scripts without spaces each letter.
+        """Words and punctuation as English tokenizers split them; in scripts without spaces each letter.
 
         The rules are spaCy's for English, which datatrove's filters use, as far as three neighbouring characters
         show them: punctuation at the edge of a chunk is a word of its own, a hyphen or slash between letters
@@ -205,7 +205,7 @@ class Layout:
         return hashed
 
     def hashes(self, spans: Spans) -> np.ndarray:
-        """(n,) uint64: equal texts have equal hashes; different ones differ (a collision has odds of about 1 in 2**50)."""
+        """(n,) uint64: equal texts have equal hashes; others differ (odds of a collision: about 2**−50)."""
         _, inverses = _tables_of(len(self.points))
         hashed = (self._prefix_hash[spans.end] - self._prefix_hash[spans.start]) * inverses[spans.start]
         hashed ^= hashed >> np.uint64(31)
@@ -240,7 +240,7 @@ def _solid_kinds() -> np.ndarray:
 
 @cache
 def _inner_table() -> np.ndarray:
-    """For the kinds of three neighbours, four bits each: 1 where the middle one belongs to a word, 3 where it also begins it."""
+    """For the kinds of three neighbours, four bits each: 1 where the middle one is of a word, 3 where it begins one."""
     table = np.zeros(4096, dtype=np.uint8)
     letters, numbers = {ch.LOWER, ch.UPPER}, {ch.DIGIT}
     solid = letters | numbers | {ch.OTHER}
@@ -251,7 +251,7 @@ def _inner_table() -> np.ndarray:
         elif here == ch.COMMA:  # 1,000, but one,two is three words
             inner = before in solid and after in solid and not (before in letters and after in letters)
         elif here == ch.HYPHEN:
-            splits = before in letters | numbers and after in letters or before in numbers and after in numbers
+            splits = (before in letters | numbers and after in letters) or (before in numbers and after in numbers)
             inner = not splits and ch.HYPHEN not in (before, after)
         elif here in (ch.INFIX, ch.COLON):
             inner = not (before in letters | numbers and after in letters)

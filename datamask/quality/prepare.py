@@ -124,8 +124,9 @@ def _sample(scorers: Sequence[Scorer], shards: Sequence[Shard], encoder: Encoder
                 rank = -int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
                 number -= 1
                 if len(chosen) < SAMPLE_DOCUMENTS or rank > chosen[0][0]:
-                    row = {name: batch[name][place].as_py() for name in wanted}
-                    (heapq.heappush if len(chosen) < SAMPLE_DOCUMENTS else heapq.heapreplace)(chosen, (rank, number, row))
+                    heapq.heappush(chosen, (rank, number, {name: batch[name][place].as_py() for name in wanted}))
+                    if len(chosen) > SAMPLE_DOCUMENTS:
+                        heapq.heappop(chosen)
     found = [row for _, _, row in sorted(chosen, key=lambda entry: entry[:2], reverse=True)]
     texts = [row["text"] for row in found]
     vectors = encoder_scores = None

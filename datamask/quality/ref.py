@@ -49,10 +49,7 @@ class QualityRef:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON: the manifest's entry."""
-        scorers = [
-            {**asdict(ref), "settings": ref.settings.model_dump(mode="json")}
-            for ref in self.scorers
-        ]
+        scorers = [{**asdict(ref), "settings": ref.settings.model_dump(mode="json")} for ref in self.scorers]
         statistics = {name: {**asdict(s), "percentiles": list(s.percentiles)} for name, s in self.statistics.items()}
         return {"scorers": scorers, "combine": self.combine, "statistics": statistics}
 
@@ -60,9 +57,11 @@ class QualityRef:
     def from_dict(cls, values: Mapping[str, Any]) -> QualityRef:
         """The inverse of `as_dict`."""
         scorers = tuple(
-            ScorerRef(**{**ref, "settings": settings.Scorer.model_validate(ref["settings"])}) for ref in values["scorers"]
+            ScorerRef(**{**ref, "settings": settings.Scorer.model_validate(ref["settings"])})
+            for ref in values["scorers"]
         )
         statistics = {
-            name: Statistics(**{**s, "percentiles": tuple(s["percentiles"])}) for name, s in values["statistics"].items()
+            name: Statistics(**{**s, "percentiles": tuple(s["percentiles"])})
+            for name, s in values["statistics"].items()
         }
         return cls(scorers, values["combine"], statistics)

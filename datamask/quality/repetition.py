@@ -44,8 +44,8 @@ class _Grams:
 def repeated_ngrams(words: Spans, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Characters of each document in its most frequent n-gram, and in n-grams that repeat an earlier one.
 
-    :return: (documents, 3) for n = 2, 3, 4 with the spaces between words; (documents, 6) for n = 5 … 10 without, counted
-        from left to right, each repeat skipped over; both int64.
+    :return: (documents, 3) for n = 2, 3, 4 with the spaces between words; (documents, 6) for n = 5 … 10 without,
+        counted from left to right, each repeat skipped over; both int64.
     """
     documents = len(words.first) - 1
     document, last = words.document, words.first[1:]

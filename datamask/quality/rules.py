@@ -1,6 +1,6 @@
-"""The published heuristic rules: signal, threshold, source. A document's verdict, with reasons, follows from its signals.
+"""The published heuristic rules: signal, threshold, source. A document's verdict, with reasons, follows from them.
 
-    explain({"words": 31, "stop_words": 4, …})  →  ["gopher_words: 31 is less than 50 (Rae et al. 2021, …)"]
+explain({"words": 31, "stop_words": 4, …})  →  ["gopher_words: 31 is less than 50 (Rae et al. 2021, …)"]
 """
 
 from __future__ import annotations
@@ -102,10 +102,10 @@ def explain(signals: Mapping[str, float | None]) -> list[str]:
 def score(signals: np.ndarray) -> np.ndarray:
     """(documents, signals) to (documents,) float32 in [0, 1]: how well a document keeps the rules, by degrees.
 
-    Each rule gives the share 1 / (1 + v/t) of its value v and threshold t (or its complement where the rule asks for at
-    least t): ½ at the threshold, more on the good side. A family's score is the mean over its rules, and the score is the
-    geometric mean of the four families (Gopher quality, Gopher repetition, C4, FineWeb), so that none makes up for
-    another. Nothing is fitted to labels. Three choices keep the score from measuring something else:
+    Each rule gives the share 1 / (1 + v/t) of its value v and threshold t (or its complement where the rule asks for
+    at least t): ½ at the threshold, more on the good side. A family's score is the mean over its rules, and the score
+    is the geometric mean of the four families (Gopher quality, Gopher repetition, C4, FineWeb), so that none makes up
+    for another. Nothing is fitted to labels. Three choices keep the score from measuring something else:
 
     - length: too few words multiply the first family by 1 / (1 + (50/words)^8), which is 1 in effect from 100 words on,
       and the greatest number of words and C4's five sentences are left out;

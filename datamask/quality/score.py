@@ -42,7 +42,7 @@ def score_shard(
     """Publishes the shard's scores: chunk_id int64, and float32 columns: one per scorer, `<scorer>.<signal>` per signal
     (null where a signal does not apply), and quality_score; a row per document, in order.
 
-    Facts: documents; scorers {name: distribution}, see `statistics.summary`; failures {rule: documents} of the heuristic.
+    Facts: documents; scorers {name: distribution} (`statistics.summary`); failures {rule: documents} (heuristic).
 
     :raises ModelError: a score is not a number (names the documents), or a model cannot be loaded.
     :raises ConservationError: rows were lost.
@@ -89,9 +89,7 @@ class _Scoring:
         self._failures: dict[str, int] = {}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        from datamask.encoders.embed import ahead
-
-        for documents in ahead(self._windows()):
+        for documents in self._windows():
             yield self._score(documents)
             self._progress(len(documents))
 
@@ -150,11 +148,15 @@ class _Scoring:
         columns = list(dict.fromkeys(column for scorer in self._scorers.values() for column in scorer.columns))
         needs = frozenset().union(*(scorer.needs for scorer in self._scorers.values()))
         rows = self._rows(columns)
-        wanted = [name for name, need in (("feature_arr", "vectors"), ("encoder_score", "encoder_scores")) if need in needs]
+        wanted = [
+            name for name, need in (("feature_arr", "vectors"), ("encoder_score", "encoder_scores")) if need in needs
+        ]
         embedded = _Rows(self._files, wanted) if wanted else None
         for window in rows:
             ids = np.array(window[0], dtype=np.int64)
-            numbers = {name: np.array(values, dtype=np.float64) for name, values in zip(columns, window[2:], strict=True)}
+            numbers = {
+                name: np.array(values, dtype=np.float64) for name, values in zip(columns, window[2:], strict=True)
+            }
             vectors = scores = None
             if embedded is not None:
                 table = embedded.take(ids)

@@ -23,9 +23,11 @@ _ELLIPSIS = ord("…")
 
 def compute(texts: Sequence[str]) -> np.ndarray:
     """(documents, signals) float32, columns in the order of `rules.SIGNALS`; NaN where a signal does not apply."""
+    if not texts:
+        return np.zeros((0, len(SIGNALS)), dtype=np.float32)
     layout = Layout(texts)
     found = {**_words(layout), **_symbols(layout), **_repetition(layout), **_c4(layout), **_fineweb(layout)}
-    return np.stack([np.asarray(found[name], dtype=np.float32) for name in SIGNALS], axis=1).reshape(len(texts), -1)
+    return np.stack([np.asarray(found[name], dtype=np.float32) for name in SIGNALS], axis=1)
 
 
 def _ratio(count: np.ndarray, total: np.ndarray) -> np.ndarray:
@@ -53,7 +55,7 @@ def _words(layout: Layout) -> dict[str, np.ndarray]:
         share[f"duplicate_{n}_grams"] = _ratio(duplicated[:, column], layout.characters)
     return {
         "words": real_count,
-        "word_length": np.where(spaced_count * 2 >= real_count, length, np.nan),
+        "word_length": np.where(spaced_count * 2 >= np.maximum(real_count, 1), length, np.nan),
         "words_with_letters": _ratio(words.sum((flags & ch.ALPHA) != 0), words.count),
         "stop_words": stop_words,
         "newlines_per_word": _ratio(layout.total(layout.points == 10), words.count),

@@ -26,7 +26,7 @@ class ColumnScorer:
     needs: frozenset[Need] = frozenset()
 
     def __init__(self, column: str) -> None:
-        self.columns = (column,)
+        self.columns: tuple[str, ...] = (column,)
 
     def score(self, documents: Documents) -> Scores:
         return plain(documents.columns[self.columns[0]])

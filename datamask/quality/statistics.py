@@ -1,7 +1,7 @@
 """What a score looks like: its distribution and percentiles, and how it goes with length and with the other scores.
 
-    statistics = score_statistics(all_files)
-    statistics["scorers"]["heuristic"]["percentiles"]["50"]
+statistics = score_statistics(all_files)
+statistics["scorers"]["heuristic"]["percentiles"]["50"]
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from datamask.stages import ShardFiles
 
 PERCENTILES = (0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100)
 BINS = 50
+LENGTHS = {"tokens": "token_count", "characters": "characters"}  # our name: the index's column
 DOCUMENTS = 1_000_000  # looked at by score_statistics, spread evenly over the corpus
 
 
@@ -60,10 +61,10 @@ def score_statistics(all_files: Sequence[ShardFiles]) -> dict[str, Any]:
         kept = index["reason"].is_null().combine_chunks()
         for name in names:
             columns.setdefault(name, []).append(table[name].to_numpy()[::step])
-        for name, source in (("tokens", "token_count"), ("characters", "characters")):
+        for name, source in LENGTHS.items():
             columns.setdefault(name, []).append(index[source].filter(kept).to_numpy()[::step].astype(np.float64))
     joined = {name: np.concatenate(parts) for name, parts in columns.items()}
-    lengths = {name: joined.pop(name) for name in ("tokens", "characters") if name in joined}
+    lengths = {name: joined.pop(name) for name in LENGTHS if name in joined}
     looked_at = len(next(iter(lengths.values()))) if lengths else 0
     return {
         "documents": documents,
