@@ -48,7 +48,7 @@ def test_a_row_per_document_with_its_signals(path: Path, tmp_path: Path) -> None
     assert table["chunk_id"].to_pylist() == [n for n in range(300) if n not in (3, 7)]
     assert table["quality_score"].to_pylist() == table["heuristic"].to_pylist()
     assert output.facts["documents"] == 298
-    first = {name: table[f"heuristic.{name}"][11].as_py() for name in SIGNALS}
+    first = {name: table[f"heuristic.{name}"][9].as_py() for name in SIGNALS}
     assert any(reason.startswith("gopher_stop_words: 0 is less than 2") for reason in explain(first))
     failed = sum(1 for row in table["heuristic.words"].to_pylist() if row < 50)
     assert output.facts["failures"]["gopher_few_words"] == failed > 0
