@@ -22,7 +22,7 @@ $(VENV)/.dev: $(VENV)/.core
 	@touch $@
 
 curate: $(VENV)/.core    ## the whole pipeline; INPUT= your text, OUT= where to, ARGS= any option of `datamask curate`
-	@$(BIN)/datamask curate $(if $(INPUT),--input '$(INPUT)',--sample) --output '$(OUT)' $(ARGS)
+	@$(BIN)/datamask curate $(if $(INPUT),$(foreach path,$(INPUT),--input '$(path)'),--sample) --output '$(OUT)' $(ARGS)
 
 test: $(VENV)/.dev       ## every test, the fast ones first
 	$(BIN)/python -m pytest $(ARGS)
@@ -32,5 +32,11 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-clean:
-	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache
+server: $(VENV)/.core    ## Prefect's server, worker and deployments on loopback; PORT=, GPUS=; again: what is missing
+	@$(BIN)/python deployments/local_server.py up
+
+server-down:             ## stops what `make server` started
+	@test ! -x $(BIN)/python || $(BIN)/python deployments/local_server.py down
+
+clean: server-down
+	rm -rf $(VENV) .prefect out .pytest_cache .mypy_cache .ruff_cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -280,8 +281,10 @@ class Run(Section):
     """Attempts again after a failure that may pass (storage, network)."""
     retry_delay: float = Field(2.0, ge=0)
     """Seconds before the first attempt again; doubled each time."""
-    shards_per_task: int = Field(1, ge=1)
-    """Shards a task run handles, so that many shards do not mean as many task runs."""
+    timeout: float | None = Field(None, gt=0)
+    """Seconds a task may take before it is stopped and tried again; null: no limit."""
+    shards_per_task: int | None = Field(None, ge=1)
+    """Shards a task run handles; null: one, and more where a stage would have over 1,000 task runs."""
     allow_failed_shards: bool = False
     """Publish without shards that failed; the manifest names them."""
     gpus: int = Field(0, ge=0)
@@ -303,12 +306,16 @@ class Config(Section):
 # ---------------------------------------------------------------- in
 
 
-def load(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
+def load(
+    path: str | Path | None = None, overrides: Sequence[str] = (), base: Mapping[str, Any] | None = None
+) -> Config:
     """The settings of a YAML file (all optional) with `section.name=value` overrides, values read as YAML.
+
+    :param base: settings to start from where there is no file, e.g. those of a release.
 
     :raises ConfigError: the file is absent or not YAML, or a setting is unknown or invalid; names each and the valid.
     """
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = deepcopy(dict(base or {}))
     source = "the settings"
     if path is not None:
         source = str(path)

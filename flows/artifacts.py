@@ -1,0 +1,80 @@
+"""What Prefect's UI shows of a run: progress per stage, the numbers, a row per shard, the plots."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from prefect.artifacts import (
+    create_image_artifact,
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+
+from datamask import storage
+from datamask.release.layout import Picture
+from tasks.progress import Board
+
+TABLE_ROWS = 1000  # of a table artifact; failed shards come first
+PICTURE_BYTES = 400_000  # a larger plot would not pass the server's limit on a request
+
+
+class StageArtifacts:
+    """A progress artifact per stage whose rows are counted, brought up to date when asked."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self._shown: dict[str, tuple[UUID, float]] = {}
+
+    def update(self) -> None:
+        for line in list(self.board.stages.values()):
+            if not line.total:
+                continue
+            percent = 100.0 if line.ended else round(min(100.0, 100 * line.rows / line.total), 1)
+            text = f"{line.stage}: {line.rows:,} of {line.total:,} rows"
+            if line.stage not in self._shown:
+                artifact = create_progress_artifact(percent, description=text)
+                assert isinstance(artifact, UUID)
+                self._shown[line.stage] = (artifact, percent)
+            elif self._shown[line.stage][1] != percent:
+                artifact = self._shown[line.stage][0]
+                update_progress_artifact(artifact, percent, description=text)
+                self._shown[line.stage] = (artifact, percent)
+
+
+def show_numbers(markdown: str) -> None:
+    create_markdown_artifact(markdown, key="curation", description="What was read, selected and left out")
+
+
+def show_shards(rows: Sequence[Mapping[str, Any]]) -> None:
+    create_table_artifact(
+        [dict(row) for row in rows[:TABLE_ROWS]],
+        key="shards",
+        description=f"{len(rows):,} shards" + (f", the first {TABLE_ROWS:,} shown" if len(rows) > TABLE_ROWS else ""),
+    )
+
+
+def show_failures(failures: Sequence[tuple[str, str]]) -> None:
+    create_table_artifact(
+        [{"failed": where, "cause": cause} for where, cause in failures[:TABLE_ROWS]],
+        key="failures",
+        description=f"{len(failures):,} files or shards that failed",
+    )
+
+
+def show_pictures(release: str, pictures: Sequence[Picture]) -> None:
+    for picture in pictures:
+        with storage.open_input(storage.join(release, picture.path)) as file:
+            data = file.read()
+        if len(data) <= PICTURE_BYTES:
+            kind = "svg+xml" if picture.path.endswith(".svg") else "png"
+            url = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+            create_image_artifact(url, description=f"**{picture.title}**. {picture.caption}".strip())
+
+
+def show_changes(text: str) -> None:
+    create_markdown_artifact(
+        text.replace("\n", "\n\n"), key="changes", description="What differs from the last release"
+    )

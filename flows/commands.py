@@ -1,0 +1,142 @@
+"""The commands that start flows here, in this process: with Prefect's own server if one is set, else without any."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from datamask import config as settings
+from datamask.errors import ConfigError
+
+InputOption = Annotated[
+    list[str] | None, typer.Option("--input", "-i", help="A file, folder or glob; may be given several times.")
+]
+ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="A YAML file; see `datamask config`.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", help="A setting: section.name=value; may be given several times.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
+FailedOption = Annotated[
+    bool, typer.Option("--allow-failed-shards", help="Publish without what failed; the manifest names it.")
+]
+
+
+def curate(
+    output: Annotated[str, typer.Option("--output", "-o", help="Folder or URL for work/ and releases/.")],
+    input: InputOption = None,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Curate a sample corpus gathered from this machine.")
+    ] = False,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: JsonOption = False,
+    allow_failed_shards: FailedOption = False,
+) -> None:
+    """Curate a corpus, end to end: read, embed, score, select, filter, publish, report."""
+    chosen = _settings(config, set_, input, allow_failed_shards)
+    if sample == bool(chosen.corpus.input):
+        raise ConfigError("give --input, or --sample for a corpus gathered from this machine, one of the two")
+    if sample:
+        from datamask.corpus import sample_corpus
+
+        folder = f"{output.rstrip('/')}/sample"
+        written = sample_corpus(folder)
+        print(f"{'sample':<10} {written.documents:,} documents in {folder}", file=sys.stderr)
+        chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update={"input": [folder]})})
+
+    from datamask.corpus.inputs import find_inputs
+
+    find_inputs(chosen.corpus.input)  # a path that matches nothing is told before Prefect is started
+
+    def flow() -> dict[str, Any]:
+        from flows.curate import curate as run
+
+        return run(config=chosen, output=output)
+
+    run_flow(flow, as_json)
+
+
+def refresh(
+    output: Annotated[str, typer.Option("--output", "-o", help="The output folder of an earlier run.")],
+    input: InputOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: JsonOption = False,
+    allow_failed_shards: FailedOption = False,
+) -> None:
+    """Bring the last release up to date with what is new in its input; nothing new, no release.
+
+    Input and settings are the last release's, unless given.
+    """
+    from datamask.errors import InputError
+    from datamask.release.layout import find_release
+
+    last = None
+    if config is None:
+        with contextlib.suppress(InputError):  # none yet: everything is new
+            last = find_release(output).manifest()["settings"]
+    chosen = _settings(config, set_, input, allow_failed_shards, last)
+    if not chosen.corpus.input:
+        raise ConfigError(f"{output} has no release whose input could be read again; give --input")
+
+    def flow() -> dict[str, Any]:
+        from flows.refresh import refresh as run
+
+        return run(config=chosen, output=output)
+
+    run_flow(flow, as_json)
+
+
+def _settings(
+    path: Path | None,
+    overrides: list[str] | None,
+    input: list[str] | None,
+    allow_failed_shards: bool,
+    base: dict[str, Any] | None = None,
+) -> settings.Config:
+    chosen = settings.load(path, overrides or [], base)
+    if input:
+        chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update={"input": input})})
+    if allow_failed_shards:
+        chosen = chosen.model_copy(update={"run": chosen.run.model_copy(update={"allow_failed_shards": True})})
+    return chosen
+
+
+def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool) -> None:
+    """Runs a flow with its progress on stderr, and prints its numbers on stdout."""
+    quiet_prefect()
+    from rich.console import Console
+
+    from flows.console import Display, summary
+    from tasks.progress import BOARD, Board
+
+    board = Board()
+    BOARD.set(board)
+    with Display(board):
+        found = flow()
+    if as_json:
+        print(json.dumps(found, ensure_ascii=False))
+    elif "release" in found:
+        summary(found, Console(highlight=False))
+    else:
+        print(found["message"])
+
+
+def quiet_prefect() -> None:
+    """Prefect's console log off, for our own lines tell the same; its log goes to a server if one is set.
+
+    Must be called before Prefect is imported.
+    """
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    os.environ.setdefault("PREFECT_CLI_PROMPT", "false")
+    if not os.environ.get("PREFECT_API_URL"):
+        os.environ.setdefault("PREFECT_LOGGING_TO_API_ENABLED", "false")

@@ -1,0 +1,141 @@
+"""What a terminal shows while a flow runs: bars where there is one, plain lines where there is none; then the table."""
+
+import sys
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from flows.numbers import certificate_line, table
+from tasks.progress import Board, StageProgress
+
+PLAIN_SECONDS = 15.0  # between lines about a stage that goes on
+
+
+class _Rate(ProgressColumn):
+    """Documents a second, or nothing where rows are not counted."""
+
+    def render(self, task: Task) -> Text:
+        rate = task.fields["rate"]
+        return Text(f"{rate:,.0f} documents/s" if rate else "", style="dim")
+
+
+class Display:
+    """Follows a board from a thread of its own while the `with` block runs. Writes to stderr."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self._console = Console(stderr=True)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._bars: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._told: dict[str, float] = {}  # stage: when a plain line was last written, inf when it ended
+        if self._console.is_terminal:
+            self._bars = Progress(
+                TextColumn("{task.description:<10}"),
+                BarColumn(),
+                TextColumn("{task.fields[state]:>24}"),
+                _Rate(),
+                TimeRemainingColumn(compact=True),
+                console=self._console,
+            )
+
+    def __enter__(self) -> Self:
+        if self._bars:
+            self._bars.start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._update()
+        if self._bars:
+            self._bars.stop()
+
+    def _follow(self) -> None:
+        while not self._stop.wait(0.25):
+            self._update()
+
+    def _update(self) -> None:
+        for line in list(self.board.stages.values()):
+            if self._bars:
+                self._bar(self._bars, line)
+            else:
+                self._tell(line)
+
+    def _bar(self, bars: Progress, line: StageProgress) -> None:
+        if line.stage not in self._tasks:
+            self._tasks[line.stage] = bars.add_task(line.stage, total=line.total or None, state="", rate=0.0)
+        total = (line.total or 1) if line.ended else (line.total or None)
+        bars.update(
+            self._tasks[line.stage],
+            completed=total if line.ended else line.rows,
+            total=total,
+            state=_state(line),
+            rate=_rate(line),
+        )
+
+    def _tell(self, line: StageProgress) -> None:
+        told = self._told.get(line.stage, 0.0)
+        if line.ended and told != float("inf"):
+            self._told[line.stage] = float("inf")
+            self._print(f"{line.stage:<10} {_state(line):<24} {line.elapsed:7.1f} s")
+        elif not line.ended and line.elapsed - told > PLAIN_SECONDS:
+            self._told[line.stage] = line.elapsed
+            share = f"{100 * line.rows / line.total:.0f} %, {_rate(line):,.0f} documents/s" if line.total else "working"
+            self._print(f"{line.stage:<10} {share} after {line.elapsed:.0f} s")
+
+    def _print(self, text: str) -> None:
+        print(text.rstrip(), file=sys.stderr, flush=True)
+
+
+def _state(line: StageProgress) -> str:
+    if not line.shards:
+        return ("cached" if line.cached else "done") if line.ended else "working"
+    parts = [f"{line.done + line.cached}/{line.shards} shards"]
+    if line.cached:
+        parts.append(f"{line.cached} cached")
+    if line.failed:
+        parts.append(f"{line.failed} failed")
+    return ", ".join(parts)
+
+
+def _rate(line: StageProgress) -> float:
+    worked = line.done or not line.ended  # the rate of cached shards means nothing
+    return line.rows / line.elapsed if line.total and worked and line.elapsed > 0.5 else 0.0
+
+
+def summary(found: Mapping[str, Any], console: Console) -> None:
+    """The short table at the end of a run, and where the results are."""
+    counts = Table("", "documents", "tokens", box=None, header_style="dim")
+    for column in counts.columns[1:]:
+        column.justify = "right"
+    rows = table(found)
+    for what, documents, tokens in rows[:3]:
+        counts.add_row(what, documents, tokens)
+    for what, documents, _ in rows[3:]:
+        counts.add_row(what, documents, "")
+    console.print(counts)
+    for what, _, reasons in rows[3:]:
+        if reasons:
+            console.print(f"{what}: {reasons}", soft_wrap=True)
+    if line := certificate_line(found):
+        console.print(line, soft_wrap=True)
+    worked = [line for line in found["stages"] if line["seconds"] >= 0.05]
+    console.print(
+        "seconds: "
+        + (", ".join(f"{line['stage']} {line['seconds']:.1f}" for line in worked) or "everything was there already")
+        + f"; {found['seconds']:.1f} in all",
+        soft_wrap=True,
+    )
+    for file in found["failed"]:
+        console.print(f"missing: {file['path']}: {file['error']}", soft_wrap=True, markup=False)
+    console.print(f"dataset: {found['release']}" + ("" if found["new"] else "  (unchanged)"), soft_wrap=True)
+    console.print(f"report:  {found['report']}", soft_wrap=True)

@@ -1,0 +1,65 @@
+"""The engine that tasks run on, and how they claim a GPU there: Prefect's task runners, chosen by `run.engine`."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+
+from datamask.config import Run
+from datamask.errors import MissingExtraError
+
+
+def task_runner(run: Run) -> TaskRunner[Any]:
+    """Threads here, or a Dask or Ray cluster: by address, else a private one with a process per worker.
+
+    :raises MissingExtraError: the engine's package is not installed.
+    """
+    workers = run.workers or os.cpu_count() or 1
+    if run.engine == "threads":
+        return ThreadPoolTaskRunner(max_workers=workers)
+    if run.engine == "dask":
+        try:
+            from prefect_dask import DaskTaskRunner
+        except ImportError as error:
+            raise MissingExtraError("run.engine dask", "dask") from error
+        if run.address:
+            return DaskTaskRunner(address=run.address)
+        resources = {"GPU": 1} if run.gpus else None
+        return DaskTaskRunner(
+            cluster_kwargs={
+                "n_workers": run.gpus or workers,
+                "threads_per_worker": 1,
+                "resources": resources,
+                "dashboard_address": None,
+            }
+        )
+    try:
+        from prefect_ray import RayTaskRunner
+    except ImportError as error:
+        raise MissingExtraError("run.engine ray", "ray") from error
+    if run.address:
+        return RayTaskRunner(address=run.address)
+    limits = {"num_cpus": workers, "include_dashboard": False, "log_to_driver": False}
+    return RayTaskRunner(address="local", init_kwargs={**limits, **({"num_gpus": run.gpus} if run.gpus else {})})
+
+
+@contextmanager
+def claiming_gpu(run: Run) -> Iterator[None]:
+    """Tasks submitted inside claim one GPU: a Dask worker resource GPU, or Ray's num_gpus.
+
+    On threads the tag `gpu` and its limit do the same (tasks/options.py).
+    """
+    if run.gpus and run.engine == "dask":
+        import dask
+
+        with dask.annotate(resources={"GPU": 1}):
+            yield
+    elif run.gpus and run.engine == "ray":
+        from prefect_ray.context import remote_options
+
+        with remote_options(num_gpus=1):
+            yield
+    else:
+        yield

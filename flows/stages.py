@@ -1,0 +1,162 @@
+"""Drives tasks on the run's engine: one for the whole corpus, or each batch of shards through its stages in turn.
+
+A batch goes on to its next stage when it is through with the last, whatever the other batches do, and a failed shard
+falls out alone. Only small results pass through here.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any, Self
+
+from prefect import Task
+from prefect.futures import PrefectFuture
+
+from datamask.config import Config
+from datamask.stages import ShardFiles
+from flows.artifacts import StageArtifacts
+from flows.engine import claiming_gpu, task_runner
+from tasks.batch import ShardFailure, ShardResult, ShardsFailed, describe
+from tasks.options import configured, needs_gpu
+from tasks.progress import BOARD, Board
+
+TASK_RUNS = 1000  # of a stage, unless run.shards_per_task says otherwise; more slow a server down
+REFRESH = 2.0  # seconds between updates of the UI's progress
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stage that runs per shard: its task, and what the task is given beside the batch."""
+
+    task: Task[..., Any]
+    parameters: Mapping[str, Any]
+
+    @property
+    def stage(self) -> str:
+        return self.task.name
+
+
+@dataclass
+class ShardTimes:
+    """Seconds a shard took in each stage; 0 where the file was there."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    cached: bool = True  # every stage's file was there
+
+
+class Stages:
+    """The engine, started. A context manager: leaving it ends what it started."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.began = time.monotonic()
+        self.board = BOARD.get() or Board()
+        self.failures: list[ShardFailure] = []
+        self.times: dict[str, ShardTimes] = {}
+        self._runner = task_runner(config.run)
+        self._artifacts = StageArtifacts(self.board)
+
+    def __enter__(self) -> Self:
+        self._token = BOARD.set(self.board)
+        self._runner.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._runner.__exit__(kind, error, at)
+        BOARD.reset(self._token)
+        self._artifacts.update()
+
+    def whole(self, task: Task[..., Any], rows: int = 0, **parameters: Any) -> Any:
+        """The result of a stage that sees the corpus as a whole; its error, if it fails for good."""
+        self.board.begin(task.name, total=rows)
+        future = self._submit(task, parameters)
+        waiting: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
+        future.add_done_callback(waiting.put)
+        self._next(waiting)
+        result = future.result()
+        self.board.end_whole(task.name, cached=future.state.name == "Cached")
+        return result
+
+    def each(self, steps: Sequence[Step], shards: Sequence[ShardFiles]) -> list[ShardFiles]:
+        """The shards that came through all steps, in their order; the others are in `failures`."""
+        finished: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
+        pending: dict[PrefectFuture[Any], tuple[int, Sequence[ShardFiles]]] = {}
+        through: dict[str, ShardFiles] = {}
+        rows = sum(files.shard.rows or 0 for files in shards)
+
+        def submit(position: int, batch: Sequence[ShardFiles]) -> None:
+            step = steps[position]
+            self.board.begin(step.stage, len(shards), rows)
+            future = self._submit(step.task, {"batch": batch, "label": label(batch), **step.parameters})
+            pending[future] = (position, batch)
+            future.add_done_callback(finished.put)
+
+        for batch in self._batches(shards):
+            submit(0, batch)
+        while pending:
+            future = self._next(finished)
+            position, batch = pending.pop(future)
+            passed = self._settle(steps[position].stage, batch, future)
+            if position + 1 == len(steps):
+                through.update((files.shard.name, files) for files in passed)
+            elif passed:
+                submit(position + 1, passed)
+            future = None  # type: ignore[assignment]  # let its result go
+        for step in steps:
+            if step.stage in self.board.stages:
+                self.board.end(step.stage)
+        return [through[files.shard.name] for files in shards if files.shard.name in through]
+
+    # ------------------------------------------------------------ inside
+
+    def _submit(self, task: Task[..., Any], parameters: dict[str, Any]) -> PrefectFuture[Any]:
+        gpu = needs_gpu(task.name, self.config)
+        ready = configured(task, self.config.run, gpu)
+        if not gpu:
+            return self._runner.submit(ready, parameters)
+        with claiming_gpu(self.config.run):
+            return self._runner.submit(ready, parameters)
+
+    def _next(self, finished: "SimpleQueue[PrefectFuture[Any]]") -> PrefectFuture[Any]:
+        while True:
+            try:
+                future = finished.get(timeout=REFRESH)
+            except Empty:
+                self._artifacts.update()
+                continue
+            future.wait()
+            return future
+
+    def _settle(self, stage: str, batch: Sequence[ShardFiles], future: PrefectFuture[Any]) -> list[ShardFiles]:
+        results: Sequence[ShardResult]
+        failures: Sequence[ShardFailure]
+        try:
+            results, failures = future.result(), ()
+        except ShardsFailed as error:
+            results, failures = error.done, error.failures
+        except Exception as error:  # the task itself was lost: a worker killed too often, a time limit
+            results = ()
+            failures = [ShardFailure(files.shard.name, stage, describe(error), False) for files in batch]
+        for result in results:
+            shard = result.files.shard
+            self.board.settle(stage, shard.name, shard.rows or 0, result.seconds, result.cached)
+            times = self.times.setdefault(shard.name, ShardTimes())
+            times.seconds[stage] = round(result.seconds, 3)
+            times.cached &= result.cached
+        for failure in failures:
+            self.board.fail(stage, failure.shard)
+        self.failures.extend(failures)
+        return [result.files for result in results]
+
+    def _batches(self, shards: Sequence[ShardFiles]) -> list[Sequence[ShardFiles]]:
+        size = self.config.run.shards_per_task or ceil(len(shards) / TASK_RUNS)
+        return [shards[first : first + size] for first in range(0, len(shards), size)] if shards else []
+
+
+def label(batch: Sequence[ShardFiles]) -> str:
+    """A batch in a task run's name."""
+    first, last = batch[0].shard.name, batch[-1].shard.name
+    return first if len(batch) == 1 else f"{first} … {last} ({len(batch)})"

@@ -1,0 +1,97 @@
+"""What a task that handles a batch of shards does, returns and raises.
+
+One broken shard costs itself alone: the others of its batch are finished first, and the error carries them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prefect.logging import get_run_logger
+from prefect.states import Completed
+
+from datamask.errors import DatamaskError, is_retryable
+from datamask.stages import Progress, ShardFiles
+from tasks.progress import BOARD
+
+Work = Callable[[ShardFiles, Progress], tuple[ShardFiles, bool]]  # the shard with one more file; whether it was there
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """A shard after a stage."""
+
+    files: ShardFiles
+    seconds: float
+    cached: bool
+
+
+@dataclass(frozen=True)
+class ShardFailure:
+    """A shard that a stage could not finish, and why, in the user's words."""
+
+    shard: str
+    stage: str
+    error: str
+    retryable: bool
+
+
+class ShardsFailed(DatamaskError):
+    """Shards of a batch failed; `done` are those that did not."""
+
+    def __init__(self, done: tuple[ShardResult, ...], failures: tuple[ShardFailure, ...]) -> None:
+        super().__init__(done, failures)  # the arguments themselves, so that it survives pickling
+        self.done = done
+        self.failures = failures
+
+    def __str__(self) -> str:
+        return "; ".join(f"{failure.shard}: {failure.error}" for failure in self.failures)
+
+    @property
+    def can_retry(self) -> bool:
+        return any(failure.retryable for failure in self.failures)
+
+
+def run_batch(stage: str, batch: Sequence[ShardFiles], work: Work) -> Any:
+    """Runs `work` on every shard.
+
+    :returns: a tuple of ShardResult, in a state named Cached if every file was there.
+    :raises ShardsFailed: after the last shard, when some failed.
+    """
+    done: list[ShardResult] = []
+    failures: list[ShardFailure] = []
+    cause: Exception | None = None
+    board = BOARD.get()
+    for files in batch:
+        name = files.shard.name
+        if board:
+            board.restart(stage, name)
+        began = time.perf_counter()
+        try:
+            result, cached = work(files, (lambda rows, of=name: board.advance(stage, of, rows)) if board else _ignore)
+        except Exception as error:
+            failures.append(ShardFailure(name, stage, describe(error), is_retryable(error)))
+            cause = error
+            continue
+        done.append(ShardResult(result, 0.0 if cached else time.perf_counter() - began, cached))
+    if failures:
+        raise ShardsFailed(tuple(done), tuple(failures)) from cause
+    if all(result.cached for result in done):
+        return Completed(name="Cached", message="the output is there already", data=tuple(done))
+    rows = sum(result.files.shard.rows or 0 for result in done)
+    seconds = sum(result.seconds for result in done)
+    get_run_logger().info("%s: %s rows in %.1f s", stage, f"{rows:,}", seconds)
+    return tuple(done)
+
+
+def describe(error: BaseException) -> str:
+    """An error in one line: our own as they are, others with their type."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, DatamaskError) else f"{type(error).__name__}: {text}"[:500]
+
+
+def _ignore(rows: int) -> None:
+    pass

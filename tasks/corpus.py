@@ -1,0 +1,121 @@
+"""The stages that see the whole corpus. Each returns what the function of datamask/ returns, small facts all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from prefect import task
+from prefect.states import Completed
+
+from datamask.config import Config
+from datamask.corpus.plan import Plan, Shard
+from datamask.release.layout import Picture, Provenance, Staged
+from datamask.stages import ShardFiles
+from datamask.storage import Output
+from tasks.options import STAGE
+from tasks.progress import BOARD
+from tasks.shards import published
+
+
+@task(name="plan", task_run_name="plan shards", **STAGE)
+def plan(config: Config, work: str, previous: Plan | None) -> Any:
+    """Which rows of which files form a shard."""
+    from datamask.corpus import plan_shards
+
+    return plan_shards(config.corpus, work, previous)
+
+
+@task(name="encoder", task_run_name="prepare encoder {model}", **STAGE)
+def prepare_encoder(shards: Sequence[Shard], model: str, config: Config, work: str, previous: Any) -> Any:
+    """Fits the static encoder or pins a model."""
+    from datamask.encoders import prepare_encoder as prepare
+
+    return _unless_there(work, "encoder", lambda: prepare(shards, config, work, previous))
+
+
+@task(name="quality", task_run_name="prepare quality", **STAGE)
+def prepare_quality(shards: Sequence[Shard], encoder: Any, config: Config, work: str) -> Any:
+    """Statistics that combine the scores."""
+    from datamask.quality import prepare_quality as prepare
+
+    return _unless_there(work, "quality", lambda: prepare(shards, encoder, config, work))
+
+
+@task(name="filter", task_run_name="filter the corpus", **STAGE)
+def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str) -> Any:
+    """Conditions, languages, lengths and exact duplicates over all shards."""
+    from datamask.release import filter_corpus as run
+
+    return _named_if_cached(run(all_files, config, work))
+
+
+@task(name="duplicates", task_run_name="find semantic duplicates", **STAGE)
+def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str) -> Any:
+    """Near-duplicates by embedding, over all shards."""
+    from datamask.selection import find_duplicates as run
+
+    return _named_if_cached(run(all_files, config, work))
+
+
+@task(name="prices", task_run_name="learn prices with {solver}", **STAGE)
+def learn_prices(all_files: Sequence[ShardFiles], solver: str, config: Config, work: str) -> Any:
+    """One selection over all shards, as prices that each shard applies on its own."""
+    from datamask.selection import learn_prices as run
+
+    output = run(all_files, config, work)
+    return Completed(name="Cached", message="the output is there already", data=output) if output.cached else output
+
+
+@task(name="export", task_run_name="export", **STAGE)
+def export(all_files: Sequence[ShardFiles], config: Config, out: str, provenance: Provenance) -> Any:
+    """The selected documents, the decisions on all others, and the quarantine, staged."""
+    from datamask.release import export as run
+
+    board = BOARD.get()
+    progress = (lambda rows: board.advance("export", "", rows)) if board else (lambda rows: None)
+    staged = run(all_files, config, out, provenance, progress)
+    return _named_if_published(staged, staged)
+
+
+@task(name="report", task_run_name="report", **STAGE)
+def write_report(
+    staged: Staged,
+    all_files: Sequence[ShardFiles],
+    config: Config,
+    certificate: dict[str, Any],
+    stages: Sequence[dict[str, Any]],
+) -> Any:
+    """The report page and its plots, beside the staged data."""
+    from datamask.report import StageTime
+    from datamask.report import write_report as run
+
+    return _named_if_published(staged, run(staged, all_files, config, certificate, [StageTime(**s) for s in stages]))
+
+
+@task(name="publish", task_run_name="publish", **STAGE)
+def publish(staged: Staged, pictures: Sequence[Picture]) -> Any:
+    """The release under its version, whole, with `latest` pointing at it."""
+    from datamask.release import publish as run
+
+    return _named_if_published(staged, run(staged, pictures))
+
+
+def _unless_there(work: str, folder: str, run: Callable[[], Any]) -> Any:
+    before = published(work, folder)
+    result = run()
+    if before and published(work, folder) == before:
+        return Completed(name="Cached", message="the output is there already", data=result)
+    return result
+
+
+def _named_if_cached(outputs: list[Output]) -> Any:
+    if outputs and all(output.cached for output in outputs):
+        return Completed(name="Cached", message="the outputs are there already", data=outputs)
+    return outputs
+
+
+def _named_if_published(staged: Staged, result: Any) -> Any:
+    if staged.published:
+        return Completed(name="Cached", message=f"release {staged.published} is the same", data=result)
+    return result

@@ -1,0 +1,46 @@
+"""How tasks are tried again and what they claim, from the settings of `run`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import Task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
+
+from datamask.config import Config, Run
+from datamask.errors import is_retryable
+from tasks.batch import ShardsFailed
+
+GPU_TAG = "gpu"  # `make server` creates its limit; without a created limit a tag does nothing
+
+# the file is the cache; see tasks/__init__.py
+STAGE: dict[str, Any] = {"cache_policy": NO_CACHE, "persist_result": False}
+
+
+def can_help(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
+    """Prefect's retry condition: by the exception's type, never for bad input. A timeout may have been a hang."""
+    error = state.result(raise_on_failure=False)
+    if isinstance(error, ShardsFailed):
+        return error.can_retry
+    return isinstance(error, BaseException) and (is_retryable(error) or state.name == "TimedOut")
+
+
+def configured(task: Task[..., Any], run: Run, gpu: bool) -> Task[..., Any]:
+    """The task with the run's retries (delays doubled each time, with jitter), time limit and GPU tag."""
+    delays = [run.retry_delay * 2**attempt for attempt in range(min(run.retries, 50))]
+    return task.with_options(
+        retries=run.retries,
+        retry_delay_seconds=delays or 0,
+        retry_jitter_factor=0.5 if delays and run.retry_delay else None,
+        retry_condition_fn=can_help,
+        timeout_seconds=run.timeout,
+        tags={GPU_TAG} if gpu and run.gpus else None,
+    )
+
+
+def needs_gpu(stage: str, config: Config) -> bool:
+    """Whether a stage computes on a GPU when the run has some."""
+    if stage == "score":
+        return any(scorer.kind in ("transformer", "encoder", "prox") for scorer in config.quality.scorers)
+    return stage in ("embed", "prices", "mask")

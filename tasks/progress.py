@@ -1,0 +1,95 @@
+"""How far each stage is: a board that tasks write to and a terminal or the UI reads from.
+
+Tasks find the board in a context variable, which Prefect's threads inherit. Another process has none, so that under
+Dask and Ray the flow alone moves the board, a shard at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+
+@dataclass
+class StageProgress:
+    """One stage's line."""
+
+    stage: str
+    shards: int  # 0: the stage sees the corpus as a whole
+    total: int  # rows; 0: not counted
+    started: float = field(default_factory=time.monotonic)
+    last: float = field(default_factory=time.monotonic)  # when a shard was over
+    ended: bool = False
+    rows: int = 0
+    done: int = 0  # shards that were worked on
+    cached: int = 0  # shards whose file was there
+    failed: int = 0
+    seconds: float = 0.0  # of work, all workers together
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds from the stage's first task to its last, or to now."""
+        return (self.last if self.ended else time.monotonic()) - self.started
+
+
+class Board:
+    """The stages by name, in the order they began. Safe to use from many threads."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, StageProgress] = {}
+        self._rows: dict[tuple[str, str], int] = {}  # of shards that are being worked on
+        self._lock = threading.Lock()
+
+    def begin(self, stage: str, shards: int = 0, total: int = 0) -> None:
+        with self._lock:
+            self.stages.setdefault(stage, StageProgress(stage, shards, total))
+
+    def advance(self, stage: str, shard: str, rows: int) -> None:
+        """`rows` more of a shard are done."""
+        with self._lock:
+            if stage in self.stages:
+                self._rows[stage, shard] = self._rows.get((stage, shard), 0) + rows
+                self.stages[stage].rows += rows
+
+    def restart(self, stage: str, shard: str) -> None:
+        """A shard is tried again: what was reported of it no longer counts."""
+        with self._lock:
+            if stage in self.stages:
+                self.stages[stage].rows -= self._rows.pop((stage, shard), 0)
+
+    def settle(self, stage: str, shard: str, rows: int, seconds: float, cached: bool) -> None:
+        """A shard is through: whatever was reported on the way, it counts as `rows`."""
+        with self._lock:
+            line = self.stages[stage]
+            line.rows += rows - self._rows.pop((stage, shard), 0)
+            line.cached += cached
+            line.done += not cached
+            line.seconds += seconds
+            line.last = time.monotonic()
+
+    def fail(self, stage: str, shard: str) -> None:
+        """A shard failed for good."""
+        with self._lock:
+            line = self.stages[stage]
+            line.rows -= self._rows.pop((stage, shard), 0)
+            line.failed += 1
+            line.last = time.monotonic()
+
+    def end(self, stage: str) -> None:
+        with self._lock:
+            line = self.stages[stage]
+            line.ended = True
+
+    def end_whole(self, stage: str, cached: bool) -> None:
+        """A stage that sees the corpus as a whole is over."""
+        with self._lock:
+            line = self.stages[stage]
+            line.last = time.monotonic()
+            line.ended = True
+            line.seconds = 0.0 if cached else line.last - line.started
+            line.cached, line.done = int(cached), int(not cached)
+
+
+BOARD: ContextVar[Board | None] = ContextVar("BOARD", default=None)

@@ -1,0 +1,85 @@
+"""The stages that run per shard, a batch of shards in each task run. Heavy imports happen where the work is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from prefect import task
+
+from datamask import storage
+from datamask.config import Config
+from datamask.stages import Progress, ShardFiles
+from datamask.storage import Output
+from tasks.batch import run_batch
+from tasks.options import STAGE
+
+
+@task(name="convert", task_run_name="convert {label}", **STAGE)
+def convert(batch: Sequence[ShardFiles], label: str, config: Config, work: str) -> Any:
+    """JSON lines to parquet, once; parquet is looked at and left where it is."""
+    from datamask.corpus import convert_shard
+
+    def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
+        before = published(work, "corpus", files.shard.name)
+        shard = convert_shard(files.shard, config, work)
+        progress(shard.rows or 0)
+        return replace(files, shard=shard), published(work, "corpus", files.shard.name) == before
+
+    return run_batch("convert", batch, one)
+
+
+@task(name="index", task_run_name="index {label}", **STAGE)
+def index(batch: Sequence[ShardFiles], label: str, encoder: Any, config: Config, work: str) -> Any:
+    """Ids, tokens, hashes and quarantine of every row."""
+    from datamask.corpus import index_shard
+
+    def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
+        output = index_shard(files.shard, encoder, config, work, progress)
+        return replace(files, index=output), output.cached
+
+    return run_batch("index", batch, one)
+
+
+@task(name="embed", task_run_name="embed {label}", **STAGE)
+def embed(batch: Sequence[ShardFiles], label: str, encoder: Any, config: Config, work: str) -> Any:
+    """A unit vector for every document."""
+    from datamask.encoders import embed_shard
+
+    def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
+        output = embed_shard(files, encoder, config, work, progress)
+        return replace(files, embeddings=output), output.cached
+
+    return run_batch("embed", batch, one)
+
+
+@task(name="score", task_run_name="score {label}", **STAGE)
+def score(batch: Sequence[ShardFiles], label: str, quality: Any, encoder: Any, config: Config, work: str) -> Any:
+    """Quality scores and their signals."""
+    from datamask.quality import score_shard
+
+    def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
+        output = score_shard(files, quality, encoder, config, work, progress)
+        return replace(files, scores=output), output.cached
+
+    return run_batch("score", batch, one)
+
+
+@task(name="mask", task_run_name="mask {label}", **STAGE)
+def mask(batch: Sequence[ShardFiles], label: str, prices: Output | None, config: Config, work: str) -> Any:
+    """Which documents are selected: by the corpus's prices, or the shard on its own."""
+    from datamask.selection import mask_shard
+
+    def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
+        output = mask_shard(files, prices, config, work, progress)
+        return replace(files, masks=output), output.cached
+
+    return run_batch("mask", batch, one)
+
+
+def published(work: str, folder: str, prefix: str = "") -> frozenset[str]:
+    """The names in a stage's folder; a stage that adds none had nothing to do."""
+    fs, path = storage.filesystem(storage.join(work, folder))
+    fs.invalidate_cache(path)
+    return frozenset(fs.glob(f"{path}/{prefix}*"))

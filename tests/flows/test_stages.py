@@ -1,0 +1,114 @@
+"""The driver, on real Prefect tasks: chaining, failures, retries, the same results on every engine."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prefect import flow, task
+
+from datamask.config import Config, Run
+from datamask.corpus.plan import Part, Shard
+from datamask.errors import InputError, TransientError
+from datamask.stages import ShardFiles
+from datamask.storage import Output
+from flows.stages import Stages, Step, label
+from tasks.batch import run_batch
+from tasks.options import STAGE
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+
+def config(**run):
+    return Config(run=Run(**{"retry_delay": 0.01, "workers": 2, **run}))
+
+
+def shards(count):
+    return [ShardFiles(Shard(f"s{i}", (Part(f"{i}", "parquet", "f", 1, rows=5),), "f")) for i in range(count)]
+
+
+@task(name="embed", task_run_name="embed {label}", **STAGE)
+def embed(batch, label, folder):
+    def one(files, progress):
+        marks = Path(folder, f"{files.shard.name}.tries")
+        tries = int(marks.read_text()) + 1 if marks.exists() else 1
+        marks.write_text(str(tries))
+        if files.shard.name == "s1":
+            raise InputError("s1 is broken")
+        if files.shard.name == "s2" and tries < 3:
+            raise TransientError("connection reset")
+        return replace(files, embeddings=Output(files.shard.name, "k", 5)), False
+
+    return run_batch("embed", batch, one)
+
+
+@task(name="score", task_run_name="score {label}", **STAGE)
+def score(batch, label):
+    def one(files, progress):
+        return replace(files, scores=Output(f"{files.embeddings.path}!", "k", 5)), True
+
+    return run_batch("score", batch, one)
+
+
+@task(name="whole", **STAGE)
+def whole(value):
+    if value < 0:
+        raise InputError("negative")
+    return value + 1
+
+
+@flow
+def drive(settings, folder, count=4):
+    with Stages(settings) as stages:
+        through = stages.each([Step(embed, {"folder": folder}), Step(score, {})], shards(count))
+        return {
+            "through": [files.scores.path for files in through],
+            "failures": stages.failures,
+            "lines": stages.board.stages,
+            "whole": stages.whole(whole, value=1),
+        }
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_failed_shard_falls_out_alone_and_flaky_ones_are_tried_again(tmp_path, size):
+    done = drive(config(shards_per_task=size), str(tmp_path))
+    assert done["through"] == ["s0!", "s2!", "s3!"]
+    assert [(failure.shard, failure.stage, failure.error) for failure in done["failures"]] == [
+        ("s1", "embed", "s1 is broken")
+    ]
+    tries = {path.stem: int(path.read_text()) for path in tmp_path.iterdir()}
+    assert tries["s2"] == 3
+    if size == 1:
+        assert tries == {"s0": 1, "s1": 1, "s2": 3, "s3": 1}  # bad input is never tried again
+    assert (done["lines"]["embed"].done, done["lines"]["embed"].failed) == (3, 1)
+    assert (done["lines"]["score"].cached, done["lines"]["score"].rows) == (3, 15)
+    assert done["whole"] == 2
+
+
+def test_retries_end(tmp_path):
+    done = drive(config(retries=1), str(tmp_path))
+    assert [failure.shard for failure in done["failures"]] == ["s1", "s2"]
+
+
+def test_the_error_of_a_whole_stage_is_the_flows():
+    @flow
+    def fails():
+        with Stages(config()) as stages:
+            stages.whole(whole, value=-1)
+
+    with pytest.raises(InputError, match="negative"):
+        fails()
+
+
+def test_names_say_which_shards():
+    assert label(shards(1)) == "s0"
+    assert label(shards(3)) == "s0 … s2 (3)"
+
+
+def test_many_shards_do_not_mean_as_many_task_runs():
+    @flow
+    def sizes():
+        with Stages(config()) as stages:
+            return [len(batch) for batch in stages._batches(shards(2500))]
+
+    assert sum(found := sizes()) == 2500
+    assert (len(found), max(found)) == (834, 3)
