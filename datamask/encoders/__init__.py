@@ -1,0 +1,13 @@
+"""Embed: documents to vectors of unit length, by an encoder fitted on the corpus or any sentence-transformers model.
+
+    encoder = prepare_encoder(shards, config, work)
+    output = embed_shard(files, encoder, config, work)
+    counts = load_tokenizer(encoder).count(["some text"])
+"""
+
+from datamask.encoders.embed import SCORE, embed_shard
+from datamask.encoders.prepare import prepare_encoder
+from datamask.encoders.ref import EncoderRef
+from datamask.encoders.tokens import TokenCounter, load_tokenizer
+
+__all__ = ["SCORE", "EncoderRef", "TokenCounter", "embed_shard", "load_tokenizer", "prepare_encoder"]

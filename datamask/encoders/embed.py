@@ -1,0 +1,188 @@
+"""A shard's documents to its embeddings file: read, tokenise and compute at the same time, in bounded memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datamask import storage
+from datamask.config import Config
+from datamask.corpus.read import read_documents
+from datamask.encoders.ref import EncoderRef
+from datamask.errors import ConservationError, ModelError
+from datamask.stages import Progress, ShardFiles, silent
+from datamask.storage import Output
+
+VERSION = 1
+WINDOW_DOCUMENTS = 2048  # sorted by length together
+WINDOW_CHARACTERS = 16_000_000
+SCORE = "encoder_score"  # the column of encoder.quality_head
+
+T = TypeVar("T")
+
+
+def embed_shard(files: ShardFiles, encoder: EncoderRef, config: Config, work: str, progress: Progress = silent) -> Output:
+    """Publishes the shard's embeddings: chunk_id int64, feature_arr fixed_size_list<float16>[dimensions] of unit
+    length, and with a quality head `encoder_score` float32; a row per document, in order.
+
+    :raises ModelError: the model is missing, or made NaN (the documents are named).
+    :raises ConservationError: rows were lost.
+    """
+    if files.index is None:
+        raise ValueError(f"shard {files.shard.name} has no index yet")
+    key = storage.key("embed", VERSION, files.shard.fingerprint, files.index.key, encoder.fingerprint)
+    url = storage.join(work, "embeddings", f"{files.shard.name}-{key}.parquet")
+    if found := storage.find_output(url, key):
+        return found
+    began = time.perf_counter()
+    batches = _copy(files, encoder, config, progress) if encoder.kind == "column" else _compute(files, encoder, config, progress)
+    tally = _Tally(files)
+    output = storage.write_output(url, key, schema(encoder), tally.watch(batches), tally.facts)
+    return replace(output, seconds=time.perf_counter() - began)
+
+
+def schema(encoder: EncoderRef) -> pa.Schema:
+    """The columns of an embeddings file."""
+    fields = [pa.field("chunk_id", pa.int64()), pa.field("feature_arr", pa.list_(pa.float16(), encoder.dimensions))]
+    return pa.schema(fields + ([pa.field(SCORE, pa.float32())] if encoder.quality_head else []))
+
+
+# ---------------------------------------------------------------- computed
+
+
+def _compute(files: ShardFiles, ref: EncoderRef, config: Config, progress: Progress) -> Iterator[pa.RecordBatch]:
+    from datamask.encoders.encode import load_encoder  # loads torch
+
+    encoder = load_encoder(ref, config.encoder.device)
+
+    def tokenise(window: _Window) -> tuple[_Window, Any]:
+        return replace(window, texts=[]), encoder.tokenise(window.texts)
+
+    for window, tokenised in ahead(map(tokenise, _windows(files, config))):
+        encoded = encoder.compute(tokenised, config.encoder.batch_tokens, progress)
+        _check(encoded.vectors, window.chunk_ids, files, ref, "vector")
+        if encoded.scores is not None:
+            _check(encoded.scores[:, None], window.chunk_ids, files, ref, "score")
+        yield _batch(window.chunk_ids, encoded.vectors, encoded.scores, ref)
+
+
+@dataclass(frozen=True)
+class _Window:
+    chunk_ids: np.ndarray  # int64 [documents]
+    texts: list[str]
+
+
+def _windows(files: ShardFiles, config: Config) -> Iterator[_Window]:
+    """Runs of documents to sort by length together: cut by rows and characters alone, however the rows are read."""
+    ids: list[int] = []
+    texts: list[str] = []
+    held = 0
+    for batch in read_documents(files, config, ["text"]):
+        for chunk_id, text in zip(batch["chunk_id"].to_pylist(), batch["text"].to_pylist(), strict=True):
+            ids.append(chunk_id)
+            texts.append(text)
+            held += len(text)
+            if len(ids) == WINDOW_DOCUMENTS or held >= WINDOW_CHARACTERS:
+                yield _Window(np.array(ids, np.int64), texts)
+                ids, texts, held = [], [], 0
+    if ids:
+        yield _Window(np.array(ids, np.int64), texts)
+
+
+def ahead(items: Iterable[T]) -> Iterator[T]:
+    """`items`, the next one made in another thread while the last is used: at most two are held."""
+    iterator = iter(items)
+    end: Any = object()
+    with ThreadPoolExecutor(1, thread_name_prefix="datamask-ahead") as pool:
+        following = pool.submit(next, iterator, end)
+        while (item := following.result()) is not end:
+            following = pool.submit(next, iterator, end)
+            yield item
+
+
+# ---------------------------------------------------------------- a column of the corpus
+
+
+def _copy(files: ShardFiles, ref: EncoderRef, config: Config, progress: Progress) -> Iterator[pa.RecordBatch]:
+    for batch in read_documents(files, config, [ref.name]):
+        ids = batch["chunk_id"].to_numpy()
+        vectors = _matrix(batch[ref.name], ids, files, ref)
+        _check(vectors, ids, files, ref, "vector")
+        progress(batch.num_rows)
+        yield _batch(ids, vectors, None, ref)
+
+
+def _matrix(column: pa.Array, ids: np.ndarray, files: ShardFiles, ref: EncoderRef) -> np.ndarray:
+    """float32 [rows, dimensions], unit rows; NaN where the column is null."""
+    where = f"shard {files.shard.name}: column {ref.name}"
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type)):
+        raise ModelError(f"{where} is of type {column.type}; an embedding is a list of numbers (encoder.column)")
+    sizes = np.asarray(pc.fill_null(pc.list_value_length(column), -1))
+    short = ids[sizes < ref.dimensions]
+    if len(short) or len(np.unique(sizes)) > 1:
+        raise ModelError(
+            f"{where} holds embeddings of {min(sizes)} to {max(sizes)} numbers (−1: null), encoder.dimensions is "
+            f"{ref.dimensions}; too short for chunk_id {_some(short)}. Give every document one of the same size"
+        )
+    flat = column.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
+    vectors = flat.reshape(len(column), -1)[:, : ref.dimensions]
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.where(length > 0, vectors / np.where(length > 0, length, 1), np.float32(ref.dimensions**-0.5))
+
+
+# ---------------------------------------------------------------- common
+
+
+def _check(values: np.ndarray, ids: np.ndarray, files: ShardFiles, ref: EncoderRef, what: str) -> None:
+    bad = ids[~np.isfinite(values).all(axis=1)]
+    if len(bad):
+        hint = "; try encoder.dtype=float32" if ref.dtype != "float32" else ""
+        raise ModelError(
+            f"encoder {ref.name} made a {what} that is not a number for {len(bad)} document(s) of shard {files.shard.name}: "
+            f"chunk_id {_some(bad)}{hint}"
+        )
+
+
+def _some(ids: np.ndarray) -> str:
+    return ", ".join(map(str, ids[:10])) + (" …" if len(ids) > 10 else "")
+
+
+def _batch(ids: np.ndarray, vectors: np.ndarray, scores: np.ndarray | None, ref: EncoderRef) -> pa.RecordBatch:
+    flat = pa.array(vectors.astype(np.float16).ravel(), pa.float16())
+    columns = [pa.array(ids), pa.FixedSizeListArray.from_arrays(flat, ref.dimensions)]
+    if scores is not None:
+        columns.append(pa.array(scores.astype(np.float32)))
+    return pa.RecordBatch.from_arrays(columns, schema=schema(ref))
+
+
+class _Tally:
+    """Counts what passes, and checks it against the index at the end."""
+
+    def __init__(self, files: ShardFiles) -> None:
+        assert files.index is not None
+        reasons = storage.read_table(files.index.path, ["reason"])["reason"]
+        self._expected = reasons.null_count
+        self._name = files.shard.name
+        self._rows = 0
+        self._last = -1
+
+    def watch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            ids = batch["chunk_id"].to_numpy()
+            if len(ids) and (ids[0] <= self._last or (np.diff(ids) <= 0).any()):
+                raise ConservationError(f"shard {self._name}: documents out of order after chunk_id {self._last}")
+            self._rows += len(ids)
+            self._last = int(ids[-1]) if len(ids) else self._last
+            yield batch
+        if self._rows != self._expected:
+            raise ConservationError(f"shard {self._name}: {self._expected} documents to embed, {self._rows} embedded")
+
+    def facts(self) -> dict[str, int]:
+        return {"documents": self._rows}

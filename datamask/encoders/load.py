@@ -1,0 +1,134 @@
+"""Models into memory: once per process, on the device and in the number format there is, with errors that help."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from datamask.errors import MissingExtraError, ModelError
+
+T = TypeVar("T")
+
+
+# ---------------------------------------------------------------- one model per process
+
+
+class ModelCache:
+    """Models by key, each loaded once however many threads ask; the least recently used beyond `size` is let go."""
+
+    def __init__(self, size: int = 3) -> None:
+        self._size = size
+        self._models: dict[Any, Any] = {}
+        self._locks: dict[Any, threading.Lock] = {}
+        self._guard = threading.Lock()
+
+    def get(self, key: Any, load: Callable[[], T]) -> T:
+        """The model under `key`, loaded by `load` if it is not there."""
+        with self._guard:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            with self._guard:
+                if key in self._models:
+                    self._models[key] = self._models.pop(key)  # now the most recently used
+                    return self._models[key]
+            model = load()
+            with self._guard:
+                self._models[key] = model
+                while len(self._models) > self._size:
+                    self._models.pop(next(iter(self._models)))
+        return model
+
+
+MODELS = ModelCache()
+
+
+# ---------------------------------------------------------------- device and number format
+
+
+def pick_device(device: str) -> str:
+    """ "auto" to "cuda" or "cpu"; others are checked and returned.
+
+    :raises ModelError: a CUDA device that is not there.
+    """
+    import torch
+
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ModelError(f"encoder.device is {device!r} but torch {torch.__version__} sees no CUDA device; set encoder.device=cpu")
+    return device
+
+
+def pick_dtype(dtype: str, device: str) -> str:
+    """ "auto" to the format the device computes fastest in: bfloat16 with AVX-512 BF16, AMX or a GPU that has it."""
+    if dtype != "auto":
+        return dtype
+    if device.startswith("cuda"):
+        import torch
+
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
+    return "bfloat16" if device == "cpu" and cpu_has_bfloat16() else "float32"
+
+
+def cpu_has_bfloat16() -> bool:
+    """True when this processor multiplies bfloat16 matrices in hardware (elsewhere it is slower than float32)."""
+    with contextlib.suppress(OSError):
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        return any(flag in flags for flag in ("avx512_bf16", "amx_bf16", " bf16 "))
+    return False
+
+
+# ---------------------------------------------------------------- errors
+
+
+@contextlib.contextmanager
+def loading(what: str, name: str, revision: str | None = None) -> Iterator[None]:
+    """Turns a library's failure to load `name` into one ModelError that says where it looked and what to do."""
+    try:
+        yield
+    except (ModelError, MemoryError, KeyboardInterrupt):
+        raise
+    except Exception as error:  # whatever a hub client, a parser or a model's own code raises
+        raise ModelError(_explain(what, name, revision, error)) from error
+
+
+def _explain(what: str, name: str, revision: str | None, error: Exception) -> str:
+    text = " ".join(str(error).split())
+    at = f" at revision {revision}" if revision else ""
+    if isinstance(error, ImportError):
+        for backend, package in (("onnx", "onnx"), ("openvino", "openvino")):
+            if backend in text.lower():
+                return str(MissingExtraError(f"{what} {name} with backend {backend}", package))
+        return f"{what} {name} needs a package that is not installed: {text[:300]}"
+    if "trust_remote_code" in text:
+        return f"{what} {name} brings its own code; read it, then set encoder.trust_remote_code=true to run it"
+    if Path(name).exists():
+        return f"{what} {name}: not a model folder that sentence-transformers can load ({type(error).__name__}: {text[:300]})"
+    if missing(error):
+        from huggingface_hub.constants import HF_HUB_CACHE
+
+        offline = os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")
+        hub = "the hub was not asked (HF_HUB_OFFLINE is set)" if offline else f"huggingface.co said: {text[:200]}"
+        return (
+            f"{what} {name}{at} is not there. Looked for: the folder {Path(name).absolute()}; the cache {HF_HUB_CACHE}; {hub}. "
+            f"On a machine with access, run `hf download {name} --local-dir models/{name.split('/')[-1]}`, copy the folder here, "
+            f"and give its path instead of the name"
+        )
+    return f"{what} {name}{at} cannot be loaded ({type(error).__name__}: {text[:300]})"
+
+
+def missing(error: BaseException | None) -> bool:
+    """True when `error` or one of its causes says that a file or repository could not be had."""
+    import httpx
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    kinds = (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, httpx.HTTPError, FileNotFoundError, ConnectionError)
+    while error is not None:
+        if isinstance(error, kinds) or (isinstance(error, OSError) and "huggingface" in str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -1,0 +1,135 @@
+"""From the settings to an EncoderRef: fits the static encoder, or finds a model, checks it, and pins what it is."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import shutil
+import tempfile
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from datamask import storage
+from datamask.config import Config
+from datamask.config import Encoder as Settings
+from datamask.corpus.plan import Shard
+from datamask.corpus.read import sample_texts
+from datamask.encoders.ref import EncoderRef
+from datamask.errors import InputError
+
+VERSION = 1
+SEED = 0  # of the sample and of the random projections
+LOGGER = logging.getLogger(__name__)
+
+
+def prepare_encoder(shards: Sequence[Shard], config: Config, work: str, previous: EncoderRef | None = None) -> EncoderRef:
+    """The encoder of `config.encoder`, ready to be loaded by `embed_shard` in any process.
+
+    :param shards: the corpus, converted; `static` is fitted on a sample of it
+    :param previous: the encoder of the last release. A refresh keeps the one fitted then, so that what is embedded
+        stays embedded; a changed setting makes a new one.
+    :raises ModelError: a model is missing or does not fit the settings.
+    :raises InputError: there is no text to fit on.
+    """
+    settings = config.encoder
+    if settings.model == "static":
+        if previous is not None and previous.kind == "static" and previous == _static_ref(settings, _folder_key(previous), previous.path):
+            return previous
+        return _prepare_static(shards, config, work)
+    from datamask.encoders.pin import pin_column, pin_model  # loads torch
+
+    return pin_column(shards, config, work) if settings.model == "column" else pin_model(settings, work)
+
+
+# ---------------------------------------------------------------- static
+
+
+def _prepare_static(shards: Sequence[Shard], config: Config, work: str) -> EncoderRef:
+    settings = config.encoder
+    key = storage.key(
+        "encoder",
+        VERSION,
+        sorted(shard.fingerprint for shard in shards),
+        [settings.fit_documents, settings.vocabulary, settings.dimensions, settings.max_length, config.corpus.columns, SEED],
+    )
+    folder = storage.join(work, "encoder", key)
+    if not storage.exists(storage.join(folder, "modules.json")):
+        fit(sample_texts(shards, config, settings.fit_documents, SEED), settings, folder)
+    return _static_ref(settings, key, folder)
+
+
+def fit(texts: Sequence[str], settings: Settings, folder: str) -> None:
+    """Fits the static encoder on `texts` and publishes its sentence-transformers folder, whole or not at all.
+
+    :raises InputError: no text.
+    """
+    from datamask.encoders import static
+    from datamask.encoders.tokens import DocumentTokenizer, clean
+
+    texts = [clean(text) for text in texts]
+    if not texts:
+        raise InputError("the corpus has no text to fit the static encoder on: every row is null, empty or undecodable")
+    tokenizer = static.fit_tokenizer(texts, settings.vocabulary)
+    vectors = static.fit_vectors(texts, DocumentTokenizer(tokenizer), settings.dimensions, settings.max_length, SEED)
+    with tempfile.TemporaryDirectory(prefix="datamask-encoder-") as temporary:
+        static.save(Path(temporary), tokenizer, vectors)
+        publish_folder(Path(temporary), folder)
+
+
+def _static_ref(settings: Settings, key: str, folder: str) -> EncoderRef:
+    return EncoderRef(
+        kind="static",
+        name="static",
+        path=folder,
+        revision=None,
+        fingerprint=storage.key("static", key, settings.long_documents, settings.prompt),
+        dimensions=settings.dimensions,
+        max_length=settings.max_length,
+        long_documents=settings.long_documents,
+        prompt=settings.prompt,
+        dtype="float32",
+    )
+
+
+def _folder_key(ref: EncoderRef) -> str:
+    return ref.path.rstrip("/").rsplit("/", 1)[-1]
+
+
+# ---------------------------------------------------------------- folders
+
+
+def publish_folder(local: Path, url: str) -> None:
+    """Copies a finished folder to `url`, where it appears whole: by one rename, or in a store with modules.json last."""
+    if storage.is_remote(url):
+        fs, path = storage.filesystem(url)
+        files = sorted((file for file in local.rglob("*") if file.is_file()), key=lambda file: file.name == "modules.json")
+        for file in files:
+            fs.put_file(str(file), f"{path}/{file.relative_to(local).as_posix()}")
+        return
+    target = Path(storage.filesystem(url)[1])
+    with storage.storage_errors(url, "write"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        hidden = target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}.tmp"
+        try:
+            shutil.copytree(local, hidden)
+            if not (target / "modules.json").exists():
+                hidden.rename(target)
+        finally:
+            shutil.rmtree(hidden, ignore_errors=True)
+
+
+def local_folder(url: str) -> str:
+    """A local path of the folder at `url`: itself, or a copy fetched once per machine."""
+    if not storage.is_remote(url):
+        return storage.filesystem(url)[1] if "://" in url else url
+    fs, path = storage.filesystem(url)
+    target = Path(tempfile.gettempdir()) / f"datamask-{hashlib.sha256(url.encode()).hexdigest()[:16]}"
+    if not (target / "modules.json").exists():
+        with tempfile.TemporaryDirectory(prefix="datamask-fetch-") as temporary:
+            for remote in fs.find(path):
+                file = Path(temporary) / remote[len(path) :].lstrip("/")
+                file.parent.mkdir(parents=True, exist_ok=True)
+                fs.get_file(remote, str(file))
+            publish_folder(Path(temporary), str(target))
+    return str(target)

@@ -1,0 +1,163 @@
+"""Texts to token ids: once, only as far into a text as needed, in parallel (Rust), whatever the text holds.
+
+    tokenizer = load_tokenizer(encoder)
+    tokenizer.count(["one text", "another"])     # int64 [2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from datamask.encoders.ref import EncoderRef
+
+CHARACTERS_PER_TOKEN = 6  # first guess at how much of a long text to read; more is read where it falls short
+BLOCK_CHARACTERS = 4_000_000  # tokenised at a time: bounds the memory of the tokenizer's records
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Token ids of the windows of some documents, one after the other."""
+
+    ids: np.ndarray  # int32 [tokens]
+    lengths: np.ndarray  # int64 [windows]: tokens of each window
+    owners: np.ndarray  # int64 [windows]: which document a window belongs to, ascending
+    documents: int
+
+    @property
+    def starts(self) -> np.ndarray:
+        """int64 [windows]: where a window's ids begin."""
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths[:-1])]) if len(self.lengths) else self.lengths
+
+
+def clean(text: str) -> str:
+    """`text` with lone surrogates, which UTF-8 cannot hold, replaced by U+FFFD."""
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
+class TokenCounter(Protocol):
+    """What counts tokens for the index."""
+
+    def count(self, texts: Sequence[str]) -> np.ndarray:
+        """int64 [texts]: tokens of each whole text, special tokens not counted."""
+
+
+def load_tokenizer(encoder: EncoderRef) -> TokenCounter:
+    """The encoder's own tokenizer, without loading the model.
+
+    :raises ModelError: it is not there.
+    """
+    from datamask.encoders.load import MODELS, loading  # loads torch
+    from datamask.encoders.prepare import local_folder
+
+    def load() -> TokenCounter:
+        folder = local_folder(encoder.path) if encoder.kind in ("static", "column") else encoder.path
+        with loading("tokenizer of encoder", encoder.path, encoder.revision):
+            if (file := Path(folder) / "tokenizer.json").exists():
+                return DocumentTokenizer(Tokenizer.from_file(str(file)))
+            from transformers import AutoTokenizer
+
+            found = AutoTokenizer.from_pretrained(
+                folder, revision=encoder.revision, trust_remote_code=encoder.trust_remote_code
+            )
+            backend = getattr(found, "backend_tokenizer", None)
+            return DocumentTokenizer(backend) if backend is not None else _PythonTokenizer(found)
+
+    return MODELS.get(("tokenizer", encoder.path, encoder.revision), load)
+
+
+class DocumentTokenizer:
+    """A tokenizer from the `tokenizers` library, without its own padding, truncation and special tokens."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._whole = Tokenizer.from_str(tokenizer.to_str())
+        self._whole.no_truncation()
+        self._whole.no_padding()
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids."""
+        return int(self._whole.get_vocab_size(with_added_tokens=True))
+
+    def count(self, texts: Sequence[str]) -> np.ndarray:
+        """int64 [texts]: tokens of each whole text, special tokens not counted."""
+        counts = np.zeros(len(texts), np.int64)
+        for first, last in _blocks(texts):
+            counts[first:last] = [len(encoding) for encoding in self._encode(texts[first:last])]
+        return counts
+
+    def first(self, texts: Sequence[str], limit: int) -> tuple[np.ndarray, np.ndarray]:
+        """The first `limit` tokens of each text: ids int32 [tokens], lengths int64 [texts].
+
+        Only the beginning of a long text is tokenised, up to white space where there is some nearby, so a token
+        may differ from the whole text's tokens at the very end of a window at most.
+        """
+        found: list[list[int]] = [[]] * len(texts)
+        todo = np.arange(len(texts))
+        reach = limit * CHARACTERS_PER_TOKEN
+        while len(todo):
+            beginnings = [_beginning(texts[i], reach) for i in todo]
+            for first, last in _blocks(beginnings):
+                for i, encoding in zip(todo[first:last], self._encode(beginnings[first:last]), strict=True):
+                    found[i] = encoding.ids[:limit]
+            short = [len(found[i]) < limit and len(texts[i]) > len(part) for i, part in zip(todo, beginnings, strict=True)]
+            todo = todo[np.array(short, dtype=bool)]
+            reach *= 4
+        return _flatten(found)
+
+    def all(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """All tokens of each text: ids int32 [tokens], lengths int64 [texts]."""
+        parts = []
+        for first, last in _blocks(texts):
+            parts.append(_flatten([encoding.ids for encoding in self._encode(texts[first:last])]))
+        if not parts:
+            return np.zeros(0, np.int32), np.zeros(0, np.int64)
+        return np.concatenate([ids for ids, _ in parts]), np.concatenate([lengths for _, lengths in parts])
+
+    def _encode(self, texts: Sequence[str]) -> list:
+        try:
+            return self._whole.encode_batch_fast(list(texts), add_special_tokens=False)
+        except (UnicodeEncodeError, TypeError):  # a lone surrogate somewhere: the library takes none
+            return self._whole.encode_batch_fast([clean(text) for text in texts], add_special_tokens=False)
+
+
+class _PythonTokenizer:
+    """A transformers tokenizer without a Rust half."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def count(self, texts: Sequence[str]) -> np.ndarray:
+        return np.array([len(self._tokenizer.tokenize(clean(text))) for text in texts], np.int64)
+
+
+def _beginning(text: str, reach: int) -> str:
+    if len(text) <= reach:
+        return text
+    for at in range(reach, reach - min(reach // 10, 200), -1):
+        if text[at].isspace():
+            return text[:at]
+    return text[:reach]
+
+
+def _flatten(found: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    lengths = np.array([len(ids) for ids in found], np.int64)
+    return np.fromiter(chain.from_iterable(found), np.int32, count=int(lengths.sum())), lengths
+
+
+def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Runs [first, last) of texts of about BLOCK_CHARACTERS."""
+    first, held = 0, 0
+    for i, text in enumerate(texts):
+        held += len(text)
+        if held >= BLOCK_CHARACTERS:
+            yield first, i + 1
+            first, held = i + 1, 0
+    if first < len(texts):
+        yield first, len(texts)
