@@ -1,44 +1,113 @@
-"""Batches by token budget over windows sorted by length: little padding, and no batch that does not fit memory."""
+"""Texts to batches for a transformer, by token budget over windows sorted by length: each text is tokenised once,
+there is little padding, and no batch outgrows memory.
+
+    batcher = Batcher(tokenizer, max_length=512)
+    windows = batcher.windows(texts)
+    for rows, input_ids, attention_mask in batcher.batches(windows, batch_tokens=16_384):
+        logits[rows] = model(input_ids, attention_mask=attention_mask).logits
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 import torch
+from transformers import PreTrainedTokenizerFast
+
+from datamask.encoders.tokens import DocumentTokenizer, Windows
+from datamask.errors import ModelError
 
 ROUND_TO = 8  # batches are padded to a multiple of so many tokens: kinder to the matrix kernels
 
 
-def batches(lengths: np.ndarray, budget: int, limit: int | None = None) -> list[np.ndarray]:
-    """Groups of window numbers, longest windows first, whose padded size is within `budget` tokens.
+class Batcher:
+    """Windows and batches for one tokenizer and one greatest length.
+
+    :param max_length: tokens of a window, special tokens and prompt included
+    :param prompt: put before every text, and before every window of it
+    :raises ModelError: the prompt leaves no room for the text.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, max_length: int, prompt: str = "") -> None:
+        special = special_tokens(tokenizer)
+        assert special is not None, "checked by special_tokens before"
+        self._begin, self._end = special
+        self._tokenizer = DocumentTokenizer(tokenizer.backend_tokenizer)
+        self._limit = max_length
+        self._room = max_length - len(self._begin) - len(self._end)
+        self._prompt = prompt
+        self._prompt_ids = self._tokenizer.all([prompt.rstrip()])[0] if prompt else np.zeros(0, np.int32)
+        self._pad_id = tokenizer.pad_token_id or 0
+        self._left = tokenizer.padding_side == "left"
+        if self._room <= len(self._prompt_ids):
+            raise ModelError(
+                f"the prompt {prompt!r} and the special tokens fill the window of {max_length} tokens; "
+                f"raise encoder.max_length or shorten encoder.prompt"
+            )
+
+    def windows(self, texts: Sequence[str], long_documents: str = "first") -> Windows:
+        """The first window of each text, or all of them ("mean")."""
+        texts = [self._prompt + text for text in texts] if self._prompt else texts
+        if long_documents == "first":
+            return Windows(*self._tokenizer.first(texts, self._room), np.arange(len(texts)), len(texts))
+        return cut(*self._tokenizer.all(texts), self._room, self._prompt_ids)
+
+    def batches(self, windows: Windows, budget: int) -> Iterator[tuple[np.ndarray, torch.Tensor, torch.Tensor]]:
+        """Window numbers int64 [rows], and their input_ids and attention_mask, both int64 [rows, width]; the longest
+        windows first, rows · width within `budget` unless a window alone exceeds it."""
+        lengths = windows.lengths + len(self._begin) + len(self._end)
+        starts = windows.starts
+        ends = starts + windows.lengths
+        for rows, width in plan(lengths, budget, self._limit):
+            ids = np.full((len(rows), width), self._pad_id, np.int64)
+            mask = np.zeros((len(rows), width), np.int64)
+            for i, row in enumerate(rows):
+                place = slice(width - lengths[row], width) if self._left else slice(0, lengths[row])
+                ids[i, place] = np.concatenate([self._begin, windows.ids[starts[row] : ends[row]], self._end])
+                mask[i, place] = 1
+            yield rows, torch.from_numpy(ids), torch.from_numpy(mask)
+
+
+def plan(lengths: np.ndarray, budget: int, limit: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Window numbers, longest first, and the width they are padded to: all windows once, within `budget` tokens each.
 
     :param lengths: int64 [windows], tokens of each
-    :param budget: tokens of a batch, padding included; a window longer than it is a batch of its own
-    :param limit: greatest number of tokens a window may be padded to (the model's positions)
-    :returns: int64 arrays that together hold each of 0 … windows − 1 once
+    :param limit: greatest width (the model's positions)
     """
     order = np.argsort(-lengths, kind="stable")
-    found = []
     first = 0
     while first < len(order):
-        width = padded(int(lengths[order[first]]), limit)
-        last = min(first + max(1, budget // max(width, 1)), len(order))
-        found.append(order[first:last])
+        longest = int(lengths[order[first]])
+        width = max(longest, min(-(-longest // ROUND_TO) * ROUND_TO, limit), 1)
+        last = first + max(1, budget // width)
+        yield order[first:last], width
         first = last
-    return found
 
 
-def padded(length: int, limit: int | None = None) -> int:
-    """`length` rounded up to a multiple of ROUND_TO, but not past `limit`."""
-    rounded = -(-max(length, 1) // ROUND_TO) * ROUND_TO
-    return max(length, min(rounded, limit)) if limit else rounded
+def special_tokens(tokenizer: PreTrainedTokenizerFast) -> tuple[np.ndarray, np.ndarray] | None:
+    """The ids a tokenizer puts before and after every text, or None if it does something else."""
+    bare = tokenizer.encode("a", add_special_tokens=False)
+    full = tokenizer.encode("a", add_special_tokens=True)
+    for at in range(len(full) - len(bare) + 1):
+        if full[at : at + len(bare)] == bare:
+            return np.array(full[:at], np.int32), np.array(full[at + len(bare) :], np.int32)
+    return None
 
 
-def pad(rows: list[np.ndarray], width: int, pad_id: int, left: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """input_ids and attention_mask, both int64 [rows, width]."""
-    ids = np.full((len(rows), width), pad_id, np.int64)
-    mask = np.zeros((len(rows), width), np.int64)
-    for i, row in enumerate(rows):
-        place = slice(width - len(row), width) if left else slice(0, len(row))
-        ids[i, place] = row
-        mask[i, place] = 1
-    return torch.from_numpy(ids), torch.from_numpy(mask)
+def cut(ids: np.ndarray, lengths: np.ndarray, room: int, prompt: np.ndarray) -> Windows:
+    """Windows of at most `room` tokens of documents (ids int32 [tokens], lengths int64 [documents]); each after a
+    document's first begins with the prompt again."""
+    if not len(prompt):
+        counts = np.maximum(-(-lengths // room), 1)
+        owners = np.repeat(np.arange(len(lengths)), counts)
+        number = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return Windows(ids, np.minimum(lengths[owners] - number * room, room), owners, len(lengths))
+    pieces, owned = [np.zeros(0, np.int32)], []
+    for document, whole in enumerate(np.split(ids, np.cumsum(lengths)[:-1]) if len(lengths) else []):
+        pieces.append(whole[:room])
+        step = room - len(prompt)
+        pieces += [np.concatenate([prompt, whole[at : at + step]]) for at in range(room, len(whole), step)]
+        owned += [document] * (len(pieces) - 1 - len(owned))
+    sizes = np.array([len(piece) for piece in pieces[1:]], np.int64)
+    return Windows(np.concatenate(pieces), sizes, np.array(owned, np.int64), len(lengths))

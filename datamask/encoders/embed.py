@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -28,7 +28,9 @@ SCORE = "encoder_score"  # the column of encoder.quality_head
 T = TypeVar("T")
 
 
-def embed_shard(files: ShardFiles, encoder: EncoderRef, config: Config, work: str, progress: Progress = silent) -> Output:
+def embed_shard(
+    files: ShardFiles, encoder: EncoderRef, config: Config, work: str, progress: Progress = silent
+) -> Output:
     """Publishes the shard's embeddings: chunk_id int64, feature_arr fixed_size_list<float16>[dimensions] of unit
     length, and with a quality head `encoder_score` float32; a row per document, in order.
 
@@ -42,7 +44,11 @@ def embed_shard(files: ShardFiles, encoder: EncoderRef, config: Config, work: st
     if found := storage.find_output(url, key):
         return found
     began = time.perf_counter()
-    batches = _copy(files, encoder, config, progress) if encoder.kind == "column" else _compute(files, encoder, config, progress)
+    batches = (
+        _copy(files, encoder, config, progress)
+        if encoder.kind == "column"
+        else _compute(files, encoder, config, progress)
+    )
     tally = _Tally(files)
     output = storage.write_output(url, key, schema(encoder), tally.watch(batches), tally.facts)
     return replace(output, seconds=time.perf_counter() - began)
@@ -122,7 +128,9 @@ def _copy(files: ShardFiles, ref: EncoderRef, config: Config, progress: Progress
 def _matrix(column: pa.Array, ids: np.ndarray, files: ShardFiles, ref: EncoderRef) -> np.ndarray:
     """float32 [rows, dimensions], unit rows; NaN where the column is null."""
     where = f"shard {files.shard.name}: column {ref.name}"
-    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type)):
+    if not (
+        pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type)
+    ):
         raise ModelError(f"{where} is of type {column.type}; an embedding is a list of numbers (encoder.column)")
     sizes = np.asarray(pc.fill_null(pc.list_value_length(column), -1))
     short = ids[sizes < ref.dimensions]
@@ -145,8 +153,8 @@ def _check(values: np.ndarray, ids: np.ndarray, files: ShardFiles, ref: EncoderR
     if len(bad):
         hint = "; try encoder.dtype=float32" if ref.dtype != "float32" else ""
         raise ModelError(
-            f"encoder {ref.name} made a {what} that is not a number for {len(bad)} document(s) of shard {files.shard.name}: "
-            f"chunk_id {_some(bad)}{hint}"
+            f"encoder {ref.name} made a {what} that is not a number for {len(bad)} document(s) "
+            f"of shard {files.shard.name}: chunk_id {_some(bad)}{hint}"
         )
 
 

@@ -59,7 +59,9 @@ def pick_device(device: str) -> str:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError(f"encoder.device is {device!r} but torch {torch.__version__} sees no CUDA device; set encoder.device=cpu")
+        raise ModelError(
+            f"encoder.device is {device!r} but torch {torch.__version__} sees no CUDA device; set encoder.device=cpu"
+        )
     return device
 
 
@@ -107,16 +109,17 @@ def _explain(what: str, name: str, revision: str | None, error: Exception) -> st
     if "trust_remote_code" in text:
         return f"{what} {name} brings its own code; read it, then set encoder.trust_remote_code=true to run it"
     if Path(name).exists():
-        return f"{what} {name}: not a model folder that sentence-transformers can load ({type(error).__name__}: {text[:300]})"
+        reason = f"{type(error).__name__}: {text[:300]}"
+        return f"{what} {name}: not a model folder that sentence-transformers can load ({reason})"
     if missing(error):
         from huggingface_hub.constants import HF_HUB_CACHE
 
         offline = os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")
         hub = "the hub was not asked (HF_HUB_OFFLINE is set)" if offline else f"huggingface.co said: {text[:200]}"
         return (
-            f"{what} {name}{at} is not there. Looked for: the folder {Path(name).absolute()}; the cache {HF_HUB_CACHE}; {hub}. "
-            f"On a machine with access, run `hf download {name} --local-dir models/{name.split('/')[-1]}`, copy the folder here, "
-            f"and give its path instead of the name"
+            f"{what} {name}{at} is not there. Looked for: the folder {Path(name).absolute()}; the cache {HF_HUB_CACHE}; "
+            f"{hub}. On a machine with access, run `hf download {name} --local-dir models/{name.split('/')[-1]}`, "
+            f"copy the folder here, and give its path instead of the name"
         )
     return f"{what} {name}{at} cannot be loaded ({type(error).__name__}: {text[:300]})"
 
@@ -126,7 +129,14 @@ def missing(error: BaseException | None) -> bool:
     import httpx
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
-    kinds = (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, httpx.HTTPError, FileNotFoundError, ConnectionError)
+    kinds = (
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        httpx.HTTPError,
+        FileNotFoundError,
+        ConnectionError,
+    )
     while error is not None:
         if isinstance(error, kinds) or (isinstance(error, OSError) and "huggingface" in str(error)):
             return True

@@ -19,11 +19,14 @@ from datamask.encoders.ref import EncoderRef
 from datamask.errors import InputError
 
 VERSION = 1
+COMPLETE = "modules.json"  # the last file of a model folder to appear
 SEED = 0  # of the sample and of the random projections
 LOGGER = logging.getLogger(__name__)
 
 
-def prepare_encoder(shards: Sequence[Shard], config: Config, work: str, previous: EncoderRef | None = None) -> EncoderRef:
+def prepare_encoder(
+    shards: Sequence[Shard], config: Config, work: str, previous: EncoderRef | None = None
+) -> EncoderRef:
     """The encoder of `config.encoder`, ready to be loaded by `embed_shard` in any process.
 
     :param shards: the corpus, converted; `static` is fitted on a sample of it
@@ -34,29 +37,31 @@ def prepare_encoder(shards: Sequence[Shard], config: Config, work: str, previous
     """
     settings = config.encoder
     if settings.model == "static":
-        if previous is not None and previous.kind == "static" and previous == _static_ref(settings, _folder_key(previous), previous.path):
-            return previous
-        return _prepare_static(shards, config, work)
+        return _prepare_static(shards, config, work, previous)
     from datamask.encoders.pin import pin_column, pin_model  # loads torch
 
-    return pin_column(shards, config, work) if settings.model == "column" else pin_model(settings, work)
+    return pin_column(shards, config) if settings.model == "column" else pin_model(settings, work)
 
 
 # ---------------------------------------------------------------- static
 
 
-def _prepare_static(shards: Sequence[Shard], config: Config, work: str) -> EncoderRef:
+def _prepare_static(shards: Sequence[Shard], config: Config, work: str, previous: EncoderRef | None) -> EncoderRef:
     settings = config.encoder
-    key = storage.key(
-        "encoder",
-        VERSION,
-        sorted(shard.fingerprint for shard in shards),
-        [settings.fit_documents, settings.vocabulary, settings.dimensions, settings.max_length, config.corpus.columns, SEED],
-    )
-    folder = storage.join(work, "encoder", key)
-    if not storage.exists(storage.join(folder, "modules.json")):
+    fitted = [settings.fit_documents, settings.vocabulary, settings.dimensions, settings.max_length]
+    how = storage.key("static", VERSION, fitted, config.corpus.columns)
+    if previous is not None and previous.kind == "static" and _name(previous.path).startswith(how):
+        ref = _static_ref(settings, previous.path)
+        if storage.exists(storage.join(ref.path, COMPLETE)):
+            return ref
+    folder = storage.join(work, "encoder", f"{how}-{storage.key(sorted(shard.fingerprint for shard in shards))}")
+    if not storage.exists(storage.join(folder, COMPLETE)):
         fit(sample_texts(shards, config, settings.fit_documents, SEED), settings, folder)
-    return _static_ref(settings, key, folder)
+    return _static_ref(settings, folder)
+
+
+def _name(folder: str) -> str:
+    return folder.rstrip("/").rsplit("/", 1)[-1]
 
 
 def fit(texts: Sequence[str], settings: Settings, folder: str) -> None:
@@ -77,13 +82,13 @@ def fit(texts: Sequence[str], settings: Settings, folder: str) -> None:
         publish_folder(Path(temporary), folder)
 
 
-def _static_ref(settings: Settings, key: str, folder: str) -> EncoderRef:
+def _static_ref(settings: Settings, folder: str) -> EncoderRef:
     return EncoderRef(
         kind="static",
         name="static",
-        path=folder,
+        path=folder,  # its name stands for its content
         revision=None,
-        fingerprint=storage.key("static", key, settings.long_documents, settings.prompt),
+        fingerprint=storage.key("static", _name(folder), settings.long_documents, settings.prompt),
         dimensions=settings.dimensions,
         max_length=settings.max_length,
         long_documents=settings.long_documents,
@@ -92,19 +97,15 @@ def _static_ref(settings: Settings, key: str, folder: str) -> EncoderRef:
     )
 
 
-def _folder_key(ref: EncoderRef) -> str:
-    return ref.path.rstrip("/").rsplit("/", 1)[-1]
-
-
 # ---------------------------------------------------------------- folders
 
 
 def publish_folder(local: Path, url: str) -> None:
-    """Copies a finished folder to `url`, where it appears whole: by one rename, or in a store with modules.json last."""
+    """Copies a finished folder to `url`, where it appears whole: by one rename, or modules.json last."""
     if storage.is_remote(url):
         fs, path = storage.filesystem(url)
-        files = sorted((file for file in local.rglob("*") if file.is_file()), key=lambda file: file.name == "modules.json")
-        for file in files:
+        files = [file for file in local.rglob("*") if file.is_file()]
+        for file in sorted(files, key=lambda file: file.name == COMPLETE):
             fs.put_file(str(file), f"{path}/{file.relative_to(local).as_posix()}")
         return
     target = Path(storage.filesystem(url)[1])
@@ -113,7 +114,7 @@ def publish_folder(local: Path, url: str) -> None:
         hidden = target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}.tmp"
         try:
             shutil.copytree(local, hidden)
-            if not (target / "modules.json").exists():
+            if not (target / COMPLETE).exists():
                 hidden.rename(target)
         finally:
             shutil.rmtree(hidden, ignore_errors=True)
@@ -125,7 +126,7 @@ def local_folder(url: str) -> str:
         return storage.filesystem(url)[1] if "://" in url else url
     fs, path = storage.filesystem(url)
     target = Path(tempfile.gettempdir()) / f"datamask-{hashlib.sha256(url.encode()).hexdigest()[:16]}"
-    if not (target / "modules.json").exists():
+    if not (target / COMPLETE).exists():
         with tempfile.TemporaryDirectory(prefix="datamask-fetch-") as temporary:
             for remote in fs.find(path):
                 file = Path(temporary) / remote[len(path) :].lstrip("/")

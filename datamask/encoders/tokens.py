@@ -1,7 +1,7 @@
 """Texts to token ids: once, only as far into a text as needed, in parallel (Rust), whatever the text holds.
 
-    tokenizer = load_tokenizer(encoder)
-    tokenizer.count(["one text", "another"])     # int64 [2]
+tokenizer = load_tokenizer(encoder)
+tokenizer.count(["one text", "another"])     # int64 [2]
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from datamask.encoders.ref import EncoderRef
 
-CHARACTERS_PER_TOKEN = 6  # first guess at how much of a long text to read; more is read where it falls short
+CHARACTERS_PER_TOKEN = 5  # first guess at how much of a long text to read; more is read where it falls short
 BLOCK_CHARACTERS = 4_000_000  # tokenised at a time: bounds the memory of the tokenizer's records
 
 
@@ -33,7 +33,7 @@ class Windows:
     @property
     def starts(self) -> np.ndarray:
         """int64 [windows]: where a window's ids begin."""
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths[:-1])]) if len(self.lengths) else self.lengths
+        return np.cumsum(self.lengths) - self.lengths
 
 
 def clean(text: str) -> str:
@@ -106,7 +106,8 @@ class DocumentTokenizer:
             for first, last in _blocks(beginnings):
                 for i, encoding in zip(todo[first:last], self._encode(beginnings[first:last]), strict=True):
                     found[i] = encoding.ids[:limit]
-            short = [len(found[i]) < limit and len(texts[i]) > len(part) for i, part in zip(todo, beginnings, strict=True)]
+            cut = zip(todo, beginnings, strict=True)
+            short = [len(found[i]) < limit and len(texts[i]) > len(part) for i, part in cut]
             todo = todo[np.array(short, dtype=bool)]
             reach *= 4
         return _flatten(found)

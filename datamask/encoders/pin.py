@@ -1,0 +1,144 @@
+"""Which model exactly: the commit of a hub model, the content of a folder, and what the model itself asks for."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from datamask import storage
+from datamask.config import Config
+from datamask.config import Encoder as Settings
+from datamask.corpus.plan import Shard
+from datamask.corpus.read import shard_schema
+from datamask.encoders.load import loading, missing, pick_device, pick_dtype
+from datamask.encoders.ref import EncoderRef
+from datamask.errors import ModelError, nearest
+
+VERSION = 1
+HUB_ORGANISATION = "sentence-transformers"  # of names without one, as the library reads them
+
+
+def pin_model(settings: Settings, work: str) -> EncoderRef:
+    """The reference of a sentence-transformers model, found in a folder, the cache or the hub, and loaded once.
+
+    :raises ModelError: it is missing, cannot be loaded, or is smaller than `settings.dimensions`.
+    """
+    device = pick_device(settings.device)
+    dtype = pick_dtype(settings.dtype, device) if settings.backend == "torch" else "float32"
+    path, revision, content = locate(settings.model, settings.revision)
+    head = locate(settings.quality_head, None) if settings.quality_head else None
+    chosen: dict[str, Any] = {
+        "name": settings.model,
+        "path": path,
+        "revision": revision,
+        "dimensions": settings.dimensions,
+        "max_length": settings.max_length,
+        "long_documents": settings.long_documents,
+        "dtype": dtype,
+        "backend": settings.backend,
+        "trust_remote_code": settings.trust_remote_code,
+        "quality_head": head[0] if head else None,
+        "quality_head_revision": head[1] if head else None,
+    }
+    key = storage.key("model", VERSION, content, head[2] if head else None, settings.prompt, chosen)
+    record = storage.join(work, "encoder", f"{key}.json")
+    if storage.exists(record):
+        return EncoderRef.from_dict(storage.read_json(record))
+
+    from datamask.encoders.encode import load_encoder, load_model
+
+    ref = EncoderRef(kind="model", fingerprint=key, prompt=settings.prompt, **chosen)
+    if not settings.prompt:
+        model = load_model(ref, device)
+        ref = EncoderRef.from_dict({**ref.as_dict(), "prompt": own_prompt(model)})
+    load_encoder(ref, settings.device)
+    storage.write_json(record, ref.as_dict())
+    return ref
+
+
+def own_prompt(model: Any) -> str:
+    """The prompt a model asks for before a document, by sentence-transformers' own rule (`encode_document`)."""
+    prompts = model.prompts or {}
+    for name in ("document", "passage", "corpus", model.default_prompt_name):
+        if name and prompts.get(name):
+            return str(prompts[name])
+    return ""
+
+
+def locate(name: str, revision: str | None) -> tuple[str, str | None, str]:
+    """Path or hub name to load, commit (None for a folder), and a fingerprint of the content.
+
+    :raises ModelError: neither a folder, nor in the cache, nor at the hub.
+    """
+    if storage.is_remote(name):
+        raise ModelError(
+            f"model {name}: give a local folder or a hub name; copy it first, e.g. with `aws s3 cp --recursive`"
+        )
+    if Path(name).expanduser().is_dir():
+        folder = Path(name).expanduser().resolve()
+        return str(folder), None, folder_fingerprint(folder)
+    if Path(name).is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise ModelError(f"model {name}: no such folder ({Path(name).expanduser().absolute()})")
+    hub_name = name if "/" in name else f"{HUB_ORGANISATION}/{name}"
+    commit = _commit(hub_name, revision)
+    return hub_name, commit, f"{hub_name}@{commit}"
+
+
+def _commit(name: str, revision: str | None) -> str:
+    """The commit a hub model's revision (None: main) stands for: the hub's word, or else the cache's."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.constants import HF_HUB_CACHE
+    from huggingface_hub.file_download import repo_folder_name
+
+    if revision and re.fullmatch(r"[0-9a-f]{40}", revision):
+        return revision
+    with loading("model", name, revision):
+        try:
+            return str(HfApi().model_info(name, revision=revision, timeout=10).sha)
+        except Exception as error:
+            reference = (
+                Path(HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type="model") / "refs" / (revision or "main")
+            )
+            if missing(error) and reference.is_file():
+                return reference.read_text(encoding="utf-8").strip()
+            raise
+
+
+def folder_fingerprint(folder: Path) -> str:
+    """Of every file's name and content, hidden ones left out."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.rglob("*")):
+        name = file.relative_to(folder)
+        if file.is_file() and not any(part.startswith(".") for part in name.parts):
+            digest.update(f"{name.as_posix()}\0{storage.sha256(str(file))}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def pin_column(shards: Sequence[Shard], config: Config) -> EncoderRef:
+    """The reference of embeddings that the corpus brings.
+
+    :raises ModelError: a shard has no such column.
+    """
+    settings = config.encoder
+    for shard in shards:
+        names = shard_schema(shard, config).names
+        if settings.column not in names:
+            raise ModelError(
+                f"encoder.model is column, but shard {shard.name} has no column {settings.column}"
+                f"{nearest(settings.column, names)} (encoder.column; there are: {', '.join(names)})"
+            )
+    return EncoderRef(
+        kind="column",
+        name=settings.column,
+        path="",
+        revision=None,
+        fingerprint=storage.key("column", VERSION, settings.column, settings.dimensions),
+        dimensions=settings.dimensions,
+        max_length=settings.max_length,
+        long_documents=settings.long_documents,
+        prompt="",
+        dtype="float32",
+    )
