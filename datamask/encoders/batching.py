@@ -103,7 +103,8 @@ def cut(ids: np.ndarray, lengths: np.ndarray, room: int, prompt: np.ndarray) -> 
         owners = np.repeat(np.arange(len(lengths)), counts)
         number = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
         return Windows(ids, np.minimum(lengths[owners] - number * room, room), owners, len(lengths))
-    pieces, owned = [np.zeros(0, np.int32)], []
+    pieces = [np.zeros(0, np.int32)]
+    owned: list[int] = []
     for document, whole in enumerate(np.split(ids, np.cumsum(lengths)[:-1]) if len(lengths) else []):
         pieces.append(whole[:room])
         step = room - len(prompt)

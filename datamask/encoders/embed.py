@@ -142,7 +142,7 @@ def _matrix(column: pa.Array, ids: np.ndarray, files: ShardFiles, ref: EncoderRe
     flat = column.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
     vectors = flat.reshape(len(column), -1)[:, : ref.dimensions]
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.where(length > 0, vectors / np.where(length > 0, length, 1), np.float32(ref.dimensions**-0.5))
+    return np.where(length == 0, np.float32(ref.dimensions**-0.5), vectors / np.where(length == 0, 1, length))
 
 
 # ---------------------------------------------------------------- common

@@ -112,9 +112,10 @@ class StaticEncoder:
     """A StaticEmbedding: the mean of the vectors of a window's tokens."""
 
     def __init__(self, model: SentenceTransformer, ref: EncoderRef) -> None:
-        self._embedding = model[0].embedding
+        first: Any = model[0]
+        self._embedding: torch.nn.EmbeddingBag = first.embedding
         self._rest = list(model)[1:]
-        self._tokenizer = DocumentTokenizer(model[0].tokenizer)
+        self._tokenizer = DocumentTokenizer(first.tokenizer)
         self._ref = ref
         self._lock = threading.Lock()
 

@@ -64,8 +64,8 @@ def load_classifier(ref: EncoderRef, device: str) -> Any:
         )
     if classifier.config.num_labels > 2:
         raise ModelError(
-            f"encoder.quality_head {ref.quality_head} has {classifier.config.num_labels} labels; a head with one output "
-            f"or two labels is needed. Score with it apart: quality.scorers with kind: transformer and a label"
+            f"encoder.quality_head {ref.quality_head} has {classifier.config.num_labels} labels; one output or "
+            f"two labels are needed. Score with it apart: quality.scorers with kind: transformer and a label"
         )
     return classifier.to(device).eval()
 
@@ -77,8 +77,8 @@ def _same_body(encoder: torch.nn.Module, body: torch.nn.Module, ref: EncoderRef)
     for name in names:
         if name not in ours or name not in theirs or not torch.equal(ours[name], theirs[name]):
             raise ModelError(
-                f"encoder.quality_head {ref.quality_head} was not trained on a frozen {ref.name}: {name} differs, so one "
-                f"pass cannot give both. Score with it apart: quality.scorers with kind: transformer"
+                f"encoder.quality_head {ref.quality_head} was not trained on a frozen {ref.name}: {name} differs, so "
+                f"one pass cannot give both. Score with it apart: quality.scorers with kind: transformer"
             )
 
 

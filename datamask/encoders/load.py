@@ -90,21 +90,28 @@ def cpu_has_bfloat16() -> bool:
 @contextlib.contextmanager
 def loading(what: str, name: str, revision: str | None = None) -> Iterator[None]:
     """Turns a library's failure to load `name` into one ModelError that says where it looked and what to do."""
+    from transformers.utils import logging
+
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
     try:
         yield
     except (ModelError, MemoryError, KeyboardInterrupt):
         raise
     except Exception as error:  # whatever a hub client, a parser or a model's own code raises
         raise ModelError(_explain(what, name, revision, error)) from error
+    finally:
+        if bars:
+            logging.enable_progress_bar()
 
 
 def _explain(what: str, name: str, revision: str | None, error: Exception) -> str:
     text = " ".join(str(error).split())
     at = f" at revision {revision}" if revision else ""
+    for backend in ("onnx", "openvino"):
+        if f"{backend} backend requires" in text.lower():
+            return str(MissingExtraError(f"{what} {name} with backend {backend}", backend))
     if isinstance(error, ImportError):
-        for backend, package in (("onnx", "onnx"), ("openvino", "openvino")):
-            if backend in text.lower():
-                return str(MissingExtraError(f"{what} {name} with backend {backend}", package))
         return f"{what} {name} needs a package that is not installed: {text[:300]}"
     if "trust_remote_code" in text:
         return f"{what} {name} brings its own code; read it, then set encoder.trust_remote_code=true to run it"
@@ -117,9 +124,10 @@ def _explain(what: str, name: str, revision: str | None, error: Exception) -> st
         offline = os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")
         hub = "the hub was not asked (HF_HUB_OFFLINE is set)" if offline else f"huggingface.co said: {text[:200]}"
         return (
-            f"{what} {name}{at} is not there. Looked for: the folder {Path(name).absolute()}; the cache {HF_HUB_CACHE}; "
-            f"{hub}. On a machine with access, run `hf download {name} --local-dir models/{name.split('/')[-1]}`, "
-            f"copy the folder here, and give its path instead of the name"
+            f"{what} {name}{at} is not there. Looked for: the folder {Path(name).absolute()}; the cache "
+            f"{HF_HUB_CACHE}; {hub}. On a machine with access, run "
+            f"`hf download {name} --local-dir models/{name.split('/')[-1]}`, copy the folder here, "
+            f"and give its path instead of the name"
         )
     return f"{what} {name}{at} cannot be loaded ({type(error).__name__}: {text[:300]})"
 

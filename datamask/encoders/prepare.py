@@ -16,7 +16,7 @@ from datamask.config import Encoder as Settings
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import sample_texts
 from datamask.encoders.ref import EncoderRef
-from datamask.errors import InputError
+from datamask.errors import ConfigError, InputError
 
 VERSION = 1
 COMPLETE = "modules.json"  # the last file of a model folder to appear
@@ -34,8 +34,14 @@ def prepare_encoder(
         stays embedded; a changed setting makes a new one.
     :raises ModelError: a model is missing or does not fit the settings.
     :raises InputError: there is no text to fit on.
+    :raises ConfigError: a quality head without a transformer.
     """
     settings = config.encoder
+    if settings.quality_head and settings.model in ("static", "column"):
+        raise ConfigError(
+            f"encoder.quality_head needs a transformer as encoder.model, which is {settings.model!r}; "
+            f"name the model the classifier was trained on"
+        )
     if settings.model == "static":
         return _prepare_static(shards, config, work, previous)
     from datamask.encoders.pin import pin_column, pin_model  # loads torch

@@ -58,7 +58,7 @@ def fit_vectors(
     benchmarks/encoders_static.py measures both steps.
 
     With fewer documents than dimensions the rest are random projections (Johnson & Lindenstrauss 1984) of the
-    weights, and so are, on a small scale, the vectors of tokens the sample lacks: no document is left without one.
+    weights, and so are the vectors of tokens the sample lacks: no document is left without a direction of its own.
     """
     counts = count_matrix(tokenizer, texts, max_length)
     documents, vocabulary = counts.shape
@@ -74,7 +74,6 @@ def fit_vectors(
     sublinear = _scale_rows(sublinear, 1 / np.maximum(lengths, 1e-9))
     generator = np.random.default_rng(seed)
     vectors = generator.standard_normal((vocabulary, dimensions), dtype=np.float32) / np.float32(np.sqrt(dimensions))
-    vectors[frequency == 0] *= 1e-3
     seen = np.flatnonzero(frequency)
     rank = min(dimensions, documents, len(seen))
     if rank:
@@ -82,6 +81,7 @@ def fit_vectors(
             sublinear[:, seen], rank, n_oversamples=OVERSAMPLES, n_iter=POWER_ITERATIONS, random_state=seed
         )
         vectors[seen, :rank] = basis.T
+        vectors[frequency == 0] *= np.float32(np.sqrt(rank / len(seen)))  # as long as the others on average
     vectors *= weight[:, None].astype(np.float32)
 
     if documents > 1:

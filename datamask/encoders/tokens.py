@@ -99,7 +99,7 @@ class DocumentTokenizer:
         may differ from the whole text's tokens at the very end of a window at most.
         """
         found: list[list[int]] = [[]] * len(texts)
-        todo = np.arange(len(texts))
+        todo = list(range(len(texts)))
         reach = limit * CHARACTERS_PER_TOKEN
         while len(todo):
             beginnings = [_beginning(texts[i], reach) for i in todo]
@@ -107,8 +107,7 @@ class DocumentTokenizer:
                 for i, encoding in zip(todo[first:last], self._encode(beginnings[first:last]), strict=True):
                     found[i] = encoding.ids[:limit]
             cut = zip(todo, beginnings, strict=True)
-            short = [len(found[i]) < limit and len(texts[i]) > len(part) for i, part in cut]
-            todo = todo[np.array(short, dtype=bool)]
+            todo = [i for i, part in cut if len(found[i]) < limit and len(texts[i]) > len(part)]
             reach *= 4
         return _flatten(found)
 

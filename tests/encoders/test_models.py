@@ -1,0 +1,198 @@
+"""Models people really use: found, pinned, checked, or refused with the fix named."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import BoW, StaticEmbedding
+from transformers import AutoTokenizer
+
+from datamask import storage
+from datamask.encoders import EncoderRef, embed_shard, load_tokenizer, prepare_encoder
+from datamask.encoders.encode import StaticEncoder, TransformerEncoder, WholeEncoder, load_encoder
+from datamask.encoders.load import cpu_has_bfloat16, pick_device, pick_dtype
+from datamask.errors import ModelError
+from tests.encoders.conftest import Corpus, save_encoder, sentences, settings
+
+Make = Callable[..., Corpus]
+
+
+def prepared(corpus: Corpus, **encoder: object) -> EncoderRef:
+    return prepare_encoder([corpus.shard], settings(**encoder), corpus.work)
+
+
+def vectors_of(corpus: Corpus, **encoder: object) -> np.ndarray:
+    config = settings(**encoder)
+    output = embed_shard(corpus.files, prepared(corpus, **encoder), config, corpus.work)
+    return np.stack(storage.read_table(output.path)["feature_arr"].to_pylist()).astype(np.float32)
+
+
+def test_a_smaller_model_is_refused_with_the_fix(make_corpus: Make, bert: Path) -> None:
+    with pytest.raises(ModelError, match=r"64 dimensions, encoder.dimensions is 768; set encoder.dimensions=64"):
+        prepared(make_corpus(sentences(3)), model=str(bert), dimensions=768)
+
+
+@pytest.mark.parametrize("name", ["/nowhere/model", "./nowhere", "a/b/c"])
+def test_an_absent_folder(make_corpus: Make, name: str) -> None:
+    with pytest.raises(ModelError, match="no such folder"):
+        prepared(make_corpus(sentences(3)), model=name)
+
+
+@pytest.mark.parametrize("revision", [None, "0" * 40])
+def test_an_absent_hub_model_says_where_it_looked(
+    make_corpus: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, revision: str | None
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ModelError) as caught:
+        prepared(make_corpus(sentences(3)), model="nobody/no-such-model", revision=revision)
+    message = str(caught.value)
+    for part in ("nobody/no-such-model", "Looked for: the folder", "the cache", "HF_HUB_OFFLINE", "hf download"):
+        assert part in message, message
+    assert "\n" not in message
+
+
+def test_a_folder_that_is_no_model(make_corpus: Make, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "config.json").write_text("{}")
+    with pytest.raises(ModelError, match="not a model folder that sentence-transformers can load"):
+        prepared(make_corpus(sentences(3)), model=str(tmp_path / "folder"))
+
+
+def test_a_changed_folder_is_another_encoder(make_corpus: Make, bert: Path, tmp_path: Path) -> None:
+    corpus = make_corpus(sentences(3))
+    shutil.copytree(bert, tmp_path / "copy")
+    first = prepared(corpus, model=str(tmp_path / "copy"))
+    settings_file = tmp_path / "copy" / "sentence_bert_config.json"
+    settings_file.write_text(json.dumps({**json.loads(settings_file.read_text()), "do_lower_case": False}))
+    assert prepared(corpus, model=str(tmp_path / "copy")).fingerprint != first.fingerprint
+
+
+def test_a_cached_hub_model_is_pinned_offline(
+    make_corpus: Make, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = "c" * 40
+    folder = tmp_path / "hub" / "models--someone--model"
+    shutil.copytree(bert, folder / "snapshots" / commit)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(tmp_path / "hub"), raising=False)
+    ref = prepared(make_corpus(sentences(3)), model="someone/model")
+    assert ref.revision == commit
+
+
+def test_the_models_own_prompt_is_the_default(make_corpus: Make, bert: Path, tmp_path: Path) -> None:
+    model = SentenceTransformer(str(bert), device="cpu", prompts={"query": "find: ", "document": "the town: "})
+    model.save(str(tmp_path / "prompted"), create_model_card=False)
+    texts = sentences(10)
+    corpus = make_corpus(texts)
+    assert prepared(corpus, model=str(tmp_path / "prompted")).prompt == "the town: "
+    expected = SentenceTransformer(str(tmp_path / "prompted"), device="cpu").encode_document(texts)
+    assert np.abs(vectors_of(corpus, model=str(tmp_path / "prompted"), dtype="float32") - expected).max() < 1e-3
+
+
+@pytest.mark.parametrize("mode", ["cls", "mean", "max", "lasttoken", "weightedmean"])
+def test_every_pooling(make_corpus: Make, bert: Path, tmp_path: Path, mode: str) -> None:
+    body = next(path.parent for path in bert.parent.rglob("body/config.json"))
+    save_encoder(tmp_path / mode, body, pooling_mode=mode, include_prompt=False)
+    texts = sentences(12)
+    config = {"model": str(tmp_path / mode), "dtype": "float32", "prompt": "the night: "}
+    expected = SentenceTransformer(str(tmp_path / mode), device="cpu").encode(texts, prompt="the night: ")
+    assert np.abs(vectors_of(make_corpus(texts), **config) - expected).max() < 1e-3
+
+
+def test_a_plain_transformer_folder_gets_mean_pooling(make_corpus: Make, bert: Path) -> None:
+    """contriever and the like come without modules.json."""
+    body = next(path.parent for path in bert.parent.rglob("body/config.json"))
+    texts = sentences(12)
+    expected = SentenceTransformer(str(body), device="cpu").encode(texts, normalize_embeddings=True)
+    assert np.abs(vectors_of(make_corpus(texts), model=str(body), dtype="float32") - expected).max() < 1e-3
+
+
+def test_a_static_model_by_folder(make_corpus: Make, tokenizer: object, tmp_path: Path) -> None:
+    weights = np.random.default_rng(0).normal(size=(len(tokenizer), 96)).astype(np.float32)  # type: ignore[arg-type]
+    model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, weights)], device="cpu")
+    model.save(str(tmp_path / "static"), create_model_card=False)
+    texts = sentences(12)
+    expected = model.encode(texts, truncate_dim=64, normalize_embeddings=True)
+    corpus = make_corpus(texts)
+    assert np.abs(vectors_of(corpus, model=str(tmp_path / "static"), dtype="float32") - expected).max() < 1e-3
+    assert isinstance(load_encoder(prepared(corpus, model=str(tmp_path / "static"), dtype="float32")), StaticEncoder)
+
+
+def test_any_other_model_by_its_own_encode(make_corpus: Make, tmp_path: Path) -> None:
+    texts = sentences(12)
+    vocabulary = sorted({word for text in texts for word in text.split()})
+    model = SentenceTransformer(modules=[BoW(vocabulary)], device="cpu")
+    model.save(str(tmp_path / "bow"), create_model_card=False)
+    found = vectors_of(make_corpus(texts), model=str(tmp_path / "bow"), dimensions=len(vocabulary), dtype="float32")
+    assert np.abs(found - model.encode(texts, normalize_embeddings=True)).max() < 1e-3
+
+
+def test_kinds_of_encoder(make_corpus: Make, bert: Path) -> None:
+    corpus = make_corpus(sentences(5))
+    assert isinstance(load_encoder(prepared(corpus)), StaticEncoder)
+    assert isinstance(load_encoder(prepared(corpus, model=str(bert))), TransformerEncoder)
+    assert not isinstance(load_encoder(prepared(corpus, model=str(bert))), WholeEncoder)
+
+
+def test_a_prompt_that_fills_the_window(make_corpus: Make, bert: Path) -> None:
+    with pytest.raises(ModelError, match="raise encoder.max_length or shorten encoder.prompt"):
+        prepared(make_corpus(sentences(3)), model=str(bert), prompt="water and boats " * 20, max_length=16)
+
+
+@pytest.mark.parametrize("backend", ["onnx", "openvino"])
+def test_backends_name_the_package_they_need(make_corpus: Make, bert: Path, backend: str) -> None:
+    if importlib.util.find_spec("optimum"):
+        pytest.skip("optimum is installed")
+    with pytest.raises(ModelError, match=rf"pip install 'datamask\[{backend}\]'"):
+        prepared(make_corpus(sentences(3)), model=str(bert), backend=backend)
+
+
+def test_a_model_that_brings_code_is_refused(make_corpus: Make, bert: Path, tmp_path: Path) -> None:
+    shutil.copytree(bert, tmp_path / "custom")
+    modules = json.loads((tmp_path / "custom" / "modules.json").read_text())
+    modules[2]["type"] = "custom.Evil"
+    (tmp_path / "custom" / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "custom" / "custom.py").write_text("raise SystemExit('ran')")
+    with pytest.raises(ModelError, match="trust_remote_code"):
+        prepared(make_corpus(sentences(3)), model=str(tmp_path / "custom"))
+
+
+def test_dtype_follows_the_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pick_dtype("float32", "cpu") == "float32"
+    assert pick_dtype("auto", "cpu") == ("bfloat16" if cpu_has_bfloat16() else "float32")
+    if not torch.cuda.is_available():
+        assert pick_device("auto") == "cpu"
+        with pytest.raises(ModelError, match="encoder.device=cpu"):
+            pick_device("cuda:1")
+
+
+def test_the_fitted_encoder_survives_a_refresh(make_corpus: Make, tmp_path: Path) -> None:
+    corpus = make_corpus(sentences(60))
+    first = prepared(corpus)
+    (tmp_path / "more").mkdir()
+    more = Corpus(tmp_path / "more", sentences(90))
+    config = settings()
+    assert prepare_encoder([corpus.shard, more.shard], config, corpus.work, first) == first
+    assert prepare_encoder([corpus.shard, more.shard], config, corpus.work) != first
+    changed = prepare_encoder([corpus.shard, more.shard], settings(vocabulary=700), corpus.work, first)
+    assert changed.fingerprint != first.fingerprint
+    mean = prepare_encoder([corpus.shard, more.shard], settings(long_documents="mean"), corpus.work, first)
+    assert mean.path == first.path and mean.fingerprint != first.fingerprint
+
+
+def test_tokenizer_of_a_folder_without_tokenizer_json(make_corpus: Make, bert: Path, tmp_path: Path) -> None:
+    ref = prepared(make_corpus(sentences(3)), model=str(bert))
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    assert load_tokenizer(ref).count(["water"]).tolist() == [len(tokenizer.tokenize("water"))]
