@@ -7,6 +7,7 @@ print(to_yaml(config))          # the complete file, a comment per setting
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -249,6 +250,13 @@ class Filter(Section):
     """Filter before selecting (the budget is spent on what survives) or after."""
     memory_limit: str = "1GB"
     """DuckDB's memory; more is spilled to work/tmp."""
+
+    @field_validator("memory_limit")
+    @classmethod
+    def _size(cls, value: str) -> str:
+        if not re.fullmatch(r"\d+(\.\d+)?\s*[KMGT]i?B", value, re.IGNORECASE):
+            raise ValueError("should be a size, such as 1GB or 500MB")
+        return value
 
 
 class Release(Section):

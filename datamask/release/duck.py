@@ -26,7 +26,8 @@ def connect(memory_limit: str, work: str | None = None) -> Iterator[duckdb.DuckD
 
     :param memory_limit: as DuckDB writes it, e.g. "1GB".
     :param work: the work folder, for what does not fit in memory; None: everything in memory.
-    :raises ConfigError: memory_limit is not a size.
+    :raises ConfigError: the memory does not suffice.
+    :raises StorageError: what does not fit in memory cannot be written.
     """
     with contextlib.ExitStack() as stack:
         database = ":memory:"
@@ -41,14 +42,17 @@ def connect(memory_limit: str, work: str | None = None) -> Iterator[duckdb.DuckD
             database = str(folder / "tables.duckdb")
             settings["temp_directory"] = str(folder / "spill")
         try:
-            connection = duckdb.connect(database, config=settings)
-        except (duckdb.ParserException, duckdb.InvalidInputException) as error:
-            raise ConfigError(f"filter.memory_limit = {memory_limit!r}: {first_line(error)}; e.g. 1GB") from error
-        stack.enter_context(connection)
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET lock_configuration = true")
-        yield connection
+            connection = stack.enter_context(duckdb.connect(database, config=settings))
+            connection.execute("SET TimeZone = 'UTC'")
+            connection.execute("SET enable_external_access = false")
+            connection.execute("SET lock_configuration = true")
+            yield connection
+        except duckdb.OutOfMemoryException as error:
+            raise ConfigError(
+                f"filter.memory_limit = {memory_limit} is too little ({first_line(error)}); raise it"
+            ) from error
+        except duckdb.IOException as error:
+            raise StorageError(f"cannot write temporary files for {work}: {first_line(error)}") from error
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from datamask import storage
 from datamask.config import Config
+from datamask.corpus.plan import Shard
 from datamask.corpus.read import corpus_schema, read_documents
 from datamask.errors import ConfigError, ConservationError, nearest
 from datamask.release.duck import connect
@@ -58,7 +59,7 @@ def filter_corpus(
     :raises ConfigError: filter.where is not a condition on these columns, or a filter needs a column there is not.
     :raises ConservationError: a shard's index and scores do not have the same rows.
     """
-    plan = _check(all_files, config)
+    plan = _plan(corpus_schema([files.shard for files in all_files], config), _common_scores(all_files), config)
     key = _key(all_files, plan)
     record = storage.join(work, "filters", f"corpus-{key}.json")
     if (found := _cached(all_files, record, work)) is not None:
@@ -72,17 +73,25 @@ def filter_corpus(
     return [outputs[files.shard.name] for files in all_files]
 
 
-def _check(all_files: Sequence[ShardFiles], config: Config) -> _Plan:
+def check_filters(shards: Sequence[Shard], config: Config) -> None:
+    """What can be told before anything is embedded or scored: whether the filters fit the (converted) shards.
+
+    :raises ConfigError: see `filter_corpus`.
+    """
+    names = [scorer.name for scorer in config.quality.scorers]
+    _plan(corpus_schema(shards, config), [*names, "quality_score"], config, names)
+
+
+def _plan(schema: pa.Schema, scores: Sequence[str], config: Config, scorers: Sequence[str] = ()) -> _Plan:
     settings = config.filter
-    schema = corpus_schema([files.shard for files in all_files], config)
-    scores = _common_scores(all_files)
     condition, documents, wanted = None, [], []
     if settings.where is not None:
         # our own columns hide the documents' of the same name, which are <name>_original in the release
         hidden = {*LIGHT, *scores}
         fields = [pa.field(name, pa.string() if name == "id" else pa.int64()) for name in LIGHT]
         fields += [pa.field(name, pa.float32()) for name in scores]
-        condition = check(settings.where, pa.schema([*(f for f in schema if f.name not in hidden), *fields]))
+        known = pa.schema([*(f for f in schema if f.name not in hidden), *fields])
+        condition = check(settings.where, known, scorers)
         documents = [name for name in condition.columns if name not in hidden]
         wanted = [name for name in condition.columns if name in scores]
     if settings.languages:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,18 +121,19 @@ def run(connection: duckdb.DuckDBPyConnection, sql: str, documents: pa.Table) ->
         connection.unregister("documents")
 
 
-def check(expression: str, schema: pa.Schema) -> Condition:
+def check(expression: str, schema: pa.Schema, scorers: Collection[str] = ()) -> Condition:
     """The condition of an expression over columns of `schema`.
 
+    :param scorers: names that any signals may follow (rules.words): float columns that `schema` does not have yet.
     :raises ConfigError: it is not one boolean expression over these columns; names what is not allowed, and the valid.
     """
     with connect("100MB") as connection:
         tree = _parse(connection, expression)
-        rewriter = _Rewriter(schema)
+        rewriter = _Rewriter(schema, scorers)
         rewriter.visit(tree["statements"][0]["node"]["select_list"][0], frozenset())
         [(sql,)] = connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchall()
         condition = Condition("(" + sql.removeprefix("SELECT ") + ")", tuple(rewriter.used))
-        _bind(connection, condition, schema)
+        _bind(connection, condition, rewriter.schema)
         return condition
 
 
@@ -171,9 +172,9 @@ def _parse(connection: duckdb.DuckDBPyConnection, expression: str) -> dict[str, 
 class _Rewriter:
     """Walks a parse tree: refuses what is not allowed, and puts _0, _1, … for the columns."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, scorers: Collection[str]) -> None:
         self.schema = schema
-        self.columns = schema.names
+        self.scorers = {name.lower() for name in scorers}
         self.used: list[str] = []
 
     def visit(self, node: Any, parameters: frozenset[str]) -> None:
@@ -225,6 +226,9 @@ class _Rewriter:
         names = node["column_names"]
         if names[0].lower() in parameters:
             return
+        name = ".".join(names)
+        if self._find(name) is None and len(names) > 1 and names[0].lower() in self.scorers:
+            self.schema = self.schema.append(pa.field(name, pa.float32()))
         for length in range(len(names), 0, -1):  # a column whose name has dots, else a field of a struct
             found = self._find(".".join(names[:length]))
             if found is not None:
@@ -233,9 +237,9 @@ class _Rewriter:
                 self._check_fields(found, names[length:])
                 node["column_names"] = [f"_{self.used.index(found)}", *names[length:]]
                 return
-        name = ".".join(names)
         raise ConfigError(
-            f"filter.where: unknown column {name}{nearest(name, self.columns)} (valid: {', '.join(self.columns)})"
+            f"filter.where: unknown column {name}{nearest(name, self.schema.names)} "
+            f"(valid: {', '.join(self.schema.names)})"
         )
 
     def _check_fields(self, column: str, fields: list[str]) -> None:
@@ -252,9 +256,9 @@ class _Rewriter:
             type_, place = type_.field(same[0]).type, f"{place}.{same[0]}"
 
     def _find(self, name: str) -> str | None:
-        if name in self.columns:
+        if name in self.schema.names:
             return name
-        same = [column for column in self.columns if column.lower() == name.lower()]
+        same = [column for column in self.schema.names if column.lower() == name.lower()]
         return same[0] if len(same) == 1 else None
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from datamask.errors import ConfigError
@@ -361,6 +362,7 @@ BOOLEANS = st.recursive(
 )  # fmt: skip
 
 
+@hypothesis_settings(deadline=None, max_examples=40)
 @given(BOOLEANS)
 def test_the_sql_written_anew_means_the_same(expression):
     plain = duckdb.connect()
@@ -379,6 +381,7 @@ WORDS = [
 ]
 
 
+@hypothesis_settings(deadline=None, max_examples=60)
 @given(st.lists(st.one_of(st.sampled_from(WORDS), st.text(string.printable, max_size=5)), max_size=25).map(" ".join))
 def test_whatever_is_typed_gives_a_condition_or_one_message(expression):
     try:
