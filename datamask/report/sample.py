@@ -1,0 +1,217 @@
+"""What the report reads: exact sums over every row, and a bounded sample of rows to look at more closely.
+
+    sample = read_sample(all_files, rows=1_000_000)
+    sample.features(np.array([3, 17]))          # (2, 768) float16
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datamask import storage
+from datamask.errors import ConservationError
+from datamask.stages import ShardFiles
+
+GROUP_COLUMNS = ("domain", "language", "dump", "source", "label")
+MAX_GROUPS = 1000  # a column with more values in the sample is no grouping (an id, a URL)
+
+
+@dataclass(frozen=True)
+class Total:
+    """Documents and tokens that ended one way: selected, not_selected, filter:<name> or quarantine:<reason>."""
+
+    outcome: str
+    documents: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows that were not quarantined: all of them, or a deterministic uniform sample; one array entry a row."""
+
+    files: Sequence[ShardFiles]
+    totals: list[Total]  # exact, over every row read
+    rate: float  # share of the rows that is in the sample
+    shard: npt.NDArray[np.int32]  # position in `files`
+    chunk_id: npt.NDArray[np.int64]
+    tokens: npt.NDArray[np.int64]
+    reason: npt.NDArray[np.object_]  # None where selected
+    probability: npt.NDArray[np.float32]
+    price: npt.NDArray[np.float32]
+    scores: Mapping[str, npt.NDArray[np.float32]]  # quality_score and one per scorer
+    groups: Mapping[str, npt.NDArray[np.object_]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.chunk_id)
+
+    @property
+    def quality(self) -> npt.NDArray[np.float32]:
+        return self.scores["quality_score"]
+
+    @property
+    def selected(self) -> npt.NDArray[np.bool_]:
+        return np.array([reason is None for reason in self.reason], dtype=bool)
+
+    @property
+    def candidates(self) -> npt.NDArray[np.bool_]:
+        """What the solver could choose from: selected or not, but not filtered."""
+        return np.array([reason is None or reason == "not_selected" for reason in self.reason], dtype=bool)
+
+    def features(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.float16]:
+        """(len(rows), d) float16, in the order of `rows`; reads one shard at a time."""
+        parts: list[tuple[npt.NDArray[np.intp], npt.NDArray[np.float16]]] = []
+        for number in np.unique(self.shard[rows]):
+            places = np.flatnonzero(self.shard[rows] == number)
+            wanted = self.chunk_id[rows[places]]
+            output = self.files[number].embeddings
+            assert output is not None
+            parts.append((places, _embeddings(output.path, wanted)))
+        width = parts[0][1].shape[1] if parts else 0
+        features = np.empty((len(rows), width), dtype=np.float16)
+        for places, values in parts:
+            features[places] = values
+        return features
+
+    def columns(self, rows: npt.NDArray[np.integer], names: Sequence[str]) -> list[dict[str, Any]]:
+        """The corpus's own columns of some rows, as far as it has them; None elsewhere."""
+        found: list[dict[str, Any]] = [{} for _ in rows]
+        for number in np.unique(self.shard[rows]):
+            places = np.flatnonzero(self.shard[rows] == number)
+            table = corpus_rows(self.files[number], self.chunk_id[rows[places]], names)
+            for place, row in zip(places, table.to_pylist(), strict=True):
+                found[place] = row
+        return found
+
+
+def read_sample(all_files: Sequence[ShardFiles], rows: int = 1_000_000, seed: int = 0) -> Sample:
+    """Reads index, scores and masks of every shard; memory is bounded by the sample and one shard's small columns.
+
+    :param rows: about how many rows the sample holds at most.
+    :raises ConservationError: a shard's files disagree about its rows.
+    """
+    total = sum(files.masks.rows for files in all_files if files.masks)
+    rate = min(1.0, rows / max(total, 1))
+    totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    columns: dict[str, list[Any]] = defaultdict(list)
+    scores: dict[str, list[npt.NDArray[np.float32]]] = defaultdict(list)
+    groups: dict[str, list[npt.NDArray[np.object_]]] = defaultdict(list)
+    for number, files in enumerate(all_files):
+        index, masks, table = _shard_tables(files)
+        _add_totals(totals, index, masks)
+        generator = np.random.default_rng([seed, zlib.crc32(files.shard.name.encode())])
+        kept = np.flatnonzero(generator.random(masks.num_rows) < rate) if rate < 1 else np.arange(masks.num_rows)
+        columns["shard"].append(np.full(len(kept), number, dtype=np.int32))
+        tokens = index.filter(pc.is_null(index["reason"]))["token_count"]
+        columns["tokens"].append(tokens.to_numpy()[kept])
+        for name in ("chunk_id", "probability", "price"):
+            columns[name].append(masks[name].to_numpy()[kept])
+        columns["reason"].append(np.array(masks["reason"].take(kept).to_pylist(), dtype=object))
+        for name in table.column_names:
+            scores[name].append(table[name].to_numpy()[kept])
+        corpus = corpus_rows(files, masks["chunk_id"].to_numpy()[kept], GROUP_COLUMNS)
+        for name in GROUP_COLUMNS:
+            values = corpus[name].to_pylist() if name in corpus.column_names else [None] * len(kept)
+            groups[name].append(np.array(values, dtype=object))
+    joined_groups = {name: np.concatenate(parts) for name, parts in groups.items()}
+    return Sample(
+        files=list(all_files),
+        totals=[Total(name, *counts) for name, counts in sorted(totals.items())],
+        rate=rate,
+        **{name: np.concatenate(parts) for name, parts in columns.items()},
+        scores={name: np.concatenate(parts) for name, parts in scores.items()},
+        groups={name: values for name, values in joined_groups.items() if 1 <= len(set(values) - {None}) <= MAX_GROUPS},
+    )
+
+
+def _shard_tables(files: ShardFiles) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Index (one row per row read), masks, and the scorers' columns (one row per row not quarantined)."""
+    if files.index is None or files.scores is None or files.masks is None:
+        raise ConservationError(f"shard {files.shard.name}: index, scores or masks are missing; the report comes after them")
+    index = storage.read_table(files.index.path, ["chunk_id", "token_count", "reason"])
+    masks = storage.read_table(files.masks.path, ["chunk_id", "selected", "probability", "price", "reason"])
+    with storage.open_parquet(files.scores.path) as file:
+        # <scorer>.<signal> columns explain a score; the report shows scores
+        names = [name for name in file.schema_arrow.names if name != "chunk_id" and "." not in name]
+        scores = file.read(columns=["chunk_id", *names])
+    kept = index.filter(pc.is_null(index["reason"]))["chunk_id"]
+    for table, stage in ((masks, "masks"), (scores, "scores")):
+        if not table["chunk_id"].equals(kept):
+            raise ConservationError(f"shard {files.shard.name}: {stage} and index name different rows")
+    return index, masks, scores.drop_columns(["chunk_id"])
+
+
+def _add_totals(totals: dict[str, list[int]], index: pa.Table, masks: pa.Table) -> None:
+    quarantined = pc.binary_join_element_wise("quarantine", index["reason"], ":")
+    outcome = pa.table(
+        {
+            "outcome": pa.chunked_array(
+                [
+                    *quarantined.filter(pc.is_valid(index["reason"])).chunks,
+                    *pc.fill_null(masks["reason"], "selected").chunks,
+                ],
+                type=pa.string(),
+            ),
+            "tokens": pa.chunked_array(
+                [
+                    *index.filter(pc.is_valid(index["reason"]))["token_count"].chunks,
+                    *index.filter(pc.is_null(index["reason"]))["token_count"].chunks,
+                ],
+                type=pa.int64(),
+            ),
+        }
+    )
+    for row in outcome.group_by("outcome").aggregate([("tokens", "sum"), ([], "count_all")]).to_pylist():
+        totals[row["outcome"]][0] += row["count_all"]
+        totals[row["outcome"]][1] += row["tokens_sum"] or 0
+
+
+def _embeddings(path: str, wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.float16]:
+    """The vectors of the named chunk_ids, a row group at a time; row groups with none of them are not read."""
+    found: npt.NDArray[np.float16] | None = None
+    with storage.open_parquet(path) as file:
+        for group in range(file.num_row_groups):
+            ids = file.read_row_group(group, columns=["chunk_id"])["chunk_id"].to_numpy()
+            inside = np.flatnonzero(np.isin(wanted, ids))
+            if not len(inside):
+                continue
+            vectors = file.read_row_group(group, columns=["feature_arr"])["feature_arr"].combine_chunks()
+            values = vectors.values.to_numpy(zero_copy_only=False).reshape(len(ids), -1)
+            if found is None:
+                found = np.zeros((len(wanted), values.shape[1]), dtype=np.float16)
+            found[inside] = values[np.searchsorted(ids, wanted[inside])]
+    if found is None:
+        raise ConservationError(f"{path}: none of the documents asked for are in it")
+    return found
+
+
+def corpus_rows(files: ShardFiles, chunk_ids: npt.NDArray[np.int64], names: Sequence[str]) -> pa.Table:
+    """Columns of the corpus shard for some rows, in the order asked; a column the corpus lacks is left out."""
+    tables, first = [], 0
+    order = np.argsort(chunk_ids, kind="stable")
+    ordered = chunk_ids[order]
+    for part in files.shard.parts:
+        with storage.open_parquet(part.path) as file:
+            groups = range(*(part.row_groups or (0, file.num_row_groups)))
+            present = [name for name in names if name in file.schema_arrow.names]
+            for group in groups:
+                count = file.metadata.row_group(group).num_rows
+                low, high = np.searchsorted(ordered, [first, first + count])
+                if high > low:
+                    table = file.read_row_group(group, columns=present)
+                    tables.append(table.take(ordered[low:high] - first))
+                first += count
+    if not tables:
+        return pa.table({})
+    joined = pa.concat_tables(tables, promote_options="permissive")
+    back = np.empty(len(order), dtype=np.int64)
+    back[order] = np.arange(len(order))
+    return joined.take(back)

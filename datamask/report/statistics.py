@@ -1,0 +1,175 @@
+"""The report's statistics: small pure functions over features, scores, lengths and groups.
+
+vendi_score(features)                 # effective number of directions in (n, d) unit-norm features
+nearest_similarity(features, rows)    # each row's greatest cosine to another row
+effective_number(counts)              # exp of the entropy of a group's shares
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+Floats = npt.NDArray[np.floating]
+Integers = npt.NDArray[np.integer]
+
+NEAR_DUPLICATE = 0.95  # cosine above which two documents count as near-duplicates: SemDeDup's ε = 0.05
+_CHUNK = 256  # rows of a similarity block
+
+
+# ---------------------------------------------------------------- diversity
+
+
+def spectrum(features: npt.NDArray[np.generic]) -> Floats:
+    """Eigenvalues of the similarity matrix X Xᵀ / n, largest first, by way of the d×d matrix Xᵀ X / n.
+
+    :param features: (n, d), any float type; for unit-norm rows the eigenvalues sum to 1.
+    :returns: (d,) float64, never negative; those beyond n are zero.
+    """
+    gram = np.zeros((features.shape[1], features.shape[1]))
+    for start in range(0, len(features), 8192):
+        block = features[start : start + 8192].astype(np.float32)
+        gram += block.T @ block
+    values = np.linalg.eigvalsh(gram / max(len(features), 1))[::-1]
+    return np.clip(values, 0, None)
+
+
+def entropy(shares: npt.ArrayLike) -> float:
+    """Shannon entropy in nats of non-negative weights, normalised to sum to 1; 0 where there is none."""
+    weights = np.asarray(shares, dtype=np.float64)
+    total = weights.sum()
+    if total <= 0:
+        return 0.0
+    weights = weights[weights > 0] / total
+    return float(-(weights * np.log(weights)).sum())
+
+
+def effective_number(counts: npt.ArrayLike) -> float:
+    """exp of the entropy of the shares (Hill number of order 1): n equal groups give n; no group gives 0."""
+    return float(np.exp(entropy(counts))) if np.sum(counts) > 0 else 0.0
+
+
+def vendi_score(features: npt.NDArray[np.generic]) -> float:
+    """Vendi score (Friedman & Dieng 2023, arXiv 2210.02410) with the cosine kernel: exp of the spectrum's entropy.
+
+    From 1 (all documents point one way) to min(n, d). The effective rank of the features.
+    """
+    return effective_number(spectrum(features))
+
+
+def nearest_similarity(features: npt.NDArray[np.generic], rows: Integers | None = None) -> Floats:
+    """Greatest cosine of each document to another document of the same set.
+
+    :param features: (n, d) unit-norm.
+    :param rows: the documents asked about; all by default.
+    :returns: (len(rows),) float32; -1 where there is no other document.
+    """
+    rows = np.arange(len(features)) if rows is None else np.asarray(rows)
+    best = np.full(len(rows), -1.0, dtype=np.float32)
+    if len(features) < 2:
+        return best
+    queries = features[rows].astype(np.float32)
+    for start in range(0, len(features), 16_384):  # the set in blocks, so that it may stay float16
+        block = features[start : start + 16_384].astype(np.float32)
+        for first in range(0, len(rows), _CHUNK):
+            similarity = queries[first : first + _CHUNK] @ block.T
+            own = rows[first : first + _CHUNK] - start
+            inside = np.flatnonzero((own >= 0) & (own < len(block)))
+            similarity[inside, own[inside]] = -1.0
+            np.maximum(best[first : first + _CHUNK], similarity.max(axis=1), out=best[first : first + _CHUNK])
+    return best
+
+
+def near_duplicate_share(nearest: npt.ArrayLike, threshold: float = NEAR_DUPLICATE) -> float:
+    """Share of documents whose nearest neighbour (`nearest_similarity`) has a cosine above `threshold`."""
+    values = np.asarray(nearest)
+    return float((values > threshold).mean()) if values.size else 0.0
+
+
+def mean_pairwise_cosine(features: npt.NDArray[np.generic]) -> float:
+    """Mean cosine over all ordered pairs, a document with itself included: ‖mean of x‖²."""
+    return float(np.square(features.mean(axis=0, dtype=np.float64)).sum()) if len(features) else 0.0
+
+
+# ---------------------------------------------------------------- quality, length, groups
+
+
+def length_ratio(selected_tokens: npt.ArrayLike, pool_tokens: npt.ArrayLike) -> float:
+    """Mean tokens of the selected documents over the pool's mean (the DATAMASK paper: FineWeb-Edu 1.47); nan if empty."""
+    selected, pool = np.asarray(selected_tokens, dtype=np.float64), np.asarray(pool_tokens, dtype=np.float64)
+    if not selected.size or not pool.size or pool.mean() == 0:
+        return float("nan")
+    return float(selected.mean() / pool.mean())
+
+
+def rank_correlation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
+    """Spearman's ρ over the pairs where both are finite; nan where one of them is constant or there are under 3."""
+    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    both = np.isfinite(a) & np.isfinite(b)
+    a, b = a[both], b[both]
+    if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
+        return float("nan")
+    return float(stats.spearmanr(a, b).statistic)
+
+
+def percentile_of(value: float, sorted_values: Floats) -> float:
+    """Percent of `sorted_values` below `value`, ties counted half: 50 is the median."""
+    if not len(sorted_values):
+        return float("nan")
+    low, high = np.searchsorted(sorted_values, value, "left"), np.searchsorted(sorted_values, value, "right")
+    return float(100 * (low + high) / (2 * len(sorted_values)))
+
+
+def coverage(selected: Iterable[object], pool: Iterable[object]) -> float:
+    """Share of the pool's distinct values that occur in the selection; nan where the pool has none."""
+    there = set(pool) - {None}
+    return len(there & set(selected)) / len(there) if there else float("nan")
+
+
+def overlap(first: Iterable[object], second: Iterable[object]) -> float:
+    """Jaccard similarity of two selections: shared over all; 1 for two empty ones."""
+    a, b = set(first), set(second)
+    return len(a & b) / len(a | b) if a | b else 1.0
+
+
+# ---------------------------------------------------------------- over runs
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over runs and the half-width of its 95 % confidence interval (Student's t); nan for one run."""
+
+    mean: float
+    half_width: float
+    runs: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4g}" if not self.half_width > 0 else f"{self.mean:.4g} ± {self.half_width:.2g}"
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Mean and 95 % interval of independent runs' results."""
+    found = np.asarray([value for value in values if np.isfinite(value)], dtype=np.float64)
+    if not len(found):
+        return Interval(float("nan"), float("nan"), 0)
+    if len(found) == 1:
+        return Interval(float(found[0]), float("nan"), 1)
+    half = stats.t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / np.sqrt(len(found))
+    return Interval(float(found.mean()), float(half), len(found))
+
+
+def knee(x: Sequence[float], y: Sequence[float]) -> int:
+    """Index of a concave front's knee: the point farthest from the chord between its ends, both axes scaled to [0, 1]
+    (Kneedle, Satopää et al. 2011). The ends where the front is a straight line, or has under 3 points: the middle one.
+    """
+    a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
+        return len(a) // 2
+    a, b = (a - a.min()) / np.ptp(a), (b - b.min()) / np.ptp(b)
+    chord = np.array([a[-1] - a[0], b[-1] - b[0]])
+    distance = np.abs(chord[0] * (b - b[0]) - chord[1] * (a - a[0]))
+    return int(np.argmax(distance))
