@@ -1,7 +1,7 @@
 """What the report reads: exact sums over every row, and a bounded sample of rows to look at more closely.
 
-    sample = read_sample(all_files, rows=1_000_000)
-    sample.features(np.array([3, 17]))          # (2, 768) float16
+sample = read_sample(all_files, config)
+sample.features(np.array([3, 17]))          # (2, 768) float16
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask import storage
+from datamask.config import Config
+from datamask.corpus import Shard, read_batches, shard_schema
 from datamask.errors import ConservationError
 from datamask.stages import ShardFiles
 
@@ -38,6 +40,7 @@ class Total:
 class Sample:
     """Rows that were not quarantined: all of them, or a deterministic uniform sample; one array entry a row."""
 
+    config: Config
     files: Sequence[ShardFiles]
     totals: list[Total]  # exact, over every row read
     rate: float  # share of the rows that is in the sample
@@ -82,17 +85,17 @@ class Sample:
         return features
 
     def columns(self, rows: npt.NDArray[np.integer], names: Sequence[str]) -> list[dict[str, Any]]:
-        """The corpus's own columns of some rows, as far as it has them; None elsewhere."""
+        """The corpus's own columns of some rows, as far as it has them."""
         found: list[dict[str, Any]] = [{} for _ in rows]
         for number in np.unique(self.shard[rows]):
             places = np.flatnonzero(self.shard[rows] == number)
-            table = corpus_rows(self.files[number], self.chunk_id[rows[places]], names)
-            for place, row in zip(places, table.to_pylist(), strict=True):
+            values = corpus_rows(self.files[number].shard, self.config, self.chunk_id[rows[places]], names)
+            for place, row in zip(places, values, strict=True):
                 found[place] = row
         return found
 
 
-def read_sample(all_files: Sequence[ShardFiles], rows: int = 1_000_000, seed: int = 0) -> Sample:
+def read_sample(all_files: Sequence[ShardFiles], config: Config, rows: int = 1_000_000) -> Sample:
     """Reads index, scores and masks of every shard; memory is bounded by the sample and one shard's small columns.
 
     :param rows: about how many rows the sample holds at most.
@@ -104,10 +107,11 @@ def read_sample(all_files: Sequence[ShardFiles], rows: int = 1_000_000, seed: in
     columns: dict[str, list[Any]] = defaultdict(list)
     scores: dict[str, list[npt.NDArray[np.float32]]] = defaultdict(list)
     groups: dict[str, list[npt.NDArray[np.object_]]] = defaultdict(list)
+    columns_to_group = list(dict.fromkeys([*GROUP_COLUMNS, *(quota.column for quota in config.select.quotas)]))
     for number, files in enumerate(all_files):
         index, masks, table = _shard_tables(files)
         _add_totals(totals, index, masks)
-        generator = np.random.default_rng([seed, zlib.crc32(files.shard.name.encode())])
+        generator = np.random.default_rng([config.select.seed, zlib.crc32(files.shard.name.encode())])
         kept = np.flatnonzero(generator.random(masks.num_rows) < rate) if rate < 1 else np.arange(masks.num_rows)
         columns["shard"].append(np.full(len(kept), number, dtype=np.int32))
         tokens = index.filter(pc.is_null(index["reason"]))["token_count"]
@@ -117,12 +121,12 @@ def read_sample(all_files: Sequence[ShardFiles], rows: int = 1_000_000, seed: in
         columns["reason"].append(np.array(masks["reason"].take(kept).to_pylist(), dtype=object))
         for name in table.column_names:
             scores[name].append(table[name].to_numpy()[kept])
-        corpus = corpus_rows(files, masks["chunk_id"].to_numpy()[kept], GROUP_COLUMNS)
-        for name in GROUP_COLUMNS:
-            values = corpus[name].to_pylist() if name in corpus.column_names else [None] * len(kept)
-            groups[name].append(np.array(values, dtype=object))
+        corpus = corpus_rows(files.shard, config, masks["chunk_id"].to_numpy()[kept], columns_to_group)
+        for name in columns_to_group:
+            groups[name].append(np.array([row.get(name) for row in corpus], dtype=object))
     joined_groups = {name: np.concatenate(parts) for name, parts in groups.items()}
     return Sample(
+        config=config,
         files=list(all_files),
         totals=[Total(name, *counts) for name, counts in sorted(totals.items())],
         rate=rate,
@@ -135,7 +139,9 @@ def read_sample(all_files: Sequence[ShardFiles], rows: int = 1_000_000, seed: in
 def _shard_tables(files: ShardFiles) -> tuple[pa.Table, pa.Table, pa.Table]:
     """Index (one row per row read), masks, and the scorers' columns (one row per row not quarantined)."""
     if files.index is None or files.scores is None or files.masks is None:
-        raise ConservationError(f"shard {files.shard.name}: index, scores or masks are missing; the report comes after them")
+        raise ConservationError(
+            f"shard {files.shard.name}: index, scores or masks are missing; the report comes after them"
+        )
     index = storage.read_table(files.index.path, ["chunk_id", "token_count", "reason"])
     masks = storage.read_table(files.masks.path, ["chunk_id", "selected", "probability", "price", "reason"])
     with storage.open_parquet(files.scores.path) as file:
@@ -193,25 +199,32 @@ def _embeddings(path: str, wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.floa
     return found
 
 
-def corpus_rows(files: ShardFiles, chunk_ids: npt.NDArray[np.int64], names: Sequence[str]) -> pa.Table:
-    """Columns of the corpus shard for some rows, in the order asked; a column the corpus lacks is left out."""
-    tables, first = [], 0
+def corpus_rows(
+    shard: Shard, config: Config, chunk_ids: npt.NDArray[np.integer], names: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Columns of some rows of a corpus shard, in the order asked, as far as the shard has them.
+
+    Row groups that hold none of the rows are not read.
+    """
+    schema = shard_schema(shard, config)
+    present = [name for name in names if name in schema.names]
+    found: list[dict[str, Any]] = [{} for _ in chunk_ids]
+    if not present:
+        return found
     order = np.argsort(chunk_ids, kind="stable")
-    ordered = chunk_ids[order]
-    for part in files.shard.parts:
+    ordered = np.asarray(chunk_ids)[order]
+    first = 0
+    for part in shard.parts:
         with storage.open_parquet(part.path) as file:
-            groups = range(*(part.row_groups or (0, file.num_row_groups)))
-            present = [name for name in names if name in file.schema_arrow.names]
-            for group in groups:
-                count = file.metadata.row_group(group).num_rows
-                low, high = np.searchsorted(ordered, [first, first + count])
-                if high > low:
-                    table = file.read_row_group(group, columns=present)
-                    tables.append(table.take(ordered[low:high] - first))
-                first += count
-    if not tables:
-        return pa.table({})
-    joined = pa.concat_tables(tables, promote_options="permissive")
-    back = np.empty(len(order), dtype=np.int64)
-    back[order] = np.arange(len(order))
-    return joined.take(back)
+            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        for group in range(*(part.row_groups or (0, len(sizes)))):
+            low, high = np.searchsorted(ordered, [first, first + sizes[group]])
+            if high > low:
+                run = replace(shard, parts=(replace(part, row_groups=(group, group + 1)),))
+                batches = list(read_batches(run, config, present, schema=schema))
+                table = pa.Table.from_batches(batches).select(present)
+                rows = table.take(pa.array(ordered[low:high] - first)).to_pylist()
+                for place, row in zip(order[low:high], rows, strict=True):
+                    found[place] = row
+            first += sizes[group]
+    return found

@@ -99,7 +99,7 @@ def mean_pairwise_cosine(features: npt.NDArray[np.generic]) -> float:
 
 
 def length_ratio(selected_tokens: npt.ArrayLike, pool_tokens: npt.ArrayLike) -> float:
-    """Mean tokens of the selected documents over the pool's mean (the DATAMASK paper: FineWeb-Edu 1.47); nan if empty."""
+    """Mean tokens of the selection over the pool's mean (the DATAMASK paper: FineWeb-Edu 1.47); nan if empty."""
     selected, pool = np.asarray(selected_tokens, dtype=np.float64), np.asarray(pool_tokens, dtype=np.float64)
     if not selected.size or not pool.size or pool.mean() == 0:
         return float("nan")
@@ -114,6 +114,22 @@ def rank_correlation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return float("nan")
     return float(stats.spearmanr(a, b).statistic)
+
+
+def variance_explained(values: npt.ArrayLike, groups: Iterable[object]) -> float:
+    """η², the share of a score's variance that lies between groups: 1 if the group decides it, 0 if it says nothing.
+
+    nan where the score is constant.
+    """
+    scores = np.asarray(values, dtype=np.float64)
+    codes = np.unique([str(group) for group in groups], return_inverse=True)[1]
+    kept = np.isfinite(scores)
+    scores, codes = scores[kept], codes[kept]
+    if len(scores) < 2 or np.ptp(scores) == 0:
+        return float("nan")
+    counts = np.bincount(codes)
+    means = np.bincount(codes, weights=scores) / np.maximum(counts, 1)
+    return float((counts * np.square(means - scores.mean())).sum() / np.square(scores - scores.mean()).sum())
 
 
 def percentile_of(value: float, sorted_values: Floats) -> float:

@@ -1,0 +1,222 @@
+"""Documents to look at: the map's points, disagreements with top-quality, near-duplicate groups. All bounded.
+
+Whatever of a document is shown has passed `excerpt`: one line, bounded, no control or direction-changing characters.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
+from threadpoolctl import threadpool_limits
+
+from datamask import storage
+from datamask.config import Config, Select
+from datamask.report import statistics
+from datamask.report.sample import Sample, corpus_rows
+from datamask.selection import select
+
+MAP_POINTS = 500  # documents drawn from each choice
+MAP_POOL = 8_000  # candidates the diversity-only choice of the map is made from
+EXAMPLES = 5  # documents of each kind of disagreement
+EXAMPLE_CHARACTERS = 420
+HOVER_CHARACTERS = 140
+GROUPS = 6  # near-duplicate groups shown
+ALIKE = 0.5  # cosine between two examples above which the second is skipped, so that examples differ
+
+Rows = list[dict[str, Any]]
+Indices = npt.NDArray[np.intp]
+
+
+def excerpt(text: str | None, characters: int) -> str:
+    """The beginning of a text on one line, safe to show: no control, private-use or direction-changing characters."""
+    kept = [" " if c.isspace() else c for c in (text or "")[: 4 * characters]]
+    line = " ".join("".join(c for c in kept if unicodedata.category(c)[0] != "C").split())
+    return line if len(line) <= characters else line[: characters - 1] + "…"
+
+
+# ---------------------------------------------------------------- the map
+
+
+def map_points(sample: Sample, top: Indices, ours: Indices, config: Config, generator: np.random.Generator) -> Rows:
+    """The paper's map: positions of documents drawn from the pool, top-quality, diversity alone, and the selection.
+
+    t-SNE (scikit-learn) of the first 50 principal components of the vectors.
+    """
+    panels = {
+        "pool": np.arange(len(sample)),
+        "top-quality": top,
+        "diversity only": _most_diverse(sample, len(ours), config.select, generator),
+        "selected": ours,
+    }
+    drawn = {panel: np.sort(generator.permutation(rows)[:MAP_POINTS]) for panel, rows in panels.items()}
+    rows = np.unique(np.concatenate(list(drawn.values())))
+    if len(rows) < 10:
+        return []
+    place = _tsne(sample.features(rows).astype(np.float32), config.select.seed)
+    texts = sample.columns(rows, ["id", "text"])
+    points: Rows = []
+    for panel, members in drawn.items():
+        for position in np.searchsorted(rows, members):
+            row = rows[position]
+            points.append(
+                {
+                    "x": round(float(place[position, 0]), 2),
+                    "y": round(float(place[position, 1]), 2),
+                    "panel": panel,
+                    "quality": round(float(sample.quality[row]), 4),
+                    "tokens": int(sample.tokens[row]),
+                    **{column: excerpt(values[row], 40) for column, values in sample.groups.items()},
+                    "id": excerpt(texts[position].get("id"), 60),
+                    "document": excerpt(texts[position].get("text"), HOVER_CHARACTERS),
+                }
+            )
+    return points
+
+
+def _most_diverse(sample: Sample, size: int, settings: Select, generator: np.random.Generator) -> Indices:
+    """The choice λ = 0 makes, at the selection's share, among at most MAP_POOL of the candidates."""
+    candidates = np.flatnonzero(sample.candidates)
+    if not size or len(candidates) < 2:
+        return candidates[:size]
+    pool = np.sort(generator.permutation(candidates)[:MAP_POOL])
+    count = max(1, round(size * len(pool) / len(candidates)))
+    chosen = select(
+        sample.features(pool),
+        sample.quality[pool],
+        algorithm=settings.algorithm,
+        lamb=0.0,
+        budget_documents=count,
+        seed=settings.seed,
+    )
+    return pool[chosen.selected]
+
+
+def _tsne(features: npt.NDArray[np.float32], seed: int) -> npt.NDArray[np.float32]:
+    components = min(50, *features.shape)
+    reduced = PCA(components, random_state=seed).fit_transform(features)
+    perplexity = min(30.0, (len(features) - 1) / 3)
+    with threadpool_limits(1):  # reproducible, and at this size threads cost more than they bring
+        return TSNE(init="pca", perplexity=perplexity, max_iter=500, random_state=seed).fit_transform(reduced)
+
+
+# ---------------------------------------------------------------- disagreements
+
+
+def disagreements(sample: Sample, top: Indices, config: Config, certificate: Mapping[str, Any]) -> Rows:
+    """Documents kept that top-quality drops (largest price first) and dropped that it keeps (smallest price first).
+
+    The numbers that are the reason: quality and its percentile among the candidates, the price beside the price of the
+    last document kept, and the cosine to the nearest document of either choice.
+    """
+    selected = sample.selected
+    in_top = np.zeros(len(sample), dtype=bool)
+    in_top[top] = True
+    if not selected.any():
+        return []
+    ordered = np.sort(sample.quality[sample.candidates])
+    threshold = float(sample.price[selected].min())
+    kept = np.flatnonzero(selected & ~in_top)
+    dropped = np.flatnonzero(~selected & in_top)
+    kinds = {
+        "kept": kept[np.argsort(-sample.price[kept], kind="stable")],
+        "dropped": dropped[np.argsort(sample.price[dropped], kind="stable")],
+    }
+    ours = np.flatnonzero(selected)
+    choices = {"selected": _bounded(ours, config.select.seed), "top": _bounded(top, config.select.seed)}
+    vectors = {name: sample.features(rows) for name, rows in choices.items()}
+    found: Rows = []
+    for kind, candidates in kinds.items():
+        rows, features = _unlike(sample, candidates[:400])
+        texts = sample.columns(rows, ["id", "url", "text"])
+        for row, feature, text in zip(rows, features, texts, strict=True):
+            found.append(
+                {
+                    "kind": kind,
+                    "shard": sample.files[sample.shard[row]].shard.name,
+                    "chunk_id": int(sample.chunk_id[row]),
+                    "id": excerpt(text.get("id"), 80),
+                    "url": excerpt(text.get("url"), 100),
+                    "text": excerpt(text.get("text"), EXAMPLE_CHARACTERS),
+                    "tokens": int(sample.tokens[row]),
+                    "quality": float(sample.quality[row]),
+                    "percentile": statistics.percentile_of(float(sample.quality[row]), ordered),
+                    "price": float(sample.price[row]),
+                    "threshold": threshold,
+                    "quality_cut": float(sample.quality[top].min()) if len(top) else float("nan"),
+                    **{
+                        f"nearest_{name}": _nearest_other(feature, vectors[name], choices[name], row)
+                        for name in choices
+                    },
+                    "groups": {column: excerpt(values[row], 40) for column, values in sample.groups.items()},
+                }
+            )
+    return found
+
+
+def _bounded(rows: Indices, seed: int, count: int = 20_000) -> Indices:
+    return rows if len(rows) <= count else np.sort(np.random.default_rng(seed).permutation(rows)[:count])
+
+
+def _unlike(sample: Sample, candidates: Indices) -> tuple[Indices, npt.NDArray[np.float32]]:
+    """The first EXAMPLES of `candidates` that do not resemble one already taken, and their vectors."""
+    if not len(candidates):
+        return candidates, np.empty((0, 0), dtype=np.float32)
+    features = sample.features(candidates).astype(np.float32)
+    taken: list[int] = []
+    for place in range(len(candidates)):
+        if len(taken) == EXAMPLES:
+            break
+        if not taken or (features[taken] @ features[place]).max() < ALIKE:
+            taken.append(place)
+    return candidates[taken], features[taken]
+
+
+def _nearest_other(
+    feature: npt.NDArray[np.float32], vectors: npt.NDArray[np.float16], rows: Indices, own: int
+) -> float | None:
+    others = rows != own
+    return float((vectors[others].astype(np.float32) @ feature).max()) if others.any() else None
+
+
+# ---------------------------------------------------------------- near-duplicates
+
+
+def duplicate_groups(sample: Sample) -> dict[str, Any]:
+    """Near-duplicate groups that selection collapsed: how many, how large, and the largest ones with a text each."""
+    names = ["duplicate_of_shard", "duplicate_of", "similarity"]
+    tables = [storage.read_table(files.duplicates.path, names) for files in sample.files if files.duplicates]
+    if not tables or not sum(table.num_rows for table in tables):
+        return {"documents": 0, "groups": 0, "sizes": [], "largest": []}
+    joined = pa.concat_tables(tables)
+    groups = joined.group_by(names[:2]).aggregate([([], "count_all"), ("similarity", "min")])
+    groups = groups.sort_by([("count_all", "descending"), (names[0], "ascending"), (names[1], "ascending")])
+    sizes = groups["count_all"].to_numpy() + 1  # the kept document too
+    edges = [2, 3, 4, 6, 11, 51, np.inf]
+    labels = ["2", "3", "4–5", "6–10", "11–50", "over 50"]
+    counts = np.histogram(sizes, edges)[0]
+    shards = {files.shard.name: files.shard for files in sample.files}
+    largest = []
+    for row in groups.slice(0, GROUPS).to_pylist():
+        shard = shards[row["duplicate_of_shard"]]
+        text = corpus_rows(shard, sample.config, np.array([row["duplicate_of"]]), ["id", "text"])[0]
+        largest.append(
+            {
+                "size": row["count_all"] + 1,
+                "least_similarity": row["similarity_min"],
+                "id": excerpt(text.get("id"), 80),
+                "text": excerpt(text.get("text"), EXAMPLE_CHARACTERS // 2),
+            }
+        )
+    return {
+        "documents": joined.num_rows,
+        "groups": groups.num_rows,
+        "sizes": [{"size": label, "groups": int(count)} for label, count in zip(labels, counts, strict=True)],
+        "largest": largest,
+    }

@@ -1,0 +1,304 @@
+"""What the page shows, as plain bounded data: computed once from the stages' files, stored as report.json.
+
+    findings = find(all_files, config, certificate, stages)
+    findings.arms[-1]["vendi"], findings.certificate["gap"]
+
+Arms are always compared at the same size: `pool` and `random` are samples as large as the selection, `top-quality`
+is what a threshold on quality_score keeps of the same candidates. Every sample is drawn by a seeded generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from datamask.config import Config
+from datamask.report import examples, statistics
+from datamask.report.sample import Sample, read_sample
+from datamask.stages import ShardFiles
+
+POOL, RANDOM, TOP, OURS = "pool", "random", "top-quality", "selected"
+ARMS = (POOL, RANDOM, TOP, OURS)
+SAMPLE_ROWS = 1_000_000  # rows whose small columns are held in memory
+ARM_ROWS = 50_000  # documents of an arm whose vectors are compared
+NEIGHBOUR_QUERIES = 2_000  # documents whose nearest neighbour in the arm is looked up
+GROUP_VALUES = 14  # bars of a group chart; the rest is "other"
+PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """What a stage cost: shards done now, shards whose file was there already, seconds of work (not of waiting)."""
+
+    stage: str
+    done: int
+    cached: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything on the page. Plain JSON values only; bounded however large the corpus."""
+
+    name: str
+    totals: Rows  # outcome, documents, tokens: exact
+    settings: dict[str, Any]
+    certificate: dict[str, Any]
+    size: int  # documents of an arm
+    sampled: float  # share of the corpus's rows behind the distributions
+    arms: Rows  # arm, documents, mean_quality, <scorer>, vendi, near_duplicates, …
+    quality: Rows  # scorer, arm, low, high, share
+    percentiles: Rows  # scorer, arm, p1 … p99
+    correlations: Rows  # scorer, with, value, kind
+    spectra: Rows  # arm, component, share, cumulative
+    neighbours: Rows  # arm, low, high, share
+    lengths: Rows  # arm, low, high, share
+    groups: dict[str, Rows]  # column -> value, arm, share
+    map: Rows = field(default_factory=list)  # x, y, panel, document
+    examples: Rows = field(default_factory=list)
+    duplicates: dict[str, Any] = field(default_factory=dict)
+    stages: Rows = field(default_factory=list)
+
+    def total(self, *prefixes: str, unit: str = "documents") -> int:
+        """Documents (or tokens) whose outcome begins with one of `prefixes`; all of them without any."""
+        rows = [row for row in self.totals if not prefixes or row["outcome"].startswith(prefixes)]
+        return int(sum(row[unit] for row in rows))
+
+    def arm(self, name: str) -> dict[str, Any]:
+        return next(row for row in self.arms if row["arm"] == name)
+
+    @property
+    def relative_gap(self) -> float | None:
+        """(bound − objective) / |bound|: by what share another choice could be better; None without a bound."""
+        objective, bound = self.certificate.get("objective"), self.certificate.get("upper_bound")
+        if objective is None or bound is None:
+            return None
+        return float(max(bound - objective, 0.0) / max(abs(bound), 1e-12))
+
+    def as_json(self) -> dict[str, Any]:
+        return _plain(asdict(self))
+
+
+def find(
+    all_files: Sequence[ShardFiles],
+    config: Config,
+    certificate: Mapping[str, Any],
+    stages: Sequence[StageTime] = (),
+    name: str | None = None,
+) -> Findings:
+    """Reads the stages' files and computes everything the page shows.
+
+    :param certificate: what the selection reported: objective, upper_bound, gap, terms, history, …
+    :raises ConservationError: a shard's files disagree about its rows.
+    """
+    sample = read_sample(all_files, config, SAMPLE_ROWS)
+    generator = np.random.default_rng([config.select.seed, 7])
+    arms = choose_arms(sample, generator, tokens=config.select.budget_tokens is not None)
+    vectors = {arm: np.sort(_at_most(rows, ARM_ROWS, generator)) for arm, rows in arms.items()}
+    features = {arm: sample.features(rows) for arm, rows in vectors.items()}
+    scorers = [scorer for scorer in sample.scores if scorer != "quality_score"]
+    if len(scorers) > 1 or not scorers:
+        scorers = ["quality_score", *scorers]
+    spectra, neighbours, table = [], [], []
+    edges = np.round(np.linspace(0, 1, 41), 3)
+    for arm in ARMS:
+        values = statistics.spectrum(features[arm])
+        spectra += _spectrum_rows(arm, values)
+        asked = np.sort(generator.permutation(len(features[arm]))[:NEIGHBOUR_QUERIES])
+        nearest = statistics.nearest_similarity(features[arm], asked)
+        neighbours += histogram(arm, np.clip(nearest, 0, 1), edges)
+        table.append(_arm_row(sample, arm, arms[arm], scorers, values, nearest, features[arm]))
+    del features
+    return Findings(
+        name=name or config.release.name,
+        totals=[asdict(total) for total in sample.totals],
+        settings=config.model_dump(mode="json"),
+        certificate=dict(certificate),
+        size=len(arms[OURS]),
+        sampled=sample.rate,
+        arms=table,
+        quality=[row for scorer in scorers for row in _quality_rows(sample, scorer, arms)],
+        percentiles=[row for scorer in scorers for row in _percentile_rows(sample, scorer, arms)],
+        correlations=_correlation_rows(sample, scorers),
+        spectra=spectra,
+        neighbours=neighbours,
+        lengths=_length_rows(sample, arms),
+        groups={column: _group_rows(sample, column, arms) for column in sample.groups},
+        map=examples.map_points(sample, arms[TOP], arms[OURS], config, generator),
+        examples=examples.disagreements(sample, arms[TOP], config, certificate),
+        duplicates=examples.duplicate_groups(sample),
+        stages=[asdict(stage) for stage in stages],
+    )
+
+
+# ---------------------------------------------------------------- arms
+
+
+def choose_arms(
+    sample: Sample, generator: np.random.Generator, tokens: bool = False
+) -> dict[str, npt.NDArray[np.intp]]:
+    """Rows of each arm, sorted, each as large as the selection (in tokens, where the budget counts tokens)."""
+    ours = np.flatnonzero(sample.selected)
+    candidates = np.flatnonzero(sample.candidates)
+    weights = sample.tokens if tokens else np.ones(len(sample), dtype=np.int64)
+    size = int(weights[ours].sum())
+
+    def fill(order: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+        return np.sort(order[np.cumsum(weights[order]) <= size])
+
+    best = candidates[np.argsort(-sample.quality[candidates], kind="stable")]
+    return {
+        POOL: fill(generator.permutation(len(sample))),
+        RANDOM: fill(generator.permutation(candidates)),
+        TOP: fill(best),
+        OURS: ours,
+    }
+
+
+def _at_most(rows: npt.NDArray[np.intp], count: int, generator: np.random.Generator) -> npt.NDArray[np.intp]:
+    return rows if len(rows) <= count else generator.permutation(rows)[:count]
+
+
+def _arm_row(
+    sample: Sample,
+    arm: str,
+    rows: npt.NDArray[np.intp],
+    scorers: Sequence[str],
+    values: npt.NDArray[np.floating],
+    nearest: npt.NDArray[np.floating],
+    features: npt.NDArray[np.float16],
+) -> dict[str, Any]:
+    pool_tokens = sample.tokens
+    return {
+        "arm": arm,
+        "documents": len(rows),
+        "mean_quality": _mean(sample.quality[rows]),
+        "scores": {scorer: _mean(sample.scores[scorer][rows]) for scorer in scorers},
+        "vendi": statistics.effective_number(values),
+        "mean_cosine": statistics.mean_pairwise_cosine(features),
+        "nearest": float(np.median(nearest)) if len(nearest) else float("nan"),
+        "near_duplicates": statistics.near_duplicate_share(nearest),
+        "mean_tokens": _mean(pool_tokens[rows]),
+        "length_ratio": statistics.length_ratio(pool_tokens[rows], pool_tokens),
+        "effective": {
+            column: statistics.effective_number(list(_counts(values[rows]).values()))
+            for column, values in sample.groups.items()
+        },
+    }
+
+
+# ---------------------------------------------------------------- distributions
+
+
+def histogram(arm: str, values: npt.NDArray[np.floating], edges: npt.NDArray[np.floating]) -> Rows:
+    """Share of the arm's documents in each bin; the last bin includes its upper edge."""
+    counts, _ = np.histogram(values, edges)
+    total = max(len(values), 1)
+    return [
+        {"arm": arm, "low": float(low), "high": float(high), "share": float(count / total)}
+        for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True)
+    ]
+
+
+def _quality_rows(sample: Sample, scorer: str, arms: Mapping[str, npt.NDArray[np.intp]]) -> Rows:
+    values = sample.scores[scorer]
+    low, high = (float(edge) for edge in np.nanpercentile(values, [0, 100]))
+    edges = np.linspace(low, high if high > low else low + 1, 41)
+    whole = {**arms, POOL: np.arange(len(sample))}
+    return [{"scorer": scorer, **row} for arm in (POOL, TOP, OURS) for row in histogram(arm, values[whole[arm]], edges)]
+
+
+def _percentile_rows(sample: Sample, scorer: str, arms: Mapping[str, npt.NDArray[np.intp]]) -> Rows:
+    rows: Rows = []
+    for arm in (POOL, TOP, OURS):
+        values = sample.scores[scorer] if arm == POOL else sample.scores[scorer][arms[arm]]
+        found = np.nanpercentile(values, PERCENTILES) if len(values) else [float("nan")] * len(PERCENTILES)
+        rows.append(
+            {"scorer": scorer, "arm": arm, **{f"p{p}": float(v) for p, v in zip(PERCENTILES, found, strict=True)}}
+        )
+    return rows
+
+
+def _correlation_rows(sample: Sample, scorers: Sequence[str]) -> Rows:
+    """Does a scorer measure length, a group, or another scorer? Spearman's ρ for numbers, η² for groups."""
+    rows: Rows = []
+    for scorer in scorers:
+        values = sample.scores[scorer]
+        others = {"length (tokens)": sample.tokens, **{name: sample.scores[name] for name in scorers if name != scorer}}
+        for name, other in others.items():
+            rows.append(
+                {"scorer": scorer, "with": name, "kind": "ρ", "value": statistics.rank_correlation(values, other)}
+            )
+        for column, groups in sample.groups.items():
+            rows.append(
+                {"scorer": scorer, "with": column, "kind": "η²", "value": statistics.variance_explained(values, groups)}
+            )
+    return rows
+
+
+def _spectrum_rows(arm: str, values: npt.NDArray[np.floating]) -> Rows:
+    """Eigenvalues at about 60 components spaced evenly on a log axis."""
+    total = values.sum() or 1.0
+    cumulative = np.cumsum(values) / total
+    components = np.unique(np.geomspace(1, len(values), 60).round().astype(int))
+    return [
+        {"arm": arm, "component": int(c), "share": float(values[c - 1] / total), "cumulative": float(cumulative[c - 1])}
+        for c in components
+        if values[c - 1] > total * 1e-7
+    ]
+
+
+def _length_rows(sample: Sample, arms: Mapping[str, npt.NDArray[np.intp]]) -> Rows:
+    tokens = np.maximum(sample.tokens, 1)
+    if not len(tokens):
+        return []
+    edges = np.geomspace(1, max(int(tokens.max()), 2), 41)
+    whole = {**arms, POOL: np.arange(len(sample))}
+    return [
+        row for arm in (POOL, TOP, OURS) for row in histogram(arm, np.clip(tokens[whole[arm]], 1, edges[-1]), edges)
+    ]
+
+
+def _group_rows(sample: Sample, column: str, arms: Mapping[str, npt.NDArray[np.intp]]) -> Rows:
+    values = sample.groups[column]
+    pool = _counts(values)
+    named = sorted(pool, key=lambda value: (-pool[value], value))
+    shown = named if len(named) <= GROUP_VALUES + 1 else named[:GROUP_VALUES]
+    rows: Rows = []
+    for arm in (POOL, TOP, OURS):
+        counts = pool if arm == POOL else _counts(values[arms[arm]])
+        total = max(sum(counts.values()), 1)
+        rows += [{"value": value, "arm": arm, "share": counts.get(value, 0) / total} for value in shown]
+        if len(named) > len(shown):
+            rest = sum(counts.get(value, 0) for value in named[len(shown) :])
+            rows.append({"value": f"{len(named) - len(shown)} others", "arm": arm, "share": rest / total})
+    return rows
+
+
+def _counts(values: npt.NDArray[np.object_]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for value in values:
+        name = "(none)" if value is None or value == "" else str(value)
+        counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _mean(values: npt.NDArray[Any]) -> float:
+    return float(np.mean(values, dtype=np.float64)) if len(values) else float("nan")
+
+
+def _plain(value: Any) -> Any:
+    """JSON without NaN or infinity: those become null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if np.isfinite(value) else None
+    return int(value) if isinstance(value, np.integer) else value

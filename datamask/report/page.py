@@ -1,0 +1,89 @@
+"""The page: findings in, one HTML file out. Everything in it is inline; text from documents is always escaped.
+
+html = render(findings)
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import metadata, resources
+
+import vl_convert
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from datamask.report import themes
+from datamask.report.figures import make_figures
+from datamask.report.findings import OURS, POOL, TOP, Findings
+from datamask.report.numbers import count, number, percent, short
+from datamask.report.sections import make_sections
+
+
+def render(findings: Findings) -> str:
+    """The whole page as one string of HTML.
+
+    The charts' library (Vega, Vega-Lite, Vega-Embed; BSD-3-Clause) is inlined once, the charts are data.
+    """
+    figures = make_figures(findings)
+    sections = [section for section in make_sections(findings, figures) if section.blocks]
+    environment = Environment(
+        loader=PackageLoader("datamask.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    template = environment.get_template("page.html.j2")
+    return template.render(
+        f=findings,
+        lead=lead(findings),
+        tiles=tiles(findings),
+        sections=sections,
+        charts=figures,
+        specifications={name: json.loads(figure.chart.to_json(validate=False)) for name, figure in figures.items()},
+        config=themes.page_config(),
+        css=Markup(resources.files("datamask.report").joinpath("page.css").read_text(encoding="utf-8")),
+        library=Markup(_library()),
+        version=metadata.version("datamask"),
+    )
+
+
+@cache
+def _library() -> str:
+    return vl_convert.javascript_bundle().replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def lead(f: Findings) -> str:
+    """What was selected from what, in two sentences."""
+    read, kept = f.total(), f.total("selected")
+    tokens, kept_tokens = f.total(unit="tokens"), f.total("selected", unit="tokens")
+    select = f.settings["select"]
+    text = (
+        f"{count(kept)} of {count(read)} documents were selected ({percent(kept / max(read, 1))}), "
+        f"{short(kept_tokens)} of {short(tokens)} tokens ({percent(kept_tokens / max(tokens, 1))}), "
+        f"by {select['solver']} on {select['algorithm']} with λ = {select['lamb']:g} "
+        "(1: quality alone, 0: diversity alone)."
+    )
+    gap = f.certificate.get("gap")
+    if gap is not None:
+        text += f" No choice of this size can score more than {percent(f.relative_gap, 2)} above it."
+    return text
+
+
+def tiles(f: Findings) -> list[dict[str, str]]:
+    top, ours = f.arm(TOP), f.arm(OURS)
+    pool = f.arm(POOL)
+    found = [
+        ("Selected", count(f.total("selected")), f"of {count(f.total())} documents read"),
+        ("Tokens", short(f.total("selected", unit="tokens")), f"of {short(f.total(unit='tokens'))}"),
+        (
+            "Mean quality",
+            number(ours["mean_quality"]),
+            f"pool {number(pool['mean_quality'])}, top-quality {number(top['mean_quality'])}",
+        ),
+        ("Vendi score", number(ours["vendi"], 0), f"top-quality {number(top['vendi'], 0)}"),
+        ("Near-duplicates", percent(ours["near_duplicates"]), f"pool {percent(pool['near_duplicates'])}"),
+        ("Length ratio", percent(ours["length_ratio"], 0), f"top-quality {percent(top['length_ratio'], 0)}"),
+    ]
+    if f.certificate.get("objective") is not None:
+        bound = f.certificate.get("upper_bound")
+        note = f"bound {number(bound, 4)}, gap {percent(f.relative_gap, 2)}" if bound is not None else "no bound"
+        found.insert(2, ("Objective", number(f.certificate["objective"], 4), note))
+    return [{"label": label, "value": value, "note": note} for label, value, note in found]

@@ -1,0 +1,124 @@
+"""The stage: the page, its data and the card's pictures, written into a staged release.
+
+report = write_report(staged, all_files, config, certificate, stages)
+report.pictures      # for the dataset card; report.facts for a task's artifact
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from datamask import storage
+from datamask.config import Config
+from datamask.errors import InputError
+from datamask.release import Picture, Staged
+from datamask.report import charts, page, themes
+from datamask.report.findings import Findings, StageTime, find
+from datamask.stages import ShardFiles
+
+PAGE = "report.html"
+DATA = "report.json"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written; paths are inside `folder`."""
+
+    folder: str
+    pictures: tuple[Picture, ...]
+    facts: Mapping[str, Any]  # the page's headline numbers
+
+
+def write_report(
+    staged: Staged,
+    all_files: Sequence[ShardFiles],
+    config: Config,
+    certificate: Mapping[str, Any],
+    stages: Sequence[StageTime] = (),
+) -> Report:
+    """Computes the findings and writes report.html, report.json and plots/*.png into the staged release.
+
+    A staged release that is published already is left as it is.
+
+    :raises ConservationError: the stages' files disagree.
+    :raises StorageError: the folder cannot be written.
+    """
+    if staged.published:
+        return describe(staged.folder, load(staged.folder))
+    findings = find(all_files, config, certificate, stages)
+    return write_findings(staged.folder, findings)
+
+
+def write_findings(folder: str, findings: Findings) -> Report:
+    """Writes the page, its data and the pictures of these findings into `folder`."""
+    storage.write_json(storage.join(folder, DATA), findings.as_json())
+    findings = load(folder)  # what is drawn is what is stored
+    with storage.publish(storage.join(folder, PAGE)) as temporary:
+        temporary.write_text(page.render(findings), encoding="utf-8")
+    for picture, chart in _pictures(findings):
+        with storage.publish(storage.join(folder, picture.path)) as temporary:
+            temporary.write_bytes(themes.picture(chart, picture.title))
+    return describe(folder, findings)
+
+
+def load(folder: str) -> Findings:
+    """The findings stored in a release.
+
+    :raises InputError: there are none, or another version wrote them.
+    """
+    path = storage.join(folder, DATA)
+    if not storage.exists(path):
+        raise InputError(
+            f"{folder} has no {DATA}: it is no release with a report; run `datamask curate` again to make one"
+        )
+    stored = storage.read_json(path)
+    names = {f.name for f in fields(Findings)}
+    if not isinstance(stored, dict) or set(stored) != names:
+        raise InputError(f"{path} was written by another version of datamask; run `datamask curate` again to renew it")
+    return Findings(**stored)
+
+
+def describe(folder: str, findings: Findings) -> Report:
+    """What a report in `folder` consists of."""
+    return Report(folder, tuple(picture for picture, _ in _pictures(findings)), facts(findings))
+
+
+def facts(findings: Findings) -> dict[str, Any]:
+    """The headline numbers."""
+    ours = findings.arm("selected")
+    return {
+        "read": findings.total(),
+        "selected": findings.total("selected"),
+        "selected_tokens": findings.total("selected", unit="tokens"),
+        "objective": findings.certificate.get("objective"),
+        "upper_bound": findings.certificate.get("upper_bound"),
+        "relative_gap": findings.relative_gap,
+        **{name: ours[name] for name in ("mean_quality", "vendi", "near_duplicates", "length_ratio")},
+    }
+
+
+def _pictures(findings: Findings) -> list[tuple[Picture, Any]]:
+    """The card's pictures: file, title, chart."""
+    found: list[tuple[Picture, Any]] = []
+    grouped = next((column for column in ("source", "domain", "language", "dump") if column in findings.groups), None)
+    if grouped:
+        title = f"Share by {grouped}: pool, top-quality, selected"
+        found.append((Picture(f"plots/{grouped}.png", title), charts.shares(findings.groups[grouped], grouped)))
+    quality = [row for row in findings.quality if row["scorer"] == findings.quality[0]["scorer"]]
+    if quality:
+        title = f"Distribution of {quality[0]['scorer']}"
+        found.append((Picture("plots/quality.png", title), charts.outline(quality, quality[0]["scorer"])))
+    if findings.spectra:
+        title = "Diversity: eigenvalue spectrum of the embeddings"
+        found.append((Picture("plots/spectrum.png", title), charts.spectrum(findings.spectra)))
+    if findings.lengths:
+        title = "Length of documents"
+        found.append(
+            (Picture("plots/lengths.png", title), charts.outline(findings.lengths, "tokens (log scale)", log=True))
+        )
+    if findings.map:
+        title = "Map of the documents (t-SNE): top-quality, diversity only, selected"
+        found.append((Picture("plots/map.png", title), charts.whole_map(findings.map)))
+    return found

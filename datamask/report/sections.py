@@ -1,0 +1,282 @@
+"""The page's sections: tables, charts and documents in the order a reader asks for them."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from datamask.report import charts
+from datamask.report.figures import Figure
+from datamask.report.findings import OURS, Findings
+from datamask.report.numbers import count, number, percent
+from datamask.report.statistics import NEAR_DUPLICATE
+
+Block = dict[str, Any]
+
+
+@dataclass
+class Section:
+    id: str
+    title: str
+    blocks: list[Block] = field(default_factory=list)
+
+
+def make_sections(f: Findings, figures: dict[str, Figure]) -> list[Section]:
+    return [
+        Section("selected", "What was selected from what", _selected(f)),
+        Section("objective", "Objective and certificate", _objective(f, figures)),
+        Section("quality", "Quality", _quality(f, figures)),
+        Section("diversity", "Diversity", _diversity(f, figures)),
+        Section("length", "Length", _length(f, figures)),
+        Section("groups", "Where it comes from", _groups(f, figures)),
+        Section("map", "Map of the documents", _map(f, figures)),
+        Section("examples", "Where it disagrees with top-quality", _examples(f)),
+        Section("duplicates", "Near-duplicates collapsed", _duplicates(f, figures)),
+        Section("stages", "Time and cache", _stages(f, figures)),
+        Section("settings", "Settings", _settings(f)),
+    ]
+
+
+def _charts(names: list[str], note: str = "", wide: bool = False) -> Block:
+    return {"kind": "charts", "names": names, "note": note, "wide": wide}
+
+
+def _table(head: list[str], rows: list[list[str]], mark: str | None = None, note: str = "") -> Block:
+    return {"kind": "table", "head": head, "rows": rows, "mark": mark, "note": note}
+
+
+def _selected(f: Findings) -> list[Block]:
+    names = {"selected": "selected", "not_selected": "not selected"}
+    read, tokens = max(f.total(), 1), max(f.total(unit="tokens"), 1)
+
+    def order(row: dict[str, Any]) -> tuple[int, str]:
+        kinds = ("selected", "not_selected", "filter:", "quarantine:")
+        return next(i for i, kind in enumerate(kinds) if row["outcome"].startswith(kind)), row["outcome"]
+
+    rows = [
+        [
+            names.get(row["outcome"], row["outcome"].replace(":", ": ").replace("_", " ")),
+            count(row["documents"]),
+            percent(row["documents"] / read),
+            count(row["tokens"]),
+            percent(row["tokens"] / tokens),
+        ]
+        for row in sorted(f.totals, key=order)
+    ]
+    rows.append(["all rows read", count(f.total()), "100 %", count(f.total(unit="tokens")), "100 %"])
+    note = "Every row that was read is in exactly one of these lines: rows read = selected + not selected + filtered + quarantined."
+    return [_table(["outcome", "documents", "share", "tokens", "share"], rows, "selected", note)]
+
+
+def _objective(f: Findings, figures: dict[str, Figure]) -> list[Block]:
+    c = f.certificate
+    blocks: list[Block] = []
+    if c.get("objective") is not None:
+        scale = (
+            "calibrated: 0 is a random choice of this size, 1 is the term's own best choice"
+            if f.settings["select"]["calibrate"]
+            else "raw"
+        )
+        rows = [["objective", number(c["objective"], 5)]]
+        if c.get("upper_bound") is not None:
+            rows += [["upper bound", number(c["upper_bound"], 5)], ["gap", percent(f.relative_gap, 3)]]
+        for name, value in (c.get("terms") or {}).items():
+            rows.append([f"term: {name}", number(value, 5) if isinstance(value, int | float) else json.dumps(value)])
+        blocks.append(
+            _table(
+                ["", "value"],
+                rows,
+                note=f"Terms are {scale}. The bound holds for every choice within the budget, found or not.",
+            )
+        )
+    elif c.get("shards"):
+        rows = [
+            [name, number(s.get("objective"), 4), number(s.get("upper_bound"), 4)]
+            for name, s in list(c["shards"].items())[:40]
+        ]
+        blocks.append(
+            _table(
+                ["shard", "objective", "bound"],
+                rows,
+                note="Scope shard: each shard is its own problem. At most 40 are listed.",
+            )
+        )
+    if "history" in figures:
+        blocks.append(_charts(["history"]))
+    return blocks
+
+
+def _quality(f: Findings, figures: dict[str, Figure]) -> list[Block]:
+    names = [name for name in figures if name.startswith("quality-")]
+    head = ["scorer, choice", *(key for key in f.percentiles[0] if key.startswith("p"))] if f.percentiles else []
+    rows = [[f"{row['scorer']}, {row['arm']}", *(number(row[key]) for key in head[1:])] for row in f.percentiles]
+    correlated = [
+        [f"{row['scorer']} and {row['with']}", "–" if row["value"] is None else f"{row['kind']} = {row['value']:+.2f}"]
+        for row in f.correlations
+    ]
+    return [
+        _charts(names),
+        _table(head, rows, note="Percentiles: p25 is the score that a quarter of the documents lie below."),
+        _table(
+            ["does the scorer measure something else?", ""],
+            correlated,
+            note="Spearman's ρ from −1 to 1 for numbers; η², the share of the score's variance that lies between groups, from 0 to 1.",
+        ),
+    ]
+
+
+def _diversity(f: Findings, figures: dict[str, Figure]) -> list[Block]:
+    groups = list(f.groups)
+    head = [
+        "choice",
+        "documents",
+        "mean quality",
+        "Vendi score",
+        "near-duplicates",
+        "nearest cosine (median)",
+        "mean cosine",
+    ]
+    head += [f"effective number: {column}" for column in groups]
+    rows = [
+        [
+            arm["arm"],
+            count(arm["documents"]),
+            number(arm["mean_quality"]),
+            number(arm["vendi"], 0),
+            percent(arm["near_duplicates"]),
+            number(arm["nearest"]),
+            number(arm["mean_cosine"], 4),
+            *(number(arm["effective"][column], 1) for column in groups),
+        ]
+        for arm in f.arms
+    ]
+    note = (
+        "All choices have the same size. pool: a random sample of all documents; random: of those that could be chosen "
+        "(after filters and semantic deduplication); top-quality: the best-scored of those. Vendi score: the effective number of "
+        "directions the embeddings point in (exp of the entropy of the spectrum); effective number of groups: exp of the "
+        f"entropy of their shares. Near-duplicates: documents with a cosine above {NEAR_DUPLICATE} to another of the same choice."
+    )
+    blocks = [_table(head, rows, OURS, note)]
+    if "spectrum" in figures:
+        blocks.append(_charts(["spectrum", "neighbours"]))
+    return blocks
+
+
+def _length(f: Findings, figures: dict[str, Figure]) -> list[Block]:
+    rows = [[arm["arm"], count(arm["mean_tokens"] or 0), percent(arm["length_ratio"], 0)] for arm in f.arms]
+    note = (
+        "Length ratio: mean tokens of the choice over the mean of the pool. Quality filters tend to prefer long documents "
+        "(the DATAMASK paper measured 147 % for FineWeb-Edu), diversity short ones."
+    )
+    blocks = [_table(["choice", "mean tokens", "length ratio"], rows, OURS, note)]
+    if "lengths" in figures:
+        blocks.append(_charts(["lengths"]))
+    return blocks
+
+
+def _groups(f: Findings, figures: dict[str, Figure]) -> list[Block]:
+    names = [name for name in figures if name.startswith("group-")]
+    note = "Bars: the pool. Circles: what was selected. Triangles: what top-quality would select at the same size."
+    return [_charts(names, note)] if names else []
+
+
+def _map(f: Findings, figures: dict[str, Figure]) -> list[Block]:
+    names = [f"map-{panel}" for panel in charts.MAP_PANELS if f"map-{panel}" in figures]
+    if not names:
+        return []
+    drawn = sum(row["panel"] == OURS for row in f.map)
+    text = (
+        "Each dot is a document; documents about similar things lie close together (t-SNE of the embeddings: distances between "
+        "far groups mean nothing). Grey: the pool, the same in every panel. Point at a dot to read its document."
+    )
+    note = f"{drawn} documents are drawn at random from each choice. Diversity only: what λ = 0 chooses from a sample of the candidates."
+    return [{"kind": "text", "text": text}, _charts(names, note, wide=True)]
+
+
+def _examples(f: Findings) -> list[Block]:
+    kinds = {
+        "kept": (
+            "Kept, though top-quality would drop them",
+            "The documents with the largest gain at the solution among those below top-quality's cut.",
+        ),
+        "dropped": (
+            "Dropped, though top-quality would keep them",
+            "The documents with the smallest gain at the solution among those above top-quality's cut.",
+        ),
+    }
+    blocks: list[Block] = []
+    for kind, (title, note) in kinds.items():
+        documents = [
+            {"why": why(d), "text": d["text"], "source": " · ".join(x for x in [_place(d), d["id"], d["url"]] if x)}
+            for d in f.examples
+            if d["kind"] == kind
+        ]
+        if documents:
+            blocks.append({"kind": "documents", "title": title, "note": note, "documents": documents})
+    return blocks
+
+
+def _place(d: dict[str, Any]) -> str:
+    return ", ".join(value for value in d["groups"].values() if value)
+
+
+def why(d: dict[str, Any]) -> str:
+    """The reason in numbers."""
+    quality = f"quality {d['quality']:.3f} (percentile {d['percentile']:.0f}; top-quality's cut is {number(d['quality_cut'])})"
+    gain = f"gain {d['price']:.4g}, {'above' if d['kind'] == 'kept' else 'below'} the {d['threshold']:.4g} of the last document kept"
+    other = (
+        f"the nearest of top-quality's documents has a cosine of {number(d['nearest_top'], 2)}"
+        if d["kind"] == "kept"
+        else f"the nearest selected document has a cosine of {number(d['nearest_selected'], 2)}, "
+        f"the nearest of top-quality's {number(d['nearest_top'], 2)}"
+    )
+    return f"{quality}; {gain}; {other}; {count(d['tokens'])} tokens."
+
+
+def _duplicates(f: Findings, figures: dict[str, Figure]) -> list[Block]:
+    d = f.duplicates
+    if not d.get("groups"):
+        return []
+    text = (
+        f"{count(d['documents'])} documents were left out because a document that stays is nearly the same "
+        f"(cosine above {1 - (f.settings['select']['semantic_duplicates'] or 0):.4g}): {count(d['groups'])} groups."
+    )
+    documents = [
+        {
+            "why": f"{count(g['size'])} documents, cosine to the one kept ≥ {g['least_similarity']:.3f}",
+            "text": g["text"],
+            "source": g["id"],
+        }
+        for g in d["largest"]
+    ]
+    blocks: list[Block] = [{"kind": "text", "text": text}, _charts(["duplicates"])]
+    blocks.append(
+        {
+            "kind": "documents",
+            "title": "The largest groups",
+            "note": "The document that stayed.",
+            "documents": documents,
+        }
+    )
+    return blocks
+
+
+def _stages(f: Findings, figures: dict[str, Figure]) -> list[Block]:
+    if not f.stages:
+        return []
+    rows = [[s["stage"], count(s["done"]), count(s["cached"]), f"{s['seconds']:.1f}"] for s in f.stages]
+    note = "Cached: the output was there already under its key, so nothing was done."
+    return [
+        _table(["stage", "done", "cached", "seconds of work"], rows, note=note),
+        _charts(["stages"]),
+    ]
+
+
+def _settings(f: Findings) -> list[Block]:
+    stream = io.StringIO()
+    YAML().dump(f.settings, stream)
+    return [{"kind": "details", "title": "All settings of this run (YAML)", "text": stream.getvalue()}]

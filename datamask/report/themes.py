@@ -1,0 +1,71 @@
+"""Colours and fonts of charts: CSS variables on the page, so that dark mode and print redraw nothing; fixed in PNGs.
+
+The palette is Okabe & Ito's (2008, "Color Universal Design"), told apart with every common form of colour blindness;
+the page's dark variants are the same hues, lighter.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+SERIES = ("pool", "random", "top-quality", "selected", "diversity only")  # the order of every colour scale
+DASHES = ((1, 0), (2, 2), (6, 3), (1, 0), (8, 2, 2, 2))
+LIGHT = ("#8a8f98", "#a0568a", "#d55e00", "#0072b2", "#009e73")
+DARK = ("#8b929c", "#cc79a7", "#f0883e", "#56b4e9", "#2fc79a")
+FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', sans-serif"
+
+
+def config(text: str, quiet: str, line: str, colors: tuple[str, ...]) -> dict[str, Any]:
+    """A Vega-Lite config from four kinds of colour."""
+    axis = {"labelColor": quiet, "titleColor": quiet, "domainColor": line, "tickColor": line, "gridColor": line}
+    return {
+        "background": "transparent",
+        "font": FONT,
+        "view": {"stroke": None},
+        "axis": {**axis, "titleFontWeight": "normal", "labelFontSize": 11, "titleFontSize": 12, "gridOpacity": 0.6},
+        "legend": {
+            "labelColor": text,
+            "titleColor": text,
+            "labelFontSize": 12,
+            "symbolSize": 90,
+            "symbolStrokeWidth": 2,
+        },
+        "title": {"color": text},
+        "range": {"category": list(colors)},
+        "bar": {"color": colors[3]},
+        "line": {"color": colors[3]},
+        "point": {"color": colors[3]},
+        "rule": {"color": quiet},
+        "text": {"color": quiet, "fontSize": 11},
+    }
+
+
+def page_config() -> dict[str, Any]:
+    """Colours by the page's CSS variables."""
+    return config("var(--text)", "var(--quiet)", "var(--line)", tuple(f"var(--c{i})" for i in range(len(SERIES))))
+
+
+PICTURE = config("#1c1e21", "#555b63", "#d8dce1", LIGHT)
+
+
+def picture(chart: alt.TopLevelMixin, title: str, width: int = 640) -> bytes:
+    """A PNG of the chart on white, twice its nominal size so that it is sharp. Opens no network connection."""
+    specification = json.loads(chart.to_json(validate=False))
+    _set_width(specification, width)
+    specification["title"] = {"text": title, "anchor": "start", "fontSize": 14, "offset": 10}
+    specification["padding"] = 12
+    return vl_convert.vegalite_to_png(
+        specification, scale=2, config={**PICTURE, "background": "white"}, allowed_base_urls=[]
+    )
+
+
+def _set_width(specification: dict[str, Any], width: int) -> None:
+    if specification.get("width") == "container":
+        specification["width"] = width
+    for name in ("hconcat", "vconcat", "concat"):
+        for part in specification.get(name, []):
+            _set_width(part, width // (len(specification["hconcat"]) if name == "hconcat" else 1))

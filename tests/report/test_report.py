@@ -1,0 +1,203 @@
+"""The report stage on a small corpus with every stage's files."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import vl_convert
+
+from datamask import storage
+from datamask.errors import ConservationError, InputError
+from datamask.release import Staged
+from datamask.report import StageTime, page, report, write_report
+from datamask.report.examples import excerpt
+from datamask.report.figures import make_figures
+from datamask.report.findings import ARMS, Findings, choose_arms, find
+from datamask.report.sample import corpus_rows, read_sample
+from tests.report.build import HOSTILE, ROWS, corpus
+
+STAGES = [StageTime("embed", 3, 0, 12.5), StageTime("score", 0, 3, 0.0)]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    folder = tmp_path_factory.mktemp("corpus")
+    all_files, config, certificate = corpus(folder)
+    staged = Staged(str(folder / "staging"), str(folder), "key")
+    written = write_report(staged, all_files, config, certificate, STAGES)
+    return {
+        "files": all_files,
+        "config": config,
+        "certificate": certificate,
+        "report": written,
+        "folder": Path(staged.folder),
+        "findings": report.load(staged.folder),
+        "html": (Path(staged.folder) / "report.html").read_text(encoding="utf-8"),
+    }
+
+
+def test_every_row_is_counted_once(made: dict) -> None:
+    findings: Findings = made["findings"]
+    assert findings.total() == sum(ROWS) == 500
+    assert findings.total("quarantine") == 9
+    selected = sum(
+        storage.read_table(files.masks.path, ["selected"])["selected"].to_numpy().sum() for files in made["files"]
+    )
+    assert findings.total("selected") == selected == findings.size
+    tokens = sum(
+        storage.read_table(f.index.path, ["token_count"])["token_count"].to_numpy().sum() for f in made["files"]
+    )
+    assert findings.total(unit="tokens") == tokens
+
+
+def test_files_that_disagree_are_refused(made: dict) -> None:
+    from dataclasses import replace
+
+    files = made["files"]
+    with pytest.raises(ConservationError, match="part-0: masks and index name different rows"):
+        read_sample([replace(files[0], masks=files[1].masks)], made["config"])
+
+
+def test_arms_are_of_one_size_and_top_quality_is_what_a_threshold_keeps(made: dict) -> None:
+    sample = read_sample(made["files"], made["config"])
+    arms = choose_arms(sample, np.random.default_rng(0))
+    assert {len(rows) for rows in arms.values()} == {made["findings"].size}
+    left = np.setdiff1d(np.flatnonzero(sample.candidates), arms["top-quality"])
+    assert sample.quality[arms["top-quality"]].min() >= sample.quality[left].max()
+    assert [row["arm"] for row in made["findings"].arms] == list(ARMS)
+
+
+def test_arms_of_a_token_budget_hold_as_many_tokens(made: dict) -> None:
+    sample = read_sample(made["files"], made["config"])
+    arms = choose_arms(sample, np.random.default_rng(0), tokens=True)
+    budget = sample.tokens[arms["selected"]].sum()
+    for rows in arms.values():
+        assert budget - sample.tokens.max() < sample.tokens[rows].sum() <= budget
+
+
+def test_a_larger_corpus_gives_a_uniform_sample_and_exact_sums(made: dict) -> None:
+    whole, part = (read_sample(made["files"], made["config"], rows) for rows in (10_000, 200))
+    assert whole.rate == 1 and part.rate == pytest.approx(200 / len(whole))
+    assert part.totals == whole.totals
+    assert 140 < len(part) < 260
+    again = read_sample(made["files"], made["config"], 200)
+    assert np.array_equal(part.chunk_id, again.chunk_id)
+
+
+def test_features_and_columns_come_in_the_order_asked(made: dict) -> None:
+    sample = read_sample(made["files"], made["config"])
+    rows = np.array([400, 3, 250, 4])
+    features, columns = sample.features(rows), sample.columns(rows, ["id", "domain", "absent"])
+    for place, row in enumerate(rows):
+        output = made["files"][sample.shard[row]].embeddings
+        table = storage.read_table(output.path).to_pylist()
+        expected = next(line["feature_arr"] for line in table if line["chunk_id"] == sample.chunk_id[row])
+        assert np.array_equal(features[place], np.array(expected, dtype=np.float16))
+        first = sum(ROWS[: sample.shard[row]])
+        assert columns[place] == {
+            "id": f"<b>{first + sample.chunk_id[row]}</b>",
+            "domain": sample.groups["domain"][row],
+        }
+
+
+def test_corpus_rows_reads_only_the_row_groups_it_needs(made: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    from datamask.report import sample as module
+
+    read: list[tuple] = []
+    real = module.read_batches
+    monkeypatch.setattr(
+        module, "read_batches", lambda s, *a, **k: read.append(s.parts[0].row_groups) or real(s, *a, **k)
+    )
+    rows = corpus_rows(made["files"][0].shard, made["config"], np.array([130, 129]), ["text"])
+    assert [row["text"].split()[1] for row in rows] == ["130", "129"]
+    assert read == [(2, 3)]
+
+
+def test_the_page_is_whole_in_itself_and_bounded(made: dict) -> None:
+    html = made["html"]
+    assert len(html) < 5_000_000
+    code = re.sub(r"<script>.*?</script>", "", html, flags=re.S)
+    assert not re.search(r"(?:src|href)\s*=\s*[\"']?(?:https?:)?//", code)
+    assert "default-src 'none'" in html
+    for title in ("What was selected from what", "Diversity", "Map of the documents", "Time and cache"):
+        assert title in html
+    assert html.count("<script>") == html.count("</script>") == 2
+
+
+def test_hostile_text_stays_text(made: dict) -> None:
+    findings: Findings = copy.deepcopy(made["findings"])
+    findings.examples[0]["text"] = excerpt(HOSTILE, 400)
+    findings.map[-1]["document"] = excerpt(HOSTILE, 400)
+    html = page.render(findings).replace(vl_convert.javascript_bundle(), "")
+    assert "<script>alert" not in html and "<img" not in html and "</script><script>alert" not in html
+    assert "&lt;script&gt;alert" in html
+    assert html.count("</script>") == 2
+    assert not any(c in html for c in "\u202e\x00\x07")
+
+
+def test_excerpts_are_one_bounded_line() -> None:
+    assert excerpt("a\n b\t\x00c\u202e" + "d" * 500, 20) == "a b c" + "d" * 14 + "…"
+    assert excerpt(None, 20) == ""
+
+
+def test_every_chart_is_a_valid_vega_lite_specification(made: dict) -> None:
+    figures = make_figures(made["findings"])
+    assert {"history", "quality-heuristic", "spectrum", "neighbours", "lengths", "group-domain", "map-selected"} < set(
+        figures
+    )
+    for figure in figures.values():
+        specification = figure.chart.to_dict()  # validates against the schema
+        assert vl_convert.vegalite_to_vega(specification)
+
+
+def test_pictures_are_written_for_the_card(made: dict) -> None:
+    assert [picture.path for picture in made["report"].pictures][:2] == ["plots/domain.png", "plots/quality.png"]
+    for picture in made["report"].pictures:
+        assert (made["folder"] / picture.path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_examples_are_real_disagreements(made: dict) -> None:
+    findings: Findings = made["findings"]
+    kept = [e for e in findings.examples if e["kind"] == "kept"]
+    dropped = [e for e in findings.examples if e["kind"] == "dropped"]
+    assert kept and dropped
+    assert all(e["quality"] <= e["quality_cut"] and e["price"] >= e["threshold"] for e in kept)
+    assert all(e["quality"] >= e["quality_cut"] for e in dropped)
+
+
+def test_duplicate_groups_are_counted(made: dict) -> None:
+    duplicates = made["findings"].duplicates
+    assert duplicates["documents"] == duplicates["groups"] == made["findings"].total("filter:semantic_duplicate")
+    assert sum(row["groups"] for row in duplicates["sizes"]) == duplicates["groups"]
+
+
+def test_the_same_input_gives_the_same_data(made: dict) -> None:
+    again = find(made["files"], made["config"], made["certificate"], STAGES)
+    assert json.dumps(again.as_json(), sort_keys=True) == json.dumps(made["findings"].as_json(), sort_keys=True)
+
+
+def test_a_published_release_is_left_as_it_is(made: dict) -> None:
+    page_before = (made["folder"] / "report.html").stat().st_mtime_ns
+    staged = Staged(str(made["folder"]), str(made["folder"].parent), "key", published="0001-abc")
+    again = write_report(staged, made["files"], made["config"], made["certificate"])
+    assert again == made["report"]
+    assert (made["folder"] / "report.html").stat().st_mtime_ns == page_before
+
+
+def test_a_folder_without_a_report_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has no report\.json"):
+        report.load(str(tmp_path))
+    (tmp_path / "report.json").write_text('{"name": 1}')
+    with pytest.raises(InputError, match="another version"):
+        report.load(str(tmp_path))
+
+
+def test_a_selection_without_a_certificate_still_has_a_page(made: dict) -> None:
+    findings = find(made["files"], made["config"], {})
+    html = page.render(findings)
+    assert 'id="diversity"' in html and 'id="objective"' not in html
