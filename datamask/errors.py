@@ -54,6 +54,10 @@ class MissingFileError(StorageError, FileNotFoundError):
     """There is no such file."""
 
 
+class DamagedFileError(StorageError, ValueError):
+    """A file of datamask's own does not hold what was written to it."""
+
+
 class TransientError(DatamaskError):
     """Something outside failed that may work a moment later (a connection reset, a 500)."""
 

@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ import pyarrow.parquet as pq
 from fsspec.core import url_to_fs
 
 from datamask.errors import (
+    DamagedFileError,
     DatamaskError,
     MissingExtraError,
     MissingFileError,
@@ -37,6 +39,8 @@ from datamask.errors import (
 )
 
 METADATA_KEY = b"datamask"
+LEFTOVER_SECONDS = 24 * 3600
+_TEMPORARY = ".tmp"
 ROW_GROUP_ROWS = 10_000
 
 
@@ -55,7 +59,8 @@ def filesystem(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
     :raises StorageError: the scheme is unknown.
     """
     try:
-        return url_to_fs(url)
+        # other processes write too: a cached listing would hide their files
+        return url_to_fs(url, use_listings_cache=False) if is_remote(url) else url_to_fs(url)
     except ImportError as error:
         scheme = url.split("://")[0]
         raise MissingExtraError(
@@ -91,10 +96,8 @@ def storage_errors(url: str, doing: str = "read") -> Iterator[None]:
         raise StorageError(f"cannot {doing} {url}: no permission; {hint}") from error
     except OSError as error:
         if error.errno in _FINAL:
-            raise StorageError(
-                f"cannot {doing} {url}: {error.strerror or one_line(error)}; {_FINAL[error.errno]}"
-            ) from error
-        if error.errno is None and type(error) is OSError and not is_remote(url):
+            raise _final(error, url, doing) from error
+        if error.errno is None and type(error) is OSError:
             raise
         raise TransientError(f"cannot {doing} {url} now: {one_line(error)}") from error
     except Exception as error:
@@ -108,16 +111,26 @@ def storage_errors(url: str, doing: str = "read") -> Iterator[None]:
 
 
 # errno: what to do about it
-_FINAL = {
+_FULL = {
     errno.ENOSPC: "free some space or choose another place",
     errno.EDQUOT: "free some of your quota or choose another place",
+    errno.EFBIG: "files there, or of this process (ulimit -f), may not be so large",
     errno.EROFS: "choose a place that can be written",
+}
+_FINAL = {
+    **_FULL,
     errno.ENOTDIR: "a part of the path is a file",
     errno.EISDIR: "a file is expected there",
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.EINVAL: "check the path",
     errno.ELOOP: "its symbolic links run in a circle",
+    errno.EEXIST: "a file is where a folder is expected",
 }
+
+
+def _final(error: OSError, url: str, doing: str) -> StorageError:
+    number = error.errno or 0
+    return StorageError(f"cannot {doing} {url}: {os.strerror(number)}; {_FINAL[number]}")
 
 
 def join(base: str, *names: str) -> str:
@@ -150,8 +163,17 @@ def open_input(url: str, mode: str = "rb") -> Any:
 
 
 def read_json(url: str) -> Any:
-    with open_input(url) as file:
-        return json.loads(file.read())
+    """The JSON file's value.
+
+    :raises MissingFileError: there is none.
+    :raises DamagedFileError: it is not JSON.
+    """
+    with storage_errors(url), open_input(url) as file:
+        data = file.read()
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise DamagedFileError(f"{url}: not valid JSON ({one_line(error)})") from error
 
 
 def write_json(url: str, value: Any) -> None:
@@ -172,20 +194,14 @@ def key(*facts: Any) -> str:
 def sha256(url: str) -> str:
     """The file's sha256 in hex, streamed."""
     digest = hashlib.sha256()
-    with open_input(url) as file:
+    with storage_errors(url), open_input(url) as file:
         while block := file.read(1 << 22):
             digest.update(block)
     return digest.hexdigest()
 
 
 def fingerprint(url: str) -> str:
-    """What stands for a file's content: its sha256, or an object store's own checksum where it gives one."""
-    if is_remote(url):
-        fs, path = filesystem(url)
-        info = fs.info(path)
-        for name in ("ETag", "etag", "md5Hash", "crc32c", "lfs", "blob_id"):
-            if info.get(name):
-                return key(name, str(info[name]).strip('"'), info.get("size"))
+    """What stands for a file's content: half of its sha256, 32 hex digits."""
     return sha256(url)[:32]
 
 
@@ -199,36 +215,51 @@ def publish(url: str) -> Iterator[Path]:
     Local: a hidden file in the target's own folder, fsynced and renamed. Remote: one put of the finished file.
 
     :raises StorageError: no permission, no space, or a read-only place; the message names the path.
+    :raises TransientError: the store failed for now; nothing appeared.
     """
-    fs, path = filesystem(url)
-    local = not is_remote(url)
-    try:
-        if local:
+    with storage_errors(url, "write"):
+        fs, path = filesystem(url)
+        if is_remote(url):
+            temporary = Path(tempfile.gettempdir()) / f"datamask-{uuid.uuid4().hex}"
+        else:
             target = Path(path)
             target.parent.mkdir(parents=True, exist_ok=True)
-            temporary = target.parent / f".{target.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
-        else:
-            temporary = Path(tempfile.gettempdir()) / f"datamask-{uuid.uuid4().hex}"
+            temporary = target.parent / f".{target.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}{_TEMPORARY}"
+    try:
         try:
             yield temporary
-            if local:
-                with temporary.open("rb") as file:
-                    os.fsync(file.fileno())
-                temporary.replace(target)
-            else:
+        except OSError as error:  # of writing, or of what else the caller does meanwhile, which is not ours
+            if error.errno in _FULL:
+                raise _final(error, str(temporary.parent) if is_remote(url) else url, "write") from error
+            raise
+        with storage_errors(url, "write"):
+            if is_remote(url):
                 fs.put_file(str(temporary), path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except PermissionError as error:
-        raise StorageError(f"cannot write {url}: no permission; choose another --output") from error
-    except OSError as error:
-        if error.errno == 28:
-            raise StorageError(
-                f"cannot write {url}: no space left on the device; free some or choose another --output"
-            ) from error
-        if error.errno in (20, 30):
-            raise StorageError(f"cannot write {url}: {error.strerror}; choose another --output") from error
-        raise
+            else:
+                _sync(temporary)
+                temporary.replace(target)
+                _sync(target.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_leftovers(folder: str) -> None:
+    """Removes what killed processes left in a local folder: unfinished files older than a day."""
+    if is_remote(folder):
+        return  # unfinished files of a remote target lie in the system's own temporary folder
+    oldest = time.time() - LEFTOVER_SECONDS
+    for path in Path(filesystem(folder)[1]).rglob(f".*{_TEMPORARY}"):
+        with contextlib.suppress(OSError):
+            if path.is_file() and path.stat().st_mtime < oldest:
+                path.unlink()
 
 
 # ---------------------------------------------------------------- the stages' files
@@ -250,16 +281,19 @@ class Output:
 
 def find_output(url: str, expected_key: str) -> Output | None:
     """The output published at `url`, or None if it is absent, torn, or carries another key."""
-    fs, path = filesystem(url)
     try:
-        with fs.open(path, "rb") as file:
+        with storage_errors(url), open_input(url) as file:
             footer = pq.read_metadata(file)
         stored = json.loads((footer.metadata or {})[METADATA_KEY])
-    except (FileNotFoundError, KeyError, ValueError, pa.ArrowInvalid):
+        if stored["key"] != expected_key:
+            return None
+        return Output(url, expected_key, footer.num_rows, stored["facts"], cached=True)
+    except (MissingFileError, KeyError, TypeError, ValueError, pa.ArrowException):
         return None
-    if stored["key"] != expected_key:
+    except OSError as error:
+        if error.errno is not None:
+            raise
         return None
-    return Output(url, expected_key, footer.num_rows, stored["facts"], cached=True)
 
 
 def write_output(
@@ -277,7 +311,7 @@ def write_output(
     the bytes depend on the rows alone.
     """
     rows = 0
-    with publish(url) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with publish(url) as temporary, _writer(temporary, schema) as writer:
         pending: list[pa.Table] = []
         held = 0
         for batch in batches:
@@ -298,18 +332,37 @@ def write_output(
     return Output(url, output_key, rows, found)
 
 
+def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
+
+
 @contextlib.contextmanager
 def open_parquet(url: str) -> Iterator[pq.ParquetFile]:
-    """A ParquetFile on a local path (memory-mapped) or a URL."""
+    """A ParquetFile on a local path or a URL; page checksums, where the file has them, are verified.
+
+    Local files are read through a small buffer: a row group of any size takes little memory, and a file that is cut
+    while it is read is an error (of a memory-mapped one the system would kill the process).
+    """
     if is_remote(url):
-        with open_input(url) as file:
-            yield pq.ParquetFile(file, pre_buffer=True)
+        with open_input(url) as file, pq.ParquetFile(file, pre_buffer=True, page_checksum_verification=True) as parquet:
+            yield parquet
     else:
-        with pq.ParquetFile(filesystem(url)[1], memory_map=True) as file:
-            yield file
+        path = filesystem(url)[1]
+        with storage_errors(url):
+            Path(path).stat()
+        with pq.ParquetFile(path, memory_map=False, buffer_size=1 << 20, page_checksum_verification=True) as parquet:
+            yield parquet
 
 
 def read_table(url: str, columns: list[str] | None = None) -> pa.Table:
-    """A stage's file (or some of its columns) in memory."""
-    with open_parquet(url) as file:
-        return file.read(columns=columns)
+    """A stage's file (or some of its columns) in memory.
+
+    :raises DamagedFileError: it was changed since it was written.
+    """
+    try:
+        with storage_errors(url), open_parquet(url) as file:
+            return file.read(columns=columns)
+    except DatamaskError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise DamagedFileError(f"{url}: damaged ({one_line(error)}); remove it and run again") from error

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
 import pyarrow as pa
 
 from datamask.config import Config
 from datamask.corpus import delimited
 from datamask.corpus.columns import Column, recognise, union
 from datamask.corpus.inputs import damage, open_stream
-from datamask.corpus.json_lines import check_head, lines, parse
+from datamask.corpus.json_lines import check_head, lines, parse, to_json
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.project import EXCERPT, EXTRA, excerpt, project
 from datamask.errors import InputError
@@ -97,24 +96,26 @@ def _write(shard: Shard, config: Config, url: str, output_key: str) -> Output:
 def _json_source(part: Part, config: Config) -> _Source:
     types = _types(part)
     schema = pa.schema([(name, type_ or pa.string()) for name, type_ in types.items()])
-    if not types:  # no line is an object: every line is quarantined
-        schema = pa.schema([("text", pa.string())])
     mixed = {name for name, type_ in types.items() if type_ is None}
-    columns = recognise(schema, config.corpus.columns, part.path, config.corpus.drop)
+    if types:
+        columns = recognise(schema, config.corpus.columns, part.path, config.corpus.drop)
+    else:  # no line is an object: every line is quarantined
+        schema = pa.schema([("text", pa.string())])
+        columns = [Column("text", ("text",), pa.string())]
     text = next(column.path for column in columns if column.name == "text")
 
     def batches() -> Iterator[tuple[pa.RecordBatch, list[str | None], list[str | None]]]:
         for rows, reasons, excerpts in _json_rows(part):
             for number, row in enumerate(rows):
                 if reasons[number] is None and (wrong := _wrong_text(row, text)):
-                    reasons[number], excerpts[number] = wrong, excerpt(orjson.dumps(row))
+                    reasons[number], excerpts[number] = wrong, excerpt(to_json(row).encode())
             arrays = []
             for field in schema:
                 values: list[Any] = [row.get(field.name) for row in rows]
                 if (field.name,) == text:
                     values = [value if isinstance(value, str) else None for value in values]
                 elif field.name in mixed:
-                    values = [v if v is None or isinstance(v, str) else orjson.dumps(v).decode() for v in values]
+                    values = [v if v is None or isinstance(v, str) else to_json(v) for v in values]
                 arrays.append(pa.array(values, field.type))
             yield pa.RecordBatch.from_arrays(arrays, schema=schema), reasons, excerpts
 

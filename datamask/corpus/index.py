@@ -50,6 +50,7 @@ REASONS = {
     "not_an_object": "the line is valid JSON but not an object",
     "no_text": "the object has no field for the text",
     "text_not_string": "the text is a number, a list or an object",
+    "nested_too_deep": "the object is nested more than 50 levels deep",
     "blank_line": "the line is empty",
     "line_too_long": "the line is longer than 256 MiB",
     "malformed_row": "the CSV row has another number of fields than the header",

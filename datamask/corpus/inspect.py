@@ -16,7 +16,7 @@ from datamask.corpus.columns import recognise
 from datamask.corpus.inputs import InputFile, damage, open_stream
 from datamask.corpus.json_lines import BLOCK_BYTES, check_head
 from datamask.errors import InputError
-from datamask.storage import join, key, open_parquet, read_json, sha256, write_json
+from datamask.storage import fingerprint, join, key, open_parquet, read_json, write_json
 
 VERSION = 1
 
@@ -53,8 +53,8 @@ def inspect_files(files: Sequence[InputFile], settings: Corpus, work: str) -> li
     def facts_of(file: InputFile) -> FileFacts:
         known = cache.get(file.path)
         if known is None or (known.size, known.stamp) != (file.size, file.stamp):
-            print_ = key(file.checksum) if file.checksum else sha256(file.path)[:32]
-            return _inspect(file, settings, relevant, print_)
+            content = key(file.checksum) if file.checksum else fingerprint(file.path)
+            return _inspect(file, settings, relevant, content)
         return known if known.settings == relevant else _inspect(file, settings, relevant, known.fingerprint)
 
     with ThreadPoolExecutor(min(16, 4 * (os.cpu_count() or 1))) as pool:

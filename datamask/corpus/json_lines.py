@@ -13,6 +13,7 @@ from datamask.errors import InputError
 
 BLOCK_BYTES = 4 << 20
 MAX_LINE_BYTES = 256 << 20  # a longer line is no document; it is passed over without being held in memory
+MAX_DEPTH = 50  # of nested values; parquet's readers and writers recurse
 UTF8_BOM = b"\xef\xbb\xbf"
 
 
@@ -52,7 +53,30 @@ def parse(line: bytes | None) -> tuple[dict[str, Any], str | None]:
         value, reason = _parse_leniently(line)
         if reason:
             return {}, reason
-    return (value, None) if isinstance(value, dict) else ({}, "not_an_object")
+    if not isinstance(value, dict):
+        return {}, "not_an_object"
+    if line.count(b"[") + line.count(b"{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+        return {}, "nested_too_deep"
+    return value, None
+
+
+def to_json(value: Any) -> str:
+    """The value as JSON text; NaN and integers of any size as Python writes them."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _depth(value: Any) -> int:
+    depth = 0
+    level = [value]
+    while level:
+        depth += 1
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return depth
 
 
 def _parse_leniently(line: bytes) -> tuple[Any, str | None]:
@@ -68,7 +92,7 @@ def _parse_leniently(line: bytes) -> tuple[Any, str | None]:
     except (ValueError, RecursionError):
         return None, "broken_json"
     try:
-        json.dumps(value, ensure_ascii=False).encode("utf-8")
+        to_json(value).encode("utf-8")
     except (UnicodeEncodeError, RecursionError):
         return None, "lone_surrogate"
     return value, None

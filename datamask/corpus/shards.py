@@ -16,7 +16,7 @@ from datamask.corpus.inputs import InputFile, find_inputs, stem
 from datamask.corpus.inspect import FileFacts, inspect_files
 from datamask.corpus.plan import FailedFile, Part, Plan, Shard
 from datamask.errors import InputError
-from datamask.storage import key
+from datamask.storage import key, remove_leftovers
 
 MAX_NAME = 100  # characters of a shard's name; keys and endings are added to it, and file systems allow 255
 
@@ -31,6 +31,7 @@ def plan_shards(settings: Corpus, work: str, previous: Plan | None = None) -> Pl
     :param work: folder or URL for the record of what was already hashed.
     :raises InputError: nothing matches, nothing can be read, or corpus.columns names a column no file has.
     """
+    remove_leftovers(work)
     files, skipped = find_inputs(settings.input)
     facts = dict(zip((file.path for file in files), inspect_files(files, settings, work), strict=True))
     failures = [FailedFile(file.path, facts[file.path].error or "") for file in files if facts[file.path].error]

@@ -111,7 +111,7 @@ def test_a_changed_or_removed_file_changes_its_shard_alone(tmp_path: Path) -> No
 def test_a_second_plan_hashes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = build.write(tmp_path / "in" / "a.parquet", build.rows(5))
     first, _, _ = build.plan(tmp_path, path)
-    monkeypatch.setattr("datamask.corpus.inspect.sha256", lambda path: pytest.fail("hashed again"))
+    monkeypatch.setattr("datamask.corpus.inspect.fingerprint", lambda path: pytest.fail("hashed again"))
     assert build.plan(tmp_path, path)[0] == first
     monkeypatch.undo()
     build.write(path, build.rows(6))
