@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datamask.selection.api import select
+    from datamask.selection.duplicates import find_duplicates
     from datamask.selection.result import Selection
 
-_HOMES = {"select": "api", "Selection": "result"}
-__all__ = ["Selection", "metric_names", "select"]
+_HOMES = {"select": "api", "Selection": "result", "find_duplicates": "duplicates"}
+__all__ = ["Selection", "find_duplicates", "metric_names", "select"]
 
 
 def metric_names() -> list[str]:

@@ -1,0 +1,118 @@
+"""Near-duplicates by cosine, as SemDeDup finds them (arXiv 2303.09540): within clusters of spherical k-means.
+
+    centroids = spherical_kmeans(sample, clusters=50, generator=generator)
+    found = keep_first(rows, threshold=0.95)      # rows: best first; found.leader[i] is the row that i repeats, or -1
+
+SemDeDup drops a document that resembles any earlier one of its cluster, itself dropped or not, so that chains of
+likeness vanish whole; `keep_first` drops only what resembles a document that is kept. `max_earlier_similarity` is
+SemDeDup's own statistic M.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+BLOCK_ROWS = 2048
+BF16_MARGIN = 0.01  # bfloat16 rounds each factor by at most 2⁻⁹: a product of unit rows is off by less than this
+
+
+def spherical_kmeans(sample: Tensor, clusters: int, generator: torch.Generator, iterations: int = 20) -> Tensor:
+    """Unit centroids (clusters, d) of unit rows (n, d), n ≥ clusters; the same generator gives the same centroids.
+
+    A cluster that empties is put on the row farthest from its own centroid.
+    """
+    start = torch.randperm(len(sample), generator=generator)[:clusters]
+    centroids = sample[start.to(sample.device)].clone()
+    for _ in range(iterations):
+        similarity, nearest = (sample @ centroids.T).max(dim=1)
+        sums = torch.zeros_like(centroids).index_add_(0, nearest, sample)
+        empty = torch.bincount(nearest, minlength=clusters) == 0
+        if empty.any():
+            sums[empty] = sample[similarity.argsort(stable=True)[: int(empty.sum())]]
+        moved = torch.nn.functional.normalize(sums, dim=1)
+        if torch.equal(moved, centroids):
+            break
+        centroids = moved
+    return centroids
+
+
+def nearest_centroids(rows: Tensor, centroids: Tensor, probes: int) -> Tensor:
+    """(n, probes) numbers of the centroids nearest to unit rows (n, d), nearest first."""
+    parts = [(block @ centroids.T).topk(probes, dim=1).indices for block in rows.split(BLOCK_ROWS)]
+    return torch.cat(parts)
+
+
+def max_earlier_similarity(rows: Tensor, block: int = BLOCK_ROWS) -> Tensor:
+    """SemDeDup's M (n,): the greatest cosine of each row (n, d) with an earlier one; 0 for the first."""
+    unit = torch.nn.functional.normalize(rows.float(), dim=1)
+    found = torch.zeros(len(unit))
+    for start in range(0, len(unit), block):
+        part = unit[start : start + block]
+        similarity = part @ unit[: start + len(part)].T
+        earlier = torch.arange(similarity.shape[1]) < torch.arange(start, start + len(part))[:, None]
+        found[start : start + len(part)] = similarity.masked_fill(~earlier, 0).amax(dim=1).cpu()
+    return found
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """leader (n,) int64: the kept row a row repeats, -1 if it is kept; similarity (n,) float32: their cosine."""
+
+    leader: Tensor
+    similarity: Tensor
+
+
+def keep_first(rows: Tensor, threshold: float, candidates: Tensor | None = None, block: int = BLOCK_ROWS) -> Repeats:
+    """Goes through unit rows (n, d) in order and keeps each whose cosine to every kept one is at most `threshold`.
+
+    candidates (n,) bool: rows to look at; the others neither stay nor take another out. Products run in bfloat16
+    and every row that comes near the threshold is decided again in float32, so that the block size never matters.
+    """
+    count, device = len(rows), rows.device
+    leader = torch.full((count,), -1, dtype=torch.int64)
+    similarity = torch.zeros(count)
+    alive = torch.arange(count) if candidates is None else candidates.nonzero().flatten()
+    kept_rows = torch.empty(len(alive), rows.shape[1], dtype=torch.bfloat16, device=device)
+    kept_numbers = torch.empty(len(alive), dtype=torch.int64)
+    kept = 0
+    for numbers in alive.split(block):
+        part = torch.nn.functional.normalize(rows[numbers.to(device)].float(), dim=1)
+        if kept:
+            near = (part.bfloat16() @ kept_rows[:kept].T).amax(dim=1).cpu() > threshold - BF16_MARGIN
+            for suspects in near.nonzero().flatten().split(256):
+                best, at = _exact_best(part[suspects.to(device)], rows, kept_numbers[:kept])
+                repeats = best > threshold
+                leader[numbers[suspects[repeats]]] = kept_numbers[at[repeats]]
+                similarity[numbers[suspects[repeats]]] = best[repeats]
+        free = (leader[numbers] < 0).nonzero().flatten()
+        new = part[free.to(device)]
+        within = (new @ new.T).cpu().tril(-1)
+        stays = torch.ones(len(free), dtype=torch.bool)
+        for i in (within > threshold).any(dim=1).nonzero().flatten().tolist():
+            earlier = within[i] * stays
+            at_best = int(earlier.argmax())
+            if earlier[at_best] > threshold:
+                stays[i] = False
+                leader[numbers[free[i]]] = numbers[free[at_best]]
+                similarity[numbers[free[i]]] = earlier[at_best]
+        added = numbers[free[stays]]
+        kept_rows[kept : kept + len(added)] = new[stays.to(device)].bfloat16()
+        kept_numbers[kept : kept + len(added)] = added
+        kept += len(added)
+    return Repeats(leader, similarity)
+
+
+def _exact_best(part: Tensor, rows: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """The greatest float32 cosine of each row of `part` with the rows of these numbers, and its place among them."""
+    best = torch.full((len(part),), -2.0)
+    at = torch.zeros(len(part), dtype=torch.int64)
+    for start in range(0, len(numbers), 8 * BLOCK_ROWS):
+        others = rows[numbers[start : start + 8 * BLOCK_ROWS].to(rows.device)].float()
+        value, place = (part @ torch.nn.functional.normalize(others, dim=1).T).max(dim=1)
+        better = value.cpu() > best
+        best = torch.where(better, value.cpu(), best)
+        at = torch.where(better, place.cpu() + start, at)
+    return best, at
