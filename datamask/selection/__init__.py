@@ -17,9 +17,16 @@ if TYPE_CHECKING:
     from datamask.selection.api import select
     from datamask.selection.duplicates import find_duplicates
     from datamask.selection.result import Selection
+    from datamask.selection.stage import learn_prices, mask_shard
 
-_HOMES = {"select": "api", "Selection": "result", "find_duplicates": "duplicates"}
-__all__ = ["Selection", "find_duplicates", "metric_names", "select"]
+_HOMES = {
+    "select": "api",
+    "Selection": "result",
+    "learn_prices": "stage",
+    "mask_shard": "stage",
+    "find_duplicates": "duplicates",
+}
+__all__ = ["Selection", "find_duplicates", "learn_prices", "mask_shard", "metric_names", "select"]
 
 
 def metric_names() -> list[str]:

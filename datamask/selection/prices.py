@@ -1,0 +1,80 @@
+"""Prices: what a document is worth to a finished selection, so that documents it has not seen are scored in one pass.
+
+    price_i = linear·q_i − 2 Σ_m c_m ⟨M_m, v_i⟩      (per unit of the budget; M the selection's moments)
+
+and a document is kept when its price exceeds the selection's threshold (with quotas: its own value's threshold is
+not known for new values, so the common one is used).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+
+from datamask.errors import ConfigError
+from datamask.selection.problem import Pool
+
+ROWS = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """Everything a new document's score needs; numpy arrays only, so that it is saved without pickle."""
+
+    quality: np.ndarray  # (Q,) per raw unit of each quality column
+    linear: np.ndarray  # (d,) of unit features (pairwise)
+    square: np.ndarray  # (d, d) of standardised features (DiSF), (0, 0) if none
+    mean: np.ndarray  # (d,)
+    deviation: np.ndarray  # (d,)
+    threshold: float
+    token_weighted: bool = False
+    complete: bool = True  # False: a metric's gains are not linear in the features, so nothing new can be scored
+
+    def save(self, path: Path) -> None:
+        """As an .npz whose bytes depend on the values alone."""
+        with path.open("wb") as file:
+            np.savez(file, **{name: np.asarray(value) for name, value in vars(self).items()})
+
+    @classmethod
+    def load(cls, file: IO[bytes] | Path) -> Prices:
+        with np.load(file, allow_pickle=False) as stored:
+            arrays: dict[str, Any] = {name: stored[name] for name in stored.files}
+        arrays["threshold"] = float(arrays["threshold"])
+        for name in ("token_weighted", "complete"):
+            arrays[name] = bool(arrays[name])
+        return cls(**arrays)
+
+    def score(self, features: Any, quality: Any, device: torch.device) -> np.ndarray:
+        """Price per unit of budget: (N,) float32. features: (N, d); quality: (N,) or (N, Q)."""
+        pool = Pool(features, quality, device=device)
+        linear = torch.from_numpy(self.linear).to(device, torch.float32)
+        square = torch.from_numpy(self.square).to(device, torch.float32)
+        mean = torch.from_numpy(self.mean).to(device, torch.float32)
+        deviation = torch.from_numpy(self.deviation).to(device, torch.float32)
+        price = pool.quality @ self.quality
+        for part, rows in pool.blocks(ROWS):
+            total = rows @ linear
+            if len(square):
+                z = (rows - mean) / deviation
+                total = total + ((z @ square) * z).sum(dim=1)
+            price[part] += total.double().cpu().numpy()
+        return price.astype(np.float32)
+
+    def apply(
+        self, features: Any, quality: Any, tokens: np.ndarray, device: torch.device
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Selected (N,) bool, probability (N,) and price (N,) float32 of documents the selection has not seen.
+
+        :raises ConfigError: the selection's metric has no prices.
+        """
+        if not self.complete:
+            raise ConfigError("documents that the selection has not seen need prices; only pairwise and DiSF have them")
+        if not len(quality):
+            return np.zeros(0, bool), np.zeros(0, np.float32), np.zeros(0, np.float32)
+        price = self.score(features, quality, device)
+        selected = price > self.threshold
+        return selected, selected.astype(np.float32), price * (tokens.astype(np.float32) if self.token_weighted else 1)

@@ -1,0 +1,165 @@
+"""The pipeline's stages `prices` and `mask`: from the shards' files to each shard's mask file.
+
+Scope corpus: `learn_prices` selects from all shards as one pool and publishes, beside the prices, what it decided for
+each shard; `mask_shard` then writes a shard's mask without reading a feature. A shard that the prices have not seen
+(a new dump) is scored by them in one pass. Scope shard: `mask_shard` solves its shard alone, as the paper does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from datamask import storage
+from datamask.config import Config
+from datamask.errors import ConfigError, InputError
+from datamask.selection.api import pick_device
+from datamask.selection.candidates import Candidates, read_candidates
+from datamask.selection.corpus import select_corpus
+from datamask.selection.prices import Prices
+from datamask.stages import Progress, ShardFiles, silent
+from datamask.storage import Output
+
+VERSION = 1
+MASK_SCHEMA = pa.schema(
+    [
+        ("chunk_id", pa.int64()),
+        ("selected", pa.bool_()),
+        ("probability", pa.float32()),
+        ("price", pa.float32()),
+        ("reason", pa.string()),
+    ]
+)
+PRICES_SCHEMA = pa.schema([("shard", pa.string()), ("candidates", pa.int64()), ("selected", pa.int64())])
+
+
+def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, progress: Progress = silent) -> Output:
+    """Selects from all shards as one pool. Publishes work/prices/prices-<key>.parquet (candidates and selected per
+    shard), prices-<key>.npz (`prices.Prices`), and <shard>-<key>.parquet, the shard's mask.
+
+    Facts: the objective with its terms, bound, gap and history (`Selection.facts` without seconds), scope and budget.
+
+    :raises InputError: no candidates, or the budget or a limit asks for more than there is.
+    :raises ConfigError: the solver cannot do what the settings ask.
+    """
+    ordered = sorted(all_files, key=lambda files: files.shard.name)
+    key = storage.key("prices", VERSION, _settings(config), [_inputs(files) for files in ordered])
+    url = storage.join(work, "prices", f"prices-{key}.parquet")
+    if found := storage.find_output(url, key):
+        return found
+    started = time.perf_counter()
+    shards = [read_candidates(files, config) for files in ordered]
+    chosen = select_corpus(shards, config.select, progress)
+    rows = []
+    for candidates, decision in zip(shards, chosen.decisions, strict=True):
+        table = _mask_table(candidates, decision.selected, decision.probability, decision.price)
+        storage.write_output(_decision(work, candidates.shard, key), key, MASK_SCHEMA, [table])
+        rows.append((candidates.shard, len(candidates), int(decision.selected.sum())))
+    with storage.publish(url.removesuffix(".parquet") + ".npz") as temporary:
+        chosen.prices.save(temporary)
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    table = pa.table(columns, schema=PRICES_SCHEMA)
+    facts = {"scope": "corpus", **_budget(config), **chosen.facts}
+    output = storage.write_output(url, key, PRICES_SCHEMA, [table], lambda: facts)
+    return replace(output, seconds=time.perf_counter() - started)
+
+
+def mask_shard(
+    files: ShardFiles, prices: Output | None, config: Config, work: str, progress: Progress = silent
+) -> Output:
+    """Publishes the shard's mask: a row per document, with the reason of what is not selected.
+
+    prices: `learn_prices`' output (scope corpus), or None (scope shard).
+    Facts: documents, candidates, selected, filtered {name: rows}; in scope shard the shard's objective and bound too.
+
+    :raises ConfigError: scope shard with a budget that only a whole corpus can share out.
+    """
+    name = files.shard.name
+    of = prices.key if prices is not None else _settings(config)
+    key = storage.key("mask", VERSION, of, _inputs(files))
+    url = storage.join(work, "masks", f"{name}-{key}.parquet")
+    if found := storage.find_output(url, key):
+        return found
+    started = time.perf_counter()
+    facts: dict[str, object] = {}
+    decision = _decision(work, name, prices.key) if prices is not None else ""
+    if prices is not None and storage.find_output(decision, prices.key):
+        table = storage.read_table(decision)
+    else:
+        candidates = read_candidates(files, config)
+        if prices is not None:
+            with storage.open_input(prices.path.removesuffix(".parquet") + ".npz") as file:
+                known = Prices.load(file)
+            device = pick_device(config.select.device)
+            selected, probability, price = known.apply(
+                candidates.features(), candidates.quality, candidates.tokens, device
+            )
+        else:
+            selected, probability, price, facts = _alone(candidates, config)
+        table = _mask_table(candidates, selected, probability, price)
+    reasons = table["reason"].to_pylist()
+    filtered = [reason.removeprefix("filter:") for reason in reasons if reason and reason.startswith("filter:")]
+    facts |= {
+        "documents": table.num_rows,
+        "candidates": table.num_rows - len(filtered),
+        "selected": int(table["selected"].to_numpy().sum()),
+        "filtered": {name: filtered.count(name) for name in sorted(set(filtered))},
+    }
+
+    def batches() -> Iterator[pa.Table]:
+        yield table
+        progress(table.num_rows)
+
+    output = storage.write_output(url, key, MASK_SCHEMA, batches(), lambda: facts)
+    return replace(output, seconds=time.perf_counter() - started)
+
+
+def _alone(candidates: Candidates, config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, object]]:
+    settings = config.select
+    if settings.select_ratio is None or settings.budget_documents or settings.budget_tokens:
+        raise ConfigError(
+            "scope shard needs a select_ratio: a number of documents or tokens is for scope corpus to share out"
+        )
+    count = len(candidates)
+    none = np.zeros(count, np.float32)
+    if round(settings.select_ratio * count) == 0:
+        return none.astype(bool), none, none, {"objective": None}
+    chosen = select_corpus([candidates], settings)
+    decision = chosen.decisions[0]
+    return decision.selected, decision.probability, decision.price, {**chosen.facts, "scope": "shard"}
+
+
+def _mask_table(candidates: Candidates, selected: np.ndarray, probability: np.ndarray, price: np.ndarray) -> pa.Table:
+    count = len(candidates.chunk_id)
+    spread = [np.zeros(count, dtype) for dtype in (bool, np.float32, np.float32)]
+    for column, values in zip(spread, (selected, probability, price), strict=True):
+        column[candidates.index] = values
+    reason = candidates.reason.copy()
+    reason[candidates.index[~np.asarray(selected, bool)]] = "not_selected"
+    return pa.table([candidates.chunk_id, *spread, pa.array(reason, pa.string())], schema=MASK_SCHEMA)
+
+
+def _decision(work: str, shard: str, key: str) -> str:
+    return storage.join(work, "prices", f"{shard}-{key}.parquet")
+
+
+def _settings(config: Config) -> dict[str, object]:
+    return config.select.model_dump(mode="json", exclude={"device", "semantic_duplicates"})
+
+
+def _inputs(files: ShardFiles) -> list[str | None]:
+    if files.embeddings is None or files.scores is None or files.index is None:
+        raise InputError(f"shard {files.shard.name} is not embedded, scored and indexed yet")
+    outputs = (files.index, files.embeddings, files.scores, files.filters, files.duplicates)
+    return [files.shard.name, files.shard.fingerprint, *(output.key if output else None for output in outputs)]
+
+
+def _budget(config: Config) -> dict[str, object]:
+    select = config.select
+    budget = {name: getattr(select, name) for name in ("budget_documents", "budget_tokens", "select_ratio")}
+    name = next(name for name, value in budget.items() if value)
+    return {"algorithm": select.algorithm, "lamb": select.lamb, name: budget[name], "seed": select.seed}

@@ -1,0 +1,121 @@
+"""The stages `prices` and `mask` on shards' files written here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from datamask import config as settings
+from datamask import storage
+from datamask.corpus.plan import Part, Shard
+from datamask.errors import ConfigError, ConservationError, InputError
+from datamask.selection import learn_prices, mask_shard
+from datamask.stages import ShardFiles
+
+WIDTH = 12
+
+
+def write_shard(work: Path, name: str, seed: int, rows: int = 80, topic: int | None = None) -> ShardFiles:
+    generator = np.random.default_rng(seed)
+    centre = np.random.default_rng(100 + (seed if topic is None else topic)).standard_normal(WIDTH)
+    features = generator.standard_normal((rows, WIDTH)) + 2 * centre
+    features = (features / np.linalg.norm(features, axis=1, keepdims=True)).astype(np.float16)
+    ids = pa.array(np.arange(rows) + 1, pa.int64())  # row 0 is in quarantine
+    array = pa.FixedSizeListArray.from_arrays(pa.array(features.ravel(), pa.float16()), WIDTH)
+
+    def put(stage: str, table: pa.Table) -> storage.Output:
+        return storage.write_output(str(work / stage / f"{name}.parquet"), f"{stage}{seed}", table.schema, [table])
+
+    index = pa.table(
+        {
+            "chunk_id": pa.array(np.arange(rows + 1), pa.int64()),
+            "token_count": pa.array([0, *generator.integers(10, 500, rows).tolist()], pa.int64()),
+            "reason": pa.array(["empty", *[None] * rows], pa.string()),
+        }
+    )
+    reason = [None] * rows
+    reason[3] = "language"
+    scores = pa.table({"chunk_id": ids, "quality_score": pa.array(generator.random(rows), pa.float32())})
+    return ShardFiles(
+        Shard(name, (Part("x", "parquet", "f", 1),), f"print{seed}"),
+        index=put("index", index),
+        embeddings=put("embeddings", pa.table({"chunk_id": ids, "feature_arr": array})),
+        scores=put("scores", scores),
+        filters=put("filters", pa.table({"chunk_id": ids, "reason": pa.array(reason, pa.string())})),
+        duplicates=put("duplicates", pa.table({"chunk_id": pa.array([8], pa.int64())})),
+    )
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> list[ShardFiles]:
+    return [write_shard(tmp_path / "work", f"part-{number}", number) for number in range(4)]
+
+
+def configured(**select: object) -> settings.Config:
+    return settings.Config(select=settings.Select(**{"select_ratio": 0.25, **select}))
+
+
+def test_masks_hold_the_budget_and_every_row(shards, tmp_path):
+    work, config = str(tmp_path / "work"), configured()
+    prices = learn_prices(shards, config, work)
+    masks = [mask_shard(files, prices, config, work) for files in shards]
+    tables = [storage.read_table(mask.path) for mask in masks]
+    assert [table.num_rows for table in tables] == [80] * 4
+    assert sum(int(table["selected"].to_numpy().sum()) for table in tables) == round(0.25 * 78 * 4)
+    for table, mask in zip(tables, masks, strict=True):
+        reason = table["reason"].to_pylist()
+        assert reason[3] == "filter:language" and reason[7] == "filter:semantic_duplicate"
+        assert all((why is None) == chosen for why, chosen in zip(reason, table["selected"].to_pylist(), strict=True))
+        assert mask.facts["filtered"] == {"language": 1, "semantic_duplicate": 1}
+    assert prices.facts["objective"] <= prices.facts["upper_bound"] + 1e-9
+    assert 0 <= prices.facts["gap"] < 0.2
+
+
+def test_second_run_is_cached_and_any_order_gives_the_same_bytes(shards, tmp_path):
+    work, config = str(tmp_path / "work"), configured()
+    first = learn_prices(shards, config, work)
+    again = learn_prices(shards[::-1], config, work)
+    assert again.cached and again.key == first.key
+    mask = mask_shard(shards[0], first, config, work)
+    before = Path(mask.path).read_bytes()
+    assert mask_shard(shards[0], first, config, work).cached
+    for path in (Path(work) / "prices").iterdir():
+        path.unlink()
+    Path(mask.path).unlink()
+    assert (
+        Path(mask_shard(shards[0], learn_prices(shards[::-1], config, work), config, work).path).read_bytes() == before
+    )
+
+
+def test_a_new_shard_is_scored_by_saved_prices(shards, tmp_path):
+    work, config = str(tmp_path / "work"), configured(algorithm="pairwise")
+    prices = learn_prices(shards[:3], config, work)
+    new = mask_shard(write_shard(tmp_path / "work", "new", 9, topic=1), prices, config, work)
+    table = storage.read_table(new.path)
+    assert table.num_rows == 80 and 0 < new.facts["selected"] < 78
+    chosen = table["selected"].to_numpy()
+    candidates = [i for i in range(80) if i not in (3, 7)]
+    price = table["price"].to_numpy()[candidates]
+    assert price[chosen[candidates]].min() > price[~chosen[candidates]].max()
+
+
+def test_shard_scope_selects_each_shard_alone(shards, tmp_path):
+    work, config = str(tmp_path / "work"), configured(scope="shard")
+    facts = [mask_shard(files, None, config, work).facts for files in shards]
+    assert [found["selected"] for found in facts] == [round(0.25 * 78)] * 4
+    with pytest.raises(ConfigError, match="select_ratio"):
+        mask_shard(shards[0], None, configured(scope="shard", select_ratio=None, budget_documents=9), work)
+
+
+def test_files_that_do_not_fit_are_refused(shards, tmp_path):
+    work, config = str(tmp_path / "work"), configured()
+    with pytest.raises(ConservationError, match="part-0"):
+        learn_prices([replace(shards[0], scores=write_shard(tmp_path / "o", "x", 9, rows=70).scores)], config, work)
+    table = pa.table({"chunk_id": [1, 1], "feature_arr": [[1.0, 2.0], [2.0, 1.0]]})
+    twice = storage.write_output(str(tmp_path / "twice.parquet"), "k", table.schema, [table])
+    with pytest.raises(InputError, match="chunk_id 1 occurs more than once"):
+        learn_prices([replace(shards[0], embeddings=twice)], config, work)
