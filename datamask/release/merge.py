@@ -120,23 +120,28 @@ def decide(files: ShardFiles, connection: duckdb.DuckDBPyConnection) -> tuple[pa
         )
     if undecided := joined["outcome"].null_count:
         raise ConservationError(f"shard {name}: {undecided} rows are neither selected nor have a reason why not")
-    return joined, _sums(joined, name)
+    found = sums(joined)
+    found.check(f"shard {name}")
+    return joined, found
 
 
-def _sums(joined: pa.Table, shard: str) -> Conservation:
-    outcome = joined["outcome"]
+def sums(decided: pa.Table) -> Conservation:
+    """The numbers of DECISIONS rows; of characters too where the table has them."""
+    outcome = decided["outcome"]
+    selected = pc.equal(outcome, "selected")
 
     def total(column: str, of: pa.ChunkedArray | None = None) -> int:
-        values = joined[column] if of is None else pc.if_else(of, joined[column], 0)
+        if column not in decided.column_names:
+            return 0
+        values = decided[column] if of is None else pc.if_else(of, decided[column], 0)
         return pc.sum(values).as_py() or 0
 
     def reasons(what: str) -> Counter[str]:
-        values = joined["reason"].filter(pc.equal(outcome, what))
+        values = decided["reason"].filter(pc.equal(outcome, what))
         return Counter({item["values"]: item["counts"] for item in pc.value_counts(values).to_pylist()})
 
-    selected = pc.equal(outcome, "selected")
-    found = Conservation(
-        rows=joined.num_rows,
+    return Conservation(
+        rows=decided.num_rows,
         selected=pc.sum(selected).as_py() or 0,
         not_selected=pc.sum(pc.equal(outcome, "not_selected")).as_py() or 0,
         filtered=reasons("filtered"),
@@ -146,5 +151,3 @@ def _sums(joined: pa.Table, shard: str) -> Conservation:
         characters_read=total("characters"),
         characters_selected=total("characters", selected),
     )
-    found.check(f"shard {shard}")
-    return found

@@ -60,6 +60,7 @@ class Source:
     fingerprint: str
     bytes: int
     row_groups: tuple[int, int] | None
+    rows: int
     chunk_id: int  # of its first row in the shard
     row: int  # number of that row in the file
 
@@ -79,8 +80,7 @@ def sources(shard: Shard) -> list[Source]:
         if shard.converted_from:
             pieces = list(zip(shard.converted_from, stored["facts"]["rows_of_parts"], strict=True))
         for piece, count in pieces:
-            found.append(
-                Source(piece.path, piece.format, piece.fingerprint, piece.bytes, piece.row_groups, chunk_id, before)
-            )
+            origin = (piece.path, piece.format, piece.fingerprint, piece.bytes, piece.row_groups)
+            found.append(Source(*origin, count, chunk_id, before))
             chunk_id += count
     return found

@@ -125,7 +125,8 @@ def provenance_json(provenance: Provenance) -> dict[str, Any]:
 
 
 def _input(files: ShardFiles) -> dict[str, Any]:
-    stages = {name: getattr(files, name) for name in ("index", "scores", "filters", "duplicates", "masks")}
+    names = ("index", "embeddings", "scores", "filters", "duplicates", "masks")
+    stages = {name: getattr(files, name) for name in names}
     return {
         "shard": files.shard.name,
         "fingerprint": files.shard.fingerprint,
@@ -135,9 +136,8 @@ def _input(files: ShardFiles) -> dict[str, Any]:
 
 def _source(files: ShardFiles, source: Source) -> dict[str, Any]:
     facts = asdict(source)
-    return {"shard": files.shard.name} | {
-        name: facts[name] for name in ("path", "format", "fingerprint", "bytes", "row_groups")
-    }
+    kept = ("path", "format", "fingerprint", "bytes", "row_groups", "rows")
+    return {"shard": files.shard.name} | {name: facts[name] for name in kept}
 
 
 def _decisions_path(files: ShardFiles) -> str:

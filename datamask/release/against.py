@@ -1,0 +1,135 @@
+"""Proof that what was published is what was read: every row of the data files beside its row in the corpus."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datamask import storage
+from datamask.config import Config, validate
+from datamask.corpus import convert_shard, corpus_schema, read_batches
+from datamask.corpus.inputs import find_inputs
+from datamask.corpus.inspect import inspect_files
+from datamask.corpus.plan import Part, Shard
+from datamask.release.data_files import ADDED, Layout
+from datamask.release.layout import Release
+from datamask.stages import Progress
+
+if TYPE_CHECKING:
+    from datamask.release.verify import Verified
+
+EXAMPLES = 5  # rows named of those that differ
+
+
+def compare_with_corpus(
+    release: Release,
+    manifest: dict[str, Any],
+    data: Sequence[str],
+    against: Sequence[str],
+    found: Verified,
+    progress: Progress,
+) -> None:
+    """Adds to `found` what differs. The corpus's files are recognised by their content, wherever they lie now."""
+    config = validate({**manifest["settings"], "corpus": {**manifest["settings"]["corpus"], "input": list(against)}})
+    with tempfile.TemporaryDirectory(prefix="datamask-") as work:
+        shards, missing = _shards(manifest, list(against), config, work)
+        found.problems += missing
+        if missing:
+            return
+        converted = {name: convert_shard(shard, config, work) for name, shard in shards.items()}
+        layout = Layout.of(corpus_schema(list(converted.values()), config))
+        found.compared = 0
+        wrong: dict[str, list[str]] = {}
+        for path in data:
+            for shard, tables in groupby(_runs(release, path), key=lambda run: run[0]):
+                ids = _ids(release, path, shard)
+                for rows, source in _beside(converted[shard], ids, (table for _, table in tables), config, layout):
+                    for name, places in _differences(rows, source, layout):
+                        wrong.setdefault(name, []).extend(f"{shard}/{place}" for place in places)
+                    found.compared += rows.num_rows
+                    progress(rows.num_rows)
+        for column, rows_ in wrong.items():
+            shown = ", ".join(rows_[:EXAMPLES]) + (", …" if len(rows_) > EXAMPLES else "")
+            found.problems.append(f"column {column} of {len(rows_)} rows is not the source's: {shown}")
+
+
+def _shards(
+    manifest: dict[str, Any], against: list[str], config: Config, work: str
+) -> tuple[dict[str, Shard], list[str]]:
+    """The release's shards made of the files at hand, and what is not at hand."""
+    files, _ = find_inputs(against)
+    facts = inspect_files(files, config.corpus, work)
+    paths = {fact.fingerprint: file.path for file, fact in zip(files, facts, strict=True)}
+    fingerprints = {item["shard"]: item["fingerprint"] for item in manifest["inputs"]}
+    parts: dict[str, list[Part]] = {shard: [] for shard in fingerprints}
+    missing = []
+    for source in manifest["sources"]:
+        if source["fingerprint"] not in paths:
+            missing.append(f"{source['path']} is not in the corpus given, or has changed since")
+            continue
+        groups = tuple(source["row_groups"]) if source["row_groups"] else None
+        facts_ = (source["format"], source["fingerprint"], source["bytes"], groups, source["rows"])
+        parts[source["shard"]].append(Part(paths[source["fingerprint"]], *facts_))
+    shards = {name: Shard(name, tuple(parts[name]), fingerprint) for name, fingerprint in fingerprints.items()}
+    return shards, sorted(set(missing))
+
+
+def _runs(release: Release, path: str) -> Iterator[tuple[str, pa.Table]]:
+    """(shard, rows) of a data file in order; a row group at a time, cut where the shard changes."""
+    with storage.open_parquet(storage.join(release.path, path)) as file:
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group)
+            for shard in pc.unique(table["shard"]).to_pylist():
+                yield shard, table.filter(pc.equal(table["shard"], shard))
+
+
+def _ids(release: Release, path: str, shard: str) -> np.ndarray:
+    places = storage.read_table(storage.join(release.path, path), ["shard", "chunk_id"])
+    ids: np.ndarray = places.filter(pc.equal(places["shard"], shard))["chunk_id"].to_numpy()
+    return ids
+
+
+def _beside(
+    shard: Shard, ids: np.ndarray, tables: Iterator[pa.Table], config: Config, layout: Layout
+) -> Iterator[tuple[pa.Table, pa.Table | None]]:
+    """Published rows and the corpus's rows of the same chunk_ids, a batch at a time; None where it has no such rows."""
+    wanted = np.zeros(max(int(ids.max()) + 1, shard.rows or 0), dtype=bool)
+    wanted[ids] = True
+    pending = next(tables)
+    for batch in read_batches(shard, config, layout.corpus.names, schema=layout.corpus, only=wanted):
+        here = batch["chunk_id"].to_numpy()
+        source = pa.Table.from_batches([batch.filter(pa.array(wanted[here[0] : here[-1] + 1]))])
+        while pending.num_rows < source.num_rows and (more := next(tables, None)) is not None:
+            pending = pa.concat_tables([pending, more])
+        rows = pending.slice(0, source.num_rows)
+        if source.num_rows:
+            yield rows, source if rows["chunk_id"].equals(source["chunk_id"]) else None
+        pending = pending.slice(source.num_rows)
+    for rest in chain([pending], tables):
+        if rest.num_rows:
+            yield rest, None
+
+
+def _differences(rows: pa.Table, source: pa.Table | None, layout: Layout) -> Iterator[tuple[str, list[int]]]:
+    """(column, chunk_ids of the rows whose value is not the source's)."""
+    ids = rows["chunk_id"].to_numpy()
+    if source is None:
+        yield "chunk_id", ids.tolist()
+        return
+    released = [name for name in rows.column_names if name not in ADDED.names]
+    for name, published in zip(layout.corpus.names, released, strict=True):
+        theirs, ours = source[name].combine_chunks(), rows[published].combine_chunks()
+        if not theirs.equals(ours):
+            differs = np.array([repr(a) != repr(b) for a, b in zip(theirs.to_pylist(), ours.to_pylist(), strict=True)])
+            if name == "id":  # made where the source has none
+                differs &= theirs.is_valid().to_numpy(zero_copy_only=False)
+            if name == "token_count":  # counted where the source has none
+                differs &= pc.fill_null(pc.greater_equal(theirs, 0), False).to_numpy(zero_copy_only=False)
+            if differs.any():
+                yield published, ids[differs].tolist()
