@@ -3,8 +3,9 @@
     python deployments/local_server.py up      # starts what is not running; safe to repeat
     python deployments/local_server.py down    # stops what `up` started
 
-State lies in .prefect/ of the repository (PREFECT_HOME, if set, elsewhere). PREFECT_SERVER_API_AUTH_STRING=user:password
-protects the server; PORT and GPUS change its port and the number of tasks that may claim a GPU at a time.
+State lies in .prefect/ of the repository (PREFECT_HOME, if set, elsewhere).
+PREFECT_SERVER_API_AUTH_STRING=user:password protects the server; PORT and GPUS change its port and the number of
+tasks that may claim a GPU at a time.
 """
 
 from __future__ import annotations
@@ -13,10 +14,15 @@ import os
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import psutil
+
+if TYPE_CHECKING:
+    from prefect.automations import Automation
 
 ROOT = Path(__file__).resolve().parents[1]
 POOL = "datamask"
@@ -91,8 +97,6 @@ def _create() -> None:
 
 def lost_runs() -> Automation:
     """Crashes a run whose process went silent, so that none stays in Running for ever (Prefect's zombie detection)."""
-    from datetime import timedelta
-
     from prefect.automations import Automation
     from prefect.client.schemas.objects import StateType
     from prefect.events.actions import ChangeFlowRunState

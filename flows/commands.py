@@ -31,9 +31,7 @@ FailedOption = Annotated[
 def curate(
     output: Annotated[str, typer.Option("--output", "-o", help="Folder or URL for work/ and releases/.")],
     input: InputOption = None,
-    sample: Annotated[
-        bool, typer.Option("--sample", help="Curate a sample corpus gathered from this machine.")
-    ] = False,
+    sample: Annotated[bool, typer.Option("--sample", help="Curate text gathered from this machine.")] = False,
     config: ConfigOption = None,
     set_: SetOption = None,
     as_json: JsonOption = False,
