@@ -111,7 +111,7 @@ def _embed_and_score(
     stages: Stages, shards: list[ShardFiles], work: str, previous: Previous
 ) -> tuple[Any, Any, list[ShardFiles]]:
     config = stages.config
-    common = {"config": config, "work": work}
+    common: dict[str, Any] = {"config": config, "work": work}
     converted = [files.shard for files in shards]
     encoder = stages.whole(
         whole.prepare_encoder, shards=converted, model=config.encoder.model, previous=previous.encoder, **common

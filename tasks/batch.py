@@ -8,13 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from prefect.logging import get_run_logger
 from prefect.states import Completed
 
 from datamask.errors import DatamaskError, is_retryable
-from datamask.stages import Progress, ShardFiles
+from datamask.stages import Progress, ShardFiles, silent
 from tasks.progress import BOARD
 
 Work = Callable[[ShardFiles, Progress], tuple[ShardFiles, bool]]  # the shard with one more file; whether it was there
@@ -71,7 +72,7 @@ def run_batch(stage: str, batch: Sequence[ShardFiles], work: Work) -> Any:
             board.restart(stage, name)
         began = time.perf_counter()
         try:
-            result, cached = work(files, (lambda rows, of=name: board.advance(stage, of, rows)) if board else _ignore)
+            result, cached = work(files, partial(board.advance, stage, name) if board else silent)
         except Exception as error:
             failures.append(ShardFailure(name, stage, describe(error), is_retryable(error)))
             cause = error
@@ -91,7 +92,3 @@ def describe(error: BaseException) -> str:
     """An error in one line: our own as they are, others with their type."""
     text = " ".join(str(error).split())
     return text if isinstance(error, DatamaskError) else f"{type(error).__name__}: {text}"[:500]
-
-
-def _ignore(rows: int) -> None:
-    pass

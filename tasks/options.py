@@ -32,7 +32,7 @@ def configured(task: Task[..., Any], run: Run, gpu: bool) -> Task[..., Any]:
     return task.with_options(
         retries=run.retries,
         retry_delay_seconds=delays or 0,
-        retry_jitter_factor=0.5 if delays and run.retry_delay else None,
+        retry_jitter_factor=0.5,
         retry_condition_fn=can_help,
         timeout_seconds=run.timeout,
         tags={GPU_TAG} if gpu and run.gpus else None,
