@@ -115,35 +115,35 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line; every failure ends in one message on stderr and a non-zero exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given  # valid at any place
-    given = [argument for argument in given if argument != "--debug"]
+    message, status = _run([argument for argument in given if argument != "--debug"], debug)
+    if message:  # told here, when the error's frames, and what they hold open, are gone
+        print(message, file=sys.stderr)
+    sys.exit(status)
+
+
+def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
+    """The command's last words and its exit status."""
     try:
         try:
-            app(args=given, prog_name="datamask")
+            app(args=arguments, prog_name="datamask")
+        except SystemExit as end:
+            return "", end.code if isinstance(end.code, int) else int(bool(end.code))
         finally:
             sys.stdout.flush()
-    except DatamaskError as error:
-        if debug:
-            traceback.print_exc()
-        _fail(f"datamask: {error}", error.exit_code)
     except BrokenPipeError:  # the reader of our output left: `datamask config | head -3`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
-    except OSError as error:
-        if debug:
-            traceback.print_exc()
-        _fail(f"datamask: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", 5)
+        return "", 141
     except KeyboardInterrupt:
-        _fail("datamask: interrupted; the same command continues from here", 130)
+        return "datamask: interrupted; the same command continues from here", 130
     except Exception as error:
         if debug:
             traceback.print_exc()
-        _fail(f"datamask: a defect in datamask, {_one_line(error)}; full trace: {_keep_trace()}", 70)
-    sys.exit(0)
-
-
-def _fail(message: str, exit_code: int) -> NoReturn:
-    print(message, file=sys.stderr)
-    sys.exit(exit_code)
+        if isinstance(error, DatamaskError):
+            return f"datamask: {error}", error.exit_code
+        if isinstance(error, OSError) and error.strerror:
+            return f"datamask: {error.strerror}{f': {error.filename}' if error.filename else ''}", 5
+        return f"datamask: a defect in datamask, {_one_line(error)}; full trace: {_keep_trace()}", 70
+    return "", 0
 
 
 def _one_line(error: BaseException) -> str:
