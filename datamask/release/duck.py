@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 
 from datamask import storage
 from datamask.errors import ConfigError, StorageError
@@ -83,6 +84,13 @@ def _remove_abandoned(parent: Path) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: its owner lives
             shutil.rmtree(lock_path.with_suffix(""), ignore_errors=True)
             lock_path.unlink(missing_ok=True)
+
+
+def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table | pa.RecordBatch) -> None:
+    """Appends Arrow rows to a table with the same columns in the same order."""
+    connection.register("new_rows", pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows)
+    connection.execute(f"INSERT INTO {table} SELECT * FROM new_rows").fetchall()
+    connection.unregister("new_rows")
 
 
 def first_line(error: Exception) -> str:

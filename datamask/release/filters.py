@@ -22,7 +22,7 @@ from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import corpus_schema, read_documents
 from datamask.errors import ConfigError, ConservationError, nearest
-from datamask.release.duck import connect
+from datamask.release.duck import connect, insert
 from datamask.release.where import Condition, check
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
@@ -278,9 +278,7 @@ def _remember(
             ).filter(pa.array(candidate)),
         ),
     ):
-        connection.register("new_rows", table)
-        connection.execute(f"INSERT INTO {name} SELECT * FROM new_rows").fetchall()
-        connection.unregister("new_rows")
+        insert(connection, name, table)
 
 
 def _find_duplicates(connection: duckdb.DuckDBPyConnection) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from datamask import storage
 from datamask.corpus.plan import FailedFile
@@ -72,6 +74,11 @@ class Release:
     version: str
     key: str
     new: bool = True  # False: it was there already, and nothing was written
+
+    def batches(self, path: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns of one of the release's parquet files."""
+        with storage.open_parquet(storage.join(self.path, path)) as file:
+            yield from file.iter_batches(100_000, columns=columns)
 
     def manifest(self) -> dict[str, Any]:
         manifest: dict[str, Any] = storage.read_json(storage.join(self.path, MANIFEST))

@@ -11,7 +11,7 @@ import hashlib
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from datamask import storage
 from datamask.errors import DatamaskError
-from datamask.release.duck import connect
+from datamask.release.duck import connect, insert
 from datamask.release.layout import MANIFEST, QUARANTINE, Release
 from datamask.release.manifest import manifest_schema, parse_manifest, render_manifest
 from datamask.release.merge import DECISIONS, Conservation, sums
@@ -183,13 +183,13 @@ def _check_rows(
     """Decisions, quarantine and data files tell of the same rows, and add up to the manifest's conservation."""
     connection.execute("CREATE TABLE published (shard VARCHAR, chunk_id BIGINT)")
     for path in data:
-        for batch in _batches(release, path, ["shard", "chunk_id"]):
-            _insert(connection, "published", batch)
+        for batch in release.batches(path, ["shard", "chunk_id"]):
+            insert(connection, "published", batch)
             found.rows += batch.num_rows
     connection.execute("CREATE TABLE quarantined (shard VARCHAR, chunk_id BIGINT, reason VARCHAR)")
     if QUARANTINE in readable:
-        for batch in _batches(release, QUARANTINE, ["shard", "chunk_id", "reason"]):
-            _insert(connection, "quarantined", batch)
+        for batch in release.batches(QUARANTINE, ["shard", "chunk_id", "reason"]):
+            insert(connection, "quarantined", batch)
     whole = Conservation()
     shards = manifest["conservation"]["shards"]
     for shard in sorted(shards):
@@ -225,17 +225,6 @@ def _check_rows(
     )
     if total["rows"] != parts:
         found.problems.append(f"conservation of the whole: {total['rows']} rows read, {parts} accounted for")
-
-
-def _batches(release: Release, path: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    with storage.open_parquet(storage.join(release.path, path)) as file:
-        yield from file.iter_batches(100_000, columns=columns)
-
-
-def _insert(connection: duckdb.DuckDBPyConnection, table: str, batch: pa.RecordBatch) -> None:
-    connection.register("new_rows", pa.Table.from_batches([batch]))
-    connection.execute(f"INSERT INTO {table} SELECT * FROM new_rows").fetchall()
-    connection.unregister("new_rows")
 
 
 def _unlike(recorded: dict[str, Any], actual: Conservation) -> str | None:

@@ -1,0 +1,260 @@
+"""Upload of a release: resumable, and never a mixture of two releases that looks like one.
+
+To an object store or a folder, files go one by one; those already there with the same content are skipped. The old
+manifest goes first and the new one comes last, so that what is half uploaded is no release. To the Hugging Face hub
+all files are one commit; what an interrupted attempt uploaded the hub already has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from datamask import storage
+from datamask.errors import DatamaskError, StorageError, TransientError
+from datamask.release.layout import MANIFEST, Release
+from datamask.storage import storage_errors
+
+JOURNAL = ".push.json"  # at the target while an upload runs: what is there already
+JOURNAL_BYTES = 32 << 20  # uploaded between two writings of the journal
+HUB_CHUNK = 50  # files uploaded to the hub before the next are read
+MANAGED = ("data/", "decisions/", "plots/")  # here the target's other files are of an older release, and go
+
+
+@dataclass
+class Pushed:
+    """What an upload did."""
+
+    url: str
+    uploaded: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    bytes: int = 0
+
+
+Sent = Callable[[str, int], None]  # called with a file's path and bytes once it is there, uploaded or skipped
+
+
+def nothing(path: str, size: int) -> None:
+    """The Sent that shows nothing."""
+
+
+def push(release: Release, url: str, sent: Sent = nothing) -> Pushed:
+    """Uploads a release to `url`, which becomes the release's folder or data set repository.
+
+    :param url: hf://datasets/OWNER/NAME[@revision], s3://bucket/folder, gs://…, or a local folder.
+    :raises StorageError: a file of the release is not as its manifest says, or the target refuses.
+    :raises TransientError: the target failed in passing; the same call goes on where this one stopped.
+    """
+    files = {item["path"]: item for item in release.manifest()["files"]}
+    for path, item in files.items():  # what is uploaded is what was published
+        if (
+            not storage.exists(storage.join(release.path, path))
+            or _size(storage.join(release.path, path)) != item["bytes"]
+        ):
+            raise StorageError(f"{release.path}/{path} is not as the manifest says; see datamask verify {release.path}")
+    if url.startswith("hf://"):
+        return _push_to_hub(release, files, url, sent)
+    return _push_to_store(release, files, url.rstrip("/"), sent)
+
+
+def _size(url: str) -> int:
+    fs, path = storage.filesystem(url)
+    with storage_errors(url):
+        return int(fs.size(path))
+
+
+# ---------------------------------------------------------------- object stores and folders
+
+
+def _push_to_store(release: Release, files: dict[str, Any], url: str, sent: Sent) -> Pushed:
+    pushed = Pushed(url)
+    target_manifest = storage.join(url, MANIFEST)
+    with storage.open_input(storage.join(release.path, MANIFEST)) as file:
+        manifest = file.read()
+    with contextlib.suppress(FileNotFoundError), storage.open_input(target_manifest) as file:
+        if file.read() == manifest:
+            pushed.skipped = [*files, MANIFEST]
+            return pushed
+        _remove(target_manifest)
+        pushed.removed.append(MANIFEST)
+    there = _listing(url)
+    journal, unnoted = _read_journal(url), 0
+    for path, item in sorted(files.items()):
+        target = storage.join(url, path)
+        if there.get(path) == item["bytes"] and _same(target, item["sha256"], journal.get(path)):
+            pushed.skipped.append(path)
+        else:
+            _upload(storage.join(release.path, path), target)
+            pushed.uploaded.append(path)
+            pushed.bytes += item["bytes"]
+        if storage.is_remote(url) and path not in journal:
+            journal[path] = {"sha256": item["sha256"], "mark": storage.fingerprint(target)}
+            unnoted += item["bytes"]
+            if unnoted > JOURNAL_BYTES:
+                storage.write_json(storage.join(url, JOURNAL), journal)
+                unnoted = 0
+        sent(path, item["bytes"])
+    for path in sorted(there.keys() - files.keys()):
+        if path.startswith(MANAGED):
+            _remove(storage.join(url, path))
+            pushed.removed.append(path)
+    with storage.publish(target_manifest) as temporary:
+        temporary.write_bytes(manifest)
+    pushed.uploaded.append(MANIFEST)
+    pushed.bytes += len(manifest)
+    with contextlib.suppress(FileNotFoundError):
+        _remove(storage.join(url, JOURNAL))
+    return pushed
+
+
+def _listing(url: str) -> dict[str, int]:
+    fs, root = storage.filesystem(url)
+    root = root.rstrip("/")
+    with storage_errors(url):
+        fs.invalidate_cache()
+        found = fs.find(root, detail=True)
+    return {path[len(root) + 1 :]: int(info["size"]) for path, info in found.items()}
+
+
+def _read_journal(url: str) -> dict[str, Any]:
+    try:
+        journal = storage.read_json(storage.join(url, JOURNAL))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return journal if isinstance(journal, dict) else {}
+
+
+def _same(target: str, sha256: str, noted: Any) -> bool:
+    """Whether the target holds the content: by the journal and the store's own checksum, else by reading it."""
+    if isinstance(noted, dict) and noted.get("sha256") == sha256:
+        return bool(noted.get("mark") == storage.fingerprint(target))
+    return storage.sha256(target) == sha256
+
+
+def _upload(source: str, target: str) -> None:
+    with storage.open_input(source) as file, storage.publish(target) as temporary, temporary.open("wb") as copy:
+        while block := file.read(1 << 22):
+            copy.write(block)
+
+
+def _remove(url: str) -> None:
+    fs, path = storage.filesystem(url)
+    with storage_errors(url, "remove"):
+        fs.rm_file(path)
+
+
+# ---------------------------------------------------------------- the hub
+
+
+def _push_to_hub(release: Release, files: dict[str, Any], url: str, sent: Sent) -> Pushed:
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+
+    repository, revision = _repository(url)
+    pushed = Pushed(url)
+    api = HfApi()
+    with _hub_errors(url):
+        api.create_repo(repository, repo_type="dataset", exist_ok=True)
+        there = _hub_listing(api, repository, revision)
+    with contextlib.ExitStack() as stack:
+        additions = []
+        for path in [*sorted(files), MANIFEST]:
+            local = stack.enter_context(_local(storage.join(release.path, path)))
+            size = _size(local)
+            if path in files and there.get(path) in (files[path]["sha256"], (size, _git_blob(local, size))):
+                pushed.skipped.append(path)
+                sent(path, size)
+            else:
+                additions.append(CommitOperationAdd(path, local))
+        old = [path for path in there if path.startswith(MANAGED) and path not in files]
+        for start in range(0, len(additions), HUB_CHUNK):
+            chunk = additions[start : start + HUB_CHUNK]
+            with _hub_errors(url):
+                api.preupload_lfs_files(repository, chunk, repo_type="dataset", revision=revision)
+            for addition in chunk:
+                pushed.uploaded.append(addition.path_in_repo)
+                pushed.bytes += addition.upload_info.size
+                sent(addition.path_in_repo, addition.upload_info.size)
+        operations: list[Any] = [*additions, *(CommitOperationDelete(path) for path in sorted(old))]
+        message = f"Release {release.version}"
+        with _hub_errors(url):
+            api.create_commit(repository, operations, commit_message=message, repo_type="dataset", revision=revision)
+    pushed.removed = sorted(old)
+    return pushed
+
+
+def _repository(url: str) -> tuple[str, str | None]:
+    path, _, revision = url.removeprefix("hf://").strip("/").partition("@")
+    parts = path.split("/")
+    if len(parts) != 3 or parts[0] != "datasets" or not all(parts):
+        raise StorageError(f"{url}: a release is pushed to hf://datasets/OWNER/NAME, or …@REVISION")
+    return "/".join(parts[1:]), revision or None
+
+
+def _hub_listing(api: Any, repository: str, revision: str | None) -> dict[str, Any]:
+    """Path: sha256 of what is stored as a large file, (size, git's blob id) of the others."""
+    from huggingface_hub.errors import RevisionNotFoundError
+    from huggingface_hub.hf_api import RepoFile
+
+    try:
+        entries = list(api.list_repo_tree(repository, recursive=True, repo_type="dataset", revision=revision))
+    except RevisionNotFoundError:
+        api.create_branch(repository, branch=revision, repo_type="dataset")
+        return {}
+    return {
+        entry.path: entry.lfs.sha256 if entry.lfs else (entry.size, entry.blob_id)
+        for entry in entries
+        if isinstance(entry, RepoFile)
+    }
+
+
+def _git_blob(path: str, size: int) -> str:
+    """Git's id of a small file's content; the hub stores larger ones by sha256."""
+    import hashlib
+    from pathlib import Path
+
+    if size > 10_000_000:
+        return ""
+    return hashlib.sha1(b"blob %d\0" % size + Path(path).read_bytes(), usedforsecurity=False).hexdigest()
+
+
+@contextlib.contextmanager
+def _local(url: str) -> Iterator[str]:
+    """The file's local path; a remote one is fetched."""
+    if not storage.is_remote(url):
+        yield storage.filesystem(url)[1]
+        return
+    import tempfile
+
+    fs, path = storage.filesystem(url)
+    with tempfile.NamedTemporaryFile(prefix="datamask-") as copy, storage_errors(url):
+        fs.get_file(path, copy.name)
+        yield copy.name
+
+
+@contextlib.contextmanager
+def _hub_errors(url: str) -> Iterator[None]:
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        yield
+    except DatamaskError:
+        raise
+    except HfHubHTTPError as error:
+        status = error.response.status_code if error.response is not None else 0
+        said = " ".join(str(error.server_message or error).split())[:300]
+        if status in (401, 403):
+            raise StorageError(
+                f"{url}: the hub refused ({status}: {said}); log in: hf auth login, or set HF_TOKEN"
+            ) from error
+        if status >= 500 or status in (0, 408, 429):
+            raise TransientError(
+                f"{url}: the hub failed ({status}: {said}); the same command goes on from here"
+            ) from error
+        raise StorageError(f"{url}: the hub refused ({status}: {said})") from error
+    except OSError as error:
+        raise TransientError(
+            f"{url}: the hub cannot be reached ({error}); the same command goes on from here"
+        ) from error

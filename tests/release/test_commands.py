@@ -1,0 +1,256 @@
+"""The commands on releases: diff and explain against what is known of the corpus, push that goes on."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from datamask import cli, storage
+from datamask.errors import InputError, StorageError
+from datamask.release import Release, export, filter_corpus, publish
+from datamask.release.compare import compare
+from datamask.release.explain import explain
+from datamask.release.push import push
+from datamask.release.verify import verify
+from tests.release.made import PROVENANCE, documents, make_corpus, make_masks, make_shard, settings
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(argument) for argument in arguments])
+    printed = capsys.readouterr()
+    return ended.value.code or 0, printed.out, printed.err
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """Two releases of one output folder: the second of another selection and a shard more."""
+    folder = tmp_path_factory.mktemp("two")
+    out = str(folder / "out")
+    found = []
+    shards = make_corpus(folder)
+    for seed, shards in ((0, shards), (1, [*shards, make_shard(folder, "t", documents(60, 9))])):
+        config = settings(filter={"min_tokens": 4 * seed}, release={"rows_per_file": 50})
+        filters = filter_corpus(shards, config, f"{out}/work")
+        files = [make_masks(replace(f, filters=o), folder, seed=seed) for f, o in zip(shards, filters, strict=True)]
+        found.append((files, publish(export(files, config, out, PROVENANCE))))
+    return folder, found
+
+
+def selected(files):
+    rows = {}
+    for f in files:
+        masks = storage.read_table(f.masks.path).to_pylist()
+        index = storage.read_table(f.index.path).to_pylist()
+        table = pq.read_table(f.shard.parts[0].path).to_pylist()
+        for mask in masks:
+            if mask["selected"]:
+                rows[f.shard.name, mask["chunk_id"]] = table[mask["chunk_id"]] | {
+                    "token_count": index[mask["chunk_id"]]["token_count"]
+                }
+    return rows
+
+
+def test_releases_lists_them_in_order(two, capsys):
+    folder, ((_, first), (_, second)) = two
+    code, out, _ = run(capsys, "releases", folder / "out", "--json")
+    rows = json.loads(out)["releases"]
+    assert code == 0 and [row["version"] for row in rows] == [first.version, second.version]
+    assert [row["latest"] for row in rows] == [False, True]
+    assert rows[1]["previous"] == first.version
+    code, out, _ = run(capsys, "releases", folder / "out")
+    assert code == 0 and first.version in out and "latest" in out
+    code, _, err = run(capsys, "releases", folder / "nothing")
+    assert code == 3 and "no release in" in err
+
+
+def test_verify_command(two, capsys, tmp_path):
+    folder, (_, (_, release)) = two
+    code, out, _ = run(capsys, "verify", folder / "out", "--against", folder / "input")
+    assert code == 0 and out.startswith("✓") and "the same as in the corpus, 0 problems" in out
+    broken = tmp_path / release.version
+    shutil.copytree(release.path, broken)
+    (broken / "extra").touch()
+    code, out, _ = run(capsys, "verify", broken)
+    assert code == 1 and "✗ extra was added\n" in out and "1 problems" in out
+    code, out, _ = run(capsys, "verify", broken, "--json")
+    assert code == 1 and json.loads(out)["problems"] == ["extra was added"]
+    code, _, err = run(capsys, "verify", tmp_path / "nowhere")
+    assert code == 3 and "no release at" in err
+
+
+def test_diff_counts_what_moved_and_why(two, capsys):
+    folder, ((before, a), (after, b)) = two
+    found = compare(a, b)
+    first, second = selected(before), selected(after)
+    for move, places in (
+        ("stayed", first.keys() & second.keys()),
+        ("entered", second.keys() - first.keys()),
+        ("left", first.keys() - second.keys()),
+    ):
+        rows = [(second | first)[place] for place in places]
+        assert found.total[move] == {"documents": len(rows), "tokens": sum(row["token_count"] for row in rows)}
+        for column in ("language", "dump"):
+            counts = {row["value"]: row[move] for row in found.groups[column] if row[move]}
+            values = [row[column] or "(none)" for row in rows]
+            assert counts == {value: values.count(value) for value in set(values)}
+        for group in ("length", "score"):
+            assert sum(row[move] for row in found.groups[group]) == len(rows)
+    new = sum(shard == "t" for shard, _ in second)
+    assert found.causes["entered"]["not in the corpus"] == new
+    assert sum(found.causes["entered"].values()) == found.total["entered"]["documents"]
+    assert sum(found.causes["left"].values()) == found.total["left"]["documents"]
+    assert found.causes["left"]["filtered: min_tokens"] > 0
+    same = compare(a, a)
+    assert same.total["entered"] == same.total["left"] == {"documents": 0, "tokens": 0}
+    code, out, _ = run(capsys, "diff", a.path, b.path, "--json")
+    assert code == 0 and json.loads(out)["total"] == found.total
+    code, out, _ = run(capsys, "diff", a.path, folder / "out", "--rows", "2")
+    assert code == 0 and "by language" in out and "filtered: min_tokens" in out and "2 more" in out
+
+
+def test_explain_selected_with_neighbours(two):
+    _, (_, (files, release)) = two
+    f = files[0]
+    masks = [row for row in storage.read_table(f.masks.path).to_pylist() if row["selected"]]
+    place = masks[3]["chunk_id"]
+    [found] = explain(release, f"{f.shard.name}/{place}")
+    assert found.decision["outcome"] == "selected" and found.decision["price"] == masks[3]["price"]
+    [score] = [row for row in storage.read_table(f.scores.path).to_pylist() if row["chunk_id"] == place]
+    assert found.scores == {name: value for name, value in score.items() if name != "chunk_id"}
+    # nearest by brute force over all selected rows
+    vectors = {}
+    for g in files:
+        chosen = {row["chunk_id"] for row in storage.read_table(g.masks.path).to_pylist() if row["selected"]}
+        for row in storage.read_table(g.embeddings.path).to_pylist():
+            if row["chunk_id"] in chosen:
+                vectors[g.shard.name, row["chunk_id"]] = np.array(row["feature_arr"], dtype=np.float32)
+    mine = vectors.pop((f.shard.name, place))
+    nearest = sorted(vectors, key=lambda key: -float(vectors[key] @ mine))[:5]
+    assert [(n["shard"], n["chunk_id"]) for n in found.neighbours] == nearest
+    prices = [
+        row["price"]
+        for g in files
+        for row in storage.read_table(g.masks.path).to_pylist()
+        if row["selected"] or row["reason"] == "not_selected"
+    ]
+    assert found.price_rank == {"rank": 1 + sum(p > masks[3]["price"] for p in prices), "of": len(prices)}
+
+
+def test_explain_names_what_took_a_document(two, capsys):
+    _, (_, (files, release)) = two
+    texts = {
+        (f.shard.name, r): t
+        for f in files
+        for r, t in enumerate(pq.read_table(f.shard.parts[0].path)["text"].to_pylist())
+    }
+    outcomes = {}
+    for f in files:
+        for row in pq.read_table(f"{release.path}/decisions/{f.shard.name}.parquet").to_pylist():
+            outcomes.setdefault(row["reason"] or row["outcome"], row)
+    duplicate = outcomes["exact_duplicate"]
+    for found in explain(release, duplicate["id"]):
+        assert found.decision == duplicate
+        copy = found.copy_of
+        assert copy["outcome"] in ("selected", "not_selected")
+        same = " ".join(texts[copy["shard"], copy["chunk_id"]].lower().split())
+        assert same == " ".join(texts[duplicate["shard"], duplicate["chunk_id"]].lower().split())
+    short = outcomes["min_tokens"]
+    [found] = explain(release, f"{short['shard']}/{short['chunk_id']}")
+    assert found.decision["reason"] == "min_tokens" and found.price_rank is None and found.scores
+    null = outcomes["null_text"]
+    [found] = explain(release, f"{null['shard']}/{null['chunk_id']}")
+    assert found.quarantine["row"] == 5 and found.quarantine["file"].endswith(".parquet")
+    for row in (duplicate, short, null, outcomes["selected"], outcomes["not_selected"]):
+        code, out, _ = run(capsys, "explain", release.path, f"{row['shard']}/{row['chunk_id']}")
+        assert code == 0 and row["outcome"].replace("_", " ") in out
+        code, out, _ = run(capsys, "explain", release.path, f"{row['shard']}/{row['chunk_id']}", "--json")
+        assert code == 0 and json.loads(out)["rows"][0]["decision"]["outcome"] == row["outcome"]
+    code, _, err = run(capsys, "explain", release.path, "no-such-id")
+    assert code == 3 and "no row 'no-such-id' among the 500" in err
+
+
+def test_explain_without_the_work_folder_says_what_it_cannot_tell(two, tmp_path):
+    _, (_, (_, release)) = two
+    path = tmp_path / "out" / "releases" / release.version
+    shutil.copytree(release.path, path)
+    [found] = explain(Release(str(path), release.version, release.key), "s0/0")
+    assert found.decision["shard"] == "s0" and not found.scores and not found.neighbours
+    assert any(missing.startswith("scores:") and "is not there any more" in missing for missing in found.missing)
+
+
+# ---------------------------------------------------------------- push
+
+
+def test_push_skips_what_is_there_and_goes_on(two, tmp_path, capsys):
+    _, (_, (_, release)) = two
+    target = tmp_path / "pushed"
+    shutil.copytree(release.path, target)
+    (target / "manifest.json").unlink()
+    (target / "README.md").unlink()
+    [first, *_] = sorted(target.glob("data/*/*.parquet"))
+    data = bytearray(first.read_bytes())
+    data[100] ^= 1
+    first.write_bytes(data)
+    pushed = push(release, str(target))
+    changed = first.relative_to(target).as_posix()
+    assert sorted(pushed.uploaded) == sorted(["README.md", changed, "manifest.json"])
+    assert verify(Release(str(target), release.version, release.key)).problems == []
+    again = push(release, str(target))
+    assert again.uploaded == [] and again.bytes == 0
+    code, out, _ = run(capsys, "push", release.path, target)
+    assert code == 0 and "0 files uploaded" in out
+
+
+def test_push_over_an_older_release_leaves_no_mixture(two, tmp_path):
+    _, ((_, first), (_, second)) = two
+    target = str(tmp_path / "pushed")
+    push(first, target)
+    Path(target, "notes.md").write_text("the user's own")
+    pushed = push(second, target)
+    found = verify(Release(target, second.version, second.key))
+    assert found.problems == ["notes.md was added"] and "manifest.json" in pushed.removed
+    back = push(first, target)
+    assert any(path.startswith("decisions/t") for path in back.removed)
+
+
+def test_push_interrupted_is_no_release(two, tmp_path, monkeypatch):
+    _, ((_, first), (_, second)) = two
+    target = str(tmp_path / "pushed")
+    push(first, target)
+
+    class Stopped(Exception):
+        pass
+
+    done = []
+
+    def stop(path, size):
+        done.append(path)
+        if len(done) == 4:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        push(second, target, stop)
+    with pytest.raises(InputError, match="no release at"):
+        from datamask.release.layout import find_release
+
+        find_release(target)
+    pushed = push(second, target)
+    assert set(done) <= set(pushed.skipped)
+    assert verify(Release(target, second.version, second.key)).problems == []
+
+
+def test_push_refuses_a_release_that_is_not_whole_and_urls_that_are_none(two, tmp_path):
+    _, (_, (_, release)) = two
+    broken = tmp_path / release.version
+    shutil.copytree(release.path, broken)
+    (broken / "README.md").unlink()
+    with pytest.raises(StorageError, match="README.md is not as the manifest says"):
+        push(Release(str(broken), release.version, release.key), str(tmp_path / "x"))
+    for url in ("hf://owner/name", "hf://datasets/name", "hf://spaces/owner/name"):
+        with pytest.raises(StorageError, match="hf://datasets/OWNER/NAME"):
+            push(release, url)
