@@ -37,7 +37,7 @@ from datamask.release.layout import (
 from datamask.release.manifest import build_manifest, render_manifest
 
 PLACES = ("data/", "decisions/", "plots/")  # what else is found in a staged folder is not part of a release
-FILES = ("quarantine.parquet", CARD, "report.html")
+FILES = ("quarantine.parquet", CARD, "report.html", "report.json")
 
 
 def publish(staged: Staged, pictures: Sequence[Picture] = ()) -> Release:
