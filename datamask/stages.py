@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 
-from datamask.corpus.plan import Shard
+from datamask import storage
+from datamask.config import Config, validate
+from datamask.corpus.plan import Plan, Shard, from_json, to_json
+from datamask.errors import InputError
 from datamask.storage import Output
 
 Progress = Callable[[int], None]  # called with the number of rows done since the last call
@@ -26,3 +29,62 @@ class ShardFiles:
     filters: Output | None = None
     duplicates: Output | None = None
     masks: Output | None = None
+
+
+# ---------------------------------------------------------------- the last run's files, for what looks at them later
+
+RECORD = "shards.json"
+
+
+def record(work: str, all_files: Sequence[ShardFiles], config: Config) -> None:
+    """Publishes `work/shards.json`: the run's settings and where each shard's files are."""
+    outputs = [
+        {
+            name: {"path": output.path, "key": output.key, "rows": output.rows}
+            for name, output in _outputs(files).items()
+        }
+        for files in all_files
+    ]
+    plan = to_json(Plan(tuple(files.shard for files in all_files)))
+    storage.write_json(
+        storage.join(work, RECORD), {"config": config.model_dump(mode="json"), "plan": plan, "outputs": outputs}
+    )
+
+
+def recorded(place: str) -> tuple[list[ShardFiles], Config, str]:
+    """The files and settings of the last run, and its work folder.
+
+    :param place: an output folder, its work/, its latest, or one of its releases.
+    :raises InputError: there is no record, it cannot be read, or a file it names is gone.
+    """
+    place = place.rstrip("/")
+    parents = [place, place.rsplit("/", 1)[0], place.rsplit("/", 2)[0]]
+    for work in [place, *(storage.join(parent, "work") for parent in parents)]:
+        if storage.exists(storage.join(work, RECORD)):
+            break
+    else:
+        raise InputError(
+            f"{place} belongs to no curated corpus: no work/{RECORD} there; "
+            "give the --output folder of a `datamask curate`, whose work/ is still there"
+        )
+    try:
+        stored = storage.read_json(storage.join(work, RECORD))
+        shards = from_json(stored["plan"]).shards
+        outputs = [{name: Output(**value) for name, value in found.items()} for found in stored["outputs"]]
+        all_files = [ShardFiles(shard, **found) for shard, found in zip(shards, outputs, strict=True)]
+        config = validate(stored["config"], storage.join(work, RECORD))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{work}/{RECORD} cannot be read ({error}); run `datamask curate` again to renew it"
+        ) from error
+    for files in all_files:
+        for output in (files.index, files.embeddings, files.scores, files.masks):
+            if output is None or not storage.exists(output.path):
+                where = output.path if output else f"shard {files.shard.name}"
+                raise InputError(f"{where}: gone since the last run; `datamask curate` again makes what is missing")
+    return all_files, config, work
+
+
+def _outputs(files: ShardFiles) -> dict[str, Output]:
+    found = {field.name: getattr(files, field.name) for field in fields(files) if field.name != "shard"}
+    return {name: output for name, output in found.items() if output is not None}

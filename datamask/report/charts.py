@@ -88,7 +88,7 @@ def spectrum(rows: Rows) -> alt.Chart:
     )
 
 
-def shares(rows: Rows, column: str) -> alt.Chart:
+def shares(rows: Rows, column: str) -> alt.LayerChart | alt.FacetChart:
     """Shares of a column's values: the pool's as a bar, the choices as marks on it."""
     order = list(dict.fromkeys(row["value"] for row in rows))
     y = alt.Y("value:N", sort=order, title=None, axis=alt.Axis(labelLimit=150))
@@ -125,7 +125,7 @@ def shares(rows: Rows, column: str) -> alt.Chart:
 _SHAPES = ["square", "diamond", "triangle-up", "circle", "cross"]
 
 
-def history(rows: Rows, step: str, bound: float | None) -> alt.Chart:
+def history(rows: Rows, step: str, bound: float | None) -> alt.TopLevelMixin:
     """The objective over the solver's steps, under its upper bound where there is one. rows: step, objective."""
     line = (
         _chart(rows)
@@ -148,7 +148,7 @@ def history(rows: Rows, step: str, bound: float | None) -> alt.Chart:
     return alt.layer(line, rule, text).properties(width="container", height=HEIGHT)
 
 
-def document_map(rows: Rows, panel: str, columns: Sequence[str] = ()) -> alt.Chart:
+def document_map(rows: Rows, panel: str, columns: Sequence[str] = ()) -> alt.LayerChart | alt.FacetChart:
     """One panel of the t-SNE map: a choice's documents over the pool's, in grey. Hover shows the document."""
     places = [row[axis] for axis in ("x", "y") for row in rows]
     reach = max(abs(min(places)), abs(max(places))) * 1.05

@@ -230,7 +230,10 @@ def _correlation_rows(sample: Sample, scorers: Sequence[str]) -> Rows:
     rows: Rows = []
     for scorer in scorers:
         values = sample.scores[scorer]
-        others = {"length (tokens)": sample.tokens, **{name: sample.scores[name] for name in scorers if name != scorer}}
+        others: dict[str, npt.NDArray[Any]] = {
+            "length (tokens)": sample.tokens,
+            **{name: sample.scores[name] for name in scorers if name != scorer},
+        }
         for name, other in others.items():
             rows.append(
                 {"scorer": scorer, "with": name, "kind": "ρ", "value": statistics.rank_correlation(values, other)}

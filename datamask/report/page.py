@@ -6,6 +6,7 @@ html = render(findings)
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import metadata, resources
 
@@ -14,28 +15,42 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from datamask.report import themes
-from datamask.report.figures import make_figures
+from datamask.report.figures import Figure, make_figures
 from datamask.report.findings import OURS, POOL, TOP, Findings
 from datamask.report.numbers import count, number, percent, short
-from datamask.report.sections import make_sections
+from datamask.report.sections import Section, make_sections
 
 
 def render(findings: Findings) -> str:
-    """The whole page as one string of HTML.
+    """The report of a release, as one string of HTML."""
+    figures = make_figures(findings)
+    sections = make_sections(findings, figures)
+    return assemble(
+        f"{findings.name}: selection report", findings.name, lead(findings), tiles(findings), sections, figures
+    )
+
+
+def assemble(
+    title: str,
+    heading: str,
+    lead: str,
+    tiles: Sequence[Mapping[str, str]],
+    sections: Sequence[Section],
+    figures: Mapping[str, Figure],
+) -> str:
+    """A page of sections that have something in them.
 
     The charts' library (Vega, Vega-Lite, Vega-Embed; BSD-3-Clause) is inlined once, the charts are data.
     """
-    figures = make_figures(findings)
-    sections = [section for section in make_sections(findings, figures) if section.blocks]
     environment = Environment(
         loader=PackageLoader("datamask.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    template = environment.get_template("page.html.j2")
-    return template.render(
-        f=findings,
-        lead=lead(findings),
-        tiles=tiles(findings),
-        sections=sections,
+    return environment.get_template("page.html.j2").render(
+        title=title,
+        heading=heading,
+        lead=lead,
+        tiles=tiles,
+        sections=[section for section in sections if section.blocks],
         charts=figures,
         specifications={name: json.loads(figure.chart.to_json(validate=False)) for name, figure in figures.items()},
         config=themes.page_config(),
@@ -47,7 +62,11 @@ def render(findings: Findings) -> str:
 
 @cache
 def _library() -> str:
-    return vl_convert.javascript_bundle().replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    return (
+        vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+        .replace("</script", "<\\/script")
+        .replace("<!--", "<\\!--")
+    )
 
 
 def lead(f: Findings) -> str:

@@ -16,7 +16,7 @@ from datamask.errors import InputError
 from datamask.release import Picture, Staged
 from datamask.report import charts, page, themes
 from datamask.report.findings import Findings, StageTime, find
-from datamask.stages import ShardFiles
+from datamask.stages import ShardFiles, record
 
 PAGE = "report.html"
 DATA = "report.json"
@@ -40,11 +40,13 @@ def write_report(
 ) -> Report:
     """Computes the findings and writes report.html, report.json and plots/*.png into the staged release.
 
-    A staged release that is published already is left as it is.
+    A staged release that is published already is left as it is. Either way the run's files are recorded in work/, so
+    that `datamask sweep` and `datamask ablate` find the embedded corpus.
 
     :raises ConservationError: the stages' files disagree.
     :raises StorageError: the folder cannot be written.
     """
+    record(storage.join(staged.out, "work"), all_files, config)
     if staged.published:
         return describe(staged.folder, load(staged.folder))
     findings = find(all_files, config, certificate, stages)

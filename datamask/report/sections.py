@@ -41,11 +41,11 @@ def make_sections(f: Findings, figures: dict[str, Figure]) -> list[Section]:
     ]
 
 
-def _charts(names: list[str], note: str = "", wide: bool = False) -> Block:
+def chart_grid(names: list[str], note: str = "", wide: bool = False) -> Block:
     return {"kind": "charts", "names": names, "note": note, "wide": wide}
 
 
-def _table(head: list[str], rows: list[list[str]], mark: str | None = None, note: str = "") -> Block:
+def table(head: list[str], rows: list[list[str]], mark: str | None = None, note: str = "") -> Block:
     return {"kind": "table", "head": head, "rows": rows, "mark": mark, "note": note}
 
 
@@ -69,7 +69,7 @@ def _selected(f: Findings) -> list[Block]:
     ]
     rows.append(["all rows read", count(f.total()), "100 %", count(f.total(unit="tokens")), "100 %"])
     note = "Every row that was read is in exactly one of these lines: rows read = selected + not selected + filtered + quarantined."
-    return [_table(["outcome", "documents", "share", "tokens", "share"], rows, "selected", note)]
+    return [table(["outcome", "documents", "share", "tokens", "share"], rows, "selected", note)]
 
 
 def _objective(f: Findings, figures: dict[str, Figure]) -> list[Block]:
@@ -87,7 +87,7 @@ def _objective(f: Findings, figures: dict[str, Figure]) -> list[Block]:
         for name, value in (c.get("terms") or {}).items():
             rows.append([f"term: {name}", number(value, 5) if isinstance(value, int | float) else json.dumps(value)])
         blocks.append(
-            _table(
+            table(
                 ["", "value"],
                 rows,
                 note=f"Terms are {scale}. The bound holds for every choice within the budget, found or not.",
@@ -99,14 +99,14 @@ def _objective(f: Findings, figures: dict[str, Figure]) -> list[Block]:
             for name, s in list(c["shards"].items())[:40]
         ]
         blocks.append(
-            _table(
+            table(
                 ["shard", "objective", "bound"],
                 rows,
                 note="Scope shard: each shard is its own problem. At most 40 are listed.",
             )
         )
     if "history" in figures:
-        blocks.append(_charts(["history"]))
+        blocks.append(chart_grid(["history"]))
     return blocks
 
 
@@ -119,9 +119,9 @@ def _quality(f: Findings, figures: dict[str, Figure]) -> list[Block]:
         for row in f.correlations
     ]
     return [
-        _charts(names),
-        _table(head, rows, note="Percentiles: p25 is the score that a quarter of the documents lie below."),
-        _table(
+        chart_grid(names),
+        table(head, rows, note="Percentiles: p25 is the score that a quarter of the documents lie below."),
+        table(
             ["does the scorer measure something else?", ""],
             correlated,
             note="Spearman's ρ from −1 to 1 for numbers; η², the share of the score's variance that lies between groups, from 0 to 1.",
@@ -160,9 +160,9 @@ def _diversity(f: Findings, figures: dict[str, Figure]) -> list[Block]:
         "directions the embeddings point in (exp of the entropy of the spectrum); effective number of groups: exp of the "
         f"entropy of their shares. Near-duplicates: documents with a cosine above {NEAR_DUPLICATE} to another of the same choice."
     )
-    blocks = [_table(head, rows, OURS, note)]
+    blocks = [table(head, rows, OURS, note)]
     if "spectrum" in figures:
-        blocks.append(_charts(["spectrum", "neighbours"]))
+        blocks.append(chart_grid(["spectrum", "neighbours"]))
     return blocks
 
 
@@ -172,16 +172,16 @@ def _length(f: Findings, figures: dict[str, Figure]) -> list[Block]:
         "Length ratio: mean tokens of the choice over the mean of the pool. Quality filters tend to prefer long documents "
         "(the DATAMASK paper measured 147 % for FineWeb-Edu), diversity short ones."
     )
-    blocks = [_table(["choice", "mean tokens", "length ratio"], rows, OURS, note)]
+    blocks = [table(["choice", "mean tokens", "length ratio"], rows, OURS, note)]
     if "lengths" in figures:
-        blocks.append(_charts(["lengths"]))
+        blocks.append(chart_grid(["lengths"]))
     return blocks
 
 
 def _groups(f: Findings, figures: dict[str, Figure]) -> list[Block]:
     names = [name for name in figures if name.startswith("group-")]
     note = "Bars: the pool. Circles: what was selected. Triangles: what top-quality would select at the same size."
-    return [_charts(names, note)] if names else []
+    return [chart_grid(names, note)] if names else []
 
 
 def _map(f: Findings, figures: dict[str, Figure]) -> list[Block]:
@@ -194,7 +194,7 @@ def _map(f: Findings, figures: dict[str, Figure]) -> list[Block]:
         "far groups mean nothing). Grey: the pool, the same in every panel. Point at a dot to read its document."
     )
     note = f"{drawn} documents are drawn at random from each choice. Diversity only: what λ = 0 chooses from a sample of the candidates."
-    return [{"kind": "text", "text": text}, _charts(names, note, wide=True)]
+    return [{"kind": "text", "text": text}, chart_grid(names, note, wide=True)]
 
 
 def _examples(f: Findings) -> list[Block]:
@@ -253,7 +253,7 @@ def _duplicates(f: Findings, figures: dict[str, Figure]) -> list[Block]:
         }
         for g in d["largest"]
     ]
-    blocks: list[Block] = [{"kind": "text", "text": text}, _charts(["duplicates"])]
+    blocks: list[Block] = [{"kind": "text", "text": text}, chart_grid(["duplicates"])]
     blocks.append(
         {
             "kind": "documents",
@@ -271,8 +271,8 @@ def _stages(f: Findings, figures: dict[str, Figure]) -> list[Block]:
     rows = [[s["stage"], count(s["done"]), count(s["cached"]), f"{s['seconds']:.1f}"] for s in f.stages]
     note = "Cached: the output was there already under its key, so nothing was done."
     return [
-        _table(["stage", "done", "cached", "seconds of work"], rows, note=note),
-        _charts(["stages"]),
+        table(["stage", "done", "cached", "seconds of work"], rows, note=note),
+        chart_grid(["stages"]),
     ]
 
 

@@ -10,8 +10,8 @@ selection (1), so that λ means the same on every corpus. Uncalibrated, it is th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -104,17 +104,30 @@ def make_objective(problem: Problem) -> Objective:
     from datamask.selection.calibration import diversity_span, quality_span
 
     settings, pool = problem.settings, problem.pool
-    weights = settings.metrics
-    total = sum(weights.values())
     quality = []
-    for column, (name, share) in enumerate(zip(pool.quality_names, pool.quality_weights, strict=True)):
+    for column, name in enumerate(pool.quality_names):
         zero, one = quality_span(problem, pool.quality[:, column]) if settings.calibrate else (0.0, 1.0)
-        quality.append(Term(name, settings.lamb * float(share), zero, one, column=column))
+        quality.append(Term(name, 0.0, zero, one, column=column))
     diversity = []
-    for name, share in weights.items():
+    for name in settings.metrics:
         metric = metric_class(name)(pool, problem.weights, problem.size)
         zero, one = diversity_span(problem, metric) if settings.calibrate else (0.0, 1.0)
-        diversity.append(Term(name, (1 - settings.lamb) * share / total, zero, one, metric=metric))
+        diversity.append(Term(name, 0.0, zero, one, metric=metric))
+    return balance(problem, quality, diversity)
+
+
+def balance(problem: Problem, quality: Sequence[Term], diversity: Sequence[Term]) -> Objective:
+    """The objective of calibrated terms, weighted by the problem's λ: terms of one λ serve every other."""
+    settings, pool = problem.settings, problem.pool
+    shares = [settings.metrics[term.name] for term in diversity]
+    quality = [
+        replace(term, weight=settings.lamb * float(share))
+        for term, share in zip(quality, pool.quality_weights, strict=True)
+    ]
+    diversity = [
+        replace(term, weight=(1 - settings.lamb) * share / sum(shares))
+        for term, share in zip(diversity, shares, strict=True)
+    ]
     linear = torch.zeros(len(pool), dtype=torch.float64)
     for term in quality:
         linear += term.scale * torch.from_numpy(pool.quality[:, term.column])

@@ -11,7 +11,7 @@ and the means in the objective are over that unit (a token budget maximises the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -161,6 +161,14 @@ class Problem:
         from datamask.selection.objective import make_objective
 
         return make_objective(self)
+
+    def at(self, lamb: float) -> Problem:
+        """The same problem at another λ; it shares this one's calibration, which does not depend on λ."""
+        from datamask.selection.objective import balance
+
+        other = replace(self, settings=self.settings.model_copy(update={"lamb": lamb}))
+        vars(other)["objective"] = balance(other, self.objective.quality, self.objective.diversity)
+        return other
 
     def generator(self, stream: int = 0) -> np.random.Generator:
         """A random generator of this problem's seed; another `stream`, another sequence."""

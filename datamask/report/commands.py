@@ -1,0 +1,121 @@
+"""`datamask report`, `datamask sweep` and `datamask ablate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from datamask.errors import ConfigError
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
+PlaceArgument = Annotated[str, typer.Argument(help="An output folder, its work/, or one of its releases.")]
+
+
+def report(
+    release: Annotated[str, typer.Argument(help="A release, or an output folder (its latest release).")],
+    to: Annotated[
+        str | None, typer.Option("--to", help="Where to write the page again; else it is left as it is.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a release's report in the terminal, and build its page and pictures again from its report.json."""
+    from datamask.report.report import PAGE, facts, load, write_findings
+    from datamask.storage import join
+
+    folder = _release_folder(release)
+    findings = load(folder)
+    if to is not None:
+        write_findings(to, findings)
+        folder = to
+    if as_json:
+        print(json.dumps({**facts(findings), "page": join(folder, PAGE)}, ensure_ascii=False))
+        return
+    from datamask.report.terminal import show_report
+
+    show_report(findings, join(folder, PAGE))
+
+
+def sweep(
+    corpus: PlaceArgument,
+    points: Annotated[int, typer.Option(min=2, help="How many λ from 0 to 1; the configuration's own is added.")] = 11,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
+    documents: Annotated[int, typer.Option(min=100, help="At most so many documents: a uniform sample.")] = 100_000,
+    pick: Annotated[str | None, typer.Option(help="knee, or quality=NUMBER: the least mean quality.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="The YAML file the pick is written into.")
+    ] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Folder for sweep.html, sweep.json, front.png.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the balance of quality and diversity for λ from 0 to 1 on an embedded corpus."""
+    import numpy as np
+
+    from datamask.report import front as page
+    from datamask.report.embedded import load_corpus
+    from datamask.report.sweep import pick as find_pick
+    from datamask.report.sweep import sweep as run
+    from datamask.report.terminal import progress_line, show_sweep
+    from datamask.storage import join
+
+    if config is not None and pick is None:
+        raise ConfigError("--config is the file a pick is written into; say which: --pick knee, or --pick quality=0.9")
+    if config is not None:
+        _read_yaml(config)  # before the work, not after it
+    embedded = load_corpus(corpus, documents, set_ or [])
+    lambdas = [*(round(float(value), 6) for value in np.linspace(0, 1, points)), embedded.config.select.lamb]
+    with progress_line() as line:
+        found = run(embedded, lambdas, lambda point: line(f"λ {point.lamb:.2f}  {point.seconds:.1f} s"))
+    paths = page.write(to or join(embedded.work, "sweep"), found)
+    picked = find_pick(found, pick) if pick else None
+    if picked and config:
+        write_lamb(config, picked.lamb)
+    if as_json:
+        extra: dict[str, Any] = {"paths": paths, "picked": picked.lamb if picked else None}
+        print(json.dumps({**found.as_json(), **extra}, ensure_ascii=False))
+    else:
+        show_sweep(found, paths, picked, config)
+
+
+def write_lamb(path: Path, lamb: float) -> None:
+    """Sets select.lamb in a YAML configuration; everything else in it, comments too, stays as it is.
+
+    :raises ConfigError: the file cannot be read, is not a configuration, or would not be a valid one.
+    """
+    import io
+
+    from ruamel.yaml.comments import CommentedMap
+
+    from datamask.config import validate
+    from datamask.storage import publish
+
+    yaml, settings = _read_yaml(path)
+    if "select" not in settings:
+        settings["select"] = CommentedMap()
+    settings["select"]["lamb"] = lamb
+    stream = io.StringIO()
+    yaml.dump(settings, stream)
+    validate(yaml.load(stream.getvalue()), str(path))
+    with publish(str(path)) as temporary:
+        temporary.write_text(stream.getvalue(), encoding="utf-8")
+
+
+def _read_yaml(path: Path) -> tuple[Any, Any]:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.comments import CommentedMap
+
+    from datamask.config import load
+
+    load(path)  # one clear message for everything that may be wrong with it
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 4096
+    return yaml, yaml.load(path.read_text(encoding="utf-8")) or CommentedMap()
+
+
+def _release_folder(place: str) -> str:
+    from datamask.release.layout import find_release
+
+    return find_release(place).path

@@ -1,0 +1,131 @@
+"""An embedded corpus in memory: what `sweep` and `ablate` select from, and how they look at a selection.
+
+corpus = load_corpus("out/real", documents=100_000)
+corpus.pool, corpus.measure(selected)["vendi"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from datamask.config import Config, Select, load
+from datamask.errors import InputError
+from datamask.report import statistics
+from datamask.report.sample import Sample, read_sample
+from datamask.selection.api import pick_device
+from datamask.selection.problem import Pool
+from datamask.stages import recorded
+
+NEIGHBOUR_QUERIES = 2_000  # documents of a selection whose nearest neighbour is looked up
+COMPARED = 50_000  # documents of a selection that are compared
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """The candidates of a corpus (after filters and deduplication), or a uniform sample of them."""
+
+    config: Config
+    work: str
+    sample: Sample
+    rows: npt.NDArray[np.intp]  # (N,) the candidates' places in the sample
+    features: npt.NDArray[np.float16]  # (N, d)
+    share: float  # of the corpus's candidates that are here
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def quality(self) -> npt.NDArray[np.float32]:
+        return self.sample.quality[self.rows]
+
+    @property
+    def tokens(self) -> npt.NDArray[np.int64]:
+        return np.maximum(self.sample.tokens[self.rows], 1)
+
+    @property
+    def scores(self) -> dict[str, npt.NDArray[np.float32]]:
+        """Every scorer's column, quality_score first."""
+        return {name: values[self.rows] for name, values in self.sample.scores.items()}
+
+    @property
+    def groups(self) -> dict[str, npt.NDArray[np.object_]]:
+        return {name: values[self.rows] for name, values in self.sample.groups.items()}
+
+    def pool(self, settings: Select) -> Pool:
+        """The candidates as the solvers take them."""
+        wanted = [quota.column for quota in settings.quotas]
+        groups = {name: np.array([str(value or "") for value in self.groups[name]]) for name in wanted}
+        return Pool(self.features, self.quality, self.tokens, groups, device=pick_device(settings.device))
+
+    def settings(self, **changes: Any) -> Select:
+        """The corpus's own selection settings with changes; a budget in numbers is scaled to the sample."""
+        select = self.config.select
+        for name in ("budget_documents", "budget_tokens"):
+            if (value := getattr(select, name)) and self.share < 1:
+                changes = {name: max(1, round(value * self.share)), **changes}
+        return select.model_copy(update=changes)
+
+    def measure(self, selected: npt.NDArray[np.bool_], columns: bool = True) -> dict[str, Any]:
+        """What a selection is like: quality by every scorer, diversity, near-duplicates, lengths, groups.
+
+        selected: (N,) bool. Diversity is measured on at most COMPARED documents, drawn by the settings' seed.
+        """
+        rows = np.flatnonzero(selected)
+        generator = np.random.default_rng([self.config.select.seed, 11])
+        compared = np.sort(generator.permutation(rows)[:COMPARED])
+        features = self.features[compared]
+        asked = np.sort(generator.permutation(len(compared))[:NEIGHBOUR_QUERIES])
+        nearest = statistics.nearest_similarity(features, asked)
+        tokens = self.tokens
+        found: dict[str, Any] = {
+            "documents": len(rows),
+            "tokens": int(tokens[rows].sum()),
+            "mean_quality": float(self.quality[rows].mean(dtype=np.float64)) if len(rows) else float("nan"),
+            "scores": {name: float(values[rows].mean(dtype=np.float64)) for name, values in self.scores.items()},
+            "vendi": statistics.vendi_score(features),
+            "near_duplicates": statistics.near_duplicate_share(nearest),
+            "length_ratio": statistics.length_ratio(tokens[rows], tokens),
+        }
+        if columns:
+            found["effective"] = {
+                name: statistics.effective_number(np.unique(_names(values[rows]), return_counts=True)[1])
+                for name, values in self.groups.items()
+            }
+            found["coverage"] = {
+                name: statistics.coverage(values[rows], values) for name, values in self.groups.items()
+            }
+            found["shares"] = {name: shares(values[rows]) for name, values in self.groups.items()}
+        return found
+
+
+def _names(values: npt.NDArray[np.object_]) -> npt.NDArray[np.str_]:
+    return np.array([str(value or "(none)") for value in values], dtype=str)
+
+
+def shares(values: npt.NDArray[np.object_]) -> Mapping[str, float]:
+    """Value -> share of the documents, largest first."""
+    names, counts = np.unique(_names(values), return_counts=True)
+    order = np.lexsort((names, -counts))
+    return {str(names[place]): float(counts[place] / max(len(values), 1)) for place in order}
+
+
+def load_corpus(place: str, documents: int, overrides: Sequence[str] = ()) -> Embedded:
+    """The corpus of an output folder (see `stages.recorded`), at most about `documents` of its documents.
+
+    :param overrides: section.name=value, laid over the last run's settings (those of `select` are what matters here).
+    :raises InputError: no curated corpus there, or nothing in it to select from.
+    :raises ConfigError: an override is wrong.
+    """
+    all_files, config, work = recorded(place)
+    config = load(None, overrides, config.model_dump(mode="json")) if overrides else config
+    total = sum(files.masks.rows for files in all_files if files.masks)
+    sample = read_sample(all_files, config, documents)
+    rows = np.flatnonzero(sample.candidates)
+    if len(rows) < 2:
+        raise InputError(f"{place}: {len(rows)} documents are left after the filters; nothing to choose between")
+    return Embedded(config, work, sample, rows, sample.features(rows), min(1.0, documents / max(total, 1)))

@@ -1,0 +1,129 @@
+"""The sweep over λ: certificates, monotony, warm starts, picks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datamask.config import load
+from datamask.errors import ConfigError, InputError
+from datamask.report import front as front_page
+from datamask.report.commands import write_lamb
+from datamask.report.embedded import Embedded, load_corpus
+from datamask.report.sweep import Sweep, envelope, pick, sweep
+from datamask.selection import select
+from datamask.stages import record
+from tests.report.build import corpus
+
+LAMBDAS = np.linspace(0, 1, 6)
+
+
+@pytest.fixture(scope="module", params=["pairwise", "DiSF"])
+def swept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Embedded, Sweep]:
+    folder = tmp_path_factory.mktemp("sweep")
+    all_files, config, _ = corpus(folder, metric=request.param)
+    record(str(folder / "work"), all_files, config)
+    embedded = load_corpus(str(folder), 100_000)
+    return embedded, sweep(embedded, LAMBDAS)
+
+
+def test_a_record_is_found_from_every_place_a_user_names(tmp_path: Path) -> None:
+    all_files, config, _ = corpus(tmp_path)
+    record(str(tmp_path / "work"), all_files, config)
+    (tmp_path / "releases" / "0001-abc").mkdir(parents=True)
+    for place in (tmp_path, tmp_path / "work", tmp_path / "latest", tmp_path / "releases" / "0001-abc"):
+        found = load_corpus(str(place), 100_000)
+        assert found.config == config and found.work == str(tmp_path / "work")
+        assert [f.shard for f in found.sample.files] == [f.shard for f in all_files]
+    Path(all_files[0].embeddings.path).unlink()
+    with pytest.raises(InputError, match="gone since the last run"):
+        load_corpus(str(tmp_path), 100_000)
+    with pytest.raises(InputError, match="belongs to no curated corpus"):
+        load_corpus(str(tmp_path / "nowhere" / "deep" / "down"), 100_000)
+
+
+def test_every_point_is_what_a_cold_solve_finds(swept: tuple[Embedded, Sweep]) -> None:
+    embedded, front = swept
+    for point in front.points:
+        settings = embedded.settings(lamb=point.lamb)
+        cold = select(embedded.features, embedded.quality, settings=settings)
+        assert point.objective == pytest.approx(cold.objective, abs=5e-3)
+        assert point.upper_bound >= max(cold.objective, point.objective) - 1e-9
+
+
+def test_more_weight_on_quality_never_lowers_it(swept: tuple[Embedded, Sweep]) -> None:
+    """Exactly true of exact solutions; solutions within g of their bounds may swap by (g₁ + g₂) / Δλ."""
+    for before, after in zip(swept[1].points, swept[1].points[1:]):
+        gaps = (before.upper_bound - before.objective) + (after.upper_bound - after.objective)
+        slack = gaps / (after.lamb - before.lamb)
+        assert after.quality >= before.quality - slack - 1e-9
+        assert after.diversity <= before.diversity + slack + 1e-9
+
+
+def test_the_envelope_of_bounds_lies_above_every_point(swept: tuple[Embedded, Sweep]) -> None:
+    front = swept[1]
+    curve = envelope(front.points)
+    for point in front.points:
+        most = np.interp(point.quality, [row["quality"] for row in curve], [row["diversity"] for row in curve])
+        assert point.diversity <= most + 1e-3
+
+
+def test_overlaps_join_neighbours(swept: tuple[Embedded, Sweep]) -> None:
+    points = swept[1].points
+    assert points[0].overlap_before is None and points[-1].overlap_after is None
+    assert [p.overlap_after for p in points[:-1]] == [p.overlap_before for p in points[1:]]
+
+
+def test_picks(swept: tuple[Embedded, Sweep]) -> None:
+    front = swept[1]
+    assert pick(front, "knee") is front.points[front.knee]
+    middle = front.points[3].mean_quality
+    chosen = pick(front, f"quality={middle}")
+    assert chosen.mean_quality >= middle and all(
+        point.mean_quality < middle for point in front.points if point.lamb < chosen.lamb
+    )
+    with pytest.raises(ConfigError, match="the greatest is"):
+        pick(front, "quality=7")
+    for wish in ("elbow", "quality", "quality=high"):
+        with pytest.raises(ConfigError, match="valid are knee"):
+            pick(front, wish)
+
+
+def test_a_lambda_outside_is_refused(swept: tuple[Embedded, Sweep]) -> None:
+    with pytest.raises(ConfigError, match="between 0 and 1"):
+        sweep(swept[0], [0.5, 1.5])
+
+
+def test_page_and_files(swept: tuple[Embedded, Sweep], tmp_path: Path) -> None:
+    paths = front_page.write(str(tmp_path), swept[1])
+    html = Path(paths["page"]).read_text(encoding="utf-8")
+    assert len(html) < 2_000_000 and "The knee is at λ" in html
+    assert Path(paths["picture"]).read_bytes().startswith(b"\x89PNG")
+    assert len(json.loads(Path(paths["data"]).read_text())["points"]) == len(LAMBDAS)
+
+
+def test_a_budget_in_numbers_is_scaled_to_the_sample(tmp_path: Path) -> None:
+    all_files, config, _ = corpus(tmp_path)
+    budget = config.select.model_copy(update={"budget_documents": 80})
+    record(str(tmp_path / "work"), all_files, config.model_copy(update={"select": budget}))
+    half = load_corpus(str(tmp_path), 245)
+    assert half.share == pytest.approx(245 / 491)
+    assert half.settings().budget_documents == round(80 * half.share)
+
+
+def test_the_pick_is_written_into_a_configuration_with_its_comments(tmp_path: Path) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text("# ours\nselect:\n  lamb: 0.5  # halfway\n  seed: 3\ncorpus:\n  input: [a]  # there\n")
+    write_lamb(path, 0.7)
+    assert path.read_text() == "# ours\nselect:\n  lamb: 0.7  # halfway\n  seed: 3\ncorpus:\n  input: [a]  # there\n"
+    path.write_text("# only this\ncorpus:\n  input: [a]\n")
+    write_lamb(path, 0.3)
+    assert load(path).select.lamb == 0.3 and path.read_text().startswith("# only this")
+    path.write_text("select: 3\n")
+    with pytest.raises(ConfigError):
+        write_lamb(path, 0.3)
+    with pytest.raises(ConfigError, match="cannot read"):
+        write_lamb(tmp_path / "none.yaml", 0.3)
