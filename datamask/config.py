@@ -196,6 +196,8 @@ class Select(Section):
     """Share of lowest quality left out before selecting (the paper: 0.4 to 0.5)."""
     block_documents: int = Field(1_000_000, ge=2)
     """policy-gradient: documents of a random block solved at a time."""
+    gradient: Literal["surrogate", "order"] = "surrogate"
+    """policy-gradient: of ln P(mask); mask − k·softmax(logits), or the exact one of the order drawn (Plackett–Luce)."""
     published: bool = False
     """policy-gradient: exactly the published estimator, without our variance reduction."""
 

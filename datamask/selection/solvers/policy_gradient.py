@@ -1,0 +1,193 @@
+"""Mask learning by policy gradient: the method of DATAMASK (arXiv 2512.24265), as published and improved.
+
+As published (`published: true`): a mask is k draws without replacement from softmax(logits); a step takes a `partial`
+batch of the pool, draws `n_rollout` masks of it, rewards each with the batch's own λ·quality + (1 − λ)·diversity, and
+moves the batch's logits by η·mean_g A_g ∇ln P(mask_g), A the rewards less their mean over their standard deviation,
+η linear from `max_lr` to `min_lr`.
+
+Improved (the default), for any metric still:
+- the reward is the whole pool's objective, the rest of the pool being a fixed context: a batch of 10 % alone has
+  another optimum than the pool, and noisier sums;
+- a linear baseline: each document's price (its marginal gain) is taken out of the reward before its covariance with
+  the masks is. The price is exact where the metric has a gradient, else learned from the residuals by the best linear
+  estimate, whose gain follows from the covariance alone: G·cov / (G·v + Σv), v = π(1 − π);
+- the mean that is subtracted leaves the rollout itself out;
+- the step is the natural gradient, the price and not the price times v: logits near 0 or 1 do not get stuck.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from datamask.errors import ConfigError
+from datamask.selection.problem import Problem
+from datamask.selection.result import Draft
+from datamask.selection.solvers import Progress, plackett_luce
+from datamask.selection.solvers.rewards import Reward, reward_of
+
+RECORDS = 20  # of the objective, in a run
+STEP = 0.02  # natural step at a learning rate of 1, in standard deviations of the batch's prices
+
+
+def solve(problem: Problem, progress: Progress) -> Draft:
+    """:raises ConfigError: pruning leaves fewer documents than the budget."""
+    settings = problem.settings
+    device = problem.pool.device
+    generator = torch.Generator(device).manual_seed(settings.seed)
+    quality = torch.from_numpy(problem.pool.quality @ problem.pool.quality_weights).to(device)
+    candidates = _candidates(problem, quality)
+    policy = Policy(problem, generator, progress, _start(quality, settings.init))
+    blocks = _blocks(candidates, settings.block_documents, int(problem.size), generator)
+    policy.selected[_best(policy.logits, blocks)] = True
+    probability = torch.zeros(len(problem), device=device)
+    for number, (block, k) in enumerate(blocks):
+        policy.learn(block, k, number)
+        probability[block] = plackett_luce.inclusion(policy.logits[block], k)
+    return Draft(policy.selected.cpu(), probability.cpu(), history=tuple(policy.history))
+
+
+@dataclass(eq=False)
+class Policy:
+    """The logits of all documents, and how they are learned."""
+
+    problem: Problem
+    generator: torch.Generator
+    progress: Progress
+    logits: Tensor  # (N,) float32
+    history: list[dict[str, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        objective = self.problem.objective
+        self.terms: list[tuple[float, Reward]] = [
+            (term.scale, reward_of(self.problem, term.metric, self.generator))
+            for term in objective.diversity
+            if term.scale and term.metric is not None
+        ]
+        self.quality = objective.linear.to(self.logits)  # (N,): a document's part of f, times the budget
+        self.price = torch.zeros_like(self.logits)  # what the baseline has learned
+        self.selected = torch.zeros(len(self.logits), dtype=torch.bool, device=self.logits.device)
+
+    def learn(self, block: Tensor, k: int, number: int) -> None:
+        """The logits of a block, k of its documents to be selected; `selected` then says which."""
+        settings = self.problem.settings
+        if 0 < k < len(block):
+            size = min(len(block), max(2, round(settings.partial * len(block))))
+            if not settings.published:
+                self._begin(block, k)
+            for step in range(settings.n_epochs):
+                share = step / max(settings.n_epochs - 1, 1)
+                rate = settings.max_lr + (settings.min_lr - settings.max_lr) * share
+                chosen = torch.randperm(len(block), generator=self.generator, device=block.device)[:size]
+                if settings.published:
+                    self._published_step(block[chosen], min(max(round(k * size / len(block)), 1), size - 1), rate)
+                else:
+                    self._step(block[chosen], rate)
+                if (step + 1) % max(1, settings.n_epochs // RECORDS) == 0 or step + 1 == settings.n_epochs:
+                    self._record(block, k, step + 1 + number * settings.n_epochs)
+        else:
+            self._record(block, k, number * settings.n_epochs)
+
+    def _published_step(self, batch: Tensor, k: int, rate: float) -> None:
+        settings, logits = self.problem.settings, self.logits[batch]
+        orders = plackett_luce.draw(logits, k, settings.n_rollout, self.generator)
+        masks = plackett_luce.as_masks(orders, len(batch))
+        reward = masks @ self.quality[batch] / k
+        for scale, term in self.terms:
+            reward += scale * term.alone(batch, masks)
+        advantage = (reward - reward.mean()) / (reward.std() + 1e-12)
+        self.logits[batch] = logits + rate * self._gradient(logits, orders, masks, advantage)
+
+    def _gradient(self, logits: Tensor, orders: Tensor, masks: Tensor, advantage: Tensor) -> Tensor:
+        if self.problem.settings.gradient == "order":
+            return plackett_luce.order_gradient(logits, orders, advantage)
+        return plackett_luce.surrogate_gradient(logits, masks, advantage)
+
+    def _begin(self, block: Tensor, k: int) -> None:
+        self.probability = self.selected.float()
+        self.probability[block] = plackett_luce.inclusion(self.logits[block], k)
+        self.hard = any(term.hard for _, term in self.terms)
+        for _, term in self.terms:
+            term.start(self.selected.float() if term.hard else self.probability)
+
+    def _step(self, batch: Tensor, rate: float) -> None:
+        settings, n = self.problem.settings, len(batch)
+        logits, probability = self.logits[batch], self.probability[batch]
+        k = int(self.selected[batch].sum()) if self.hard else round(float(probability.sum()))
+        k = min(max(k, 1), n - 1)
+        orders = plackett_luce.draw(logits, k, settings.n_rollout, self.generator)
+        masks = plackett_luce.as_masks(orders, n)
+        change = masks - probability
+        quality = self.quality[batch] / self.problem.size
+        reward, price = change @ quality, quality
+        known = True
+        for scale, term in self.terms:
+            value, gradient = term.within(batch, masks, probability)
+            reward = reward + scale * value
+            known = known and gradient is not None
+            price = price if gradient is None else price + scale * gradient
+        if not known:
+            price = price + self.price[batch]
+        residual = reward - change @ price
+        rollouts = len(masks)
+        advantage = (residual - residual.mean()) * (rollouts / (rollouts - 1))  # less the mean of the others
+        variance = probability * (1 - probability)
+        covariance = self._gradient(logits, orders, masks, advantage)
+        learned = rollouts * covariance / (rollouts * variance + variance.sum() + 1e-12)
+        if not known:
+            self.price[batch] += learned
+        price = price + learned
+        middle = (variance @ price) / (variance.sum() + 1e-12)
+        logits = logits + rate * STEP * (price - middle) / (price.std() + 1e-30)
+        self.logits[batch] = logits
+        self.probability[batch] = plackett_luce.inclusion(logits, float(probability.sum()))
+        if self.hard:
+            taken = torch.zeros(n, device=batch.device)
+            taken[logits.topk(k).indices] = 1
+            self.selected[batch] = taken.bool()
+        for _, term in self.terms:
+            term.move(batch, taken if term.hard else self.probability[batch])
+
+    def _record(self, block: Tensor, k: int, step: int) -> None:
+        best = _best(self.logits, [(block, k)])
+        self.selected[block] = False
+        self.selected[best] = True
+        objective = float(self.problem.objective.values(self.selected[None])[0])
+        self.history.append({"step": step, "objective": objective})
+        self.progress(self.history[-1])
+
+
+def _candidates(problem: Problem, quality: Tensor) -> Tensor:
+    """Rows that are not pruned, ascending: all but the lowest quality."""
+    count = len(problem)
+    kept = count - int(problem.settings.prune * count)
+    if kept < problem.size:
+        raise ConfigError(
+            f"prune = {problem.settings.prune} leaves {kept} documents for a budget of {problem.size:.0f}; "
+            f"set at most {1 - problem.size / count:.2g}"
+        )
+    return torch.argsort(quality, descending=True, stable=True)[:kept].sort().values
+
+
+def _start(quality: Tensor, init: str) -> Tensor:
+    deviation = quality.std() if len(quality) > 1 else quality.new_zeros(())
+    if init == "same" or not deviation > 0:
+        return torch.zeros_like(quality, dtype=torch.float32)
+    return ((quality - quality.mean()) / deviation).float()
+
+
+def _blocks(candidates: Tensor, most: int, size: int, generator: torch.Generator) -> list[tuple[Tensor, int]]:
+    """Random blocks of at most `most` documents, as equal as can be, each with its share of the budget."""
+    count = -(-len(candidates) // most)
+    mixed = candidates[torch.randperm(len(candidates), generator=generator, device=candidates.device)]
+    blocks = [block.sort().values for block in torch.tensor_split(mixed, count)]
+    ends = np.round(np.cumsum([len(block) for block in blocks]) * size / len(candidates)).astype(int)
+    return list(zip(blocks, np.diff(ends, prepend=0).tolist(), strict=True))
+
+
+def _best(logits: Tensor, blocks: list[tuple[Tensor, int]]) -> Tensor:
+    """Row numbers of each block's greatest logits."""
+    return torch.cat([block[logits[block].topk(k).indices] for block, k in blocks])

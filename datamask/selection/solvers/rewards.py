@@ -1,0 +1,209 @@
+"""Rewards of many masks of one batch at once, for the policy gradient.
+
+A mask's diversity for pairwise and DiSF is a quadratic form in the mask, so the rewards of all rollouts are one matrix
+product: over the batch's (squared) Gram matrix, or over features of the documents where that is cheaper. Facility
+location finds each point's nearest selected document in its list of candidates by similarity. Any other metric is a
+black box: its `value` is called.
+
+Two kinds of reward:
+- `alone`: the batch as a pool of its own, as published;
+- `within`: the whole pool's diversity, the rest of the pool as it stands (its probabilities, or its selection).
+
+Shapes: n documents in the batch, G rollouts; masks (G, n) float; rewards (G,) float32, up to a constant a batch.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from datamask.selection.metrics.base import Metric, MomentMetric
+from datamask.selection.metrics.disf import DiSF
+from datamask.selection.metrics.facility import FacilityLocation
+from datamask.selection.metrics.pairwise import Pairwise
+from datamask.selection.problem import BLOCK_ROWS, Problem
+
+SKETCH = 2048  # random features in place of DiSF's squared Gram matrix, in batches of more than twice as many documents
+POINTS = 2048  # documents that facility location's reward is averaged over, drawn anew each step
+REFRESH = 200  # steps between exact sums of the context
+
+
+class Reward(Protocol):
+    hard: bool  # the context is the selection as it stands, not the probabilities
+
+    def alone(self, batch: Tensor, masks: Tensor) -> Tensor:
+        """Diversity of each mask, the batch being the pool. batch: (n,) row numbers."""
+        ...
+
+    def start(self, probability: Tensor) -> None:
+        """The context is this (N,), from now on."""
+        ...
+
+    def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Change of the pool's diversity if `masks` replaced the batch's `probability` (n,); and its gradient in the
+        batch's probabilities (n,), where it is known."""
+        ...
+
+    def move(self, batch: Tensor, probability: Tensor) -> None:
+        """The batch's probabilities are these (n,) from now on."""
+        ...
+
+
+def reward_of(problem: Problem, metric: Metric, generator: torch.Generator) -> Reward:
+    if isinstance(metric, Pairwise | DiSF):
+        return MomentReward(metric, generator)
+    if isinstance(metric, FacilityLocation):
+        return CoverageReward(metric, generator)
+    return BlackBoxReward(problem, metric)
+
+
+def product_dtype(device: torch.device) -> torch.dtype:
+    """bf16 where the processor multiplies matrices in it, else float32 (TF32 on a GPU that has it and no bf16)."""
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+    return torch.bfloat16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else torch.float32
+
+
+class MomentReward:
+    """Pairwise and DiSF: D(m) = −unit·‖Σ_i m_i v_i‖²/size²."""
+
+    hard = False
+
+    def __init__(self, metric: MomentMetric, generator: torch.Generator, dtype: torch.dtype | None = None) -> None:
+        self.metric, self.generator = metric, generator
+        pool = metric.pool
+        self.dtype = dtype or product_dtype(pool.device)
+        self.z = torch.empty(len(pool), pool.dimensions, dtype=self.dtype, device=pool.device)
+        for part, rows in pool.blocks():
+            self.z[part] = metric.prepare(rows).to(self.dtype)
+        self.scale = metric.unit / metric.size**2
+
+    def alone(self, batch: Tensor, masks: Tensor) -> Tensor:
+        return -self.metric.unit / float(masks[0].sum()) ** 2 * self.forms(self.z[batch], masks)
+
+    def forms(self, z: Tensor, masks: Tensor) -> Tensor:
+        """‖Σ_i m_i v_i‖² of each mask, entries of any value: (G,). z: (n, d)."""
+        n, low = len(z), masks.to(self.dtype)
+        if isinstance(self.metric, Pairwise):  # d features a document: cheaper than n²·d for the Gram matrix
+            return (low @ z).float().square().sum(1)
+        squares = z.square()
+        if n <= 2 * SKETCH:
+            gram = (z @ z.T).square_().sub_(squares @ squares.T)
+            diagonal = gram.diagonal().float().clone()
+            gram.fill_diagonal_(0)  # the greatest entries, exactly: masks² · diagonal
+            return ((low @ gram) * low).sum(1, dtype=torch.float32) + masks.square() @ diagonal
+        # E (z_i·a)(z_i·b)(z_j·a)(z_j·b) = (z_i·z_j)² for independent vectors a, b of random signs
+        signs = torch.randint(0, 2, (2, z.shape[1], SKETCH), generator=self.generator, device=z.device)
+        left, right = (2 * signs - 1).to(self.dtype)
+        features = (z @ left).mul_(z @ right)
+        whole = (low @ features).float().square().sum(1) / SKETCH
+        return whole - (low @ squares).float().square().sum(1)
+
+    def start(self, probability: Tensor) -> None:
+        self.probability, self.age = probability.clone(), 0
+        total: Tensor | None = None
+        for start in range(0, len(self.z), BLOCK_ROWS):
+            part = slice(start, start + BLOCK_ROWS)
+            moment = self.metric.moment(self.z[part], probability[part]).float()
+            total = moment if total is None else total.add_(moment)
+        assert total is not None
+        self.total = total
+
+    def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
+        z = self.z[batch]
+        price = -2 * self.scale * self.metric.products(z, self.total).float()
+        change = masks - probability
+        return change @ price - self.scale * self.forms(z, change), price
+
+    def move(self, batch: Tensor, probability: Tensor) -> None:
+        change = probability - self.probability[batch]
+        self.probability[batch] = probability
+        self.age += 1
+        if self.age >= REFRESH:
+            self.start(self.probability)
+        else:
+            self.total += self.metric.moment(self.z[batch], change).float()
+
+
+class CoverageReward:
+    """Facility location: mean over points of the cosine to the nearest selected document."""
+
+    hard = True
+
+    def __init__(self, metric: FacilityLocation, generator: torch.Generator) -> None:
+        self.metric, self.pool, self.generator = metric, metric.pool, generator
+
+    def alone(self, batch: Tensor, masks: Tensor) -> Tensor:
+        rows = self.pool.rows(batch)
+        return nearest_selected(rows @ rows.T, masks).mean(1)
+
+    def start(self, probability: Tensor) -> None:
+        self.selected = probability > 0.5
+
+    def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, None]:
+        count = len(self.pool)
+        points = torch.randperm(count, generator=self.generator, device=batch.device)[:POINTS]
+        rest = self.selected.clone()
+        rest[batch] = False
+        covered = self.metric.coverage(rest.nonzero()[:, 0], points).to(batch.device, torch.float32)
+        similarity = self.pool.rows(points) @ self.pool.rows(batch).T
+        return nearest_selected(similarity, masks, covered).mean(1), None
+
+    def move(self, batch: Tensor, probability: Tensor) -> None:
+        self.selected[batch] = probability > 0.5
+
+
+def nearest_selected(similarity: Tensor, masks: Tensor, floor: Tensor | None = None) -> Tensor:
+    """max over the selected of each row of `similarity` (P, n), not below `floor` (P,): (G, P). No mask is empty.
+
+    Each point's candidates by falling similarity; a mask's answer is the first that it selects, found in a few looks.
+    """
+    points, n = similarity.shape
+    result = torch.empty(len(masks), points, device=similarity.device)
+    looks = min(n, 64)
+    values, order = similarity.topk(looks, dim=1)
+    chosen = masks.bool().T.contiguous()  # (n, G): a candidate's column in one read
+    open_points = torch.ones(points, len(masks), dtype=torch.bool, device=similarity.device)
+    best = result.T  # (P, G)
+    best.fill_(-torch.inf)
+    for look in range(looks):
+        hit = open_points & chosen[order[:, look]]
+        best.copy_(torch.where(hit, values[:, look, None], best))
+        open_points &= ~hit
+        if floor is not None:
+            open_points &= (values[:, look] > floor)[:, None]
+        if look % 8 == 7 and not open_points.any():
+            break
+    left = open_points.any(0).nonzero()[:, 0]
+    for rollout in left.tolist():  # a point with no selected document among its nearest
+        rows = open_points[:, rollout].nonzero()[:, 0]
+        best[rows, rollout] = similarity[rows][:, chosen[:, rollout]].amax(1)
+    return result if floor is None else torch.maximum(result, floor)
+
+
+class BlackBoxReward:
+    """A metric of which only `value` is known."""
+
+    hard = True
+
+    def __init__(self, problem: Problem, metric: Metric) -> None:
+        self.problem, self.metric = problem, metric
+
+    def alone(self, batch: Tensor, masks: Tensor) -> Tensor:
+        pool = self.problem.pool.take(batch.cpu().numpy())
+        weights = torch.ones(len(batch), dtype=torch.float64, device=batch.device)
+        return type(self.metric)(pool, weights, float(masks[0].sum())).value(masks.bool()).to(batch.device).float()
+
+    def start(self, probability: Tensor) -> None:
+        self.selected = probability > 0.5
+
+    def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, None]:
+        whole = self.selected.expand(len(masks), -1).clone()
+        whole[:, batch] = masks.bool()
+        value = self.metric.value(whole).to(batch.device)
+        return (value - value.mean()).float(), None  # in float64 before the difference is taken
+
+    def move(self, batch: Tensor, probability: Tensor) -> None:
+        self.selected[batch] = probability > 0.5
