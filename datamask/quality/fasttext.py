@@ -1,0 +1,139 @@
+"""fastText classifiers: DCLM's and Ultra-FineWeb's, text prepared as their makers prepare it, or any other.
+
+DCLM (mlfoundations/fasttext-oh-eli5): Li et al. 2024, arXiv 2406.11794, its quality_prediction_enrichers_calc_fasttext.py.
+Ultra-FineWeb (openbmb/Ultra-FineWeb-classifier): Wang et al. 2025, arXiv 2505.05427, its fasttext preprocessing.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from datamask.errors import MissingExtraError, ModelError, nearest
+from datamask.quality.documents import Documents, Need, Scores, plain
+from datamask.quality.fasttext_file import check_file
+
+LABEL = "__label__"
+# the label whose probability is one minus the score, by preparation
+NEGATIVE = {"dclm": "__label__cc", "ultra-fineweb": "__label__neg"}
+
+
+class Decoder(Protocol):
+    """What Ultra-FineWeb's preparation asks of a tokenizer (`tokenizers.Tokenizer` has it)."""
+
+    def encode(self, sequence: str, add_special_tokens: bool = True) -> Any: ...
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str: ...
+
+
+def prepare_plain(text: str) -> str:
+    """One line, which is what fastText reads."""
+    return " ".join(text.splitlines())
+
+
+def prepare_dclm(text: str) -> str:
+    """DCLM's: the lines of the stripped text joined by spaces."""
+    return " ".join(text.strip().splitlines())
+
+
+def prepare_ultra_fineweb(text: str, tokenizer: Decoder, pieces: dict[int, str] | None = None) -> str:
+    """Ultra-FineWeb's: at most two newlines in a row, lowercase, NFKD without combining marks, tokens joined by spaces,
+    line breaks and tabs written as two characters, runs of spaces squeezed.
+
+    :param pieces: text by token id, filled as tokens are met
+    """
+    pieces = {} if pieces is None else pieces
+    text = re.sub(r"\n{3,}", "\n\n", text).lower()
+    if not text.isascii():
+        text = "".join(c for c in unicodedata.normalize("NFKD", text) if unicodedata.category(c) != "Mn")
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    for token in ids:
+        if token not in pieces:
+            pieces[token] = tokenizer.decode([token], skip_special_tokens=False)
+    joined = " ".join([pieces[token] for token in ids])
+    joined = joined.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    return re.sub(r" +", " ", joined).strip()
+
+
+class FastTextScorer:
+    """The probability of the positive label, in [0, 1]: of `label` where one is named, else 1 − p where the preparation's
+    negative label is on top and p where another is.
+
+    :raises ModelError: the file is missing, broken or no classifier, or has no such label.
+    :raises MissingExtraError: fastText is not installed.
+    """
+
+    signals: tuple[str, ...] = ()
+    needs: frozenset[Need] = frozenset({"texts"})
+    columns: tuple[str, ...] = ()
+
+    def __init__(self, path: str, preparation: str, label: str | None, tokenizer: Decoder | None = None) -> None:
+        self._model = load_model(path)
+        self._prepare: Callable[[str], str]
+        if preparation == "ultra-fineweb":
+            assert tokenizer is not None
+            pieces: dict[int, str] = {}
+            self._prepare = lambda text: prepare_ultra_fineweb(text, tokenizer, pieces)
+        else:
+            self._prepare = prepare_dclm if preparation == "dclm" else prepare_plain
+        labels = list(self._model.labels)
+        self._label = None if label is None else _full(label)
+        self._negative = NEGATIVE.get(preparation)
+        known = ", ".join(name.removeprefix(LABEL) for name in labels)
+        if self._label is not None and self._label not in labels:
+            raise ModelError(
+                f"fastText model {path} has no label {label}{nearest(self._label, labels)} (its labels: {known})"
+            )
+        if self._label is None and self._negative not in labels:
+            asked = "" if self._negative is None else f"; preparation {preparation} expects {self._negative}"
+            raise ModelError(f"fastText model {path}: name the positive label, one of {known}{asked}")
+
+    def score(self, documents: Documents) -> Scores:
+        return plain(np.array([self._one(text) for text in documents.texts], dtype=np.float32))
+
+    def _one(self, text: str) -> float:
+        line = _readable(self._prepare(text)).replace("\n", " ") + "\n"
+        if self._label is None:
+            ((probability, label),) = self._model.f.predict(line, 1, 0.0, "strict") or ((np.nan, ""),)
+            probability = min(probability, 1.0)  # fastText's sums may exceed it by rounding
+            return 1 - probability if label == self._negative else probability
+        found = self._model.f.predict(line, -1, 0.0, "strict")
+        return min(next((p for p, label in found if label == self._label), 0.0 if found else np.nan), 1.0)
+
+
+def load_model(path: str) -> Any:
+    """The fastText classifier of a file, checked to be whole first: fastText itself loads a truncated one, silently.
+
+    :raises ModelError: see FastTextScorer.
+    """
+    try:
+        import fasttext
+    except ImportError as error:
+        raise MissingExtraError("a fastText scorer", "fasttext") from error
+    if not Path(path).is_file():
+        raise ModelError(
+            f"fastText model {path}: no such file (looked for {Path(path).absolute()}). On a machine with access, e.g. "
+            f"`hf download mlfoundations/fasttext-oh-eli5 --local-dir models`, and give the .bin file's path"
+        )
+    check_file(path)
+    try:
+        model = fasttext.load_model(path)
+    except (ValueError, RuntimeError, MemoryError) as error:
+        raise ModelError(f"fastText model {path} is broken: {error}") from error
+    if not model.get_labels():
+        raise ModelError(f"fastText model {path} has no labels: word vectors, not a classifier")
+    return model
+
+
+def _full(label: str) -> str:
+    return label if label.startswith(LABEL) else LABEL + label
+
+
+def _readable(text: str) -> str:
+    """Without lone surrogates, which fastText cannot take."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
