@@ -101,6 +101,8 @@ class Scorer(Section):
     """kind fasttext: how text is prepared."""
     tokenizer: str | None = None
     """preparation ultra-fineweb: name or folder of the DeepSeek-V2 tokenizer."""
+    max_length: int | None = Field(None, ge=8)
+    """Tokens of a document that a transformer or ProX reads; null: as published, 512 and 2000, or the model's limit."""
     weight: float = 1.0
     """Weight in quality_score."""
 

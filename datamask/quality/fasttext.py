@@ -1,6 +1,6 @@
 """fastText classifiers: DCLM's and Ultra-FineWeb's, text prepared as their makers prepare it, or any other.
 
-DCLM (mlfoundations/fasttext-oh-eli5): Li et al. 2024, arXiv 2406.11794, its quality_prediction_enrichers_calc_fasttext.py.
+DCLM (mlfoundations/fasttext-oh-eli5): Li et al. 2024, arXiv 2406.11794, `classify_fasttext_hq_prob`.
 Ultra-FineWeb (openbmb/Ultra-FineWeb-classifier): Wang et al. 2025, arXiv 2505.05427, its fasttext preprocessing.
 """
 
@@ -61,8 +61,8 @@ def prepare_ultra_fineweb(text: str, tokenizer: Decoder, pieces: dict[int, str] 
 
 
 class FastTextScorer:
-    """The probability of the positive label, in [0, 1]: of `label` where one is named, else 1 − p where the preparation's
-    negative label is on top and p where another is.
+    """The probability of the positive label, in [0, 1]: of `label` where one is named, else 1 − p where the
+    preparation's negative label is on top and p where another is.
 
     :raises ModelError: the file is missing, broken or no classifier, or has no such label.
     :raises MissingExtraError: fastText is not installed.
@@ -115,11 +115,7 @@ def load_model(path: str) -> Any:
         import fasttext
     except ImportError as error:
         raise MissingExtraError("a fastText scorer", "fasttext") from error
-    if not Path(path).is_file():
-        raise ModelError(
-            f"fastText model {path}: no such file (looked for {Path(path).absolute()}). On a machine with access, e.g. "
-            f"`hf download mlfoundations/fasttext-oh-eli5 --local-dir models`, and give the .bin file's path"
-        )
+    require_file(path)
     check_file(path)
     try:
         model = fasttext.load_model(path)
@@ -128,6 +124,17 @@ def load_model(path: str) -> Any:
     if not model.get_labels():
         raise ModelError(f"fastText model {path} has no labels: word vectors, not a classifier")
     return model
+
+
+def require_file(path: str) -> None:
+    """
+    :raises ModelError: there is no such file; says how to get one.
+    """
+    if not Path(path).is_file():
+        raise ModelError(
+            f"fastText model {path}: no such file. On a machine with access, run e.g. "
+            f"`hf download mlfoundations/fasttext-oh-eli5 --local-dir models`, copy it here, and give the .bin's path"
+        )
 
 
 def _full(label: str) -> str:

@@ -19,6 +19,7 @@ from datamask.errors import ConfigError, InputError, ModelError, nearest
 from datamask.quality.combine import fit
 from datamask.quality.documents import Documents, Scorer
 from datamask.quality.load import load_scorer, pin
+from datamask.quality.probe import CHECK_SENTENCES, ProbeScorer
 from datamask.quality.ref import QualityRef, ScorerRef, Statistics
 
 if TYPE_CHECKING:
@@ -73,6 +74,11 @@ def _check(ref: ScorerRef, scorer: Scorer, shards: Sequence[Shard], encoder: Enc
             f"quality.scorers: {ref.name} is of kind encoder, but the encoder gives no score; "
             f"set encoder.quality_head to a classifier on the same encoder"
         )
+    if isinstance(scorer, ProbeScorer) and "vectors" in scorer.needs and encoder.kind != "column":
+        from datamask.encoders.encode import load_encoder  # loads torch
+
+        model = load_encoder(encoder, config.encoder.device)
+        scorer.check_encoder(model.compute(model.tokenise(CHECK_SENTENCES), config.encoder.batch_tokens).vectors)
     for column in scorer.columns:
         for shard in shards:
             schema = shard_schema(shard, config)

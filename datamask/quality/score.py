@@ -89,7 +89,9 @@ class _Scoring:
         self._failures: dict[str, int] = {}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for documents in self._windows():
+        from datamask.encoders.embed import ahead
+
+        for documents in ahead(self._windows()):
             yield self._score(documents)
             self._progress(len(documents))
 

@@ -1,0 +1,159 @@
+"""`datamask fit-quality`."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    from datamask.config import Config
+
+
+def fit_quality(
+    labels: Annotated[Path, typer.Option(help="Parquet file of labelled documents: a text and a label column.")],
+    output: Annotated[Path, typer.Option(help="Folder for the probe.")] = Path("probe"),
+    column: Annotated[str, typer.Option(help="Column of labels: numbers, or two values.")] = "label",
+    text: Annotated[str, typer.Option(help="Column of the text.")] = "text",
+    positive: Annotated[str | None, typer.Option(help="The label that is good; every other is not.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="Column of groups kept apart in cross validation; by default source where there is one."),
+    ] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="The run's encoder: a model's name or folder, or none for the signals alone.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file with the encoder's settings.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
+    seed: Annotated[int, typer.Option(help="Same seed, same probe.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Fit a quality score on labelled documents: a linear model on embeddings and heuristic signals."""
+    from datamask.config import load
+
+    overrides = [*(set_ or []), *([] if encoder in (None, "none") else [f"encoder.model={json.dumps(encoder)}"])]
+    described = fit_from_file(
+        labels, output, column, text, positive, group, load(config, overrides), encoder == "none", seed
+    )
+    if as_json:
+        print(json.dumps(described, sort_keys=True))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    measure = next(iter(described["agreement"].values()))["measure"]
+    split = f"groups of {described['group']} kept apart" if described["group"] else "documents split at random"
+    title = f"{measure} on unseen documents ({len(described['agreement']['probe']['folds'])} folds, {split})"
+    table = Table("score", "all", "lowest fold", "highest fold", title=title)
+    for name, found in described["agreement"].items():
+        folds = found["folds"] or [float("nan")]
+        table.add_row(name, f"{found['pooled']:.3f}", f"{min(folds):.3f}", f"{max(folds):.3f}")
+    console = Console()
+    console.print(table)
+    console.print(
+        f"Probe: {output}\nUse it: --set 'quality.scorers=[{{kind: probe, model: {output}}}]'",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def fit_from_file(
+    path: Path,
+    output: Path,
+    column: str,
+    text: str,
+    positive: str | None,
+    group: str | None,
+    config: Config,
+    signals_only: bool,
+    seed: int,
+) -> dict:
+    """Fits, measures and saves a probe; returns what its `probe.json` says. See `fit_quality`.
+
+    :raises InputError: the file or a column is not there, or the labels cannot be learned from.
+    :raises ConfigError: the encoder is "static", which belongs to a corpus.
+    """
+    import numpy as np
+
+    from datamask.quality.documents import Documents
+    from datamask.quality.fit import compare, fit_probe, read_labels
+    from datamask.quality.probe import features, save
+    from datamask.quality.rules import score
+
+    table = _read(path, [text, column], group)
+    texts = [value or "" for value in table[text].to_pylist()]
+    named = group or None if group is not None else ("source" if "source" in table.column_names else None)
+    labels = read_labels(
+        table[column].to_pylist(), table[named].to_pylist() if named else None, positive, f"{path}, column {column}"
+    )
+    vectors, check, encoder = (None, None, None) if signals_only else _vectors(texts, config)
+    signals = Documents(np.arange(len(texts)), texts).signals
+    found = features(vectors, signals)
+    lengths = np.array([len(value) for value in texts], dtype=np.float64)
+    others = {"signals alone": features(None, signals)} if vectors is not None else {}
+    measured = compare(found, {"heuristic": score(signals), "length": lengths}, labels, seed, str(path))
+    for name, fewer in others.items():
+        measured[f"probe, {name}"] = compare(fewer, {}, labels, seed, str(path))["probe"]
+    described = {
+        "agreement": {name: one.as_dict() for name, one in measured.items()},
+        "dimensions": 0 if vectors is None else int(vectors.shape[1]),
+        "documents": len(texts),
+        "encoder": encoder,
+        "group": named,
+        "label": column,
+        "positive": labels.positive,
+        "seed": seed,
+    }
+    save(output, fit_probe(found, labels, seed), described, check)
+    return described
+
+
+def _read(path: Path, columns: list[str], group: str | None) -> pa.Table:
+    """The columns, and the group's (an empty name: none; None: source, where there is one)."""
+    import pyarrow as pa
+
+    from datamask.errors import InputError, nearest
+    from datamask.storage import open_parquet
+
+    try:
+        with open_parquet(str(path)) as file:
+            names = file.schema_arrow.names
+            wanted = [*columns, *([group] if group else [])]
+            for name in wanted:
+                if name not in names:
+                    raise InputError(
+                        f"{path}: no column {name!r}{nearest(name, names)} (there are: {', '.join(names)})"
+                    )
+            if group is None and "source" in names:
+                wanted.append("source")
+            return file.read(columns=list(dict.fromkeys(wanted)))
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file; --labels is a parquet file of labelled documents") from error
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{path}: not a parquet file, or a damaged one ({error})") from error
+
+
+def _vectors(texts: list[str], config: Config) -> tuple[np.ndarray, np.ndarray, str]:
+    """The texts' embeddings, those of the check sentences, and the encoder's name."""
+    from datamask.encoders.encode import load_encoder
+    from datamask.encoders.pin import pin_model
+    from datamask.errors import ConfigError
+    from datamask.quality.probe import CHECK_SENTENCES
+
+    settings = config.encoder
+    if settings.model in ("static", "column"):
+        raise ConfigError(
+            f"encoder.model is {settings.model}: name the model the run uses with --encoder; for the one fitted on a "
+            f"corpus its folder, work/encoder/… in the run's output; --encoder none fits on the signals alone"
+        )
+    with tempfile.TemporaryDirectory(prefix="datamask-probe-") as work:
+        ref = pin_model(settings, work)
+    model = load_encoder(ref, settings.device)
+    both = model.compute(model.tokenise([*texts, *CHECK_SENTENCES]), settings.batch_tokens).vectors
+    return both[: len(texts)], both[len(texts) :], ref.name

@@ -1,0 +1,104 @@
+"""Transformer classifiers: FineWeb-Edu's, or any regression or classification head.
+
+Long text is cut at `max_length` tokens, as the classifiers' makers do. Batches are the encoders': by token budget over
+windows sorted by length.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
+
+from datamask.config import Config
+from datamask.encoders.batching import Batcher, special_tokens
+from datamask.encoders.load import loading, pick_device, pick_dtype
+from datamask.errors import ModelError, nearest
+from datamask.quality.documents import Documents, Need, Scores
+from datamask.quality.ref import ScorerRef
+
+MAX_LENGTH = 512
+
+
+class TransformerScorer:
+    """A regression head's output, with FineWeb-Edu's int_score (the score clipped to 0 … 5 and rounded) as a signal; or
+    the probability of `label` of a classification head.
+
+    :raises ModelError: it is missing or broken, its label is not named or not there, or its tokenizer cannot be used.
+    """
+
+    needs: frozenset[Need] = frozenset({"texts"})
+    columns: tuple[str, ...] = ()
+
+    def __init__(self, ref: ScorerRef, config: Config) -> None:
+        device = pick_device(config.encoder.device)
+        self._dtype = getattr(torch, pick_dtype(config.encoder.dtype, device))
+        self._budget = config.encoder.batch_tokens
+        options = {"revision": ref.revision, "trust_remote_code": config.encoder.trust_remote_code}
+        with loading("classifier", ref.path, ref.revision):
+            tokenizer: Any = AutoTokenizer.from_pretrained(ref.path, **options)
+            model = AutoModelForSequenceClassification.from_pretrained(ref.path, dtype=self._dtype, **options)
+        if not isinstance(tokenizer, PreTrainedTokenizerFast) or special_tokens(tokenizer) is None:
+            raise ModelError(f"classifier {ref.path}: its tokenizer has no fast version; save it with tokenizer.json")
+        self._model = model.to(device).eval()
+        self._batcher = Batcher(tokenizer, limit(ref.settings.max_length or MAX_LENGTH, tokenizer, model.config))
+        self._class = _class(ref, model.config)
+        self._sigmoid = model.config.problem_type == "multi_label_classification"
+        self._lock = threading.Lock()
+        self.signals: tuple[str, ...] = ("int_score",) if self._class is None else ()
+
+    def score(self, documents: Documents) -> Scores:
+        windows = self._batcher.windows(documents.texts)
+        scores = np.zeros(len(documents), dtype=np.float32)
+        for rows, ids, mask in self._batcher.batches(windows, self._budget):
+            scores[rows] = self._forward(ids, mask)
+        if self._class is not None:
+            return Scores(scores, np.zeros((len(scores), 0), dtype=np.float32))
+        return Scores(scores, np.rint(np.clip(scores, 0, 5))[:, None])
+
+    @torch.inference_mode()
+    def _forward(self, ids: torch.Tensor, mask: torch.Tensor) -> np.ndarray:
+        """float32 [rows] of input_ids and attention_mask [rows, width]."""
+        device = self._model.device
+        with self._lock:
+            logits = self._model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits.float()
+        if self._class is None:
+            found = logits[:, 0]
+        elif self._sigmoid:
+            found = torch.sigmoid(logits[:, self._class])
+        else:
+            found = torch.softmax(logits, dim=1)[:, self._class]
+        return found.cpu().numpy()
+
+
+def limit(asked: int, tokenizer: Any, config: Any) -> int:
+    """The greatest number of tokens of a window: what is asked for, the tokenizer and the model allow."""
+    positions = getattr(config, "max_position_embeddings", None) or asked
+    offset = (getattr(config, "pad_token_id", None) or 0) + 1 if config.model_type in _OFFSET_POSITIONS else 0
+    return min(asked, tokenizer.model_max_length, positions - offset)
+
+
+_OFFSET_POSITIONS = {
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "longformer",
+    "mpnet",
+}  # positions begin after the padding id
+
+
+def _class(ref: ScorerRef, config: Any) -> int | None:
+    """The index of the positive label; None: a regression head."""
+    label = ref.settings.label
+    labels = {str(name): int(index) for index, name in config.id2label.items()}
+    if config.num_labels == 1:
+        if label is not None and label not in labels:
+            raise ModelError(f"scorer {ref.name}: {ref.path} has one output, a regression; leave label out")
+        return None
+    if label is None or label not in labels:
+        asked = "label is not set" if label is None else f"no label {label!r}{nearest(label, labels)}"
+        raise ModelError(f"scorer {ref.name}: {ref.path}: {asked} (its labels: {', '.join(labels)})")
+    return labels[label]
