@@ -1,0 +1,148 @@
+"""Documents and tokens a second on this machine, beside plain `SentenceTransformer.encode`, in one run.
+
+    python benchmarks/encoders_throughput.py --data '../shared/data/real/real-*.parquet' --documents 128
+
+The model is BERT-base's architecture (12 layers, 768 dimensions, 110 M parameters) with random weights; the texts are
+real, the greatest length is the same for all. The share is of the rate that this machine's bfloat16 matrix product
+reaches on the model's own shapes, measured here; operations are counted as 2 per weight and token, plus attention.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+
+import duckdb
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from datamask.encoders import EncoderRef
+from datamask.encoders.encode import load_encoder
+from datamask.encoders.load import pick_device, pick_dtype
+
+LAYERS, WIDTH = 12, 768
+WEIGHTS = LAYERS * 12 * WIDTH * WIDTH  # of the matrices a token passes through
+
+
+Method = Callable[[list[str]], np.ndarray]
+
+
+def read(pattern: str, documents: int) -> list[str]:
+    rows = duckdb.sql(
+        f"select text from read_parquet('{pattern}') where length(trim(text)) > 0 "
+        f"order by md5(id), id limit {documents}"
+    )
+    return [text for (text,) in rows.fetchall()]
+
+
+def build(folder: str, texts: list[str]) -> None:
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    raw = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    raw.normalizer, raw.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=30_522, special_tokens=special, show_progress=False)
+    raw.train_from_iterator((text[:20_000] for text in texts), trainer)
+    raw.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=512, **names)
+    torch.manual_seed(0)
+    BertModel(BertConfig(vocab_size=30_522)).save_pretrained(f"{folder}/body")
+    tokenizer.save_pretrained(f"{folder}/body")
+    modules = [Transformer(f"{folder}/body"), Pooling(WIDTH), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save(f"{folder}/model", create_model_card=False)
+
+
+def matrix_rate(dtype: torch.dtype, device: str) -> float:
+    """Operations a second of the model's largest product, the best of some."""
+    layer = torch.nn.Linear(WIDTH, 4 * WIDTH, device=device, dtype=dtype)
+    tokens = torch.randn(8192, WIDTH, device=device).to(dtype)
+    best = float("inf")
+    with torch.inference_mode():
+        for _ in range(20):
+            began = time.perf_counter()
+            layer(tokens)
+            if device != "cpu":
+                torch.cuda.synchronize()
+            best = min(best, time.perf_counter() - began)
+    return 2 * 8192 * WIDTH * 4 * WIDTH / best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", required=True, help="parquet files with text and id")
+    parser.add_argument("--documents", type=int, default=128)
+    parser.add_argument("--max-length", type=int, default=256)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--batch-tokens", type=int, nargs="+", default=[16_384])
+    arguments = parser.parse_args()
+    device = pick_device(arguments.device)
+    fast = pick_dtype("auto", device)
+    texts = read(arguments.data, arguments.documents)
+
+    with tempfile.TemporaryDirectory() as folder:
+        build(folder, texts)
+
+        def plain(dtype: str) -> Method:
+            options = {"dtype": getattr(torch, dtype)}
+            model = SentenceTransformer(f"{folder}/model", device=device, model_kwargs=options)
+            model.max_seq_length = arguments.max_length
+            options = {"batch_size": 32, "show_progress_bar": False, "convert_to_tensor": True}
+            return lambda texts: model.encode(texts, **options).float().cpu().numpy()
+
+        def ours(dtype: str, batch_tokens: int) -> Method:
+            path = f"{folder}/model"
+            ref = EncoderRef(
+                "model",
+                path,
+                path,
+                None,
+                path + dtype,
+                WIDTH,
+                arguments.max_length,
+                "first",
+                "",
+                dtype,  # type: ignore[arg-type]
+            )
+            encoder = load_encoder(ref, device)
+            return lambda texts: encoder.compute(encoder.tokenise(texts), batch_tokens).vectors
+
+        tokenizer = SentenceTransformer(f"{folder}/model", device="cpu").tokenizer
+        encoded = tokenizer(texts, truncation=True, max_length=arguments.max_length)["input_ids"]
+        lengths = np.array([len(ids) for ids in encoded])
+        operations = float((2 * WEIGHTS * lengths + 4 * LAYERS * WIDTH * lengths.astype(float) ** 2).sum())
+        peak = matrix_rate(getattr(torch, fast), device)
+        characters = sum(map(len, texts))
+        print(
+            f"{len(texts)} documents, {characters / len(texts):.0f} characters and {lengths.mean():.0f} tokens (of at most"
+        )
+        print(f"{arguments.max_length}) each on average; {device}, {torch.get_num_threads()} threads;")
+        print(
+            f"matrix product in {fast}: {peak / 1e9:.0f} GFLOPS, in float32: {matrix_rate(torch.float32, device) / 1e9:.0f}\n"
+        )
+        methods = {"SentenceTransformer.encode, float32": plain("float32")}
+        if fast != "float32":
+            methods[f"SentenceTransformer.encode, {fast}"] = plain(fast)
+        methods["datamask, float32"] = ours("float32", arguments.batch_tokens[0])
+        for budget in arguments.batch_tokens:
+            methods[f"datamask, {fast}, {budget} tokens a batch"] = ours(fast, budget)
+        print("| method | docs/s | tokens/s | times as fast | share of the matrix rate | least cosine to float32 |")
+        print("|---|---|---|---|---|---|")
+        first: tuple[float, np.ndarray] | None = None
+        for name, method in methods.items():
+            method(texts[:8])
+            began = time.perf_counter()
+            vectors = method(texts)
+            seconds = time.perf_counter() - began
+            first = first or (seconds, vectors)
+            cosine = float((vectors * first[1]).sum(axis=1).min())
+            rates = f"{len(texts) / seconds:.1f} | {lengths.sum() / seconds:,.0f} | {first[0] / seconds:.2f}"
+            print(f"| {name} | {rates} | {operations / seconds / peak:.0%} | {cosine:.5f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
