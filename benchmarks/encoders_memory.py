@@ -31,7 +31,9 @@ from datamask.stages import ShardFiles
 
 def write_shard(pattern: str, path: Path, size: int) -> int:
     """A parquet file with `size` bytes of text; returns its rows."""
-    texts = [t for (t,) in duckdb.sql(f"select text from read_parquet('{pattern}') where length(trim(text)) > 0").fetchall()]
+    texts = [
+        t for (t,) in duckdb.sql(f"select text from read_parquet('{pattern}') where length(trim(text)) > 0").fetchall()
+    ]
     rows, held = 0, 0
     with pq.ParquetWriter(path, pa.schema([("text", pa.string())]), compression="zstd") as writer:
         for copy in itertools.count():
@@ -80,7 +82,9 @@ class Watch:
         shares = np.array([share for share, _ in self.samples])
         memory = np.array([memory for _, memory in self.samples])
         tenths = np.minimum((shares * 10).astype(int), 9)
-        return [float(memory[tenths == tenth].max()) if (tenths == tenth).any() else float("nan") for tenth in range(10)]
+        return [
+            float(memory[tenths == tenth].max()) if (tenths == tenth).any() else float("nan") for tenth in range(10)
+        ]
 
 
 def main() -> None:
@@ -108,7 +112,10 @@ def main() -> None:
         for name, stage in stages.items():
             watch = Watch(rows)
             seconds = watch.run(lambda stage=stage, watch=watch: stage(watch.progress))
-            print(f"| {name} | {rows / seconds:,.0f} | " + " | ".join(f"{value:.0f}" for value in watch.curve()) + " |", flush=True)
+            print(
+                f"| {name} | {rows / seconds:,.0f} | " + " | ".join(f"{value:.0f}" for value in watch.curve()) + " |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

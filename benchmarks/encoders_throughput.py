@@ -27,6 +27,7 @@ from datamask.encoders.encode import load_encoder
 from datamask.encoders.load import pick_device, pick_dtype
 
 LAYERS, WIDTH = 12, 768
+ROUNDS = 2
 WEIGHTS = LAYERS * 12 * WIDTH * WIDTH  # of the matrices a token passes through
 
 
@@ -97,16 +98,16 @@ def main() -> None:
         def ours(dtype: str, batch_tokens: int) -> Method:
             path = f"{folder}/model"
             ref = EncoderRef(
-                "model",
-                path,
-                path,
-                None,
-                path + dtype,
-                WIDTH,
-                arguments.max_length,
-                "first",
-                "",
-                dtype,  # type: ignore[arg-type]
+                kind="model",
+                name=path,
+                path=path,
+                revision=None,
+                fingerprint=path + dtype,
+                dimensions=WIDTH,
+                max_length=arguments.max_length,
+                long_documents="first",
+                prompt="",
+                dtype=dtype,  # type: ignore[arg-type]
             )
             encoder = load_encoder(ref, device)
             return lambda texts: encoder.compute(encoder.tokenise(texts), batch_tokens).vectors
@@ -116,32 +117,32 @@ def main() -> None:
         lengths = np.array([len(ids) for ids in encoded])
         operations = float((2 * WEIGHTS * lengths + 4 * LAYERS * WIDTH * lengths.astype(float) ** 2).sum())
         peak = matrix_rate(getattr(torch, fast), device)
-        characters = sum(map(len, texts))
-        print(
-            f"{len(texts)} documents, {characters / len(texts):.0f} characters and {lengths.mean():.0f} tokens (of at most"
-        )
-        print(f"{arguments.max_length}) each on average; {device}, {torch.get_num_threads()} threads;")
-        print(
-            f"matrix product in {fast}: {peak / 1e9:.0f} GFLOPS, in float32: {matrix_rate(torch.float32, device) / 1e9:.0f}\n"
-        )
+        average = sum(map(len, texts)) / len(texts)
+        exact = matrix_rate(torch.float32, device)
+        print(f"{len(texts)} documents of {average:.0f} characters and {lengths.mean():.0f} tokens")
+        print(f"(of at most {arguments.max_length}) on average; {device}, {torch.get_num_threads()} threads")
+        print(f"matrix product in {fast}: {peak / 1e9:.0f} GFLOPS, in float32: {exact / 1e9:.0f}")
+        print(f"the best of {ROUNDS} rounds\n")
         methods = {"SentenceTransformer.encode, float32": plain("float32")}
         if fast != "float32":
             methods[f"SentenceTransformer.encode, {fast}"] = plain(fast)
-        methods["datamask, float32"] = ours("float32", arguments.batch_tokens[0])
         for budget in arguments.batch_tokens:
             methods[f"datamask, {fast}, {budget} tokens a batch"] = ours(fast, budget)
         print("| method | docs/s | tokens/s | times as fast | share of the matrix rate | least cosine to float32 |")
         print("|---|---|---|---|---|---|")
-        first: tuple[float, np.ndarray] | None = None
-        for name, method in methods.items():
+        best, vectors = dict.fromkeys(methods, float("inf")), {}
+        for method in methods.values():
             method(texts[:8])
-            began = time.perf_counter()
-            vectors = method(texts)
-            seconds = time.perf_counter() - began
-            first = first or (seconds, vectors)
-            cosine = float((vectors * first[1]).sum(axis=1).min())
-            rates = f"{len(texts) / seconds:.1f} | {lengths.sum() / seconds:,.0f} | {first[0] / seconds:.2f}"
-            print(f"| {name} | {rates} | {operations / seconds / peak:.0%} | {cosine:.5f} |", flush=True)
+        for _ in range(ROUNDS):  # taking turns, so that whatever else the machine does meets all alike
+            for name, method in methods.items():
+                began = time.perf_counter()
+                vectors[name] = method(texts)
+                best[name] = min(best[name], time.perf_counter() - began)
+        first = next(iter(methods))
+        for name, seconds in best.items():
+            cosine = float((vectors[name] * vectors[first]).sum(axis=1).min())
+            rates = f"{len(texts) / seconds:.1f} | {lengths.sum() / seconds:,.0f} | {best[first] / seconds:.2f}"
+            print(f"| {name} | {rates} | {operations / seconds / peak:.0%} | {cosine:.5f} |")
 
 
 if __name__ == "__main__":

@@ -106,11 +106,17 @@ def loading(what: str, name: str, revision: str | None = None) -> Iterator[None]
 
 
 def _explain(what: str, name: str, revision: str | None, error: Exception) -> str:
+    from transformers import __version__ as transformers_version
+
     text = " ".join(str(error).split())
     at = f" at revision {revision}" if revision else ""
-    for backend in ("onnx", "openvino"):
-        if f"{backend} backend requires" in text.lower():
-            return str(MissingExtraError(f"{what} {name} with backend {backend}", backend))
+    if "openvino backend requires" in text.lower():
+        return str(MissingExtraError(f"{what} {name} with backend openvino", "openvino"))
+    if "onnx backend requires" in text.lower():  # no extra: optimum-onnx 0.1 does not install beside transformers 5
+        return (
+            f"{what} {name}: backend onnx needs `pip install 'optimum-onnx[onnxruntime]'`; where pip finds no version "
+            f"for transformers {transformers_version}, use encoder.backend=openvino or torch"
+        )
     if isinstance(error, ImportError):
         return f"{what} {name} needs a package that is not installed: {text[:300]}"
     if "trust_remote_code" in text:

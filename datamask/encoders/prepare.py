@@ -18,7 +18,7 @@ from datamask.corpus.read import sample_texts
 from datamask.encoders.ref import EncoderRef
 from datamask.errors import ConfigError, InputError
 
-VERSION = 1
+VERSION = 2
 COMPLETE = "modules.json"  # the last file of a model folder to appear
 SEED = 0  # of the sample and of the random projections
 LOGGER = logging.getLogger(__name__)

@@ -20,6 +20,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from datamask.encoders.tokens import DocumentTokenizer
 
+IDF_POWER = 1.25  # rare tokens say more about topic; 1 is the usual idf (compared in benchmarks/LOG.md)
 POWER_ITERATIONS = 2
 OVERSAMPLES = 32
 TRAIN_CHARACTERS = 3000  # of a document, for the tokenizer: long documents would otherwise fill the vocabulary
@@ -55,7 +56,7 @@ def fit_vectors(
     A mean of token vectors is linear in a token's frequency f, and LSA is much better with 1 + ln f. So each token
     carries, beside its idf, the least-squares slope of 1 + ln f on f over the sample (a small one for tokens that
     come in bursts), and the mean document is subtracted from every vector, hence from every mean of vectors:
-    benchmarks/encoders_static.py measures both steps.
+    benchmarks/LOG.md has both steps measured.
 
     With fewer documents than dimensions the rest are random projections (Johnson & Lindenstrauss 1984) of the
     weights, and so are the vectors of tokens the sample lacks: no document is left without a direction of its own.
@@ -64,7 +65,7 @@ def fit_vectors(
     documents, vocabulary = counts.shape
     token, tf = counts.indices, counts.data
     frequency = np.bincount(token, minlength=vocabulary)
-    idf = np.log((1 + documents) / (1 + frequency)) + 1
+    idf = (np.log((1 + documents) / (1 + frequency)) + 1) ** IDF_POWER
     damped = 1 + np.log(tf)
     slope = np.bincount(token, damped * tf, vocabulary) / np.maximum(np.bincount(token, tf * tf, vocabulary), 1)
     weight = idf * np.where(frequency > 0, slope, 1)
