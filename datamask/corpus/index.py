@@ -39,10 +39,13 @@ SCHEMA = pa.schema(
     ]
 )
 
-# Why a row is in quarantine. A text with NUL or other control characters is valid and is a document.
+NUL_SHARE = 10  # English in UTF-16 is half NUL
+
+# Why a row is in quarantine. A text with the odd NUL or other control character is valid and is a document.
 REASONS = {
     "null_text": "the text is null",
     "empty_text": "the text is empty or white space alone",
+    "nul_text": "more than a tenth of the text is NUL characters: UTF-16 or UTF-32 read as UTF-8",
     "undecodable_text": "the text is not valid UTF-8",
     "undecodable_line": "the line is not valid UTF-8",
     "lone_surrogate": "the line holds half of a UTF-16 surrogate pair (\\ud800 … \\udfff), which is no character",
@@ -122,12 +125,13 @@ class _Indexer:
 
     def _index(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         text = batch["text"]
+        length = pc.utf8_length(text)
         blank = pc.equal(pc.utf8_length(pc.utf8_ltrim_whitespace(text)), 0)
+        nul = pc.greater(pc.multiply(pc.count_substring(text, "\0"), NUL_SHARE), length)
         reason = pc.case_when(
-            pc.make_struct(pc.is_valid(batch["_reason"]), pc.is_null(text), blank),
+            pc.make_struct(pc.is_valid(batch["_reason"]), pc.is_null(text), blank, nul),
             batch["_reason"],
-            pa.scalar("null_text", pa.string()),
-            pa.scalar("empty_text", pa.string()),
+            *(pa.scalar(name, pa.string()) for name in ("null_text", "empty_text", "nul_text")),
         )
         excerpt = pc.if_else(
             pc.and_(pc.is_valid(reason), pc.is_null(batch["_excerpt"])),
@@ -137,7 +141,7 @@ class _Indexer:
         good = pc.is_null(reason)
         texts = text.filter(good).to_pylist()
         tokens = self._tokens(batch["token_count"].filter(good), texts)
-        characters = pc.utf8_length(text.filter(good)).cast(pa.int64())
+        characters = length.filter(good).cast(pa.int64())
         size = pc.binary_length(text.filter(good)).cast(pa.int64())
         hashes = pa.array([text_hash(t) for t in texts], pa.binary(16))
         ids = self._ids(batch)

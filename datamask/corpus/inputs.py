@@ -6,6 +6,7 @@ import contextlib
 import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -101,7 +102,7 @@ def stem(relative: str) -> str:
 def _matches(given: str) -> Iterator[tuple[str, str, dict, bool]]:
     """(path, base folder, information, was it named itself) of every file an input matches."""
     with storage_errors(given, "read"):
-        fs, path = filesystem(given)
+        fs, path = filesystem(_without_dots(given))
         scheme = given.split("://")[0] + "://" if is_remote(given) else ""
         try:
             info = fs.info(path)
@@ -123,6 +124,17 @@ def _matches(given: str) -> Iterator[tuple[str, str, dict, bool]]:
             inside = posixpath.relpath(name, base).split("/")
             if entry["type"] == "file" and not any(part.startswith((".", "_")) for part in inside):
                 yield scheme + name, scheme + base, entry, False
+
+
+def _without_dots(given: str) -> str:
+    """A relative path's leading ./ and ../ resolved, so that messages show the path one would type."""
+    base = Path.cwd()
+    while given.startswith(("./", "../")):
+        step, _, given = given.partition("/")
+        base = base.parent if step == ".." else base
+        if not given or not given.startswith(("./", "../")):
+            return str(base / given)
+    return given
 
 
 def _fixed_part(pattern: str) -> str:

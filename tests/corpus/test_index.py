@@ -34,18 +34,18 @@ def index(tmp_path: Path, path: Path, **settings: Any) -> tuple[list[dict[str, A
 
 
 def test_every_row_has_its_place(tmp_path: Path) -> None:
-    texts = ["one two", None, "", " \u00a0\n", "nul \0 in it", "ok"]
+    texts = ["one two", None, "", " \u00a0\n", "a nul \0 in it", "ok"]
     table = pa.table({"text": texts, "id": ["a", None, "c", "a", "a", None], "token_count": [9, 1, 1, 1, None, -1]})
     pq.write_table(table, tmp_path / "x.parquet")
     rows, facts = index(tmp_path, tmp_path / "x.parquet")
     assert [row["reason"] for row in rows] == [None, "null_text", "empty_text", "empty_text", None, None]
     assert [row["id"] for row in rows] == ["a", "x/000001", "c", "a", "a", "x/000005"]
-    assert [row["token_count"] for row in rows] == [9, None, None, None, 4, 1]
-    assert [row["characters"] for row in rows] == [7, None, None, None, 11, 2]
+    assert [row["token_count"] for row in rows] == [9, None, None, None, 5, 1]
+    assert [row["characters"] for row in rows] == [7, None, None, None, 13, 2]
     assert rows[0]["text_hash"] == text_hash("one two") and rows[1]["text_hash"] is None
     assert rows[3]["excerpt"] == " \u00a0\n" and rows[0]["excerpt"] is None
     assert facts == {
-        "rows": 6, "documents": 3, "quarantined": 3, "tokens": 14, "tokens_counted": 2, "characters": 20, "ids_made": 2,
+        "rows": 6, "documents": 3, "quarantined": 3, "tokens": 15, "tokens_counted": 2, "characters": 22, "ids_made": 2,
         "reasons": {"empty_text": 2, "null_text": 1}, "duplicate_ids": 2,
     }  # fmt: skip
 
@@ -72,6 +72,12 @@ def test_text_that_is_not_utf8_is_kept_out(tmp_path: Path) -> None:
         found = build.read(tmp_path, path)
         assert [row["text"] for row in found] == ["good", None, "日本", None, None, None, None]
         assert [row["url"] for row in found][1:3] == ["na\ufffdve", "日本"]
+
+
+def test_utf_16_read_as_utf_8_is_kept_out(tmp_path: Path) -> None:
+    texts = ["plain English".encode(code).decode() for code in ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le")]
+    pq.write_table(pa.table({"text": texts}), tmp_path / "x.parquet")
+    assert index(tmp_path, tmp_path / "x.parquet")[1]["reasons"] == {"nul_text": 3}
 
 
 def test_a_column_of_nulls_is_all_quarantine(tmp_path: Path) -> None:
