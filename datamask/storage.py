@@ -225,6 +225,7 @@ def publish(url: str) -> Iterator[Path]:
             target = Path(path)
             target.parent.mkdir(parents=True, exist_ok=True)
             temporary = target.parent / f".{target.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}{_TEMPORARY}"
+        temporary.touch()  # what forbids writing is said before the work is done
     try:
         try:
             yield temporary
@@ -240,7 +241,8 @@ def publish(url: str) -> Iterator[Path]:
                 temporary.replace(target)
                 _sync(target.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:
@@ -361,7 +363,10 @@ def read_table(url: str, columns: list[str] | None = None) -> pa.Table:
     """
     try:
         with storage_errors(url), open_parquet(url) as file:
-            return file.read(columns=columns)
+            table = file.read(columns=columns)
+            if table.num_rows != file.metadata.num_rows:
+                raise pa.ArrowInvalid(f"{table.num_rows} rows where {file.metadata.num_rows} were written")
+            return table
     except DatamaskError:
         raise
     except (pa.ArrowException, OSError) as error:

@@ -234,4 +234,9 @@ def _batches(file: pq.ParquetFile, group: int, sources: list[str], rows: int) ->
     metadata = file.metadata.row_group(group)
     average = max(metadata.total_byte_size // max(metadata.num_rows, 1), 1)
     size = max(1, min(rows, BATCH_BYTES // average))
-    yield from file.iter_batches(size, row_groups=[group], columns=sources, use_threads=False)
+    found = 0
+    for batch in file.iter_batches(size, row_groups=[group], columns=sources, use_threads=False):
+        found += batch.num_rows
+        yield batch
+    if found != metadata.num_rows:
+        raise pa.ArrowInvalid(f"{found} rows in a row group of {metadata.num_rows}")
