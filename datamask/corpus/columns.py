@@ -10,6 +10,7 @@ the usual generic ones. `corpus.columns` overrides them; a dot reaches into a st
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -63,8 +64,13 @@ def recognise(schema: pa.Schema, mapping: Mapping[str, str], where: str, drop: S
 
     :param mapping: `corpus.columns`, our name → the file's; a name the file does not have is passed over, except text.
     :param where: the file, for messages.
-    :raises InputError: no text column (lists the columns there are), or one that is not text.
+    :raises InputError: no text column (lists the columns there are), or one that is not text; a name twice.
     """
+    twice = [name for name, count in Counter(schema.names).items() if count > 1]
+    if twice:
+        raise InputError(
+            f"{where}: {len(twice)} column name(s) stand more than once, {twice[0]!r} for one; rename them"
+        )
     taken: dict[str, tuple[str, ...]] = {}
     for name in FINEWEB.names:
         wanted = [mapping[name]] if name in mapping else [name, *ALIASES[name]]
@@ -103,7 +109,7 @@ def recognise(schema: pa.Schema, mapping: Mapping[str, str], where: str, drop: S
     for field in schema:
         if field.name in used or field.name in drop or field.name in ("_reason", "_excerpt"):
             continue
-        name = field.name
+        name = field.name or "unnamed"
         while name in names:
             name += "_original"
         names.add(name)

@@ -18,7 +18,7 @@ from datamask.corpus.columns import Column, recognise, union
 from datamask.corpus.inputs import damage, open_stream
 from datamask.corpus.json_lines import check_head, lines, parse, to_json
 from datamask.corpus.plan import Part, Shard
-from datamask.corpus.project import EXCERPT, EXTRA, excerpt, project
+from datamask.corpus.project import EXTRA, excerpt, project
 from datamask.errors import InputError
 from datamask.storage import Output, find_output, join, key, open_parquet, write_output
 
@@ -61,7 +61,7 @@ class _Source:
     """A part with what the first pass found: its own columns, how they are read, and a reader of its batches."""
 
     columns: list[Column]
-    batches: Callable[[], Iterator[tuple[pa.RecordBatch, list[str | None], list[str | None]]]]
+    batches: Callable[[], Iterator[delimited.Rows]]
 
 
 def _write(shard: Shard, config: Config, url: str, output_key: str) -> Output:
@@ -104,7 +104,7 @@ def _json_source(part: Part, config: Config) -> _Source:
         columns = [Column("text", ("text",), pa.string())]
     text = next(column.path for column in columns if column.name == "text")
 
-    def batches() -> Iterator[tuple[pa.RecordBatch, list[str | None], list[str | None]]]:
+    def batches() -> Iterator[delimited.Rows]:
         for rows, reasons, excerpts in _json_rows(part):
             for number, row in enumerate(rows):
                 if reasons[number] is None and (wrong := _wrong_text(row, text)):
@@ -219,12 +219,4 @@ def _csv_source(part: Part, config: Config) -> _Source:
     schema = delimited.header(part)
     columns = recognise(schema, config.corpus.columns, part.path, config.corpus.drop)
 
-    def batches() -> Iterator[tuple[pa.RecordBatch, list[str | None], list[str | None]]]:
-        for batch, malformed in delimited.batches(part, schema):
-            none: list[str | None] = [None] * batch.num_rows
-            yield batch, none, none
-            if malformed:
-                empty = pa.RecordBatch.from_arrays([pa.nulls(len(malformed), f.type) for f in schema], schema=schema)
-                yield empty, ["malformed_row"] * len(malformed), [row[:EXCERPT] for row in malformed]
-
-    return _Source(columns, batches)
+    return _Source(columns, lambda: delimited.batches(part, schema))

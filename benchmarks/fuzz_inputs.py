@@ -1,0 +1,310 @@
+"""Mutated inputs: each must be read, or refused with one of our messages; none may crash, hang or write elsewhere.
+
+    python benchmarks/fuzz_inputs.py --examples 10000              # 10,000 of every kind
+    python benchmarks/fuzz_inputs.py --kind parquet --examples 200 --seed 7
+
+Kinds: parquet (bytes of files with many layouts), lines (JSON lines, plain and compressed, CSV), config (YAML),
+filter (SQL conditions). Hypothesis draws sound inputs' mutations; examples run in a child process, so that a crash of
+a library below Python is seen and named, with a limit on the time of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import hypothesis.strategies as st
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+LIMIT_SECONDS = 30.0  # of an example
+TEXTS = ["one document", "ünïcode 日本語 \U0001f600", "", None, "x" * 3000, "nul \0", "line\nbreak", " \t"]
+
+
+# ---------------------------------------------------------------- mutations
+
+
+@st.composite
+def mutated(draw: st.DrawFn, sound: list[bytes], tail: int = 0) -> bytes:
+    """One of `sound` with one to four changes; `tail`: so many bytes of its end are changed half of the time."""
+    data = bytearray(draw(st.sampled_from(sound)))
+    for _ in range(draw(st.integers(1, 4))):
+        low = max(0, len(data) - tail) if tail and draw(st.booleans()) else 0
+        place = draw(st.integers(low, max(low, len(data) - 1)))
+        span = draw(st.integers(1, 40))
+        match draw(st.sampled_from(["flip", "set", "insert", "delete", "repeat", "cut", "move", "number"])):
+            case "flip" if place < len(data):
+                data[place] ^= 1 << draw(st.integers(0, 7))
+            case "set" if place < len(data):
+                data[place] = draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF, 0x22, 0x7B, 0x5C]))
+            case "insert":
+                data[place:place] = draw(st.binary(min_size=1, max_size=8))
+            case "delete":
+                del data[place : place + span]
+            case "repeat":
+                data[place:place] = data[place : place + span] * draw(st.integers(1, 50))
+            case "cut":
+                del data[place:]
+            case "move":
+                other = draw(st.integers(0, max(0, len(data) - 1)))
+                data[place : place + span] = data[other : other + span]
+            case "number":
+                width = draw(st.sampled_from([1, 2, 4, 8]))
+                value = draw(st.sampled_from([0, -1, 1, 2**31 - 1, -(2**31), 2**63 - 1]))
+                data[place : place + width] = value.to_bytes(8, "little", signed=True)[:width]
+    return bytes(data)
+
+
+def parquets() -> list[bytes]:
+    """Small files that differ in codec, encoding, page version, row groups and types."""
+    count = len(TEXTS)
+    plain = pa.table({"text": TEXTS, "id": [f"id-{n}" for n in range(count)], "token_count": [*range(count)]})
+    nested = plain.append_column("meta", pa.array([{"a": [1, None], "b": {"c": "x"}}] * count)).append_column(
+        "vector", pa.array([[1.0, 2.0]] * count, pa.list_(pa.float16(), 2))
+    )
+    wide = plain.set_column(0, "text", pa.array(TEXTS).dictionary_encode()).append_column(
+        "date", pa.array([0] * count, pa.timestamp("ms"))
+    )
+    found = []
+    for table in (plain, nested, wide):
+        for options in (
+            {"compression": "none"},
+            {"compression": "zstd", "write_page_checksum": True},
+            {"compression": "snappy", "row_group_size": 3, "data_page_version": "2.0"},
+            {"compression": "gzip", "use_dictionary": False, "store_schema": False},
+        ):
+            sink = pa.BufferOutputStream()
+            pq.write_table(table, sink, **options)
+            found.append(sink.getvalue().to_pybytes())
+    return found
+
+
+def line_files() -> list[bytes]:
+    """JSON lines and CSV, each led by a byte that says how it is stored."""
+    records = [
+        {"text": text, "id": n, "meta": {"a": [n, 1.5, None]}, "url": "http://a"} for n, text in enumerate(TEXTS)
+    ]
+    lines = "".join(json.dumps(record, ensure_ascii=n % 2 == 0) + "\n" for n, record in enumerate(records)).encode()
+    rows = b'text,id\n"a, quoted\nline",1\nplain,2\n"say ""x""",3\n'
+    stored = [b"j" + lines, b"g" + gzip.compress(lines, mtime=0), b"z" + zstandard.compress(lines), b"c" + rows]
+    return [*stored, b"j\xef\xbb\xbf" + lines.replace(b"\n", b"\r\n"), b"t" + rows.replace(b",", b"\t")]
+
+
+ENDS = {"j": "jsonl", "g": "jsonl.gz", "z": "jsonl.zst", "c": "csv", "t": "tsv"}
+
+CONDITIONS = [
+    b"token_count > 50 and url not like '%spam%'",
+    b"language in ('en', 'de') or quality_score between 0.2 and 0.9",
+    b"case when length(text) > 10 then lower(dump) = 'd' else id is not null end",
+    b"regexp_matches(url, '^https?://[a-z]+') and not (token_count % 2 = 0)",
+    b"list_contains(string_split(text, ' '), 'the') and date::date > date '2020-01-01'",
+    b"(select 1) = 1 or read_csv('/etc/passwd') is null or getenv('HOME') = ''",
+]
+
+
+# ---------------------------------------------------------------- what is done with an example
+
+
+def read_file(data: bytes, end: str, box: Path) -> str:
+    """Plans, converts, indexes and reads the bytes as a corpus; the outcome in a word or two."""
+    from datamask.config import Config, Corpus
+    from datamask.corpus import convert_shard, corpus_schema, index_shard, plan_shards, read_documents, sample_texts
+    from datamask.stages import ShardFiles
+
+    (box / "in").mkdir()
+    (box / "in" / f"x.{end}").write_bytes(data)
+    config = Config(corpus=Corpus(input=[str(box / "in")]))
+    work = str(box / "work")
+    plan = plan_shards(config.corpus, work)
+    shards = [convert_shard(shard, config, work) for shard in plan.shards]
+    words: Any = SimpleNamespace(kind="column", fingerprint="words")
+    schema = corpus_schema(shards, config)
+    for shard in shards:
+        output = index_shard(shard, words, config, work)
+        facts = output.facts
+        assert output.rows == facts["documents"] + sum(facts["reasons"].values()), "rows were lost"
+        batches = list(read_documents(ShardFiles(shard, output), config, schema=schema))
+        assert sum(batch.num_rows for batch in batches) == facts["documents"], "documents were lost"
+        for batch in batches:
+            batch.validate(full=True)
+    sample_texts(shards, config, 5, 0)
+    return "read"
+
+
+def read_config(data: bytes, box: Path) -> str:
+    """Loads the bytes as a configuration."""
+    from datamask.config import load, to_yaml
+
+    path = box / "x.yaml"
+    path.write_bytes(data)
+    to_yaml(load(path))
+    path.unlink()
+    return "read"
+
+
+def bind_filter(data: bytes, box: Path) -> str:
+    """Binds the bytes as a condition and evaluates it over rows."""
+    from datamask.release.duck import connect
+    from datamask.release.where import check
+
+    count = len(TEXTS)
+    table = pa.table(
+        {
+            "text": TEXTS,
+            **{name: ["a"] * count for name in ("id", "dump", "url", "date", "language")},
+            "token_count": range(count),
+            "quality_score": [0.5] * count,
+        }
+    )
+    condition = check(data.decode("utf-8", "replace"), table.schema)
+    with connect("256MB") as connection:
+        kept = condition.keeps(connection, table)
+    assert len(kept) == count
+    return "read"
+
+
+def examples(kind: str) -> tuple[st.SearchStrategy[bytes], Callable[[bytes, Path], str]]:
+    """The inputs of a kind and what reads them."""
+    if kind == "parquet":
+        return mutated(parquets(), tail=1500), lambda data, box: read_file(data, "parquet", box)
+    if kind == "lines":
+        sound = st.sampled_from(line_files()).flatmap(
+            lambda data: mutated([data[1:]]).map(lambda changed: data[:1] + changed)
+        )
+        return sound, lambda data, box: read_file(data[1:], ENDS[chr(data[0])], box)
+    if kind == "config":
+        from datamask.config import to_yaml
+
+        few = b"select:\n  lamb: 0.7\n  quotas: [{column: domain, minimum: {web: 0.1}}]\ncorpus: {input: [a, b]}\n"
+        return mutated([to_yaml().encode(), few, few]), read_config
+    return mutated(CONDITIONS), bind_filter
+
+
+# ---------------------------------------------------------------- running
+
+
+def child(kind: str, count: int, number: int, folder: Path, report: Any) -> None:
+    """Runs `count` examples; before each, what it is lies in folder/current, so that a crash can be traced."""
+    from datamask.errors import DatamaskError
+
+    root = folder / "home"
+    root.mkdir(exist_ok=True)
+    os.chdir(root)
+    strategy, run = examples(kind)
+    outcomes: Counter[str] = Counter()
+    slowest = 0.0
+
+    @seed(number)
+    @settings(
+        max_examples=count, deadline=None, database=None, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck), report_multiple_bugs=False,
+    )  # fmt: skip
+    @given(strategy)
+    def one(data: bytes) -> None:
+        nonlocal slowest
+        (folder / "current").write_bytes(data)
+        os.utime(folder / "current")
+        box = folder / "box"
+        shutil.rmtree(box, ignore_errors=True)
+        box.mkdir()
+        started = time.monotonic()
+        try:
+            outcomes[run(data, box)] += 1
+        except DatamaskError as error:
+            assert str(error), "an error without a message"
+            outcomes[type(error).__name__] += 1
+        slowest = max(slowest, time.monotonic() - started)
+        stray = {path.name for path in box.iterdir()} - {"in", "work", "x.yaml"}
+        assert not stray and not list(root.iterdir()), f"files appeared: {stray or list(root.iterdir())}"
+
+    try:
+        one()
+    except BaseException as error:
+        import traceback
+
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        report.put(("defect", f"{type(error).__name__}: {str(error)[:300]} ({Path(last.filename).name}:{last.lineno})"))
+    report.put(("outcomes", dict(outcomes)))
+    report.put(("slowest", slowest))
+
+
+def fuzz(kind: str, count: int, first_seed: int, batch: int = 500) -> tuple[Counter[str], list[str], float]:
+    """Runs `count` examples in batches, a fresh process each: outcomes, defects, the slowest example's seconds."""
+    outcomes: Counter[str] = Counter()
+    defects: list[str] = []
+    slowest = 0.0
+    context = multiprocessing.get_context("spawn")
+    for number, start in enumerate(range(0, count, batch)):
+        with tempfile.TemporaryDirectory(prefix="datamask-fuzz-") as folder:
+            report = context.SimpleQueue()
+            size = min(batch, count - start)
+            process = context.Process(target=child, args=(kind, size, first_seed + number, Path(folder), report))
+            process.start()
+            current = Path(folder) / "current"
+            while process.is_alive():
+                process.join(0.5)
+                if current.exists() and time.time() - current.stat().st_mtime > LIMIT_SECONDS:
+                    defects.append(f"hang: {keep(current, kind, first_seed + number)}")
+                    process.kill()
+                    process.join()
+            if (process.exitcode and process.exitcode > 0) or process.exitcode == -11:
+                defects.append(f"crash, signal {-process.exitcode}: {keep(current, kind, first_seed + number)}")
+            while not report.empty():
+                name, value = report.get()
+                if name == "outcomes":
+                    outcomes.update(value)
+                elif name == "slowest":
+                    slowest = max(slowest, value)
+                else:
+                    defects.append(f"{value}: {keep(current, kind, first_seed + number)}")
+    return outcomes, defects, slowest
+
+
+def keep(current: Path, kind: str, number: int) -> str:
+    """Copies the offending input out of the folder that will be removed."""
+    target = Path(tempfile.gettempdir()) / f"datamask-fuzz-{kind}-{number}"
+    shutil.copy(current, target)
+    return str(target)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--kind", choices=["parquet", "lines", "config", "filter"], action="append")
+    parser.add_argument("--examples", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    options = parser.parse_args()
+    failed = False
+    print("| kind | examples | read | refused with a message | slowest, s | seconds | defects |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for kind in options.kind or ["parquet", "lines", "config", "filter"]:
+        started = time.monotonic()
+        outcomes, defects, slowest = fuzz(kind, options.examples, options.seed)
+        refused = sum(outcomes.values()) - outcomes["read"]
+        seconds = time.monotonic() - started
+        print(
+            f"| {kind} | {sum(outcomes.values())} | {outcomes['read']} | {refused} | {slowest:.2f} | {seconds:.0f} "
+            f"| {len(defects)} |",
+            flush=True,
+        )
+        for defect in defects:
+            print(f"  {defect}", flush=True)
+        failed |= bool(defects)
+    raise SystemExit(failed)
+
+
+if __name__ == "__main__":
+    main()
