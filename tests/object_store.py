@@ -104,13 +104,17 @@ def clear_clients() -> None:
 
 @contextmanager
 def running() -> Iterator[Store]:
-    """A store with the bucket `corpus`, the environment pointing at it."""
+    """A store with the bucket `corpus`, empty, and the environment pointing at it."""
     pytest.importorskip("s3fs")
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
-    store = Store(server.get_host_and_port()[1])
+    backend = server.get_host_and_port()[1]
+    reset = http.client.HTTPConnection("127.0.0.1", backend)
+    reset.request("POST", "/moto-api/reset")  # its buckets are the process's, not the server's
+    reset.getresponse().read()
+    store = Store(backend)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": store.url}.items():
             patch.setenv(name, value)
