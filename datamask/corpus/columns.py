@@ -236,8 +236,20 @@ def union(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
 
 
 def _given(type_: pa.DataType) -> pa.DataType:
-    """A column that is null everywhere becomes a string: readers of a release know no null type."""
-    return pa.string() if pa.types.is_null(type_) else type_
+    """The type with string where all values are null, inside too: readers of a release know no null type."""
+    if pa.types.is_null(type_):
+        return pa.string()
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_given(field.type)) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_given(type_.key_type), _given(type_.item_type), type_.keys_sorted)
+    if pa.types.is_fixed_size_list(type_):
+        return pa.list_(type_.value_field.with_type(_given(type_.value_type)), type_.list_size)
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_given(type_.value_type)))
+    if pa.types.is_large_list(type_):
+        return pa.large_list(type_.value_field.with_type(_given(type_.value_type)))
+    return type_
 
 
 def mend_strings(array: pa.Array) -> tuple[pa.Array, np.ndarray | None]:

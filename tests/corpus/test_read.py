@@ -289,6 +289,15 @@ def test_a_corpus_has_one_schema(tmp_path: Path) -> None:
     assert corpus_schema(list(reversed(found)), config) == schema
 
 
+def test_lists_of_nulls_are_read(tmp_path: Path) -> None:
+    values = [None, [None, None, None], []]
+    for type_ in (pa.list_(pa.null()), pa.large_list(pa.null())):
+        table = pa.table({"text": ["a", "b", "c"], "x": pa.array(values, type_), "s": [{"k": None}, None, {"k": None}]})
+        pq.write_table(table, tmp_path / "x.parquet")
+        rows = build.read(tmp_path, tmp_path / "x.parquet")
+        assert [row["x"] for row in rows] == values and [row["s"] for row in rows] == table["s"].to_pylist()
+
+
 def test_types_that_exclude_each_other_are_named(tmp_path: Path) -> None:
     build.write(tmp_path / "in" / "a.parquet", [{"text": "a", "meta": "x"}])
     build.write(tmp_path / "in" / "b.parquet", [{"text": "b", "meta": {"k": 1}}])
