@@ -1,0 +1,131 @@
+"""`datamask select`: from one file of embedded, scored documents to its mask."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+from typer import Option
+
+from datamask.config import Select, Solver, load
+from datamask.errors import ConfigError
+
+if TYPE_CHECKING:
+    from datamask.selection.pool_file import PoolFile
+
+
+def select(
+    input_: Annotated[str, Option("--input", help="Parquet: chunk_id, quality_score, feature_arr; a path or URL.")],
+    output: Annotated[str, Option(help="Parquet to write: chunk_id, selected, probability.")],
+    config: Annotated[Path | None, Option(help="YAML file; its section `select` is the start.")] = None,
+    set_: Annotated[list[str] | None, Option("--set", help="A setting: select.quotas='[{column: domain, …}]'.")] = None,
+    quality: Annotated[list[str] | None, Option(help="Quality column, or column=weight; may be repeated.")] = None,
+    device: Annotated[str | None, Option(help="auto, cpu, cuda, cuda:0, …")] = None,
+    seed: Annotated[int | None, Option(help="Same seed, same mask.")] = None,
+    json_: Annotated[bool, Option("--json", help="Print one JSON object: objective, upper_bound, history, …")] = False,
+    quiet: Annotated[bool, Option("--quiet", help="No progress on stderr.")] = False,
+    solver: Annotated[str | None, Option(help=f"{', '.join(get_args(Solver))}.")] = None,
+    algorithm: Annotated[
+        str | None, Option(help="Diversity: DiSF, Facility, Pair_simi, or a registered metric.")
+    ] = None,
+    lamb: Annotated[float | None, Option(help="Weight of quality: 1 top-quality, 0 diversity alone.")] = None,
+    calibrate: Annotated[
+        bool | None, Option(help="Terms measured from random (0) to their own best (1), or the paper's raw sum.")
+    ] = None,
+    semantic_duplicates: Annotated[
+        float | None, Option(help="Leave out first what has a cosine above 1 − this to a better one; 0.05 if not set.")
+    ] = None,
+    keep_duplicates: Annotated[bool, Option("--keep-duplicates", help="Leave none out.")] = False,
+    select_ratio: Annotated[
+        float | None, Option("--select_ratio", "--select-ratio", help="Budget: share of what is not left out.")
+    ] = None,
+    budget_documents: Annotated[int | None, Option(help="Budget: documents.")] = None,
+    budget_tokens: Annotated[int | None, Option(help="Budget: tokens; needs the column token_count.")] = None,
+    length_tolerance: Annotated[float | None, Option(help="Mean tokens within this share of the pool's mean.")] = None,
+    n_epochs: Annotated[int | None, Option("--n_epochs", "--n-epochs", help="policy-gradient: steps.")] = None,
+    n_rollout: Annotated[int | None, Option("--n_rollout", "--n-rollout", help="…: masks drawn a step.")] = None,
+    partial: Annotated[float | None, Option(help="…: share of the pool updated a step.")] = None,
+    max_lr: Annotated[float | None, Option("--max_lr", "--max-lr", help="…: first learning rate.")] = None,
+    min_lr: Annotated[float | None, Option("--min_lr", "--min-lr", help="…: last learning rate.")] = None,
+    init: Annotated[str | None, Option(help="…: first logits, same or quality.")] = None,
+    prune: Annotated[float | None, Option(help="…: share of lowest quality left out first.")] = None,
+    block_documents: Annotated[int | None, Option(help="…: documents of a random block.")] = None,
+    gradient: Annotated[str | None, Option(help="…: of ln P(mask), surrogate or order.")] = None,
+    published: Annotated[
+        bool | None, Option("--published/--no-published", help="…: exactly the published estimator, or ours.")
+    ] = None,
+) -> None:
+    """Select from one file of embedded, scored documents."""
+    given = {name: value for name, value in locals().items() if name in Select.model_fields and value is not None}
+    from datamask.selection.api import pick_device, resolve
+    from datamask.selection.pool_file import read_pool, write_mask
+
+    if budget_documents and budget_tokens:
+        raise ConfigError("--budget-documents and --budget-tokens are both set; keep one")
+    if keep_duplicates:
+        given["semantic_duplicates"] = None
+    settings = resolve(load(config, set_ or []).select, given)
+    pick_device(settings.device)  # before a large file is read
+    pool = read_pool(input_, settings, quality or ["quality_score"])
+    selected, probability, facts = _run(pool, settings, (lambda record: None) if quiet else _Report())
+    facts = {"input": input_, "output": output, **facts}
+    write_mask(output, pool, selected, probability, {name: facts[name] for name in facts if name != "seconds"})
+    print(json.dumps(facts) if json_ else _summary(facts))
+
+
+class _Report:
+    """A line on stderr, a second apart at least."""
+
+    def __init__(self) -> None:
+        self.last = -1.0
+
+    def __call__(self, record: Mapping[str, float]) -> None:
+        if time.monotonic() - self.last >= 1:
+            self.last = time.monotonic()
+            print("  ".join(f"{name} {value:.6g}" for name, value in record.items()), file=sys.stderr, flush=True)
+
+
+def _run(
+    pool: PoolFile, settings: Select, report: Callable[[Mapping[str, float]], None]
+) -> tuple[Any, Any, dict[str, Any]]:
+    """selected (N,), probability (N,), facts: near-duplicates left out, then the solver on what stays."""
+    import numpy as np
+
+    from datamask.selection.api import select as select_arrays
+    from datamask.selection.filtering import repeats_in
+
+    count = len(pool.quality)
+    keep = np.arange(count)
+    if settings.semantic_duplicates is not None:
+        score = pool.quality @ np.asarray(pool.quality_weights)
+        repeats = repeats_in(pool.features, score, settings.semantic_duplicates, settings.seed, settings.device)
+        keep = np.flatnonzero(~repeats)
+    found = select_arrays(
+        pool.features[keep],
+        pool.quality[keep],
+        tokens=None if pool.tokens is None else pool.tokens[keep],
+        groups={name: values[keep] for name, values in pool.groups.items()},
+        quality_weights=pool.quality_weights,
+        settings=settings,
+        progress=report,
+    )
+    selected, probability = np.zeros(count, dtype=bool), np.zeros(count, dtype=np.float32)
+    selected[keep], probability[keep] = found.selected, found.probability
+    left_out = {"documents": count, "semantic_duplicates": count - len(keep)}
+    return selected, probability, {**found.facts(), **left_out}
+
+
+def _summary(facts: Mapping[str, Any]) -> str:
+    terms = ", ".join(f"{name} {value:.4f}" for name, value in facts["terms"].items())
+    bound = facts["upper_bound"]
+    certificate = f"at most {bound:.5f} is possible (gap {facts['gap']:.3%})" if bound is not None else "no certificate"
+    return (
+        f"{facts['selected']} of {facts['documents']} documents selected; "
+        f"{facts['semantic_duplicates']} near-duplicates left out\n"
+        f"objective {facts['objective']:.5f} ({terms}); {certificate}\n"
+        f"{facts['seconds']:.1f} s; {facts['output']}"
+    )
