@@ -24,23 +24,31 @@ def series(rows: Rows) -> list[str]:
     return [name for name in SERIES if name in there]
 
 
+def _legend(rows: Rows) -> alt.Legend:
+    return alt.Legend(title=None, values=series(rows), orient="top", columns=3, symbolOpacity=1)
+
+
 def _color(rows: Rows, field: str = "arm", legend: bool = True) -> alt.Color:
-    shown = alt.Legend(title=None, values=series(rows), orient="top") if legend else None
+    shown = _legend(rows) if legend else None
     return alt.Color(f"{field}:N", scale=alt.Scale(domain=list(SERIES)), legend=shown)
 
 
 def _dash(rows: Rows) -> alt.StrokeDash:
     scale = alt.Scale(domain=list(SERIES), range=[list(dash) for dash in DASHES])
-    return alt.StrokeDash("arm:N", scale=scale, legend=alt.Legend(title=None, values=series(rows), orient="top"))
+    return alt.StrokeDash("arm:N", scale=scale, legend=_legend(rows))
 
 
 def _chart(rows: Rows, height: int = HEIGHT) -> alt.Chart:
     return alt.Chart(alt.Data(values=rows)).properties(width="container", height=height)
 
 
-def outline(rows: Rows, title: str, log: bool = False, unit: str = "documents") -> alt.Chart:
-    """Histograms of several series as outlines over the same bins. rows: arm, low, high, share."""
+def outline(rows: Rows, title: str, log: bool = False, root: bool = False) -> alt.Chart:
+    """Histograms of several series as outlines over the same bins. rows: arm, low, high, share.
+
+    log: logarithmic bins; root: a square-root scale of shares.
+    """
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(nice=False, zero=False)
+    heights = alt.Scale(type="sqrt") if root else alt.Scale()
     points = [{**row, "edge": row["low"]} for row in rows]
     for name in series(rows):  # close the last bin
         last = [row for row in rows if row["arm"] == name][-1]
@@ -50,14 +58,14 @@ def outline(rows: Rows, title: str, log: bool = False, unit: str = "documents") 
         .mark_line(interpolate="step-after", strokeWidth=2)
         .encode(
             x=alt.X("edge:Q", title=title, scale=scale),
-            y=alt.Y("share:Q", title=f"share of {unit}", axis=alt.Axis(format="%")),
+            y=alt.Y("share:Q", title="share of documents", scale=heights, axis=alt.Axis(format="~%", tickCount=6)),
             color=_color(rows),
             strokeDash=_dash(rows),
             tooltip=[
                 alt.Tooltip("arm:N", title="choice"),
                 alt.Tooltip("low:Q", title="from", format=".4~g"),
                 alt.Tooltip("high:Q", title="to", format=".4~g"),
-                alt.Tooltip("share:Q", title=f"share of {unit}", format=".2%"),
+                alt.Tooltip("share:Q", title="share of documents", format=".2%"),
             ],
         )
     )
@@ -114,7 +122,7 @@ def shares(rows: Rows, column: str) -> alt.LayerChart | alt.FacetChart:
             shape=alt.Shape(
                 "arm:N",
                 scale=alt.Scale(domain=list(SERIES), range=_SHAPES),
-                legend=alt.Legend(title=None, values=series(rows), orient="top"),
+                legend=_legend(rows),
             ),
             tooltip=tooltip,
         )

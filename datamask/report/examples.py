@@ -24,7 +24,7 @@ from datamask.selection import select
 
 MAP_POINTS = 500  # documents drawn from each choice
 MAP_POOL = 8_000  # candidates the diversity-only choice of the map is made from
-EXAMPLES = 5  # documents of each kind of disagreement
+EXAMPLES = 6  # documents of each kind of disagreement
 EXAMPLE_CHARACTERS = 420
 HOVER_CHARACTERS = 140
 GROUPS = 6  # near-duplicate groups shown

@@ -33,7 +33,11 @@ def make_figures(f: Findings) -> dict[str, Figure]:
         )
     for scorer in dict.fromkeys(row["scorer"] for row in f.quality):
         rows = [{k: v for k, v in row.items() if k != "scorer"} for row in f.quality if row["scorer"] == scorer]
-        figures[f"quality-{scorer}"] = Figure(charts.outline(rows, scorer), f"Distribution of {scorer}")
+        figures[f"quality-{scorer}"] = Figure(
+            charts.outline(rows, scorer, root=True),
+            f"Distribution of {scorer}",
+            "How many documents have which score. Square-root scale, so that small shares stay visible.",
+        )
     if f.spectra:
         figures["spectrum"] = Figure(
             charts.spectrum(f.spectra),
@@ -51,11 +55,11 @@ def make_figures(f: Findings) -> dict[str, Figure]:
         figures["lengths"] = Figure(
             charts.outline(f.lengths, "tokens of a document (log scale)", log=True), "Length of documents"
         )
-    for column, rows in f.groups.items():
-        figures[f"group-{column}"] = Figure(charts.shares(rows, column), f"Share by {column}")
+    for column in f.columns:
+        figures[f"group-{column}"] = Figure(charts.shares(f.groups[column], column), f"Share by {column}")
     for panel in charts.MAP_PANELS if f.map else ():
         if any(row["panel"] == panel for row in f.map):
-            figures[f"map-{panel}"] = Figure(charts.document_map(f.map, panel, list(f.groups)), panel.capitalize())
+            figures[f"map-{panel}"] = Figure(charts.document_map(f.map, panel, f.columns), panel.capitalize())
     if f.duplicates.get("groups"):
         figures["duplicates"] = Figure(charts.group_sizes(f.duplicates["sizes"]), "Near-duplicate groups by size")
     if f.stages:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from datamask.config import Config
 from datamask.report import examples, statistics
-from datamask.report.sample import Sample, read_sample
+from datamask.report.sample import GROUP_COLUMNS, Sample, read_sample
 from datamask.stages import ShardFiles
 
 POOL, RANDOM, TOP, OURS = "pool", "random", "top-quality", "selected"
@@ -69,6 +69,11 @@ class Findings:
         """Documents (or tokens) whose outcome begins with one of `prefixes`; all of them without any."""
         rows = [row for row in self.totals if not prefixes or row["outcome"].startswith(prefixes)]
         return int(sum(row[unit] for row in rows))
+
+    @property
+    def columns(self) -> list[str]:
+        """The group columns there are, the best known first."""
+        return sorted(self.groups, key=lambda name: (*GROUP_COLUMNS, name).index(name))
 
     def arm(self, name: str) -> dict[str, Any]:
         return next(row for row in self.arms if row["arm"] == name)

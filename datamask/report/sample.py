@@ -24,6 +24,7 @@ from datamask.errors import ConservationError
 from datamask.stages import ShardFiles
 
 GROUP_COLUMNS = ("domain", "language", "dump", "source", "label")
+LEAST_FILLED = 0.1  # share of documents that must have a value
 MAX_GROUPS = 1000  # a column with more values in the sample is no grouping (an id, a URL)
 
 
@@ -132,8 +133,14 @@ def read_sample(all_files: Sequence[ShardFiles], config: Config, rows: int = 1_0
         rate=rate,
         **{name: np.concatenate(parts) for name, parts in columns.items()},
         scores={name: np.concatenate(parts) for name, parts in scores.items()},
-        groups={name: values for name, values in joined_groups.items() if 1 <= len(set(values) - {None}) <= MAX_GROUPS},
+        groups={name: values for name, values in joined_groups.items() if _is_grouping(values)},
     )
+
+
+def _is_grouping(values: npt.NDArray[np.object_]) -> bool:
+    """A column that a good part of the documents have, with few enough values to be groups."""
+    there = [value for value in values if value is not None and value != ""]
+    return len(there) >= LEAST_FILLED * max(len(values), 1) and 1 <= len(set(there)) <= MAX_GROUPS
 
 
 def _shard_tables(files: ShardFiles) -> tuple[pa.Table, pa.Table, pa.Table]:

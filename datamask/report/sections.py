@@ -10,8 +10,8 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from datamask.report import charts
-from datamask.report.figures import Figure
-from datamask.report.findings import OURS, Findings
+from datamask.report.figures import Figure, history_rows
+from datamask.report.findings import OURS, PERCENTILES, Findings
 from datamask.report.numbers import count, number, percent
 from datamask.report.statistics import NEAR_DUPLICATE
 
@@ -106,16 +106,20 @@ def _objective(f: Findings, figures: dict[str, Figure]) -> list[Block]:
             )
         )
     if "history" in figures:
+        last = history_rows(f)[-1]["objective"]
+        if c.get("objective") is not None and last - c["objective"] > 1e-4:
+            note = f"The steps weigh documents by fractions and end at {number(last, 5)}; the choice itself, of whole documents, scores {number(c['objective'], 5)}."
+            blocks.append({"kind": "text", "text": note})
         blocks.append(chart_grid(["history"]))
     return blocks
 
 
 def _quality(f: Findings, figures: dict[str, Figure]) -> list[Block]:
     names = [name for name in figures if name.startswith("quality-")]
-    head = ["scorer, choice", *(key for key in f.percentiles[0] if key.startswith("p"))] if f.percentiles else []
+    head = ["scorer, choice", *(f"p{percentile}" for percentile in PERCENTILES)]
     rows = [[f"{row['scorer']}, {row['arm']}", *(number(row[key]) for key in head[1:])] for row in f.percentiles]
     correlated = [
-        [f"{row['scorer']} and {row['with']}", "–" if row["value"] is None else f"{row['kind']} = {row['value']:+.2f}"]
+        [f"{row['scorer']} and {row['with']}", "–" if row["value"] is None else f"{row['kind']} = {row['value']:.2f}"]
         for row in f.correlations
     ]
     return [
@@ -130,7 +134,7 @@ def _quality(f: Findings, figures: dict[str, Figure]) -> list[Block]:
 
 
 def _diversity(f: Findings, figures: dict[str, Figure]) -> list[Block]:
-    groups = list(f.groups)
+    groups = f.columns
     head = [
         "choice",
         "documents",
@@ -227,7 +231,10 @@ def _place(d: dict[str, Any]) -> str:
 def why(d: dict[str, Any]) -> str:
     """The reason in numbers."""
     quality = f"quality {d['quality']:.3f} (percentile {d['percentile']:.0f}; top-quality's cut is {number(d['quality_cut'])})"
-    gain = f"gain {d['price']:.4g}, {'above' if d['kind'] == 'kept' else 'below'} the {d['threshold']:.4g} of the last document kept"
+    if d["threshold"] > 0:
+        gain = f"gain {d['price'] / d['threshold']:.2f} times that of the last document kept"
+    else:
+        gain = f"gain {d['price']:.3g}, the last document kept {d['threshold']:.3g}"
     other = (
         f"the nearest of top-quality's documents has a cosine of {number(d['nearest_top'], 2)}"
         if d["kind"] == "kept"
