@@ -79,6 +79,46 @@ def sweep(
         show_sweep(found, paths, picked, config)
 
 
+def ablate(
+    corpus: PlaceArgument,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0, 1, …: each draws its own documents.")] = 3,
+    documents: Annotated[int, typer.Option(min=100, help="Documents of a seed's pool, at most.")] = 10_000,
+    only: Annotated[list[str] | None, typer.Option(help="Only arms with this in their name; several times.")] = None,
+    proxy: Annotated[
+        str, typer.Option(help="Train a small model on each choice: none, quick, or large (a GPU).")
+    ] = "none",
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Folder for ablation.html, .json and .md.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare selections of one embedded corpus side by side."""
+    from datamask.report import arms as page
+    from datamask.report.ablation import ablate as run
+    from datamask.report.embedded import load_corpus
+    from datamask.report.findings import plain
+    from datamask.report.proxy import ProxySettings
+    from datamask.report.terminal import progress_line, show_ablation
+    from datamask.storage import join
+
+    kinds = {"none": None, "quick": ProxySettings(), "large": ProxySettings.large()}
+    if proxy not in kinds:
+        raise ConfigError(f"--proxy {proxy}: valid are {', '.join(kinds)}")
+    work = load_corpus(corpus, 100, set_ or []).work  # what is wrong shows before the work, not after it
+    with progress_line() as line:
+        found = run(
+            lambda seed: load_corpus(corpus, documents, set_ or [], seed),
+            list(range(seeds)),
+            only or [],
+            kinds[proxy],
+            line,
+        )
+    paths = page.write(to or join(work, "ablation"), found)
+    if as_json:
+        print(json.dumps({**plain(found.as_json()), "paths": paths}, ensure_ascii=False))
+    else:
+        show_ablation(found, paths)
+
+
 def write_lamb(path: Path, lamb: float) -> None:
     """Sets select.lamb in a YAML configuration; everything else in it, comments too, stays as it is.
 

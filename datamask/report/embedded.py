@@ -7,7 +7,7 @@ corpus.pool, corpus.measure(selected)["vendi"]
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,10 @@ class Embedded:
     @property
     def groups(self) -> dict[str, npt.NDArray[np.object_]]:
         return {name: values[self.rows] for name, values in self.sample.groups.items()}
+
+    def subset(self, keep: npt.NDArray[np.bool_]) -> Embedded:
+        """The candidates where `keep` (N,) is true."""
+        return replace(self, rows=self.rows[keep], features=self.features[keep])
 
     def pool(self, settings: Select) -> Pool:
         """The candidates as the solvers take them."""
@@ -114,9 +118,10 @@ def shares(values: npt.NDArray[np.object_]) -> Mapping[str, float]:
     return {str(names[place]): float(counts[place] / max(len(values), 1)) for place in order}
 
 
-def load_corpus(place: str, documents: int, overrides: Sequence[str] = ()) -> Embedded:
+def load_corpus(place: str, documents: int, overrides: Sequence[str] = (), seed: int | None = None) -> Embedded:
     """The corpus of an output folder (see `stages.recorded`), at most about `documents` of its documents.
 
+    :param seed: of the sample; the settings' own by default.
     :param overrides: section.name=value, laid over the last run's settings (those of `select` are what matters here).
     :raises InputError: no curated corpus there, or nothing in it to select from.
     :raises ConfigError: an override is wrong.
@@ -124,7 +129,7 @@ def load_corpus(place: str, documents: int, overrides: Sequence[str] = ()) -> Em
     all_files, config, work = recorded(place)
     config = load(None, overrides, config.model_dump(mode="json")) if overrides else config
     total = sum(files.masks.rows for files in all_files if files.masks)
-    sample = read_sample(all_files, config, documents)
+    sample = read_sample(all_files, config, documents, seed)
     rows = np.flatnonzero(sample.candidates)
     if len(rows) < 2:
         raise InputError(f"{place}: {len(rows)} documents are left after the filters; nothing to choose between")

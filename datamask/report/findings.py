@@ -87,7 +87,7 @@ class Findings:
         return float(max(bound - objective, 0.0) / max(abs(bound), 1e-12))
 
     def as_json(self) -> dict[str, Any]:
-        return _plain(asdict(self))
+        return plain(asdict(self))
 
 
 def find(
@@ -301,12 +301,12 @@ def _mean(values: npt.NDArray[Any]) -> float:
     return float(np.mean(values, dtype=np.float64)) if len(values) else float("nan")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON without NaN or infinity: those become null."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float | np.floating):
         return float(value) if np.isfinite(value) else None
     return int(value) if isinstance(value, np.integer) else value

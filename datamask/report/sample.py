@@ -96,10 +96,13 @@ class Sample:
         return found
 
 
-def read_sample(all_files: Sequence[ShardFiles], config: Config, rows: int = 1_000_000) -> Sample:
+def read_sample(
+    all_files: Sequence[ShardFiles], config: Config, rows: int = 1_000_000, seed: int | None = None
+) -> Sample:
     """Reads index, scores and masks of every shard; memory is bounded by the sample and one shard's small columns.
 
     :param rows: about how many rows the sample holds at most.
+    :param seed: which sample; the settings' own seed by default.
     :raises ConservationError: a shard's files disagree about its rows.
     """
     total = sum(files.masks.rows for files in all_files if files.masks)
@@ -112,7 +115,9 @@ def read_sample(all_files: Sequence[ShardFiles], config: Config, rows: int = 1_0
     for number, files in enumerate(all_files):
         index, masks, table = _shard_tables(files)
         _add_totals(totals, index, masks)
-        generator = np.random.default_rng([config.select.seed, zlib.crc32(files.shard.name.encode())])
+        generator = np.random.default_rng(
+            [config.select.seed if seed is None else seed, zlib.crc32(files.shard.name.encode())]
+        )
         kept = np.flatnonzero(generator.random(masks.num_rows) < rate) if rate < 1 else np.arange(masks.num_rows)
         columns["shard"].append(np.full(len(kept), number, dtype=np.int32))
         tokens = index.filter(pc.is_null(index["reason"]))["token_count"]

@@ -102,7 +102,7 @@ def sweep(corpus: Embedded, lambdas: Sequence[float], progress: Callable[[Point]
     return Sweep(
         name=corpus.config.release.name,
         solver=settings.solver,
-        algorithm=settings.algorithm,
+        algorithm=settings.metric,
         size=len(corpus),
         share=corpus.share,
         points=tuple(points),

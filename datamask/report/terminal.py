@@ -11,7 +11,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from datamask.report import front, page
+from datamask.report import arms, front, page
+from datamask.report.ablation import Ablation
 from datamask.report.findings import OURS, Findings
 from datamask.report.sections import make_sections
 from datamask.report.sweep import Point, Sweep
@@ -52,6 +53,15 @@ def show_sweep(found: Sweep, paths: Mapping[str, str], picked: Point | None, con
     if picked:
         where = f"written to {config}" if config else f"to use it: --set select.lamb={picked.lamb:g}"
         console.print(f"picked λ = {picked.lamb:g} (mean quality {picked.mean_quality:.3f}); {where}", soft_wrap=True)
+
+
+def show_ablation(found: Ablation, paths: Mapping[str, str]) -> None:
+    console = _console()
+    console.print(arms.lead(found), soft_wrap=True)
+    for title, head, rows in arms.tables(found):
+        console.print(f"\n{title}", style="bold")
+        print_table(console, head, rows)
+    console.print(f"page: {paths['page']}", soft_wrap=True)
 
 
 @contextmanager

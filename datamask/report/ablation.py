@@ -1,0 +1,265 @@
+"""Selections of one embedded corpus side by side: every arm at the same budget, over several seeds.
+
+table = ablate(load, seeds=[0, 1, 2])       # load: seed -> Embedded
+table.rows[0].columns["objective"]           # an Interval over the seeds
+
+An arm is a name and the settings that differ from the corpus's own. All arms of a seed are judged on one pool and one
+set of problems: the objective and bound of the corpus's own settings, and each diversity metric's calibrated term.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from datamask.config import Select
+from datamask.errors import ConfigError, DatamaskError
+from datamask.report import statistics
+from datamask.report.embedded import Embedded
+from datamask.report.proxy import ProxySettings, train_arms
+from datamask.report.statistics import Interval
+from datamask.selection.api import select, solve
+from datamask.selection.problem import Problem, make_problem
+
+METRICS = ("pairwise", "disf", "facility")
+SHARDS = 8  # of the pool sorted by group, for the scope arms
+QUICK_STEPS = 500  # of the policy gradient's variants; published: 5,000
+PROXY_ARMS = ("random", "top-quality", "semdedup", "direct", "λ 0", "λ 0.3", "λ 0.5", "λ 0.7", "λ 0.9")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to select. `scorer`: select by this score instead of quality_score; `shards`: each part on its own."""
+
+    name: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    scorer: str | None = None
+    shards: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """An arm over the seeds: an interval per column, or why it could not run."""
+
+    arm: str
+    columns: Mapping[str, Interval]
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """The table. `proxy`: arm -> domain (and "all") -> loss in nats a token on documents no arm saw."""
+
+    name: str
+    algorithm: str
+    lamb: float
+    documents: int  # candidates of a seed's pool
+    budget: float  # documents, or tokens, of a selection
+    seeds: tuple[int, ...]
+    rows: tuple[Row, ...]
+    proxy: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
+    proxy_settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def standard_arms(corpus: Embedded) -> list[Arm]:
+    """The arms of the comparison; each scorer has its own top-quality."""
+    scorers = [name for name in corpus.sample.scores if name != "quality_score"]
+    arms = [Arm("random", {"solver": "random"}), Arm("top-quality", {"solver": "top-quality"})]
+    if len(scorers) > 1:
+        arms += [Arm(f"top-quality by {name}", {"solver": "top-quality"}, scorer=name) for name in scorers]
+    arms += [Arm("semdedup", {"solver": "semdedup"}), Arm("direct", {"solver": "direct"})]
+    arms += [
+        Arm(f"diversity only, {metric}", {"solver": "relaxation", "algorithm": metric, "lamb": 0.0})
+        for metric in METRICS
+    ]
+    arms += [
+        Arm(f"{solver}, {metric}", {"solver": solver, "algorithm": metric}) for solver in _SOLVERS for metric in METRICS
+    ]
+    own = {"solver": "relaxation"}
+    arms += [Arm(f"λ {lamb:g}", {**own, "lamb": lamb}) for lamb in (0.0, 0.3, 0.5, 0.7, 0.9)]
+    arms += [Arm("scope corpus", own), Arm(f"scope shard, {SHARDS} shards by source", own, shards=True)]
+    base = {"solver": "policy-gradient", "algorithm": "pairwise", "n_epochs": QUICK_STEPS}
+    variants: dict[str, dict[str, Any]] = {
+        "": {},
+        "lr 1 → 0.1": {"max_lr": 1.0, "min_lr": 0.1},
+        "lr 100 → 10": {"max_lr": 100.0, "min_lr": 10.0},
+        f"{QUICK_STEPS // 5} steps": {"n_epochs": QUICK_STEPS // 5},
+        f"{QUICK_STEPS * 4} steps": {"n_epochs": QUICK_STEPS * 4},
+        "init same": {"init": "same"},
+        "G 16": {"n_rollout": 16},
+        "as published": {"published": True},
+    }
+    return arms + [
+        Arm(f"pg pairwise {QUICK_STEPS} steps{': ' + name if name else ''}", {**base, **c})
+        for name, c in variants.items()
+    ]
+
+
+_SOLVERS = ("greedy", "policy-gradient", "relaxation")
+
+
+def ablate(
+    load: Callable[[int], Embedded],
+    seeds: Sequence[int],
+    only: Sequence[str] = (),
+    proxy: ProxySettings | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+) -> Ablation:
+    """Runs every arm on every seed's pool.
+
+    :param load: a seed's pool; other documents for another seed where the corpus is larger than the pool.
+    :param only: parts of the names of the arms wanted; all by default.
+    :param proxy: also train a small language model on each of PROXY_ARMS' choices.
+    :raises ConfigError: `only` names no arm, or no seeds.
+    """
+    if not seeds:
+        raise ConfigError("no seeds; give at least one, three for intervals")
+    found: dict[str, list[dict[str, float]]] = {}
+    refused: dict[str, str] = {}
+    losses: dict[str, dict[str, list[float]]] = {}
+    for seed in seeds:
+        corpus = load(seed)
+        held_out = hold_out(corpus, proxy.held_out, seed) if proxy else np.zeros(len(corpus), dtype=bool)
+        pool = corpus.subset(~held_out)
+        judge = Judge(pool, pool.settings(seed=seed))
+        arms = [arm for arm in standard_arms(pool) if not only or any(part in arm.name for part in only)]
+        if not arms:
+            names = ", ".join(arm.name for arm in standard_arms(pool))
+            raise ConfigError(f"--only {' '.join(only)} names no arm; the arms are: {names}")
+        choices: dict[str, npt.NDArray[np.bool_]] = {}
+        for arm in arms:
+            if arm.name in refused:
+                continue
+            started = time.perf_counter()
+            try:
+                selected = choose(pool, arm, seed)
+            except DatamaskError as error:
+                refused[arm.name] = str(error)
+                continue
+            seconds = time.perf_counter() - started
+            found.setdefault(arm.name, []).append({**judge.columns(selected), "seconds": seconds})
+            progress(f"seed {seed}  {arm.name}  {seconds:.1f} s")
+            choices[arm.name] = selected
+        if proxy:
+            wanted = {name: choices[name] for name in PROXY_ARMS if name in choices}
+            for name, by_domain in train_arms(corpus, pool, held_out, wanted, proxy, seed, progress).items():
+                for domain, loss in by_domain.items():
+                    losses.setdefault(name, {}).setdefault(domain, []).append(loss)
+    rows = [Row(name, _intervals(values)) for name, values in found.items()]
+    rows += [Row(name, {}, why) for name, why in refused.items()]
+    return Ablation(
+        name=corpus.config.release.name,
+        algorithm=judge.settings.metric,
+        lamb=judge.settings.lamb,
+        documents=len(pool),
+        budget=judge.problem.size,
+        seeds=tuple(seeds),
+        rows=tuple(rows),
+        proxy={name: {k: statistics.interval(v) for k, v in by.items()} for name, by in losses.items()},
+        proxy_settings=asdict(proxy) if proxy else {},
+    )
+
+
+def _intervals(values: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
+    return {name: statistics.interval([value[name] for value in values]) for name in values[0]}
+
+
+# ---------------------------------------------------------------- an arm
+
+
+def choose(pool: Embedded, arm: Arm, seed: int) -> npt.NDArray[np.bool_]:
+    """The arm's selection: (N,) bool.
+
+    :raises DatamaskError: the solver cannot do what the arm asks, or is not there.
+    """
+    settings = Select.model_validate({**pool.settings(seed=seed).model_dump(exclude={"quotas"}), **arm.changes})
+    quality = pool.scores[arm.scorer] if arm.scorer else pool.quality
+    if not arm.shards:
+        return select(pool.features, quality, tokens=pool.tokens, settings=settings).selected
+    chosen = np.zeros(len(pool), dtype=bool)
+    for rows in np.array_split(_by_group(pool), SHARDS):
+        part = settings.model_copy(update={"select_ratio": _ratio(settings, len(pool)), "budget_documents": None})
+        chosen[rows] = select(pool.features[rows], quality[rows], tokens=pool.tokens[rows], settings=part).selected
+    return chosen
+
+
+def _ratio(settings: Select, count: int) -> float:
+    if settings.budget_tokens:
+        raise ConfigError("scope shard needs a share of the documents; a token budget is for scope corpus to share out")
+    return settings.budget_documents / count if settings.budget_documents else float(settings.select_ratio or 0)
+
+
+def _by_group(pool: Embedded) -> npt.NDArray[np.intp]:
+    """Rows sorted by source (or the best known group there is), so that the shards differ."""
+    for name in ("source", "domain", "language", "dump", "label"):
+        if name in pool.groups:
+            return np.argsort([str(value) for value in pool.groups[name]], kind="stable")
+    return np.argsort(pool.quality, kind="stable")
+
+
+# ---------------------------------------------------------------- judging
+
+
+class Judge:
+    """Judges selections of one pool: the objective and bound of its settings, and everything not optimised too."""
+
+    def __init__(self, pool: Embedded, settings: Select) -> None:
+        self.pool, self.settings = pool, settings
+        arrays = pool.pool(settings)
+        self.problem = make_problem(arrays, settings)
+        self.metrics: dict[str, Problem] = {
+            metric: make_problem(arrays, settings.model_copy(update={"algorithm": metric})) for metric in METRICS
+        }
+        relaxed = self.problem.settings.model_copy(update={"solver": "relaxation"})
+        self.bound = solve(make_problem(arrays, relaxed)).upper_bound
+
+    def columns(self, selected: npt.NDArray[np.bool_]) -> dict[str, float]:
+        """Column -> value for one selection."""
+        mask = torch.from_numpy(selected)
+        value = self.problem.objective.evaluate(mask).objective
+        measured = self.pool.measure(selected)
+        found: dict[str, float] = {
+            "documents": measured["documents"],
+            "objective": value,
+            "bound": float("nan") if self.bound is None else self.bound,
+            "share of bound": float("nan") if self.bound is None else value / self.bound,
+        }
+        found |= {f"quality: {name}": score for name, score in measured["scores"].items()}
+        for metric, problem in self.metrics.items():
+            found[f"diversity: {metric}"] = problem.objective.evaluate(mask).terms[metric]
+        found["Vendi score"] = measured["vendi"]
+        found["near-duplicates"] = measured["near_duplicates"]
+        found["length ratio"] = measured["length_ratio"]
+        for name, number in measured["effective"].items():
+            found[f"effective {name}"] = number
+        if "label" in measured["coverage"]:
+            found["labels covered"] = measured["coverage"]["label"]
+        return found
+
+
+def hold_out(corpus: Embedded, per_group: int, seed: int) -> npt.NDArray[np.bool_]:
+    """Documents of each domain (or source) that no arm may choose, for the proxy's evaluation: (N,) bool."""
+    generator = np.random.default_rng([seed, 23])
+    names = domains(corpus)
+    held = np.zeros(len(corpus), dtype=bool)
+    for name in sorted(set(names)):
+        rows = np.flatnonzero(names == name)
+        held[generator.permutation(rows)[: min(per_group, len(rows) // 4)]] = True
+    return held
+
+
+def domains(corpus: Embedded) -> npt.NDArray[np.str_]:
+    """Each document's domain, or the best known group there is, or "all"."""
+    for name in ("domain", "source", "language", "dump"):
+        if name in corpus.groups:
+            return np.array([str(value or "(none)") for value in corpus.groups[name]])
+    return np.full(len(corpus), "all")

@@ -1,0 +1,157 @@
+"""The ablation as people look at it: tables for the terminal, a page, Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from datamask import storage
+from datamask.report import page
+from datamask.report.ablation import Ablation, Row
+from datamask.report.figures import Figure
+from datamask.report.findings import plain
+from datamask.report.numbers import count
+from datamask.report.sections import Section, chart_grid, table
+from datamask.report.statistics import Interval
+
+Table = tuple[str, list[str], list[list[str]]]  # title, head, rows
+DIGITS = {"objective": 4, "bound": 4, "Vendi score": 0, "seconds": 1, "documents": 0}
+PERCENT = ("share of bound", "near-duplicates", "length ratio", "labels covered")
+
+
+def cell(name: str, value: Interval | None) -> str:
+    """A mean with the half-width of its interval, in the column's own digits."""
+    if value is None or value.runs == 0:
+        return "–"
+    scale, unit = (100, " %") if name in PERCENT else (1, "")
+    digits = DIGITS.get(name, 1 if unit or name.startswith("effective") else 3)
+    text = f"{scale * value.mean:,.{digits}f}"
+    if value.half_width > 0:
+        text += f" ± {scale * value.half_width:,.{digits}f}"
+    return text + unit
+
+
+def tables(found: Ablation) -> list[Table]:
+    """What was optimised and what it cost; what was not optimised; the proxy's losses; what could not run."""
+    rows = [row for row in found.rows if row.columns]
+    names = list(dict.fromkeys(name for row in rows for name in row.columns))
+    first = [n for n in names if n in ("documents", "objective", "bound", "share of bound", "seconds")]
+    first += [n for n in names if n.startswith(("quality:", "diversity:"))]
+    made = [
+        _table("What was optimised, and every score and metric", first, rows),
+        _table("What was not optimised", [n for n in names if n not in first], rows),
+    ]
+    if found.proxy:
+        columns = list(dict.fromkeys(name for by in found.proxy.values() for name in by))
+        columns = ["all", *(name for name in columns if name != "all")]
+        body = [[arm, *(cell(name, by.get(name)) for name in columns)] for arm, by in found.proxy.items()]
+        made.append(("Proxy model: loss on held-out documents (nats a token)", ["trained on", *columns], body))
+    if refused := [[row.arm, row.refused] for row in found.rows if row.refused]:
+        made.append(("What could not run", ["arm", "why"], refused))
+    return made
+
+
+def _table(title: str, names: Sequence[str], rows: Sequence[Row]) -> Table:
+    return title, ["arm", *names], [[row.arm, *(cell(name, row.columns.get(name)) for name in names)] for row in rows]
+
+
+def lead(found: Ablation) -> str:
+    """What was compared with what."""
+    seeds = ", ".join(str(seed) for seed in found.seeds)
+    return (
+        f"{count(found.documents)} candidates of {found.name}, a budget of {count(found.budget)}, judged by {found.algorithm} at "
+        f"λ = {found.lamb:g}; means over seeds {seeds}"
+        + (" with 95 % intervals (Student's t): another seed draws other documents." if len(found.seeds) > 1 else ".")
+    )
+
+
+def markdown(found: Ablation) -> str:
+    """The tables as GitHub Markdown."""
+    parts = [lead(found)]
+    for title, head, rows in tables(found):
+        lines = [f"### {title}", "", "| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
+        parts.append("\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]))
+    return "\n\n".join(parts) + "\n"
+
+
+def render(found: Ablation) -> str:
+    """The ablation's page."""
+    figures: dict[str, Figure] = {}
+    if scatter := _scatter(found):
+        figures["arms"] = Figure(
+            scatter,
+            "Quality and diversity of every arm",
+            "Right is better quality, up is a more diverse choice. An arm that has another to its upper right is beaten in both.",
+        )
+    if found.proxy:
+        figures["proxy"] = Figure(
+            _proxy_chart(found),
+            "Proxy model: loss on held-out documents of all domains",
+            "Lower is better. Bars are 95 % intervals over the seeds: arms whose bars overlap are not told apart.",
+        )
+    sections = [Section("pictures", "At a glance", [chart_grid(list(figures))] if figures else [])]
+    for place, (title, head, rows) in enumerate(tables(found)):
+        sections.append(Section(f"table-{place}", title, [table(head, rows)]))
+    return page.assemble(
+        f"{found.name}: ablation", f"{found.name}: arms side by side", lead(found), [], sections, figures
+    )
+
+
+def _scatter(found: Ablation) -> Any:
+    rows = [
+        {
+            "arm": row.arm,
+            "quality": row.columns["quality: quality_score"].mean,
+            "diversity": row.columns["Vendi score"].mean,
+            "duplicates": row.columns["near-duplicates"].mean,
+        }
+        for row in found.rows
+        if "Vendi score" in row.columns and not row.arm.startswith("pg ")
+    ]
+    if not rows:
+        return None
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        x=alt.X("quality:Q", title="mean quality", scale=alt.Scale(zero=False)),
+        y=alt.Y("diversity:Q", title="Vendi score (effective number of directions)", scale=alt.Scale(zero=False)),
+    )
+    dots = base.mark_point(filled=True, size=80, opacity=1).encode(
+        tooltip=[
+            "arm:N",
+            alt.Tooltip("quality:Q", format=".3f"),
+            alt.Tooltip("diversity:Q", title="Vendi score", format=".0f"),
+            alt.Tooltip("duplicates:Q", title="near-duplicates", format=".1%"),
+        ]
+    )
+    labels = base.mark_text(align="left", dx=8, fontSize=10).encode(text="arm:N")
+    return alt.layer(dots, labels).properties(width="container", height=420)
+
+
+def _proxy_chart(found: Ablation) -> Any:
+    rows: list[dict[str, Any]] = [
+        {"arm": arm, "loss": by["all"].mean, "low": by["all"].mean - half, "high": by["all"].mean + half}
+        for arm, by in found.proxy.items()
+        for half in [by["all"].half_width if by["all"].half_width > 0 else 0.0]
+    ]
+    order = [row["arm"] for row in sorted(rows, key=lambda row: row["loss"])]
+    base = alt.Chart(alt.Data(values=rows)).encode(y=alt.Y("arm:N", sort=order, title=None))
+    x = alt.X("loss:Q", title="nats a token", scale=alt.Scale(zero=False))
+    bars = base.mark_rule(strokeWidth=3, opacity=0.5).encode(x=alt.X("low:Q", scale=alt.Scale(zero=False)), x2="high:Q")
+    dots = base.mark_point(filled=True, size=90, opacity=1).encode(
+        x=x, tooltip=["arm:N", alt.Tooltip("loss:Q", format=".4f")]
+    )
+    return alt.layer(bars, dots).properties(width="container", height=26 * len(rows))
+
+
+def write(folder: str, found: Ablation) -> dict[str, str]:
+    """Writes ablation.json, ablation.html and ablation.md into `folder`; returns their paths by kind."""
+    paths = {kind: storage.join(folder, name) for kind, name in _FILES.items()}
+    storage.write_json(paths["data"], plain(found.as_json()))
+    for kind, text in (("page", render(found)), ("markdown", markdown(found))):
+        with storage.publish(paths[kind]) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    return paths
+
+
+_FILES = {"data": "ablation.json", "page": "ablation.html", "markdown": "ablation.md"}

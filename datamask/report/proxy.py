@@ -1,0 +1,206 @@
+"""The proxy model: a small Llama trained on each arm's choice for the same tokens, judged on documents no arm saw.
+
+What it shows: at this size and this many tokens, which choice teaches a model more about each domain of the pool. What
+it does not show: what a model a thousand times larger, trained on far more of the choice, would learn, nor how it would
+do on tasks. One tokenizer (byte-level BPE, trained on the pool), one initialisation and one number of tokens per seed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from datamask.selection.api import pick_device
+
+if TYPE_CHECKING:
+    from datamask.report.embedded import Embedded
+
+END = "<|end|>"
+TOKENIZER_DOCUMENTS = 4_000
+LONGEST = 20_000  # characters of a document that are read
+
+
+@dataclass(frozen=True)
+class ProxySettings:
+    """Quick by default: minutes on two cores. `large()` is for a GPU."""
+
+    tokens: int = 262_144  # trained on, per arm
+    held_out: int = 24  # documents of each domain
+    vocabulary: int = 4096
+    width: int = 128
+    layers: int = 4
+    heads: int = 4
+    context: int = 256
+    batch: int = 16  # sequences of `context` tokens
+    rate: float = 2e-3  # AdamW, cosine to a tenth, 5 % warm-up
+    device: str = "auto"
+
+    @staticmethod
+    def large(device: str = "auto") -> ProxySettings:
+        """About 20 M parameters and 50 M tokens an arm."""
+        return ProxySettings(
+            tokens=50_000_000, held_out=100, vocabulary=16_384, width=384, layers=8, heads=6, context=1024, batch=32,
+            rate=1e-3, device=device,
+        )  # fmt: skip
+
+
+def train_arms(
+    corpus: Embedded,
+    pool: Embedded,
+    held_out: npt.NDArray[np.bool_],
+    choices: Mapping[str, npt.NDArray[np.bool_]],
+    settings: ProxySettings,
+    seed: int,
+    progress: Callable[[str], None] = lambda line: None,
+) -> dict[str, dict[str, float]]:
+    """Arm -> domain -> loss on the held-out documents (nats a token; "all": the mean over the domains).
+
+    corpus: with the held-out documents, `held_out` (len(corpus),) bool; pool: without them, what `choices` are masks of.
+    """
+    from datamask.report.ablation import domains
+
+    generator = np.random.default_rng([seed, 31])
+    drawn = np.sort(generator.permutation(len(pool))[:TOKENIZER_DOCUMENTS])
+    tokenizer = train_tokenizer(texts(pool, drawn), settings.vocabulary)
+    names = domains(corpus)
+    evaluation = {
+        str(name): pack(tokenizer, texts(corpus, np.flatnonzero(held_out & (names == name))), settings.context)
+        for name in sorted(set(names[held_out]))
+    }
+    found: dict[str, dict[str, float]] = {}
+    for name, selected in choices.items():
+        started = time.perf_counter()
+        rows = generator_rows(selected, seed, settings)
+        blocks = pack(tokenizer, texts(pool, rows), settings.context)
+        model = train(blocks, settings, seed)
+        losses = {domain: evaluate(model, held, settings) for domain, held in evaluation.items() if len(held)}
+        found[name] = {**losses, "all": float(np.mean(list(losses.values())))}
+        progress(f"seed {seed}  proxy {name}  loss {found[name]['all']:.4f}  {time.perf_counter() - started:.1f} s")
+    return found
+
+
+def generator_rows(selected: npt.NDArray[np.bool_], seed: int, settings: ProxySettings) -> npt.NDArray[np.intp]:
+    """The chosen documents in the order they are read: shuffled, as many as surely hold the tokens needed."""
+    rows = np.random.default_rng([seed, 37]).permutation(np.flatnonzero(selected))
+    return rows[: max(settings.tokens // 16, 100)]
+
+
+def texts(corpus: Embedded, rows: npt.NDArray[np.intp]) -> list[str]:
+    """The documents' texts, in the order of `rows`."""
+    found = corpus.sample.columns(corpus.rows[rows], ["text"])
+    return [(row.get("text") or "")[:LONGEST] for row in found]
+
+
+def train_tokenizer(documents: list[str], vocabulary: int) -> Tokenizer:
+    """A byte-level BPE, so that every text has a spelling."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(documents, trainer)
+    return tokenizer
+
+
+def pack(tokenizer: Tokenizer, documents: list[str], context: int) -> torch.Tensor:
+    """(blocks, context + 1) int64: documents end to end, each closed by END; the last, short block is left out."""
+    end = tokenizer.token_to_id(END)
+    stream = [token for encoding in tokenizer.encode_batch(documents) for token in (*encoding.ids, end)]
+    length = context + 1
+    count = len(stream) // length
+    return torch.tensor(stream[: count * length], dtype=torch.long).reshape(count, length)
+
+
+def build_model(settings: ProxySettings, seed: int) -> Any:
+    """A Llama with the seed's initialisation; the global random state is left as it was."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=settings.vocabulary,
+        hidden_size=settings.width,
+        intermediate_size=settings.width * 8 // 3 // 8 * 8,
+        num_hidden_layers=settings.layers,
+        num_attention_heads=settings.heads,
+        num_key_value_heads=settings.heads,
+        max_position_embeddings=settings.context,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=0,
+        use_cache=False,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model: Any = LlamaForCausalLM(config)
+    return model.to(pick_device(settings.device))
+
+
+def train(blocks: torch.Tensor, settings: ProxySettings, seed: int) -> Any:
+    """A model trained on `settings.tokens` tokens, in whole batches; from the start again where there are fewer.
+
+    :raises ValueError: there is not one block of text.
+    """
+    if not len(blocks):
+        raise ValueError("the choice holds less text than one block")
+    model = build_model(settings, seed)
+    device = next(model.parameters()).device
+    decayed = [p for p in model.parameters() if p.dim() > 1]
+    plain = [p for p in model.parameters() if p.dim() <= 1]
+    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}]
+    optimiser = torch.optim.AdamW(groups, lr=settings.rate, betas=(0.9, 0.95))
+    steps = max(1, settings.tokens // (settings.batch * settings.context))
+    warm = max(1, steps // 20)
+
+    def rate(step: int) -> float:
+        if step < warm:
+            return (step + 1) / warm
+        return 0.1 + 0.45 * (1 + float(np.cos(np.pi * (step - warm) / max(1, steps - warm))))
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rate)
+    model.train()
+    for rows in _batches(len(blocks), settings.batch, steps, seed):
+        batch = blocks[rows].to(device)
+        loss = _loss(model, batch)
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        schedule.step()
+    return model.eval()
+
+
+def evaluate(model: Any, blocks: torch.Tensor, settings: ProxySettings) -> float:
+    """Mean loss in nats a token."""
+    device = next(model.parameters()).device
+    total = 0.0
+    with torch.inference_mode():
+        for batch in blocks.split(settings.batch):
+            total += float(_loss(model, batch.to(device))) * len(batch)
+    return total / len(blocks)
+
+
+def _loss(model: Any, batch: torch.Tensor) -> torch.Tensor:
+    with torch.autocast(batch.device.type, torch.bfloat16):
+        logits = model(input_ids=batch[:, :-1]).logits
+    return torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), batch[:, 1:].flatten())
+
+
+def _batches(count: int, batch: int, steps: int, seed: int) -> Iterator[torch.Tensor]:
+    """Row numbers of `steps` batches: a new order each time all blocks were seen."""
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.empty(0, dtype=torch.long)
+    for _ in range(steps):
+        while len(order) < batch:
+            order = torch.cat([order, torch.randperm(count, generator=generator)])
+        yield order[:batch]
+        order = order[batch:]
