@@ -62,7 +62,7 @@ def train_arms(
 ) -> dict[str, dict[str, float]]:
     """Arm -> domain -> loss on the held-out documents (nats a token; "all": the mean over the domains).
 
-    corpus: with the held-out documents, `held_out` (len(corpus),) bool; pool: without them, what `choices` are masks of.
+    corpus: with the held-out documents, `held_out` (len(corpus),) bool; pool: without them, what `choices` mask.
     """
     from datamask.report.ablation import domains
 
