@@ -297,6 +297,8 @@ class Run(Section):
     """Seconds a task may take before it is stopped and tried again; null: no limit."""
     shards_per_task: int | None = Field(None, ge=1)
     """Shards a task run handles; null: one, and more where a stage would have over 1,000 task runs."""
+    refresh: Literal["prices", "solve"] = "prices"
+    """refresh: "prices" keeps the last release's prices for new documents, one pass; "solve" selects again from all."""
     allow_failed_shards: bool = False
     """Publish without shards that failed; the manifest names them."""
     gpus: int = Field(0, ge=0)

@@ -66,6 +66,8 @@ class Previous:
 
     encoder: Any = None
     quality: Any = None
+    prices: Output | None = None  # select by these instead of solving
+    version: str = ""
 
 
 def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous()) -> dict[str, Any]:
@@ -81,7 +83,7 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     _check_complete(failed, stages)
     encoder, quality, shards = _embed_and_score(stages, shards, work, previous)
     _check_complete(failed, stages)
-    shards, certificate = _select(stages, shards, work)
+    shards, certificate = _select(stages, shards, work, previous)
     failed = _check_complete(failed, stages)
     provenance = Provenance(portable(encoder, work), quality.as_dict(), certificate, tuple(failed))
     rows = sum(files.shard.rows or 0 for files in shards)
@@ -125,7 +127,9 @@ def _embed_and_score(
     return encoder, quality, stages.each(steps, shards)
 
 
-def _select(stages: Stages, shards: list[ShardFiles], work: str) -> tuple[list[ShardFiles], dict[str, Any]]:
+def _select(
+    stages: Stages, shards: list[ShardFiles], work: str, previous: Previous
+) -> tuple[list[ShardFiles], dict[str, Any]]:
     config = stages.config
     common: dict[str, Any] = {"config": config, "work": work}
 
@@ -138,14 +142,17 @@ def _select(stages: Stages, shards: list[ShardFiles], work: str) -> tuple[list[S
     if config.select.semantic_duplicates is not None:
         outputs = stages.whole(whole.find_duplicates, all_files=shards, **common)
         shards = [replace(files, duplicates=output) for files, output in zip(shards, outputs, strict=True)]
-    prices: Output | None = None
-    if config.select.scope == "corpus":
+    prices = previous.prices
+    if config.select.scope == "corpus" and not prices:
         prices = stages.whole(whole.learn_prices, all_files=shards, solver=config.select.solver, **common)
     shards = stages.each([Step(each.mask, {"prices": prices, **common})], shards)
     if config.filter.order == "after":
         shards = filtered(shards)
     if prices:
-        return shards, dict(prices.facts)
+        certificate = {**prices.facts, "prices": prices.key}
+        if previous.prices:  # the certificate is of the selection that set the prices
+            certificate |= dict.fromkeys(("objective", "upper_bound", "gap")) | {"continues": previous.version}
+        return shards, certificate
     return shards, {"shards": {files.shard.name: dict(files.masks.facts) for files in shards if files.masks}}
 
 

@@ -25,6 +25,7 @@ from datamask.encoders import EncoderRef
 from datamask.errors import InputError, TransientError
 from datamask.quality import QualityRef
 from datamask.release.layout import Release, find_release
+from datamask.storage import Output
 from flows import artifacts
 from flows.curate import Previous, curation, override
 from flows.stages import Stages
@@ -76,7 +77,7 @@ def refresh(
             if not changes:
                 return _nothing_new(last, changes)
             get_run_logger().info("%s", changes.describe())
-            return curation(stages, plan, out, _taken_over(manifest, settings, work)) | {
+            return curation(stages, plan, out, _taken_over(manifest, settings, work, changes)) | {
                 "changes": changes.describe(),
                 "previous": last.version,
             }
@@ -170,18 +171,33 @@ def one_refresh(out: str) -> Iterator[None]:
         yield
 
 
-def _taken_over(manifest: Mapping[str, Any], settings: Config, work: str) -> Previous:
-    """The last release's encoder, and its quality statistics if their settings are the same."""
+def _taken_over(manifest: Mapping[str, Any], settings: Config, work: str, changes: Changes) -> Previous:
+    """The last release's encoder; its quality statistics and its prices if what they depend on is the same."""
     identity = dict(manifest["provenance"]["encoder"])
     fitted = storage.join(work, identity["path"])
     if storage.exists(fitted):
         identity["path"] = fitted
     encoder = EncoderRef.from_dict(identity)
-    same = {"quality", "encoder"}.isdisjoint(
-        difference.split(".")[0] for difference in _differences(manifest["settings"], settings.model_dump(mode="json"))
-    )
-    quality = QualityRef.from_dict(manifest["provenance"]["quality"]) if same else None
-    return Previous(encoder, quality)
+    changed = {setting.split(".")[0] for setting in changes.settings}
+    kept = changed.isdisjoint({"corpus", "encoder", "quality"})
+    quality = QualityRef.from_dict(manifest["provenance"]["quality"]) if kept else None
+    prices = None
+    key = manifest["provenance"]["certificate"].get("prices")
+    if key and kept and changed.isdisjoint({"select", "filter"}) and settings.run.refresh == "prices":
+        prices = _saved_prices(work, key)
+    return Previous(encoder, quality, prices, manifest["version"])
+
+
+def _saved_prices(work: str, key: str) -> Output | None:
+    """The prices of a release, if they are still there and can score what they have not seen."""
+    from datamask.selection.prices import Prices
+
+    url = storage.join(work, "prices", f"prices-{key}.parquet")
+    found = storage.find_output(url, key)
+    if not found:
+        return None
+    with storage.open_input(url.removesuffix(".parquet") + ".npz") as file:
+        return found if Prices.load(file).complete else None
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

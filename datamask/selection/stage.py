@@ -55,9 +55,9 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, pro
     shards = [read_candidates(files, config) for files in ordered]
     chosen = select_corpus(shards, config.select, progress)
     rows = []
-    for candidates, decision in zip(shards, chosen.decisions, strict=True):
+    for files, candidates, decision in zip(ordered, shards, chosen.decisions, strict=True):
         table = _mask_table(candidates, decision.selected, decision.probability, decision.price)
-        storage.write_output(_decision(work, candidates.shard, key), key, MASK_SCHEMA, [table])
+        storage.write_output(_decision(work, candidates.shard, key), _decided(files, key), MASK_SCHEMA, [table])
         rows.append((candidates.shard, len(candidates), int(decision.selected.sum())))
     with storage.publish(url.removesuffix(".parquet") + ".npz") as temporary:
         chosen.prices.save(temporary)
@@ -87,7 +87,7 @@ def mask_shard(
     started = time.perf_counter()
     facts: dict[str, object] = {}
     decision = _decision(work, name, prices.key) if prices is not None else ""
-    if prices is not None and storage.find_output(decision, prices.key):
+    if prices is not None and storage.find_output(decision, _decided(files, prices.key)):
         table = storage.read_table(decision)
     else:
         candidates = read_candidates(files, config)
@@ -145,6 +145,11 @@ def _mask_table(candidates: Candidates, selected: np.ndarray, probability: np.nd
 
 def _decision(work: str, shard: str, key: str) -> str:
     return storage.join(work, "prices", f"{shard}-{key}.parquet")
+
+
+def _decided(files: ShardFiles, prices: str) -> str:
+    """A decision holds for the files it was made from; a shard whose filters changed since is scored by the prices."""
+    return storage.key("decision", prices, _inputs(files))
 
 
 def _settings(config: Config) -> dict[str, object]:
