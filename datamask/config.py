@@ -297,8 +297,9 @@ class Run(Section):
     """Seconds a task may take before it is stopped and tried again; null: no limit."""
     shards_per_task: int | None = Field(None, ge=1)
     """Shards a task run handles; null: one, and more where a stage would have over 1,000 task runs."""
-    refresh: Literal["prices", "solve"] = "prices"
-    """refresh: "prices" keeps the last release's prices for new documents, one pass; "solve" selects again from all."""
+    refresh: Literal["solve", "prices"] = "solve"
+    """refresh: "solve" selects again from all stored features; "prices" goes by the last release's prices, one pass,
+    with a budget met as nearly as the new documents are like the old."""
     allow_failed_shards: bool = False
     """Publish without shards that failed; the manifest names them."""
     gpus: int = Field(0, ge=0)
