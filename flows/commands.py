@@ -116,9 +116,12 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool) -> None:
     from tasks.progress import BOARD, Board
 
     board = Board()
-    BOARD.set(board)
-    with Display(board):
-        found = flow()
+    token = BOARD.set(board)
+    try:
+        with Display(board):
+            found = flow()
+    finally:
+        BOARD.reset(token)
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
     elif "release" in found:

@@ -1,0 +1,132 @@
+"""The whole pipeline, small: what comes out, what a second run does, and what a user who errs is told."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.flows.conftest import write_shard
+
+
+def stage(found, name):
+    return next(line for line in found["stages"] if line["stage"] == name)
+
+
+def digests(release):
+    return {
+        path.relative_to(release).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(Path(release).rglob("*"))
+        if path.is_file()
+    }
+
+
+def work_done(found):
+    return {line["stage"] for line in found["stages"] if line["done"]}
+
+
+def test_a_release_holds_what_was_selected_and_accounts_for_every_row(found):
+    counts = found["documents"]
+    assert counts["read"] == 180
+    assert counts["quarantined"] == {"empty_text": 18}
+    assert counts["filtered"]["exact_duplicate"] > 0
+    left_out = sum(counts["filtered"].values()) + sum(counts["quarantined"].values()) + counts["not_selected"]
+    assert counts["read"] == counts["selected"] + left_out
+    table = pq.read_table(Path(found["release"]) / "data")
+    assert table.num_rows == counts["selected"]
+    assert Path(found["report"]).exists()
+    assert (Path(found["release"]).parents[1] / "latest" / "manifest.json").exists()
+    assert found["certificate"]["objective"] <= found["certificate"]["upper_bound"]
+    assert found["new"]
+
+
+def test_a_second_run_does_nothing(curate, corpus, out, found):
+    before = digests(out / "releases" / found["version"])
+    again = curate(corpus, out)
+    assert work_done(again) <= {"plan"}
+    assert (again["version"], again["new"]) == (found["version"], False)
+    assert digests(again["release"]) == before
+
+
+def test_another_lambda_redoes_the_selection_alone(curate, corpus, out, found):
+    other = curate(corpus, out, "--set", "select.lamb=0.9")
+    assert work_done(other) <= {"plan", "prices", "mask", "export", "report", "publish"}
+    assert other["new"]
+    assert other["version"].startswith("0002-")
+
+
+def test_another_order_of_inputs_and_number_of_workers_selects_the_same(curate, corpus, found, tmp_path):
+    names = sorted(corpus.iterdir(), reverse=True)
+    more = [part for path in names[1:] for part in ("--input", path)]
+    other = curate(names[0], tmp_path / "b", *more, "--set", "run.workers=1", "--set", "run.shards_per_task=2")
+    data = [{k: v for k, v in digests(run["release"]).items() if k.startswith("data/")} for run in (found, other)]
+    assert data[0] == data[1]
+
+
+def test_filters_after_and_each_shard_alone_account_for_every_row_too(curate, corpus, out):
+    settings = ["filter.order=after", "select.scope=shard", "select.semantic_duplicates=null"]
+    counts = curate(corpus, out, *[part for setting in settings for part in ("--set", setting)])["documents"]
+    assert counts["selected"] > 0
+    total = sum(counts["filtered"].values()) + sum(counts["quarantined"].values())
+    assert counts["read"] == counts["selected"] + counts["not_selected"] + total == 180
+
+
+def test_a_truncated_file_fails_by_name_and_is_left_out_when_allowed(call, curate, corpus, out):
+    path = write_shard(corpus, 3)
+    path.write_bytes(path.read_bytes()[:-300])
+    releases = sorted((out / "releases").iterdir())
+    status, printed, err = call("curate", "--input", corpus, "--output", out)
+    assert status == 7
+    assert printed == ""
+    assert "shard-03.parquet" in err
+    assert "--allow-failed-shards" in err
+    assert sorted((out / "releases").iterdir()) == releases
+    found = curate(corpus, out, "--allow-failed-shards")
+    assert [Path(file["path"]).name for file in found["failed"]] == ["shard-03.parquet"]
+    manifest = json.loads((Path(found["release"]) / "manifest.json").read_text())
+    assert "shard-03.parquet" in manifest["provenance"]["failed"][0]["path"]
+
+
+def test_no_text_column_lists_the_columns_there_are(call, tmp_path):
+    pq.write_table(pa.table({"body_of": ["a"], "number": [1]}), tmp_path / "a.parquet")
+    status, _, err = call("curate", "--input", tmp_path / "a.parquet", "--output", tmp_path / "out")
+    assert status == 3
+    assert "body_of" in err
+    assert "number" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["--input", "/nowhere/*.parquet"], 3, "matches no file"),
+        (["--input", "CORPUS", "--set", "select.lam=0.5"], 2, 'did you mean "lamb"'),
+        (["--input", "CORPUS", "--set", "select.lamb=1.5"], 2, "less than or equal to 1"),
+        (["--input", "CORPUS", "--sample"], 2, "one of the two"),
+        ([], 2, "--input"),
+    ],
+)
+def test_what_a_user_gets_wrong_is_one_clear_message(call, corpus, tmp_path, arguments, status, words):
+    given = [str(corpus) if argument == "CORPUS" else argument for argument in arguments]
+    found = call("curate", *given, "--output", tmp_path / "out")
+    assert found[0] == status
+    assert words in found[2]
+    assert "Traceback" not in found[2]
+    assert not (tmp_path / "out" / "releases").exists()
+
+
+def test_a_place_that_cannot_be_written_is_named(call, corpus, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    status, _, err = call("curate", "--input", corpus, "--output", tmp_path / "file" / "out")
+    assert status == 5
+    assert str(tmp_path / "file") in err
+
+
+def test_in_a_pipe_progress_is_plain_lines_on_stderr(call, corpus, out, found):
+    status, printed, err = call("curate", "--input", corpus, "--output", out)
+    assert status == 0, err
+    assert "\x1b" not in printed + err
+    assert "embed      3/3 shards, 3 cached" in err
+    assert f"{found['version']}  (unchanged)" in printed
+    assert "quarantined: empty_text 18" in printed
