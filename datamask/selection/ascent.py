@@ -18,22 +18,25 @@ from datamask.selection.feasible import Feasible
 from datamask.selection.metrics.base import MomentMetric
 
 BLOCK_ROWS = 8192
+ROUNDING_SHARE = 0.1  # of what rounding costs: no use in bringing the bound nearer to a fractional value than that
 
 
 class Prepared:
     """A metric's prepared rows, held once in `dtype` (bf16: half the memory of float32, four times its speed)."""
 
-    def __init__(
-        self, metric: MomentMetric, dtype: torch.dtype = torch.float32, rows: torch.Tensor | None = None
-    ) -> None:
+    def __init__(self, metric: MomentMetric, dtype: torch.dtype = torch.float32, z: torch.Tensor | None = None) -> None:
         self.metric = metric
         pool = metric.pool
-        if rows is not None:
-            self.z = metric.prepare(rows).to(dtype)
+        if z is not None:
+            self.z = z.to(dtype)
             return
         self.z = torch.empty(len(pool), pool.dimensions, dtype=dtype, device=pool.device)
         for part, block in pool.blocks(BLOCK_ROWS):
             self.z[part] = metric.prepare(block).to(dtype)
+
+    def take(self, index: torch.Tensor) -> Prepared:
+        """These rows alone (copied)."""
+        return Prepared(self.metric, self.z.dtype, z=self.z[index.to(self.z.device)])
 
     def moment(self, mask: torch.Tensor) -> torch.Tensor:
         """Σ_i mask_i v_i, float32 sums over blocks. mask: (N,), zero rows are not touched."""
@@ -50,6 +53,11 @@ class Prepared:
             total = moment if total is None else total.add_(moment)
         assert total is not None
         return total
+
+    def squares(self) -> torch.Tensor:
+        """‖v_i‖² of every row: (N,) float64 on the CPU."""
+        parts = [self.metric.squares(part.float()).cpu() for part in self.z.split(BLOCK_ROWS)]
+        return torch.cat(parts).double()
 
     def products(self, moment: torch.Tensor) -> torch.Tensor:
         """⟨moment, v_i⟩ of every row: (N,) float64 on the CPU."""
@@ -77,9 +85,18 @@ def ascend(
     start: torch.Tensor,
     tolerance: float = 1e-4,
     iterations: int = 60,
+    own: torch.Tensor | None = None,  # (N,) Σ_m c_m w_i² ‖v_i‖²: ascend the multilinear extension
+    copies: float = 1.0,  # documents of the whole pool that a document of a sample stands for
+    charge: torch.Tensor | None = None,  # (N,) own_i, for the history alone: what rounding p is worth on average
     report: Callable[[dict[str, float]], None] | None = None,
 ) -> Ascent:
-    """From a feasible `start` until the bound is within `tolerance` (absolute) of the value, or for `iterations`."""
+    """From a feasible `start` until the bound is within `tolerance` (absolute) of the value, or for `iterations`.
+
+    With `own`, f is replaced by its multilinear extension, f(p) − Σ own_i (p_i − p_i²): what f is on average when each
+    document is drawn with its p_i. A mask pays for each document's likeness to itself, a fractional p only p_i² of it;
+    the extension charges the mask's price, and its ascent (no longer concave: no bound) ends close to a mask.
+    In a sample, one of `copies` documents alike, the mask's price is own_i·p_i / copies.
+    """
     weights = feasible.weights
     linear_total = weights * linear
 
@@ -88,10 +105,15 @@ def ascend(
 
     def value_of(p: torch.Tensor, moments: list[torch.Tensor]) -> float:
         spread = sum(c * float(m.double().square().sum()) for c, m in zip(coefficients, moments, strict=True))
-        return float(linear_total @ p) - spread
+        return float(linear_total @ p) - spread - (float(own @ (p / copies - p * p)) if own is not None else 0.0)
 
-    def price_of(moments: list[torch.Tensor]) -> torch.Tensor:
-        price = linear.clone()
+    def bend_of(toward: torch.Tensor, moments: list[torch.Tensor], ends: list[torch.Tensor]) -> float:
+        pairs = zip(coefficients, moments, ends, strict=True)
+        bend = sum(c * float((end - moment).double().square().sum()) for c, moment, end in pairs)
+        return bend - (float(own @ toward.square()) if own is not None else 0.0)
+
+    def price_of(p: torch.Tensor, moments: list[torch.Tensor]) -> torch.Tensor:
+        price = linear - own * (1 / copies - 2 * p) / weights if own is not None else linear.clone()
         for rows, c, moment in zip(prepared, coefficients, moments, strict=True):
             price -= 2 * c * rows.products(moment)
         return price
@@ -101,13 +123,19 @@ def ascend(
     history: list[dict[str, float]] = []
     previous: tuple[torch.Tensor, torch.Tensor] | None = None
     for iteration in range(iterations + 1):
-        price = price_of(moments)
+        price = price_of(p, moments)
         response, most = feasible.respond(price)
-        best_bound = min(best_bound, value + most - float((weights * price) @ p))
-        history.append({"step": iteration, "objective": value, "upper_bound": best_bound})
+        ahead = most - float((weights * price) @ p)
+        best_bound = min(best_bound, value + ahead) if own is None else float("inf")
+        charged = value - (float(charge @ (p - p * p)) if charge is not None else 0.0)
+        history.append({"step": iteration, "objective": charged})
+        if own is None:
+            history[-1] |= {"relaxed": value, "upper_bound": best_bound}
         if report is not None:
             report(history[-1])
-        if best_bound - value <= tolerance or iteration == iterations:
+        near = max(tolerance, ROUNDING_SHARE * (value - charged))
+        stalled = own is not None and iteration >= 5 and value - history[-6]["objective"] <= tolerance
+        if ahead <= tolerance or best_bound - value <= near or stalled or iteration == iterations:
             break
         if previous is None:
             step = 1.0 / max(float(price.std()), 1e-30)
@@ -122,19 +150,13 @@ def ascend(
         toward = target - p
         ends = moments_of(target)
         slope = float((weights * price) @ toward)
-        bend = sum(
-            c * float((end - moment).double().square().sum())
-            for c, end, moment in zip(coefficients, ends, moments, strict=True)
-        )
-        share = 1.0 if bend <= 0 else min(1.0, slope / (2 * bend))
+        bend = bend_of(toward, moments, ends)
+        share = (1.0 if slope > 0 or own is not None else 0.0) if bend <= 0 else min(1.0, slope / (2 * bend))
         if share <= 0:  # the projection no longer ascends: towards the best response instead
             target, toward = response, response - p
             ends = moments_of(target)
             slope = float((weights * price) @ toward)
-            bend = sum(
-                c * float((end - moment).double().square().sum())
-                for c, end, moment in zip(coefficients, ends, moments, strict=True)
-            )
+            bend = bend_of(toward, moments, ends)
             share = 1.0 if bend <= 0 else min(1.0, max(slope, 0.0) / (2 * bend))
             if share <= 0:
                 break

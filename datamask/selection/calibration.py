@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SAMPLE = 16_384  # documents the term's own best is solved on in a larger pool
 RANDOM_SETS = 16  # random selections averaged for a metric without a closed form
+ITERATIONS = 40
 ACCURACY = 1e-3  # of the term's own best, as a share of the distance from random
 
 
@@ -46,7 +47,7 @@ def _random_moment(problem: Problem, metric: MomentMetric) -> float:
     for part, rows in problem.pool.blocks():
         z = metric.prepare(rows)
         squares += float((weights[part].square() * metric.squares(z).double()).sum())
-        moment = metric.moment(_fast(z), weights[part]).float()
+        moment = metric.moment(_fast(z) if metric.bf16 else z, weights[part]).float()
         total = moment if total is None else total.add_(moment)
     assert total is not None
     count, mass = len(problem), float(weights.sum())
@@ -61,17 +62,29 @@ def _random_moment(problem: Problem, metric: MomentMetric) -> float:
 
 
 def _best_moment(problem: Problem, metric: MomentMetric) -> float:
+    """The greatest D a selection reaches, found on a sample in which each document stands for `copies` of the pool."""
     chosen = sample_rows(problem, SAMPLE)
     weights = problem.limits.weights[chosen]
-    size = problem.size * float(weights.sum() / problem.limits.weights.sum())
+    share = float(weights.sum() / problem.limits.weights.sum())
     rows = problem.pool.rows(chosen)
-    prepared = Prepared(metric, _fast_dtype(rows), rows=rows)
-    feasible = Feasible(Limits(weights, size))
-    start = torch.full((len(chosen),), size / float(weights.sum()), dtype=torch.float64)
-    coefficient = metric.unit / size**2
+    prepared = Prepared(metric, _fast_dtype(rows) if metric.bf16 else torch.float32, z=metric.prepare(rows))
+    feasible = Feasible(Limits(weights, problem.size * share))
+    start = torch.full((len(chosen),), feasible.size / float(weights.sum()), dtype=torch.float64)
+    coefficient = metric.unit / feasible.size**2
+    own = coefficient * feasible.weights.square() * prepared.squares()
     zero = coefficient * float(prepared.moment(start * feasible.weights).double().square().sum())
     linear = torch.zeros(len(chosen), dtype=torch.float64)
-    found = ascend([prepared], [coefficient], linear, feasible, start, tolerance=ACCURACY * zero, iterations=40)
+    found = ascend(
+        [prepared],
+        [coefficient],
+        linear,
+        feasible,
+        start,
+        tolerance=ACCURACY * zero,
+        iterations=ITERATIONS,
+        own=own,
+        copies=1 / share,
+    )
     return found.value
 
 

@@ -50,6 +50,7 @@ class MomentMetric:
 
     name: ClassVar[str]
     unit: ClassVar[float] = 1.0  # published code's scale of the value
+    bf16: ClassVar[bool] = False  # whether the ascent may hold z in bfloat16: where matrix products are its cost
 
     def __init__(self, pool: Pool, weights: torch.Tensor, size: float) -> None:
         self.pool, self.weights, self.size = pool, weights, size

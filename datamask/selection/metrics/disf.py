@@ -22,6 +22,7 @@ class DiSF(MomentMetric):
 
     name: ClassVar[str] = "disf"
     unit: ClassVar[float] = UNIT
+    bf16: ClassVar[bool] = True
 
     @cached_property
     def standard(self) -> tuple[torch.Tensor, torch.Tensor]:

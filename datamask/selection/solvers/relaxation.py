@@ -12,14 +12,18 @@ import torch
 
 from datamask.errors import ConfigError
 from datamask.selection.ascent import Prepared, ascend
+from datamask.selection.calibration import SAMPLE, sample_rows
 from datamask.selection.feasible import Feasible
+from datamask.selection.limits import Limits
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.objective import Term
 from datamask.selection.problem import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Progress
 
-TOLERANCE = 2e-4  # of the bound: the ascent stops there
+TOLERANCE = 2e-4  # the ascent stops so near its bound (the calibrated objective is about 1)
+ITERATIONS = 60
+EXCHANGES = 60  # batches of swaps tried after rounding
 
 
 @dataclass
@@ -52,30 +56,151 @@ def solve(problem: Problem, progress: Progress, warm: Warm | None = None) -> Dra
 
 
 def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress: Progress, warm: Warm) -> Draft:
-    objective = problem.objective
-    dtype = torch.bfloat16 if len(problem) * problem.pool.dimensions > 1 << 20 else torch.float32
+    objective, count = problem.objective, len(problem)
+    big = count * problem.pool.dimensions > 1 << 20
     metrics = [term.metric for term in terms if isinstance(term.metric, MomentMetric)]
-    warm.prepared = warm.prepared or [Prepared(metric, dtype) for metric in metrics]
-    coefficients = [term.scale * term.metric.unit / problem.size**2 for term in terms]  # type: ignore[union-attr]
+    warm.prepared = warm.prepared or [Prepared(m, torch.bfloat16 if big and m.bf16 else torch.float32) for m in metrics]
+    prepared = warm.prepared
+    coefficients = [term.scale * metric.unit / problem.size**2 for term, metric in zip(terms, metrics, strict=True)]
     linear = objective.linear / problem.size
-    start = warm.mask
-    if start is None:
-        start = torch.full((len(problem),), problem.size / float(feasible.weights.sum()), dtype=torch.float64)
-        if problem.limits:
-            start = feasible.project(start)
-    found = ascend(
-        warm.prepared,
+    own = torch.zeros(count, dtype=torch.float64)
+    for c, rows in zip(coefficients, prepared, strict=True):
+        own += c * feasible.weights.square() * rows.squares()
+    history: list[dict[str, float]] = []
+
+    def record(step: dict[str, float]) -> None:
+        step = {**step, "step": len(history), "objective": step["objective"] + objective.constant}
+        if "upper_bound" in step:
+            step["upper_bound"] += objective.constant
+        history.append(step)
+        progress(step)
+
+    start = _first_guess(problem, terms, linear, feasible, prepared) if warm.mask is None else warm.mask
+    relaxed = ascend(
+        prepared,
         coefficients,
         linear,
         feasible,
         start,
         tolerance=TOLERANCE,
-        report=lambda record: progress({**record, "objective": record["objective"] + objective.constant}),
+        iterations=ITERATIONS,
+        charge=own,
+        report=record,
     )
-    warm.mask = found.p
+    warm.mask = relaxed.p
+    bound = certify(metrics, coefficients, linear, feasible, relaxed.moments)
+    found = relaxed
+    if float(own @ (relaxed.p - relaxed.p.square())) > TOLERANCE / 4:
+        found = ascend(
+            prepared,
+            coefficients,
+            linear,
+            feasible,
+            relaxed.p,
+            tolerance=TOLERANCE / 4,
+            iterations=ITERATIONS,
+            own=own,
+            report=record,
+        )
     selected = feasible.round(found.p, found.price)
-    history = tuple(
-        {**r, "objective": r["objective"] + objective.constant, "upper_bound": r["upper_bound"] + objective.constant}
-        for r in found.history
+    if not problem.limits and feasible.unit_weights:
+        selected = exchange(prepared, coefficients, linear, own, selected)
+    moments = [rows.moment(selected * feasible.weights) for rows in prepared]
+    price = linear.clone()
+    for rows, c, moment in zip(prepared, coefficients, moments, strict=True):
+        price -= 2 * c * rows.products(moment)
+    return Draft(selected, found.p.float(), price * feasible.weights, bound + objective.constant, tuple(history))
+
+
+def certify(
+    metrics: list[MomentMetric],
+    coefficients: list[float],
+    linear: torch.Tensor,
+    feasible: Feasible,
+    moments: list[torch.Tensor],
+) -> float:
+    """No feasible S has more: −‖M‖² ≤ ‖m‖² − 2⟨m, M⟩ for any m at all, so prices at `moments` give a true bound.
+
+    In float32 from the features themselves, whatever precision found the moments.
+    """
+    price = linear.clone()
+    for metric, c, moment in zip(metrics, coefficients, moments, strict=True):
+        moment = moment.float()
+        for part, rows in metric.pool.blocks():
+            price[part] -= 2 * c * metric.products(metric.prepare(rows), moment).double().cpu()
+    _, most = feasible.respond(price)
+    return most + sum(c * float(m.double().square().sum()) for c, m in zip(coefficients, moments, strict=True))
+
+
+def exchange(
+    prepared: list[Prepared], coefficients: list[float], linear: torch.Tensor, own: torch.Tensor, selected: torch.Tensor
+) -> torch.Tensor:
+    """Swaps of selected for unselected documents while they raise f: many at once, then fewer as they stop helping."""
+    mask = selected.clone()
+    moments = [rows.moment(mask.double()) for rows in prepared]
+    batch = max(1, int(mask.sum()) // 8)
+    price: torch.Tensor | None = None
+    for _ in range(EXCHANGES):
+        if price is None:
+            price = linear.clone()
+            for rows, c, moment in zip(prepared, coefficients, moments, strict=True):
+                price -= 2 * c * rows.products(moment)
+        into = torch.where(mask, -torch.inf, price - own)
+        out = torch.where(mask, -price - own, -torch.inf)
+        pairs = min(batch, int(mask.sum()), int((~mask).sum()))
+        if not pairs:
+            break
+        gain_in, taken = into.topk(pairs)
+        gain_out, given = out.topk(pairs)
+        useful = int((gain_in + gain_out > 0).sum())
+        if not useful:
+            break
+        taken, given = taken[:useful], given[:useful]
+        change = torch.zeros(len(mask), dtype=torch.float64)
+        change[taken], change[given] = 1.0, -1.0
+        shifts = [rows.moment(change) for rows in prepared]
+        gain = float((price[taken] - price[given]).sum())
+        gain -= sum(c * float(m.double().square().sum()) for c, m in zip(coefficients, shifts, strict=True))
+        if gain > 0:
+            mask[taken], mask[given] = True, False
+            moments = [moment + shift for moment, shift in zip(moments, shifts, strict=True)]
+            price = None
+        elif useful == 1:
+            break
+        batch = useful if gain > 0 else max(1, useful // 2)
+    return mask
+
+
+def _first_guess(
+    problem: Problem, terms: list[Term], linear: torch.Tensor, feasible: Feasible, prepared: list[Prepared]
+) -> torch.Tensor:
+    """Where to start: everything alike, or in a large pool what the prices learned on a sample say."""
+    count = len(problem)
+    if count <= 2 * SAMPLE:
+        start = torch.full((count,), _share(feasible), dtype=torch.float64)
+        return feasible.project(start) if problem.limits else start
+    chosen = torch.from_numpy(sample_rows(problem, SAMPLE))
+    weights = feasible.weights[chosen]
+    share = float(weights.sum() / feasible.weights.sum())
+    small = Feasible(Limits(weights.numpy(), problem.size * share))
+    parts = [rows.take(chosen) for rows in prepared]
+    coefficients = [term.scale * rows.metric.unit / small.size**2 for term, rows in zip(terms, parts, strict=True)]
+    own = torch.zeros(len(chosen), dtype=torch.float64)
+    for c, rows in zip(coefficients, parts, strict=True):
+        own += c * weights.square() * rows.squares()
+    start = torch.full((len(chosen),), small.size / float(weights.sum()), dtype=torch.float64)
+    found = ascend(
+        parts, coefficients, linear[chosen] / share, small, start, TOLERANCE, ITERATIONS // 2, own=own, copies=1 / share
     )
-    return Draft(selected, found.p.float(), found.price * feasible.weights, found.bound + objective.constant, history)
+    price = linear.clone()
+    for rows, c, moment in zip(prepared, coefficients, found.moments, strict=True):
+        price -= 2 * c * share * rows.products(moment)
+    fractional = float(((found.p > 1e-6) & (found.p < 1 - 1e-6)).double().mean())
+    level = float(torch.quantile(price[:: count // SAMPLE], 1 - min(_share(feasible), 1.0)))
+    band = float(torch.quantile((price[:: count // SAMPLE] - level).abs(), max(fractional, 1e-3)))
+    return feasible.project(price / max(2 * band, 1e-300))
+
+
+def _share(feasible: Feasible) -> float:
+    """The budget as a share of the pool."""
+    return feasible.size / float(feasible.weights.sum())
