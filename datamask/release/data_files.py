@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.columns import FINEWEB
 from datamask.corpus.read import read_batches
+from datamask.release.read_ahead import read_ahead
 from datamask.release.stripes import Folders, Run, Stripe, file_name
 from datamask.stages import Progress, ShardFiles
 
@@ -91,28 +93,28 @@ def write_stripe(
     folder: str,
     decisions: Callable[[ShardFiles], pa.Table],
     progress: Progress,
+    readers: int = 1,
 ) -> list[WrittenFile]:
     """Writes the stripe's file for each dump in it.
 
     :param decisions: of a shard: chunk_id, id, outcome, quality_score, probability, token_count of every row.
+    :param readers: shards read ahead, each in a thread.
     """
     found: list[WrittenFile] = []
     names = folders.names()
     with contextlib.ExitStack() as stack:
         writers: dict[str, _Writer] = {}
-        for run in stripe.runs:
-            for dump, table in _documents(run, all_files[run.shard], config, layout, decisions):
-                name = names[dump]
-                if name not in writers:
-                    path = f"data/{name}/{file_name(stripe.number)}"
-                    temporary = stack.enter_context(written(folder, path, found))
-                    writers[name] = stack.enter_context(
-                        _Writer(temporary, layout.release, config.release.row_group_rows)
-                    )
-                writers[name].add(table)
-                if sum(writer.bytes for writer in writers.values()) > PENDING_BYTES:
-                    max(writers.values(), key=lambda writer: writer.bytes).flush()
-                progress(table.num_rows)
+        runs = [partial(_documents, run, all_files[run.shard], config, layout, decisions) for run in stripe.runs]
+        for dump, table in read_ahead(runs, readers, stack):
+            name = names[dump]
+            if name not in writers:
+                path = f"data/{name}/{file_name(stripe.number)}"
+                temporary = stack.enter_context(written(folder, path, found))
+                writers[name] = stack.enter_context(_Writer(temporary, layout.release, config.release.row_group_rows))
+            writers[name].add(table)
+            if sum(writer.bytes for writer in writers.values()) > PENDING_BYTES:
+                max(writers.values(), key=lambda writer: writer.bytes).flush()
+            progress(table.num_rows)
     return sorted(found, key=lambda file: file.path)
 
 

@@ -178,11 +178,15 @@ def _write_data(
         if (done := _recorded(record, staged.folder)) is not None:
             progress(stripe.rows)
             return done
-        files = write_stripe(stripe, ordered, config, layout, census.folders, staged.folder, decisions, progress)
+        files = write_stripe(
+            stripe, ordered, config, layout, census.folders, staged.folder, decisions, progress, readers
+        )
         storage.write_json(record, [file.to_json() for file in files])
         return files
 
-    threads = min(THREADS, os.cpu_count() or 1, len(stripes))
+    cores = min(THREADS, os.cpu_count() or 1)
+    threads = min(cores, len(stripes))
+    readers = -(-cores // threads)
     with ThreadPoolExecutor(threads, thread_name_prefix="export") as pool:
         futures = [pool.submit(write, stripe) for stripe in stripes]
         wait(futures, return_when=FIRST_EXCEPTION)

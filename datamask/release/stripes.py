@@ -1,9 +1,11 @@
 """Which selected documents go into which data file, decided before any text is read.
 
-A stripe is a run of selected documents in the corpus's order, cut just before any dump's file would grow beyond its
-bounds. It is written in one pass, as one file for each dump in it: data/<dump>/<stripe>_00000.parquet. So the text is
-read once however the dumps are mixed, stripes can be written side by side, and neither their bounds nor their bytes
-depend on how many are.
+A stripe is a run of selected documents in the corpus's order. It is written in one pass, as one file for each dump in
+it: data/<dump>/<stripe>_00000.parquet. So the text is read once however the dumps are mixed, stripes can be written
+side by side, and neither their bounds nor their bytes depend on how many are.
+
+A stripe ends just before any dump's file would grow beyond its bounds, and where a new dump begins once there is
+enough in it: a corpus that lies dump by dump, as FineWeb does, has a stripe per dump, or several.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+ENOUGH = 8  # a stripe with an eighth of a file's rows or bytes ends where a new dump begins
 NO_DUMP = "unspecified"  # folder of documents without a dump
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}(?<!\.)")
 
@@ -45,37 +48,56 @@ def cut(
     :param selections: for each shard in order (chunk_ids ascending, dump codes, bytes of text) of its selected rows;
         a dump has the same code in every shard.
     """
-    stripe = Stripe(0)
-    held_rows: dict[int, int] = {}
-    held_bytes: dict[int, int] = {}
+    stripe, held = Stripe(0), _Held(rows_per_file, bytes_per_file)
     for shard, (chunk_ids, dumps, sizes) in enumerate(selections):
         start = 0
         while start < len(chunk_ids):
-            end = len(chunk_ids)
-            for dump in np.unique(dumps[start:]).tolist():
-                places = start + np.flatnonzero(dumps[start:] == dump)
-                rows = held_rows.get(dump, 0)
-                over_rows = np.arange(rows + 1, rows + 1 + len(places)) > rows_per_file
-                over_bytes = held_bytes.get(dump, 0) + np.cumsum(sizes[places]) > bytes_per_file
-                over = over_rows | over_bytes
-                if rows == 0:
-                    over[0] = False
-                if over.any():
-                    end = min(end, int(places[np.argmax(over)]))
-            if end > start:
-                stripe.runs.append(Run(shard, int(chunk_ids[start]), int(chunk_ids[end - 1])))
-                stripe.rows += end - start
-                for dump in np.unique(dumps[start:end]).tolist():
-                    mine = dumps[start:end] == dump
-                    held_rows[dump] = held_rows.get(dump, 0) + int(mine.sum())
-                    held_bytes[dump] = held_bytes.get(dump, 0) + int(sizes[start:end][mine].sum())
-            if end < len(chunk_ids):
+            end = held.end(dumps[start:], sizes[start:])
+            if end:
+                stop = start + end
+                stripe.runs.append(Run(shard, int(chunk_ids[start]), int(chunk_ids[stop - 1])))
+                stripe.rows += end
+                held.add(dumps[start:stop], sizes[start:stop])
+                start = stop
+            if start < len(chunk_ids):
                 yield stripe
-                stripe = Stripe(stripe.number + 1)
-                held_rows, held_bytes = {}, {}
-            start = end
+                stripe, held = Stripe(stripe.number + 1), _Held(rows_per_file, bytes_per_file)
     if stripe.rows:
         yield stripe
+
+
+class _Held:
+    """What a stripe holds of each dump so far."""
+
+    def __init__(self, rows_per_file: int, bytes_per_file: int) -> None:
+        self.most = rows_per_file, bytes_per_file
+        self.held: dict[int, tuple[int, int]] = {}  # dump: rows, bytes
+
+    def end(self, dumps: np.ndarray, sizes: np.ndarray) -> int:
+        """How many of these rows the stripe still takes."""
+        end = len(dumps)
+        enough_rows, enough_bytes = (most / ENOUGH for most in self.most)
+        rows_before, bytes_before = (
+            (sum(counts) for counts in zip(*self.held.values(), strict=True)) if self.held else (0, 0)
+        )
+        bytes_at = bytes_before + np.cumsum(sizes) - sizes  # held before each row
+        for dump in np.unique(dumps).tolist():
+            places = np.flatnonzero(dumps == dump)
+            rows, size = self.held.get(dump, (0, 0))
+            over = np.arange(rows + 1, rows + 1 + len(places)) > self.most[0]
+            over |= size + np.cumsum(sizes[places]) > self.most[1]
+            if not rows:
+                first = int(places[0])
+                over[0] = rows_before + first >= enough_rows or bytes_at[first] >= enough_bytes
+            if over.any():
+                end = min(end, int(places[np.argmax(over)]))
+        return end
+
+    def add(self, dumps: np.ndarray, sizes: np.ndarray) -> None:
+        for dump in np.unique(dumps).tolist():
+            mine = dumps == dump
+            rows, size = self.held.get(dump, (0, 0))
+            self.held[dump] = rows + int(mine.sum()), size + int(sizes[mine].sum())
 
 
 class Folders:
