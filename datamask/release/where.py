@@ -153,7 +153,8 @@ def _parse(connection: duckdb.DuckDBPyConnection, expression: str) -> dict[str, 
     if tree["error"]:
         message = " ".join(tree["error_message"].split())
         place = int(tree.get("position") or 0) - len(before.encode())
-        near = expression.encode()[max(place - 20, 0) :][:60].decode(errors="ignore").strip()
+        near = expression.encode()[max(place - 20, 0) :][:60].decode(errors="ignore")
+        near = " ".join(near.split())
         raise ConfigError(f"filter.where is not a SQL expression: {message}" + (f" (… {near} …)" if place >= 0 else ""))
     statements = tree["statements"]
     node = statements[0]["node"]
