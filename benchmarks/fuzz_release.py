@@ -11,9 +11,12 @@ import argparse
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
 
 from tests.release.fuzz import Watch, check_configuration, check_expression, configurations, expressions
 
@@ -33,24 +36,30 @@ def main() -> None:
             "configurations": (configurations(), lambda data: check_configuration(data, folder, watch)),
         }
         for kind, (strategy, check) in kinds.items():
-            counts: Counter[bool] = Counter()
-
-            @seed(arguments.seed)
-            @settings(
-                max_examples=arguments.examples,
-                deadline=None,
-                database=None,
-                phases=[Phase.generate],
-                suppress_health_check=list(HealthCheck),
-            )
-            @given(example=strategy)
-            def fuzz(run, example):  # type: ignore[no-untyped-def]
-                run(example)
-
             started = time.perf_counter()
-            fuzz(lambda example: counts.update([check(example)]))
+            counts = run(strategy, check, arguments)
             seconds = time.perf_counter() - started
             print(f"| {kind} | {counts.total():,} | {counts[True]:,} | {counts[False]:,} | {seconds:.0f} |", flush=True)
+
+
+def run(strategy: SearchStrategy[Any], check: Callable[[Any], bool], arguments: argparse.Namespace) -> Counter[bool]:
+    """How many examples were valid, and how many refused; the first that is neither raises."""
+    counts: Counter[bool] = Counter()
+
+    @seed(arguments.seed)
+    @settings(
+        max_examples=arguments.examples,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def fuzz(example: Any) -> None:
+        counts[check(example)] += 1
+
+    fuzz()
+    return counts
 
 
 if __name__ == "__main__":
