@@ -108,7 +108,9 @@ def list_versions(out: str) -> list[str]:
     """The complete releases of an output folder, oldest first."""
     fs, path = storage.filesystem(storage.join(out, "releases"))
     try:
-        entries = fs.ls(path, detail=False)
+        with storage.storage_errors(out):
+            fs.invalidate_cache()
+            entries = fs.ls(path, detail=False)
     except FileNotFoundError:
         return []
     names = [entry.rstrip("/").rsplit("/", 1)[-1] for entry in entries]

@@ -90,14 +90,16 @@ def _publish(staged: Staged, pictures: Sequence[Picture], previous: str | None) 
 def _describe(staged: Staged, known: set[str]) -> list[WrittenFile]:
     """The files that others added to the staged folder (card, report, plots); those that export wrote must be there."""
     fs, root = storage.filesystem(staged.folder)
-    found = {path[len(root.rstrip("/")) + 1 :]: path for path in fs.find(root)}
+    with storage.storage_errors(staged.folder):
+        found = {path[len(root.rstrip("/")) + 1 :]: path for path in fs.find(root)}
     if missing := sorted(known - found.keys()):
         raise StorageError(f"{staged.folder}: {missing[0]} has gone ({len(missing)} files missing); run again")
     added = []
     for path in sorted(found.keys() - known):
         hidden = any(part.startswith(".") for part in path.split("/"))
         if not hidden and (path in FILES or path.startswith(PLACES[2])):
-            data = fs.cat_file(found[path])
+            with storage.open_input(storage.join(staged.folder, path)) as file:
+                data = file.read()
             added.append(WrittenFile(path, len(data), hashlib.sha256(data).hexdigest()))
     return added
 
@@ -116,15 +118,17 @@ def _copy(source: str, target: str, files: Sequence[str]) -> None:
     fs, from_root = storage.filesystem(source)
     to_root = storage.filesystem(target)[1]
     for path in files:
-        fs.copy(f"{from_root.rstrip('/')}/{path}", f"{to_root.rstrip('/')}/{path}")
+        with storage.storage_errors(storage.join(target, path), "write"):
+            fs.cp_file(f"{from_root.rstrip('/')}/{path}", f"{to_root.rstrip('/')}/{path}")
 
 
 def _clear_staging(staged: Staged) -> None:
     folder = storage.join(staged.out, "work", "staging", staged.key)
     for url in (folder, f"{folder}-stripes", f"{folder}.json"):
         fs, path = storage.filesystem(url)
-        if fs.exists(path):
-            fs.rm(path, recursive=True)
+        if storage.exists(url):
+            with storage.storage_errors(url, "remove"):
+                fs.rm(path, recursive=True)
 
 
 def _prune(out: str, keep: int, held: set[str | None]) -> None:
@@ -136,8 +140,9 @@ def _prune(out: str, keep: int, held: set[str | None]) -> None:
         path = version_path(out, version)
         if storage.is_remote(out):  # the manifest first: what is left is no release
             fs, inside = storage.filesystem(path)
-            fs.rm(f"{inside}/{MANIFEST}")
-            fs.rm(inside, recursive=True)
+            with storage.storage_errors(path, "remove"):
+                fs.rm(f"{inside}/{MANIFEST}")
+                fs.rm(inside, recursive=True)
         else:
             folder = Path(storage.filesystem(path)[1])
             hidden = folder.with_name(f".{version}.pruned")

@@ -136,8 +136,13 @@ def _same(target: str, sha256: str, noted: Any) -> bool:
 
 def _upload(source: str, target: str) -> None:
     with storage.open_input(source) as file, storage.publish(target) as temporary, temporary.open("wb") as copy:
-        while block := file.read(1 << 22):
+        while block := _read(file, source):
             copy.write(block)
+
+
+def _read(file: Any, url: str) -> bytes:
+    with storage_errors(url):
+        return bytes(file.read(1 << 22))
 
 
 def _remove(url: str) -> None:

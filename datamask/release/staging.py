@@ -208,7 +208,10 @@ def _recorded(record: str, folder: str) -> list[WrittenFile] | None:
 
 def _size(url: str) -> int | None:
     fs, path = storage.filesystem(url)
-    return int(fs.size(path)) if fs.exists(path) else None
+    if not storage.exists(url):
+        return None
+    with storage.storage_errors(url):
+        return int(fs.size(path))
 
 
 def _selections(

@@ -108,7 +108,8 @@ def _check_files(release: Release, manifest: dict[str, Any], found: Verified, pr
     """Problems of files; those that are as the manifest says."""
     fs, root = storage.filesystem(release.path)
     root = root.rstrip("/")
-    there = {path[len(root) + 1 :] for path in fs.find(root)}
+    with storage.storage_errors(release.path):
+        there = {path[len(root) + 1 :] for path in fs.find(root)}
     listed = {item["path"]: item for item in manifest["files"]}
     if len(listed) < len(manifest["files"]):
         found.problems.append(f"{MANIFEST} lists a file twice")
@@ -118,7 +119,8 @@ def _check_files(release: Release, manifest: dict[str, Any], found: Verified, pr
     def check(path: str) -> str | None:
         item = listed[path]
         digest, size = hashlib.sha256(), 0
-        with fs.open(f"{root}/{path}", "rb") as file:
+        url = storage.join(release.path, path)
+        with storage.open_input(url) as file, storage.storage_errors(url):
             while block := file.read(1 << 22):
                 digest.update(block)
                 size += len(block)
