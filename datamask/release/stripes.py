@@ -116,7 +116,7 @@ class Folders:
         for dump in sorted(value for value in self.codes if value is not None):
             name = dump
             if not _SAFE.fullmatch(dump) or dump.casefold() in taken:  # file systems may not tell upper from lower case
-                readable = re.sub(r"[^A-Za-z0-9_+-]+", "-", dump).strip("-")[:80] or "dump"
+                readable = re.sub(r"[^A-Za-z0-9_+-]+", "-", dump).strip("-+_")[:80] or "dump"
                 name = f"{readable}-{hashlib.sha256(dump.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
             taken.add(name.casefold())
             names[dump] = name
