@@ -49,17 +49,17 @@ class Encoder(Protocol):
 # ---------------------------------------------------------------- loading
 
 
-def load_encoder(ref: EncoderRef, device: str = "auto") -> Encoder:
+def load_encoder(ref: EncoderRef, device: str = "auto", model: SentenceTransformer | None = None) -> Encoder:
     """The encoder of `ref`, loaded once per process.
 
+    :param model: of `load_model`, where the caller has it already
     :raises ModelError: it is missing, broken, or its size does not fit `ref.dimensions`.
     """
     device = pick_device(device)
-    return MODELS.get((ref.fingerprint, device), lambda: _load(ref, device))
+    return MODELS.get((ref.fingerprint, device), lambda: _wrap(model or load_model(ref, device), ref))
 
 
-def _load(ref: EncoderRef, device: str) -> Encoder:
-    model = load_model(ref, device)
+def _wrap(model: SentenceTransformer, ref: EncoderRef) -> Encoder:
     first = model[0]
     plain = isinstance(first, Transformer) and "message" not in first.modality_config
     plain = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,10 @@ def pin_model(settings: Settings, work: str) -> EncoderRef:
     from datamask.encoders.encode import load_encoder, load_model
 
     ref = EncoderRef(kind="model", fingerprint=key, prompt=settings.prompt, **chosen)
+    model = load_model(ref, device)
     if not settings.prompt:
-        model = load_model(ref, device)
-        ref = EncoderRef.from_dict({**ref.as_dict(), "prompt": own_prompt(model)})
-    load_encoder(ref, settings.device)
+        ref = replace(ref, prompt=own_prompt(model))
+    load_encoder(ref, device, model)
     storage.write_json(record, ref.as_dict())
     return ref
 

@@ -238,6 +238,22 @@ def test_one_load_however_many_threads() -> None:
     assert cache.get("third", lambda: None) is not None and len(cache._models) == 2
 
 
+def test_a_fitted_encoder_in_an_object_store(
+    make_corpus: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """memory:// stands for s3://: the folder is put there whole, and fetched once per machine."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    corpus = make_corpus(sentences(60))
+    config = settings()
+    ref = prepare_encoder([corpus.shard], config, "memory://bucket/work")
+    assert ref.path.startswith("memory://bucket/work/encoder/")
+    assert ref == prepare_encoder([corpus.shard], config, "memory://bucket/work")
+    _, remote, output = embedded(corpus, config, ref)
+    Path(output.path).unlink()
+    _, local, _ = embedded(corpus, config)
+    assert np.array_equal(remote, local) and load_tokenizer(ref).count(["water"]).tolist() == [1]
+
+
 def test_reference_round_trip(make_corpus: Make, bert: Path) -> None:
     import json
 

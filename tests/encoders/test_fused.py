@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Bert
 from transformers.models.bert.modeling_bert import BertLayer
 
 from datamask import storage
+from datamask.config import validate
 from datamask.encoders import SCORE, embed_shard, prepare_encoder
 from datamask.errors import ConfigError, ModelError
+from datamask.quality import prepare_quality, score_shard
 from tests.encoders.conftest import Corpus, sentences, settings
 
 Make = Callable[..., Corpus]
@@ -54,6 +57,20 @@ def test_both_outputs_equal_the_separate_models_in_one_pass(
         scores = classifier(**inputs).logits[:, 0].numpy()
     assert np.std(scores) > 0.05
     assert np.abs(table[SCORE].to_numpy() - scores).max() < 1e-4
+
+
+def test_the_quality_stage_takes_the_score(make_corpus: Make, edu: tuple[Path, Path]) -> None:
+    corpus = make_corpus(sentences(40))
+    scorer = {"kind": "encoder", "name": "edu"}
+    encoder_settings = settings(model=str(edu[0]), quality_head=str(edu[1])).encoder.model_dump()
+    config = validate({"encoder": encoder_settings, "quality": {"scorers": [scorer]}})
+    encoder = prepare_encoder([corpus.shard], config, corpus.work)
+    embeddings = embed_shard(corpus.files, encoder, config, corpus.work)
+    quality = prepare_quality([corpus.shard], encoder, config, corpus.work)
+    files = replace(corpus.files, embeddings=embeddings)
+    scores = score_shard(files, quality, encoder, config, corpus.work)
+    expected = storage.read_table(embeddings.path)[SCORE].to_numpy()
+    assert np.array_equal(storage.read_table(scores.path)["quality_score"].to_numpy(), expected)
 
 
 def test_without_a_head_there_is_no_score_column(make_corpus: Make, edu: tuple[Path, Path]) -> None:
