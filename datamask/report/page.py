@@ -82,7 +82,7 @@ def lead(f: Findings) -> str:
     )
     gap = f.certificate.get("gap")
     if gap is not None:
-        text += f" No choice of this size can score more than {percent(f.relative_gap, 2)} above it."
+        text += f" No other choice of this size can score more than {percent(f.relative_gap, 2)} higher."
     return text
 
 
