@@ -18,6 +18,7 @@ from datamask import storage
 from datamask.config import Config, Solver, validate
 from datamask.corpus.plan import FailedFile, Plan
 from datamask.errors import ConservationError, IncompleteError
+from datamask.release.filters import check_filters
 from datamask.release.layout import Picture, Provenance, Release, Staged
 from datamask.stages import ShardFiles
 from datamask.storage import Output
@@ -81,6 +82,7 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
         [Step(each.convert, {"config": config, "work": work})], [ShardFiles(shard) for shard in plan.shards]
     )
     _check_complete(failed, stages)
+    check_filters([files.shard for files in shards], config)  # now, not after hours of embedding
     encoder, quality, shards = _embed_and_score(stages, shards, work, previous)
     _check_complete(failed, stages)
     shards, certificate = _select(stages, shards, work, previous)

@@ -29,6 +29,7 @@ SIZES = [
     (10**11, "10B<n<100B"),
     (10**12, "100B<n<1T"),
 ]
+IDENTITY = ("dimensions", "revision", "max_length", "long_documents", "fingerprint")  # of the encoder, as shown
 NOTES = {
     "quality_score": "how good the document is on its own",
     "probability": "with which it was selected; 1 except at the margin",
@@ -67,7 +68,7 @@ def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> s
         quarantined=sum(total["quarantined"].values()),
         encoder=_named(provenance["encoder"], settings.encoder.model),
         scorers=", ".join(f"{s.name} ({s.kind}, weight {s.weight:g})" for s in settings.quality.scorers),
-        filters=_filters(draft["settings"]["filter"]),
+        filters=_filters(draft["settings"]["filter"], draft["settings"]["select"]["semantic_duplicates"]),
         budget=_budget(draft["settings"]["select"]),
         failed=provenance["failed"],
         dumps=draft["dumps"],
@@ -113,13 +114,11 @@ def _language_codes(languages: Mapping[str, int]) -> list[str]:
 
 
 def _named(identity: Mapping[str, Any], fallback: str) -> str:
-    facts = {name: value for name, value in identity.items() if name != "name" and isinstance(value, str | int | float)}
-    return f"{identity.get('name', fallback)}" + (
-        f" ({', '.join(f'{k} {v}' for k, v in sorted(facts.items()))})" if facts else ""
-    )
+    shown = [f"{name} {identity[name]}" for name in IDENTITY if identity.get(name) not in (None, "")]
+    return f"{identity.get('name', fallback)}" + (f" ({', '.join(shown)})" if shown else "")
 
 
-def _filters(settings: Mapping[str, Any]) -> str:
+def _filters(settings: Mapping[str, Any], semantic: float | None) -> str:
     said = []
     if settings["where"]:
         said.append(f"where `{' '.join(settings['where'].split())}`")
@@ -128,7 +127,10 @@ def _filters(settings: Mapping[str, Any]) -> str:
     said += [f"{name} {settings[name]}" for name in ("min_tokens", "max_tokens") if settings[name] is not None]
     if settings["exact_duplicates"]:
         said.append("exact duplicates across all shards, the best-scored kept")
-    return "; ".join(said) + f" ({settings['order']} the selection)" if said else "none"
+    text = "; ".join(said) + f" ({settings['order']} the selection)" if said else "none"
+    if semantic is None:
+        return text
+    return f"{text}; then semantic duplicates, cosine above {1 - semantic:g} to one that is kept"
 
 
 def _budget(settings: Mapping[str, Any]) -> str:

@@ -259,7 +259,10 @@ def _hub_errors(url: str) -> Iterator[None]:
                 f"{url}: the hub failed ({status}: {said}); the same command goes on from here"
             ) from error
         raise StorageError(f"{url}: the hub refused ({status}: {said})") from error
-    except OSError as error:
+    except Exception as error:
+        if not isinstance(error, OSError) and not type(error).__module__.startswith("httpx"):
+            raise
+        said = " ".join(str(error).split())[:200]
         raise TransientError(
-            f"{url}: the hub cannot be reached ({error}); the same command goes on from here"
+            f"{url}: the hub cannot be reached ({said}); the same command goes on from here"
         ) from error

@@ -1,0 +1,83 @@
+"""Uploads to the hub: one commit, nothing sent twice, old files gone; refusals are one message.
+
+huggingface_hub itself runs, against the hub's protocol on loopback.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from datamask.errors import StorageError, TransientError
+from datamask.release import Release
+from datamask.release.push import push
+from datamask.release.verify import verify
+from tests.release.hub import running
+from tests.release.made import released, settings
+
+URL = "hf://datasets/owner/name"
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    return [
+        released(folder / name, settings(release={"rows_per_file": rows}))[1] for name, rows in (("a", 40), ("b", 80))
+    ]
+
+
+@pytest.fixture
+def hub():
+    with running() as found:
+        yield found
+
+
+def on_disk(hub, folder):
+    for name, data in hub.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return str(folder)
+
+
+def test_a_release_is_one_commit_and_whole(two, hub, tmp_path):
+    first, second = two
+    pushed = push(first, URL)
+    assert hub.commits == [f"Release {first.version}"]
+    assert set(pushed.uploaded) == hub.files.keys() and not pushed.skipped
+    assert verify(Release(on_disk(hub, tmp_path / "one"), first.version, first.key)).problems == []
+    hub.uploads.clear()
+    again = push(first, URL)
+    assert hub.uploads == [] and set(again.uploaded) == {"manifest.json"}
+    pushed = push(second, URL)
+    assert pushed.removed and all(path.startswith("data/") for path in pushed.removed)
+    assert verify(Release(on_disk(hub, tmp_path / "two"), second.version, second.key)).problems == []
+
+
+def test_an_interrupted_upload_goes_on(two, hub):
+    first, _ = two
+    hub.fail = lambda method, path: 403 if path.endswith("commit/main") else 0
+    with pytest.raises(StorageError, match=r"the hub refused \(403: planned\); log in"):
+        push(first, URL)
+    assert hub.commits == [] and hub.files == {}
+    sent = len(hub.uploads)
+    assert sent
+    hub.fail = lambda method, path: 0
+    push(first, URL)
+    assert len(hub.uploads) == sent and len(hub.commits) == 1
+    assert hub.files["manifest.json"] == Path(first.path, "manifest.json").read_bytes()
+
+
+def test_refusals_and_failures_are_told_apart(two, hub, monkeypatch):
+    first, _ = two
+    hub.fail = lambda method, path: 401
+    with pytest.raises(StorageError, match="HF_TOKEN"):
+        push(first, URL)
+    hub.fail = lambda method, path: 400
+    with pytest.raises(StorageError, match=r"the hub refused \(400"):
+        push(first, URL)
+    hub.fail = lambda method, path: 503
+    with pytest.raises(TransientError, match=r"the hub failed \(503"):
+        push(first, URL)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # nobody listens
+    with pytest.raises(TransientError, match="cannot be reached"):
+        push(first, URL)
