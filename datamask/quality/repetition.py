@@ -78,14 +78,11 @@ def _repeats(position: np.ndarray, key: np.ndarray) -> _Grams:
     member = np.zeros(len(key), dtype=bool)
     member[1:] = same
     member[:-1] |= same
-    begins = np.ones(len(key), dtype=bool)
-    begins[1:] = ~same
-    group = np.empty(len(key), dtype=np.int64)
-    group[order] = np.cumsum(begins) - 1
-    kept = np.zeros(len(key), dtype=bool)
-    kept[order[member]] = True
-    _, group = np.unique(group[kept], return_inverse=True)
-    return _Grams(position[kept], key[kept], group)
+    order, ordered = order[member], ordered[member]
+    group = np.zeros(len(order), dtype=np.int64)
+    group[1:] = np.cumsum(ordered[1:] != ordered[:-1])
+    appearance = np.argsort(position[order])
+    return _Grams(position[order[appearance]], ordered[appearance], group[appearance])
 
 
 def _most_frequent(grams: _Grams, n: int, words: Spans, document: np.ndarray, letters: np.ndarray) -> np.ndarray:

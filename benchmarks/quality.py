@@ -1,0 +1,190 @@
+"""The quality scores: how fast, beside datatrove's filters, and how good, beside a fitted probe; in one run.
+
+    python benchmarks/quality.py --data '../shared/data/real/real-*.parquet'
+
+Speed: one core, the same documents, after a warm-up.
+datatrove runs Gopher repetition, Gopher quality, C4 and FineWeb on each document, as FineWeb's pipeline does for one
+that passes all, with its own English tokenizer (spaCy); of our signals every one is counted for every document.
+Verdicts: the share of documents on which each rule's verdict is datatrove's.
+Quality: main content against whole pages (wcxb; AUC), and the share of clean text by GPT-4's line labels
+(fineweb_gpt4_lines; Spearman). Nothing of the heuristic is fitted to these labels; the probes are, in five-fold cross
+validation, a page's two texts never on both sides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from datamask.config import Encoder as EncoderSettings
+from datamask.encoders import EncoderRef
+from datamask.encoders.prepare import fit as fit_encoder
+from datamask.quality import RULES
+from datamask.quality.documents import Documents
+from datamask.quality.fit import Agreement, Labels, agreement, out_of_fold, read_labels
+from datamask.quality.probe import features
+from datamask.quality.rules import failing, score
+
+
+def load(data: str) -> list[dict[str, Any]]:
+    """Rows with text, in the corpus's order."""
+    query = f"select text, source, quality, language, meta from read_parquet('{data}') where trim(text) <> ''"
+    found = duckdb.sql(query).to_arrow_table().to_pylist()
+    return [row for row in found if not row["text"].isspace()]
+
+
+def heuristics(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Signals (n, signals) and scores (n,)."""
+    signals = Documents(np.arange(len(texts)), texts).signals
+    return signals, score(signals)
+
+
+# ---------------------------------------------------------------- speed and verdicts
+
+
+def speed(texts: list[str], repeats: int = 3) -> None:
+    from datatrove.data import Document
+    from datatrove.pipeline.filters import (
+        C4QualityFilter,
+        FineWebQualityFilter,
+        GopherQualityFilter,
+        GopherRepetitionFilter,
+    )
+
+    pipeline = [
+        GopherRepetitionFilter(),
+        GopherQualityFilter(),
+        C4QualityFilter(filter_no_terminal_punct=False),
+        FineWebQualityFilter(),
+    ]
+
+    def datatrove() -> None:
+        for text in texts[: len(texts) // 10]:
+            for step in pipeline:
+                step.filter(Document(text=text, id="0"))
+
+    def ours() -> None:
+        heuristics(texts)
+
+    rows = []
+    for name, run, documents in (("datamask", ours, len(texts)), ("datatrove", datatrove, len(texts) // 10)):
+        heuristics(texts[:50])
+        seconds = []
+        for _ in range(repeats if name == "datamask" else 1):
+            began = time.process_time()
+            run()
+            seconds.append(time.process_time() - began)
+        size = sum(len(text.encode()) for text in texts[:documents])
+        rows.append((name, documents, size / documents, documents / min(seconds), size / 1e6 / min(seconds)))
+    print(f"\n{'':12}{'documents':>10}{'bytes each':>12}{'documents/s':>13}{'MB/s':>8}{'times':>8}")
+    for name, documents, each, rate, bandwidth in rows:
+        print(f"{name:12}{documents:>10,}{each:>12,.0f}{rate:>13,.0f}{bandwidth:>8.1f}{rate / rows[-1][3]:>8.1f}")
+
+
+def agreement_with_datatrove(texts: list[str]) -> None:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from tests.quality.peers import filters, verdicts
+
+    judges = filters()
+    ours = failing(heuristics(texts)[0])
+    theirs = [verdicts(text, judges) for text in texts]
+    print(f"\n{'rule':40}{'we fail':>9}{'they fail':>11}{'agree %':>9}")
+    for place, rule in enumerate(RULES):
+        known = [rule.name in failed for failed in theirs]
+        skip = np.array([f"{rule.name}?" in failed for failed in theirs])  # one verdict hid another
+        same = ((ours[:, place] == known) | skip).mean()
+        print(f"{rule.name:40}{ours[:, place].sum():>9,}{sum(known):>11,}{100 * same:>9.2f}")
+
+
+# ---------------------------------------------------------------- quality
+
+
+def static_vectors(texts: list[str], corpus: list[str], folder: str) -> np.ndarray:
+    """The default encoder's vectors, fitted on the corpus."""
+    from datamask.encoders.encode import load_encoder
+
+    settings = EncoderSettings()
+    fit_encoder(corpus[: settings.fit_documents], settings, folder)
+    ref = EncoderRef("static", "static", folder, None, "benchmark", 768, settings.max_length, "first", "", "float32")
+    model = load_encoder(ref, "cpu")
+    return model.compute(model.tokenise(texts), settings.batch_tokens).vectors
+
+
+def quality(rows: list[dict[str, Any]], folder: str) -> None:
+    texts = [row["text"] for row in rows]
+    source = np.array([row["source"] for row in rows])
+    page = np.array([json.loads(row["meta"] or "{}").get("page", "") for row in rows])
+    wcxb = np.isin(source, ["wcxb_main", "wcxb_page"])
+    lines = source == "fineweb_gpt4_lines"
+    chosen = np.flatnonzero(wcxb | lines)
+    some = [texts[i] for i in chosen]
+    vectors = static_vectors(some, [texts[i] for i in np.random.default_rng(0).permutation(len(texts))], folder)
+    signals, heuristic = heuristics(some)
+    length = np.array([len(text) for text in some], dtype=np.float64)
+    print(f"\n{'':38}{'wcxb AUC':>22}{'GPT-4 lines Spearman':>24}{'Spearman with length':>22}")
+    tasks: list[tuple[np.ndarray, Labels]] = [
+        (wcxb[chosen], read_labels(source[wcxb].tolist(), page[wcxb].tolist(), "wcxb_main", "wcxb")),
+        (lines[chosen], read_labels([rows[i]["quality"] for i in np.flatnonzero(lines)], None, None, "lines")),
+    ]
+    predictions: dict[str, list[np.ndarray]] = {"heuristic": [], "length": []}
+    folds = []
+    for inputs, name in ((None, "probe, signals"), (vectors, "probe, signals + static embedding")):
+        for mask, labels in tasks:
+            part = features(None if inputs is None else inputs[mask], signals[mask])
+            predicted, fold = out_of_fold(part, labels, 0, "benchmark")
+            predictions.setdefault(name, []).append(predicted)
+            folds.append(fold)
+    for mask, _ in tasks:
+        predictions["heuristic"].append(heuristic[mask])
+        predictions["length"].append(length[mask])
+    from scipy.stats import spearmanr
+
+    for name, found in predictions.items():
+        cells = [
+            shown(agreement(one, labels, fold)) for one, (_, labels), fold in zip(found, tasks, folds, strict=False)
+        ]
+        lengths = [f"{spearmanr(one, length[mask])[0]:.2f}" for one, (mask, _) in zip(found, tasks, strict=True)]
+        print(f"{name:38}{cells[0]:>22}{cells[1]:>24}{' / '.join(lengths):>22}")
+    print("(over all documents; lowest and highest of five folds in brackets)")
+
+
+def shown(found: Agreement) -> str:
+    return f"{found.pooled:.3f} [{min(found.folds):.3f}, {max(found.folds):.3f}]"
+
+
+def languages(rows: list[dict[str, Any]]) -> None:
+    news = [row for row in rows if row["source"] == "masakhanews"]
+    found = heuristics([row["text"] for row in news])[1]
+    language = np.array([row["language"] for row in news])
+    medians = {name: float(np.median(found[language == name])) for name in np.unique(language)}
+    print("\nmedian score of human-edited news by language: " + ", ".join(f"{k} {v:.2f}" for k, v in medians.items()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="glob of parquet files")
+    parser.add_argument("--documents", type=int, default=4000, help="for speed; a tenth of them for datatrove")
+    parser.add_argument("--verdicts", type=int, default=600, help="documents for the comparison rule by rule")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    rows = load(options.data)
+    print(f"{len(rows):,} documents, {sum(len(row['text']) for row in rows) / len(rows):,.0f} characters on average")
+    chosen = [row["text"] for row in rows if len(row["text"]) < 100_000][: options.documents]
+    speed(chosen)
+    agreement_with_datatrove([text for text in chosen if len(text) < 30_000][: options.verdicts])
+    with tempfile.TemporaryDirectory() as folder:
+        quality(rows, str(Path(folder) / "encoder"))
+    languages(rows)
+
+
+if __name__ == "__main__":
+    main()
