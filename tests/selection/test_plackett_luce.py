@@ -83,6 +83,16 @@ def test_gumbel_top_k_draws_orders_with_their_probability():
     torch.testing.assert_close(counts / len(drawn), probabilities.detach(), rtol=0, atol=0.005)
 
 
+def test_drawn_sets_have_the_probability_of_their_orders_together():
+    logits, orders, probabilities, masks, _ = instance(5, 2, 0)
+    expected = torch.zeros(5, dtype=torch.float64).index_add_(
+        0, orders.flatten(), probabilities.detach().repeat_interleave(2)
+    )
+    drawn = pl.draw_sets(logits.detach(), 2, 200_000, torch.Generator().manual_seed(1))
+    assert (drawn[:, 0] != drawn[:, 1]).all()
+    torch.testing.assert_close(pl.as_masks(drawn, 5).double().mean(0), expected, rtol=0, atol=0.005)
+
+
 def test_logits_hundreds_apart_stay_finite():
     logits = torch.tensor([0.0, 900.0, -900.0, 3.0])
     found = pl.order_gradient(logits, torch.tensor([[1, 3], [1, 0]]), torch.tensor([1.0, -1.0]))

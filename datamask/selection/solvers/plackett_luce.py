@@ -8,14 +8,28 @@ Shapes: `logits` (n,), `orders` (G, k) indices in the order drawn, `masks` (G, n
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 
 def draw(logits: Tensor, k: int, rollouts: int, generator: torch.Generator) -> Tensor:
     """`rollouts` draws of k of n documents without replacement from softmax(logits): orders (G, k), exact."""
-    noise = torch.empty(rollouts, logits.numel(), device=logits.device).exponential_(generator=generator).log_()
-    return (logits.float() - noise).topk(k, dim=1).indices  # −ln of an exponential is Gumbel
+    return _arrivals(logits, rollouts, generator).topk(k, dim=1, largest=False).indices
+
+
+def draw_sets(logits: Tensor, k: int, rollouts: int, generator: torch.Generator) -> Tensor:
+    """As `draw`, in no order, which is several times faster."""
+    arrivals = _arrivals(logits, rollouts, generator)
+    if arrivals.is_cuda:
+        return arrivals.topk(k, dim=1, largest=False, sorted=False).indices
+    return torch.from_numpy(np.argpartition(arrivals.numpy(), k - 1, axis=1)[:, :k])  # vectorised, as topk is not
+
+
+def _arrivals(logits: Tensor, rollouts: int, generator: torch.Generator) -> Tensor:
+    """Exponential clocks of rate exp(logit), (G, n): they ring in Plackett–Luce order (−ln of one: Gumbel)."""
+    clocks = torch.empty(rollouts, logits.numel(), device=logits.device).exponential_(generator=generator)
+    return clocks.mul_((logits.max() - logits.float()).clamp_(max=80).exp_())  # within float32
 
 
 def as_masks(orders: Tensor, n: int, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -92,14 +92,19 @@ class Policy:
             self._record(block, k, number * settings.n_epochs)
 
     def _published_step(self, batch: Tensor, k: int, rate: float) -> None:
-        settings, logits = self.problem.settings, self.logits[batch]
-        orders = plackett_luce.draw(logits, k, settings.n_rollout, self.generator)
+        logits = self.logits[batch]
+        orders = self._draw(logits, k)
         masks = plackett_luce.as_masks(orders, len(batch))
         reward = masks @ self.quality[batch] / k
         for scale, term in self.terms:
             reward += scale * term.alone(batch, masks)
         advantage = (reward - reward.mean()) / (reward.std() + 1e-12)
         self.logits[batch] = logits + rate * self._gradient(logits, orders, masks, advantage)
+
+    def _draw(self, logits: Tensor, k: int) -> Tensor:
+        ordered = self.problem.settings.gradient == "order"
+        draw = plackett_luce.draw if ordered else plackett_luce.draw_sets
+        return draw(logits, k, self.problem.settings.n_rollout, self.generator)
 
     def _gradient(self, logits: Tensor, orders: Tensor, masks: Tensor, advantage: Tensor) -> Tensor:
         if self.problem.settings.gradient == "order":
@@ -114,11 +119,11 @@ class Policy:
             term.start(self.selected.float() if term.hard else self.probability)
 
     def _step(self, batch: Tensor, rate: float) -> None:
-        settings, n = self.problem.settings, len(batch)
+        n = len(batch)
         logits, probability = self.logits[batch], self.probability[batch]
         k = int(self.selected[batch].sum()) if self.hard else round(float(probability.sum()))
         k = min(max(k, 1), n - 1)
-        orders = plackett_luce.draw(logits, k, settings.n_rollout, self.generator)
+        orders = self._draw(logits, k)
         masks = plackett_luce.as_masks(orders, n)
         change = masks - probability
         quality = self.quality[batch] / self.problem.size

@@ -88,18 +88,19 @@ class MomentReward:
         n, low = len(z), masks.to(self.dtype)
         if isinstance(self.metric, Pairwise):  # d features a document: cheaper than n²·d for the Gram matrix
             return (low @ z).float().square().sum(1)
-        squares = z.square()
+        squares = masks @ z.square().float()  # (G, d): the diagonal of Σ m_i z_i z_iᵀ, which DiSF leaves out
         if n <= 2 * SKETCH:
-            gram = (z @ z.T).square_().sub_(squares @ squares.T)
+            gram = (z @ z.T).square_()
             diagonal = gram.diagonal().float().clone()
-            gram.fill_diagonal_(0)  # the greatest entries, exactly: masks² · diagonal
-            return ((low @ gram) * low).sum(1, dtype=torch.float32) + masks.square() @ diagonal
+            gram.fill_diagonal_(0)  # the greatest entries, in float32 instead: masks² · diagonal
+            whole = ((low @ gram) * low).sum(1, dtype=torch.float32) + masks.square() @ diagonal
+            return whole - squares.square().sum(1)
         # E (z_i·a)(z_i·b)(z_j·a)(z_j·b) = (z_i·z_j)² for independent vectors a, b of random signs
         signs = torch.randint(0, 2, (2, z.shape[1], SKETCH), generator=self.generator, device=z.device)
         left, right = (2 * signs - 1).to(self.dtype)
         features = (z @ left).mul_(z @ right)
         whole = (low @ features).float().square().sum(1) / SKETCH
-        return whole - (low @ squares).float().square().sum(1)
+        return whole - squares.square().sum(1)
 
     def start(self, probability: Tensor) -> None:
         self.probability, self.age = probability.clone(), 0
