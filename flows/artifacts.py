@@ -33,7 +33,7 @@ class StageArtifacts:
             if not line.total:
                 continue
             percent = 100.0 if line.ended else round(min(100.0, 100 * line.rows / line.total), 1)
-            text = f"{line.stage}: {line.rows:,} of {line.total:,} rows"
+            text = f"{line.stage}: {line.rows:,} of {max(line.total, line.rows):,} rows"
             if line.stage not in self._shown:
                 artifact = create_progress_artifact(percent, description=text)
                 assert isinstance(artifact, UUID)

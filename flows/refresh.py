@@ -49,12 +49,12 @@ def _run_name() -> str:
 
 @flow(name="refresh", flow_run_name=_run_name)
 def refresh(
-    config: Annotated[Config | None, Field(description="Every setting; else those of the last release.")] = None,
     input: Annotated[str, Field(description="Files, folders or globs; else those of the last release.")] = "",
     output: Annotated[str, Field(description="Folder or URL with work/ and releases/.")] = "out/curated",
     lamb: Annotated[float | None, Field(ge=0, le=1, description="λ, the weight of quality; else select.lamb.")] = None,
     select_ratio: Annotated[float | None, Field(gt=0, le=1, description="Share of documents to keep.")] = None,
     solver: Annotated[Solver | None, Field(description="How to select; else select.solver.")] = None,
+    config: Annotated[Config | None, Field(description="Every setting; else those of the last release.")] = None,
 ) -> dict[str, Any]:
     """Bring the last release up to date with its input; nothing new, no release."""
     out = output.rstrip("/")
