@@ -78,3 +78,7 @@ def show_changes(text: str) -> None:
     create_markdown_artifact(
         text.replace("\n", "\n\n"), key="changes", description="What differs from the last release"
     )
+
+
+def show_ablation(markdown: str) -> None:
+    create_markdown_artifact(markdown, key="ablation", description="Selections of one corpus side by side")

@@ -8,15 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from prefect.logging import get_run_logger
 from prefect.states import Completed
 
 from datamask.errors import DatamaskError, is_retryable
-from datamask.stages import Progress, ShardFiles, silent
-from tasks.progress import BOARD
+from datamask.stages import Progress, ShardFiles
+from tasks.progress import reporter
 
 Work = Callable[[ShardFiles, Progress], tuple[ShardFiles, bool]]  # the shard with one more file; whether it was there
 
@@ -65,14 +64,11 @@ def run_batch(stage: str, batch: Sequence[ShardFiles], work: Work) -> Any:
     done: list[ShardResult] = []
     failures: list[ShardFailure] = []
     cause: Exception | None = None
-    board = BOARD.get()
     for files in batch:
         name = files.shard.name
-        if board:
-            board.restart(stage, name)
         began = time.perf_counter()
         try:
-            result, cached = work(files, partial(board.advance, stage, name) if board else silent)
+            result, cached = work(files, reporter(stage, name))
         except Exception as error:
             failures.append(ShardFailure(name, stage, describe(error), is_retryable(error)))
             cause = error

@@ -14,7 +14,7 @@ from datamask.release.layout import Picture, Provenance, Staged
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 from tasks.options import STAGE
-from tasks.progress import BOARD
+from tasks.progress import reporter
 from tasks.shards import published
 
 
@@ -72,9 +72,7 @@ def export(all_files: Sequence[ShardFiles], config: Config, out: str, provenance
     """The selected documents, the decisions on all others, and the quarantine, staged."""
     from datamask.release import export as run
 
-    board = BOARD.get()
-    progress = (lambda rows: board.advance("export", "", rows)) if board else (lambda rows: None)
-    staged = run(all_files, config, out, provenance, progress)
+    staged = run(all_files, config, out, provenance, reporter("export", ""))
     return _named_if_published(staged, staged)
 
 

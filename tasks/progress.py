@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
+
+from datamask.stages import silent
 
 
 @dataclass
@@ -93,3 +97,15 @@ class Board:
 
 
 BOARD: ContextVar[Board | None] = ContextVar("BOARD", default=None)
+
+
+def reporter(stage: str, shard: str) -> Callable[[int], None]:
+    """Where a task that begins a shard reports the rows it has done.
+
+    Tasks must not name BOARD themselves: Dask and Ray pickle a task's function with the globals it names.
+    """
+    board = BOARD.get()
+    if not board:
+        return silent
+    board.restart(stage, shard)
+    return partial(board.advance, stage, shard)

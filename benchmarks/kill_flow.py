@@ -1,0 +1,105 @@
+"""kill -9 at random moments: the flow's process, then restart; the end must be an undisturbed run's, byte for byte.
+
+    python benchmarks/kill_flow.py --input CORPUS [--kills 30] [--seed 0] [--set section.name=value …]
+
+Prints a line per kill: when, the stage files that were there before and after, and how many of them were written anew
+by the next run (none: only unfinished shards are redone). Ends with 1 if the bytes differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+STAGES = ("corpus", "encoder", "index", "embeddings", "scores", "filters", "duplicates", "prices", "masks")
+
+
+def start(arguments: list[str], out: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "datamask.cli", "curate", *arguments, "--output", str(out), "--json"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    os.killpg(process.pid, signal.SIGKILL)  # the session it leads: itself and what it started
+    process.wait()
+
+
+def stage_files(out: Path) -> dict[str, tuple[int, int]]:
+    """Path: (inode, time of writing) of every whole file of the stages."""
+    found = {}
+    for stage in STAGES:
+        for path in (out / "work" / stage).rglob("*"):
+            if path.is_file() and not any(part.startswith(".") for part in path.parts):
+                status = path.stat()
+                found[str(path.relative_to(out))] = (status.st_ino, status.st_mtime_ns)
+    return found
+
+
+def digests(out: Path) -> dict[str, str]:
+    """Path: sha256 of what a release's key stands for (the page and the card tell times as well)."""
+    latest = (out / "latest").resolve()
+    kinds = ("data", "decisions")
+    paths = [path for kind in kinds for path in (latest / kind).rglob("*.parquet")]
+    return {
+        str(path.relative_to(latest)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in [*paths, latest / "quarantine.parquet"]
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--input", required=True)
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--set", action="append", default=[])
+    arguments = parser.parse_args()
+    given = ["--input", arguments.input, *[part for one in arguments.set for part in ("--set", one)]]
+    folder = Path(tempfile.mkdtemp(prefix="datamask-kill-"))
+    chance = random.Random(arguments.seed)
+    try:
+        began = time.perf_counter()
+        assert start(given, folder / "undisturbed").wait() == 0, "the undisturbed run failed"
+        length = time.perf_counter() - began
+        expected = digests(folder / "undisturbed")
+        print(f"undisturbed: {length:.1f} s, {len(expected)} files\n")
+        print("| kill | after s | files before | whole after | rewritten |\n|---:|---:|---:|---:|---:|")
+        out, redone, ended = folder / "killed", 0, 0
+        for number in range(1, arguments.kills + 1):
+            before = stage_files(out)
+            process = start(given, out)
+            moment = chance.uniform(0, length)
+            try:
+                process.wait(timeout=moment)
+                ended += 1
+            except subprocess.TimeoutExpired:
+                kill(process)
+            after = stage_files(out)
+            rewritten = sum(after.get(path) != facts for path, facts in before.items())
+            redone += rewritten
+            print(f"| {number} | {moment:.1f} | {len(before)} | {len(after)} | {rewritten} |", flush=True)
+            if (out / "latest").exists() and number < arguments.kills:  # it came to its end: from nothing again
+                assert digests(out) == expected, "a release differs from the undisturbed one"
+                shutil.rmtree(out)
+        assert start(given, out).wait() == 0, "the run after the last kill failed"
+        same = digests(out) == expected
+        versions = sorted(path.name for path in (out / "releases").iterdir())
+        print(
+            f"\nend: {'the same bytes' if same else 'OTHER BYTES'}; releases {versions}; {redone} whole files redone;"
+        )
+        print(f"{ended} of {arguments.kills} runs came to their end before the kill")
+        sys.exit(0 if same and not redone and len(versions) == 1 else 1)
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

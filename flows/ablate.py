@@ -1,0 +1,57 @@
+"""Several selections of one embedded corpus, side by side, with their table in the UI.
+
+prefect deployment run ablate/default -p output=out/curated -p seeds=3
+"""
+
+from typing import Annotated, Any, Literal
+
+from prefect import flow, task
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
+from pydantic import Field
+
+from datamask import storage
+from flows import artifacts
+from tasks.options import STAGE
+
+
+def _run_name() -> str:
+    return f"ablate {flow_run.get_parameters().get('output', '')}"
+
+
+@flow(name="ablate", flow_run_name=_run_name)
+def ablate(
+    output: Annotated[str, Field(description="The output folder of a curation.")] = "out/curated",
+    seeds: Annotated[int, Field(ge=1, description="Seeds 0, 1, …: each draws its own documents.")] = 3,
+    documents: Annotated[int, Field(ge=100, description="Documents of a seed's pool, at most.")] = 10_000,
+    only: Annotated[str, Field(description="Only arms with one of these words in their name; else all.")] = "",
+    proxy: Annotated[
+        Literal["none", "quick", "large"], Field(description="Train a small language model on each choice.")
+    ] = "none",
+) -> dict[str, Any]:
+    """Compare selections of one embedded corpus at one budget: baselines, solvers, metrics, scopes."""
+    paths = compare_arms(output.rstrip("/"), seeds, documents, only.split(), proxy)
+    with storage.open_input(paths["markdown"]) as file:
+        artifacts.show_ablation(file.read().decode())
+    return {"paths": paths}
+
+
+@task(name="ablate", task_run_name="compare arms, {seeds} seeds", **STAGE)
+def compare_arms(output: str, seeds: int, documents: int, only: list[str], proxy: str) -> dict[str, str]:
+    """The table of all arms over all seeds, written beside the stages' files."""
+    from datamask.report import arms
+    from datamask.report.ablation import ablate as run
+    from datamask.report.embedded import load_corpus
+    from datamask.report.proxy import ProxySettings
+
+    settings = {"none": None, "quick": ProxySettings(), "large": ProxySettings.large()}[proxy]
+    work = load_corpus(output, 100, []).work  # what is wrong shows before the work, not after it
+    log = get_run_logger()
+    found = run(
+        lambda seed: load_corpus(output, documents, [], seed),
+        list(range(seeds)),
+        only,
+        settings,
+        lambda line: log.info("%s", line),
+    )
+    return dict(arms.write(storage.join(work, "ablation"), found))

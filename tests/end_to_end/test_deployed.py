@@ -1,0 +1,114 @@
+"""A real server, pool and worker on loopback, with basic authentication: deploy, run, refresh, stop."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.flows.conftest import SMALL, write_shard
+
+ROOT = Path(__file__).parents[2]
+AUTH = "admin:a secret"
+pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(400)]
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    port = free_port()
+    values = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    values |= {"PREFECT_HOME": str(tmp_path_factory.mktemp("home")), "PORT": str(port), "GPUS": "2"}
+    values |= {"PREFECT_SERVER_API_AUTH_STRING": AUTH, "PREFECT_API_AUTH_STRING": AUTH}
+    values |= {"PREFECT_API_URL": f"http://127.0.0.1:{port}/api"}
+    yield values
+    server("down", values)
+
+
+def server(action, environment):
+    return subprocess.run(
+        [sys.executable, "deployments/local_server.py", action],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+def prefect(environment, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "prefect", "--no-prompt", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+def ask(environment, path, body=None):
+    url = f"{environment['PREFECT_API_URL']}/{path}"
+    answer = httpx.post(url, json=body or {}, auth=tuple(AUTH.split(":")), timeout=30)
+    answer.raise_for_status()
+    return answer.json()
+
+
+def test_deploy_run_refresh_and_stop(environment, tmp_path):
+    for _ in range(2):  # the second time everything is there
+        done = server("up", environment)
+        assert done.returncode == 0, done.stderr
+        assert environment["PREFECT_API_URL"].removesuffix("/api") in done.stdout
+    assert httpx.post(f"{environment['PREFECT_API_URL']}/deployments/filter", json={}).status_code == 401
+
+    deployments = {f"{entry['entrypoint']}": entry for entry in ask(environment, "deployments/filter")}
+    nightly = deployments["flows/refresh.py:refresh"]
+    assert nightly["schedules"][0]["slug"] == "nightly"
+    assert nightly["schedules"][0]["active"]
+    assert nightly["global_concurrency_limit"]["limit"] == 1
+    assert nightly["concurrency_options"]["collision_strategy"] == "ENQUEUE"
+    assert len(deployments) == 3
+    form = deployments["flows/curate.py:curate"]["parameter_openapi_schema"]
+    assert form["definitions"]["Select"]["properties"]["lamb"]["maximum"] == 1
+    assert [entry["concurrency_limit"] for entry in ask(environment, "concurrency_limits/filter")] == [2]
+    names = [entry["name"] for entry in ask(environment, "automations/filter")]
+    assert names.count("datamask lost runs") == 1
+    assert "datamask dump ready" in names
+
+    for number in range(2):
+        write_shard(tmp_path / "corpus", number)
+    sections = {}
+    for setting in SMALL:
+        name, value = setting.split("=")
+        section, key = name.split(".")
+        sections.setdefault(section, {})[key] = float(value) if "." in value else int(value)
+    run = ["deployment", "run", "--watch"]
+    place = ["-p", f"input={tmp_path / 'corpus'}", "-p", f"output={tmp_path / 'out'}"]
+    done = prefect(
+        environment, *run, "curate/default", *place, "-p", "lamb=0.6", "-p", f"config={json.dumps(sections)}"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    manifest = json.loads((tmp_path / "out" / "latest" / "manifest.json").read_text())
+    assert manifest["settings"]["select"]["lamb"] == 0.6
+    kinds = {entry["type"] for entry in ask(environment, "artifacts/filter")}
+    assert kinds >= {"progress", "markdown", "table", "image"}
+
+    done = prefect(environment, *run, "refresh/nightly", *place)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(list((tmp_path / "out" / "releases").iterdir())) == 1  # nothing new, no release
+
+    done = prefect(environment, *run, "curate/default", *place, "-p", "lamb=1.5")
+    assert done.returncode
+    assert "lamb" in done.stdout + done.stderr
+
+    stopped = server("down", environment)
+    assert "stopped the worker" in stopped.stdout
+    assert "stopped the server" in stopped.stdout
+    assert server("down", environment).stdout == ""
