@@ -30,7 +30,7 @@ ENTRY_POINTS = "datamask.commands"
 COMMANDS = {
     "curate": ("", "Curate a corpus, end to end: read, embed, score, select, filter, publish, report."),
     "refresh": ("", "Bring the last release up to date with what is new in its input; nothing new, no release."),
-    "plan": ("", "Time a sample of each stage here and say what the whole corpus will cost."),
+    "plan": ("datamask.costs:plan", "Time a sample of each stage here and say what the whole corpus will cost."),
     "config": ("datamask.cli:show_config", "Print the complete configuration as YAML, a comment per setting."),
     "sample": ("datamask.corpus.commands:sample", "Gather a sample corpus from the Python packages of this machine."),
     "select": ("datamask.selection.commands:select", "Select from one file of embedded, scored documents."),

@@ -138,6 +138,7 @@ def quiet_prefect() -> None:
     os.environ.setdefault("DO_NOT_TRACK", "1")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-    os.environ.setdefault("PREFECT_CLI_PROMPT", "false")
+    # a throw-away server takes seconds to start, and more than Prefect's 20 s on a busy machine
+    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "180")
     if not os.environ.get("PREFECT_API_URL"):
         os.environ.setdefault("PREFECT_LOGGING_TO_API_ENABLED", "false")

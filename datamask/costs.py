@@ -1,0 +1,261 @@
+"""What a corpus will cost: counts it, times a sample of every stage on this machine, and scales up.
+
+    datamask plan 'dumps/*.parquet' --workers 8
+    datamask plan data --config my.yaml --documents 23000000000    # a corpus that is not here
+
+The model (docs/scale.md): a stage takes a fixed time a run and a time per document, per worker; stages that see the
+corpus as a whole run on one worker. Two samples, one four times the other, give both. No Prefect, no release.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from datamask.config import Config, load
+from datamask.stages import ShardFiles
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SAMPLE = 2000  # documents of the larger sample
+WHOLE = ("filter", "duplicates", "prices", "export")  # one worker each, whatever their number
+FIXED = ("encoder",)  # does not grow with the corpus: fitted on encoder.fit_documents
+FOOTERS = 50  # parquet files whose rows are counted; the rest by their size
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """One stage: `fixed` seconds a run, `seconds` and `bytes` per document (of work/ or the release), peak memory."""
+
+    stage: str
+    fixed: float
+    seconds: float
+    bytes: float
+    peak_bytes: int
+
+    def hours(self, documents: int, workers: int) -> float:
+        share = 1 if self.stage in WHOLE or self.stage in FIXED else workers
+        return (self.fixed + self.seconds * documents / share) / 3600
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What `datamask plan` found."""
+
+    files: int
+    corpus_bytes: int
+    documents: int
+    sampled: int
+    workers: int
+    stages: tuple[StageCost, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        stages = [
+            {
+                "stage": stage.stage,
+                "hours": stage.hours(self.documents, self.workers),
+                "worker_hours": stage.hours(self.documents, 1),
+                "storage_bytes": stage.bytes * self.documents,
+                "peak_bytes": stage.peak_bytes,
+            }
+            for stage in self.stages
+        ]
+        return {
+            "files": self.files,
+            "bytes": self.corpus_bytes,
+            "documents": self.documents,
+            "sampled": self.sampled,
+            "workers": self.workers,
+            "hours": sum(stage["hours"] for stage in stages),
+            "stages": stages,
+        }
+
+
+def plan(
+    input: Annotated[list[str], typer.Argument(help="Files, folders or globs.")],
+    workers: Annotated[int, typer.Option(min=1, help="Workers that share the shards.")] = 1,
+    documents: Annotated[int | None, typer.Option(min=1, help="Documents, if the corpus is larger than INPUT.")] = None,
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="A YAML file; see `datamask config`.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+) -> None:
+    """Time a sample of each stage here and say what the whole corpus will cost."""
+    chosen = load(config, set_ or [])
+    chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update={"input": input})})
+    found = estimate(chosen, workers, documents)
+    if as_json:
+        print(json.dumps(found.as_json()))
+    else:
+        _show(found)
+
+
+def estimate(config: Config, workers: int = 1, documents: int | None = None) -> Costs:
+    """Counts the corpus and measures its stages on two samples.
+
+    :raises InputError: the input matches nothing or cannot be read.
+    """
+    from datamask.corpus.inputs import find_inputs
+
+    files, _ = find_inputs(config.corpus.input)
+    folder = Path(tempfile.mkdtemp(prefix="datamask-plan-"))
+    try:
+        rows, per_byte = _sample(config, files, folder)
+        size = sum(file.size for file in files)
+        small = _measure(config, folder, "small", rows.slice(0, rows.num_rows // 4))
+        large = _measure(config, folder, "large", rows)
+        stages = tuple(_fit(small[name], large[name]) for name in large)
+        return Costs(len(files), size, documents or round(per_byte * size), rows.num_rows, workers, stages)
+    finally:
+        shutil.rmtree(folder)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    stage: str
+    documents: int
+    seconds: float
+    bytes: int
+    peak_bytes: int
+
+
+def _fit(small: _Measured, large: _Measured) -> StageCost:
+    """Fixed and per-document time through both samples; never negative."""
+    slope = max(0.0, (large.seconds - small.seconds) / max(1, large.documents - small.documents))
+    if large.stage in FIXED:
+        return StageCost(large.stage, large.seconds, 0.0, 0.0, large.peak_bytes)
+    fixed = max(0.0, large.seconds - slope * large.documents)
+    return StageCost(large.stage, fixed, slope, large.bytes / large.documents, large.peak_bytes)
+
+
+def _sample(config: Config, files: Any, folder: Path) -> tuple[pa.Table, float]:
+    """Documents from all over the input, and documents per byte of it."""
+    import pyarrow as pa
+
+    from datamask.corpus import convert_shard, corpus_schema, plan_shards, read_batches
+
+    step = max(1, len(files) // FOOTERS)
+    chosen = [file.path for file in files[::step]][:FOOTERS]
+    corpus = config.corpus.model_copy(update={"input": chosen})
+    shards = [convert_shard(shard, config, str(folder)) for shard in plan_shards(corpus, str(folder)).shards]
+    rows = sum(shard.rows or 0 for shard in shards)
+    size = sum(file.size for file in files if file.path in set(chosen))
+    schema = corpus_schema(shards, config)
+    parts: list[pa.RecordBatch] = []
+    each = -(-SAMPLE // len(shards))
+    for shard in shards:
+        left = each
+        for batch in read_batches(shard, config, schema=schema):
+            parts.append(batch.slice(0, left))
+            left -= parts[-1].num_rows
+            if not left:
+                break
+    return pa.Table.from_batches(parts).slice(0, SAMPLE), rows / max(size, 1)
+
+
+def _measure(config: Config, folder: Path, name: str, rows: pa.Table) -> dict[str, _Measured]:
+    """Every stage once on these documents, in one shard."""
+    import pyarrow.parquet as pq
+
+    from datamask.corpus import convert_shard, index_shard, plan_shards
+    from datamask.encoders import embed_shard, prepare_encoder
+    from datamask.quality import prepare_quality, score_shard
+    from datamask.release import Provenance, export, filter_corpus
+    from datamask.selection import find_duplicates, learn_prices, mask_shard
+
+    place = folder / name
+    place.mkdir()
+    pq.write_table(rows, place / "sample.parquet", compression="zstd")
+    work, out = str(place / "out" / "work"), str(place / "out")
+    found: dict[str, _Measured] = {}
+
+    def timed(stage: str, run: Callable[[], Any]) -> Any:
+        before = _size(place)
+        with _Peak() as peak:
+            began = time.perf_counter()
+            result = run()
+            seconds = time.perf_counter() - began
+        found[stage] = _Measured(stage, rows.num_rows, seconds, _size(place) - before, peak.bytes)
+        return result
+
+    corpus = config.corpus.model_copy(update={"input": [str(place / "sample.parquet")], "columns": {}})
+    config = config.model_copy(update={"corpus": corpus})
+    shard = timed("read", lambda: convert_shard(plan_shards(corpus, work).shards[0], config, work))
+    encoder = timed("encoder", lambda: prepare_encoder([shard], config, work))
+    quality = prepare_quality([shard], encoder, config, work)
+    files = ShardFiles(shard)
+    files = replace(files, index=timed("index", lambda: index_shard(shard, encoder, config, work)))
+    files = replace(files, embeddings=timed("embed", lambda: embed_shard(files, encoder, config, work)))
+    files = replace(files, scores=timed("score", lambda: score_shard(files, quality, encoder, config, work)))
+    files = replace(files, filters=timed("filter", lambda: filter_corpus([files], config, work))[0])
+    if config.select.semantic_duplicates is not None:
+        files = replace(files, duplicates=timed("duplicates", lambda: find_duplicates([files], config, work))[0])
+    prices = timed("prices", lambda: learn_prices([files], config, work)) if config.select.scope == "corpus" else None
+    files = replace(files, masks=timed("mask", lambda: mask_shard(files, prices, config, work)))
+    facts = Provenance(encoder.as_dict(), quality.as_dict(), dict(prices.facts) if prices else {})
+    timed("export", lambda: export([files], config, out, facts))
+    return found
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+class _Peak:
+    """The process's greatest resident memory while the block runs, looked at every 20 ms."""
+
+    def __enter__(self) -> _Peak:
+        import psutil
+
+        self._process = psutil.Process()
+        self.bytes = self._process.memory_info().rss
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.02):
+            self.bytes = max(self.bytes, self._process.memory_info().rss)
+
+
+def _show(found: Costs) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    numbers = found.as_json()
+    console.print(
+        f"{found.documents:,} documents in {found.files:,} files, {found.corpus_bytes / 1e9:,.2f} GB; "
+        f"{found.sampled:,} of them timed here; {found.workers} workers",
+        soft_wrap=True,
+    )
+    table = Table("stage", "hours", "worker hours", "storage GB", "peak GB", box=None, header_style="dim")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for stage in numbers["stages"]:
+        table.add_row(
+            stage["stage"],
+            f"{stage['hours']:,.3f}",
+            f"{stage['worker_hours']:,.3f}",
+            f"{stage['storage_bytes'] / 1e9:,.3f}",
+            f"{stage['peak_bytes'] / 1e9:.2f}",
+        )
+    storage = sum(stage["storage_bytes"] for stage in numbers["stages"])
+    peak = max(stage["peak_bytes"] for stage in numbers["stages"])
+    hours = sum(stage["worker_hours"] for stage in numbers["stages"])
+    table.add_row("all", f"{numbers['hours']:,.3f}", f"{hours:,.3f}", f"{storage / 1e9:,.3f}", f"{peak / 1e9:.2f}")
+    console.print(table)
