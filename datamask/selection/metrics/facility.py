@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from math import ceil
 from typing import ClassVar
 
+import numpy as np
 import torch
 
-from datamask.selection.problem import Pool
+from datamask.selection.coverage import Coverage
+from datamask.selection.limits import Limits
+from datamask.selection.neighbours import nearest
+from datamask.selection.problem import Pool, Problem
 
 TILE = 4096
+NEIGHBOURS = (32, 256)  # of a document, at least and at most: about PER_CENTRE times N / k
+PER_CENTRE = 10
+CALIBRATION_POINTS = 4096  # documents whose nearest selected one is looked for when calibrating
+RANDOM_SETS = 4
 
 
 class FacilityLocation:
@@ -36,3 +46,26 @@ class FacilityLocation:
                 similarity = self.pool.rows(rows[part]) @ centres.T
                 best[part] = torch.maximum(best[part], similarity.amax(dim=1))
         return best.double()
+
+    @cached_property
+    def graph(self) -> Coverage:
+        """Who covers whom, for selections of the budget's size."""
+        least, most = NEIGHBOURS
+        share = float(self.weights.sum()) / self.size
+        return Coverage(nearest(self.pool, min(most, max(least, ceil(PER_CENTRE * share)))))
+
+    def calibrate(self, problem: Problem) -> tuple[float, float]:
+        """Raw values of a random selection and of this metric's own best, which greedy stands for."""
+        generator = problem.generator(stream=5)
+        count = len(self.pool)
+        points = np.sort(generator.choice(count, min(CALIBRATION_POINTS, count), replace=False))
+        of = torch.from_numpy(points).to(self.pool.device)
+        plain = Limits(problem.limits.weights, problem.size)
+
+        def value(order: np.ndarray) -> float:
+            spent = np.cumsum(plain.weights[order])
+            chosen = torch.from_numpy(np.sort(order[spent <= plain.size + 1e-9])).to(self.pool.device)
+            return float(self.coverage(chosen, of).mean())
+
+        zero = float(np.mean([value(generator.permutation(count)) for _ in range(RANDOM_SETS)]))
+        return zero, value(self.graph.greedy(np.zeros(count), 1.0, plain))

@@ -13,9 +13,10 @@ import torch
 from datamask.errors import ConfigError
 from datamask.selection.ascent import Prepared, ascend
 from datamask.selection.calibration import SAMPLE, sample_rows
-from datamask.selection.feasible import Feasible
+from datamask.selection.feasible import Feasible, fill_in_order
 from datamask.selection.limits import Limits
 from datamask.selection.metrics.base import MomentMetric
+from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.objective import Term
 from datamask.selection.problem import Problem
 from datamask.selection.result import Draft
@@ -51,8 +52,69 @@ def solve(problem: Problem, progress: Progress, warm: Warm | None = None) -> Dra
         )
     if all(isinstance(term.metric, MomentMetric) for term in terms):
         return _quadratic(problem, terms, feasible, progress, warm or Warm())
+    if len(terms) == 1 and isinstance(terms[0].metric, FacilityLocation):
+        return _facility(problem, terms[0].scale, terms[0].metric, feasible)
+    if any(isinstance(term.metric, FacilityLocation) for term in terms):
+        raise ConfigError(
+            "facility location has no relaxation together with another metric; use solver policy-gradient"
+        )
     missing = [term.name for term in terms if not hasattr(term.metric, "relaxed")]
-    raise ConfigError(f"metric {', '.join(missing)} has no relaxation; use solver policy-gradient")
+    if missing:
+        raise ConfigError(f"metric {', '.join(missing)} has no relaxation; use solver policy-gradient")
+    return _concave(problem, terms, feasible, progress)
+
+
+def _facility(problem: Problem, scale: float, metric: FacilityLocation, feasible: Feasible) -> Draft:
+    """Lazy greedy on the neighbours' graph for the selection, Lagrangian levels for the bound: see `coverage`."""
+    objective, count = problem.objective, len(problem)
+    gain, rate = objective.linear / problem.size, scale / count
+    graph = metric.graph
+
+    def reached(selected: torch.Tensor) -> float:
+        return float((feasible.weights * gain)[selected].sum()) + rate * float(graph.covered(selected).sum())
+
+    selected = torch.from_numpy(fill_in_order(problem.limits, graph.greedy(gain.numpy(), rate, problem.limits)))
+    level = graph.covered(selected)
+    bound, mean, price = graph.bound(gain, rate, feasible, reached(selected), level)
+    other = feasible.round(mean, price)  # what the levels' responses agree on is sometimes better than greedy's choice
+    selected = max(selected, other, key=reached)
+    return Draft(selected, mean.float().clamp(0, 1), price * feasible.weights, bound + objective.constant)
+
+
+def _concave(problem: Problem, terms: list[Term], feasible: Feasible, progress: Progress) -> Draft:
+    """Metrics known by a relaxed value and a supergradient: Frank–Wolfe with a search along the line."""
+    objective = problem.objective
+    linear = objective.linear * feasible.weights / problem.size
+
+    def value_of(p: torch.Tensor) -> tuple[float, torch.Tensor]:
+        value, gradient = float(linear @ p), linear.clone()
+        for term in terms:
+            raw, slope = term.metric.relaxed(p)  # type: ignore[union-attr]
+            value, gradient = value + term.scale * raw, gradient + term.scale * slope.cpu().double()
+        return value, gradient
+
+    p = torch.full((len(problem),), _share(feasible), dtype=torch.float64)
+    p = feasible.project(p) if problem.limits else p
+    bound, history = float("inf"), []
+    value, gradient = value_of(p)
+    for step in range(10 * ITERATIONS):
+        response, most = feasible.respond(gradient / feasible.weights)
+        bound = min(bound, value + most - float(gradient @ p))
+        history.append(
+            {"step": step, "objective": value + objective.constant, "upper_bound": bound + objective.constant}
+        )
+        progress(history[-1])
+        if bound - value <= TOLERANCE:
+            break
+        low, high = 0.0, 1.0  # where the slope along the line changes sign
+        for _ in range(12):
+            middle = (low + high) / 2
+            slope = float(value_of(p + middle * (response - p))[1] @ (response - p))
+            low, high = (middle, high) if slope > 0 else (low, middle)
+        p = p + (low or high) * (response - p)
+        value, gradient = value_of(p)
+    selected = feasible.round(p, gradient / feasible.weights)
+    return Draft(selected, p.float(), gradient, bound + objective.constant, tuple(history))
 
 
 def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress: Progress, warm: Warm) -> Draft:

@@ -1,0 +1,127 @@
+"""Facility location with quality, on a graph of neighbours: lazy greedy, and an upper bound by Lagrangian relaxation.
+
+    maximise  Σ_j gain_j s_j + rate · Σ_i max_{j∈S} x_i·x_j
+
+For any levels u_i ≥ floor_i (no document outside i's neighbours is nearer), every feasible S has
+
+    max_{j∈S} x_i·x_j ≤ u_i + Σ_{j∈S} (x_i·x_j − u_i)₊
+    f(S) ≤ rate·Σ u_i + max_s Σ_j s_j (gain_j + rate·Σ_i (x_i·x_j − u_i)₊)
+
+a true bound though the graph is truncated (Cornuéjols, Fisher & Nemhauser 1977). The levels that make it least are
+looked for by subgradient steps (Polyak 1969).
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+import torch
+
+from datamask.selection.feasible import Feasible
+from datamask.selection.limits import Limits
+from datamask.selection.neighbours import Neighbours
+
+STEPS, PATIENCE, MOMENTUM = 300, 10, 0.7  # of the levels' descent
+
+
+class Coverage:
+    """The graph turned round: for each candidate the documents it is a neighbour of."""
+
+    def __init__(self, graph: Neighbours) -> None:
+        count, width = graph.index.shape
+        self.count = count
+        self.point = torch.arange(count).repeat_interleave(width)  # (E,) the document covered
+        self.candidate = graph.index.reshape(-1)  # (E,) by which
+        self.similarity = graph.similarity.reshape(-1).double()
+        self.floor = graph.floor.double()
+        order = torch.argsort(self.candidate, stable=True)
+        self.by_candidate = self.point[order].numpy(), self.similarity[order].numpy()
+        self.starts = np.concatenate([[0], np.bincount(self.candidate.numpy(), minlength=count).cumsum()])
+
+    def excess(self, level: torch.Tensor) -> torch.Tensor:
+        """Σ_i (x_i·x_j − level_i)₊ of every candidate j: (N,)."""
+        over = (self.similarity - level[self.point]).clamp_(min=0)
+        return torch.zeros(self.count, dtype=torch.float64).index_add_(0, self.candidate, over)
+
+    def greedy(self, gain: np.ndarray, rate: float, limits: Limits) -> np.ndarray:
+        """(N,) row numbers, in the order lazy greedy takes them until the budget is spent, then the rest by gain.
+
+        Gains are per unit of the budget; a document outside the graph counts as covered at its floor.
+        """
+        weights, (points, similarities) = limits.weights, self.by_candidate
+        best = self.floor.numpy().copy()
+
+        def worth(row: int) -> float:
+            part = slice(self.starts[row], self.starts[row + 1])
+            over = similarities[part] - best[points[part]]
+            return gain[row] + rate * float(over[over > 0].sum()) / weights[row]
+
+        start = gain + rate * self.excess(torch.from_numpy(best)).numpy() / weights
+        heap = [(-value, row) for row, value in enumerate(start.tolist())]
+        heapq.heapify(heap)
+        taken: list[int] = []
+        spent = 0.0
+        rooms = [grouping.high.copy() for grouping in limits.groupings]
+        while heap and spent < limits.size - 1e-9:
+            stale, row = heapq.heappop(heap)
+            if spent + weights[row] > limits.size + 1e-9:
+                continue
+            codes = [grouping.codes[row] for grouping in limits.groupings]
+            if any(room[code] + 1e-9 < weights[row] for room, code in zip(rooms, codes, strict=True)):
+                continue
+            fresh = worth(row)
+            if heap and -fresh > heap[0][0] and fresh < -stale:
+                heapq.heappush(heap, (-fresh, row))
+                continue
+            taken.append(row)
+            spent += weights[row]
+            for room, code in zip(rooms, codes, strict=True):
+                room[code] -= weights[row]
+            part = slice(self.starts[row], self.starts[row + 1])
+            np.maximum.at(best, points[part], similarities[part])
+        rest = np.ones(self.count, dtype=bool)
+        rest[taken] = False
+        left = np.flatnonzero(rest)
+        after = gain[left] + rate * self.excess(torch.from_numpy(best)).numpy()[left] / weights[left]
+        return np.concatenate([np.array(taken, dtype=np.int64), left[np.argsort(-after, kind="stable")]])
+
+    def covered(self, selected: torch.Tensor) -> torch.Tensor:
+        """(N,) cosine to the nearest selected neighbour, the floor where none is selected."""
+        values = torch.where(selected[self.candidate], self.similarity, -torch.inf)
+        best = torch.full((self.count,), -torch.inf, dtype=torch.float64)
+        best.scatter_reduce_(0, self.point, values, "amax")
+        return torch.maximum(best, self.floor)
+
+    def bound(
+        self, gain: torch.Tensor, rate: float, feasible: Feasible, target: float, start: torch.Tensor
+    ) -> tuple[float, torch.Tensor, torch.Tensor]:
+        """The least bound found, the mean of the responses on the way there, and the prices.
+
+        gain: (N,) per unit of budget; target: what a selection is known to reach; start: (N,) levels. Polyak's steps
+        along a running mean of the subgradients, halved and restarted from the best levels when they stop helping.
+        """
+        weights = feasible.weights
+        level = best = torch.maximum(start, self.floor)
+        least, eager, since = float("inf"), 1.0, 0
+        direction, mean = torch.zeros(self.count, dtype=torch.float64), torch.zeros(self.count, dtype=torch.float64)
+        for _ in range(STEPS):
+            response, most = feasible.respond(gain + rate * self.excess(level) / weights)
+            value = rate * float(level.sum()) + most
+            since = 0 if value < least - 1e-6 * abs(least) else since + 1
+            if value < least:
+                least, best = value, level
+            if since >= PATIENCE:
+                eager, since, level = eager / 2, 0, best
+                direction = torch.zeros_like(direction)
+                continue
+            mean += (response - mean) / 20  # over the last twenty or so
+            held = torch.zeros(self.count, dtype=torch.float64)
+            held.index_add_(0, self.point, response[self.candidate] * (self.similarity > level[self.point]))
+            direction = MOMENTUM * direction + (1 - MOMENTUM) * (1 - held)
+            toward = torch.where((level <= self.floor) & (direction > 0), 0.0, direction)
+            length = rate * float(toward.square().sum())
+            if not length or eager < 1e-3 or value - target <= 1e-6 * abs(target):
+                break
+            level = torch.maximum(level - eager * (value - target) / length * toward, self.floor)
+        return least, mean, gain + rate * self.excess(best) / weights
