@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from datamask.selection.coverage import Coverage
+from datamask.selection.feasible import fill_in_order
 from datamask.selection.limits import Limits
 from datamask.selection.neighbours import nearest
 from datamask.selection.problem import Pool, Problem
@@ -55,7 +56,7 @@ class FacilityLocation:
         return Coverage(nearest(self.pool, min(most, max(least, ceil(PER_CENTRE * share)))))
 
     def calibrate(self, problem: Problem) -> tuple[float, float]:
-        """Raw values of a random selection and of this metric's own best, which greedy stands for."""
+        """Raw values of a random selection and of this metric's own best, which greedy and swaps stand for."""
         generator = problem.generator(stream=5)
         count = len(self.pool)
         points = np.sort(generator.choice(count, min(CALIBRATION_POINTS, count), replace=False))
@@ -68,4 +69,9 @@ class FacilityLocation:
             return float(self.coverage(chosen, of).mean())
 
         zero = float(np.mean([value(generator.permutation(count)) for _ in range(RANDOM_SETS)]))
-        return zero, value(self.graph.greedy(np.zeros(count), 1.0, plain))
+        order = self.graph.greedy(np.zeros(count), 1.0, plain)
+        if problem.unit == "documents":
+            mask = torch.from_numpy(fill_in_order(plain, order))
+            mask = self.graph.improve(mask, torch.zeros(count, dtype=torch.float64), 1.0)
+            order = mask.nonzero()[:, 0].numpy()
+        return zero, value(order)

@@ -65,19 +65,22 @@ def solve(problem: Problem, progress: Progress, warm: Warm | None = None) -> Dra
 
 
 def _facility(problem: Problem, scale: float, metric: FacilityLocation, feasible: Feasible) -> Draft:
-    """Lazy greedy on the neighbours' graph for the selection, Lagrangian levels for the bound: see `coverage`."""
+    """Lazy greedy and swaps on the neighbours' graph for the selection, Lagrangian levels for the bound."""
     objective, count = problem.objective, len(problem)
     gain, rate = objective.linear / problem.size, scale / count
     graph = metric.graph
 
-    def reached(selected: torch.Tensor) -> float:
-        return float((feasible.weights * gain)[selected].sum()) + rate * float(graph.covered(selected).sum())
-
+    per_document = gain * feasible.weights
     selected = torch.from_numpy(fill_in_order(problem.limits, graph.greedy(gain.numpy(), rate, problem.limits)))
-    level = graph.covered(selected)
-    bound, mean, price = graph.bound(gain, rate, feasible, reached(selected), level)
-    other = feasible.round(mean, price)  # what the levels' responses agree on is sometimes better than greedy's choice
-    selected = max(selected, other, key=reached)
+    free = feasible.unit_weights and not problem.limits
+    if free:
+        selected = graph.improve(selected, per_document, rate)
+    reached = graph.value(selected, per_document, rate)
+    bound, mean, price = graph.bound(gain, rate, feasible, reached, graph.covered(selected))
+    other = feasible.round(mean, price)  # what the levels' responses agree on is sometimes the better choice
+    if free:
+        other = graph.improve(other, per_document, rate)
+    selected = max(selected, other, key=lambda mask: graph.value(mask, per_document, rate))
     return Draft(selected, mean.float().clamp(0, 1), price * feasible.weights, bound + objective.constant)
 
 
