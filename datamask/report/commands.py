@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -87,6 +88,7 @@ def ablate(
     proxy: Annotated[
         str, typer.Option(help="Train a small model on each choice: none, quick, or large (a GPU).")
     ] = "none",
+    proxy_tokens: Annotated[int | None, typer.Option(min=1024, help="Tokens a proxy model is trained on.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
     to: Annotated[str | None, typer.Option("--to", help="Folder for ablation.html, .json and .md.")] = None,
     as_json: JsonOption = False,
@@ -101,6 +103,9 @@ def ablate(
     from datamask.storage import join
 
     kinds = {"none": None, "quick": ProxySettings(), "large": ProxySettings.large()}
+    trained = kinds.get(proxy)
+    if trained and proxy_tokens:
+        trained = replace(trained, tokens=proxy_tokens)
     if proxy not in kinds:
         raise ConfigError(f"--proxy {proxy}: valid are {', '.join(kinds)}")
     work = load_corpus(corpus, 100, set_ or []).work  # what is wrong shows before the work, not after it
@@ -109,7 +114,7 @@ def ablate(
             lambda seed: load_corpus(corpus, documents, set_ or [], seed),
             list(range(seeds)),
             only or [],
-            kinds[proxy],
+            trained,
             line,
         )
     paths = page.write(to or join(work, "ablation"), found)

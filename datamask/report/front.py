@@ -14,6 +14,7 @@ from datamask.report.numbers import count, number, percent
 from datamask.report.sections import Section, chart_grid, table
 from datamask.report.sweep import Point, Sweep, envelope
 
+LOWEST = -1.0  # a diversity term below (top-quality can be far worse than random) is drawn at the edge, with its value
 SHOWN_VALUES = 8  # of a column, in the chart of shares over λ
 
 
@@ -52,13 +53,16 @@ def rows(front: Sweep, columns: Sequence[str] = ()) -> tuple[list[str], list[lis
 
 def chart(front: Sweep) -> alt.LayerChart | alt.FacetChart:
     """Quality against diversity: a point per λ, joined in order, under the curve that no selection can pass."""
+    low = max(min(point.diversity for point in front.points), LOWEST)
     points = [
         {
             "quality": point.quality,
             "diversity": point.diversity,
+            "height": max(point.diversity, low),
             "lamb": point.lamb,
-            "label": f"λ {point.lamb:g}",
+            "label": f"λ {point.lamb:g}" + (f" (at {point.diversity:.1f})" if point.diversity < low else ""),
             "kind": marks(front, point).split(", ")[0] or "measured",
+            "area": 220 if marks(front, point) else 60,
             "mean_quality": point.mean_quality,
             "vendi": point.vendi,
             "near_duplicates": point.near_duplicates,
@@ -67,7 +71,7 @@ def chart(front: Sweep) -> alt.LayerChart | alt.FacetChart:
     ]
     calibrated = "(0 random, 1 the best possible)"
     x = alt.X("quality:Q", title=f"quality term {calibrated}", scale=alt.Scale(zero=False))
-    y = alt.Y("diversity:Q", title=f"diversity term {calibrated}", scale=alt.Scale(zero=False))
+    y = alt.Y("height:Q", title=f"diversity term {calibrated}", scale=alt.Scale(zero=False))
     data = alt.Data(values=points)
     kinds = ["measured", "knee", "chosen"]
     tooltip = [
@@ -78,14 +82,15 @@ def chart(front: Sweep) -> alt.LayerChart | alt.FacetChart:
         alt.Tooltip("vendi:Q", title="Vendi score", format=".0f"),
         alt.Tooltip("near_duplicates:Q", title="near-duplicates", format=".1%"),
     ]
-    line = alt.Chart(data).mark_line(strokeWidth=2).encode(x=x, y=y, order="lamb:Q")
+    inside = alt.Data(values=[point for point in points if point["diversity"] >= low])
+    line = alt.Chart(inside).mark_line(strokeWidth=2).encode(x=x, y=y, order="lamb:Q")
     dots = (
         alt.Chart(data)
         .mark_point(filled=True, opacity=1)
         .encode(
             x=x,
             y=y,
-            size=alt.Size("kind:N", scale=alt.Scale(domain=kinds, range=[60, 220, 220]), legend=None),
+            size=alt.Size("area:Q", scale=None, legend=None),
             shape=alt.Shape(
                 "kind:N",
                 scale=alt.Scale(domain=kinds, range=["circle", "diamond", "square"]),
@@ -94,9 +99,10 @@ def chart(front: Sweep) -> alt.LayerChart | alt.FacetChart:
             tooltip=tooltip,
         )
     )
+    above = [row for row in envelope(front.points) if row["diversity"] >= low]
     labels = alt.Chart(data).mark_text(dx=10, dy=-8, align="left").encode(x=x, y=y, text="label:N")
     bound = (
-        alt.Chart(alt.Data(values=envelope(front.points)))
+        alt.Chart(alt.Data(values=[{**row, "height": row["diversity"]} for row in above]))
         .mark_line(strokeDash=[6, 4], strokeWidth=1.5, clip=True)
         .encode(x=x, y=y, color=alt.value("gray"))
     )
@@ -143,7 +149,7 @@ def render(front: Sweep) -> str:
             "The front: what a gain in quality costs in diversity",
             "Each mark is the best selection found for one λ. The dashed curve is made of the certificates: no selection of "
             "this size lies above it, so where the marks touch it they cannot be improved. The diamond is the knee, the "
-            "point farthest from the straight line between the ends; the square is the configuration's own λ.",
+            "point farthest from the straight line between the ends; the square is the configuration's own λ. A mark whose diversity lies below the chart is drawn at its edge.",
         )
     }
     figures |= {f"share-{column}": Figure(share_chart(front, column), f"Share by {column}") for column in columns}

@@ -33,12 +33,13 @@ class ProxySettings:
 
     tokens: int = 131_072  # trained on, per arm
     held_out: int = 24  # documents of each domain
+    held_characters: int = 1500  # read of a held-out document
     vocabulary: int = 4096
     width: int = 128
     layers: int = 4
     heads: int = 4
     context: int = 256
-    batch: int = 16  # sequences of `context` tokens
+    batch: int = 4  # sequences of `context` tokens
     rate: float = 2e-3  # AdamW, cosine to a tenth, 5 % warm-up
     device: str = "auto"
 
@@ -47,7 +48,7 @@ class ProxySettings:
         """About 20 M parameters and 50 M tokens an arm."""
         return ProxySettings(
             tokens=50_000_000, held_out=100, vocabulary=16_384, width=384, layers=8, heads=6, context=1024, batch=32,
-            rate=1e-3, device=device,
+            rate=1e-3, held_characters=8000, device=device,
         )  # fmt: skip
 
 
@@ -71,7 +72,11 @@ def train_arms(
     tokenizer = train_tokenizer(texts(pool, drawn), settings.vocabulary)
     names = domains(corpus)
     evaluation = {
-        str(name): pack(tokenizer, texts(corpus, np.flatnonzero(held_out & (names == name))), settings.context)
+        str(name): pack(
+            tokenizer,
+            texts(corpus, np.flatnonzero(held_out & (names == name)), settings.held_characters),
+            settings.context,
+        )
         for name in sorted(set(names[held_out]))
     }
     found: dict[str, dict[str, float]] = {}
@@ -92,10 +97,10 @@ def generator_rows(selected: npt.NDArray[np.bool_], seed: int, settings: ProxySe
     return rows[: max(settings.tokens // 16, 100)]
 
 
-def texts(corpus: Embedded, rows: npt.NDArray[np.intp]) -> list[str]:
-    """The documents' texts, in the order of `rows`."""
+def texts(corpus: Embedded, rows: npt.NDArray[np.intp], characters: int = LONGEST) -> list[str]:
+    """The beginnings of the documents' texts, in the order of `rows`."""
     found = corpus.sample.columns(corpus.rows[rows], ["text"])
-    return [(row.get("text") or "")[:LONGEST] for row in found]
+    return [(row.get("text") or "")[:characters] for row in found]
 
 
 def train_tokenizer(documents: list[str], vocabulary: int) -> Tokenizer:
