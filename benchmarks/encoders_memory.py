@@ -35,11 +35,12 @@ def write_shard(pattern: str, path: Path, size: int) -> int:
         t for (t,) in duckdb.sql(f"select text from read_parquet('{pattern}') where length(trim(text)) > 0").fetchall()
     ]
     rows, held = 0, 0
-    with pq.ParquetWriter(path, pa.schema([("text", pa.string())]), compression="zstd") as writer:
+    columns = pa.schema([("text", pa.string()), ("token_count", pa.int64())])
+    with pq.ParquetWriter(path, columns, compression="zstd") as writer:
         for copy in itertools.count():
             for first in range(0, len(texts), 1000):
                 part = [f"{text}\n({copy})" for text in texts[first : first + 1000]]
-                table = pa.table({"text": part})
+                table = pa.table({"text": part, "token_count": [len(text) // 4 for text in part]})
                 writer.write_table(table)
                 rows, held = rows + len(part), held + table.nbytes
                 if held >= size:
@@ -95,7 +96,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = f"{folder}/work"
         rows = write_shard(arguments.data, Path(folder) / "shard.parquet", int(arguments.gigabytes * 1e9))
-        config = validate({"corpus": {"input": [f"{folder}/shard.parquet"], "shard_rows": rows + 1}})
+        corpus = {"input": [f"{folder}/shard.parquet"], "shard_rows": rows + 1}
+        config = validate({"corpus": corpus, "encoder": {"fit_documents": 2000}})
         (planned,) = plan_shards(config.corpus, work).shards
         shard = convert_shard(planned, config, work)
         encoder = prepare_encoder([shard], config, work)
