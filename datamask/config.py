@@ -294,7 +294,7 @@ class Run(Section):
     retry_delay: float = Field(2.0, ge=0)
     """Seconds before the first attempt again; doubled each time."""
     timeout: float | None = Field(None, gt=0)
-    """Seconds a task may take before it is stopped and tried again; null: no limit."""
+    """Seconds that a task on shards may take before it is stopped and tried again; null: no limit."""
     shards_per_task: int | None = Field(None, ge=1)
     """Shards a task run handles; null: one, and more where a stage would have over 1,000 task runs."""
     refresh: Literal["solve", "prices"] = "solve"

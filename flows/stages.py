@@ -114,7 +114,7 @@ class Stages:
 
     def _submit(self, task: Task[..., Any], parameters: dict[str, Any]) -> PrefectFuture[Any]:
         gpu = needs_gpu(task.name, self.config)
-        ready = configured(task, self.config.run, gpu)
+        ready = configured(task, self.config.run, gpu, "batch" in parameters)
         if not gpu:
             return self._runner.submit(ready, parameters)
         with claiming_gpu(self.config.run):

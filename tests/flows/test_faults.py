@@ -1,0 +1,135 @@
+"""Faults injected into each stage: what is tried again, what is not, what the user reads; nothing lost."""
+
+import errno
+import json
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+import datamask.corpus
+import datamask.encoders
+import datamask.quality
+import datamask.release
+import datamask.report
+import datamask.selection
+from tests.flows.test_curate import digests
+
+STAGES = {
+    "plan": (datamask.corpus, "plan_shards"),
+    "convert": (datamask.corpus, "convert_shard"),
+    "encoder": (datamask.encoders, "prepare_encoder"),
+    "quality": (datamask.quality, "prepare_quality"),
+    "index": (datamask.corpus, "index_shard"),
+    "embed": (datamask.encoders, "embed_shard"),
+    "score": (datamask.quality, "score_shard"),
+    "filter": (datamask.release, "filter_corpus"),
+    "duplicates": (datamask.selection, "find_duplicates"),
+    "prices": (datamask.selection, "learn_prices"),
+    "mask": (datamask.selection, "mask_shard"),
+    "export": (datamask.release, "export"),
+    "report": (datamask.report, "write_report"),
+    "publish": (datamask.release, "publish"),
+}
+PER_SHARD = ("convert", "index", "embed", "score", "mask")
+
+
+@pytest.fixture
+def inject(monkeypatch):
+    """inject(stage, fault): fault(call number) runs before every call of the stage; gives the counter of calls."""
+    calls = Counter()
+    lock = threading.Lock()
+
+    def wrap(stage, fault):
+        module, name = STAGES[stage]
+        real = getattr(module, name)
+
+        def faulty(*arguments, **keywords):
+            with lock:
+                calls[stage] += 1
+                number = calls[stage]
+            fault(number)
+            return real(*arguments, **keywords)
+
+        monkeypatch.setattr(module, name, faulty, raising=False)
+
+    wrap.calls = calls
+    return wrap
+
+
+def once(error):
+    def fault(number):
+        if number == 1:
+            raise error
+
+    return fault
+
+
+def always(error):
+    def fault(number):
+        raise error
+
+    return fault
+
+
+def test_a_fault_that_passes_is_tried_again_in_every_stage(inject, call, corpus, out, found):
+    for stage in STAGES:
+        inject(stage, once(ConnectionResetError(errno.ECONNRESET, "connection reset by peer")))
+    status, printed, err = call("curate", "--input", corpus, "--output", out, "--json", "--set", "select.lamb=0.7")
+    assert status == 0, err
+    assert json.loads(printed)["documents"]["read"] == 180
+    for stage in STAGES:
+        assert inject.calls[stage] == (4 if stage in PER_SHARD else 2), stage
+
+
+@pytest.mark.parametrize("stage", ["index", "score", "mask"])
+def test_a_fault_in_a_shard_names_it_and_leaves_no_release(inject, call, corpus, out, stage):
+    inject(stage, always(ZeroDivisionError("by nothing")))
+    releases = sorted((out / "releases").iterdir())
+    status, _, err = call("curate", "--input", corpus, "--output", out, "--set", "select.lamb=0.7")
+    assert status == 7
+    assert f"shard-01: {stage}: ZeroDivisionError: by nothing" in err
+    assert inject.calls[stage] == 3  # a defect is not tried again
+    assert sorted((out / "releases").iterdir()) == releases
+
+
+@pytest.mark.parametrize("stage", ["prices", "export"])
+def test_a_full_disk_ends_the_run_in_one_line_and_the_next_goes_on(
+    inject, monkeypatch, call, curate, corpus, out, stage
+):
+    with monkeypatch.context():
+        inject(stage, always(OSError(errno.ENOSPC, "No space left on device", str(out))))
+        status, _, err = call("curate", "--input", corpus, "--output", out, "--set", "select.lamb=0.7")
+        assert status == 5
+        assert err.splitlines()[-1] == f"datamask: No space left on device: {out}"
+        assert inject.calls[stage] == 1
+        monkeypatch.undo()
+    after = curate(corpus, out, "--set", "select.lamb=0.7")
+    assert after["new"]
+    assert all(not line["done"] for line in after["stages"] if line["stage"] in ("index", "embed", "score"))
+
+
+def test_a_hang_is_stopped_by_the_time_limit_and_tried_again(inject, call, corpus, out):
+    def hang(number):
+        if number == 1:
+            ends = time.monotonic() + 60
+            while time.monotonic() < ends:
+                time.sleep(0.05)
+
+    inject("mask", hang)
+    began = time.monotonic()
+    limits = ["--set", "run.timeout=4", "--set", "select.lamb=0.7"]
+    status, _, err = call("curate", "--input", corpus, "--output", out, *limits)
+    assert status == 0, err
+    assert time.monotonic() - began < 50
+    assert inject.calls["mask"] == 4
+
+
+def test_what_was_published_is_left_alone_by_a_run_that_fails(inject, call, corpus, out, found):
+    before = digests(out / "releases" / found["version"])
+    inject("publish", always(OSError(errno.EROFS, "Read-only file system", str(out))))
+    status, _, _ = call("curate", "--input", corpus, "--output", out, "--set", "select.lamb=0.7")
+    assert status == 5
+    assert digests(out / "releases" / found["version"]) == before
+    assert (out / "latest").resolve().name == found["version"]
