@@ -27,7 +27,7 @@ def records(count: int) -> list[dict]:
         made.append({"text": text, "rating": float(generator.normal()), "stars": int(generator.integers(5))})
     made[3]["text"] = ""
     made[7]["text"] = None
-    made[11]["text"] = "\x00😀" * 40
+    made[11]["text"] = "😀" * 40
     return made
 
 
