@@ -206,11 +206,10 @@ def _show_difference(found: Difference, rows: int) -> None:
         if more := len(values) - rows:
             shown += [[f"… {more:,} more", None, None, None]] if more > 0 else []
         _table([name, "stayed", "entered", "left"], shown, f"by {name}")
-    _table(
-        ["", "was or is", "documents"],
-        [[move, cause, count] for move, causes in found.causes.items() for cause, count in causes.items()],
-        "what entered was in A, and what left is in B",
-    )
+    causes = [[move, cause, count] for move, some in found.causes.items() for cause, count in some.items()]
+    if causes:
+        print("What entered was, in A, and what left is, in B:")
+        _table(["", "what", "documents"], causes)
 
 
 def _show_explanation(found: Explanation) -> None:

@@ -278,3 +278,20 @@ def test_quarantine_names_the_line_of_the_users_own_file(tmp_path):
         (str(folder / "b.jsonl"), 2, "null_text"),
     ]
     assert [source["path"] for source in release.manifest()["sources"]] == [part.path for part in parts]
+
+
+def test_two_publishers_never_interleave(tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    from datamask.release.verify import verify
+
+    files = make_corpus(tmp_path)
+    stages = [staged(tmp_path, settings(release={"rows_per_file": rows}), files)[1] for rows in (20, 50)]
+    with ThreadPoolExecutor(4) as pool:
+        releases = list(pool.map(publish, [stages[0], stages[1], stages[0], stages[1]]))
+    assert sorted(release.new for release in releases) == [False, False, True, True]
+    assert {release.key for release in releases} == {stage.key for stage in stages}
+    versions = layout.list_versions(str(tmp_path / "out"))
+    assert [layout.version_number(version) for version in versions] == [1, 2]
+    for release in releases:
+        assert verify(release).problems == []
