@@ -16,6 +16,7 @@ import numpy as np
 
 from datamask.config import Select
 from datamask.report.embedded import load_corpus
+from datamask.report.sweep import ITERATIONS, TOLERANCE
 from datamask.selection import select
 from datamask.selection.api import finish
 from datamask.selection.problem import Pool, make_problem
@@ -57,10 +58,11 @@ def main() -> None:
             select(features, quality, settings=settings.model_copy(update={"lamb": lamb}))
             seconds.append(time.perf_counter() - began)
         began = time.perf_counter()
-        problem, warm, gaps = make_problem(Pool(features, quality), settings), relaxation.Warm(), []
+        problem, warm, gaps = make_problem(Pool(features, quality), settings), relaxation.Warm(tolerance=TOLERANCE), []
         for lamb in LAMBDAS:
             at = problem.at(float(lamb))
             gaps.append(finish(at, relaxation.solve(at, lambda record: None, warm), 0.0).gap)
+            warm.iterations = ITERATIONS
         swept, cold = time.perf_counter() - began, float(np.mean(seconds))
         print(
             f"{algorithm:<10}{cold:>11.1f}s{3 * cold:>11.1f}s{11 * cold:>11.1f}s{swept:>11.1f}s{swept / cold:>12.1f}"

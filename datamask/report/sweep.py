@@ -23,6 +23,9 @@ from datamask.selection.problem import make_problem
 from datamask.selection.result import Selection
 from datamask.selection.solvers import relaxation, solver_for
 
+TOLERANCE = 1e-3  # of a point's ascent, against its bound; every point reports the gap it reached
+ITERATIONS = 20  # of a point's ascent that starts from its neighbour
+
 
 @dataclass(frozen=True)
 class Point:
@@ -78,7 +81,7 @@ def sweep(corpus: Embedded, lambdas: Sequence[float], progress: Callable[[Point]
     problem = make_problem(corpus.pool(settings), settings)
     solver_for(problem)  # refuses what it cannot hold before anything is computed
     spent = time.perf_counter() - started
-    warm = relaxation.Warm()
+    warm = relaxation.Warm(tolerance=TOLERANCE)
     points: list[Point] = []
     last: np.ndarray | None = None
     for lamb in grid:
@@ -87,6 +90,7 @@ def sweep(corpus: Embedded, lambdas: Sequence[float], progress: Callable[[Point]
         if settings.solver == "relaxation":
             draft = relaxation.solve(at, lambda record: None, warm)
             selection = finish(at, draft, time.perf_counter() - began)
+            warm.iterations = ITERATIONS  # the first is found from nothing, the others start close by
         else:
             selection = solve(at)
         seconds = time.perf_counter() - began

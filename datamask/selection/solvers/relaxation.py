@@ -33,6 +33,8 @@ class Warm:
 
     prepared: list[Prepared] = field(default_factory=list)
     mask: torch.Tensor | None = None
+    tolerance: float = TOLERANCE
+    iterations: int = ITERATIONS
 
 
 def solve(problem: Problem, progress: Progress, warm: Warm | None = None) -> Draft:
@@ -147,23 +149,23 @@ def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress
         linear,
         feasible,
         start,
-        tolerance=TOLERANCE,
-        iterations=ITERATIONS,
+        tolerance=warm.tolerance,
+        iterations=warm.iterations,
         charge=own,
         report=record,
     )
     warm.mask = relaxed.p
     bound = certify(metrics, coefficients, linear, feasible, relaxed.moments)
     found = relaxed
-    if float(own @ (relaxed.p - relaxed.p.square())) > TOLERANCE / 4:
+    if float(own @ (relaxed.p - relaxed.p.square())) > warm.tolerance / 4:
         found = ascend(
             prepared,
             coefficients,
             linear,
             feasible,
             relaxed.p,
-            tolerance=TOLERANCE / 4,
-            iterations=ITERATIONS,
+            tolerance=warm.tolerance / 4,
+            iterations=warm.iterations,
             own=own,
             report=record,
         )
