@@ -28,9 +28,14 @@ IN_MEMORY_BYTES = 1 << 30  # of float16 features held in memory; more are spille
 
 
 class Shard(Protocol):
-    quality: np.ndarray  # (N,) or (N, Q)
-    tokens: np.ndarray  # (N,)
-    groups: Mapping[str, np.ndarray]
+    @property
+    def quality(self) -> np.ndarray: ...  # (N,) or (N, Q)
+
+    @property
+    def tokens(self) -> np.ndarray: ...  # (N,)
+
+    @property
+    def groups(self) -> Mapping[str, np.ndarray]: ...
 
     def __len__(self) -> int: ...
 

@@ -37,7 +37,8 @@ class Prices:
     def save(self, path: Path) -> None:
         """As an .npz whose bytes depend on the values alone."""
         with path.open("wb") as file:
-            np.savez(file, **{name: np.asarray(value) for name, value in vars(self).items()})
+            arrays: dict[str, Any] = {name: np.asarray(value) for name, value in vars(self).items()}
+            np.savez(file, **arrays)
 
     @classmethod
     def load(cls, file: IO[bytes] | Path) -> Prices:

@@ -7,7 +7,7 @@ import torch
 
 from datamask.selection.ascent import Prepared
 from datamask.selection.feasible import Feasible, fill_in_order
-from datamask.selection.metrics.base import MomentMetric
+from datamask.selection.metrics.base import MomentMetric, RelaxedMetric
 from datamask.selection.problem import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Progress
@@ -39,7 +39,7 @@ def direct(problem: Problem, progress: Progress) -> Draft:
             rows = Prepared(metric, torch.float32)
             moment = rows.moment(share * problem.weights.cpu())
             score = score - 2 * term.scale * metric.unit / problem.size**2 * rows.products(moment)
-        elif hasattr(metric, "relaxed"):
+        elif isinstance(metric, RelaxedMetric):
             score = score + term.scale * metric.relaxed(share)[1].cpu() / problem.weights.cpu()
         else:
             score = score + term.scale * _trial_scores(problem, metric)

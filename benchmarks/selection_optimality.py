@@ -1,0 +1,50 @@
+"""How near the optimum the relaxation comes, over λ, metrics and features; beside direct scores and top-quality.
+
+python benchmarks/selection_optimality.py                       # synthetic clusters
+python benchmarks/selection_optimality.py embeddings.npz        # arrays `features` (N, d) and `quality` (N,)
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from selection_scale import clusters
+
+from datamask import select
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("embeddings", nargs="?")
+    parser.add_argument("--documents", type=int, default=10_000)
+    parser.add_argument("--metric", nargs="+", default=["pairwise", "DiSF", "Facility"])
+    parser.add_argument("--lamb", type=float, nargs="+", default=[0.1, 0.3, 0.5, 0.7, 0.9])
+    arguments = parser.parse_args()
+    if arguments.embeddings:
+        with np.load(arguments.embeddings) as stored:
+            features, quality = stored["features"][: arguments.documents], stored["quality"][: arguments.documents]
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            features, quality = clusters(Path(folder) / "features", arguments.documents)
+            features = np.array(features)
+    print("| metric | λ | top-quality | direct | relaxation | bound | gap | seconds |")
+    print("|---|---|---|---|---|---|---|---|")
+    for metric in arguments.metric:
+        for lamb in arguments.lamb:
+            value = {
+                solver: select(features, quality, algorithm=metric, lamb=lamb, solver=solver)
+                for solver in ("top-quality", "direct", "relaxation")
+            }
+            best = value["relaxation"]
+            print(
+                f"| {metric} | {lamb} | {value['top-quality'].objective:.5f} | {value['direct'].objective:.5f} "
+                f"| {best.objective:.5f} | {best.upper_bound:.5f} | {100 * best.gap:.3f} % | {best.seconds:.1f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Seconds, gap and memory of the relaxation against the number of documents.
+
+    python benchmarks/selection_scale.py 10000 30000 100000 --metric pairwise DiSF
+
+Features are synthetic clusters of 768 dimensions, float16, memory-mapped from a temporary file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from datamask import select
+
+
+def clusters(path: Path, count: int, width: int = 768, groups: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    """Memory-mapped float16 unit rows around Zipf-distributed centres, and a quality that prefers some centres."""
+    generator = np.random.default_rng(0)
+    centres = generator.standard_normal((groups, width)).astype(np.float32) / np.sqrt(width)
+    share = 1 / np.sqrt(np.arange(1, groups + 1))
+    label = generator.choice(groups, count, p=share / share.sum())
+    scale = np.arange(1, width + 1, dtype=np.float32) ** -0.3
+    scale /= np.sqrt((scale**2).sum())
+    rows = np.memmap(path, np.float16, "w+", shape=(count, width))
+    for start in range(0, count, 65_536):
+        part = slice(start, min(start + 65_536, count))
+        size = part.stop - part.start
+        block = centres[label[part]] + generator.standard_normal((size, width), dtype=np.float32) * scale
+        rows[part] = block / np.linalg.norm(block, axis=1, keepdims=True)
+    rows.flush()
+    return rows, 0.5 * generator.standard_normal(groups)[label] + generator.standard_normal(count)
+
+
+class Peak:
+    """Greatest private memory above the start's, in bytes; mapped files are not counted."""
+
+    def __enter__(self) -> Peak:
+        self.process, self.peak, self.done = psutil.Process(), 0, threading.Event()
+        self.start = self._now()
+        self.thread = threading.Thread(target=self._watch)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done.set()
+        self.thread.join()
+
+    def _now(self) -> int:
+        info = self.process.memory_info()
+        return info.rss - info.shared
+
+    def _watch(self) -> None:
+        while not self.done.wait(0.02):
+            self.peak = max(self.peak, self._now() - self.start)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("counts", type=int, nargs="*", default=[10_000, 30_000, 100_000])
+    parser.add_argument("--metric", nargs="+", default=["pairwise", "DiSF"])
+    parser.add_argument("--solver", nargs="+", default=["top-quality", "relaxation"])
+    arguments = parser.parse_args()
+    print("| documents | metric | solver | objective | bound | gap | seconds | seconds with calibration | GiB beyond |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for count in arguments.counts:
+        with tempfile.TemporaryDirectory() as folder:
+            features, quality = clusters(Path(folder) / "features", count)
+            for metric in arguments.metric:
+                for solver in arguments.solver:
+                    began = time.perf_counter()
+                    with Peak() as peak:
+                        found = select(features, quality, algorithm=metric, solver=solver)
+                    total = time.perf_counter() - began
+                    bound = f"{found.upper_bound:.5f}" if found.upper_bound is not None else "–"
+                    gap = f"{100 * found.gap:.3f} %" if found.gap is not None else "–"
+                    print(
+                        f"| {count:,} | {metric} | {solver} | {found.objective:.5f} | {bound} | {gap} "
+                        f"| {found.seconds:.1f} | {total:.1f} | {peak.peak / 2**30:.2f} |",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""One selection from all shards against each shard on its own, on shards sorted by topic.
+
+python benchmarks/selection_scope.py --documents 10000 --shards 20 --metric pairwise
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from selection_scale import clusters
+
+from datamask.config import Select
+from datamask.selection.corpus import select_corpus
+from datamask.selection.problem import Pool, make_problem
+
+
+@dataclass
+class Rows:
+    rows: np.ndarray
+    quality: np.ndarray
+    tokens: np.ndarray
+    groups: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def features(self) -> np.ndarray:
+        return self.rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--documents", type=int, default=10_000)
+    parser.add_argument("--shards", type=int, default=20)
+    parser.add_argument("--metric", default="pairwise")
+    arguments = parser.parse_args()
+    settings = Select(algorithm=arguments.metric)
+    with tempfile.TemporaryDirectory() as folder:
+        features, quality = clusters(Path(folder) / "features", arguments.documents)
+        features = np.array(features)
+    topic = np.argmax(features.astype(np.float32) @ features[:64].astype(np.float32).T, axis=1)
+    order = np.argsort(topic, kind="stable")
+    features, quality = features[order], quality[order]
+    tokens = np.ones(len(quality))
+    problem = make_problem(Pool(features, quality), settings)
+
+    def shards(parts: list[np.ndarray]) -> list[Rows]:
+        return [Rows(features[part], quality[part], tokens[part]) for part in parts]
+
+    def value(parts: list[np.ndarray], masks: list[np.ndarray]) -> float:
+        mask = np.zeros(len(quality), bool)
+        for part, selected in zip(parts, masks, strict=True):
+            mask[part] = selected
+        return problem.objective.evaluate(torch.from_numpy(mask)).objective
+
+    rows = np.arange(len(quality))
+    sorted_parts = np.array_split(rows, arguments.shards)
+    shuffled = np.array_split(np.random.default_rng(0).permutation(rows), arguments.shards)
+    print(f"| shards ({arguments.shards}) | scope | objective |\n|---|---|---|")
+    for name, parts in (("sorted by topic", sorted_parts), ("random", shuffled)):
+        together = select_corpus(shards(parts), settings)
+        print(f"| {name} | corpus | {value(parts, [d.selected for d in together.decisions]):.5f} |", flush=True)
+        alone = [select_corpus([shard], settings).decisions[0].selected for shard in shards(parts)]
+        print(f"| {name} | shard | {value(parts, alone):.5f} |", flush=True)
+    print(f"bound of the whole corpus: {together.facts['upper_bound']:.5f}")
+
+
+if __name__ == "__main__":
+    main()
