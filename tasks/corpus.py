@@ -13,7 +13,7 @@ from datamask.corpus.plan import Plan, Shard
 from datamask.release.layout import Picture, Provenance, Staged
 from datamask.stages import ShardFiles
 from datamask.storage import Output
-from tasks.options import STAGE
+from tasks.options import STAGE, same_arithmetic
 from tasks.progress import reporter
 from tasks.shards import published
 
@@ -31,7 +31,8 @@ def prepare_encoder(shards: Sequence[Shard], model: str, config: Config, work: s
     """Fits the static encoder or pins a model."""
     from datamask.encoders import prepare_encoder as prepare
 
-    return _unless_there(work, "encoder", lambda: prepare(shards, config, work, previous))
+    with same_arithmetic():
+        return _unless_there(work, "encoder", lambda: prepare(shards, config, work, previous))
 
 
 @task(name="quality", task_run_name="prepare quality", **STAGE)
@@ -55,7 +56,8 @@ def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str) 
     """Near-duplicates by embedding, over all shards."""
     from datamask.selection import find_duplicates as run
 
-    return _named_if_cached(run(all_files, config, work))
+    with same_arithmetic():
+        return _named_if_cached(run(all_files, config, work))
 
 
 @task(name="prices", task_run_name="learn prices with {solver}", **STAGE)
@@ -63,7 +65,8 @@ def learn_prices(all_files: Sequence[ShardFiles], solver: str, config: Config, w
     """One selection over all shards, as prices that each shard applies on its own."""
     from datamask.selection import learn_prices as run
 
-    output = run(all_files, config, work)
+    with same_arithmetic():
+        output = run(all_files, config, work)
     return Completed(name="Cached", message="the output is there already", data=output) if output.cached else output
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from prefect import Task
@@ -37,6 +40,26 @@ def configured(task: Task[..., Any], run: Run, gpu: bool, shards: bool) -> Task[
         timeout_seconds=run.timeout if shards else None,
         tags={GPU_TAG} if gpu and run.gpus else None,
     )
+
+
+@contextmanager
+def same_arithmetic() -> Iterator[None]:
+    """As many threads for matrix products as the machine has cores, wherever the task runs.
+
+    Dask and Ray start their workers with one, and sums in another order round differently: without this the same
+    key could stand for other bytes.
+    """
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    cores = os.cpu_count() or 1
+    before = torch.get_num_threads()
+    torch.set_num_threads(cores)
+    try:
+        with threadpool_limits(cores):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def needs_gpu(stage: str, config: Config) -> bool:

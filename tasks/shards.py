@@ -13,7 +13,7 @@ from datamask.config import Config
 from datamask.stages import Progress, ShardFiles
 from datamask.storage import Output
 from tasks.batch import run_batch
-from tasks.options import STAGE
+from tasks.options import STAGE, same_arithmetic
 
 
 @task(name="convert", task_run_name="convert {label}", **STAGE)
@@ -48,7 +48,8 @@ def embed(batch: Sequence[ShardFiles], label: str, encoder: Any, config: Config,
     from datamask.encoders import embed_shard
 
     def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
-        output = embed_shard(files, encoder, config, work, progress)
+        with same_arithmetic():
+            output = embed_shard(files, encoder, config, work, progress)
         return replace(files, embeddings=output), output.cached
 
     return run_batch("embed", batch, one)
@@ -72,7 +73,8 @@ def mask(batch: Sequence[ShardFiles], label: str, prices: Output | None, config:
     from datamask.selection import mask_shard
 
     def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
-        output = mask_shard(files, prices, config, work, progress)
+        with same_arithmetic():
+            output = mask_shard(files, prices, config, work, progress)
         return replace(files, masks=output), output.cached
 
     return run_batch("mask", batch, one)
