@@ -28,7 +28,7 @@ def draw_sets(logits: Tensor, k: int, rollouts: int, generator: torch.Generator)
 
 def _arrivals(logits: Tensor, rollouts: int, generator: torch.Generator) -> Tensor:
     """Exponential clocks of rate exp(logit), (G, n): they ring in Plackett–Luce order (−ln of one: Gumbel)."""
-    clocks = torch.empty(rollouts, logits.numel(), device=logits.device).exponential_(generator=generator)
+    clocks = torch.rand(rollouts, logits.numel(), generator=generator, device=logits.device).log_().neg_()
     return clocks.mul_((logits.max() - logits.float()).clamp_(max=80).exp_())  # within float32
 
 

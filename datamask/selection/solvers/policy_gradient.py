@@ -31,6 +31,7 @@ from datamask.selection.solvers.rewards import Reward, reward_of
 
 RECORDS = 20  # of the objective, in a run
 STEP = 0.02  # natural step at a learning rate of 1, in standard deviations of the batch's prices
+LARGEST = 5.0  # standard deviations a step goes by
 
 
 def solve(problem: Problem, progress: Progress) -> Draft:
@@ -146,7 +147,8 @@ class Policy:
             self.price[batch] += learned
         price = price + learned
         middle = (variance @ price) / (variance.sum() + 1e-12)
-        logits = logits + rate * STEP * (price - middle) / (price.std() + 1e-30)
+        low, high = price.quantile(price.new_tensor([0.16, 0.84]))  # robust: prices have long tails
+        logits = logits + rate * STEP * ((price - middle) / ((high - low) / 2 + 1e-30)).clamp(-LARGEST, LARGEST)
         self.logits[batch] = logits
         self.probability[batch] = plackett_luce.inclusion(logits, float(probability.sum()))
         if self.hard:

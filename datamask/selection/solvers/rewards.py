@@ -27,6 +27,7 @@ from datamask.selection.problem import BLOCK_ROWS, Problem
 
 SKETCH = 2048  # random features in place of DiSF's squared Gram matrix, in batches of more than twice as many documents
 POINTS = 2048  # documents that facility location's reward is averaged over, drawn anew each step
+TILE = 256  # rows of the Gram matrix at a time
 REFRESH = 200  # steps between exact sums of the context
 
 
@@ -90,10 +91,16 @@ class MomentReward:
             return (low @ z).float().square().sum(1)
         squares = masks @ z.square().float()  # (G, d): the diagonal of Σ m_i z_i z_iᵀ, which DiSF leaves out
         if n <= 2 * SKETCH:
-            gram = (z @ z.T).square_()
-            diagonal = gram.diagonal().float().clone()
-            gram.fill_diagonal_(0)  # the greatest entries, in float32 instead: masks² · diagonal
-            whole = ((low @ gram) * low).sum(1, dtype=torch.float32) + masks.square() @ diagonal
+            # the squared Gram matrix by tiles, those below the diagonal alone: each stays in the cache, twice counted
+            whole = torch.zeros(len(masks), device=z.device)
+            diagonal = torch.empty(n, device=z.device)
+            for start in range(0, n, TILE):
+                tile = slice(start, start + TILE)
+                gram = (z[start:] @ z[tile].T).square_()
+                diagonal[tile] = gram.diagonal().float()
+                gram[: gram.shape[1]].fill_diagonal_(0).mul_(0.5)
+                whole += 2 * ((low[:, start:] @ gram) * low[:, tile]).sum(1, dtype=torch.float32)
+            whole += masks.square() @ diagonal  # the greatest entries, in float32
             return whole - squares.square().sum(1)
         # E (z_i·a)(z_i·b)(z_j·a)(z_j·b) = (z_i·z_j)² for independent vectors a, b of random signs
         signs = torch.randint(0, 2, (2, z.shape[1], SKETCH), generator=self.generator, device=z.device)
