@@ -54,7 +54,7 @@ def rows(front: Sweep, columns: Sequence[str] = ()) -> tuple[list[str], list[lis
 def chart(front: Sweep) -> alt.LayerChart | alt.FacetChart:
     """Quality against diversity: a point per λ, joined in order, under the curve that no selection can pass."""
     low = max(min(point.diversity for point in front.points), LOWEST)
-    points = [
+    points: list[dict[str, Any]] = [
         {
             "quality": point.quality,
             "diversity": point.diversity,
