@@ -99,7 +99,7 @@ def test_greedi_over_shards_comes_near_plain_greedy():
     masks[0, greedy.greedi(problem, term, 40, [torch.arange(400)])] = True
     masks[1, greedy.greedi(problem, term, 40, list(torch.arange(400).split(100)))] = True
     plain, shards = problem.objective.values(masks).tolist()
-    assert 0.95 * plain < shards <= plain * 1.02
+    assert shards > 0.95 * plain  # it may be the better one: neither is optimal
     assert masks.sum(1).tolist() == [40, 40]
 
 
