@@ -158,7 +158,7 @@ class Select(Section):
 
     solver: Solver = "relaxation"
     """relaxation (with certificate), policy-gradient (the paper's), greedy, or a baseline."""
-    algorithm: Algorithm | dict[Algorithm, float] = "DiSF"
+    algorithm: Algorithm | dict[Algorithm, float] = "Pair_simi"
     """Diversity: Pair_simi (pairwise), DiSF, Facility (facility location), or registered; or {name: weight}."""
     select_ratio: float | None = Field(0.1, gt=0, le=1)
     """Budget: share of the candidate documents."""
@@ -195,7 +195,7 @@ class Select(Section):
     init: Literal["same", "quality"] = "quality"
     """policy-gradient: all logits equal, or the standardised quality."""
     prune: float = Field(0.0, ge=0, lt=1)
-    """Share of lowest quality left out before selecting (the paper: 0.4 to 0.5)."""
+    """policy-gradient: share of lowest quality left out before selecting (the paper: 0.4 to 0.5)."""
     block_documents: int = Field(1_000_000, ge=2)
     """policy-gradient: documents of a random block solved at a time."""
     gradient: Literal["surrogate", "order"] = "surrogate"

@@ -8,7 +8,7 @@ Memory is one shard's features and one cluster's; disk is two copies of the feat
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -64,7 +64,7 @@ def find_duplicates(
     if not all(found.values()):
         tables, facts = _search(ordered, filtered, 1 - epsilon, config, work, progress)
         for name, table in tables.items():
-            shard_facts = partial(dict, facts, duplicates=table.num_rows)
+            shard_facts: Callable[[], dict[str, float]] = partial(dict, facts, duplicates=table.num_rows)
             found[name] = storage.write_output(urls[name], keys[name], SCHEMA, [table], shard_facts)
     return [_output(found[files.shard.name]) for files in all_files]
 
