@@ -135,6 +135,11 @@ def summary(found: Mapping[str, Any], console: Console) -> None:
         + f"; {found['seconds']:.1f} in all",
         soft_wrap=True,
     )
+    if skipped := found["skipped"]:
+        named = ", ".join([*(file["path"].rsplit("/", 1)[-1] for file in skipped[:5]), *["…"] * (len(skipped) > 5)])
+        console.print(
+            f"skipped: {len(skipped):,} files of other formats or without rows ({named})", soft_wrap=True, markup=False
+        )
     for file in found["failed"]:
         console.print(f"missing: {file['path']}: {file['error']}", soft_wrap=True, markup=False)
     console.print(f"dataset: {found['release']}" + ("" if found["new"] else "  (unchanged)"), soft_wrap=True)

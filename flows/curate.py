@@ -100,7 +100,7 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
         stages=stage_times(stages),
     )
     release = stages.whole(whole.publish, staged=staged, pictures=report.pictures)
-    found = numbers(release, stages, certificate, failed)
+    found = numbers(release, stages, certificate, failed, plan.skipped)
     _show(release, found, shard_rows(release, stages), report.pictures, failed)
     return found
 

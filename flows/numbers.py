@@ -15,6 +15,7 @@ def numbers(
     stages: Stages,
     certificate: Mapping[str, Any],
     failed: Sequence[FailedFile],
+    skipped: Sequence[FailedFile] = (),
 ) -> dict[str, Any]:
     """What the command prints at its end, and what the flow returns: small, plain JSON."""
     total: Mapping[str, Any] = release.manifest()["conservation"]["total"]
@@ -43,6 +44,7 @@ def numbers(
             for line in stages.board.stages.values()
         ],
         "failed": [{"path": file.path, "error": file.error} for file in failed],
+        "skipped": [{"path": file.path, "error": file.error} for file in skipped],
         "seconds": round(time.monotonic() - stages.began, 1),
     }
 

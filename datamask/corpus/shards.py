@@ -34,7 +34,11 @@ def plan_shards(settings: Corpus, work: str, previous: Plan | None = None) -> Pl
     remove_leftovers(work)
     files, skipped = find_inputs(settings.input)
     facts = dict(zip((file.path for file in files), inspect_files(files, settings, work), strict=True))
-    failures = [FailedFile(file.path, facts[file.path].error or "") for file in files if facts[file.path].error]
+    failures = [
+        FailedFile(file.path, error.removeprefix(f"{file.path}: "))
+        for file in files
+        if (error := facts[file.path].error)
+    ]
     empty = [
         FailedFile(file.path, "no rows") for file in files if facts[file.path].empty and not facts[file.path].error
     ]
@@ -52,7 +56,7 @@ def plan_shards(settings: Corpus, work: str, previous: Plan | None = None) -> Pl
 def _nothing_to_read(failures: Sequence[FailedFile], skipped: Sequence[FailedFile]) -> str:
     if failures:
         more = f"\n… and {len(failures) - 5} more" if len(failures) > 5 else ""
-        return "\n".join(failed.error for failed in failures[:5]) + more
+        return "\n".join(f"{failed.path}: {failed.error}" for failed in failures[:5]) + more
     shown = "; ".join(f"{failed.path}: {failed.error}" for failed in skipped[:3])
     return f"none of the {len(skipped)} input files has documents ({shown}{'; …' if len(skipped) > 3 else ''})"
 
