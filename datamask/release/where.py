@@ -127,14 +127,17 @@ def check(expression: str, schema: pa.Schema, scorers: Collection[str] = ()) -> 
     :param scorers: names that any signals may follow (rules.words): float columns that `schema` does not have yet.
     :raises ConfigError: it is not one boolean expression over these columns; names what is not allowed, and the valid.
     """
-    with connect("100MB") as connection:
-        tree = _parse(connection, expression)
-        rewriter = _Rewriter(schema, scorers)
-        rewriter.visit(tree["statements"][0]["node"]["select_list"][0], frozenset())
-        [(sql,)] = connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchall()
-        condition = Condition("(" + sql.removeprefix("SELECT ") + ")", tuple(rewriter.used))
-        _bind(connection, condition, rewriter.schema)
-        return condition
+    try:
+        with connect("100MB") as connection:
+            tree = _parse(connection, expression)
+            rewriter = _Rewriter(schema, scorers)
+            rewriter.visit(tree["statements"][0]["node"]["select_list"][0], frozenset())
+            [(sql,)] = connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchall()
+            condition = Condition("(" + sql.removeprefix("SELECT ") + ")", tuple(rewriter.used))
+            _bind(connection, condition, rewriter.schema)
+            return condition
+    except ConfigError as error:  # a quoted name may hold line breaks; a message is one line
+        raise ConfigError(" ".join(str(error).split())) from None
 
 
 def _parse(connection: duckdb.DuckDBPyConnection, expression: str) -> dict[str, Any]:
