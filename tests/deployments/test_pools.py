@@ -9,6 +9,7 @@ import pytest
 POOLS = Path(__file__).parents[2] / "deployments" / "pools"
 docker_worker = pytest.importorskip("prefect_docker.worker")
 kubernetes_worker = pytest.importorskip("prefect_kubernetes.worker")
+pytestmark = pytest.mark.usefixtures("prefect_server")  # resolving asks the server for variables and blocks
 
 
 def template(name: str) -> dict:
