@@ -119,7 +119,11 @@ def publish_folder(local: Path, url: str) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         hidden = target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}.tmp"
         try:
-            shutil.copytree(local, hidden)
+            for file in sorted(local.rglob("*")):  # copytree would hide an error's number, and so that the disk is full
+                if file.is_file():
+                    place = hidden / file.relative_to(local)
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(file, place)
             if not (target / COMPLETE).exists():
                 hidden.rename(target)
         finally:

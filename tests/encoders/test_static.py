@@ -111,3 +111,22 @@ def test_no_text_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no text to fit"):
         fit([], settings().encoder, str(tmp_path / "model"))
     assert not (tmp_path / "model").exists()
+
+
+def test_a_full_disk_is_said_once_and_leaves_nothing(tmp_path, monkeypatch):
+    import errno
+    import shutil
+
+    from datamask.encoders.prepare import publish_folder
+    from datamask.errors import StorageError
+
+    def full(*paths):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "modules.json").write_text("[]")
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(StorageError, match=r"^cannot write .*: No space left on device; free some space") as found:
+        publish_folder(tmp_path / "model", str(tmp_path / "out" / "key"))
+    assert not found.value.retryable
+    assert not list((tmp_path / "out").iterdir())
