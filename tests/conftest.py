@@ -1,6 +1,10 @@
 """What several packages' tests share."""
 
+from collections.abc import Iterator
+
 import pytest
+
+from tests.object_store import Store, clear_clients, running
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +20,19 @@ def prefect_server(tmp_path_factory):
 
     with prefect_test_harness(server_startup_timeout=90), temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
         yield
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[Store]:
+    """A real S3 server on loopback, one for the tests of a module."""
+    with running() as store:
+        yield store
+
+
+@pytest.fixture
+def store(s3: Store) -> Iterator[Store]:
+    """The module's S3 server with no request counted and no fault planned."""
+    s3.requests.clear()
+    clear_clients()
+    yield s3
+    s3.fault = lambda number, method, path: None

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,7 +22,7 @@ from datamask.errors import (
     TransientError,
     is_retryable,
 )
-from tests.object_store import Store, clear_clients, running
+from tests.object_store import Store, clear_clients
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -197,20 +196,6 @@ def test_an_unknown_scheme_or_missing_package_is_named(monkeypatch: pytest.Monke
 
 
 # ---------------------------------------------------------------- s3
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[Store]:
-    with running() as store:
-        yield store
-
-
-@pytest.fixture
-def store(s3: Store) -> Iterator[Store]:
-    s3.requests.clear()
-    clear_clients()
-    yield s3
-    s3.fault = lambda number, method, path: None
 
 
 def test_outputs_live_on_s3(store: Store) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,23 +12,9 @@ from datamask.corpus import convert_shard, index_shard, plan_shards, read_docume
 from datamask.errors import InputError, TransientError
 from datamask.stages import ShardFiles
 from tests.corpus import build
-from tests.object_store import Store, clear_clients, running
+from tests.object_store import Store, clear_clients
 
 WORDS = SimpleNamespace(kind="column", fingerprint="words")
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[Store]:
-    with running() as store:
-        yield store
-
-
-@pytest.fixture
-def store(s3: Store) -> Iterator[Store]:
-    s3.requests.clear()
-    clear_clients()
-    yield s3
-    s3.fault = lambda number, method, path: None
 
 
 def corpus(folder: Path) -> Path:
