@@ -25,7 +25,7 @@ def series(rows: Rows) -> list[str]:
 
 
 def _legend(rows: Rows) -> alt.Legend:
-    return alt.Legend(title=None, values=series(rows), orient="top", columns=3, symbolOpacity=1)
+    return alt.Legend(title=None, values=series(rows), orient="top", columns=4, symbolOpacity=1)
 
 
 def _color(rows: Rows, field: str = "arm", legend: bool = True) -> alt.Color:

@@ -258,7 +258,7 @@ def _spectrum_rows(arm: str, values: npt.NDArray[np.floating]) -> Rows:
     return [
         {"arm": arm, "component": int(c), "share": float(values[c - 1] / total), "cumulative": float(cumulative[c - 1])}
         for c in components
-        if values[c - 1] > total * 1e-7
+        if values[c - 1] > total * 1e-5
     ]
 
 
@@ -266,10 +266,13 @@ def _length_rows(sample: Sample, arms: Mapping[str, npt.NDArray[np.intp]]) -> Ro
     tokens = np.maximum(sample.tokens, 1)
     if not len(tokens):
         return []
-    edges = np.geomspace(1, max(int(tokens.max()), 2), 41)
+    low, high = np.percentile(tokens, [0.1, 99.9])  # the few beyond count in the bins at the ends
+    edges = np.geomspace(low, max(high, 2 * low), 41)
     whole = {**arms, POOL: np.arange(len(sample))}
     return [
-        row for arm in (POOL, TOP, OURS) for row in histogram(arm, np.clip(tokens[whole[arm]], 1, edges[-1]), edges)
+        row
+        for arm in (POOL, TOP, OURS)
+        for row in histogram(arm, np.clip(tokens[whole[arm]], edges[0], edges[-1]), edges)
     ]
 
 

@@ -14,6 +14,7 @@ import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from datamask.config import Select
 from datamask.report import themes
 from datamask.report.figures import Figure, make_figures
 from datamask.report.findings import OURS, POOL, TOP, Findings
@@ -74,10 +75,11 @@ def lead(f: Findings) -> str:
     read, kept = f.total(), f.total("selected")
     tokens, kept_tokens = f.total(unit="tokens"), f.total("selected", unit="tokens")
     select = f.settings["select"]
+    metric = Select.model_validate(select).metric
     text = (
         f"{count(kept)} of {count(read)} documents were selected ({percent(kept / max(read, 1))}), "
         f"{short(kept_tokens)} of {short(tokens)} tokens ({percent(kept_tokens / max(tokens, 1))}), "
-        f"by {select['solver']} on {select['algorithm']} with λ = {select['lamb']:g} "
+        f"by {select['solver']} on {metric} with λ = {select['lamb']:g} "
         "(1: quality alone, 0: diversity alone)."
     )
     gap = f.certificate.get("gap")

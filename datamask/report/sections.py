@@ -16,6 +16,10 @@ from datamask.report.numbers import count, number, percent
 from datamask.report.statistics import NEAR_DUPLICATE
 
 Block = dict[str, Any]
+GAIN = (
+    "Gain: what the objective gains from a document, for its quality and for how unlike it is to what is chosen; "
+    "what gains more than the last document kept is in."
+)
 
 
 @dataclass
@@ -107,8 +111,8 @@ def _objective(f: Findings, figures: dict[str, Figure]) -> list[Block]:
         )
     if "history" in figures:
         last = history_rows(f)[-1]["objective"]
-        if c.get("objective") is not None and last - c["objective"] > 1e-4:
-            note = f"The steps weigh documents by fractions and end at {number(last, 5)}; the choice itself, of whole documents, scores {number(c['objective'], 5)}."
+        if c.get("objective") is not None and abs(last - c["objective"]) > 1e-4:
+            note = f"The steps weigh documents by fractions and end at {number(last, 5)}; the choice itself, of whole documents and after exchanges, scores {number(c['objective'], 5)}."
             blocks.append({"kind": "text", "text": note})
         blocks.append(chart_grid(["history"]))
     return blocks
@@ -205,11 +209,11 @@ def _examples(f: Findings) -> list[Block]:
     kinds = {
         "kept": (
             "Kept, though top-quality would drop them",
-            "The documents with the largest gain at the solution among those below top-quality's cut.",
+            f"The documents with the largest gain among those below top-quality's cut. {GAIN}",
         ),
         "dropped": (
             "Dropped, though top-quality would keep them",
-            "The documents with the smallest gain at the solution among those above top-quality's cut.",
+            "The documents with the smallest gain among those above top-quality's cut.",
         ),
     }
     blocks: list[Block] = []
