@@ -2,8 +2,9 @@
 
     python benchmarks/kill_flow.py --input CORPUS [--kills 30] [--seed 0] [--set section.name=value …]
 
-Prints a line per kill: when, the stage files that were there before and after, and how many of them were written anew
-by the next run (none: only unfinished shards are redone). Ends with 1 if the bytes differ.
+A moment is a random number of the stages' files and a random pause, so that it falls anywhere in the work whatever
+the machine's load. Prints a line per kill: when, the files that were there before and after, and how many of them the
+next run wrote anew (none: only unfinished shards are redone). Ends with 1 if the bytes differ.
 """
 
 from __future__ import annotations
@@ -31,6 +32,16 @@ def start(arguments: list[str], out: Path) -> subprocess.Popen[bytes]:
 def kill(process: subprocess.Popen[bytes]) -> None:
     os.killpg(process.pid, signal.SIGKILL)  # the session it leads: itself and what it started
     process.wait()
+
+
+def await_files(process: subprocess.Popen[bytes], out: Path, files: int, pause: float) -> bool:
+    """Waits until so many whole files are there, and `pause` seconds more; False if the process ended before."""
+    while process.poll() is None:
+        if len(stage_files(out)) >= files:
+            time.sleep(pause)
+            return process.poll() is None
+        time.sleep(0.02)
+    return False
 
 
 def stage_files(out: Path) -> dict[str, tuple[int, int]]:
@@ -69,23 +80,22 @@ def main() -> None:
         began = time.perf_counter()
         assert start(given, folder / "undisturbed").wait() == 0, "the undisturbed run failed"
         length = time.perf_counter() - began
-        expected = digests(folder / "undisturbed")
-        print(f"undisturbed: {length:.1f} s, {len(expected)} files\n")
-        print("| kill | after s | files before | whole after | rewritten |\n|---:|---:|---:|---:|---:|")
+        expected, total = digests(folder / "undisturbed"), len(stage_files(folder / "undisturbed"))
+        print(f"undisturbed: {length:.1f} s, {total} files of the stages, {len(expected)} of the release\n", flush=True)
+        print("| kill | at files | files before | whole after | rewritten |\n|---:|---:|---:|---:|---:|")
         out, redone, ended = folder / "killed", 0, 0
         for number in range(1, arguments.kills + 1):
             before = stage_files(out)
             process = start(given, out)
-            moment = chance.uniform(0, length)
-            try:
-                process.wait(timeout=moment)
-                ended += 1
-            except subprocess.TimeoutExpired:
+            whole, pause = chance.randint(len(before), total), chance.uniform(0, length / 8)
+            if await_files(process, out, whole, pause):
                 kill(process)
+            else:
+                ended += 1
             after = stage_files(out)
             rewritten = sum(after.get(path) != facts for path, facts in before.items())
             redone += rewritten
-            print(f"| {number} | {moment:.1f} | {len(before)} | {len(after)} | {rewritten} |", flush=True)
+            print(f"| {number} | {whole} + {pause:.1f} s | {len(before)} | {len(after)} | {rewritten} |", flush=True)
             if (out / "latest").exists() and number < arguments.kills:  # it came to its end: from nothing again
                 assert digests(out) == expected, "a release differs from the undisturbed one"
                 shutil.rmtree(out)

@@ -21,15 +21,21 @@ def _run_name() -> str:
 
 @flow(name="ablate", flow_run_name=_run_name)
 def ablate(
-    output: Annotated[str, Field(description="The output folder of a curation.")] = "out/curated",
-    seeds: Annotated[int, Field(ge=1, description="Seeds 0, 1, …: each draws its own documents.")] = 3,
-    documents: Annotated[int, Field(ge=100, description="Documents of a seed's pool, at most.")] = 10_000,
-    only: Annotated[str, Field(description="Only arms with one of these words in their name; else all.")] = "",
-    proxy: Annotated[
-        Literal["none", "quick", "large"], Field(description="Train a small language model on each choice.")
-    ] = "none",
+    output: str = "out/curated",
+    seeds: Annotated[int, Field(ge=1)] = 3,
+    documents: Annotated[int, Field(ge=100)] = 10_000,
+    only: str = "",
+    proxy: Literal["none", "quick", "large"] = "none",
 ) -> dict[str, Any]:
-    """Compare selections of one embedded corpus at one budget: baselines, solvers, metrics, scopes."""
+    """Compare selections of one embedded corpus at one budget: baselines, solvers, metrics, scopes.
+
+    Args:
+        output: The output folder of a curation.
+        seeds: Seeds 0, 1, …: each draws its own documents.
+        documents: Documents of a seed's pool, at most.
+        only: Only arms with one of these words in their name; empty: all.
+        proxy: Train a small language model on each choice.
+    """
     paths = compare_arms(output.rstrip("/"), seeds, documents, only.split(), proxy)
     with storage.open_input(paths["markdown"]) as file:
         artifacts.show_ablation(file.read().decode())

@@ -118,12 +118,10 @@ def summary(found: Mapping[str, Any], console: Console) -> None:
     for column in counts.columns[1:]:
         column.justify = "right"
     rows = table(found)
-    for what, documents, tokens in rows[:3]:
+    for what, documents, tokens, _ in rows:
         counts.add_row(what, documents, tokens)
-    for what, documents, _ in rows[3:]:
-        counts.add_row(what, documents, "")
     console.print(counts)
-    for what, _, reasons in rows[3:]:
+    for what, _, _, reasons in rows:
         if reasons:
             console.print(f"{what}: {reasons}", soft_wrap=True)
     if line := certificate_line(found):

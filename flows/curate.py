@@ -34,14 +34,23 @@ def _run_name() -> str:
 
 @flow(name="curate", flow_run_name=_run_name)
 def curate(
-    input: Annotated[str, Field(description="Files, folders or globs, separated by spaces; else corpus.input.")] = "",
-    output: Annotated[str, Field(description="Folder or URL for work/ and releases/.")] = "out/curated",
-    lamb: Annotated[float | None, Field(ge=0, le=1, description="λ, the weight of quality; else select.lamb.")] = None,
-    select_ratio: Annotated[float | None, Field(gt=0, le=1, description="Share of documents to keep.")] = None,
-    solver: Annotated[Solver | None, Field(description="How to select; else select.solver.")] = None,
-    config: Annotated[Config, Field(description="Every setting; `datamask config` explains them.")] = Config(),
+    input: str = "",
+    output: str = "out/curated",
+    lamb: Annotated[float | None, Field(ge=0, le=1)] = None,
+    select_ratio: Annotated[float | None, Field(gt=0, le=1)] = None,
+    solver: Solver | None = None,
+    config: Config = Config(),
 ) -> dict[str, Any]:
-    """Curate a corpus end to end: read, embed, score, select, filter, publish, report."""
+    """Curate a corpus end to end: read, embed, score, select, filter, publish, report.
+
+    Args:
+        input: Files, folders or globs, separated by spaces; empty: corpus.input.
+        output: Folder or URL for work/ and releases/.
+        lamb: λ, the weight of quality: 1 is top-quality, 0 diversity alone; None: select.lamb.
+        select_ratio: Share of documents to keep; None: select.select_ratio.
+        solver: How to select; None: select.solver.
+        config: Every setting; `datamask config` explains them.
+    """
     settings = override(config, input=shlex.split(input), lamb=lamb, select_ratio=select_ratio, solver=solver)
     out = output.rstrip("/")
     with Stages(settings) as stages:

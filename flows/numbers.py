@@ -49,17 +49,17 @@ def numbers(
     }
 
 
-def table(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Rows of (what, documents, tokens) and then of what was optimised."""
+def table(found: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Rows of (what, documents, tokens, reasons)."""
     documents, tokens = found["documents"], found["tokens"]
     rows = [
-        ("read", f"{documents['read']:,}", _count(tokens["read"])),
-        ("selected", f"{documents['selected']:,}", _count(tokens["selected"])),
-        ("not selected", f"{documents['not_selected']:,}", ""),
+        ("read", f"{documents['read']:,}", _count(tokens["read"]), ""),
+        ("selected", f"{documents['selected']:,}", _count(tokens["selected"]), ""),
+        ("not selected", f"{documents['not_selected']:,}", "", ""),
     ]
     for kind in ("filtered", "quarantined"):
         reasons = {reason: count for reason, count in sorted(documents[kind].items()) if count}
-        rows.append((kind, f"{sum(reasons.values()):,}", ", ".join(f"{r} {n:,}" for r, n in reasons.items())))
+        rows.append((kind, f"{sum(reasons.values()):,}", "", ", ".join(f"{r} {n:,}" for r, n in reasons.items())))
     return rows
 
 
@@ -78,8 +78,8 @@ def certificate_line(found: Mapping[str, Any]) -> str:
 
 def as_markdown(found: Mapping[str, Any]) -> str:
     """The numbers as a page for the UI."""
-    lines = [f"# {found['version']}", "", "| | documents | tokens |", "|---|---:|---:|"]
-    lines += [f"| {what} | {documents} | {more} |" for what, documents, more in table(found)]
+    lines = [f"# {found['version']}", "", "| | documents | tokens | |", "|---|---:|---:|---|"]
+    lines += [f"| {' | '.join(row)} |" for row in table(found)]
     lines += [
         "",
         certificate_line(found),
@@ -98,16 +98,20 @@ def as_markdown(found: Mapping[str, Any]) -> str:
 
 
 def shard_rows(release: Release, stages: Stages) -> list[dict[str, Any]]:
-    """A row per shard: rows in, selected, filtered, quarantined, seconds, cached or not; failed ones first."""
+    """A row per shard: stages it went through now (the others were cached), rows in, what became of them, seconds.
+
+    Failed ones come first.
+    """
     rows: list[dict[str, Any]] = [
-        {"shard": failure.shard, "state": f"failed in {failure.stage}"} for failure in stages.failures
+        {"shard": failure.shard, "done now": f"failed in {failure.stage}: {failure.error}"}
+        for failure in stages.failures
     ]
     for name, count in sorted(release.manifest()["conservation"]["shards"].items()):
         times = stages.times.get(name, ShardTimes())
         rows.append(
             {
                 "shard": name,
-                "state": "cached" if times.cached else "done",
+                "done now": ", ".join(times.worked) or "nothing, all cached",
                 "rows": count["rows"],
                 "selected": count["selected"],
                 "not selected": count["not_selected"],

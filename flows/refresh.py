@@ -49,14 +49,23 @@ def _run_name() -> str:
 
 @flow(name="refresh", flow_run_name=_run_name)
 def refresh(
-    input: Annotated[str, Field(description="Files, folders or globs; else those of the last release.")] = "",
-    output: Annotated[str, Field(description="Folder or URL with work/ and releases/.")] = "out/curated",
-    lamb: Annotated[float | None, Field(ge=0, le=1, description="λ, the weight of quality; else select.lamb.")] = None,
-    select_ratio: Annotated[float | None, Field(gt=0, le=1, description="Share of documents to keep.")] = None,
-    solver: Annotated[Solver | None, Field(description="How to select; else select.solver.")] = None,
-    config: Annotated[Config | None, Field(description="Every setting; else those of the last release.")] = None,
+    input: str = "",
+    output: str = "out/curated",
+    lamb: Annotated[float | None, Field(ge=0, le=1)] = None,
+    select_ratio: Annotated[float | None, Field(gt=0, le=1)] = None,
+    solver: Solver | None = None,
+    config: Config | None = None,
 ) -> dict[str, Any]:
-    """Bring the last release up to date with its input; nothing new, no release."""
+    """Bring the last release up to date with its input; nothing new, no release.
+
+    Args:
+        input: Files, folders or globs, separated by spaces; empty: those of the last release.
+        output: Folder or URL with work/ and releases/.
+        lamb: λ, the weight of quality: 1 is top-quality, 0 diversity alone; None: the last release's.
+        select_ratio: Share of documents to keep; None: the last release's.
+        solver: How to select; None: the last release's.
+        config: Every setting; None: those of the last release.
+    """
     out = output.rstrip("/")
     with one_refresh(out):
         last = last_release(out)

@@ -41,10 +41,10 @@ class Step:
 
 @dataclass
 class ShardTimes:
-    """Seconds a shard took in each stage; 0 where the file was there."""
+    """Seconds a shard took in each stage; `worked` are those whose file was not there."""
 
     seconds: dict[str, float] = field(default_factory=dict)
-    cached: bool = True  # every stage's file was there
+    worked: list[str] = field(default_factory=list)
 
 
 class Stages:
@@ -145,7 +145,8 @@ class Stages:
             self.board.settle(stage, shard.name, shard.rows or 0, result.seconds, result.cached)
             times = self.times.setdefault(shard.name, ShardTimes())
             times.seconds[stage] = round(result.seconds, 3)
-            times.cached &= result.cached
+            if not result.cached:
+                times.worked.append(stage)
         for failure in failures:
             self.board.fail(stage, failure.shard)
         self.failures.extend(failures)

@@ -13,6 +13,7 @@ from datamask.corpus.plan import Plan, Shard
 from datamask.release.layout import Picture, Provenance, Staged
 from datamask.stages import ShardFiles
 from datamask.storage import Output
+from tasks.gpus import on_gpu
 from tasks.options import STAGE, same_arithmetic
 from tasks.progress import reporter
 from tasks.shards import published
@@ -56,8 +57,8 @@ def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str) 
     """Near-duplicates by embedding, over all shards."""
     from datamask.selection import find_duplicates as run
 
-    with same_arithmetic():
-        return _named_if_cached(run(all_files, config, work))
+    with same_arithmetic(), on_gpu("duplicates", config) as own:
+        return _named_if_cached(run(all_files, own, work))
 
 
 @task(name="prices", task_run_name="learn prices with {solver}", **STAGE)
@@ -65,8 +66,8 @@ def learn_prices(all_files: Sequence[ShardFiles], solver: str, config: Config, w
     """One selection over all shards, as prices that each shard applies on its own."""
     from datamask.selection import learn_prices as run
 
-    with same_arithmetic():
-        output = run(all_files, config, work)
+    with same_arithmetic(), on_gpu("prices", config) as own:
+        output = run(all_files, own, work)
     return Completed(name="Cached", message="the output is there already", data=output) if output.cached else output
 
 

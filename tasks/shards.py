@@ -13,6 +13,7 @@ from datamask.config import Config
 from datamask.stages import Progress, ShardFiles
 from datamask.storage import Output
 from tasks.batch import run_batch
+from tasks.gpus import on_gpu
 from tasks.options import STAGE, same_arithmetic
 
 
@@ -48,8 +49,8 @@ def embed(batch: Sequence[ShardFiles], label: str, encoder: Any, config: Config,
     from datamask.encoders import embed_shard
 
     def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
-        with same_arithmetic():
-            output = embed_shard(files, encoder, config, work, progress)
+        with same_arithmetic(), on_gpu("embed", config) as own:
+            output = embed_shard(files, encoder, own, work, progress)
         return replace(files, embeddings=output), output.cached
 
     return run_batch("embed", batch, one)
@@ -61,7 +62,8 @@ def score(batch: Sequence[ShardFiles], label: str, quality: Any, encoder: Any, c
     from datamask.quality import score_shard
 
     def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
-        output = score_shard(files, quality, encoder, config, work, progress)
+        with on_gpu("score", config) as own:
+            output = score_shard(files, quality, encoder, own, work, progress)
         return replace(files, scores=output), output.cached
 
     return run_batch("score", batch, one)
@@ -73,8 +75,8 @@ def mask(batch: Sequence[ShardFiles], label: str, prices: Output | None, config:
     from datamask.selection import mask_shard
 
     def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
-        with same_arithmetic():
-            output = mask_shard(files, prices, config, work, progress)
+        with same_arithmetic(), on_gpu("mask", config) as own:
+            output = mask_shard(files, prices, own, work, progress)
         return replace(files, masks=output), output.cached
 
     return run_batch("mask", batch, one)

@@ -18,7 +18,10 @@ T = TypeVar("T")
 
 
 class ModelCache:
-    """Models by key, each loaded once however many threads ask; the least recently used beyond `size` is let go."""
+    """Models by key, each loaded once however many threads ask.
+
+    The least recently used beyond `size` for each GPU of the machine (or for the CPU) is let go.
+    """
 
     def __init__(self, size: int = 3) -> None:
         self._size = size
@@ -36,9 +39,12 @@ class ModelCache:
                     self._models[key] = self._models.pop(key)  # now the most recently used
                     return self._models[key]
             model = load()
+            import torch
+
+            size = self._size * max(1, torch.cuda.device_count())
             with self._guard:
                 self._models[key] = model
-                while len(self._models) > self._size:
+                while len(self._models) > size:
                     self._models.pop(next(iter(self._models)))
         return model
 
