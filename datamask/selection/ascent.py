@@ -59,6 +59,10 @@ class Prepared:
         parts = [self.metric.squares(part.float()).cpu() for part in self.z.split(BLOCK_ROWS)]
         return torch.cat(parts).double()
 
+    def kernel(self, index: torch.Tensor) -> torch.Tensor:
+        """⟨v_i, v_j⟩ of these rows with one another: (n, n) float32."""
+        return self.metric.kernel(self.z[index.to(self.z.device)]).float()
+
     def products(self, moment: torch.Tensor) -> torch.Tensor:
         """⟨moment, v_i⟩ of every row: (N,) float64 on the CPU."""
         parts = [self.metric.products(part, moment).float().cpu() for part in self.z.split(BLOCK_ROWS)]

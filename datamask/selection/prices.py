@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from datamask.errors import ConfigError
+from datamask.selection.metrics.disf import whiten
 from datamask.selection.problem import Pool
 
 ROWS = 8192
@@ -60,7 +61,7 @@ class Prices:
         for part, rows in pool.blocks(ROWS):
             total = rows @ linear
             if len(square):
-                z = (rows - mean) / deviation
+                z = whiten(rows, mean, deviation)
                 total = total + ((z @ square) * z).sum(dim=1)
             price[part] += total.double().cpu().numpy()
         return price.astype(np.float32)

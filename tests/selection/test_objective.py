@@ -28,6 +28,7 @@ def plain(name: str, x: np.ndarray, chosen: np.ndarray) -> float:
     if name == "facility":
         return float((x @ x[chosen].T).max(axis=1).mean())
     z = (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0, ddof=1) + 1e-8)
+    z = unit(z) * z.shape[1] ** 0.5
     c = z[chosen].T @ z[chosen] / len(chosen)
     return -float((c**2).sum() - (np.diag(c) ** 2).sum()) / 10_000
 
@@ -61,3 +62,17 @@ def test_exact_disf_is_the_published_statistic(pool):
     z = (s - s.mean(axis=0)) / np.sqrt(s.var(axis=0, ddof=1) + 1e-8)
     c = z.T @ z / (len(s) - 1)
     assert found.statistics["disf_exact"] == pytest.approx(-((c**2).sum() - (np.diag(c) ** 2).sum()) / 10_000, rel=1e-6)
+
+
+def test_disf_is_not_had_cheaply_by_short_rows():
+    """Half the pool near its mean in a narrow cone, half spread out: a diverse choice is of the spread half."""
+    generator = np.random.default_rng(2)
+    axis = generator.standard_normal(16)
+    near = axis + 0.2 * np.outer(generator.standard_normal(300), generator.standard_normal(16))
+    spread = axis + 1.5 * generator.standard_normal((300, 16))
+    features = np.concatenate([near, spread])
+    found, chance = (
+        select(features, np.ones(600), algorithm="DiSF", lamb=0.0, solver=solver) for solver in ("relaxation", "random")
+    )
+    assert found.statistics["disf_exact"] > chance.statistics["disf_exact"]
+    assert found.selected[300:].sum() > 45  # of 60

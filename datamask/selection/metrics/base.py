@@ -73,6 +73,10 @@ class MomentMetric:
         """‖v_i‖² of these rows: (n,)."""
         raise NotImplementedError
 
+    def kernel(self, z: torch.Tensor) -> torch.Tensor:
+        """⟨v_i, v_j⟩ of these rows with one another: (n, n)."""
+        raise NotImplementedError
+
     # -- what follows
 
     def of_moment(self, moment: torch.Tensor) -> float:

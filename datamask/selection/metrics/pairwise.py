@@ -22,3 +22,6 @@ class Pairwise(MomentMetric):
 
     def squares(self, z: torch.Tensor) -> torch.Tensor:
         return z.square().sum(dim=1)
+
+    def kernel(self, z: torch.Tensor) -> torch.Tensor:
+        return z @ z.T

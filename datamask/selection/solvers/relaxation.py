@@ -21,10 +21,10 @@ from datamask.selection.objective import Term
 from datamask.selection.problem import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Progress
+from datamask.selection.swaps import improve
 
 TOLERANCE = 2e-4  # the ascent stops so near its bound (the calibrated objective is about 1)
 ITERATIONS = 60
-EXCHANGES = 60  # batches of swaps tried after rounding
 
 
 @dataclass
@@ -170,12 +170,7 @@ def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress
             report=record,
         )
     selected = feasible.round(found.p, found.price)
-    if not problem.limits and feasible.unit_weights:
-        selected = exchange(prepared, coefficients, linear, own, selected)
-    moments = [rows.moment(selected * feasible.weights) for rows in prepared]
-    price = linear.clone()
-    for rows, c, moment in zip(prepared, coefficients, moments, strict=True):
-        price -= 2 * c * rows.products(moment)
+    selected, _, price = improve(prepared, coefficients, linear, own, feasible, selected, warm.tolerance / 20)
     return Draft(selected, found.p.float(), price * feasible.weights, bound + objective.constant, tuple(history))
 
 
@@ -197,45 +192,6 @@ def certify(
             price[part] -= 2 * c * metric.products(metric.prepare(rows), moment).double().cpu()
     _, most = feasible.respond(price)
     return most + sum(c * float(m.double().square().sum()) for c, m in zip(coefficients, moments, strict=True))
-
-
-def exchange(
-    prepared: list[Prepared], coefficients: list[float], linear: torch.Tensor, own: torch.Tensor, selected: torch.Tensor
-) -> torch.Tensor:
-    """Swaps of selected for unselected documents while they raise f: many at once, then fewer as they stop helping."""
-    mask = selected.clone()
-    moments = [rows.moment(mask.double()) for rows in prepared]
-    batch = max(1, int(mask.sum()) // 8)
-    price: torch.Tensor | None = None
-    for _ in range(EXCHANGES):
-        if price is None:
-            price = linear.clone()
-            for rows, c, moment in zip(prepared, coefficients, moments, strict=True):
-                price -= 2 * c * rows.products(moment)
-        into = torch.where(mask, -torch.inf, price - own)
-        out = torch.where(mask, -price - own, -torch.inf)
-        pairs = min(batch, int(mask.sum()), int((~mask).sum()))
-        if not pairs:
-            break
-        gain_in, taken = into.topk(pairs)
-        gain_out, given = out.topk(pairs)
-        useful = int((gain_in + gain_out > 0).sum())
-        if not useful:
-            break
-        taken, given = taken[:useful], given[:useful]
-        change = torch.zeros(len(mask), dtype=torch.float64)
-        change[taken], change[given] = 1.0, -1.0
-        shifts = [rows.moment(change) for rows in prepared]
-        gain = float((price[taken] - price[given]).sum())
-        gain -= sum(c * float(m.double().square().sum()) for c, m in zip(coefficients, shifts, strict=True))
-        if gain > 0:
-            mask[taken], mask[given] = True, False
-            moments = [moment + shift for moment, shift in zip(moments, shifts, strict=True)]
-            price = None
-        elif useful == 1:
-            break
-        batch = useful if gain > 0 else max(1, useful // 2)
-    return mask
 
 
 def _first_guess(

@@ -1,0 +1,135 @@
+"""Swaps of a selected for an unselected document, while they raise the objective: what a rounded mask still lacks.
+
+Only documents near the price at which the selection is cut can be worth a swap. So the best few thousand of them, the
+window, are taken out, and swapped one pair at a time with exact gains from their kernel, ⟨v_i, v_j⟩ for every two;
+then all prices are brought up to date, until a round gains next to nothing. A round reads the pool once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from datamask.selection.ascent import Prepared
+from datamask.selection.feasible import Feasible
+
+WINDOW = 2048  # documents a side
+ROUNDS = 40
+
+
+def improve(
+    prepared: Sequence[Prepared],
+    coefficients: Sequence[float],  # c_m
+    linear: torch.Tensor,  # (N,) float64, per unit of weight
+    own: torch.Tensor,  # (N,) float64 Σ_m c_m w_i² ‖v_i‖²
+    feasible: Feasible,
+    selected: torch.Tensor,  # (N,) bool
+    tolerance: float = 1e-5,
+    rounds: int = ROUNDS,
+) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]:
+    """A mask (N,) no worse than `selected` and within the same limits, its moments, and the price of every document.
+
+    Maximises linear·w·m − Σ_m c_m ‖M_m‖². Stops after `rounds`, or when one gains less than `tolerance` (absolute).
+    """
+    mask, weights = selected.clone(), feasible.weights
+    moments = [rows.moment(mask * weights) for rows in prepared]
+    allowed = _Allowed(feasible)
+    for left in range(rounds, -1, -1):
+        price = linear.clone()
+        for rows, c, moment in zip(prepared, coefficients, moments, strict=True):
+            price -= 2 * c * rows.products(moment)
+        gain = weights * price  # of taking a document, or giving it up, to first order
+        enter = torch.where(mask, -torch.inf, gain - own) / weights
+        leave = torch.where(mask, -gain - own, -torch.inf) / weights
+        out = leave.topk(min(WINDOW, int(mask.sum()))).indices
+        into = enter.topk(min(WINDOW, int((~mask).sum()))).indices
+        if not left or not len(out) or not len(into):
+            break
+        window = torch.cat([out, into])
+        kernel = np.zeros((len(window), len(window)), np.float32)
+        for rows, c in zip(prepared, coefficients, strict=True):
+            kernel += c * rows.kernel(window).cpu().numpy()
+        kernel *= np.outer(weights[window], weights[window]).astype(np.float32)
+        total, changed = _swap(kernel, gain[window].numpy(), len(out), allowed, window.numpy(), mask.numpy())
+        if not len(changed):
+            break
+        moved = torch.from_numpy(changed)
+        mask[moved] = ~mask[moved]
+        change = torch.zeros_like(weights)
+        change[moved] = torch.where(mask[moved], 1.0, -1.0) * weights[moved]
+        moments = [moment + rows.moment(change) for moment, rows in zip(moments, prepared, strict=True)]
+        if total < tolerance:
+            rounds = 0
+    return mask, moments, price
+
+
+class _Allowed:
+    """Which swaps keep the budget and the limits: within a cell of equal group values, and room for the weights."""
+
+    def __init__(self, feasible: Feasible) -> None:
+        limits = feasible.limits
+        self.size, self.weights, self.length = limits.size, limits.weights, limits.length
+        self.unit = feasible.unit_weights
+        self.cells: np.ndarray | None = None
+        for grouping in limits.groupings:
+            before = 0 if self.cells is None else self.cells * (len(grouping.names) + 1)
+            self.cells = before + grouping.codes
+
+    @property
+    def every(self) -> bool:
+        return self.unit and self.cells is None and self.length is None
+
+    def partners(self, enters: int, leaves: np.ndarray, left: float, length: float) -> np.ndarray:
+        """Which of `leaves` may make room for `enters`. left: budget unspent; length: the selection's length sum."""
+        fits = np.ones(len(leaves), bool)
+        if self.cells is not None:
+            fits &= self.cells[leaves] == self.cells[enters]
+        if not self.unit:
+            fits &= self.weights[leaves] + left >= self.weights[enters] - 1e-9
+        if self.length is not None:
+            total = length + self.length.coefficients[enters] - self.length.coefficients[leaves]
+            fits &= (total >= self.length.low - 1e-9) & (total <= self.length.high + 1e-9)
+        return fits
+
+
+def _swap(
+    kernel: np.ndarray,  # (n, n) Σ_m c_m w_i w_j ⟨v_i, v_j⟩
+    gain: np.ndarray,  # (n,) of taking a document, to first order
+    out: int,  # the first so many are selected
+    allowed: _Allowed,
+    window: np.ndarray,  # (n,) row numbers
+    mask: np.ndarray,
+) -> tuple[float, np.ndarray]:
+    """The best swaps one after the other, until none gains. Returns their gain and the rows that changed sides."""
+    inside = np.arange(len(window)) < out
+    first = inside.copy()
+    own = kernel.diagonal().astype(np.float64)
+    gain = gain.copy()
+    left = allowed.size - float(allowed.weights[mask].sum())
+    length = 0.0 if allowed.length is None else float(allowed.length.coefficients[mask].sum())
+    total = 0.0
+    refused = np.zeros(len(window), bool)  # as entrants, since the last swap
+    floor = 1e-9 * float(np.abs(gain).max() + own.max())
+    for _ in range(8 * len(window)):
+        enters = np.where(inside | refused, -np.inf, gain - own)
+        i = int(enters.argmax())
+        leaves = np.where(inside, -gain - own, -np.inf)
+        if enters[i] + leaves.max() + 2 * (own[i] * own.max()) ** 0.5 <= floor:
+            break
+        pair = enters[i] + leaves + 2 * kernel[i]
+        if not allowed.every:
+            pair[~allowed.partners(window[i], window, left, length)] = -np.inf
+        j = int(pair.argmax())
+        if pair[j] <= floor:
+            refused[i] = True
+            continue
+        total += float(pair[j])
+        inside[i], inside[j] = True, False
+        gain -= 2 * (kernel[i] - kernel[j])
+        left += float(allowed.weights[window[j]] - allowed.weights[window[i]])
+        if allowed.length is not None:
+            length += float(allowed.length.coefficients[window[i]] - allowed.length.coefficients[window[j]])
+        refused[:] = False
+    return total, window[inside != first]
