@@ -68,7 +68,7 @@ def sweep(
     embedded = load_corpus(corpus, documents, set_ or [])
     lambdas = [*(round(float(value), 6) for value in np.linspace(0, 1, points)), embedded.config.select.lamb]
     with progress_line() as line:
-        found = run(embedded, lambdas, lambda point: line(f"λ {point.lamb:.2f}  {point.seconds:.1f} s"))
+        found = run(embedded, lambdas, lambda lamb, seconds: line(f"λ {lamb:.2f}  {seconds:.1f} s"))
     paths = page.write(to or join(embedded.work, "sweep"), found)
     picked = find_pick(found, pick) if pick else None
     if picked and config:

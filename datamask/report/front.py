@@ -148,8 +148,9 @@ def render(front: Sweep) -> str:
             chart(front),
             "The front: what a gain in quality costs in diversity",
             "Each mark is the best selection found for one λ. The dashed curve is made of the certificates: no selection of "
-            "this size lies above it, so where the marks touch it they cannot be improved. The diamond is the knee, the "
-            "point farthest from the straight line between the ends; the square is the configuration's own λ. A mark whose diversity lies below the chart is drawn at its edge.",
+            "this size lies above it, so where the marks touch it they cannot be improved. The diamond is the knee: the "
+            "mark whose gains over a random selection, in quality times in diversity, make the largest rectangle (Nash's bargaining solution). "
+            "The square is the configuration's own λ. A mark whose diversity lies below the chart is drawn at its edge.",
         )
     }
     figures |= {f"share-{column}": Figure(share_chart(front, column), f"Share by {column}") for column in columns}

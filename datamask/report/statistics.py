@@ -178,14 +178,29 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(float(found.mean()), float(half), len(found))
 
 
-def knee(x: Sequence[float], y: Sequence[float]) -> int:
-    """Index of a concave front's knee: the point farthest from the chord between its ends, both axes scaled to [0, 1]
-    (Kneedle, Satopää et al. 2011). The ends where the front is a straight line, or has under 3 points: the middle one.
+def knee(x: Sequence[float], y: Sequence[float], reference: tuple[float, float] = (0.0, 0.0)) -> int:
+    """Index of a front's knee: the point with the largest product of its gains over `reference`, in x and in y.
+
+    That is Nash's bargaining solution ("The Bargaining Problem", Econometrica 1950) with `reference`, here a random
+    selection, as what either side falls back to; as a picture, the corner of the largest rectangle under the front
+    (the hypervolume of one point). It depends neither on the axes' scales nor on where the front ends: points that are
+    added or taken away change it only by being better. Where no point gains in both: the one whose smaller gain is
+    largest.
     """
-    a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
-        return len(a) // 2
-    a, b = (a - a.min()) / np.ptp(a), (b - b.min()) / np.ptp(b)
-    chord = np.array([a[-1] - a[0], b[-1] - b[0]])
-    distance = np.abs(chord[0] * (b - b[0]) - chord[1] * (a - a[0]))
-    return int(np.argmax(distance))
+    gains = [(a - reference[0], b - reference[1]) for a, b in zip(x, y, strict=True)]
+    return max(range(len(gains)), key=lambda i: (min(gains[i]) > 0, _nash(*gains[i])))
+
+
+def _nash(first: float, second: float) -> float:
+    return first * second if min(first, second) > 0 else min(first, second)
+
+
+def convex(x: Sequence[float], bounds: Sequence[float]) -> list[float]:
+    """Bounds of a convex function at ascending x, none above the line between two others: it lies below all chords."""
+    best = list(bounds)
+    for i in range(1, len(x) - 1):
+        for a in range(i):
+            for b in range(i + 1, len(x)):
+                share = (x[i] - x[a]) / (x[b] - x[a])
+                best[i] = min(best[i], (1 - share) * bounds[a] + share * bounds[b])
+    return best

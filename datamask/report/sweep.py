@@ -3,28 +3,30 @@
 front = sweep(load_corpus("out/real", 100_000), lambdas=np.linspace(0, 1, 11))
 front.points[front.knee].lamb
 
-One pool, one calibration, one set of prepared vectors; each λ begins where the last one ended.
+One pool, one calibration, one set of prepared vectors; λ goes down from 1, where the answer is known, and each begins
+where the last one ended.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from datamask.errors import ConfigError
 from datamask.report import statistics
 from datamask.report.embedded import Embedded
 from datamask.selection.api import finish, solve
-from datamask.selection.problem import make_problem
+from datamask.selection.problem import Problem, make_problem
 from datamask.selection.result import Selection
 from datamask.selection.solvers import relaxation, solver_for
 
 TOLERANCE = 1e-3  # of a point's ascent, against its bound; every point reports the gap it reached
-ITERATIONS = 20  # of a point's ascent that starts from its neighbour
+ITERATIONS = 20  # of a point's ascent, which starts from its neighbour
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,15 @@ class Sweep:
         return asdict(self)
 
 
-def sweep(corpus: Embedded, lambdas: Sequence[float], progress: Callable[[Point], None] = lambda point: None) -> Sweep:
-    """Solves and measures every λ, ascending.
+def sweep(
+    corpus: Embedded, lambdas: Sequence[float], progress: Callable[[float, float], None] = lambda lamb, seconds: None
+) -> Sweep:
+    """Solves and measures every λ, from quality alone, which needs no search, down to diversity alone.
 
+    Every λ is given the best of all selections found, whichever λ it was found for, so that quality never falls as λ
+    grows; and the bounds are tightened by one another, for the best possible objective is convex in λ.
+
+    :param progress: called with each λ solved and its seconds.
     :raises ConfigError: a λ outside [0, 1], or settings the solver cannot hold.
     """
     grid = sorted(set(lambdas))
@@ -81,65 +89,97 @@ def sweep(corpus: Embedded, lambdas: Sequence[float], progress: Callable[[Point]
     problem = make_problem(corpus.pool(settings), settings)
     solver_for(problem)  # refuses what it cannot hold before anything is computed
     spent = time.perf_counter() - started
-    warm = relaxation.Warm(tolerance=TOLERANCE)
-    points: list[Point] = []
-    last: np.ndarray | None = None
-    for lamb in grid:
+    warm = relaxation.Warm(tolerance=TOLERANCE, iterations=ITERATIONS)
+    solved: list[Selection] = []
+    for lamb in reversed(grid):
         began = time.perf_counter()
         at = problem.at(lamb)
         if settings.solver == "relaxation":
             draft = relaxation.solve(at, lambda record: None, warm)
             selection = finish(at, draft, time.perf_counter() - began)
-            warm.iterations = ITERATIONS  # the first is found from nothing, the others start close by
         else:
             selection = solve(at)
         seconds = time.perf_counter() - began
         spent += seconds
-        overlap = (
-            None if last is None else statistics.overlap(selection.indices.tolist(), np.flatnonzero(last).tolist())
-        )
-        if points:
-            points[-1] = replace(points[-1], overlap_after=overlap)
-        points.append(_point(corpus, lamb, selection, seconds, overlap))
-        progress(points[-1])
-        last = selection.selected
+        solved.insert(0, replace(selection, seconds=seconds))
+        progress(lamb, seconds)
+    points = _points(corpus, grid, solved)
     return Sweep(
         name=corpus.config.release.name,
         solver=settings.solver,
         algorithm=settings.metric,
         size=len(corpus),
         share=corpus.share,
-        points=tuple(points),
-        knee=statistics.knee([point.quality for point in points], [point.diversity for point in points]),
+        points=points,
+        knee=statistics.knee(
+            [p.quality for p in points], [p.diversity for p in points], _random_terms(corpus, problem)
+        ),
         chosen=settings.lamb,
         seconds=spent,
     )
 
 
-def _point(corpus: Embedded, lamb: float, selection: Selection, seconds: float, overlap: float | None) -> Point:
-    measured = corpus.measure(selection.selected)
+def _points(corpus: Embedded, grid: Sequence[float], solved: Sequence[Selection]) -> tuple[Point, ...]:
+    terms = [_terms(corpus, selection.terms) for selection in solved]
+    bounds: list[float | None] = [selection.upper_bound for selection in solved]
+    known = [bound for bound in bounds if bound is not None]
+    if len(known) == len(bounds):
+        bounds = list(statistics.convex(grid, known))
+    chosen = []
+    for place, lamb in enumerate(grid):
+        values = [lamb * quality + (1 - lamb) * diversity for quality, diversity in terms]
+        best = max(range(len(grid)), key=values.__getitem__)
+        chosen.append(place if values[place] >= values[best] - 1e-12 else best)
+    points = []
+    for place, lamb in enumerate(grid):
+        quality, diversity = terms[chosen[place]]
+        objective, bound = lamb * quality + (1 - lamb) * diversity, bounds[place]
+        indices = {
+            step: solved[chosen[step]].indices.tolist()
+            for step in (place - 1, place, place + 1)
+            if 0 <= step < len(grid)
+        }
+        shared = {step: statistics.overlap(indices[place], indices[step]) for step in indices if step != place}
+        measured = corpus.measure(solved[chosen[place]].selected)
+        points.append(
+            Point(
+                lamb=float(lamb),
+                objective=objective,
+                upper_bound=None if bound is None else max(bound, objective),
+                gap=None if bound is None else max(0.0, bound - objective) / max(abs(bound), 1e-12),
+                quality=quality,
+                diversity=diversity,
+                mean_quality=measured["mean_quality"],
+                vendi=measured["vendi"],
+                near_duplicates=measured["near_duplicates"],
+                length_ratio=measured["length_ratio"],
+                documents=measured["documents"],
+                steps=max(len(solved[place].history) - 1, 0),
+                seconds=solved[place].seconds,
+                overlap_before=shared.get(place - 1),
+                overlap_after=shared.get(place + 1),
+                effective=measured["effective"],
+                shares={name: dict(values) for name, values in measured["shares"].items()},
+            )
+        )
+    return tuple(points)
+
+
+def _terms(corpus: Embedded, terms: Mapping[str, float]) -> tuple[float, float]:
+    """The quality term, and the diversity terms by their weights."""
     metrics = corpus.config.select.metrics
-    diversity = sum(share * selection.terms[name] for name, share in metrics.items()) / sum(metrics.values())
-    quality = [value for name, value in selection.terms.items() if name not in metrics]
-    return Point(
-        lamb=float(lamb),
-        objective=selection.objective,
-        upper_bound=selection.upper_bound,
-        gap=selection.gap,
-        quality=float(np.mean(quality)),
-        diversity=float(diversity),
-        mean_quality=measured["mean_quality"],
-        vendi=measured["vendi"],
-        near_duplicates=measured["near_duplicates"],
-        length_ratio=measured["length_ratio"],
-        documents=measured["documents"],
-        steps=max(len(selection.history) - 1, 0),
-        seconds=seconds,
-        overlap_before=overlap,
-        overlap_after=None,
-        effective=measured["effective"],
-        shares={name: dict(values) for name, values in measured["shares"].items()},
-    )
+    diversity = sum(share * terms[name] for name, share in metrics.items()) / sum(metrics.values())
+    return float(np.mean([value for name, value in terms.items() if name not in metrics])), float(diversity)
+
+
+def _random_terms(corpus: Embedded, problem: Problem) -> tuple[float, float]:
+    """What a random selection scores: (0, 0) by definition of the calibration, else measured on one."""
+    if problem.settings.calibrate:
+        return 0.0, 0.0
+    order = problem.generator(stream=13).permutation(len(problem))
+    mask = np.zeros(len(problem), dtype=bool)
+    mask[order] = np.cumsum(problem.limits.weights[order]) <= problem.size
+    return _terms(corpus, problem.objective.evaluate(torch.from_numpy(mask)).terms)
 
 
 def pick(front: Sweep, wish: str) -> Point:
