@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from datamask.selection.ascent import Prepared, ascend
+from datamask.selection.ascent import ascend
 from datamask.selection.feasible import Feasible
 from datamask.selection.limits import Limits
 from datamask.selection.metrics.base import Metric, MomentMetric
+from datamask.selection.quadratic import Prepared, Quadratic
 
 if TYPE_CHECKING:
     from datamask.selection.problem import Problem
@@ -70,22 +71,10 @@ def _best_moment(problem: Problem, metric: MomentMetric) -> float:
     prepared = Prepared(metric, _fast_dtype(rows) if metric.bf16 else torch.float32, z=metric.prepare(rows))
     feasible = Feasible(Limits(weights, problem.size * share))
     start = torch.full((len(chosen),), feasible.size / float(weights.sum()), dtype=torch.float64)
-    coefficient = metric.unit / feasible.size**2
-    own = coefficient * feasible.weights.square() * prepared.squares()
-    zero = coefficient * float(prepared.moment(start * feasible.weights).double().square().sum())
-    linear = torch.zeros(len(chosen), dtype=torch.float64)
-    found = ascend(
-        [prepared],
-        [coefficient],
-        linear,
-        feasible,
-        start,
-        tolerance=ACCURACY * zero,
-        iterations=ITERATIONS,
-        own=own,
-        copies=1 / share,
-    )
-    return found.value
+    nothing = torch.zeros(len(chosen), dtype=torch.float64)
+    quadratic = Quadratic([prepared], [metric.unit / feasible.size**2], nothing, feasible)
+    zero = quadratic.spread(quadratic.moments(start))
+    return ascend(quadratic, start, ACCURACY * zero, ITERATIONS, multilinear=True, copies=1 / share).value
 
 
 def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:

@@ -53,6 +53,10 @@ class Feasible:
         s = (target - level).clamp(0, 1)
         return s, self._bound(price, level * step, shift * step, self._rows.cost * step)
 
+    def cut(self, price: torch.Tensor) -> float:
+        """The price of the last document that the budget has room for, taken by price; limits left aside."""
+        return self._threshold(price, self._fill(price))
+
     def best_fill(self, gain: torch.Tensor) -> torch.Tensor:
         """The budget's greatest gains per unit, limits left aside: (N,) in [0, 1]."""
         return self._fill(gain)

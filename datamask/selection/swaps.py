@@ -7,61 +7,52 @@ then all prices are brought up to date, until a round gains next to nothing. A r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 
-from datamask.selection.ascent import Prepared
 from datamask.selection.feasible import Feasible
+from datamask.selection.quadratic import Quadratic
 
 WINDOW = 2048  # documents a side
 ROUNDS = 40
 
 
 def improve(
-    prepared: Sequence[Prepared],
-    coefficients: Sequence[float],  # c_m
-    linear: torch.Tensor,  # (N,) float64, per unit of weight
-    own: torch.Tensor,  # (N,) float64 Σ_m c_m w_i² ‖v_i‖²
-    feasible: Feasible,
-    selected: torch.Tensor,  # (N,) bool
-    tolerance: float = 1e-5,
-    rounds: int = ROUNDS,
+    quadratic: Quadratic, selected: torch.Tensor, tolerance: float
 ) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]:
-    """A mask (N,) no worse than `selected` and within the same limits, its moments, and the price of every document.
+    """A mask (N,) no worse than `selected` (N,) bool and within the same limits, its moments, and all prices (N,).
 
-    Maximises linear·w·m − Σ_m c_m ‖M_m‖². Stops after `rounds`, or when one gains less than `tolerance` (absolute).
+    Stops when a round gains less than `tolerance` (absolute), after `ROUNDS`, or where no swap gains.
     """
-    mask, weights = selected.clone(), feasible.weights
-    moments = [rows.moment(mask * weights) for rows in prepared]
-    allowed = _Allowed(feasible)
-    for left in range(rounds, -1, -1):
-        price = linear.clone()
-        for rows, c, moment in zip(prepared, coefficients, moments, strict=True):
-            price -= 2 * c * rows.products(moment)
+    mask, weights, own = selected.clone(), quadratic.feasible.weights, quadratic.own
+    moments = quadratic.moments(mask.double())
+    allowed = _Allowed(quadratic.feasible)
+    left = ROUNDS
+    while True:
+        price = quadratic.price(moments)
+        if not left:
+            break
         gain = weights * price  # of taking a document, or giving it up, to first order
         enter = torch.where(mask, -torch.inf, gain - own) / weights
         leave = torch.where(mask, -gain - own, -torch.inf) / weights
         out = leave.topk(min(WINDOW, int(mask.sum()))).indices
         into = enter.topk(min(WINDOW, int((~mask).sum()))).indices
-        if not left or not len(out) or not len(into):
-            break
         window = torch.cat([out, into])
         kernel = np.zeros((len(window), len(window)), np.float32)
-        for rows, c in zip(prepared, coefficients, strict=True):
+        for rows, c in zip(quadratic.prepared, quadratic.coefficients, strict=True):
             kernel += c * rows.kernel(window).cpu().numpy()
-        kernel *= np.outer(weights[window], weights[window]).astype(np.float32)
-        total, changed = _swap(kernel, gain[window].numpy(), len(out), allowed, window.numpy(), mask.numpy())
+        if not quadratic.feasible.unit_weights:
+            kernel *= np.outer(weights[window], weights[window]).astype(np.float32)
+        gained, changed = _swap(kernel, gain[window].numpy(), len(out), allowed, window.numpy(), mask.numpy())
         if not len(changed):
             break
         moved = torch.from_numpy(changed)
         mask[moved] = ~mask[moved]
         change = torch.zeros_like(weights)
         change[moved] = torch.where(mask[moved], 1.0, -1.0) * weights[moved]
-        moments = [moment + rows.moment(change) for moment, rows in zip(moments, prepared, strict=True)]
-        if total < tolerance:
-            rounds = 0
+        shifts = [rows.moment(change) for rows in quadratic.prepared]
+        moments = [moment + shift for moment, shift in zip(moments, shifts, strict=True)]
+        left = left - 1 if gained >= tolerance else 0
     return mask, moments, price
 
 

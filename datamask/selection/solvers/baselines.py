@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from datamask.selection.ascent import Prepared
 from datamask.selection.feasible import Feasible, fill_in_order
 from datamask.selection.metrics.base import MomentMetric, RelaxedMetric
 from datamask.selection.problem import Problem
+from datamask.selection.quadratic import Prepared
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Progress
 

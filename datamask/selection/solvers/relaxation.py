@@ -1,7 +1,8 @@
 """The relaxation: a concave maximisation over fractional masks, rounded, with a certificate.
 
-For metrics that are quadratic in the mask (pairwise, DiSF) see `datamask.selection.ascent`: prices are learned on a
-sample, corrected on the whole pool with bf16 products, rounded, improved by exchanges, and certified in float32.
+For metrics that are quadratic in the mask (pairwise, DiSF) see `datamask.selection.quadratic`: prices are learned on a
+sample, corrected on the whole pool and then on the documents they leave undecided, rounded, improved by swaps, and
+certified in float32.
 """
 
 from __future__ import annotations
@@ -11,20 +12,23 @@ from dataclasses import dataclass, field
 import torch
 
 from datamask.errors import ConfigError
-from datamask.selection.ascent import Prepared, ascend
+from datamask.selection.ascent import Ascent, Record, ascend
 from datamask.selection.calibration import SAMPLE, sample_rows
 from datamask.selection.feasible import Feasible, fill_in_order
-from datamask.selection.limits import Limits
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.facility import FacilityLocation
+from datamask.selection.newton import newton
 from datamask.selection.objective import Term
 from datamask.selection.problem import Problem
+from datamask.selection.quadratic import Prepared, Quadratic, sampled
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Progress
 from datamask.selection.swaps import improve
 
 TOLERANCE = 2e-4  # the ascent stops so near its bound (the calibrated objective is about 1)
 ITERATIONS = 60
+OPENING = 8  # steps on all documents before the undecided ones are worked on alone
+ROUNDS = 4  # times that the undecided ones are chosen anew
 
 
 @dataclass
@@ -34,7 +38,6 @@ class Warm:
     prepared: list[Prepared] = field(default_factory=list)
     mask: torch.Tensor | None = None
     tolerance: float = TOLERANCE
-    iterations: int = ITERATIONS
 
 
 def solve(problem: Problem, progress: Progress, warm: Warm | None = None) -> Draft:
@@ -127,100 +130,97 @@ def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress
     big = count * problem.pool.dimensions > 1 << 20
     metrics = [term.metric for term in terms if isinstance(term.metric, MomentMetric)]
     warm.prepared = warm.prepared or [Prepared(m, torch.bfloat16 if big and m.bf16 else torch.float32) for m in metrics]
-    prepared = warm.prepared
     coefficients = [term.scale * metric.unit / problem.size**2 for term, metric in zip(terms, metrics, strict=True)]
-    linear = objective.linear / problem.size
-    own = torch.zeros(count, dtype=torch.float64)
-    for c, rows in zip(coefficients, prepared, strict=True):
-        own += c * feasible.weights.square() * rows.squares()
+    quadratic = Quadratic(warm.prepared, coefficients, objective.linear / problem.size, feasible)
     history: list[dict[str, float]] = []
 
     def record(step: dict[str, float]) -> None:
-        step = {**step, "step": len(history), "objective": step["objective"] + objective.constant}
-        if "upper_bound" in step:
-            step["upper_bound"] += objective.constant
-        history.append(step)
-        progress(step)
+        shifted = {name: value + objective.constant for name, value in step.items()}
+        history.append({"step": len(history), **shifted})
+        progress(history[-1])
 
-    start = _first_guess(problem, terms, linear, feasible, prepared) if warm.mask is None else warm.mask
-    relaxed = ascend(
-        prepared,
-        coefficients,
-        linear,
-        feasible,
-        start,
-        tolerance=warm.tolerance,
-        iterations=warm.iterations,
-        charge=own,
-        report=record,
-    )
+    start = _first_guess(problem, quadratic) if warm.mask is None else warm.mask
+    relaxed = relax(quadratic, start, warm.tolerance, record)
     warm.mask = relaxed.p
-    bound = certify(metrics, coefficients, linear, feasible, relaxed.moments)
-    found = relaxed
-    if float(own @ (relaxed.p - relaxed.p.square())) > warm.tolerance / 4:
-        found = ascend(
-            prepared,
-            coefficients,
-            linear,
-            feasible,
-            relaxed.p,
-            tolerance=warm.tolerance / 4,
-            iterations=warm.iterations,
-            own=own,
-            report=record,
-        )
-    selected = feasible.round(found.p, found.price)
-    selected, _, price = improve(prepared, coefficients, linear, own, feasible, selected, warm.tolerance / 20)
-    return Draft(selected, found.p.float(), price * feasible.weights, bound + objective.constant, tuple(history))
+    exact = all(rows.z.dtype == torch.float32 for rows in warm.prepared)
+    bound = relaxed.bound if exact else certify(quadratic, relaxed.best)
+    selected, price, p = to_mask(quadratic, relaxed, warm.tolerance / 4, record)
+    return Draft(selected, p.float(), price * feasible.weights, bound + objective.constant, tuple(history))
 
 
-def certify(
-    metrics: list[MomentMetric],
-    coefficients: list[float],
-    linear: torch.Tensor,
-    feasible: Feasible,
-    moments: list[torch.Tensor],
-) -> float:
-    """No feasible S has more: −‖M‖² ≤ ‖m‖² − 2⟨m, M⟩ for any m at all, so prices at `moments` give a true bound.
+def relax(quadratic: Quadratic, start: torch.Tensor, tolerance: float, record: Record) -> Ascent:
+    """The fractional optimum, with its bound: a few steps on all documents, then on those that are not decided."""
+    found = ascend(quadratic, start, tolerance, OPENING, record=record)
+    for _ in range(ROUNDS):
+        if found.near(quadratic, tolerance):
+            break
+        index, part = quadratic.undecided(found.p, found.price) or (torch.arange(len(quadratic)), quadratic)
+        vector = len(part.prepared) == 1 and found.moments[0].ndim == 1 and not part.feasible.limits
+        p = part.feasible.project(found.p[index])
+        inner = ascend(part, p, tolerance / 2, OPENING if vector else ITERATIONS, record=record)
+        if vector and not inner.near(part, tolerance / 2):
+            inner = newton(part, inner, tolerance / 2)
+        p = found.p.clone()
+        p[index] = inner.p
+        price = quadratic.price(inner.moments)
+        bound, _ = quadratic.bound(inner.moments, price)
+        bound, best = min((bound, inner.moments), (found.bound, found.best), key=lambda pair: pair[0])
+        gained, found = inner.value - found.value, Ascent(p, inner.moments, inner.value, price, bound, best)
+        record({"objective": found.value - quadratic.rounding(p), "relaxed": found.value, "upper_bound": bound})
+        if gained < tolerance / 4:
+            break
+    return found
 
-    In float32 from the features themselves, whatever precision found the moments.
+
+def to_mask(
+    quadratic: Quadratic, relaxed: Ascent, tolerance: float, record: Record
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A mask near a fractional optimum, the prices at it, and the p it was rounded from: (N,) each.
+
+    Where rounding would cost more than the tolerance, the multilinear extension is ascended first, on the undecided.
     """
-    price = linear.clone()
-    for metric, c, moment in zip(metrics, coefficients, moments, strict=True):
-        moment = moment.float()
-        for part, rows in metric.pool.blocks():
-            price[part] -= 2 * c * metric.products(metric.prepare(rows), moment).double().cpu()
-    _, most = feasible.respond(price)
-    return most + sum(c * float(m.double().square().sum()) for c, m in zip(coefficients, moments, strict=True))
+    p, price = relaxed.p, relaxed.price
+    if quadratic.rounding(p) > tolerance:
+        index, part = quadratic.undecided(p, price) or (torch.arange(len(quadratic)), quadratic)
+        start = part.feasible.project(p[index])
+        found = ascend(part, start, tolerance, ITERATIONS, multilinear=True, record=record)
+        chosen, _, _ = improve(part, part.feasible.round(found.p, found.price), tolerance / 5)
+        p = p.clone()
+        p[index] = found.p
+        selected = p > 0.5
+        selected[index] = chosen
+    else:
+        selected = quadratic.feasible.round(p, price)
+    selected, _, price = improve(quadratic, selected, tolerance / 5)
+    return selected, price, p
 
 
-def _first_guess(
-    problem: Problem, terms: list[Term], linear: torch.Tensor, feasible: Feasible, prepared: list[Prepared]
-) -> torch.Tensor:
+def certify(quadratic: Quadratic, moments: list[torch.Tensor]) -> float:
+    """The bound that prices at these moments give, in float32 from the features themselves, whatever found them."""
+    price = quadratic.linear.clone()
+    for rows, c, moment in zip(quadratic.prepared, quadratic.coefficients, moments, strict=True):
+        metric = rows.metric
+        for part, block in metric.pool.blocks():
+            price[part] -= 2 * c * metric.products(metric.prepare(block), moment).double().cpu()
+    return quadratic.bound(moments, price)[0]
+
+
+def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor:
     """Where to start: everything alike, or in a large pool what the prices learned on a sample say."""
-    count = len(problem)
+    count, feasible = len(problem), quadratic.feasible
     if count <= 2 * SAMPLE:
         start = torch.full((count,), _share(feasible), dtype=torch.float64)
         return feasible.project(start) if problem.limits else start
-    chosen = torch.from_numpy(sample_rows(problem, SAMPLE))
-    weights = feasible.weights[chosen]
-    share = float(weights.sum() / feasible.weights.sum())
-    small = Feasible(Limits(weights.numpy(), problem.size * share))
-    parts = [rows.take(chosen) for rows in prepared]
-    coefficients = [term.scale * rows.metric.unit / small.size**2 for term, rows in zip(terms, parts, strict=True)]
-    own = torch.zeros(len(chosen), dtype=torch.float64)
-    for c, rows in zip(coefficients, parts, strict=True):
-        own += c * weights.square() * rows.squares()
-    start = torch.full((len(chosen),), small.size / float(weights.sum()), dtype=torch.float64)
-    found = ascend(
-        parts, coefficients, linear[chosen] / share, small, start, TOLERANCE, ITERATIONS // 2, own=own, copies=1 / share
-    )
-    price = linear.clone()
-    for rows, c, moment in zip(prepared, coefficients, found.moments, strict=True):
-        price -= 2 * c * share * rows.products(moment)
+    rows = sample_rows(problem, SAMPLE)
+    small = sampled(quadratic, rows)
+    start = torch.full((len(rows),), _share(small.feasible), dtype=torch.float64)
+    copies = len(quadratic) / len(rows)
+    found = ascend(small, start, TOLERANCE, ITERATIONS // 2, multilinear=True, copies=copies)
+    share = float(small.feasible.weights.sum() / feasible.weights.sum())
+    price = quadratic.price([moment / share for moment in found.moments])
     fractional = float(((found.p > 1e-6) & (found.p < 1 - 1e-6)).double().mean())
-    level = float(torch.quantile(price[:: count // SAMPLE], 1 - min(_share(feasible), 1.0)))
-    band = float(torch.quantile((price[:: count // SAMPLE] - level).abs(), max(fractional, 1e-3)))
+    near = (price - feasible.cut(price)).abs()[:: count // SAMPLE]
+    band = float(torch.quantile(near, max(fractional, 1e-3)))
     return feasible.project(price / max(2 * band, 1e-300))
 
 
