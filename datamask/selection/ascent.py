@@ -14,8 +14,8 @@ import torch
 
 from datamask.selection.quadratic import Quadratic
 
-ROUNDING_SHARE = 0.1  # of what rounding costs: no use in bringing the bound nearer to a fractional value than that
-STALL = 5  # steps the multilinear ascent may take without gaining the tolerance
+ROUNDING_SHARE = 0.05  # of what rounding costs: no use in bringing the bound nearer to a fractional value than that
+STALL = 5  # steps without gaining the tolerance (a tenth of it, where a bound is sought) after which it ends
 
 Record = Callable[[dict[str, float]], None]
 
@@ -86,7 +86,8 @@ def ascend(
             )
             record(entry if own is not None or quadratic.base is not None else entry | {"upper_bound": bound})
         near = ROUNDING_SHARE * quadratic.rounding(p) if own is None else 0.0
-        stalled = own is not None and iteration >= STALL and value - reached[-1 - STALL] <= tolerance
+        least = tolerance if own is not None else tolerance / 10
+        stalled = iteration >= STALL and value - reached[-1 - STALL] <= least
         if ahead <= tolerance or bound - value <= max(tolerance, near) or stalled or iteration == iterations:
             break
         if previous is None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SAMPLE = 16_384  # documents the term's own best is solved on in a larger pool
 RANDOM_SETS = 16  # random selections averaged for a metric without a closed form
-ITERATIONS = 40
+ITERATIONS = {1: 100, 2: 30}  # by the moment's dimensions: where a step costs N·d, and N·d²
 ACCURACY = 1e-3  # of the term's own best, as a share of the distance from random
 
 
@@ -73,8 +73,9 @@ def _best_moment(problem: Problem, metric: MomentMetric) -> float:
     start = torch.full((len(chosen),), feasible.size / float(weights.sum()), dtype=torch.float64)
     nothing = torch.zeros(len(chosen), dtype=torch.float64)
     quadratic = Quadratic([prepared], [metric.unit / feasible.size**2], nothing, feasible)
-    zero = quadratic.spread(quadratic.moments(start))
-    return ascend(quadratic, start, ACCURACY * zero, ITERATIONS, multilinear=True, copies=1 / share).value
+    moments = quadratic.moments(start)
+    accuracy, iterations = ACCURACY * quadratic.spread(moments), ITERATIONS[moments[0].ndim]
+    return ascend(quadratic, start, accuracy, iterations, multilinear=True, copies=1 / share).value
 
 
 def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:

@@ -129,7 +129,7 @@ class Quadratic:
         return float(self.own @ (p - p.square()))
 
     def undecided(self, p: torch.Tensor, price: torch.Tensor) -> tuple[torch.Tensor, Quadratic] | None:
-        """Row numbers of the documents that are fractional, near the cut or on the wrong side of it, and f of these, the
+        """Row numbers of the documents that are fractional, near the cut or on its wrong side, and f of these, the
         others left as they are. None where that is most of them, or where limits tie all documents together."""
         weights, limits = self.feasible.weights, self.feasible.limits
         above = price - self.feasible.cut(price)

@@ -13,7 +13,7 @@ import torch
 from datamask.selection.feasible import Feasible
 from datamask.selection.quadratic import Quadratic
 
-WINDOW = 2048  # documents a side
+WINDOW = 1024  # documents a side
 ROUNDS = 40
 
 
@@ -43,15 +43,18 @@ def improve(
             kernel += c * rows.kernel(window).cpu().numpy()
         if not quadratic.feasible.unit_weights:
             kernel *= np.outer(weights[window], weights[window]).astype(np.float32)
-        gained, changed = _swap(kernel, gain[window].numpy(), len(out), allowed, window.numpy(), mask.numpy())
+        changed = _swap(kernel, gain[window].numpy(), len(out), allowed, window.numpy(), mask.numpy())
         if not len(changed):
             break
         moved = torch.from_numpy(changed)
-        mask[moved] = ~mask[moved]
-        change = torch.zeros_like(weights)
-        change[moved] = torch.where(mask[moved], 1.0, -1.0) * weights[moved]
+        swapped = mask.clone()
+        swapped[moved] = ~mask[moved]
+        change = (swapped.double() - mask.double()) * weights
         shifts = [rows.moment(change) for rows in quadratic.prepared]
-        moments = [moment + shift for moment, shift in zip(moments, shifts, strict=True)]
+        then = [moment + shift for moment, shift in zip(moments, shifts, strict=True)]
+        gained = quadratic.value(swapped.double(), then) - quadratic.value(mask.double(), moments)
+        if gained > 0:  # rows in bf16 can deceive a swap
+            mask, moments = swapped, then
         left = left - 1 if gained >= tolerance else 0
     return mask, moments, price
 
@@ -92,15 +95,14 @@ def _swap(
     allowed: _Allowed,
     window: np.ndarray,  # (n,) row numbers
     mask: np.ndarray,
-) -> tuple[float, np.ndarray]:
-    """The best swaps one after the other, until none gains. Returns their gain and the rows that changed sides."""
+) -> np.ndarray:
+    """The best swaps one after the other, until none gains. Returns the rows that changed sides."""
     inside = np.arange(len(window)) < out
     first = inside.copy()
     own = kernel.diagonal().astype(np.float64)
     gain = gain.copy()
     left = allowed.size - float(allowed.weights[mask].sum())
     length = 0.0 if allowed.length is None else float(allowed.length.coefficients[mask].sum())
-    total = 0.0
     refused = np.zeros(len(window), bool)  # as entrants, since the last swap
     floor = 1e-9 * float(np.abs(gain).max() + own.max())
     for _ in range(8 * len(window)):
@@ -116,11 +118,10 @@ def _swap(
         if pair[j] <= floor:
             refused[i] = True
             continue
-        total += float(pair[j])
         inside[i], inside[j] = True, False
         gain -= 2 * (kernel[i] - kernel[j])
         left += float(allowed.weights[window[j]] - allowed.weights[window[i]])
         if allowed.length is not None:
             length += float(allowed.length.coefficients[window[i]] - allowed.length.coefficients[window[j]])
         refused[:] = False
-    return total, window[inside != first]
+    return window[inside != first]

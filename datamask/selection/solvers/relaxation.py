@@ -27,8 +27,10 @@ from datamask.selection.swaps import improve
 
 TOLERANCE = 2e-4  # the ascent stops so near its bound (the calibrated objective is about 1)
 ITERATIONS = 60
-OPENING = 8  # steps on all documents before the undecided ones are worked on alone
-ROUNDS = 4  # times that the undecided ones are chosen anew
+OPENING = 8, 6  # steps on all documents before the undecided are worked on alone; after a sample's guess
+COSTLY, MULTILINEAR = 0.01, 16  # loss by rounding (the calibrated objective is about 1), and the steps against it
+ROUNDS = 6  # times that the undecided are chosen anew
+SCREENED = 0.03  # of the whole pool's gap: how near the undecided alone are brought to their own bound
 
 
 @dataclass
@@ -150,16 +152,18 @@ def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress
 
 def relax(quadratic: Quadratic, start: torch.Tensor, tolerance: float, record: Record) -> Ascent:
     """The fractional optimum, with its bound: a few steps on all documents, then on those that are not decided."""
-    found = ascend(quadratic, start, tolerance, OPENING, record=record)
+    opening = OPENING[len(quadratic) > 2 * SAMPLE]
+    found = ascend(quadratic, start, tolerance, opening, record=record)
     for _ in range(ROUNDS):
         if found.near(quadratic, tolerance):
             break
         index, part = quadratic.undecided(found.p, found.price) or (torch.arange(len(quadratic)), quadratic)
         vector = len(part.prepared) == 1 and found.moments[0].ndim == 1 and not part.feasible.limits
         p = part.feasible.project(found.p[index])
-        inner = ascend(part, p, tolerance / 2, OPENING if vector else ITERATIONS, record=record)
-        if vector and not inner.near(part, tolerance / 2):
-            inner = newton(part, inner, tolerance / 2)
+        enough = max(tolerance / 2, SCREENED * (found.bound - found.value))
+        inner = ascend(part, p, enough, OPENING[0] if vector else ITERATIONS, record=record)
+        if vector and not inner.near(part, enough):
+            inner = newton(part, inner, enough)
         p = found.p.clone()
         p[index] = inner.p
         price = quadratic.price(inner.moments)
@@ -177,13 +181,13 @@ def to_mask(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """A mask near a fractional optimum, the prices at it, and the p it was rounded from: (N,) each.
 
-    Where rounding would cost more than the tolerance, the multilinear extension is ascended first, on the undecided.
+    Where rounding would cost more than `COSTLY`, the multilinear extension is ascended first, on the undecided.
     """
     p, price = relaxed.p, relaxed.price
-    if quadratic.rounding(p) > tolerance:
+    if quadratic.rounding(p) > COSTLY:
         index, part = quadratic.undecided(p, price) or (torch.arange(len(quadratic)), quadratic)
         start = part.feasible.project(p[index])
-        found = ascend(part, start, tolerance, ITERATIONS, multilinear=True, record=record)
+        found = ascend(part, start, tolerance, MULTILINEAR, multilinear=True, record=record)
         chosen, _, _ = improve(part, part.feasible.round(found.p, found.price), tolerance / 5)
         p = p.clone()
         p[index] = found.p
@@ -215,7 +219,7 @@ def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor:
     small = sampled(quadratic, rows)
     start = torch.full((len(rows),), _share(small.feasible), dtype=torch.float64)
     copies = len(quadratic) / len(rows)
-    found = ascend(small, start, TOLERANCE, ITERATIONS // 2, multilinear=True, copies=copies)
+    found = ascend(small, start, TOLERANCE, ITERATIONS // 3, multilinear=True, copies=copies)
     share = float(small.feasible.weights.sum() / feasible.weights.sum())
     price = quadratic.price([moment / share for moment in found.moments])
     fractional = float(((found.p > 1e-6) & (found.p < 1 - 1e-6)).double().mean())
