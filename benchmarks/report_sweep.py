@@ -16,7 +16,7 @@ import numpy as np
 
 from datamask.config import Select
 from datamask.report.embedded import load_corpus
-from datamask.report.sweep import ITERATIONS, TOLERANCE
+from datamask.report.sweep import TOLERANCE
 from datamask.selection import select
 from datamask.selection.api import finish
 from datamask.selection.problem import Pool, make_problem
@@ -62,7 +62,6 @@ def main() -> None:
         for lamb in LAMBDAS:
             at = problem.at(float(lamb))
             gaps.append(finish(at, relaxation.solve(at, lambda record: None, warm), 0.0).gap)
-            warm.iterations = ITERATIONS
         swept, cold = time.perf_counter() - began, float(np.mean(seconds))
         print(
             f"{algorithm:<10}{cold:>11.1f}s{3 * cold:>11.1f}s{11 * cold:>11.1f}s{swept:>11.1f}s{swept / cold:>12.1f}"

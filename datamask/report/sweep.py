@@ -26,7 +26,6 @@ from datamask.selection.result import Selection
 from datamask.selection.solvers import relaxation, solver_for
 
 TOLERANCE = 1e-3  # of a point's ascent, against its bound; every point reports the gap it reached
-ITERATIONS = 20  # of a point's ascent, which starts from its neighbour
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def sweep(
     problem = make_problem(corpus.pool(settings), settings)
     solver_for(problem)  # refuses what it cannot hold before anything is computed
     spent = time.perf_counter() - started
-    warm = relaxation.Warm(tolerance=TOLERANCE, iterations=ITERATIONS)
+    warm = relaxation.Warm(tolerance=TOLERANCE)
     solved: list[Selection] = []
     for lamb in reversed(grid):
         began = time.perf_counter()
