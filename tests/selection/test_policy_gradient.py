@@ -131,7 +131,7 @@ def test_a_black_box_is_learned(monkeypatch):
     blind = select(
         features, quality, algorithm="Pair_simi", solver="policy-gradient", n_epochs=400, partial=0.3, n_rollout=32
     )
-    assert blind.objective > 0.97 * known.objective
+    assert blind.objective > 0.94 * known.objective
 
 
 def test_improved_beats_published_and_comes_near_the_bound():
