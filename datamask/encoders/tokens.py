@@ -6,19 +6,22 @@ tokenizer.count(["one text", "another"])     # int64 [2]
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from datamask.encoders.ref import EncoderRef
+from datamask.encoders.words import WordTokenizer, splits_into_words
 
-CHARACTERS_PER_TOKEN = 5  # first guess at how much of a long text to read; more is read where it falls short
+CHARACTERS_PER_TOKEN = 6  # first guess at how much of a long text to read, enough for 99 % of the real documents
 BLOCK_CHARACTERS = 4_000_000  # tokenised at a time: bounds the memory of the tokenizer's records
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class DocumentTokenizer:
         self._whole = Tokenizer.from_str(tokenizer.to_str())
         self._whole.no_truncation()
         self._whole.no_padding()
+        self._words = WordTokenizer(self._whole) if splits_into_words(self._whole) else None
 
     @property
     def vocabulary(self) -> int:
@@ -89,7 +93,7 @@ class DocumentTokenizer:
         """int64 [texts]: tokens of each whole text, special tokens not counted."""
         counts = np.zeros(len(texts), np.int64)
         for first, last in _blocks(texts):
-            counts[first:last] = [len(encoding) for encoding in self._encode(texts[first:last])]
+            counts[first:last] = self._count(texts[first:last])
         return counts
 
     def first(self, texts: Sequence[str], limit: int) -> tuple[np.ndarray, np.ndarray]:
@@ -98,33 +102,48 @@ class DocumentTokenizer:
         Only the beginning of a long text is tokenised, up to white space where there is some nearby, so a token
         may differ from the whole text's tokens at the very end of a window at most.
         """
-        found: list[list[int]] = [[]] * len(texts)
+        found = [np.zeros(0, np.int32)] * len(texts)
         todo = list(range(len(texts)))
         reach = limit * CHARACTERS_PER_TOKEN
-        while len(todo):
+        while todo:
             beginnings = [_beginning(texts[i], reach) for i in todo]
             for first, last in _blocks(beginnings):
-                for i, encoding in zip(todo[first:last], self._encode(beginnings[first:last]), strict=True):
-                    found[i] = encoding.ids[:limit]
+                ids, lengths = self._ids(beginnings[first:last])
+                ends = np.cumsum(lengths)
+                for i, start, end in zip(todo[first:last], ends - lengths, ends, strict=True):
+                    found[i] = ids[start : min(end, start + limit)]
             cut = zip(todo, beginnings, strict=True)
             todo = [i for i, part in cut if len(found[i]) < limit and len(texts[i]) > len(part)]
             reach *= 4
-        return _flatten(found)
+        return _joined(found, np.int32), np.array([len(ids) for ids in found], np.int64)
 
     def all(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """All tokens of each text: ids int32 [tokens], lengths int64 [texts]."""
-        parts = []
-        for first, last in _blocks(texts):
-            parts.append(_flatten([encoding.ids for encoding in self._encode(texts[first:last])]))
-        if not parts:
-            return np.zeros(0, np.int32), np.zeros(0, np.int64)
-        return np.concatenate([ids for ids, _ in parts]), np.concatenate([lengths for _, lengths in parts])
+        parts = [self._ids(texts[first:last]) for first, last in _blocks(texts)]
+        return _joined([ids for ids, _ in parts], np.int32), _joined([lengths for _, lengths in parts], np.int64)
+
+    def _count(self, texts: Sequence[str]) -> np.ndarray:
+        if self._words is not None:
+            return _readable(self._words.count, texts)
+        return np.array([len(encoding) for encoding in self._encode(texts)], np.int64)
+
+    def _ids(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        if self._words is not None:
+            return _readable(self._words.ids, texts)
+        found = [encoding.ids for encoding in self._encode(texts)]
+        lengths = np.array([len(ids) for ids in found], np.int64)
+        return np.fromiter(chain.from_iterable(found), np.int32, count=int(lengths.sum())), lengths
 
     def _encode(self, texts: Sequence[str]) -> list:
-        try:
-            return self._whole.encode_batch_fast(list(texts), add_special_tokens=False)
-        except (UnicodeEncodeError, TypeError):  # a lone surrogate somewhere: the library takes none
-            return self._whole.encode_batch_fast([clean(text) for text in texts], add_special_tokens=False)
+        return _readable(lambda texts: self._whole.encode_batch_fast(list(texts), add_special_tokens=False), texts)
+
+
+def _readable(call: Callable[[Sequence[str]], T], texts: Sequence[str]) -> T:
+    """`call` of the texts, cleaned where one holds a lone surrogate: the libraries take none."""
+    try:
+        return call(texts)
+    except (UnicodeEncodeError, TypeError):
+        return call([clean(text) for text in texts])
 
 
 class _PythonTokenizer:
@@ -146,9 +165,8 @@ def _beginning(text: str, reach: int) -> str:
     return text[:reach]
 
 
-def _flatten(found: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    lengths = np.array([len(ids) for ids in found], np.int64)
-    return np.fromiter(chain.from_iterable(found), np.int32, count=int(lengths.sum())), lengths
+def _joined(parts: list[np.ndarray], kind: type) -> np.ndarray:
+    return np.concatenate([np.zeros(0, kind), *parts])
 
 
 def _blocks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:

@@ -58,14 +58,14 @@ def test_the_beginning_is_enough(trained: Tokenizer, monkeypatch: pytest.MonkeyP
     whole, lengths = tokenizer.all(texts)
     ends = np.cumsum(lengths)
     read = 0
-    encode = tokenizer._encode
+    tokenise = tokenizer._ids
 
-    def watch(parts: list[str]) -> list:
+    def watch(parts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         nonlocal read
         read += sum(map(len, parts))
-        return encode(parts)
+        return tokenise(parts)
 
-    monkeypatch.setattr(tokenizer, "_encode", watch)
+    monkeypatch.setattr(tokenizer, "_ids", watch)
     ids, kept = tokenizer.first(texts, 20)
     assert kept.tolist() == np.minimum(lengths, 20).tolist()
     expected = np.concatenate([whole[end - n : end - n + min(n, 20)] for end, n in zip(ends, lengths, strict=True)])
