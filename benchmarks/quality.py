@@ -26,7 +26,6 @@ import duckdb
 import numpy as np
 
 from datamask.config import Encoder as EncoderSettings
-from datamask.encoders import EncoderRef
 from datamask.encoders.prepare import fit as fit_encoder
 from datamask.quality import RULES
 from datamask.quality.documents import Documents
@@ -111,11 +110,11 @@ def agreement_with_datatrove(texts: list[str]) -> None:
 def static_vectors(texts: list[str], corpus: list[str], folder: str) -> np.ndarray:
     """The default encoder's vectors, fitted on the corpus."""
     from datamask.encoders.encode import load_encoder
+    from datamask.encoders.pin import pin_model
 
     settings = EncoderSettings()
     fit_encoder(corpus[: settings.fit_documents], settings, folder)
-    ref = EncoderRef("static", "static", folder, None, "benchmark", 768, settings.max_length, "first", "", "float32")
-    model = load_encoder(ref, "cpu")
+    model = load_encoder(pin_model(settings.model_copy(update={"model": folder}), f"{folder}-work"), "cpu")
     return model.compute(model.tokenise(texts), settings.batch_tokens).vectors
 
 
