@@ -23,8 +23,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from datamask.config import Encoder as Settings
+from datamask.devices import pick_device, pick_dtype
 from datamask.encoders.encode import load_encoder
-from datamask.encoders.load import pick_device, pick_dtype
 from datamask.encoders.pin import pin_model
 
 LAYERS, WIDTH = 12, 768
@@ -95,8 +95,8 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--batch-tokens", type=int, nargs="+", default=[16_384])
     arguments = parser.parse_args()
-    device = pick_device(arguments.device)
-    fast = pick_dtype("auto", device)
+    device = str(pick_device(arguments.device))
+    fast = pick_dtype("auto", torch.device(device))
     texts = read(arguments.data, arguments.documents)
 
     with tempfile.TemporaryDirectory() as folder:

@@ -18,8 +18,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
 from transformers import PreTrainedTokenizerFast
 
+from datamask.devices import pick_device
 from datamask.encoders.batching import Batcher, cut, special_tokens
-from datamask.encoders.load import MODELS, loading, pick_device
+from datamask.encoders.load import MODELS, loading
 from datamask.encoders.ref import EncoderRef
 from datamask.encoders.tokens import DocumentTokenizer, Windows, clean
 from datamask.errors import ModelError
@@ -55,8 +56,8 @@ def load_encoder(ref: EncoderRef, device: str = "auto", model: SentenceTransform
     :param model: of `load_model`, where the caller has it already
     :raises ModelError: it is missing, broken, or its size does not fit `ref.dimensions`.
     """
-    device = pick_device(device)
-    return MODELS.get((ref.fingerprint, device), lambda: _wrap(model or load_model(ref, device), ref))
+    chosen = pick_device(device)
+    return MODELS.get((ref.fingerprint, chosen), lambda: _wrap(model or load_model(ref, chosen), ref))
 
 
 def _wrap(model: SentenceTransformer, ref: EncoderRef) -> Encoder:
@@ -78,7 +79,7 @@ def _wrap(model: SentenceTransformer, ref: EncoderRef) -> Encoder:
     return StaticEncoder(model, ref) if isinstance(first, StaticEmbedding) else WholeEncoder(model, ref)
 
 
-def load_model(ref: EncoderRef, device: str) -> SentenceTransformer:
+def load_model(ref: EncoderRef, device: torch.device) -> SentenceTransformer:
     """The sentence-transformers model of `ref`, on `device`, in `ref.dtype`.
 
     :raises ModelError: see `load_encoder`.
@@ -89,7 +90,7 @@ def load_model(ref: EncoderRef, device: str) -> SentenceTransformer:
     with loading("encoder", ref.path, ref.revision):
         model = SentenceTransformer(
             path,
-            device=device,
+            device=str(device),
             revision=ref.revision,
             trust_remote_code=ref.trust_remote_code,
             backend=ref.backend,

@@ -52,44 +52,6 @@ class ModelCache:
 MODELS = ModelCache()
 
 
-# ---------------------------------------------------------------- device and number format
-
-
-def pick_device(device: str) -> str:
-    """ "auto" to "cuda" or "cpu"; others are checked and returned.
-
-    :raises ModelError: a CUDA device that is not there.
-    """
-    import torch
-
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError(
-            f"encoder.device is {device!r} but torch {torch.__version__} sees no CUDA device; set encoder.device=cpu"
-        )
-    return device
-
-
-def pick_dtype(dtype: str, device: str) -> str:
-    """ "auto" to the format the device computes fastest in: bfloat16 with AVX-512 BF16, AMX or a GPU that has it."""
-    if dtype != "auto":
-        return dtype
-    if device.startswith("cuda"):
-        import torch
-
-        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
-    return "bfloat16" if device == "cpu" and cpu_has_bfloat16() else "float32"
-
-
-def cpu_has_bfloat16() -> bool:
-    """True when this processor multiplies bfloat16 matrices in hardware (elsewhere it is slower than float32)."""
-    with contextlib.suppress(OSError):
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-        return any(flag in flags for flag in ("avx512_bf16", "amx_bf16", " bf16 "))
-    return False
-
-
 # ---------------------------------------------------------------- errors
 
 

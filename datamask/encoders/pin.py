@@ -14,7 +14,8 @@ from datamask.config import Config
 from datamask.config import Encoder as Settings
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import shard_schema
-from datamask.encoders.load import loading, missing, pick_device, pick_dtype
+from datamask.devices import pick_device, pick_dtype
+from datamask.encoders.load import loading, missing
 from datamask.encoders.ref import EncoderRef
 from datamask.errors import ModelError, nearest
 
@@ -55,7 +56,7 @@ def pin_model(settings: Settings, work: str) -> EncoderRef:
     model = load_model(ref, device)
     if not settings.prompt:
         ref = replace(ref, prompt=own_prompt(model))
-    load_encoder(ref, device, model)
+    load_encoder(ref, settings.device, model)
     storage.write_json(record, ref.as_dict())
     return ref
 

@@ -48,7 +48,7 @@ def pin(settings: Settings, config: Config) -> ScorerRef:
         read_description(path)
         files = [storage.fingerprint(str(Path(path) / name)) for name in WEIGHTS]
         return ScorerRef(settings, path, None, storage.key(kind, HEURISTIC_VERSION, files))
-    from datamask.encoders.load import pick_device, pick_dtype  # loads torch
+    from datamask.devices import pick_device, pick_dtype  # loads torch
 
     path, revision, fingerprint = _located(settings.model, settings.revision)
     dtype = pick_dtype(config.encoder.dtype, pick_device(config.encoder.device))

@@ -13,8 +13,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from datamask.config import Config
+from datamask.devices import pick_device, pick_dtype
 from datamask.encoders.batching import plan
-from datamask.encoders.load import loading, pick_device, pick_dtype
+from datamask.encoders.load import loading
 from datamask.encoders.tokens import DocumentTokenizer
 from datamask.errors import ModelError
 from datamask.quality.documents import Documents, Need, Scores, plain

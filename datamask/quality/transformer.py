@@ -14,8 +14,9 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
 
 from datamask.config import Config
+from datamask.devices import pick_device, pick_dtype
 from datamask.encoders.batching import Batcher, special_tokens
-from datamask.encoders.load import loading, pick_device, pick_dtype
+from datamask.encoders.load import loading
 from datamask.errors import ModelError, nearest
 from datamask.quality.documents import Documents, Need, Scores
 from datamask.quality.ref import ScorerRef

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from datamask.config import Config, Select, load
+from datamask.devices import pick_device
 from datamask.errors import InputError
 from datamask.report import statistics
 from datamask.report.sample import Sample, read_sample
-from datamask.selection.api import pick_device
 from datamask.selection.problem import Pool
 from datamask.stages import recorded
 

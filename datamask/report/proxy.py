@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from datamask.selection.api import pick_device
+from datamask.devices import pick_device
 
 if TYPE_CHECKING:
     from datamask.report.embedded import Embedded

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from datamask.config import Select, validate_section
-from datamask.errors import ConfigError, DatamaskError
+from datamask.devices import pick_device
+from datamask.errors import DatamaskError
 from datamask.selection.problem import Pool, Problem, make_problem
 from datamask.selection.result import Draft, Selection
 from datamask.selection.solvers import Progress, solver_for
@@ -86,25 +87,3 @@ def resolve(settings: Select | None, keywords: Mapping[str, Any]) -> Select:
     if any(keywords.get(name) is not None for name in budgets):
         given = {name: value for name, value in given.items() if name not in budgets} | {"select_ratio": None}
     return validate_section(Select, {**given, **keywords})
-
-
-def pick_device(name: str) -> torch.device:
-    """ "auto": CUDA if there is one, else the CPU.
-
-    :raises ConfigError: CUDA is asked for and absent, or the name is unknown.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"unknown device {name!r}; valid: auto, cpu, cuda, cuda:0, …") from error
-    if device.type == "cuda":
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (device.index or 0) >= count:
-            raise ConfigError(
-                f"device {name} is asked for, and {count} CUDA devices are here; use --device cpu, or auto"
-            )
-    elif device.type != "cpu":
-        raise ConfigError(f"unknown device {name!r}; valid: auto, cpu, cuda, cuda:0, …")
-    return device

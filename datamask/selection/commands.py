@@ -61,7 +61,8 @@ def select(
 ) -> None:
     """Select from one file of embedded, scored documents."""
     given = {name: value for name, value in locals().items() if name in Select.model_fields and value is not None}
-    from datamask.selection.api import pick_device, resolve
+    from datamask.devices import pick_device
+    from datamask.selection.api import resolve
     from datamask.selection.pool_file import read_pool, write_mask
 
     if budget_documents and budget_tokens:

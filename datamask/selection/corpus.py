@@ -17,8 +17,9 @@ import numpy as np
 import torch
 
 from datamask.config import Select
+from datamask.devices import pick_device
 from datamask.errors import InputError
-from datamask.selection.api import pick_device, solve
+from datamask.selection.api import solve
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.prices import Prices
 from datamask.selection.problem import Pool, Problem, make_problem

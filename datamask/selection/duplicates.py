@@ -19,7 +19,7 @@ import torch
 
 from datamask import storage
 from datamask.config import Config
-from datamask.selection.api import pick_device
+from datamask.devices import pick_device
 from datamask.selection.near_duplicates import keep_first, nearest_centroids, spherical_kmeans
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from datamask.selection.api import pick_device
+from datamask.devices import pick_device
 from datamask.selection.near_duplicates import keep_first, nearest_centroids, spherical_kmeans
 from datamask.selection.problem import Pool
 

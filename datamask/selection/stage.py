@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from datamask import storage
 from datamask.config import Config
+from datamask.devices import pick_device
 from datamask.errors import ConfigError, InputError
-from datamask.selection.api import pick_device
 from datamask.selection.candidates import Candidates, read_candidates
 from datamask.selection.corpus import select_corpus
 from datamask.selection.prices import Prices

@@ -17,10 +17,10 @@ from sentence_transformers.sentence_transformer.modules import BoW, StaticEmbedd
 from transformers import AutoTokenizer
 
 from datamask import storage
+from datamask.devices import cpu_has_bfloat16, pick_device, pick_dtype
 from datamask.encoders import EncoderRef, embed_shard, load_tokenizer, prepare_encoder
 from datamask.encoders.encode import StaticEncoder, TransformerEncoder, WholeEncoder, load_encoder
-from datamask.encoders.load import cpu_has_bfloat16, pick_device, pick_dtype
-from datamask.errors import ModelError
+from datamask.errors import ConfigError, ModelError
 from tests.encoders.conftest import Corpus, save_encoder, sentences, settings
 
 Make = Callable[..., Corpus]
@@ -173,11 +173,12 @@ def test_a_model_that_brings_code_is_refused(make_corpus: Make, bert: Path, tmp_
 
 
 def test_dtype_follows_the_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert pick_dtype("float32", "cpu") == "float32"
-    assert pick_dtype("auto", "cpu") == ("bfloat16" if cpu_has_bfloat16() else "float32")
+    cpu = torch.device("cpu")
+    assert pick_dtype("float32", cpu) == "float32"
+    assert pick_dtype("auto", cpu) == ("bfloat16" if cpu_has_bfloat16() else "float32")
     if not torch.cuda.is_available():
-        assert pick_device("auto") == "cpu"
-        with pytest.raises(ModelError, match="encoder.device=cpu"):
+        assert pick_device("auto") == cpu
+        with pytest.raises(ConfigError, match="0 CUDA devices are here .*; use device cpu, or auto"):
             pick_device("cuda:1")
 
 
