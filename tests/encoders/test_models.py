@@ -88,8 +88,13 @@ def test_a_cached_hub_model_is_pinned_offline(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(tmp_path / "hub"), raising=False)
-    ref = prepared(make_corpus(sentences(3)), model="someone/model")
-    assert ref.revision == commit
+    corpus = make_corpus(sentences(3))
+    ref = prepared(corpus, model="someone/model")
+    assert ref.revision == commit and ref.as_dict()["revision"] == commit
+    other = "d" * 40
+    shutil.copytree(bert, folder / "snapshots" / other)
+    again = prepared(corpus, model="someone/model", revision=other)
+    assert again.revision == other and again.fingerprint != ref.fingerprint
 
 
 def test_the_models_own_prompt_is_the_default(make_corpus: Make, bert: Path, tmp_path: Path) -> None:
@@ -152,6 +157,29 @@ def test_a_prompt_that_fills_the_window(make_corpus: Make, bert: Path) -> None:
         prepared(make_corpus(sentences(3)), model=str(bert), prompt="water and boats " * 20, max_length=16)
 
 
+@pytest.mark.parametrize("max_length", [8, 33, 500])
+def test_the_window_is_the_librarys(make_corpus: Make, bert: Path, max_length: int) -> None:
+    texts = sentences(20, longest=150)
+    model = SentenceTransformer(str(bert), device="cpu")
+    model.max_seq_length = min(max_length, model.max_seq_length)
+    found = vectors_of(make_corpus(texts), model=str(bert), dtype="float32", max_length=max_length)
+    assert np.abs(found - model.encode(texts)).max() < 1e-3
+
+
+def test_attention_is_fused(make_corpus: Make, bert: Path) -> None:
+    encoder = load_encoder(prepared(make_corpus(sentences(3)), model=str(bert)))
+    assert encoder._model.transformers_model.config._attn_implementation == "sdpa"
+
+
+def test_openvino(make_corpus: Make, bert: Path) -> None:
+    """Runs where `pip install 'datamask[openvino]'` was run."""
+    pytest.importorskip("optimum.intel")
+    texts = [*sentences(40), "word " * 300]
+    found = vectors_of(make_corpus(texts), model=str(bert), backend="openvino")
+    expected = SentenceTransformer(str(bert), device="cpu").encode(texts)
+    assert (found * expected).sum(axis=1).min() > 0.999
+
+
 @pytest.mark.parametrize(
     ("backend", "package"), [("onnx", "'optimum-onnx[onnxruntime]'"), ("openvino", "'datamask[openvino]'")]
 )
@@ -170,6 +198,25 @@ def test_a_model_that_brings_code_is_refused(make_corpus: Make, bert: Path, tmp_
     (tmp_path / "custom" / "custom.py").write_text("raise SystemExit('ran')")
     with pytest.raises(ModelError, match="trust_remote_code"):
         prepared(make_corpus(sentences(3)), model=str(tmp_path / "custom"))
+
+
+def test_a_model_that_brings_code_runs_when_trusted(make_corpus: Make, bert: Path, tmp_path: Path) -> None:
+    shutil.copytree(bert, tmp_path / "custom")
+    modules = json.loads((tmp_path / "custom" / "modules.json").read_text())
+    modules[2]["type"] = "reverse.Reverse"
+    (tmp_path / "custom" / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "custom" / "reverse.py").write_text(
+        "from sentence_transformers.sentence_transformer.modules import Normalize\n"
+        "class Reverse(Normalize):\n"
+        "    def forward(self, features):\n"
+        "        return {**features, 'sentence_embedding': features['sentence_embedding'].flip(1)}\n"
+    )
+    texts = sentences(5)
+    corpus = make_corpus(texts)
+    found = vectors_of(corpus, model=str(tmp_path / "custom"), trust_remote_code=True, dtype="float32")
+    plain = SentenceTransformer(str(bert), device="cpu").encode(texts)
+    assert np.abs(found - plain[:, ::-1]).max() < 1e-3
+    assert prepared(corpus, model=str(tmp_path / "custom"), trust_remote_code=True).trust_remote_code
 
 
 def test_dtype_follows_the_hardware(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,13 @@ from tests.quality import build, models
 
 LONG = "the lemma of the field and the definition " * 300
 TEXTS = ["the proof", "buy cheap shoes now", "a", LONG, "😀😀", "\x00\x00 nul", "", "中文 and Привет", "buy " * 40]
+ODD = [
+    *TEXTS,
+    "half \ud800 a pair",
+    "😀🎉👩‍👩‍👧‍👦" * 1000,
+    "x" * 100_000,
+    "the lemma of a field " * 250_000,
+]  # the last: 5 MB
 
 
 def documents(texts: list[str] = TEXTS) -> Documents:
@@ -30,6 +37,21 @@ def scorer(settings: Scorer, config: Config):
 
 def exact(**quality) -> Config:
     return validate({"encoder": {"dtype": "float32", "device": "cpu", **quality}})
+
+
+@pytest.mark.parametrize("kind", ["transformer", "prox", "fasttext"])
+def test_odd_texts_are_scored_like_any_other(tmp_path: Path, request: pytest.FixtureRequest, kind: str) -> None:
+    build_model = {
+        "transformer": lambda: models.classifier(tmp_path / "model"),
+        "prox": lambda: models.language_model(tmp_path / "model"),
+        "fasttext": lambda: request.getfixturevalue("fasttext_file"),
+    }
+    settings = Scorer(kind=kind, model=str(build_model[kind]()), label="hq" if kind == "fasttext" else None)
+    found = scorer(settings, exact()).score(documents(ODD)).score
+    assert len(found) == len(ODD) and np.isfinite(found).all()
+    assert found[:3].tolist() == pytest.approx(
+        scorer(settings, exact()).score(documents(ODD[:3])).score.tolist(), abs=1e-4
+    )
 
 
 # ---------------------------------------------------------------- transformers
