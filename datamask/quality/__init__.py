@@ -10,7 +10,6 @@ from datamask.quality.prepare import prepare_quality
 from datamask.quality.ref import QualityRef, ScorerRef, Statistics
 from datamask.quality.rules import RULES, SIGNALS, Rule, explain
 from datamask.quality.score import score_shard
-from datamask.quality.statistics import score_statistics
 
 __all__ = [
     "RULES",
@@ -25,5 +24,4 @@ __all__ = [
     "explain",
     "prepare_quality",
     "score_shard",
-    "score_statistics",
 ]

@@ -18,7 +18,6 @@ from datamask.quality.combine import combine
 from datamask.quality.documents import Documents, Scorer
 from datamask.quality.load import load_scorer
 from datamask.quality.ref import QualityRef
-from datamask.quality.statistics import summary
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
@@ -42,7 +41,7 @@ def score_shard(
     """Publishes the shard's scores: chunk_id int64, and float32 columns: one per scorer, `<scorer>.<signal>` per signal
     (null where a signal does not apply), and quality_score; a row per document, in order.
 
-    Facts: documents; scorers {name: distribution} (`statistics.summary`); failures {rule: documents} (heuristic).
+    Facts: documents.
 
     :raises ModelError: a score is not a number (names the documents), or a model cannot be loaded.
     :raises ConservationError: rows were lost.
@@ -85,8 +84,7 @@ class _Scoring:
         self._files, self._quality, self._scorers = files, quality, scorers
         self._config, self._progress = config, progress
         self._schema = schema(scorers)
-        self._kept: list[np.ndarray] = []  # per window (scorers + 2, n) float32: the scores, quality, characters
-        self._failures: dict[str, int] = {}
+        self._documents = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         from datamask.encoders.embed import ahead
@@ -103,19 +101,13 @@ class _Scoring:
             self._check(name, found.score, documents.chunk_ids)
             scores[name] = found.score
             signals.extend(found.signals.T)
-            if self._setting(name) == "heuristic":
-                self._count_failures(found.signals)
         combined = combine(scores, self._quality)
-        characters = np.fromiter(map(len, documents.texts), dtype=np.float32, count=len(documents.texts))
-        self._kept.append(np.stack([*scores.values(), combined, characters]))
+        self._documents += len(documents)
         arrays = [pa.array(values) for values in scores.values()]
         arrays += [pa.array(values, from_pandas=True) for values in signals]
         return pa.RecordBatch.from_arrays(
             [pa.array(documents.chunk_ids), *arrays, pa.array(combined)], schema=self._schema
         )
-
-    def _setting(self, name: str) -> str:
-        return next(ref.settings.kind for ref in self._quality.scorers if ref.name == name)
 
     def _check(self, name: str, score: np.ndarray, ids: np.ndarray) -> None:
         bad = ids[~np.isfinite(score)]
@@ -126,22 +118,8 @@ class _Scoring:
                 f"chunk_id {some}. Mend the model or the column, or leave the scorer out (quality.scorers)"
             )
 
-    def _count_failures(self, signals: np.ndarray) -> None:
-        from datamask.quality.rules import RULES, failing
-
-        for rule, failed in zip(RULES, failing(signals).T, strict=True):
-            self._failures[rule.name] = self._failures.get(rule.name, 0) + int(failed.sum())
-
     def facts(self) -> dict[str, Any]:
-        names = [*self._scorers, QUALITY, "characters"]
-        kept = np.concatenate(self._kept, axis=1) if self._kept else np.zeros((len(names), 0), dtype=np.float32)
-        values = dict(zip(names, kept, strict=True))
-        characters = values.pop("characters")
-        return {
-            "documents": int(kept.shape[1]),
-            "scorers": summary(values, {"characters": characters}),
-            "failures": self._failures,
-        }
+        return {"documents": self._documents}
 
     # ---------------------------------------------------------------- reading
 

@@ -141,6 +141,23 @@ def test_explain_selected_with_neighbours(two):
     assert found.price_rank == {"rank": 1 + sum(p > masks[3]["price"] for p in prices), "of": len(prices)}
 
 
+def test_explain_names_the_rules_a_document_breaks(capsys):
+    from datamask.quality.rules import SIGNALS, failures
+    from datamask.quality.signals import compute
+    from datamask.release.commands import _show_explanation
+    from datamask.release.explain import Explanation, failed_rules
+
+    [signals] = compute(["{ lorem ipsum"]).tolist()
+    scores = {"edu": 0.2, "mine": 0.1, **{f"mine.{name}": value for name, value in zip(SIGNALS, signals)}}
+    found = failed_rules(scores)
+    assert len(found) == len(failures(dict(zip(SIGNALS, signals)))) > 3
+    assert found[0].startswith("gopher_few_words: ") and "is less than 50 (Rae et al. 2021" in found[0]
+    assert failed_rules({"edu": 0.2, "edu.int_score": 0.0}) == []
+    decision = dict.fromkeys(("id", "shard", "chunk_id", "outcome", "reason", "token_count", "quality_score"), "x")
+    _show_explanation(Explanation({**decision, "probability": 0.5, "price": 0.1}, scores=scores, rules=found))
+    assert all(rule in capsys.readouterr().out for rule in found[:1])
+
+
 def test_explain_names_what_took_a_document(two, capsys):
     _, (_, (files, release)) = two
     texts = {
