@@ -20,12 +20,15 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
+from datamask.config import Config, Quality, Scorer
 from datamask.config import Encoder as Settings
 from datamask.devices import pick_device, pick_dtype
 from datamask.encoders.encode import load_encoder
 from datamask.encoders.pin import pin_model
+from datamask.quality.documents import Documents
+from datamask.quality.load import load_scorer, pin
 
 LAYERS, WIDTH = 12, 768
 ROUNDS = 2
@@ -53,8 +56,10 @@ def build(folder: str, texts: list[str]) -> None:
     names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=512, **names)
     torch.manual_seed(0)
-    BertModel(BertConfig(vocab_size=30_522)).save_pretrained(f"{folder}/body")
-    tokenizer.save_pretrained(f"{folder}/body")
+    classifier = BertForSequenceClassification(BertConfig(vocab_size=30_522, num_labels=1))
+    for part, name in ((classifier.bert, "body"), (classifier, "classifier")):
+        part.save_pretrained(f"{folder}/{name}")
+        tokenizer.save_pretrained(f"{folder}/{name}")
     modules = [Transformer(f"{folder}/body"), Pooling(WIDTH), Normalize()]
     SentenceTransformer(modules=modules, device="cpu").save(f"{folder}/model", create_model_card=False)
 
@@ -109,8 +114,9 @@ def main() -> None:
             options = {"batch_size": 32, "show_progress_bar": False, "convert_to_tensor": True}
             return lambda texts: model.encode(texts, **options).float().cpu().numpy()
 
-        def ours(dtype: str, batch_tokens: int) -> Method:
-            chosen = Settings(model=f"{folder}/model", dtype=dtype, max_length=arguments.max_length)  # type: ignore[arg-type]
+        def ours(dtype: str, batch_tokens: int, **more: str) -> Method:
+            options = {"model": f"{folder}/model", "dtype": dtype, "max_length": arguments.max_length, **more}
+            chosen = Settings(**options)
             encoder = load_encoder(pin_model(chosen, folder), device)
             return lambda texts: encoder.compute(encoder.tokenise(texts), batch_tokens).vectors
 
@@ -127,6 +133,19 @@ def main() -> None:
             methods[f"SentenceTransformer.encode, {fast}"] = plain(fast)
         for budget in arguments.batch_tokens:
             methods[f"datamask, {fast}, {budget} tokens a batch"] = ours(fast, budget)
+        head = f"{folder}/classifier"
+        scored = Settings(max_length=arguments.max_length, device=device)
+        scorer = Scorer(kind="transformer", model=head, max_length=arguments.max_length)
+        config = Config(encoder=scored, quality=Quality(scorers=[scorer]))
+        loaded = load_scorer(pin(scorer, config), config)
+        embed = ours(fast, scored.batch_tokens)
+
+        def apart(texts: list[str]) -> np.ndarray:
+            loaded.score(Documents(np.arange(len(texts)), texts))
+            return embed(texts)
+
+        methods["vector, and score of a classifier: two passes"] = apart
+        methods["vector, and score of a classifier: one pass"] = ours(fast, scored.batch_tokens, quality_head=head)
         best, vectors = dict.fromkeys(methods, float("inf")), {}
         for method in methods.values():
             method(texts[:8])
