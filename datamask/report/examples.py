@@ -19,11 +19,12 @@ from threadpoolctl import threadpool_limits
 from datamask import storage
 from datamask.config import Config, Select
 from datamask.report import statistics
-from datamask.report.sample import Sample, corpus_rows
+from datamask.report.sample import Sample, Vectors, corpus_rows
 from datamask.selection import select
 
 MAP_POINTS = 500  # documents drawn from each choice
 MAP_POOL = 8_000  # candidates the diversity-only choice of the map is made from
+DISPUTED = 400  # documents of each kind that the examples are taken from
 EXAMPLES = 6  # documents of each kind of disagreement
 EXAMPLE_CHARACTERS = 420
 HOVER_CHARACTERS = 140
@@ -44,22 +45,35 @@ def excerpt(text: str | None, characters: int) -> str:
 # ---------------------------------------------------------------- the map
 
 
-def map_points(sample: Sample, top: Indices, ours: Indices, config: Config, generator: np.random.Generator) -> Rows:
+def diverse_pool(sample: Sample, generator: np.random.Generator) -> Indices:
+    """The candidates, at most MAP_POOL, that the map's diversity-only choice is made from."""
+    return np.sort(generator.permutation(np.flatnonzero(sample.candidates))[:MAP_POOL])
+
+
+def map_points(
+    sample: Sample,
+    vectors: Vectors,
+    compared: Mapping[str, Indices],
+    diverse: Indices,
+    config: Config,
+    generator: np.random.Generator,
+) -> Rows:
     """The paper's map: positions of documents drawn from the pool, top-quality, diversity alone, and the selection.
 
-    t-SNE (scikit-learn) of the first 50 principal components of the vectors.
+    t-SNE (scikit-learn) of the first 50 principal components of the vectors. compared: rows of the choices whose
+    vectors are read, diverse: those of `diverse_pool`.
     """
     panels = {
-        "pool": np.arange(len(sample)),
-        "top-quality": top,
-        "diversity only": _most_diverse(sample, len(ours), config.select, generator),
-        "selected": ours,
+        "pool": compared["pool"],
+        "top-quality": compared["top-quality"],
+        "diversity only": _most_diverse(sample, vectors, diverse, config.select),
+        "selected": compared["selected"],
     }
     drawn = {panel: np.sort(generator.permutation(rows)[:MAP_POINTS]) for panel, rows in panels.items()}
     rows = np.unique(np.concatenate(list(drawn.values())))
     if len(rows) < 10:
         return []
-    place = _tsne(sample.features(rows).astype(np.float32), config.select.seed)
+    place = _tsne(vectors(rows).astype(np.float32), config.select.seed)
     texts = sample.columns(rows, ["id", "text"])
     points: Rows = []
     for panel, members in drawn.items():
@@ -80,15 +94,14 @@ def map_points(sample: Sample, top: Indices, ours: Indices, config: Config, gene
     return points
 
 
-def _most_diverse(sample: Sample, size: int, settings: Select, generator: np.random.Generator) -> Indices:
-    """The choice λ = 0 makes, at the selection's share, among at most MAP_POOL of the candidates."""
-    candidates = np.flatnonzero(sample.candidates)
-    if not size or len(candidates) < 2:
-        return candidates[:size]
-    pool = np.sort(generator.permutation(candidates)[:MAP_POOL])
-    count = max(1, round(size * len(pool) / len(candidates)))
+def _most_diverse(sample: Sample, vectors: Vectors, pool: Indices, settings: Select) -> Indices:
+    """The choice λ = 0 makes of these candidates, at the selection's share."""
+    size, candidates = int(sample.selected.sum()), int(sample.candidates.sum())
+    if not size or len(pool) < 2:
+        return pool[:size]
+    count = max(1, round(size * len(pool) / candidates))
     chosen = select(
-        sample.features(pool),
+        vectors(pool),
         sample.quality[pool],
         algorithm=settings.algorithm,
         lamb=0.0,
@@ -109,31 +122,39 @@ def _tsne(features: npt.NDArray[np.float32], seed: int) -> npt.NDArray[np.float3
 # ---------------------------------------------------------------- disagreements
 
 
-def disagreements(sample: Sample, top: Indices, config: Config, certificate: Mapping[str, Any]) -> Rows:
-    """Documents kept that top-quality drops (largest price first) and dropped that it keeps (smallest price first).
+def disputed(sample: Sample, top: Indices) -> dict[str, Indices]:
+    """Documents kept that top-quality drops, largest price first, and dropped that it keeps, smallest price first."""
+    selected = sample.selected
+    in_top = np.zeros(len(sample), dtype=bool)
+    in_top[top] = True
+    kept, dropped = np.flatnonzero(selected & ~in_top), np.flatnonzero(~selected & in_top)
+    return {
+        "kept": kept[np.argsort(-sample.price[kept], kind="stable")][:DISPUTED],
+        "dropped": dropped[np.argsort(sample.price[dropped], kind="stable")][:DISPUTED],
+    }
+
+
+def disagreements(
+    sample: Sample,
+    vectors: Vectors,
+    disputed: Mapping[str, Indices],
+    top: Indices,
+    compared: Mapping[str, Indices],
+) -> Rows:
+    """Examples of `disputed` documents that differ from one another.
 
     The numbers that are the reason: quality and its percentile among the candidates, the price beside the price of the
     last document kept, and the cosine to the nearest document of either choice.
     """
-    selected = sample.selected
-    in_top = np.zeros(len(sample), dtype=bool)
-    in_top[top] = True
-    if not selected.any():
+    if not sample.selected.any():
         return []
     ordered = np.sort(sample.quality[sample.candidates])
-    threshold = float(sample.price[selected].min())
-    kept = np.flatnonzero(selected & ~in_top)
-    dropped = np.flatnonzero(~selected & in_top)
-    kinds = {
-        "kept": kept[np.argsort(-sample.price[kept], kind="stable")],
-        "dropped": dropped[np.argsort(sample.price[dropped], kind="stable")],
-    }
-    ours = np.flatnonzero(selected)
-    choices = {"selected": _bounded(ours, config.select.seed), "top": _bounded(top, config.select.seed)}
-    vectors = {name: sample.features(rows) for name, rows in choices.items()}
+    threshold = float(sample.price[sample.selected].min())
+    choices = {"selected": _thin(compared["selected"]), "top": _thin(compared["top-quality"])}
+    features_of = {name: vectors(rows) for name, rows in choices.items()}
     found: Rows = []
-    for kind, candidates in kinds.items():
-        rows, features = _unlike(sample, candidates[:400])
+    for kind, candidates in disputed.items():
+        rows, features = _unlike(vectors, candidates)
         texts = sample.columns(rows, ["id", "url", "text"])
         for row, feature, text in zip(rows, features, texts, strict=True):
             found.append(
@@ -151,7 +172,7 @@ def disagreements(sample: Sample, top: Indices, config: Config, certificate: Map
                     "threshold": threshold,
                     "quality_cut": float(sample.quality[top].min()) if len(top) else float("nan"),
                     **{
-                        f"nearest_{name}": _nearest_other(feature, vectors[name], choices[name], row)
+                        f"nearest_{name}": _nearest_other(feature, features_of[name], choices[name], row)
                         for name in choices
                     },
                     "groups": {column: excerpt(values[row], 40) for column, values in sample.groups.items()},
@@ -160,15 +181,15 @@ def disagreements(sample: Sample, top: Indices, config: Config, certificate: Map
     return found
 
 
-def _bounded(rows: Indices, seed: int, count: int = 20_000) -> Indices:
-    return rows if len(rows) <= count else np.sort(np.random.default_rng(seed).permutation(rows)[:count])
+def _thin(rows: Indices, count: int = 20_000) -> Indices:
+    return rows[:: max(1, -(-len(rows) // count))]
 
 
-def _unlike(sample: Sample, candidates: Indices) -> tuple[Indices, npt.NDArray[np.float32]]:
+def _unlike(vectors: Vectors, candidates: Indices) -> tuple[Indices, npt.NDArray[np.float32]]:
     """The first EXAMPLES of `candidates` that do not resemble one already taken, and their vectors."""
     if not len(candidates):
         return candidates, np.empty((0, 0), dtype=np.float32)
-    features = sample.features(candidates).astype(np.float32)
+    features = vectors(candidates).astype(np.float32)
     taken: list[int] = []
     for place in range(len(candidates)):
         if len(taken) == EXAMPLES:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from datamask.config import Config
 from datamask.report import examples, statistics
-from datamask.report.sample import GROUP_COLUMNS, Sample, read_sample
+from datamask.report.sample import GROUP_COLUMNS, Sample, Vectors, read_sample
 from datamask.stages import ShardFiles
 
 POOL, RANDOM, TOP, OURS = "pool", "random", "top-quality", "selected"
@@ -105,20 +105,23 @@ def find(
     sample = read_sample(all_files, config, SAMPLE_ROWS)
     generator = np.random.default_rng([config.select.seed, 7])
     arms = choose_arms(sample, generator, tokens=config.select.budget_tokens is not None)
-    vectors = {arm: np.sort(_at_most(rows, ARM_ROWS, generator)) for arm, rows in arms.items()}
-    features = {arm: sample.features(rows) for arm, rows in vectors.items()}
+    compared = {arm: np.sort(_at_most(rows, ARM_ROWS, generator)) for arm, rows in arms.items()}
+    diverse = examples.diverse_pool(sample, generator)
+    disputed = examples.disputed(sample, arms[TOP])
+    vectors = Vectors(sample, np.concatenate([*compared.values(), diverse, *disputed.values()]))
     scorers = [scorer for scorer in sample.scores if scorer != "quality_score"]
     if len(scorers) > 1 or not scorers:
         scorers = ["quality_score", *scorers]
     spectra, neighbours, table = [], [], []
     edges = np.round(np.linspace(0, 1, 41), 3)
     for arm in ARMS:
-        values = statistics.spectrum(features[arm])
+        features = vectors(compared[arm])
+        values = statistics.spectrum(features)
         spectra += _spectrum_rows(arm, values)
-        asked = np.sort(generator.permutation(len(features[arm]))[:NEIGHBOUR_QUERIES])
-        nearest = statistics.nearest_similarity(features[arm], asked)
+        asked = np.sort(generator.permutation(len(features))[:NEIGHBOUR_QUERIES])
+        nearest = statistics.nearest_similarity(features, asked)
         neighbours += histogram(arm, np.clip(nearest, 0, 1), edges)
-        table.append(_arm_row(sample, arm, arms[arm], scorers, values, nearest, features[arm]))
+        table.append(_arm_row(sample, arm, arms[arm], scorers, values, nearest, features))
     del features
     return Findings(
         name=name or config.release.name,
@@ -135,8 +138,8 @@ def find(
         neighbours=neighbours,
         lengths=_length_rows(sample, arms),
         groups={column: _group_rows(sample, column, arms) for column in sample.groups},
-        map=examples.map_points(sample, arms[TOP], arms[OURS], config, generator),
-        examples=examples.disagreements(sample, arms[TOP], config, certificate),
+        map=examples.map_points(sample, vectors, compared, diverse, config, generator),
+        examples=examples.disagreements(sample, vectors, disputed, arms[TOP], compared),
         duplicates=examples.duplicate_groups(sample),
         stages=[asdict(stage) for stage in stages],
     )

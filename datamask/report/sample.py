@@ -96,6 +96,20 @@ class Sample:
         return found
 
 
+class Vectors:
+    """The vectors of some rows, read in one pass over the shards: vectors(rows) is (len(rows), d) float16."""
+
+    def __init__(self, sample: Sample, rows: npt.NDArray[np.integer]) -> None:
+        self.rows = np.unique(rows)
+        self.values = sample.features(self.rows)
+
+    def __call__(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.float16]:
+        places = np.searchsorted(self.rows, rows).clip(max=max(len(self.rows) - 1, 0))
+        if not np.array_equal(self.rows[places], rows):
+            raise KeyError("a row whose vector was not read")
+        return self.values[places]
+
+
 def read_sample(
     all_files: Sequence[ShardFiles], config: Config, rows: int = 1_000_000, seed: int | None = None
 ) -> Sample:
