@@ -1,10 +1,11 @@
 """Selections of one embedded corpus side by side: every arm at the same budget, over several seeds.
 
 table = ablate(load, seeds=[0, 1, 2])       # load: seed -> Embedded
-table.rows[0].columns["objective"]           # an Interval over the seeds
+table.rows[0].columns["Vendi score"]         # an Interval over the seeds
 
 An arm is a name and the settings that differ from the corpus's own. All arms of a seed are judged on one pool and one
-set of problems: the objective and bound of the corpus's own settings, and each diversity metric's calibrated term.
+set of problems: the objective with each diversity metric at the corpus's own λ, beside its bound, every score,
+and every metric's calibrated term.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ from datamask.selection.problem import Problem, make_problem
 
 METRICS = ("pairwise", "disf", "facility")
 SHARDS = 8  # of the pool sorted by group, for the scope arms
-QUICK_STEPS = 400  # of the policy gradient's variants; published: 5,000
-PROXY_ARMS = ("random", "top-quality", "semdedup", "direct", "λ 0", "λ 0.3", "λ 0.5", "λ 0.7", "λ 0.9")
+STEPS = 1_000  # of the policy gradient on each metric; published: 5,000
+QUICK_STEPS = 400  # of its variants
+PROXY_ARMS = ("random", "top-quality", "semdedup", "λ 0", "λ 0.3", "λ 0.5", "λ 0.7", "λ 0.9")
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Ablation:
-    """The table. `proxy`: arm -> domain (and "all") -> loss in nats a token on documents no arm saw."""
+    """The table. `proxy`: arm -> domain (and `proxy.MEANS`) -> loss in nats a token on documents no arm saw."""
 
     name: str
     algorithm: str
     lamb: float
     documents: int  # candidates of a seed's pool
     budget: float  # documents, or tokens, of a selection
+    share: float  # of the corpus's candidates that a seed's pool holds
     seeds: tuple[int, ...]
     rows: tuple[Row, ...]
     proxy: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
@@ -82,11 +85,13 @@ def standard_arms(corpus: Embedded) -> list[Arm]:
         for metric in METRICS
     ]
     arms += [
-        Arm(f"{solver}, {metric}", {"solver": solver, "algorithm": metric}) for solver in _SOLVERS for metric in METRICS
+        Arm(f"{solver}, {metric}", {"solver": solver, "algorithm": metric, "n_epochs": STEPS})
+        for solver in _SOLVERS
+        for metric in METRICS
     ]
     own = {"solver": "relaxation"}
     arms += [Arm(f"λ {lamb:g}", {**own, "lamb": lamb}) for lamb in (0.0, 0.3, 0.5, 0.7, 0.9)]
-    arms += [Arm("scope corpus", own), Arm(f"scope shard, {SHARDS} shards by source", own, shards=True)]
+    arms += [Arm("scope corpus", own), Arm(f"scope shard ({SHARDS} shards by source)", own, shards=True)]
     base = {"solver": "policy-gradient", "algorithm": "pairwise", "n_epochs": QUICK_STEPS}
     variants: dict[str, dict[str, Any]] = {
         "": {},
@@ -161,7 +166,8 @@ def ablate(
         algorithm=judge.settings.metric,
         lamb=judge.settings.lamb,
         documents=len(pool),
-        budget=judge.problem.size,
+        budget=judge.size,
+        share=corpus.share,
         seeds=tuple(seeds),
         rows=tuple(rows),
         proxy={name: {k: statistics.interval(v) for k, v in by.items()} for name, by in losses.items()},
@@ -210,32 +216,30 @@ def _by_group(pool: Embedded) -> npt.NDArray[np.intp]:
 
 
 class Judge:
-    """Judges selections of one pool: the objective and bound of its settings, and everything not optimised too."""
+    """Judges selections of one pool: the objective with each metric beside its bound, and what nobody optimised."""
 
     def __init__(self, pool: Embedded, settings: Select) -> None:
         self.pool, self.settings = pool, settings
         arrays = pool.pool(settings)
-        self.problem = make_problem(arrays, settings)
+        changes = [{"algorithm": metric, "solver": "relaxation"} for metric in METRICS]
         self.metrics: dict[str, Problem] = {
-            metric: make_problem(arrays, settings.model_copy(update={"algorithm": metric})) for metric in METRICS
+            str(change["algorithm"]): make_problem(arrays, settings.model_copy(update=change)) for change in changes
         }
-        relaxed = self.problem.settings.model_copy(update={"solver": "relaxation"})
-        self.bound = solve(make_problem(arrays, relaxed)).upper_bound
+        self.bounds = {metric: solve(problem).upper_bound for metric, problem in self.metrics.items()}
+        self.size = self.metrics[METRICS[0]].size
 
     def columns(self, selected: npt.NDArray[np.bool_]) -> dict[str, float]:
         """Column -> value for one selection."""
         mask = torch.from_numpy(selected)
-        value = self.problem.objective.evaluate(mask).objective
         measured = self.pool.measure(selected)
-        found: dict[str, float] = {
-            "documents": measured["documents"],
-            "objective": value,
-            "bound": float("nan") if self.bound is None else self.bound,
-            "share of bound": float("nan") if self.bound is None else value / self.bound,
-        }
+        values = {metric: problem.objective.evaluate(mask) for metric, problem in self.metrics.items()}
+        found: dict[str, float] = {"documents": measured["documents"]}
+        for metric, value in values.items():
+            bound = self.bounds[metric]
+            found[f"objective: {metric}"] = value.objective
+            found[f"of its bound: {metric}"] = float("nan") if bound is None else value.objective / bound
         found |= {f"quality: {name}": score for name, score in measured["scores"].items()}
-        for metric, problem in self.metrics.items():
-            found[f"diversity: {metric}"] = problem.objective.evaluate(mask).terms[metric]
+        found |= {f"diversity: {metric}": value.terms[metric] for metric, value in values.items()}
         found["Vendi score"] = measured["vendi"]
         found["near-duplicates"] = measured["near_duplicates"]
         found["length ratio"] = measured["length_ratio"]

@@ -13,20 +13,24 @@ from datamask.report.ablation import Ablation, Row
 from datamask.report.figures import Figure
 from datamask.report.findings import plain
 from datamask.report.numbers import count
+from datamask.report.proxy import MEANS
 from datamask.report.sections import Section, chart_grid, table
 from datamask.report.statistics import Interval
 
 Table = tuple[str, list[str], list[list[str]]]  # title, head, rows
-DIGITS = {"objective": 4, "bound": 4, "Vendi score": 0, "seconds": 1, "documents": 0}
-PERCENT = ("share of bound", "near-duplicates", "length ratio", "labels covered")
+DIGITS = {"Vendi score": 0, "seconds": 1, "documents": 0}
+PERCENT = ("of its bound", "near-duplicates", "length ratio", "labels covered")
 
 
 def cell(name: str, value: Interval | None) -> str:
     """A mean with the half-width of its interval, in the column's own digits."""
     if value is None or value.runs == 0:
         return "–"
-    scale, unit = (100, " %") if name in PERCENT else (1, "")
-    digits = DIGITS.get(name, 1 if unit or name.startswith("effective") else 3)
+    percent = name.startswith(PERCENT)
+    if name.startswith("of its bound") and value.mean < 0:
+        return "below random"
+    scale, unit = (100, " %") if percent else (1, "")
+    digits = DIGITS.get(name, 1 if percent or name.startswith("effective") else 3)
     text = f"{scale * value.mean:,.{digits}f}"
     if value.half_width > 0:
         text += f" ± {scale * value.half_width:,.{digits}f}"
@@ -34,18 +38,20 @@ def cell(name: str, value: Interval | None) -> str:
 
 
 def tables(found: Ablation) -> list[Table]:
-    """What was optimised and what it cost; what was not optimised; the proxy's losses; what could not run."""
+    """The objective and what it cost; its terms; what nobody optimised; the proxy's losses; what could not run."""
     rows = [row for row in found.rows if row.columns]
     names = list(dict.fromkeys(name for row in rows for name in row.columns))
-    first = [n for n in names if n in ("documents", "objective", "bound", "share of bound", "seconds")]
-    first += [n for n in names if n.startswith(("quality:", "diversity:"))]
+    objective = [name for name in names if name.startswith(("objective:", "of its bound:"))]
+    terms = [name for name in names if name.startswith(("quality:", "diversity:"))]
+    cost = ["documents", "seconds"]
     made = [
-        _table("What was optimised, and every score and metric", first, rows),
-        _table("What was not optimised", [n for n in names if n not in first], rows),
+        _table(f"Objective at λ = {found.lamb:g}, with each metric", [*objective, *cost], rows),
+        _table("Its terms: every score, and every metric (0 a random choice, 1 the metric's best)", terms, rows),
+        _table("What nobody optimised", [name for name in names if name not in (*objective, *terms, *cost)], rows),
     ]
     if found.proxy:
         columns = list(dict.fromkeys(name for by in found.proxy.values() for name in by))
-        columns = ["all", *(name for name in columns if name != "all")]
+        columns = [*MEANS, *(name for name in columns if name not in MEANS)]
         body = [[arm, *(cell(name, by.get(name)) for name in columns)] for arm, by in found.proxy.items()]
         made.append(("Proxy model: loss on held-out documents (nats a token)", ["trained on", *columns], body))
     if refused := [[row.arm, row.refused] for row in found.rows if row.refused]:
@@ -61,10 +67,16 @@ def lead(found: Ablation) -> str:
     """What was compared with what."""
     seeds = ", ".join(str(seed) for seed in found.seeds)
     return (
-        f"{count(found.documents)} candidates of {found.name}, a budget of {count(found.budget)}, judged by {found.algorithm} at "
-        f"λ = {found.lamb:g}; means over seeds {seeds}"
-        + (" with 95 % intervals (Student's t): another seed draws other documents." if len(found.seeds) > 1 else ".")
+        f"{count(found.documents)} candidates of {found.name}, a budget of {count(found.budget)}, the configuration's own "
+        f"setting is {found.algorithm} at λ = {found.lamb:g}; means over seeds {seeds}"
+        + (f" with 95 % intervals (Student's t). {_seeds(found)}" if len(found.seeds) > 1 else ".")
     )
+
+
+def _seeds(found: Ablation) -> str:
+    drawn = "another seed draws other documents into the pool" if found.share < 1 else "the pool is all there is"
+    trained = ", holds out others and begins the proxy elsewhere" if found.proxy else ""
+    return f"Of the seeds: {drawn}{trained}, and the solver's chances are others."
 
 
 def markdown(found: Ablation) -> str:
@@ -89,7 +101,7 @@ def render(found: Ablation) -> str:
         figures["proxy"] = Figure(
             _proxy_chart(found),
             "Proxy model: loss on held-out documents of all domains",
-            "Lower is better. Bars are 95 % intervals over the seeds: arms whose bars overlap are not told apart.",
+            "Lower is better. Every domain counts alike. Bars are 95 % intervals over the seeds: arms whose bars overlap are not told apart.",
         )
     sections = [Section("pictures", "At a glance", [chart_grid(list(figures))] if figures else [])]
     for place, (title, head, rows) in enumerate(tables(found)):
@@ -130,9 +142,9 @@ def _scatter(found: Ablation) -> Any:
 
 def _proxy_chart(found: Ablation) -> Any:
     rows: list[dict[str, Any]] = [
-        {"arm": arm, "loss": by["all"].mean, "low": by["all"].mean - half, "high": by["all"].mean + half}
+        {"arm": arm, "loss": by[MEANS[0]].mean, "low": by[MEANS[0]].mean - half, "high": by[MEANS[0]].mean + half}
         for arm, by in found.proxy.items()
-        for half in [by["all"].half_width if by["all"].half_width > 0 else 0.0]
+        for half in [by[MEANS[0]].half_width if by[MEANS[0]].half_width > 0 else 0.0]
     ]
     order = [row["arm"] for row in sorted(rows, key=lambda row: row["loss"])]
     base = alt.Chart(alt.Data(values=rows)).encode(y=alt.Y("arm:N", sort=order, title=None))
