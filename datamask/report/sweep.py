@@ -87,21 +87,8 @@ def sweep(
     started = time.perf_counter()
     problem = make_problem(corpus.pool(settings), settings)
     solver_for(problem)  # refuses what it cannot hold before anything is computed
-    spent = time.perf_counter() - started
-    warm = relaxation.Warm(tolerance=TOLERANCE)
-    solved: list[Selection] = []
-    for lamb in reversed(grid):
-        began = time.perf_counter()
-        at = problem.at(lamb)
-        if settings.solver == "relaxation":
-            draft = relaxation.solve(at, lambda record: None, warm)
-            selection = finish(at, draft, time.perf_counter() - began)
-        else:
-            selection = solve(at)
-        seconds = time.perf_counter() - began
-        spent += seconds
-        solved.insert(0, replace(selection, seconds=seconds))
-        progress(lamb, seconds)
+    solved = solve_all(problem, grid, progress)
+    seconds = time.perf_counter() - started
     points = _points(corpus, grid, solved)
     return Sweep(
         name=corpus.config.release.name,
@@ -114,8 +101,28 @@ def sweep(
             [p.quality for p in points], [p.diversity for p in points], _random_terms(corpus, problem)
         ),
         chosen=settings.lamb,
-        seconds=spent,
+        seconds=seconds,
     )
+
+
+def solve_all(
+    problem: Problem, grid: Sequence[float], progress: Callable[[float, float], None] = lambda lamb, seconds: None
+) -> list[Selection]:
+    """The problem solved at every λ of an ascending grid, from the last one down, each beginning at the one above."""
+    warm = relaxation.Warm(tolerance=TOLERANCE)
+    solved: list[Selection] = []
+    for lamb in reversed(grid):
+        began = time.perf_counter()
+        at = problem.at(lamb)
+        if problem.settings.solver == "relaxation":
+            draft = relaxation.solve(at, lambda record: None, warm)
+            selection = finish(at, draft, 0.0)
+        else:
+            selection = solve(at)
+        seconds = time.perf_counter() - began
+        solved.insert(0, replace(selection, seconds=seconds))
+        progress(lamb, seconds)
+    return solved
 
 
 def _points(corpus: Embedded, grid: Sequence[float], solved: Sequence[Selection]) -> tuple[Point, ...]:
