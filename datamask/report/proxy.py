@@ -38,9 +38,9 @@ LONGEST = 20_000  # characters of a document that are read
 
 @dataclass(frozen=True)
 class ProxySettings:
-    """Quick by default: 2.6 M parameters, about a minute an arm on one core. `large()` is for a GPU."""
+    """Quick by default: 2.6 M parameters, about half a minute an arm on one core. `large()` is for a GPU."""
 
-    tokens: int = 524_288  # trained on, per arm
+    tokens: int = 262_144  # trained on, per arm
     held_out: int = 24  # documents of each domain
     held_characters: int = 1500  # read of a held-out document
     vocabulary: int = 4096

@@ -86,7 +86,7 @@ def test_sweep_refuses_before_it_works(
 def test_ablate_prints_its_tables(out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["ablate", out, "--seeds", "1", "--only", "random", "--only", "direct", "--to", tmp_path]
     assert run(*arguments) == 0
-    assert "What was not optimised" in capsys.readouterr().out
+    assert "What nobody optimised" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {"ablation.html", "ablation.json", "ablation.md"}
     assert run(*arguments, "--proxy", "huge") == 2
     assert "--proxy huge: valid are none, quick, large" in capsys.readouterr().err
