@@ -1,10 +1,11 @@
-"""A real server, pool and worker on loopback, with basic authentication: deploy, run, refresh, stop."""
+"""A real server, pool and worker on loopback, with a password: deploy, run, refresh by cron and by event, stop."""
 
 import json
 import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -61,6 +62,22 @@ def ask(environment, path, body=None):
     return answer.json()
 
 
+def await_run(environment, created_by, seconds=120):
+    """The first completed run of `refresh` that was created by this, waiting for it."""
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        runs = ask(environment, "flow_runs/filter", {"flows": {"name": {"any_": ["refresh"]}}})
+        for run in runs:
+            if (run["created_by"] or {}).get("type") == created_by and run["state_type"] == "COMPLETED":
+                return run
+        time.sleep(1)
+    raise AssertionError([(run["name"], run["created_by"], run["state"]) for run in runs])
+
+
+def releases(out):
+    return sorted(path.name[:4] for path in (out / "releases").iterdir())
+
+
 def test_deploy_run_refresh_and_stop(environment, tmp_path):
     for _ in range(2):  # the second time everything is there
         done = server("up", environment)
@@ -107,6 +124,28 @@ def test_deploy_run_refresh_and_stop(environment, tmp_path):
     done = prefect(environment, *run, "curate/default", *place, "-p", "lamb=1.5")
     assert done.returncode
     assert "lamb" in done.stdout + done.stderr
+
+    # the deployment file as it is, but for the place and the hour
+    often = (ROOT / "deployments" / "prefect.yaml").read_text()
+    for old, new in {
+        "input: data\n": f"input: {tmp_path / 'corpus'}\n",
+        "output: out/curated\n": f"output: {tmp_path / 'out'}\n",
+        '"0 3 * * *"': '"* * * * * */20"',
+    }.items():
+        assert old in often
+        often = often.replace(old, new)
+    (tmp_path / "often.yaml").write_text(often)
+    write_shard(tmp_path / "corpus", 2)
+    done = prefect(environment, "deploy", "--all", "--prefect-file", str(tmp_path / "often.yaml"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    await_run(environment, "SCHEDULE")
+    assert releases(tmp_path / "out") == ["0001", "0002"]
+    assert prefect(environment, "deployment", "schedule", "clear", "--accept-yes", "refresh/nightly").returncode == 0
+    write_shard(tmp_path / "corpus", 3)
+    event = ["datamask.dump.ready", "--resource-id", "datamask.dump.CC-MAIN-2026-01"]
+    assert prefect(environment, "event", "emit", *event).returncode == 0
+    await_run(environment, "AUTOMATION")
+    assert releases(tmp_path / "out") == ["0001", "0002", "0003"]
 
     stopped = server("down", environment)
     assert "stopped the worker" in stopped.stdout
