@@ -22,7 +22,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from datamask.errors import DatamaskError
+from datamask.errors import LESS_MEMORY, DatamaskError, out_of_memory
 
 ENTRY_POINTS = "datamask.commands"
 
@@ -142,6 +142,8 @@ def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
             return f"datamask: {error}", error.exit_code
         if isinstance(error, OSError) and error.strerror:
             return f"datamask: {error.strerror}{f': {error.filename}' if error.filename else ''}", 5
+        if out_of_memory(error):
+            return f"datamask: {LESS_MEMORY} ({_one_line(error)})", 5
         return f"datamask: a defect in datamask, {_one_line(error)}; full trace: {_keep_trace()}", 70
     return "", 0
 

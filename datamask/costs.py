@@ -4,7 +4,8 @@
     datamask plan data --config my.yaml --documents 23000000000    # a corpus that is not here
 
 The model (docs/scale.md): a stage takes a fixed time a run and a time per document, per worker; stages that see the
-corpus as a whole run on one worker. Two samples, one four times the other, give both. No Prefect, no release.
+corpus as a whole run on one worker; some look at a sample of it and stop growing. Two samples, one four times the
+other, give both times. No Prefect.
 """
 
 from __future__ import annotations
@@ -28,24 +29,42 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SAMPLE = 2000  # documents of the larger sample
-WHOLE = ("filter", "duplicates", "prices", "export")  # one worker each, whatever their number
-FIXED = ("encoder",)  # does not grow with the corpus: fitted on encoder.fit_documents
+WHOLE = (
+    "encoder",
+    "quality",
+    "filter",
+    "duplicates",
+    "prices",
+    "export",
+    "report",
+)  # one worker each, whatever their number
+REPORTED = 50_000  # documents after which the report hardly grows: report/findings.py, ARM_ROWS
 FOOTERS = 50  # parquet files whose rows are counted; the rest by their size
 
 
 @dataclass(frozen=True)
 class StageCost:
-    """One stage: `fixed` seconds a run, `seconds` and `bytes` per document (of work/ or the release), peak memory."""
+    """One stage: `fixed` seconds a run, `seconds` and `bytes` per document (of work/ or the release), peak memory.
+
+    A stage that looks at a sample stops growing at `most` documents.
+    """
 
     stage: str
     fixed: float
     seconds: float
     bytes: float
     peak_bytes: int
+    most: int | None = None
 
     def hours(self, documents: int, workers: int) -> float:
-        share = 1 if self.stage in WHOLE or self.stage in FIXED else workers
-        return (self.fixed + self.seconds * documents / share) / 3600
+        share = 1 if self.stage in WHOLE else workers
+        return (self.fixed + self.seconds * self._seen(documents) / share) / 3600
+
+    def storage(self, documents: int) -> float:
+        return self.bytes * self._seen(documents)
+
+    def _seen(self, documents: int) -> int:
+        return min(documents, self.most or documents)
 
 
 @dataclass(frozen=True)
@@ -65,7 +84,7 @@ class Costs:
                 "stage": stage.stage,
                 "hours": stage.hours(self.documents, self.workers),
                 "worker_hours": stage.hours(self.documents, 1),
-                "storage_bytes": stage.bytes * self.documents,
+                "storage_bytes": stage.storage(self.documents),
                 "peak_bytes": stage.peak_bytes,
             }
             for stage in self.stages
@@ -105,15 +124,19 @@ def estimate(config: Config, workers: int = 1, documents: int | None = None) -> 
     :raises InputError: the input matches nothing or cannot be read.
     """
     from datamask.corpus.inputs import find_inputs
+    from datamask.quality.prepare import SAMPLE_ROWS
 
     files, _ = find_inputs(config.corpus.input)
     folder = Path(tempfile.mkdtemp(prefix="datamask-plan-"))
     try:
         rows, per_byte = _sample(config, files, folder)
         size = sum(file.size for file in files)
-        small = _measure(config, folder, "small", rows.slice(0, rows.num_rows // 4))
+        few = rows.slice(0, rows.num_rows // 4)
+        _measure(config, folder, "first", few)  # what is loaded on the way is no cost of the smaller sample
+        small = _measure(config, folder, "small", few)
         large = _measure(config, folder, "large", rows)
-        stages = tuple(_fit(small[name], large[name]) for name in large)
+        most = {"encoder": config.encoder.fit_documents, "quality": SAMPLE_ROWS, "report": REPORTED}
+        stages = tuple(_fit(small[name], large[name], most.get(name)) for name in large)
         return Costs(len(files), size, documents or round(per_byte * size), rows.num_rows, workers, stages)
     finally:
         shutil.rmtree(folder)
@@ -128,13 +151,11 @@ class _Measured:
     peak_bytes: int
 
 
-def _fit(small: _Measured, large: _Measured) -> StageCost:
+def _fit(small: _Measured, large: _Measured, most: int | None) -> StageCost:
     """Fixed and per-document time through both samples; never negative."""
     slope = max(0.0, (large.seconds - small.seconds) / max(1, large.documents - small.documents))
-    if large.stage in FIXED:
-        return StageCost(large.stage, large.seconds, 0.0, 0.0, large.peak_bytes)
     fixed = max(0.0, large.seconds - slope * large.documents)
-    return StageCost(large.stage, fixed, slope, large.bytes / large.documents, large.peak_bytes)
+    return StageCost(large.stage, fixed, slope, large.bytes / large.documents, large.peak_bytes, most)
 
 
 def _sample(config: Config, files: Any, folder: Path) -> tuple[pa.Table, float]:
@@ -169,7 +190,8 @@ def _measure(config: Config, folder: Path, name: str, rows: pa.Table) -> dict[st
     from datamask.corpus import convert_shard, index_shard, plan_shards
     from datamask.encoders import embed_shard, prepare_encoder
     from datamask.quality import prepare_quality, score_shard
-    from datamask.release import Provenance, export, filter_corpus
+    from datamask.release import Provenance, export, filter_corpus, publish
+    from datamask.report import write_report
     from datamask.selection import find_duplicates, learn_prices, mask_shard
 
     place = folder / name
@@ -189,9 +211,9 @@ def _measure(config: Config, folder: Path, name: str, rows: pa.Table) -> dict[st
 
     corpus = config.corpus.model_copy(update={"input": [str(place / "sample.parquet")], "columns": {}})
     config = config.model_copy(update={"corpus": corpus})
-    shard = timed("read", lambda: convert_shard(plan_shards(corpus, work).shards[0], config, work))
+    shard = timed("convert", lambda: convert_shard(plan_shards(corpus, work).shards[0], config, work))
     encoder = timed("encoder", lambda: prepare_encoder([shard], config, work))
-    quality = prepare_quality([shard], encoder, config, work)
+    quality = timed("quality", lambda: prepare_quality([shard], encoder, config, work))
     files = ShardFiles(shard)
     files = replace(files, index=timed("index", lambda: index_shard(shard, encoder, config, work)))
     files = replace(files, embeddings=timed("embed", lambda: embed_shard(files, encoder, config, work)))
@@ -202,7 +224,8 @@ def _measure(config: Config, folder: Path, name: str, rows: pa.Table) -> dict[st
     prices = timed("prices", lambda: learn_prices([files], config, work)) if config.select.scope == "corpus" else None
     files = replace(files, masks=timed("mask", lambda: mask_shard(files, prices, config, work)))
     facts = Provenance(encoder.as_dict(), quality.as_dict(), dict(prices.facts) if prices else {})
-    timed("export", lambda: export([files], config, out, facts))
+    staged = timed("export", lambda: export([files], config, out, facts))
+    timed("report", lambda: publish(staged, write_report(staged, [files], config, facts.certificate).pictures))
     return found
 
 

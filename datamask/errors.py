@@ -91,6 +91,14 @@ def is_retryable(error: BaseException) -> bool:
     return module in {"botocore", "aiohttp", "aiobotocore", "urllib3", "requests", "httpx", "gcsfs"}
 
 
+LESS_MEMORY = "out of memory: set run.workers, corpus.shard_rows or encoder.batch_tokens lower, and run it again"
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """True for Python's and torch's errors of that kind. Trying the same again at once would not help."""
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+
+
 def one_line(error: BaseException) -> str:
     """A library's message as one bounded line, to be quoted in ours."""
     return " ".join(str(error).split())[:200] or type(error).__name__

@@ -13,7 +13,7 @@ from typing import Any
 from prefect.logging import get_run_logger
 from prefect.states import Completed
 
-from datamask.errors import DatamaskError, is_retryable
+from datamask.errors import LESS_MEMORY, DatamaskError, is_retryable, out_of_memory
 from datamask.stages import Progress, ShardFiles
 from tasks.progress import reporter
 
@@ -87,4 +87,7 @@ def run_batch(stage: str, batch: Sequence[ShardFiles], work: Work) -> Any:
 def describe(error: BaseException) -> str:
     """An error in one line: our own as they are, others with their type."""
     text = " ".join(str(error).split())
-    return text if isinstance(error, DatamaskError) else f"{type(error).__name__}: {text}"[:500]
+    if isinstance(error, DatamaskError):
+        return text
+    named = f"{type(error).__name__}: {text}"[:500]
+    return f"{LESS_MEMORY} ({named})" if out_of_memory(error) else named

@@ -110,6 +110,18 @@ def test_a_full_disk_ends_the_run_in_one_line_and_the_next_goes_on(
     assert all(not line["done"] for line in after["stages"] if line["stage"] in ("index", "embed", "score"))
 
 
+@pytest.mark.parametrize(("stage", "status", "calls"), [("mask", 7, 3), ("duplicates", 5, 1)])
+def test_out_of_memory_is_told_with_what_to_set_and_not_tried_again(inject, call, corpus, out, stage, status, calls):
+    inject(stage, always(MemoryError("Unable to allocate 8.00 GiB")))
+    releases = sorted((out / "releases").iterdir())
+    given = ["--set", "select.lamb=0.7", "--set", "select.semantic_duplicates=0.9"]
+    ended, _, err = call("curate", "--input", corpus, "--output", out, *given)
+    assert ended == status
+    assert "out of memory: set run.workers, corpus.shard_rows or encoder.batch_tokens lower" in err
+    assert inject.calls[stage] == calls
+    assert sorted((out / "releases").iterdir()) == releases
+
+
 def test_a_hang_is_stopped_by_the_time_limit_and_tried_again(inject, call, corpus, out):
     def hang(number):
         if number == 1:

@@ -72,3 +72,4 @@ def test_progress_reaches_the_board_and_a_retry_starts_again(board):
 def test_others_errors_are_described_with_their_type():
     assert describe(ZeroDivisionError("one\ntwo")) == "ZeroDivisionError: one two"
     assert describe(InputError("plain")) == "plain"
+    assert describe(MemoryError("8 GiB")).startswith("out of memory: set run.workers")

@@ -1,0 +1,52 @@
+"""What `datamask plan` makes of two samples, and the command on a small corpus."""
+
+import json
+
+import pytest
+
+from datamask import cli
+from datamask.costs import Costs, StageCost, _fit, _Measured
+from tests.flows.conftest import SMALL, write_shard
+
+GB = 10**9
+
+
+def test_two_samples_give_fixed_and_per_document_seconds():
+    cost = _fit(_Measured("embed", 500, 3.0, 0, 1), _Measured("embed", 2000, 6.0, 4000, 2 * GB), None)
+    assert (cost.fixed, cost.seconds, cost.bytes, cost.peak_bytes) == (2.0, 0.002, 2.0, 2 * GB)
+    assert _fit(_Measured("embed", 500, 3.0, 0, 1), _Measured("embed", 2000, 2.0, 0, 1), None).seconds == 0
+
+
+def test_stages_per_shard_are_shared_by_all_workers_and_the_others_are_not():
+    embed, prices = (StageCost(name, 36.0, 0.36, 100.0, GB) for name in ("embed", "prices"))
+    assert embed.hours(100_000, 10) == pytest.approx(0.01 + 1)
+    assert prices.hours(100_000, 10) == pytest.approx(0.01 + 10)
+    found = Costs(1, GB, 100_000, 2000, 10, (embed, prices)).as_json()
+    assert found["hours"] == pytest.approx(11.02)
+    assert found["stages"][0]["worker_hours"] == pytest.approx(10.01)
+    assert found["stages"][0]["storage_bytes"] == 10_000_000
+
+
+def test_a_stage_that_looks_at_a_sample_stops_growing():
+    encoder = StageCost("encoder", 0.0, 0.36, 100.0, GB, most=1000)
+    assert encoder.hours(500, 1) == pytest.approx(0.05)
+    assert encoder.hours(10**9, 8) == encoder.hours(1000, 1) == pytest.approx(0.1)
+    assert encoder.storage(10**9) == 100_000
+
+
+def test_the_command_counts_the_corpus_and_leaves_nothing_behind(tmp_path, monkeypatch, capsys):
+    for number in range(3):
+        write_shard(tmp_path / "corpus", number, count=400)
+    (place := tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    small = [part for setting in SMALL if not setting.startswith("run.") for part in ("--set", setting)]
+    with pytest.raises(SystemExit) as end:
+        cli.main(["plan", str(tmp_path / "corpus"), "--documents", "1000000", "--workers", "4", "--json", *small])
+    assert not end.value.code
+    found = json.loads(capsys.readouterr().out)
+    assert (found["documents"], found["files"], found["workers"], found["sampled"]) == (1_000_000, 3, 4, 1200)
+    stages = {stage["stage"]: stage for stage in found["stages"]}
+    assert stages.keys() >= {"convert", "encoder", "index", "embed", "score", "prices", "mask", "export", "report"}
+    assert stages["embed"]["storage_bytes"] > 1_000_000 * 32 * 2
+    assert found["hours"] == pytest.approx(sum(stage["hours"] for stage in found["stages"]))
+    assert not list(place.glob("datamask-*"))
