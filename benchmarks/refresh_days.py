@@ -84,11 +84,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--input", nargs="+", required=True)
     parser.add_argument("--documents", type=int, nargs="+", default=[3000, 500, 1000, 2000], help="of each day")
+    parser.add_argument("--sort", help="a column: days of different documents, instead of days of the same mixture")
     parser.add_argument("--set", action="append", default=[])
     arguments = parser.parse_args()
     settings = [part for one in ("corpus.group_bytes=0", *arguments.set) for part in ("--set", one)]
     tables = [pq.read_table(file.path) for file in find_inputs(arguments.input)[0] if file.format == "parquet"]
     table = pa.concat_tables(tables, promote_options="permissive")
+    wanted = sum(arguments.documents)
+    if arguments.sort:  # days that differ, as dumps of different sites do
+        table = table.slice(0, wanted).sort_by(arguments.sort)
     folder = Path(tempfile.mkdtemp(prefix="datamask-days-"))
     try:
         (corpus := folder / "corpus").mkdir()
