@@ -2,9 +2,9 @@
 
     python benchmarks/engines.py --input CORPUS [--set section.name=value …]
 
-Each engine starts a private cluster with two worker processes. The kill (-9) comes when a third of the shards are
-embedded; a worker that is at work is chosen. Every release must have the bytes of the one from threads, and whole
-files that were there at the kill must not be written again. Ends with 1 if not.
+Each engine starts a private cluster with two worker processes. The kill (-9) comes when a third of the shards indexed
+so far are embedded; a worker that is at work is chosen. Every release must have the bytes of the one from threads, and
+whole files that were there at the kill must not be written again. Ends with 1 if not.
 """
 
 from __future__ import annotations

@@ -54,11 +54,16 @@ def main() -> None:
             seconds = measured.pop(name, 0.0)
             total[0] += predicted
             total[1] += seconds
-            place = Path(found["release"]) if name == "export" else out / "work" / FOLDERS.get(name, name)
+            place = out / "work" / FOLDERS.get(name, name)
+            if name in ("export", "report"):
+                data = size(Path(found["release"]) / "data") + size(Path(found["release"]) / "decisions")
+                written = data if name == "export" else size(Path(found["release"])) - data
+            else:
+                written = size(place)
             ratio = f"{predicted / seconds:.2f}" if seconds >= 0.5 else ""
             print(
                 f"| {name} | {predicted:.1f} | {seconds:.1f} | {ratio} "
-                f"| {stage['storage_bytes'] / 1e6:.1f} | {size(place) / 1e6:.1f} |"
+                f"| {stage['storage_bytes'] / 1e6:.1f} | {written / 1e6:.1f} |"
             )
         print(f"| all | {total[0]:.1f} | {total[1]:.1f} | {total[0] / total[1]:.2f} | | {size(out) / 1e6:.1f} |")
         print(f"\nnot predicted: {measured}; wall: {3600 * plan['hours']:.0f} s predicted,", end=" ")

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from datamask.config import Config, load
@@ -38,7 +39,7 @@ WHOLE = (
     "export",
     "report",
 )  # one worker each, whatever their number
-REPORTED = 50_000  # documents after which the report hardly grows: report/findings.py, ARM_ROWS
+REPORTED = 5_000  # documents after which the report hardly grows: report/examples.py draws 500 of each choice, a tenth
 FOOTERS = 50  # parquet files whose rows are counted; the rest by their size
 
 
@@ -129,14 +130,17 @@ def estimate(config: Config, workers: int = 1, documents: int | None = None) -> 
     files, _ = find_inputs(config.corpus.input)
     folder = Path(tempfile.mkdtemp(prefix="datamask-plan-"))
     try:
-        rows, per_byte = _sample(config, files, folder)
+        every, per_byte = _sample(config, files, folder, max(SAMPLE, config.encoder.fit_documents))
+        rows = every.take(np.linspace(0, every.num_rows - 1, min(SAMPLE, every.num_rows)).astype(int))
         size = sum(file.size for file in files)
         few = rows.slice(0, rows.num_rows // 4)
         _measure(config, folder, "first", few)  # what is loaded on the way is no cost of the smaller sample
         small = _measure(config, folder, "small", few)
         large = _measure(config, folder, "large", rows)
-        most = {"encoder": config.encoder.fit_documents, "quality": SAMPLE_ROWS, "report": REPORTED}
-        stages = tuple(_fit(small[name], large[name], most.get(name)) for name in large)
+        most = {"quality": SAMPLE_ROWS, "report": REPORTED}
+        costs = {name: _fit(small[name], large[name], most.get(name)) for name in large}
+        costs["encoder"] = _encoder_cost(config, folder, every)
+        stages = tuple(costs.values())
         return Costs(len(files), size, documents or round(per_byte * size), rows.num_rows, workers, stages)
     finally:
         shutil.rmtree(folder)
@@ -158,7 +162,14 @@ def _fit(small: _Measured, large: _Measured, most: int | None) -> StageCost:
     return StageCost(large.stage, fixed, slope, large.bytes / large.documents, large.peak_bytes, most)
 
 
-def _sample(config: Config, files: Any, folder: Path) -> tuple[pa.Table, float]:
+def _encoder_cost(config: Config, folder: Path, rows: pa.Table) -> StageCost:
+    """The encoder fitted on as many documents as it will be: its time bends with the vocabulary, no line fits it."""
+    found = _measure(config, folder, "encoder", rows, stop="encoder")["encoder"]
+    most = config.encoder.fit_documents
+    return StageCost("encoder", 0.0, found.seconds / rows.num_rows, found.bytes / rows.num_rows, found.peak_bytes, most)
+
+
+def _sample(config: Config, files: Any, folder: Path, documents: int) -> tuple[pa.Table, float]:
     """Documents from all over the input, and documents per byte of it."""
     import pyarrow as pa
 
@@ -172,7 +183,7 @@ def _sample(config: Config, files: Any, folder: Path) -> tuple[pa.Table, float]:
     size = sum(file.size for file in files if file.path in set(chosen))
     schema = corpus_schema(shards, config)
     parts: list[pa.RecordBatch] = []
-    each = -(-SAMPLE // len(shards))
+    each = -(-documents // len(shards))
     for shard in shards:
         left = each
         for batch in read_batches(shard, config, schema=schema):
@@ -180,11 +191,11 @@ def _sample(config: Config, files: Any, folder: Path) -> tuple[pa.Table, float]:
             left -= parts[-1].num_rows
             if not left:
                 break
-    return pa.Table.from_batches(parts).slice(0, SAMPLE), rows / max(size, 1)
+    return pa.Table.from_batches(parts).slice(0, documents), rows / max(size, 1)
 
 
-def _measure(config: Config, folder: Path, name: str, rows: pa.Table) -> dict[str, _Measured]:
-    """Every stage once on these documents, in one shard."""
+def _measure(config: Config, folder: Path, name: str, rows: pa.Table, stop: str = "") -> dict[str, _Measured]:
+    """Every stage once on these documents, in one shard; the last is `stop`."""
     import pyarrow.parquet as pq
 
     from datamask.corpus import convert_shard, index_shard, plan_shards
@@ -213,6 +224,8 @@ def _measure(config: Config, folder: Path, name: str, rows: pa.Table) -> dict[st
     config = config.model_copy(update={"corpus": corpus})
     shard = timed("convert", lambda: convert_shard(plan_shards(corpus, work).shards[0], config, work))
     encoder = timed("encoder", lambda: prepare_encoder([shard], config, work))
+    if stop == "encoder":
+        return found
     quality = timed("quality", lambda: prepare_quality([shard], encoder, config, work))
     files = ShardFiles(shard)
     files = replace(files, index=timed("index", lambda: index_shard(shard, encoder, config, work)))

@@ -17,6 +17,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import httpx
 import psutil
@@ -77,7 +78,6 @@ def down() -> None:
 
 
 def _create() -> None:
-    from prefect.automations import Automation
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.actions import WorkPoolCreate
     from prefect.exceptions import ObjectNotFound
@@ -91,12 +91,19 @@ def _create() -> None:
         client.create_concurrency_limit(tag="gpu", concurrency_limit=GPUS)  # replaces one that is there
     Variable.set("datamask_home", str(ROOT), overwrite=True)
     automation = lost_runs()
-    if automation.name not in _automations():
-        Automation.create(automation)
+    if known := _automations().get(automation.name):
+        automation.id = known
+        automation.update()
+    else:
+        automation.create()
 
 
 def lost_runs() -> Automation:
-    """Crashes a run whose process went silent, so that none stays in Running for ever (Prefect's zombie detection)."""
+    """Crashes a run whose process went silent, so that none stays in Running for ever (Prefect's zombie detection).
+
+    It counts from Running on, for a process may die before its first heartbeat, and for our flows alone: others may
+    have no heartbeat.
+    """
     from prefect.automations import Automation
     from prefect.client.schemas.objects import StateType
     from prefect.events.actions import ChangeFlowRunState
@@ -108,9 +115,12 @@ def lost_runs() -> Automation:
         name="datamask lost runs",
         description=f"A run without a heartbeat for {SILENCE} s is marked as crashed; run it again to go on.",
         trigger=EventTrigger(
-            after={"prefect.flow-run.heartbeat"},
+            after={"prefect.flow-run.Running", "prefect.flow-run.heartbeat"},
             expect={"prefect.flow-run.heartbeat", *ends},
             match=ResourceSpecification({"prefect.resource.id": ["prefect.flow-run.*"]}),
+            match_related=ResourceSpecification(
+                {"prefect.resource.role": ["flow"], "prefect.resource.name": ["curate", "refresh", "ablate"]}
+            ),
             for_each={"prefect.resource.id"},
             posture=Posture.Proactive,
             threshold=1,
@@ -179,15 +189,15 @@ def _prefect(*arguments: str) -> None:
         sys.exit(f"prefect {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
 
 
-def _automations() -> set[str]:
+def _automations() -> dict[str, UUID]:
     from prefect.client.orchestration import get_client
     from prefect.utilities.asyncutils import run_coro_as_sync
 
-    async def names() -> set[str]:
+    async def read() -> dict[str, UUID]:
         async with get_client() as client:
-            return {automation.name for automation in await client.read_automations()}
+            return {automation.name: automation.id for automation in await client.read_automations()}
 
-    return run_coro_as_sync(names()) or set()
+    return run_coro_as_sync(read()) or {}
 
 
 if __name__ == "__main__":

@@ -140,5 +140,8 @@ def quiet_prefect() -> None:
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     # a throw-away server takes seconds to start, and more than Prefect's 20 s on a busy machine
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "180")
-    if not os.environ.get("PREFECT_API_URL"):
+    if os.environ.get("PREFECT_API_URL"):
+        # the server's automation takes a run that is silent for 90 s as lost; Prefect's own beat is every 180 s
+        os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", "30")
+    else:
         os.environ.setdefault("PREFECT_LOGGING_TO_API_ENABLED", "false")
