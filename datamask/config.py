@@ -299,7 +299,7 @@ class Run(Section):
     """Shards a task run handles; null: one, and more where a stage would have over 1,000 task runs."""
     refresh: Literal["solve", "prices"] = "solve"
     """refresh: "solve" selects again from all stored features; "prices" goes by the last release's prices, one pass,
-    with a budget met as nearly as the new documents are like the old."""
+    and solves after all where these miss the budget or the bound by over 1 %."""
     allow_failed_shards: bool = False
     """Publish without shards that failed; the manifest names them."""
     gpus: int = Field(0, ge=0)

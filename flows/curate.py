@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from prefect import flow
+from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from pydantic import Field
 
@@ -25,6 +26,8 @@ from datamask.storage import Output
 from flows import artifacts
 from flows.numbers import as_markdown, numbers, shard_rows
 from flows.stages import Stages, Step
+
+DRIFT = 0.01  # of the budget, and of the gap beyond the solved one, that a selection by saved prices may miss
 
 
 def _run_name() -> str:
@@ -77,6 +80,7 @@ class Previous:
     encoder: Any = None
     quality: Any = None
     prices: Output | None = None  # select by these instead of solving
+    gap: float = 0.0  # of the selection that set the prices
     version: str = ""
 
 
@@ -153,18 +157,24 @@ def _select(
     if config.select.semantic_duplicates is not None:
         outputs = stages.whole(whole.find_duplicates, all_files=shards, **common)
         shards = [replace(files, duplicates=output) for files, output in zip(shards, outputs, strict=True)]
-    prices = previous.prices
+    prices, drift = previous.prices, None
+    if prices:
+        masked = stages.each([Step(each.mask, {"prices": prices, **common})], shards)
+        drift = stages.whole(whole.measure_drift, all_files=masked, config=config)
+        if abs(drift.budget - 1) > DRIFT or drift.gap > previous.gap + DRIFT:
+            get_run_logger().info("the prices of release %s miss: %s; selecting again", previous.version, drift)
+            prices = drift = None
     if config.select.scope == "corpus" and not prices:
         prices = stages.whole(whole.learn_prices, all_files=shards, solver=config.select.solver, **common)
-    shards = stages.each([Step(each.mask, {"prices": prices, **common})], shards)
+    shards = stages.each([Step(each.mask, {"prices": prices, **common})], shards) if not drift else masked
     if config.filter.order == "after":
         shards = filtered(shards)
-    if prices:
-        certificate = {**prices.facts, "prices": prices.key}
-        if previous.prices:  # the certificate is of the selection that set the prices
-            certificate |= dict.fromkeys(("objective", "upper_bound", "gap")) | {"continues": previous.version}
-        return shards, certificate
-    return shards, {"shards": {files.shard.name: dict(files.masks.facts) for files in shards if files.masks}}
+    if not prices:
+        return shards, {"shards": {files.shard.name: dict(files.masks.facts) for files in shards if files.masks}}
+    certificate = {**prices.facts, "prices": prices.key}
+    if drift:  # terms and history stay those of the selection that set the prices
+        certificate |= drift.as_dict() | {"continues": previous.version, "solved_gap": previous.gap}
+    return shards, certificate
 
 
 def _check_complete(failed: Sequence[FailedFile], stages: Stages) -> list[FailedFile]:

@@ -194,7 +194,9 @@ def _taken_over(manifest: Mapping[str, Any], settings: Config, work: str, change
     key = manifest["provenance"]["certificate"].get("prices")
     if key and kept and changed.isdisjoint({"select", "filter"}) and settings.run.refresh == "prices":
         prices = _saved_prices(work, key)
-    return Previous(encoder, quality, prices, manifest["version"])
+    certificate = manifest["provenance"]["certificate"]
+    gap = certificate.get("solved_gap", certificate.get("gap")) or 0.0
+    return Previous(encoder, quality, prices, gap, manifest["version"])
 
 
 def _saved_prices(work: str, key: str) -> Output | None:

@@ -71,6 +71,15 @@ def learn_prices(all_files: Sequence[ShardFiles], solver: str, config: Config, w
     return Completed(name="Cached", message="the output is there already", data=output) if output.cached else output
 
 
+@task(name="drift", task_run_name="check the saved prices", **STAGE)
+def measure_drift(all_files: Sequence[ShardFiles], config: Config) -> Any:
+    """How far a selection by saved prices is from budget and bound."""
+    from datamask.selection.drift import measure_drift as run
+
+    with same_arithmetic(), on_gpu("drift", config) as own:
+        return run(all_files, own)
+
+
 @task(name="export", task_run_name="export", **STAGE)
 def export(all_files: Sequence[ShardFiles], config: Config, out: str, provenance: Provenance) -> Any:
     """The selected documents, the decisions on all others, and the quarantine, staged."""

@@ -66,4 +66,4 @@ def needs_gpu(stage: str, config: Config) -> bool:
     """Whether a stage computes on a GPU when the run has some."""
     if stage == "score":
         return any(scorer.kind in ("transformer", "encoder", "prox") for scorer in config.quality.scorers)
-    return stage in ("embed", "duplicates", "prices", "mask")
+    return stage in ("embed", "duplicates", "prices", "drift", "mask")

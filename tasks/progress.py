@@ -48,7 +48,11 @@ class Board:
 
     def begin(self, stage: str, shards: int = 0, total: int = 0) -> None:
         with self._lock:
-            self.stages.setdefault(stage, StageProgress(stage, shards, total))
+            line = self.stages.get(stage)
+            if line is None:
+                self.stages[stage] = StageProgress(stage, shards, total)
+            elif line.ended:  # the stage runs again, as masks do after a new selection
+                line.shards, line.total, line.ended = line.shards + shards, line.total + total, False
 
     def advance(self, stage: str, shard: str, rows: int) -> None:
         """`rows` more of a shard are done."""

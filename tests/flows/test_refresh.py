@@ -34,13 +34,26 @@ def test_only_what_is_new_is_embedded_and_scored(refresh, corpus, out, found):
     assert stage(now, "encoder")["cached"] == 1
 
 
-def test_by_the_last_releases_prices_nothing_is_solved(refresh, corpus, out, found):
+def test_by_the_last_releases_prices_nothing_is_solved(refresh, corpus, out, found, monkeypatch):
+    monkeypatch.setattr("flows.curate.DRIFT", 5)
     write_shard(corpus, 5)
     now = refresh(out, "--input", corpus, "--set", "run.refresh=prices")
     assert "prices" not in {line["stage"] for line in now["stages"]}
-    assert now["certificate"]["objective"] is None
+    assert now["certificate"]["objective"] <= now["certificate"]["upper_bound"]
     share = now["documents"]["selected"] / now["documents"]["read"]
     assert 0.05 < share < 0.4
+    again = refresh(out, "--input", corpus, "--set", "run.refresh=prices")
+    assert again["new"] is False
+
+
+def test_prices_that_miss_are_solved_again(refresh, corpus, out, found, monkeypatch):
+    monkeypatch.setattr("flows.curate.DRIFT", -1)
+    write_shard(corpus, 5)
+    now = refresh(out, "--input", corpus, "--set", "run.refresh=prices")
+    assert (stage(now, "drift")["done"], stage(now, "prices")["done"]) == (1, 1)
+    monkeypatch.undo()
+    solved = refresh(out, "--input", corpus, "--set", "run.refresh=solve")
+    assert solved["new"] is False  # run.refresh is how the work is done, and the selection is the solver's
 
 
 def test_changed_and_gone_shards_and_settings_are_named(refresh, corpus, out, found):

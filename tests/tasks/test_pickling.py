@@ -4,7 +4,7 @@ import pytest
 from tasks import corpus, shards
 
 TASKS = [corpus.plan, corpus.prepare_encoder, corpus.prepare_quality, corpus.filter_corpus, corpus.find_duplicates]
-TASKS += [corpus.learn_prices, corpus.export, corpus.write_report, corpus.publish]
+TASKS += [corpus.learn_prices, corpus.measure_drift, corpus.export, corpus.write_report, corpus.publish]
 TASKS += [shards.convert, shards.index, shards.embed, shards.score, shards.mask]
 
 
