@@ -195,7 +195,7 @@ class Select(Section):
     init: Literal["same", "quality"] = "quality"
     """policy-gradient: all logits equal, or the standardised quality."""
     prune: float = Field(0.0, ge=0, lt=1)
-    """policy-gradient: share of lowest quality left out before selecting (the paper: 0.4 to 0.5)."""
+    """policy-gradient: share of lowest quality left out before selecting (the paper: 0.4 to 0.5); others refuse it."""
     block_documents: int = Field(1_000_000, ge=2)
     """policy-gradient: documents of a random block solved at a time."""
     gradient: Literal["surrogate", "order"] = "surrogate"

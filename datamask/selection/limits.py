@@ -102,12 +102,12 @@ def _grouping(quota: Quota, weights: np.ndarray, size: float, groups: Mapping[st
     names = tuple(found.tolist())
     available = np.bincount(codes, weights, minlength=len(names))
     whole = bool((weights == 1).all())
-    up, down = (np.ceil, np.floor) if whole else (np.asarray, np.asarray)
+    up, down = (_ceil, _floor) if whole else (np.asarray, np.asarray)
     low, high = np.zeros(len(names)), np.full(len(names), size)
     if quota.as_pool is not None:
         share = available / available.sum()
-        low = np.maximum(low, down((share - quota.as_pool).clip(0) * size + 1e-9))
-        high = np.minimum(high, up((share + quota.as_pool).clip(max=1) * size - 1e-9))
+        low = np.maximum(low, down((share - quota.as_pool).clip(0) * size))
+        high = np.minimum(high, up((share + quota.as_pool).clip(max=1) * size))
     for name, least in quota.minimum.items():
         if name not in names and least > 0:
             raise InputError(
@@ -115,10 +115,10 @@ def _grouping(quota: Quota, weights: np.ndarray, size: float, groups: Mapping[st
                 f"found: {', '.join(names[:20])}"
             )
         if name in names:
-            low[names.index(name)] = max(low[names.index(name)], up(least * size - 1e-9))
+            low[names.index(name)] = max(low[names.index(name)], up(least * size))
     for name, most in quota.maximum.items():
         if name in names:
-            high[names.index(name)] = min(high[names.index(name)], down(most * size + 1e-9))
+            high[names.index(name)] = min(high[names.index(name)], down(most * size))
     for value, name in enumerate(names):
         if low[value] > high[value]:
             raise InputError(
@@ -138,3 +138,11 @@ def _grouping(quota: Quota, weights: np.ndarray, size: float, groups: Mapping[st
             "raise one or lower the budget"
         )
     return Grouping(quota.column, names, codes.astype(np.int64), low, high)
+
+
+def _ceil(value: Any) -> Any:
+    return np.ceil(value - 1e-9)
+
+
+def _floor(value: Any) -> Any:
+    return np.floor(value + 1e-9)

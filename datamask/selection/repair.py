@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from datamask.selection.feasible import fill_in_order
 from datamask.selection.limits import Limits
 
 WINDOW = 64  # documents on either side of the cut looked at first when lengths are exchanged
@@ -11,18 +12,24 @@ WINDOW = 64  # documents on either side of the cut looked at first when lengths 
 
 def fill_limited(limits: Limits, order: np.ndarray) -> np.ndarray:
     """(N,) bool: documents taken in this order as far as the limits let them. order: (N,) row numbers, best first."""
-    if len(limits.groupings) == 1:
-        selected = _fill_one(limits, order)
-    else:
-        selected = _fill_many(limits, order)
+    if limits.length is not None and (limits.length.coefficients == 1).all():  # a token budget
+        return _tilt(limits, order)
+    selected = _fill(limits, order)
     if limits.length is not None:
         _exchange_lengths(limits, order, selected)
     return selected
 
 
+def _fill(limits: Limits, order: np.ndarray) -> np.ndarray:
+    if not limits.groupings:
+        return fill_in_order(Limits(limits.weights, limits.size), order)
+    return _fill_one(limits, order) if len(limits.groupings) == 1 else _fill_many(limits, order)
+
+
 def _fill_one(limits: Limits, order: np.ndarray) -> np.ndarray:
     """One column: within each value the first to its minimum, then the first of all values under their maximums."""
     grouping, weights = limits.groupings[0], limits.weights
+    low, high = grouping.low[grouping.codes], grouping.high[grouping.codes]
     by_group = order[np.argsort(grouping.codes[order], kind="stable")]
     spent = np.cumsum(weights[by_group])
     codes = grouping.codes[by_group]
@@ -30,17 +37,27 @@ def _fill_one(limits: Limits, order: np.ndarray) -> np.ndarray:
     before_group = spent[first] - weights[by_group[first]]
     within = np.empty(len(order))
     within[by_group] = spent - before_group[codes]  # weight of the value's documents up to this one
-    needed = within - weights < grouping.low[grouping.codes] - 1e-9
-    allowed = needed | (within <= grouping.high[grouping.codes] + 1e-9)
-    selected = needed.copy()
-    rest = order[(allowed & ~needed)[order]]
-    left = limits.size - weights[needed].sum()
+    selected = (within - weights < low - 1e-9) & (within <= high + 1e-9)
+    over = weights[selected].sum() - limits.size  # tokens: the documents that reach the minimums may be too many
+    last = order[::-1][(selected & (within > low + 1e-9))[order[::-1]]]
+    selected[last[np.cumsum(weights[last]) - weights[last] < over - 1e-9]] = False
+    rest = order[(~selected & (within <= high + 1e-9))[order]]
+    left = limits.size - weights[selected].sum()
     selected[rest[np.cumsum(weights[rest]) <= left + 1e-9]] = True
+    for beyond in (False, True):  # what is left goes to the next that fit, at last to one beyond a maximum
+        rest = order[~selected[order]]
+        while len(rest):
+            left = limits.size - weights[selected].sum()
+            sums = np.bincount(grouping.codes[selected], weights[selected], minlength=len(grouping.names))
+            after = sums[grouping.codes[rest]] + (0 if beyond else weights[rest])
+            rest = rest[(weights[rest] <= left + 1e-9) & (after < high[rest] + (-1e-9 if beyond else 1e-9))]
+            selected[rest[:1]] = True
+            rest = rest[1:]
     return selected
 
 
 def _fill_many(limits: Limits, order: np.ndarray) -> np.ndarray:
-    """Several columns (or none): twice through the order, first for the minimums, then for the budget."""
+    """Several columns: twice through the order, first for the minimums, then for the budget."""
     weights = limits.weights.tolist()
     columns = [grouping.codes.tolist() for grouping in limits.groupings]
     short = [grouping.low.tolist() for grouping in limits.groupings]
@@ -111,6 +128,33 @@ def _exchange_groups(limits: Limits, order: np.ndarray, selected: np.ndarray) ->
             return
         selected[taken] = True
         selected[given[np.lexsort((-rank[given], cost))[0]]] = False
+
+
+def _tilt(limits: Limits, order: np.ndarray) -> np.ndarray:
+    """A token budget buys more documents where short ones come first: a document's place in the order is moved by its
+    tokens, as little as brings the number of documents within the length bound."""
+    length, count = limits.length, len(order)
+    assert length is not None
+    rank = np.empty(count)
+    rank[order] = np.arange(count)
+    tokens = limits.weights / limits.weights.mean()
+
+    def fill(tilt: float) -> np.ndarray:
+        return _fill(limits, np.argsort(rank + tilt * count * tokens, kind="stable"))
+
+    selected = fill(0.0)
+    short = selected.sum() < length.low
+    straight, far, tilt = 0.0, None, 0.01 if short else -0.01
+    for _ in range(60):  # twice as much until it is too much, then between the two
+        if length.low <= selected.sum() <= length.high:
+            break
+        selected = fill(tilt)
+        if (selected.sum() < length.low) == short:
+            straight = tilt
+        else:
+            far = tilt
+        tilt = 2 * tilt if far is None else (straight + far) / 2
+    return selected
 
 
 def _exchange_lengths(limits: Limits, order: np.ndarray, selected: np.ndarray) -> None:

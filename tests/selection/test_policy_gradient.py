@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from datamask.config import Select
-from datamask.errors import DatamaskError
+from datamask.errors import ConfigError, DatamaskError
 from datamask.selection import select
 from datamask.selection.metrics.disf import DiSF
 from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.metrics.pairwise import Pairwise
 from datamask.selection.problem import Pool, make_problem
-from datamask.selection.solvers import plackett_luce, rewards
+from datamask.selection.solvers import SOLVERS, plackett_luce, policy_gradient, rewards
 
 
 def documents(n, d=8, seed=0):
@@ -158,11 +158,59 @@ def test_pruned_documents_are_never_selected():
         select(features, quality, solver="policy-gradient", n_epochs=20, prune=0.95)
 
 
-def test_blocks_share_the_budget():
+@pytest.mark.parametrize("solver", [name for name in SOLVERS if name != "policy-gradient"])
+def test_other_solvers_refuse_to_prune(solver):
+    features, quality = documents(40)
+    with pytest.raises(ConfigError, match=f"{solver} cannot hold prune; these can: policy-gradient"):
+        select(features, quality, solver=solver, prune=0.4)
+    with pytest.raises(ConfigError, match="cannot hold quotas and prune; these can: none"):
+        quotas = [{"column": "g", "as_pool": 0}]
+        select(features, quality, groups={"g": ["a"] * 40}, quotas=quotas, solver="greedy", prune=0.4)
+
+
+@pytest.mark.parametrize("published", [False, True])
+@pytest.mark.parametrize("init", ["same", "quality"])
+def test_blocks_share_the_budget(published, init):
     features, quality = documents(203)
-    chosen = select(features, quality, solver="policy-gradient", n_epochs=20, block_documents=50)
+    same = {"solver": "policy-gradient", "n_epochs": 20, "published": published, "init": init}
+    chosen = select(features, quality, block_documents=50, prune=0.1, **same)
     assert chosen.selected.sum() == 20
-    assert len({record["step"] for record in chosen.history}) == len(chosen.history)
+    assert quality[chosen.selected].min() >= np.sort(quality)[20]
+    steps = [record["step"] for record in chosen.history]
+    assert steps == sorted(set(steps)) and steps[-1] == 4 * 20  # 183 documents: four blocks
+
+
+def test_blocks_are_random_and_cover_the_pool():
+    generator = torch.Generator().manual_seed(0)
+    blocks = policy_gradient._blocks(torch.arange(2_500_000), 1_000_000, 30_001, generator)
+    assert [len(block) for block, _ in blocks] == [833_334, 833_333, 833_333]
+    assert sum(k for _, k in blocks) == 30_001 and all(abs(k - 10_000) <= 1 for _, k in blocks)
+    assert torch.equal(torch.cat([block for block, _ in blocks]).sort().values, torch.arange(2_500_000))
+    for block, _ in blocks:  # of any stretch of the pool, each has its share
+        assert abs(int((block < 100_000).sum()) - 33_333) < 1000
+    (whole,) = policy_gradient._blocks(torch.arange(1_000_000), 1_000_000, 10, generator)
+    assert torch.equal(whole[0], torch.arange(1_000_000))
+
+
+@pytest.mark.parametrize("algorithm", ["Pair_simi", "DiSF", "Facility"])
+def test_a_block_is_rewarded_with_the_other_blocks_as_context(algorithm):
+    """The first block is all of one kind, the second of two: on its own it would take both kinds alike."""
+    generator = np.random.default_rng(0)
+    kind = np.concatenate([np.ones(60), np.tile([1.0, -1.0], 30)])
+    features = 0.3 * generator.normal(size=(120, 6))
+    if algorithm == "DiSF":  # the kind is the sign of the two columns' product
+        features[:, 0] = generator.choice([-1, 1], 120)
+        features[:, 1] = features[:, 0] * kind
+    else:
+        features[:, 0] += 2 * kind
+    asked = Select(algorithm=algorithm, lamb=0.0, select_ratio=0.2, n_epochs=150, partial=0.5, n_rollout=64, init="same")
+    problem = make_problem(Pool(features, np.zeros(120)), asked)
+    policy = policy_gradient.Policy(problem, torch.Generator().manual_seed(0), lambda record: None, torch.zeros(120))
+    for number, block in enumerate(torch.arange(120).split(60)):
+        policy.learn(block, 12, number)
+    taken = kind[policy.selected.numpy()]
+    assert len(taken) == 24
+    assert (taken < 0).sum() >= 9
 
 
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (2, 1), (5, 5), (3, 2)])

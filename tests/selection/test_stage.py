@@ -19,13 +19,15 @@ from datamask.stages import ShardFiles
 WIDTH = 12
 
 
-def write_shard(work: Path, name: str, seed: int, rows: int = 80, topic: int | None = None) -> ShardFiles:
+def write_shard(
+    work: Path, name: str, seed: int, rows: int = 80, topic: int | None = None, width: int = WIDTH
+) -> ShardFiles:
     generator = np.random.default_rng(seed)
-    centre = np.random.default_rng(100 + (seed if topic is None else topic)).standard_normal(WIDTH)
-    features = generator.standard_normal((rows, WIDTH)) + 2 * centre
+    centre = np.random.default_rng(100 + (seed if topic is None else topic)).standard_normal(width)
+    features = generator.standard_normal((rows, width)) + 2 * centre
     features = (features / np.linalg.norm(features, axis=1, keepdims=True)).astype(np.float16)
     ids = pa.array(np.arange(rows) + 1, pa.int64())  # row 0 is in quarantine
-    array = pa.FixedSizeListArray.from_arrays(pa.array(features.ravel(), pa.float16()), WIDTH)
+    array = pa.FixedSizeListArray.from_arrays(pa.array(features.ravel(), pa.float16()), width)
 
     def put(stage: str, table: pa.Table) -> storage.Output:
         return storage.write_output(str(work / stage / f"{name}.parquet"), f"{stage}{seed}", table.schema, [table])
@@ -119,3 +121,24 @@ def test_files_that_do_not_fit_are_refused(shards, tmp_path):
     twice = storage.write_output(str(tmp_path / "twice.parquet"), "k", table.schema, [table])
     with pytest.raises(InputError, match="chunk_id 1 occurs more than once"):
         learn_prices([replace(shards[0], embeddings=twice)], config, work)
+
+
+def test_shards_of_two_widths_are_refused(shards, tmp_path):
+    other = write_shard(tmp_path / "work", "part-9", 9, width=8)
+    with pytest.raises(InputError, match="of 12 and of 8 dimensions are in one corpus; embed all shards with one encoder"):
+        learn_prices([*shards, other], configured(), str(tmp_path / "work"))
+    assert not list((tmp_path / "work").glob("prices/*"))
+
+
+def test_rows_of_two_widths_in_a_shard_are_refused(shards, tmp_path):
+    table = pa.table({"chunk_id": range(1, 81), "feature_arr": [[1.0] * (12 - number % 2) for number in range(80)]})
+    ragged = storage.write_output(str(tmp_path / "ragged.parquet"), "k", table.schema, [table])
+    with pytest.raises(InputError, match=r"ragged.parquet: feature_arr has 12 numbers in row 0 and 11 in row 1"):
+        learn_prices([replace(shards[0], embeddings=ragged)], configured(), str(tmp_path / "work"))
+
+
+def test_a_new_shard_of_another_width_is_refused(shards, tmp_path):
+    work, config = str(tmp_path / "work"), configured(algorithm="pairwise")
+    prices = learn_prices(shards, config, work)
+    with pytest.raises(InputError, match="12 dimensions.*8"):
+        mask_shard(write_shard(tmp_path / "work", "new", 9, width=8), prices, config, work)

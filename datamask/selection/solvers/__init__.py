@@ -4,7 +4,7 @@
     progress: called with one history record ({"step": …, "objective": …}) as the solver goes
 
 `solve` needs neither to evaluate its answer nor to check it: `datamask.select` does both, for all solvers alike.
-A solver that cannot hold a quota, a length bound or a token budget says so here and is never called with one.
+A solver that cannot hold a quota, a length bound, a token budget or pruning says so here and is never called with one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SolverInfo:
 
 SOLVERS: dict[str, SolverInfo] = {
     "relaxation": SolverInfo("relaxation"),
-    "policy-gradient": SolverInfo("policy_gradient", frozenset({"documents"})),
+    "policy-gradient": SolverInfo("policy_gradient", frozenset({"documents", "prune"})),
     "greedy": SolverInfo("greedy", frozenset({"documents"})),
     "top-quality": SolverInfo("baselines:top_quality"),
     "random": SolverInfo("baselines:random"),
@@ -56,9 +56,11 @@ def solver_for(problem: Problem) -> Solve:
         asked["quotas"] = "quotas"
     if problem.limits.length is not None:
         asked["length"] = "length_tolerance"
+    if problem.settings.prune:
+        asked["prune"] = "prune"
     missing = [words for what, words in asked.items() if what not in SOLVERS[name].holds]
     if missing:
         able = [other for other, info in SOLVERS.items() if set(asked) <= info.holds]
-        raise ConfigError(f"solver {name} cannot hold {' and '.join(missing)}; these can: {', '.join(able)}")
+        raise ConfigError(f"solver {name} cannot hold {' and '.join(missing)}; these can: {', '.join(able) or 'none'}")
     module, _, function = SOLVERS[name].home.partition(":")
     return getattr(import_module(f"{__name__}.{module}"), function or "solve")

@@ -1,0 +1,118 @@
+"""Budgets, quotas and length bounds hold to one document, with every solver that claims them; and are not ignored."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from datamask import select
+from datamask.errors import ConfigError
+from datamask.selection.solvers import SOLVERS
+
+COUNT = 500
+HOLDS_ALL = [name for name, info in SOLVERS.items() if {"tokens", "quotas", "length"} <= info.holds]
+GENERATOR = np.random.default_rng(0)
+LABEL = GENERATOR.choice(5, COUNT, p=[0.08, 0.12, 0.2, 0.3, 0.3])
+FEATURES = 1.5 * GENERATOR.standard_normal((5, 8))[LABEL] + GENERATOR.standard_normal((COUNT, 8))
+TOKENS = np.round(np.exp(GENERATOR.normal(5.5, 0.8, COUNT))).astype(int)
+QUALITY = GENERATOR.random(COUNT) + 0.2 * LABEL + 0.3 * np.log(TOKENS / TOKENS.mean())  # long ones seem better
+DOMAIN = np.array([f"d{value}" for value in LABEL])
+LANGUAGE = GENERATOR.choice(["en", "de", "sw"], COUNT, p=[0.8, 0.15, 0.05])
+POOL = {"tokens": TOKENS, "groups": {"domain": DOMAIN, "language": LANGUAGE}}
+
+
+def chosen(solver: str, **asked: object) -> np.ndarray:
+    found = select(FEATURES, QUALITY, **POOL, solver=solver, **{"n_epochs": 30, **asked})
+    if found.upper_bound is not None:
+        assert found.objective <= found.upper_bound + 1e-7
+    return found.selected
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_ratio_and_documents_to_the_document(solver):
+    assert chosen(solver, select_ratio=0.1).sum() == 50
+    assert chosen(solver, select_ratio=0.0667).sum() == 33
+    assert chosen(solver, budget_documents=77).sum() == 77
+
+
+@pytest.mark.parametrize("solver", HOLDS_ALL)
+@pytest.mark.parametrize("algorithm", ["Pair_simi", "DiSF", "Facility"])
+def test_tokens_to_the_document(solver, algorithm):
+    budget = 12_345
+    mask = chosen(solver, algorithm=algorithm, budget_tokens=budget)
+    rest = TOKENS[~mask]
+    assert budget - TOKENS[mask].sum() >= 0
+    assert budget - TOKENS[mask].sum() < TOKENS.max() and mask.sum() != round(budget / TOKENS.mean())
+    assert budget - TOKENS[mask].sum() < max(rest.min(), TOKENS[mask].max())
+
+
+@pytest.mark.parametrize("solver", HOLDS_ALL)
+@pytest.mark.parametrize("algorithm", ["Pair_simi", "DiSF", "Facility"])
+@pytest.mark.parametrize("tokens", [False, True])
+def test_shares_of_a_column(solver, algorithm, tokens):
+    budget = {"budget_tokens": 20_000} if tokens else {"budget_documents": 60}
+    size, weight, one = (20_000, TOKENS, TOKENS.max()) if tokens else (60, np.ones(COUNT), 0)
+
+    def shares(mask: np.ndarray) -> dict[str, float]:
+        return {name: float(weight[mask & (DOMAIN == name)].sum()) for name in sorted(set(DOMAIN))}
+
+    free = shares(chosen(solver, algorithm=algorithm, **budget))
+    for quota, name, low, high in [
+        ({"minimum": {"d0": 0.35}}, "d0", 0.35, 1),
+        ({"maximum": {"d4": 0.02}}, "d4", 0, 0.02),
+    ]:
+        assert not low * size - one <= free[name] <= high * size + one  # ignored, the quota is missed
+        held = shares(chosen(solver, algorithm=algorithm, quotas=[{"column": "domain", **quota}], **budget))
+        assert low * size - one <= held[name] <= high * size + one
+        assert size - one <= sum(held.values()) <= size
+    asked = {name: float(weight[DOMAIN == name].sum() / weight.sum()) * size for name in free}
+    assert solver == "random" or tokens or any(abs(free[name] - asked[name]) > max(one, 1) for name in free)
+    held = shares(chosen(solver, algorithm=algorithm, quotas=[{"column": "domain", "as_pool": 0.0}], **budget))
+    assert all(abs(held[name] - asked[name]) <= max(one, 1) for name in held)
+    near = shares(chosen(solver, algorithm=algorithm, quotas=[{"column": "domain", "as_pool": 0.05}], **budget))
+    assert all(abs(near[name] - asked[name]) <= 0.05 * size + max(one, 1) for name in near)
+
+
+@pytest.mark.parametrize("solver", HOLDS_ALL)
+def test_two_columns_and_length_at_once(solver):
+    quotas = [
+        {"column": "domain", "maximum": {"d4": 0.1, "d3": 0.3}},
+        {"column": "language", "minimum": {"sw": 0.15, "de": 0.25}},
+    ]
+    mask = chosen(solver, quotas=quotas, length_tolerance=0.05, budget_documents=80)
+    assert mask.sum() == 80
+    assert (DOMAIN[mask] == "d4").sum() <= 8 and (DOMAIN[mask] == "d3").sum() <= 24
+    assert (LANGUAGE[mask] == "sw").sum() >= 12 and (LANGUAGE[mask] == "de").sum() >= 20
+    assert abs(TOKENS[mask].sum() - 80 * TOKENS.mean()) <= 0.05 * 80 * TOKENS.mean() + TOKENS.max()
+
+
+@pytest.mark.parametrize("solver", HOLDS_ALL)
+@pytest.mark.parametrize("algorithm", ["Pair_simi", "DiSF", "Facility"])
+@pytest.mark.parametrize("tokens", [False, True])
+def test_length(solver, algorithm, tokens):
+    """The mean length of what is selected, to one document, within 5 % of the pool's."""
+    budget = {"budget_tokens": 30_000} if tokens else {"budget_documents": 100}
+    asked = TOKENS.mean()
+
+    def within(mask: np.ndarray) -> bool:
+        one = TOKENS.max() / mask.sum() if not tokens else asked / mask.sum()
+        return abs(TOKENS[mask].mean() - asked) <= 0.05 * asked + one
+
+    if solver in ("relaxation", "top-quality"):
+        favoured = {"lamb": 0.9}
+        assert not within(chosen(solver, algorithm=algorithm, **budget, **favoured))
+    assert within(chosen(solver, algorithm=algorithm, length_tolerance=0.05, lamb=0.9, **budget))
+
+
+@pytest.mark.parametrize("solver", [name for name in SOLVERS if name not in HOLDS_ALL])
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"budget_tokens": 9000}, "a budget in tokens"),
+        ({"quotas": [{"column": "domain", "as_pool": 0.1}]}, "quotas"),
+        ({"length_tolerance": 0.1}, "length_tolerance"),
+    ],
+)
+def test_the_others_refuse(solver, asked, says):
+    with pytest.raises(ConfigError, match=f"solver {solver} cannot hold {says}; these can: relaxation"):
+        chosen(solver, **asked)
