@@ -15,7 +15,7 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from datamask.errors import ConfigError
+from datamask.errors import ConfigError, InputError
 from datamask.selection.metrics.disf import whiten
 from datamask.selection.problem import Pool
 
@@ -51,8 +51,16 @@ class Prices:
         return cls(**arrays)
 
     def score(self, features: Any, quality: Any, device: torch.device) -> np.ndarray:
-        """Price per unit of budget: (N,) float32. features: (N, d); quality: (N,) or (N, Q)."""
+        """Price per unit of budget: (N,) float32. features: (N, d); quality: (N,) or (N, Q).
+
+        :raises InputError: features of another width, or as `Pool`.
+        """
         pool = Pool(features, quality, device=device)
+        if pool.dimensions != len(self.mean):
+            raise InputError(
+                f"the prices are of features of {len(self.mean)} dimensions, these have {pool.dimensions}; "
+                "embed all shards with one encoder"
+            )
         linear = torch.from_numpy(self.linear).to(device, torch.float32)
         square = torch.from_numpy(self.square).to(device, torch.float32)
         mean = torch.from_numpy(self.mean).to(device, torch.float32)

@@ -99,6 +99,15 @@ def test_logits_hundreds_apart_stay_finite():
     assert torch.isfinite(found).all()
 
 
+@pytest.mark.parametrize("draw", [pl.draw, pl.draw_sets])
+def test_draws_of_logits_hundreds_apart(draw):
+    """Where the cut falls decides, however far the others are: three certain, then one of two alike."""
+    logits = torch.tensor([500.0, 160.0, 90.0, 3.0, 3.0, -1.0, -150.0, -600.0])
+    masks = pl.as_masks(draw(logits, 4, 2000, torch.Generator().manual_seed(0)), 8)
+    assert (masks[:, :3] == 1).all() and (masks[:, 6:] == 0).all()
+    torch.testing.assert_close(masks[:, 3:6].mean(0), torch.tensor([0.495, 0.495, 0.009]), rtol=0, atol=0.04)
+
+
 @pytest.mark.parametrize("k", [1, 30, 150, 299])
 def test_inclusion_sums_to_k_and_agrees_with_drawing(k):
     logits = 2 * torch.randn(300, generator=torch.Generator().manual_seed(0))

@@ -87,6 +87,12 @@ class MomentMetric:
         """Raw D of each mask, float64. masks: (G, N)."""
         return torch.tensor([self.of_moment(self.exact_moment(mask)) for mask in masks], dtype=torch.float64)
 
+    def relaxed(self, mask: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """As `RelaxedMetric` has it, in float64: what the relaxation needs beside a metric that is no `MomentMetric`."""
+        moment = self.exact_moment(mask)
+        products = [self.products(self.prepare(rows.double()), moment) for _, rows in self.pool.blocks()]
+        return self.of_moment(moment), -2 * self.unit / self.size**2 * self.weights * torch.cat(products)
+
     def exact_moment(self, mask: torch.Tensor, rows: int = 8192) -> torch.Tensor:
         """M(mask) in float64; reads only the rows where the mask is not zero."""
         weighted = mask.double().to(self.weights.device) * self.weights

@@ -15,21 +15,22 @@ from torch import Tensor
 
 def draw(logits: Tensor, k: int, rollouts: int, generator: torch.Generator) -> Tensor:
     """`rollouts` draws of k of n documents without replacement from softmax(logits): orders (G, k), exact."""
-    return _arrivals(logits, rollouts, generator).topk(k, dim=1, largest=False).indices
+    return _arrivals(logits, k, rollouts, generator).topk(k, dim=1, largest=False).indices
 
 
 def draw_sets(logits: Tensor, k: int, rollouts: int, generator: torch.Generator) -> Tensor:
     """As `draw`, in no order, which is several times faster."""
-    arrivals = _arrivals(logits, rollouts, generator)
+    arrivals = _arrivals(logits, k, rollouts, generator)
     if arrivals.is_cuda:
         return arrivals.topk(k, dim=1, largest=False, sorted=False).indices
     return torch.from_numpy(np.argpartition(arrivals.numpy(), k - 1, axis=1)[:, :k])  # vectorised, as topk is not
 
 
-def _arrivals(logits: Tensor, rollouts: int, generator: torch.Generator) -> Tensor:
+def _arrivals(logits: Tensor, k: int, rollouts: int, generator: torch.Generator) -> Tensor:
     """Exponential clocks of rate exp(logit), (G, n): they ring in Plackett–Luce order (−ln of one: Gumbel)."""
     clocks = torch.rand(rollouts, logits.numel(), generator=generator, device=logits.device).log_().neg_()
-    return clocks.mul_((logits.max() - logits.float()).clamp_(max=80).exp_())  # within float32
+    cut = logits.topk(k).values[-1]  # who is 80 from it is in or out for certain: float32 holds what is nearer
+    return clocks.mul_((cut - logits).float().clamp_(-80, 80).exp_())
 
 
 def as_masks(orders: Tensor, n: int, dtype: torch.dtype = torch.float32) -> Tensor:

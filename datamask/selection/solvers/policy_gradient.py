@@ -142,7 +142,7 @@ class Policy:
         advantage = (residual - residual.mean()) * (rollouts / (rollouts - 1))  # less the mean of the others
         variance = probability * (1 - probability)
         covariance = self._gradient(logits, orders, masks, advantage)
-        learned = rollouts * covariance / (rollouts * variance + variance.sum() + 1e-12)
+        learned = rollouts * covariance / (rollouts * variance + variance.sum() + 1)
         if not known:
             self.price[batch] += learned
         price = price + learned

@@ -22,7 +22,7 @@ from datamask.selection.objective import Term
 from datamask.selection.problem import Problem
 from datamask.selection.quadratic import Prepared, Quadratic, sampled
 from datamask.selection.result import Draft
-from datamask.selection.solvers import Progress
+from datamask.selection.solvers import Progress, trial
 from datamask.selection.swaps import improve
 
 TOLERANCE = 2e-4  # the ascent stops so near its bound (the calibrated objective is about 1)
@@ -123,7 +123,8 @@ def _concave(problem: Problem, terms: list[Term], feasible: Feasible, progress: 
             low, high = (middle, high) if slope > 0 else (low, middle)
         p = p + (low or high) * (response - p)
         value, gradient = value_of(p)
-    selected = feasible.round(p, gradient / feasible.weights)
+    rounded = feasible.round(p, gradient / feasible.weights)
+    selected = trial.improve(problem, rounded, lambda mask: value_of(mask)[1])
     return Draft(selected, p.float(), gradient, bound + objective.constant, tuple(history))
 
 
