@@ -117,10 +117,11 @@ def test_the_policy_gradient_learns_it(name: str, lamb: float, published: bool) 
     features, quality = documents(12, 4, seed=3)
     asked = Select(algorithm=name, lamb=lamb, select_ratio=None, budget_documents=4, solver="policy-gradient")
     values = everything(features, quality, asked)
-    found = select(features, quality, settings=asked, n_epochs=150, partial=1.0, published=published)
+    how = {"n_epochs": 150, "partial": 1.0, "init": "same", "published": published}
+    found = select(features, quality, settings=asked, **how)
     best, mean = float(values.max()), float(values.mean())
     assert found.selected.sum() == 4 and set(found.terms) == {"quality", name}
-    assert best - 0.15 * (best - mean) <= found.objective <= best + 1e-9
+    assert best - (0.3 if published else 0.15) * (best - mean) <= found.objective <= best + 1e-9
 
 
 def test_the_policy_gradient_learns_two_at_once_by_batches() -> None:

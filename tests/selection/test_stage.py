@@ -125,7 +125,9 @@ def test_files_that_do_not_fit_are_refused(shards, tmp_path):
 
 def test_shards_of_two_widths_are_refused(shards, tmp_path):
     other = write_shard(tmp_path / "work", "part-9", 9, width=8)
-    with pytest.raises(InputError, match="of 12 and of 8 dimensions are in one corpus; embed all shards with one encoder"):
+    with pytest.raises(
+        InputError, match="of 12 and of 8 dimensions are in one corpus; embed all shards with one encoder"
+    ):
         learn_prices([*shards, other], configured(), str(tmp_path / "work"))
     assert not list((tmp_path / "work").glob("prices/*"))
 

@@ -88,7 +88,7 @@ class MomentMetric:
         return torch.tensor([self.of_moment(self.exact_moment(mask)) for mask in masks], dtype=torch.float64)
 
     def relaxed(self, mask: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """As `RelaxedMetric` has it, in float64: what the relaxation needs beside a metric that is no `MomentMetric`."""
+        """As `RelaxedMetric` has it, in float64: so that the relaxation takes it beside any other such metric."""
         moment = self.exact_moment(mask)
         products = [self.products(self.prepare(rows.double()), moment) for _, rows in self.pool.blocks()]
         return self.of_moment(moment), -2 * self.unit / self.size**2 * self.weights * torch.cat(products)

@@ -10,9 +10,12 @@ Improved (the default), for any metric still:
   another optimum than the pool, and noisier sums;
 - a linear baseline: each document's price (its marginal gain) is taken out of the reward before its covariance with
   the masks is. The price is exact where the metric has a gradient, else learned from the residuals by the best linear
-  estimate, whose gain follows from the covariance alone: G·cov / (G·v + Σv), v = π(1 − π);
+  estimate, whose gain follows from the covariance alone: G·cov / (G·v + Σv + DOUBT), v = π(1 − π);
 - the mean that is subtracted leaves the rollout itself out;
-- the step is the natural gradient, the price and not the price times v: logits near 0 or 1 do not get stuck.
+- the step is the natural gradient, the price and not the price times v: logits near 0 or 1 do not get stuck;
+- where rewards are exact (pairwise, DiSF) the second half of the steps settles: the context is the selection itself,
+  the logits are the documents' prices at a temperature at which a mask exchanges few documents, and the best of the
+  masks drawn replaces the selection where it is better. So pairs that gain together are found, which no price shows.
 """
 
 from __future__ import annotations
@@ -30,7 +33,10 @@ from datamask.selection.solvers import Progress, plackett_luce
 from datamask.selection.solvers.rewards import Reward, reward_of
 
 RECORDS = 20  # of the objective, in a run
-STEP = 0.02  # natural step at a learning rate of 1, in standard deviations of the batch's prices
+STEP = 0.02  # natural step at a learning rate of 1, in deviations of the batch's prices
+SETTLE = 0.5  # share of the steps that settle
+EXCHANGES = 2.0  # documents that a mask exchanges for others while settling, on average
+DOUBT = 3.0  # added to the draws' total variance: where hardly a mask differs, next to nothing is learned
 LARGEST = 5.0  # standard deviations a step goes by
 
 
@@ -70,7 +76,11 @@ class Policy:
         ]
         self.quality = objective.linear.to(self.logits)  # (N,): a document's part of f, times the budget
         self.price = torch.zeros_like(self.logits)  # what the baseline has learned
+        self.latest = torch.zeros_like(
+            self.logits
+        )  # while settling: price of each document when it was last in a batch
         self.selected = torch.zeros(len(self.logits), dtype=torch.bool, device=self.logits.device)
+        self.temperature: Tensor | None = None  # of the masks drawn while settling
 
     def learn(self, block: Tensor, k: int, number: int) -> None:
         """The logits of a block, k of its documents to be selected; `selected` then says which."""
@@ -79,16 +89,25 @@ class Policy:
             size = min(len(block), max(2, round(settings.partial * len(block))))
             if not settings.published:
                 self._begin(block, k)
+            settle = settings.n_epochs
+            if not settings.published and all(term.exact for _, term in self.terms):
+                settle = round((1 - SETTLE) * settings.n_epochs)
             for step in range(settings.n_epochs):
                 share = step / max(settings.n_epochs - 1, 1)
                 rate = settings.max_lr + (settings.min_lr - settings.max_lr) * share
                 chosen = torch.randperm(len(block), generator=self.generator, device=block.device)[:size]
+                if step == settle:
+                    self._begin_to_settle(block, k, size)
                 if settings.published:
                     self._published_step(block[chosen], min(max(round(k * size / len(block)), 1), size - 1), rate)
+                elif step >= settle:
+                    self._settle(block[chosen])
                 else:
                     self._step(block[chosen], rate)
                 if (step + 1) % max(1, settings.n_epochs // RECORDS) == 0 or step + 1 == settings.n_epochs:
-                    self._record(block, k, step + 1 + number * settings.n_epochs)
+                    self._record(block, k, step + 1 + number * settings.n_epochs, step >= settle)
+            if settle < settings.n_epochs and self.temperature is not None:
+                self.logits[block] = self.latest[block] / self.temperature
         else:
             self._record(block, k, number * settings.n_epochs)
 
@@ -142,13 +161,17 @@ class Policy:
         advantage = (residual - residual.mean()) * (rollouts / (rollouts - 1))  # less the mean of the others
         variance = probability * (1 - probability)
         covariance = self._gradient(logits, orders, masks, advantage)
-        learned = rollouts * covariance / (rollouts * variance + variance.sum() + 1)
+        learned = rollouts * covariance / (rollouts * variance + variance.sum() + DOUBT)
         if not known:
             self.price[batch] += learned
         price = price + learned
         middle = (variance @ price) / (variance.sum() + 1e-12)
-        low, high = price.quantile(price.new_tensor([0.16, 0.84]))  # robust: prices have long tails
-        logits = logits + rate * STEP * ((price - middle) / ((high - low) / 2 + 1e-30)).clamp(-LARGEST, LARGEST)
+        if known:  # the undecided documents' deviation: the nearer their prices, the finer the steps between them
+            width = ((variance @ (price - middle).square()) / (variance.sum() + 1e-12)).sqrt()
+        else:  # learned prices are noisy: all documents', by quantiles, for prices have long tails
+            low, high = price.quantile(price.new_tensor([0.16, 0.84]))
+            width = (high - low) / 2
+        logits = logits + rate * STEP * ((price - middle) / (width + 1e-30)).clamp(-LARGEST, LARGEST)
         self.logits[batch] = logits
         self.probability[batch] = plackett_luce.inclusion(logits, float(probability.sum()))
         if self.hard:
@@ -158,10 +181,53 @@ class Policy:
         for _, term in self.terms:
             term.move(batch, taken if term.hard else self.probability[batch])
 
-    def _record(self, block: Tensor, k: int, step: int) -> None:
-        best = _best(self.logits, [(block, k)])
+    def _begin_to_settle(self, block: Tensor, k: int, size: int) -> None:
+        self._select(block, k)
+        self.temperature = None
+        for _, term in self.terms:
+            term.start(self.selected.float())
+        for batch in block.split(size):
+            held = self.selected[batch].float()
+            self.latest[batch] = self._rewards(batch, held[None], held)[1]
+
+    def _settle(self, batch: Tensor) -> None:
+        """Masks a few exchanges away from the selection, drawn by the prices; the best replaces it if it is better."""
+        held, price = self.selected[batch].float(), self.latest[batch]
+        n, k = len(batch), int(held.sum())
+        if not 0 < k < n:
+            return
+        if self.temperature is None:
+            self.temperature = price.std() / 10 + 1e-30
+        orders = plackett_luce.draw_sets(price / self.temperature, k, self.problem.settings.n_rollout, self.generator)
+        masks = plackett_luce.as_masks(orders, n)
+        exchanges = float((masks != held).sum()) / 2 / len(masks)
+        self.temperature = self.temperature * min(max(EXCHANGES / max(exchanges, 1e-6), 0.5), 2.0) ** 0.5
+        if exchanges > 8 * EXCHANGES:
+            return
+        reward, self.latest[batch] = self._rewards(batch, masks, held)
+        best = int(reward.argmax())
+        if float(reward[best]) > 0:
+            self.selected[batch] = masks[best].bool()
+            for _, term in self.terms:
+                term.move(batch, masks[best])
+
+    def _rewards(self, batch: Tensor, masks: Tensor, held: Tensor) -> tuple[Tensor, Tensor]:
+        """What `masks` (G, n) gain over `held` (n,), and the prices (n,), where all terms are exact."""
+        price = self.quality[batch] / self.problem.size
+        reward = (masks - held) @ price
+        for scale, term in self.terms:
+            value, gradient = term.within(batch, masks, held)
+            assert gradient is not None
+            reward, price = reward + scale * value, price + scale * gradient
+        return reward, price
+
+    def _select(self, block: Tensor, k: int) -> None:
         self.selected[block] = False
-        self.selected[best] = True
+        self.selected[_best(self.logits, [(block, k)])] = True
+
+    def _record(self, block: Tensor, k: int, step: int, settled: bool = False) -> None:
+        if not settled:
+            self._select(block, k)
         objective = float(self.problem.objective.values(self.selected[None])[0])
         self.history.append({"step": step, "objective": objective})
         self.progress(self.history[-1])

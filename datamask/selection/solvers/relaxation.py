@@ -7,7 +7,7 @@ certified in float32.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -22,7 +22,7 @@ from datamask.selection.objective import Term
 from datamask.selection.problem import Problem
 from datamask.selection.quadratic import Prepared, Quadratic, sampled
 from datamask.selection.result import Draft
-from datamask.selection.solvers import Progress, trial
+from datamask.selection.solvers import Progress, greedy, trial
 from datamask.selection.swaps import improve
 
 TOLERANCE = 2e-4  # the ascent stops so near its bound (the calibrated objective is about 1)
@@ -31,6 +31,7 @@ OPENING = 8, 6  # steps on all documents before the undecided are worked on alon
 COSTLY, MULTILINEAR = 0.01, 16  # loss by rounding (the calibrated objective is about 1), and the steps against it
 ROUNDS = 6  # times that the undecided are chosen anew
 SCREENED = 0.03  # of the whole pool's gap: how near the undecided alone are brought to their own bound
+GREEDY_TOO = 1 << 24  # multiplications of k documents with all
 
 
 @dataclass
@@ -58,7 +59,7 @@ def solve(problem: Problem, progress: Progress, warm: Warm | None = None) -> Dra
             selected, p.float(), price * feasible.weights / problem.size, bound / problem.size + objective.constant
         )
     if all(isinstance(term.metric, MomentMetric) for term in terms):
-        return _quadratic(problem, terms, feasible, progress, warm or Warm())
+        return _or_greedy(problem, terms, _quadratic(problem, terms, feasible, progress, warm or Warm()))
     if len(terms) == 1 and isinstance(terms[0].metric, FacilityLocation):
         return _facility(problem, terms[0].scale, terms[0].metric, feasible)
     if any(isinstance(term.metric, FacilityLocation) for term in terms):
@@ -69,6 +70,17 @@ def solve(problem: Problem, progress: Progress, warm: Warm | None = None) -> Dra
     if missing:
         raise ConfigError(f"metric {', '.join(missing)} has no relaxation; use solver policy-gradient")
     return _concave(problem, terms, feasible, progress)
+
+
+def _or_greedy(problem: Problem, terms: list[Term], draft: Draft) -> Draft:
+    """In a pool so small that greedy costs nothing, the better of both: rounding is worst with few documents."""
+    k, free = int(problem.size), problem.unit == "documents" and not problem.limits
+    if not free or k * len(problem) * problem.pool.dimensions > GREEDY_TOO:
+        return draft
+    other = torch.zeros(len(problem), dtype=torch.bool)
+    other[greedy.incremental(problem, terms, k, lambda record: None).cpu()] = True
+    ours, greedys = problem.objective.values(torch.stack([draft.selected, other])).tolist()
+    return draft if ours >= greedys else replace(draft, selected=other)
 
 
 def _facility(problem: Problem, scale: float, metric: FacilityLocation, feasible: Feasible) -> Draft:

@@ -33,6 +33,7 @@ REFRESH = 200  # steps between exact sums of the context
 
 class Reward(Protocol):
     hard: bool  # the context is the selection as it stands, not the probabilities
+    exact: bool  # `within` gives the change itself: no estimate, no unknown constant
 
     def alone(self, batch: Tensor, masks: Tensor) -> Tensor:
         """Diversity of each mask, the batch being the pool. batch: (n,) row numbers."""
@@ -43,8 +44,8 @@ class Reward(Protocol):
         ...
 
     def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Change of the pool's diversity if `masks` replaced the batch's `probability` (n,); and its gradient in the
-        batch's probabilities (n,), where it is known."""
+        """Change of the pool's diversity if `masks` replaced the batch's `probability` (n,); and, where it is known,
+        what taking a document rather than not changes, the others each drawn by its probability: (n,)."""
         ...
 
     def move(self, batch: Tensor, probability: Tensor) -> None:
@@ -71,6 +72,7 @@ class MomentReward:
     """Pairwise and DiSF: D(m) = −unit·‖Σ_i m_i v_i‖²/size²."""
 
     hard = False
+    exact = True
 
     def __init__(self, metric: MomentMetric, generator: torch.Generator, dtype: torch.dtype | None = None) -> None:
         self.metric, self.generator = metric, generator
@@ -123,7 +125,11 @@ class MomentReward:
         z = self.z[batch]
         price = -2 * self.scale * self.metric.products(z, self.total).float()
         change = masks - probability
-        return change @ price - self.scale * self.forms(z, change), price
+        reward, own = change @ price, self.scale * self.metric.squares(z.float()) * (1 - 2 * probability)
+        touched = change.any(0)
+        if 2 * int(touched.sum()) < len(batch):
+            z, change = z[touched], change[:, touched]
+        return reward - self.scale * self.forms(z, change), price - own
 
     def move(self, batch: Tensor, probability: Tensor) -> None:
         change = probability - self.probability[batch]
@@ -139,6 +145,7 @@ class CoverageReward:
     """Facility location: mean over points of the cosine to the nearest selected document."""
 
     hard = True
+    exact = False
 
     def __init__(self, metric: FacilityLocation, generator: torch.Generator) -> None:
         self.metric, self.pool, self.generator = metric, metric.pool, generator
@@ -195,6 +202,7 @@ class BlackBoxReward:
     """A metric of which only `value` is known."""
 
     hard = True
+    exact = False
 
     def __init__(self, problem: Problem, metric: Metric) -> None:
         self.problem, self.metric = problem, metric
