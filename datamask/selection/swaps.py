@@ -65,7 +65,7 @@ class _Allowed:
     def __init__(self, feasible: Feasible) -> None:
         limits = feasible.limits
         self.size, self.weights, self.length = limits.size, limits.weights, limits.length
-        self.unit = feasible.unit_weights
+        self.unit, self.one = feasible.unit_weights, feasible.one
         self.cells: np.ndarray | None = None
         for grouping in limits.groupings:
             before = 0 if self.cells is None else self.cells * (len(grouping.names) + 1)
@@ -81,7 +81,10 @@ class _Allowed:
         if self.cells is not None:
             fits &= self.cells[leaves] == self.cells[enters]
         if not self.unit:
-            fits &= self.weights[leaves] + left >= self.weights[enters] - 1e-9
+            spare = self.weights[leaves] + left - self.weights[enters]  # what is left unspent: under one document
+            fits &= (spare >= -1e-9) & (spare < self.one)
+            if self.cells is not None:  # no group outgrows its share, and together they lose no more than is left
+                fits &= self.weights[leaves] >= self.weights[enters]
         if self.length is not None:
             total = length + self.length.coefficients[enters] - self.length.coefficients[leaves]
             fits &= (total >= self.length.low - 1e-9) & (total <= self.length.high + 1e-9)
