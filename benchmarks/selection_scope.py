@@ -16,6 +16,7 @@ from selection_scale import clusters
 
 from datamask.config import Select
 from datamask.selection.corpus import select_corpus
+from datamask.selection.exchange import select_shards
 from datamask.selection.problem import Pool, make_problem
 
 
@@ -25,11 +26,13 @@ class Rows:
     quality: np.ndarray
     tokens: np.ndarray
     groups: dict[str, np.ndarray] = field(default_factory=dict)
+    reads: int = 0
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def features(self) -> np.ndarray:
+        self.reads += 1
         return self.rows
 
 
@@ -38,11 +41,17 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=10_000)
     parser.add_argument("--shards", type=int, default=20)
     parser.add_argument("--metric", default="pairwise")
+    parser.add_argument("--room", type=int, default=3000, help="undecided documents that may be held at once")
+    parser.add_argument("--embeddings", help=".npz with features and quality instead of synthetic clusters")
     arguments = parser.parse_args()
     settings = Select(algorithm=arguments.metric)
-    with tempfile.TemporaryDirectory() as folder:
-        features, quality = clusters(Path(folder) / "features", arguments.documents)
-        features = np.array(features)
+    if arguments.embeddings:
+        with np.load(arguments.embeddings) as stored:
+            features, quality = stored["features"][: arguments.documents], stored["quality"][: arguments.documents]
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            features, quality = clusters(Path(folder) / "features", arguments.documents)
+            features = np.array(features)
     topic = np.argmax(features.astype(np.float32) @ features[:64].astype(np.float32).T, axis=1)
     order = np.argsort(topic, kind="stable")
     features, quality = features[order], quality[order]
@@ -64,7 +73,12 @@ def main() -> None:
     print(f"| shards ({arguments.shards}) | scope | objective |\n|---|---|---|")
     for name, parts in (("sorted by topic", sorted_parts), ("random", shuffled)):
         together = select_corpus(shards(parts), settings)
-        print(f"| {name} | corpus | {value(parts, [d.selected for d in together.decisions]):.5f} |", flush=True)
+        print(f"| {name} | corpus, joint | {value(parts, [d.selected for d in together.decisions]):.5f} |", flush=True)
+        made = shards(parts)
+        found = select_shards(made, settings, torch.device("cpu"), room_bytes=arguments.room * features.shape[1] * 2)
+        masks = np.split(found.selected, np.cumsum([len(part) for part in parts])[:-1])
+        reads = {shard.reads for shard in made}
+        print(f"| {name} | corpus, sums in {reads} reads | {value(parts, masks):.5f} |", flush=True)
         alone = [select_corpus([shard], settings).decisions[0].selected for shard in shards(parts)]
         print(f"| {name} | shard | {value(parts, alone):.5f} |", flush=True)
     print(f"bound of the whole corpus: {together.facts['upper_bound']:.5f}")

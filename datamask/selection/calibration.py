@@ -22,12 +22,10 @@ ITERATIONS = {1: 100, 2: 30}  # by the moment's dimensions: where a step costs N
 ACCURACY = 1e-3  # of the term's own best, as a share of the distance from random
 
 
-def quality_span(problem: Problem, quality: np.ndarray) -> tuple[float, float]:
-    """A column's mean over the pool, and over the budget's best documents. quality: (N,)."""
-    weights = problem.limits.weights
-    plain = Feasible(Limits(weights, problem.size))
-    best = plain.best_fill(torch.from_numpy(quality.copy()))
-    return float(weights @ quality / weights.sum()), float(weights @ (best.numpy() * quality) / problem.size)
+def quality_span(weights: np.ndarray, size: float, quality: np.ndarray) -> tuple[float, float]:
+    """A column's mean over the pool, and over the budget's best documents. weights, quality: (N,)."""
+    best = Feasible(Limits(weights, size)).best_fill(torch.from_numpy(quality.copy()))
+    return float(weights @ quality / weights.sum()), float(weights @ (best.numpy() * quality) / size)
 
 
 def diversity_span(problem: Problem, metric: Metric) -> tuple[float, float]:
@@ -51,15 +49,14 @@ def _random_moment(problem: Problem, metric: MomentMetric) -> float:
         moment = metric.moment(_fast(z) if metric.bf16 else z, weights[part]).float()
         total = moment if total is None else total.add_(moment)
     assert total is not None
-    count, mass = len(problem), float(weights.sum())
-    whole = float(total.double().square().sum())
-    share = problem.size / mass
-    if problem.unit == "documents":
-        pairs = share * (problem.size - 1) / max(count - 1, 1)
-    else:
-        pairs = share**2
-    expected = share * squares + pairs * (whole - squares)
-    return -metric.unit * expected / problem.size**2
+    copies, here = problem.copies, len(problem)
+    count, size = here * copies, problem.size * copies
+    others = float(total.double().square().sum()) - squares  # of the pool's pairs, then of the corpus's
+    others *= copies * (count - 1) / max(here - 1, 1)
+    squares *= copies
+    share = problem.size / float(weights.sum())
+    pairs = share * (size - 1) / max(count - 1, 1) if problem.unit == "documents" else share**2
+    return -metric.unit * (share * squares + pairs * others) / size**2
 
 
 def _best_moment(problem: Problem, metric: MomentMetric) -> float:
@@ -75,7 +72,7 @@ def _best_moment(problem: Problem, metric: MomentMetric) -> float:
     quadratic = Quadratic([prepared], [metric.unit / feasible.size**2], nothing, feasible)
     moments = quadratic.moments(start)
     accuracy, iterations = ACCURACY * quadratic.spread(moments), ITERATIONS[moments[0].ndim]
-    return ascend(quadratic, start, accuracy, iterations, multilinear=True, copies=1 / share).value
+    return ascend(quadratic, start, accuracy, iterations, multilinear=True, copies=problem.copies / share).value
 
 
 def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:

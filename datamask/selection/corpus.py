@@ -3,7 +3,8 @@
     chosen = select_corpus(shards, settings)
     chosen.decisions[0].selected, chosen.prices, chosen.facts
 
-A shard has `features()` (read anew at each pass), `quality`, `tokens`, `groups`, and a length.
+A shard has `features()` (read anew at each pass), `quality`, `tokens`, `groups`, and a length. Up to `JOINT_DOCUMENTS`
+candidates are gathered and solved as one problem; larger corpora exchange sums (`datamask.selection.exchange`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,27 +21,14 @@ from datamask.config import Select
 from datamask.devices import pick_device
 from datamask.errors import InputError
 from datamask.selection.api import solve
+from datamask.selection.exchange import Shard, can_exchange, select_shards
 from datamask.selection.metrics.base import MomentMetric
-from datamask.selection.prices import Prices
+from datamask.selection.prices import Prices, make_prices
 from datamask.selection.problem import Pool, Problem, make_problem
 from datamask.selection.result import Selection
 
+JOINT_DOCUMENTS = 500_000  # candidates solved as one problem; more by exchanging sums, where the solver can
 IN_MEMORY_BYTES = 1 << 30  # of float16 features held in memory; more are spilled to a temporary file
-
-
-class Shard(Protocol):
-    @property
-    def quality(self) -> np.ndarray: ...  # (N,) or (N, Q)
-
-    @property
-    def tokens(self) -> np.ndarray: ...  # (N,)
-
-    @property
-    def groups(self) -> Mapping[str, np.ndarray]: ...
-
-    def __len__(self) -> int: ...
-
-    def features(self) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +53,14 @@ def select_corpus(
     """:raises InputError: no shard has a candidate, features differ in width, or as `make_problem`."""
     if not sum(len(shard) for shard in shards):
         raise InputError("no document is left to select from; loosen the filters")
+    present = [shard for shard in shards if len(shard)]
+    lengths = [len(shard) for shard in shards]
+    if sum(lengths) > JOINT_DOCUMENTS and can_exchange(settings):
+        found = select_shards(present, settings, pick_device(settings.device), progress)
+        columns = (found.selected, found.probability, found.price)
+        return CorpusSelection(tuple(_split(columns, lengths)), found.prices, found.facts)
     with tempfile.TemporaryDirectory(prefix="datamask-") as folder:
         features = _gather(shards, folder, progress)
-        present = [shard for shard in shards if len(shard)]
         pool = Pool(
             features,
             np.concatenate([shard.quality for shard in present]),
@@ -79,37 +72,26 @@ def select_corpus(
         chosen = solve(problem)
         prices = prices_of(problem, chosen)
     facts = {name: value for name, value in chosen.facts().items() if name != "seconds"}
-    return CorpusSelection(tuple(_split(chosen, [len(shard) for shard in shards])), prices, facts)
+    columns = (chosen.selected, chosen.probability, chosen.price)
+    return CorpusSelection(tuple(_split(columns, lengths)), prices, facts)
 
 
 def prices_of(problem: Problem, chosen: Selection) -> Prices:
     """What the finished selection pays for a document."""
     objective, pool = problem.objective, problem.pool
-    width = pool.dimensions
-    linear, square = np.zeros(width), np.zeros((0, 0))
-    mean, deviation = np.zeros(width), np.ones(width)
-    priced = True
     mask = torch.from_numpy(chosen.selected).to(pool.device)
-    for term in objective.diversity:
-        metric = term.metric
-        if not isinstance(metric, MomentMetric):
-            priced = priced and not term.scale
-            continue
-        moment = -2 * term.scale * metric.unit / problem.size**2 * metric.exact_moment(mask).cpu().numpy()
-        if moment.ndim == 1:
-            linear = linear + moment
-        else:
-            square = moment
-            mean, deviation = (value.cpu().numpy() for value in metric.standard)  # type: ignore[attr-defined]
-    quality = np.array([term.scale / problem.size for term in objective.quality])
-    prices = Prices(quality, linear, square, mean, deviation, 0.0, problem.unit == "tokens", priced)
-    if not priced:
-        return prices
-    score = prices.score(pool.features, pool.quality, pool.device)
-    order = np.argsort(-score, kind="stable")
-    spent = np.cumsum(problem.limits.weights[order])
-    last = order[min(int(np.searchsorted(spent, problem.size)), len(order) - 1)]
-    return Prices(quality, linear, square, mean, deviation, float(score[last]), problem.unit == "tokens", priced)
+    metrics = [term.metric for term in objective.diversity]
+    moments = [metric.exact_moment(mask) if isinstance(metric, MomentMetric) else None for metric in metrics]
+    missing = any(m is None and term.scale for m, term in zip(moments, objective.diversity, strict=True))
+    weights, tokens, size = problem.limits.weights, problem.unit == "tokens", problem.size
+
+    def made(scores: np.ndarray | None) -> Prices:
+        return make_prices(
+            objective.quality, objective.diversity, moments, pool.dimensions, size, tokens, scores, weights
+        )
+
+    prices = made(None)
+    return prices if missing else made(prices.score(pool.features, pool.quality, pool.device))
 
 
 def _gather(shards: Sequence[Shard], folder: str, progress: Callable[[int], None]) -> np.ndarray:
@@ -139,7 +121,6 @@ def _gather(shards: Sequence[Shard], folder: str, progress: Callable[[int], None
     return gathered
 
 
-def _split(chosen: Selection, lengths: Sequence[int]) -> list[Decision]:
+def _split(columns: Sequence[np.ndarray], lengths: Sequence[int]) -> list[Decision]:
     ends = np.cumsum(lengths)[:-1]
-    columns = (np.split(values, ends) for values in (chosen.selected, chosen.probability, chosen.price))
-    return [Decision(*parts) for parts in zip(*columns, strict=True)]
+    return [Decision(*parts) for parts in zip(*(np.split(values, ends) for values in columns), strict=True)]

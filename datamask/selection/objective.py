@@ -14,12 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from datamask.selection.metrics import metric_class
 from datamask.selection.metrics.base import Metric
 
 if TYPE_CHECKING:
+    from datamask.config import Select
     from datamask.selection.problem import Problem
 
 
@@ -106,7 +108,11 @@ def make_objective(problem: Problem) -> Objective:
     settings, pool = problem.settings, problem.pool
     quality = []
     for column, name in enumerate(pool.quality_names):
-        zero, one = quality_span(problem, pool.quality[:, column]) if settings.calibrate else (0.0, 1.0)
+        zero, one = (
+            quality_span(problem.limits.weights, problem.size, pool.quality[:, column])
+            if settings.calibrate
+            else (0.0, 1.0)
+        )
         quality.append(Term(name, 0.0, zero, one, column=column))
     diversity = []
     for name in settings.metrics:
@@ -118,18 +124,30 @@ def make_objective(problem: Problem) -> Objective:
 
 def balance(problem: Problem, quality: Sequence[Term], diversity: Sequence[Term]) -> Objective:
     """The objective of calibrated terms, weighted by the problem's λ: terms of one λ serve every other."""
-    settings, pool = problem.settings, problem.pool
-    shares = [settings.metrics[term.name] for term in diversity]
-    quality = [
-        replace(term, weight=settings.lamb * float(share))
-        for term, share in zip(quality, pool.quality_weights, strict=True)
-    ]
-    diversity = [
-        replace(term, weight=(1 - settings.lamb) * share / sum(shares))
-        for term, share in zip(diversity, shares, strict=True)
-    ]
-    linear = torch.zeros(len(pool), dtype=torch.float64)
-    for term in quality:
-        linear += term.scale * torch.from_numpy(pool.quality[:, term.column])
+    pool = problem.pool
+    quality, diversity = weigh(problem.settings, pool.quality_weights, quality, diversity)
     constant = -sum(term.scale * term.zero for term in (*quality, *diversity))
-    return Objective(problem, tuple(quality), tuple(diversity), linear, constant)
+    return Objective(problem, quality, diversity, torch.from_numpy(worth(quality, pool.quality)), constant)
+
+
+def weigh(
+    settings: Select, quality_weights: np.ndarray, quality: Sequence[Term], diversity: Sequence[Term]
+) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
+    """The terms with λ's share of each. quality_weights: (Q,), adding up to 1."""
+    shares = [settings.metrics[term.name] for term in diversity]
+    pairs = zip(quality, quality_weights, strict=True)
+    return (
+        tuple(replace(term, weight=settings.lamb * float(share)) for term, share in pairs),
+        tuple(
+            replace(term, weight=(1 - settings.lamb) * share / sum(shares))
+            for term, share in zip(diversity, shares, strict=True)
+        ),
+    )
+
+
+def worth(terms: Sequence[Term], quality: np.ndarray) -> np.ndarray:
+    """(N,) float64: what a document's quality counts in the objective. quality: (N, Q)."""
+    total = np.zeros(len(quality))
+    for term in terms:
+        total += term.scale * quality[:, term.column]
+    return total

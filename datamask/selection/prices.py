@@ -8,6 +8,7 @@ not known for new values, so the common one is used).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +18,7 @@ import torch
 
 from datamask.errors import ConfigError, InputError
 from datamask.selection.metrics.disf import whiten
+from datamask.selection.objective import Term
 from datamask.selection.problem import Pool
 
 ROWS = 8192
@@ -88,3 +90,40 @@ class Prices:
         price = self.score(features, quality, device)
         selected = price > self.threshold
         return selected, selected.astype(np.float32), price * (tokens.astype(np.float32) if self.token_weighted else 1)
+
+
+def make_prices(
+    quality: Sequence[Term],
+    diversity: Sequence[Term],
+    moments: Sequence[torch.Tensor | None],
+    width: int,
+    size: float,
+    token_weighted: bool,
+    scores: np.ndarray | None,
+    weights: np.ndarray,
+) -> Prices:
+    """What a finished selection pays for a document.
+
+    moments: of each diversity term, exact, or None where its gains are not linear in a moment. scores: (N,) by these
+    prices, from which the threshold is taken; None: they are not known, and are not complete. weights: (N,).
+    width: of the features.
+    """
+    linear, square = np.zeros(width), np.zeros((0, 0))
+    mean, deviation = np.zeros(width), np.ones(width)
+    for term, moment in zip(diversity, moments, strict=True):
+        if moment is None or term.metric is None:
+            continue
+        unit = term.metric.unit  # type: ignore[attr-defined]
+        scaled = -2 * term.scale * unit / size**2 * moment.double().cpu().numpy()
+        if scaled.ndim == 1:
+            linear = linear + scaled
+        else:
+            square = scaled
+            mean, deviation = (value.cpu().numpy() for value in term.metric.standard)  # type: ignore[attr-defined]
+    per_unit = np.array([term.scale / size for term in quality])
+    threshold = 0.0
+    if scores is not None:
+        order = np.argsort(-scores, kind="stable")
+        spent = np.cumsum(weights[order])
+        threshold = float(scores[order[min(int(np.searchsorted(spent, size)), len(order) - 1)]])
+    return Prices(per_unit, linear, square, mean, deviation, threshold, token_weighted, scores is not None)

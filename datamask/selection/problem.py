@@ -146,6 +146,7 @@ class Problem:
     size: float  # the budget in its unit
     weights: torch.Tensor  # (N,) float64: what a document takes of the budget
     limits: Limits
+    copies: float = 1.0  # documents of a corpus that each of the pool stands for
 
     def __len__(self) -> int:
         return len(self.pool)
@@ -181,30 +182,36 @@ def make_problem(pool: Pool, settings: Select) -> Problem:
     :raises InputError: the budget is more than the pool holds or not one document; a quota cannot be met.
     :raises ConfigError: a token budget, quota or length bound whose column the pool lacks.
     """
-    count = len(pool)
+    unit, size, weights = budget(settings, len(pool), pool.tokens)
+    limits = make_limits(settings, weights, size, pool.tokens, pool.groups)
+    return Problem(pool, settings, unit, size, torch.from_numpy(weights).to(pool.device), limits)
+
+
+def budget(settings: Select, count: int, tokens: np.ndarray | None) -> tuple[str, float, np.ndarray]:
+    """The budget's unit, its size in it, and what each of `count` documents takes of it (N,) float64.
+
+    Raises as `make_problem`.
+    """
     if settings.budget_tokens or settings.length_tolerance is not None:
         need = "budget_tokens" if settings.budget_tokens else "length_tolerance"
-        if pool.tokens is None:
+        if tokens is None:
             raise ConfigError(f"{need} needs the documents' token counts; pass tokens, or set another budget")
-    if settings.budget_tokens:
-        unit, size, weights = "tokens", float(settings.budget_tokens), torch.from_numpy(pool.tokens)
-        total, least = float(pool.tokens.sum()), float(pool.tokens.min())
+    if settings.budget_tokens and tokens is not None:
+        size, total, least = float(settings.budget_tokens), float(tokens.sum()), float(tokens.min())
         if size > total:
             raise InputError(f"budget_tokens {size:.0f} is more than the pool's {total:.0f} tokens; lower it")
         if size < least:
             raise InputError(f"budget_tokens {size:.0f} is less than the shortest document's {least:.0f}; raise it")
-    else:
-        unit, weights = "documents", torch.ones(count, dtype=torch.float64)
-        size = float(settings.budget_documents or round((settings.select_ratio or 0) * count))
-        if size > count:
-            raise InputError(f"budget_documents {size:.0f} is more than the pool's {count} documents; lower it")
-        if size < 1:
-            raise InputError(
-                f"select_ratio {settings.select_ratio} of {count} documents is not one document; "
-                f"set at least {1 / count:.2g}, or budget_documents"
-            )
-    limits = make_limits(settings, weights.numpy(), size, pool.tokens, pool.groups)
-    return Problem(pool, settings, unit, size, weights.to(pool.device), limits)
+        return "tokens", size, np.asarray(tokens, dtype=np.float64)
+    size = float(settings.budget_documents or round((settings.select_ratio or 0) * count))
+    if size > count:
+        raise InputError(f"budget_documents {size:.0f} is more than the pool's {count} documents; lower it")
+    if size < 1:
+        raise InputError(
+            f"select_ratio {settings.select_ratio} of {count} documents is not one document; "
+            f"set at least {1 / count:.2g}, or budget_documents"
+        )
+    return "documents", size, np.ones(count)
 
 
 def _tensor(values: Any) -> torch.Tensor:

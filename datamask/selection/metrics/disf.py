@@ -67,16 +67,23 @@ class DiSF(MomentMetric):
         C = ZᵀZ / (n − 1) with Z the selected rows, centred and divided by √(unbiased variance + 1e-8).
         """
         index = mask.bool().nonzero()[:, 0]
-        if len(index) < 2:
+        total, gram = self.exact_sums(self.pool.rows(index[:rows], torch.float64))
+        for part in index[rows:].split(rows):
+            more = self.exact_sums(self.pool.rows(part, torch.float64))
+            total, gram = total + more[0], gram + more[1]
+        return self.of_sums(len(index), total, gram)
+
+    def exact_sums(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What `of_sums` needs of some selected unit rows (n, d) float64: (d,) and (d, d), to be added up."""
+        centred = rows - self.standard[0]
+        return centred.sum(dim=0), centred.T @ centred
+
+    @staticmethod
+    def of_sums(count: int, total: torch.Tensor, gram: torch.Tensor) -> float:
+        """The published statistic, negated, of `count` rows with these sums."""
+        if count < 2:
             return 0.0
-        shift = self.standard[0]
-        total = torch.zeros_like(shift)
-        gram = torch.zeros(len(shift), len(shift), dtype=torch.float64, device=shift.device)
-        for part in index.split(rows):
-            centred = self.pool.rows(part, torch.float64) - shift
-            total += centred.sum(dim=0)
-            gram += centred.T @ centred
-        covariance = (gram - torch.outer(total, total) / len(index)) / (len(index) - 1)
+        covariance = (gram - torch.outer(total, total) / count) / (count - 1)
         deviation = (covariance.diagonal().clamp(min=0) + EPSILON).sqrt()
         correlation = (covariance / torch.outer(deviation, deviation)).fill_diagonal_(0)
         return -UNIT * float(correlation.square().sum())

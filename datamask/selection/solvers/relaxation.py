@@ -141,10 +141,9 @@ def _concave(problem: Problem, terms: list[Term], feasible: Feasible, progress: 
 
 
 def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress: Progress, warm: Warm) -> Draft:
-    objective, count = problem.objective, len(problem)
-    big = count * problem.pool.dimensions > 1 << 20
+    objective = problem.objective
     metrics = [term.metric for term in terms if isinstance(term.metric, MomentMetric)]
-    warm.prepared = warm.prepared or [Prepared(m, torch.bfloat16 if big and m.bf16 else torch.float32) for m in metrics]
+    warm.prepared = warm.prepared or [Prepared(metric, row_type(metric, len(problem))) for metric in metrics]
     coefficients = [term.scale * metric.unit / problem.size**2 for term, metric in zip(terms, metrics, strict=True)]
     quadratic = Quadratic(warm.prepared, coefficients, objective.linear / problem.size, feasible)
     history: list[dict[str, float]] = []
@@ -161,6 +160,12 @@ def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress
     bound = relaxed.bound if exact else certify(quadratic, relaxed.best)
     selected, price, p = to_mask(quadratic, relaxed, warm.tolerance / 4, record)
     return Draft(selected, p.float(), price * feasible.weights, bound + objective.constant, tuple(history))
+
+
+def row_type(metric: MomentMetric, count: int) -> torch.dtype:
+    """bf16 where products of `count` rows are the cost, or their float32 would be more than a GiB."""
+    numbers = count * metric.pool.dimensions
+    return torch.bfloat16 if numbers > (1 << 20 if metric.bf16 else 1 << 28) else torch.float32
 
 
 def relax(quadratic: Quadratic, start: torch.Tensor, tolerance: float, record: Record) -> Ascent:

@@ -1,0 +1,155 @@
+"""Corpus scope by exchange of sums, against the joint solve of the same documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+
+from datamask.config import Quota, Select
+from datamask.selection import corpus, exchange
+from datamask.selection.api import solve
+from datamask.selection.problem import Pool, Problem, make_problem
+
+WIDTH = 24
+
+
+@dataclass
+class Rows:
+    rows: np.ndarray
+    quality: np.ndarray
+    tokens: np.ndarray
+    groups: dict[str, np.ndarray] = field(default_factory=dict)
+    reads: int = 0
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def features(self) -> np.ndarray:
+        self.reads += 1
+        return self.rows
+
+
+def documents(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """features (float16), quality, tokens, topic."""
+    generator = np.random.default_rng(seed)
+    centres = 1.2 * generator.standard_normal((30, WIDTH))
+    topic = generator.integers(0, 30, count)
+    features = (centres[topic] + generator.standard_normal((count, WIDTH))).astype(np.float16)
+    return features, generator.random(count) + 0.02 * topic, generator.integers(20, 400, count).astype(float), topic
+
+
+def shards(data: tuple[np.ndarray, ...], order: np.ndarray, count: int) -> tuple[list[Rows], list[np.ndarray]]:
+    parts = np.array_split(order, count)
+    return [Rows(data[0][part], data[1][part], data[2][part]) for part in parts], parts
+
+
+def run(data, parts_of, settings: Select, room: int) -> tuple[exchange.Exchanged, np.ndarray, list[Rows]]:
+    """The exchange, its mask in the documents' own order, and the shards."""
+    made, parts = parts_of
+    found = exchange.select_shards(made, settings, torch.device("cpu"), room_bytes=room * 2 * WIDTH)
+    mask = np.zeros(len(data[1]), bool)
+    mask[np.concatenate(parts)] = found.selected
+    return found, mask, made
+
+
+def joint(data, settings: Select) -> Problem:
+    return make_problem(Pool(data[0], data[1], data[2]), settings)
+
+
+@pytest.mark.parametrize("metric", ["pairwise", "DiSF"])
+@pytest.mark.parametrize("budget", [{"select_ratio": 0.1}, {"select_ratio": None, "budget_tokens": 300_000}])
+def test_sorted_shards_reach_the_joint_solve_in_four_reads(metric, budget):
+    data = documents(20_000)
+    settings = Select(algorithm=metric, **budget)
+    problem = joint(data, settings)
+    best = solve(problem)
+    found, mask, made = run(data, shards(data, np.argsort(data[3], kind="stable"), 20), settings, room=6000)
+    reached = problem.objective.evaluate(torch.from_numpy(mask)).objective
+    assert reached > 0.995 * best.objective
+    assert found.facts["upper_bound"] >= found.facts["objective"]
+    assert found.facts["gap"] < 0.02
+    assert [shard.reads for shard in made] == [4] * 20
+    weights = problem.weights.numpy()
+    assert problem.size - weights.max() < weights[mask].sum() <= problem.size + 1e-6
+
+
+def test_bound_covers_the_joint_solution():
+    """The certificate is for the whole corpus, however few documents were left undecided."""
+    data = documents(20_000, seed=3)
+    settings = Select(algorithm="pairwise", calibrate=False, lamb=0.3)
+    best = solve(joint(data, settings))
+    found, mask, _ = run(data, shards(data, np.arange(20_000), 5), settings, room=500)
+    assert found.facts["upper_bound"] >= best.objective
+    exact = joint(data, settings).objective.evaluate(torch.from_numpy(mask))
+    assert found.facts["objective"] == pytest.approx(exact.objective, rel=1e-9)
+    assert found.facts["statistics"]["pairwise"] == pytest.approx(exact.statistics["pairwise"], rel=1e-9)
+
+
+@pytest.mark.parametrize("metric", ["pairwise", "DiSF"])
+def test_any_order_and_number_of_shards(metric):
+    data = documents(9000, seed=1)
+    settings = Select(algorithm=metric)
+    objectives, masks = [], []
+    for order, count in [(np.arange(9000), 1), (np.random.default_rng(5).permutation(9000), 7)]:
+        found, mask, _ = run(data, shards(data, order, count), settings, room=4000)
+        objectives.append(found.facts["objective"])
+        masks.append(mask)
+    assert objectives[0] == pytest.approx(objectives[1], rel=1e-3)
+    assert (masks[0] & masks[1]).sum() > 0.9 * masks[0].sum()
+
+
+def test_room_for_all_is_the_joint_solve():
+    data = documents(3000, seed=2)
+    settings = Select(algorithm="pairwise")
+    problem = joint(data, settings)
+    _, mask, _ = run(data, shards(data, np.arange(3000), 3), settings, room=3000)
+    reached = problem.objective.evaluate(torch.from_numpy(mask)).objective
+    assert reached == pytest.approx(solve(problem).objective, rel=1e-3)
+
+
+def test_prices_score_what_was_not_seen():
+    data = documents(20_000, seed=4)
+    settings = Select(algorithm="DiSF")
+    found, mask, _ = run(data, shards(data, np.arange(20_000), 4), settings, room=6000)
+    again, _, _ = found.prices.apply(data[0], data[1], data[2], torch.device("cpu"))
+    assert (again == mask).mean() > 0.97
+    fresh = documents(5000, seed=4)  # the same topics
+    taken, _, _ = found.prices.apply(fresh[0], fresh[1], fresh[2], torch.device("cpu"))
+    assert 0.05 < taken.mean() < 0.2
+
+
+def test_large_corpora_exchange_and_small_ones_do_not(monkeypatch):
+    data = documents(2000)
+    made, _ = shards(data, np.arange(2000), 4)
+    made.insert(1, Rows(data[0][:0], data[1][:0], data[2][:0]))
+    settings = Select(algorithm="pairwise")
+    alone = corpus.select_corpus(made, settings)
+    assert [shard.reads for shard in made] == [1, 0, 1, 1, 1]
+    monkeypatch.setattr(corpus, "JOINT_DOCUMENTS", 1000)
+    together = corpus.select_corpus(made, settings)
+    assert [shard.reads for shard in made] == [5, 0, 5, 5, 5]
+    assert [len(decision.selected) for decision in together.decisions] == [500, 0, 500, 500, 500]
+    assert together.facts["objective"] == pytest.approx(alone.facts["objective"], rel=5e-3)
+    assert sum(decision.selected.sum() for decision in together.decisions) == 200
+
+
+def test_what_has_no_sums_is_gathered():
+    assert exchange.can_exchange(Select(algorithm="DiSF"))
+    assert not exchange.can_exchange(Select(algorithm="Facility"))
+    assert not exchange.can_exchange(Select(solver="greedy"))
+    assert not exchange.can_exchange(Select(quotas=[Quota(column="domain", maximum={"a": 0.5})]))
+
+
+def test_the_sample_does_not_depend_on_the_shards(monkeypatch):
+    monkeypatch.setattr(exchange, "SAMPLE", 300)
+    features, quality, _, _ = documents(2000)
+    ones, column = np.ones(2000), quality[:, None]
+    whole = exchange.sketch(features, ones, column, seed=0)
+    order = np.random.default_rng(0).permutation(2000)
+    parts = [exchange.sketch(features[p], ones[p], column[p], seed=0) for p in np.array_split(order, 6)]
+    assert (exchange.merge(parts).hashes == whole.hashes).all()
+    assert (exchange.merge(parts).features == whole.features).all()
+    assert (exchange.sketch(features, ones, column, seed=1).hashes != whole.hashes).any()
