@@ -88,7 +88,7 @@ def test_train_mask_runs_as_a_module(tmp_path):
 
 def test_cuda_asked_for_and_absent(run, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert "--device cpu" in run(*train_mask.PUBLISHED, *FLAGS, "--device", "cuda:0", fails=True)
+    assert "use device cpu" in run(*train_mask.PUBLISHED, *FLAGS, "--device", "cuda:0", fails=True)
 
 
 def test_same_seed_same_bytes(run, tmp_path):
