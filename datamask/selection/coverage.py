@@ -23,7 +23,7 @@ from datamask.selection.limits import Limits
 from datamask.selection.neighbours import Neighbours
 
 STEPS, PATIENCE, MOMENTUM = 300, 10, 0.7  # of the levels' descent
-SWAP_ROUNDS = 60
+SWAP_ROUNDS, SWAP_GAIN = 60, 5e-6  # rounds at most; a round that gains less (of f's value on the graph) is the last
 
 
 class Coverage:
@@ -109,7 +109,10 @@ class Coverage:
             other[out], other[into] = False, True
             value = self.value(other, gain, rate)
             if value > reached + 1e-12 * abs(reached):
-                selected, reached, pairs = other, value, self._swaps(other, gain, rate)
+                gained, selected, reached = value - reached, other, value
+                if gained <= SWAP_GAIN * abs(reached):
+                    break
+                pairs = self._swaps(other, gain, rate)
             elif min(batch, len(out)) == 1:
                 break
             else:
