@@ -32,7 +32,7 @@ METRICS = ("pairwise", "disf", "facility")
 SHARDS = 8  # of the pool sorted by group, for the scope arms
 STEPS = 1_000  # of the policy gradient on each metric; published: 5,000
 QUICK_STEPS = 400  # of its variants
-PROXY_ARMS = ("random", "top-quality", "semdedup", "λ 0", "λ 0.3", "λ 0.5", "λ 0.7", "λ 0.9", "relaxation, disf")
+PROXY_ARMS = ("random", "top-quality", "semdedup", "λ 0", "λ 0.3", "λ 0.5", "λ 0.7", "λ 0.9")
 
 
 @dataclass(frozen=True)

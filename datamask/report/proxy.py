@@ -38,16 +38,16 @@ LONGEST = 20_000  # characters of a document that are read
 
 @dataclass(frozen=True)
 class ProxySettings:
-    """Quick by default: 2.6 M parameters, about half a minute an arm on one core. `large()` is for a GPU."""
+    """Quick by default: 2.2 M parameters, about half a minute an arm on one core. `large()` is for a GPU."""
 
     tokens: int = 262_144  # trained on, per arm
     held_out: int = 24  # documents of each domain
     held_characters: int = 1500  # read of a held-out document
-    vocabulary: int = 4096
+    vocabulary: int = 2048
     width: int = 192
     layers: int = 4
     heads: int = 3
-    context: int = 256
+    context: int = 128
     batch: int = 4  # sequences of `context` tokens
     rate: float = 2e-3  # AdamW, cosine to a tenth, 5 % warm-up
     device: str = "auto"
