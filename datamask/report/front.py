@@ -27,7 +27,7 @@ def marks(front: Sweep, point: Point) -> str:
 def rows(front: Sweep, columns: Sequence[str] = ()) -> tuple[list[str], list[list[str]]]:
     """Head and a row per λ; `columns`: those whose effective number is shown."""
     head = ["λ", "quality term", "diversity term", "objective", "bound", "gap", "mean quality", "Vendi", "near-dup."]
-    head += ["length ratio", *(f"eff. {column}" for column in columns), "shared with before", "with next", "s", ""]
+    head += ["length ratio", *(f"eff. {column}" for column in columns), "shared with λ before", "s", ""]
     body = [
         [
             f"{point.lamb:.2f}",
@@ -42,7 +42,6 @@ def rows(front: Sweep, columns: Sequence[str] = ()) -> tuple[list[str], list[lis
             percent(point.length_ratio, 0),
             *(number(point.effective[column], 1) for column in columns),
             percent(point.overlap_before, 0),
-            percent(point.overlap_after, 0),
             f"{point.seconds:.1f}",
             marks(front, point),
         ]
@@ -60,7 +59,7 @@ def chart(front: Sweep) -> alt.LayerChart | alt.FacetChart:
             "diversity": point.diversity,
             "height": max(point.diversity, low),
             "lamb": point.lamb,
-            "label": f"λ {point.lamb:g}" + (f" (at {point.diversity:.1f})" if point.diversity < low else ""),
+            "label": f"λ {point.lamb:g}" + (f" (at −{-point.diversity:.1f})" if point.diversity < low else ""),
             "kind": marks(front, point).split(", ")[0] or "measured",
             "area": 220 if marks(front, point) else 60,
             "mean_quality": point.mean_quality,
@@ -106,7 +105,9 @@ def chart(front: Sweep) -> alt.LayerChart | alt.FacetChart:
         .mark_line(strokeDash=[6, 4], strokeWidth=1.5, clip=True)
         .encode(x=x, y=y, color=alt.value("gray"))
     )
-    return alt.layer(bound, line, dots, labels).properties(width="container", height=380)
+    name = alt.Chart(alt.Data(values=[{**row, "height": row["diversity"]} for row in above[len(above) // 4 :][:1]]))
+    name = name.mark_text(dy=-9, align="center").encode(x=x, y=y, text=alt.value("no selection lies above"))
+    return alt.layer(bound, name, line, dots, labels).properties(width="container", height=380)
 
 
 def share_chart(front: Sweep, column: str) -> alt.Chart:
@@ -158,8 +159,8 @@ def render(front: Sweep) -> str:
     knee = front.points[front.knee]
     note = (
         "Terms are calibrated: 0 is a random selection, 1 is the best that quality, or diversity, alone could do. Length ratio: "
-        "mean tokens over the pool's. Shared: Jaccard similarity with the selection of the λ before and after. "
-        f"All solves together took {front.seconds:.1f} s; each begins where the one before ended."
+        "mean tokens over the pool's. Shared: Jaccard similarity with the selection of the row above. "
+        f"All solves together took {front.seconds:.1f} s; each begins where the one below it ended."
     )
     sampled = "" if front.share >= 1 else f" (a {percent(front.share)} sample of the corpus)"
     lead = (
