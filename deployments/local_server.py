@@ -17,7 +17,6 @@ import time
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 import httpx
 import psutil
@@ -91,11 +90,12 @@ def _create() -> None:
         client.create_concurrency_limit(tag="gpu", concurrency_limit=GPUS)  # replaces one that is there
     Variable.set("datamask_home", str(ROOT), overwrite=True)
     automation = lost_runs()
-    if known := _automations().get(automation.name):
-        automation.id = known
-        automation.update()
-    else:
+    known = _automations().get(automation.name)
+    if not known:
         automation.create()
+    elif known.description != automation.description:  # an update forgets which runs it waits for, so only if need be
+        automation.id = known.id
+        automation.update()
 
 
 def lost_runs() -> Automation:
@@ -113,7 +113,7 @@ def lost_runs() -> Automation:
     ends = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
     return Automation(
         name="datamask lost runs",
-        description=f"A run without a heartbeat for {SILENCE} s is marked as crashed; run it again to go on.",
+        description=f"A run of ours without a heartbeat for {SILENCE} s is marked as crashed; run it again to go on.",
         trigger=EventTrigger(
             after={"prefect.flow-run.Running", "prefect.flow-run.heartbeat"},
             expect={"prefect.flow-run.heartbeat", *ends},
@@ -189,13 +189,13 @@ def _prefect(*arguments: str) -> None:
         sys.exit(f"prefect {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
 
 
-def _automations() -> dict[str, UUID]:
+def _automations() -> dict[str, Automation]:
     from prefect.client.orchestration import get_client
     from prefect.utilities.asyncutils import run_coro_as_sync
 
-    async def read() -> dict[str, UUID]:
+    async def read() -> dict[str, Automation]:
         async with get_client() as client:
-            return {automation.name: automation.id for automation in await client.read_automations()}
+            return {automation.name: automation for automation in await client.read_automations()}
 
     return run_coro_as_sync(read()) or {}
 
