@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SAMPLE = 16_384  # documents the term's own best is solved on in a larger pool
 RANDOM_SETS = 16  # random selections averaged for a metric without a closed form
-ITERATIONS = {1: 100, 2: 30}  # by the moment's dimensions: where a step costs N·d, and N·d²
+ITERATIONS = {1: 60, 2: 30}  # by the moment's dimensions: where a step costs N·d, and N·d²
 ACCURACY = 1e-3  # of the term's own best, as a share of the distance from random
 
 

@@ -218,5 +218,5 @@ def _top_up(limits: Limits, order: np.ndarray, selected: np.ndarray) -> None:
         rest = rest[1:]
 
 
-def _thin(z: torch.Tensor, most: int = 100_000) -> torch.Tensor:
+def _thin(z: torch.Tensor, most: int = 10_000) -> torch.Tensor:
     return z[:: max(1, len(z) // most)]

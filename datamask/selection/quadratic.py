@@ -18,7 +18,7 @@ from datamask.selection.limits import Limits
 from datamask.selection.metrics.base import MomentMetric
 
 BLOCK_ROWS = 4096
-DENSE = 0.7  # share of rows above which a moment reads all of them instead of gathering
+MOST = 0.7  # of a pool: where more than that is undecided, nothing is gained by leaving the rest out
 UNDECIDED = 0.12  # of a pool, at least, and so many documents at least:
 UNDECIDED_ROWS = 8192
 WIDER = 2.0  # times the fractional documents
@@ -44,7 +44,7 @@ class Prepared:
     def moment(self, mask: torch.Tensor) -> torch.Tensor:
         """Σ_i mask_i v_i, float32 sums over blocks. mask: (N,), zero rows are not touched."""
         index = mask.nonzero()[:, 0]
-        dense = len(index) > DENSE * len(mask)
+        dense = len(index) > self.metric.dense * len(mask)
         values = (mask if dense else mask[index]).to(self.z.device, torch.float32)
         total: torch.Tensor | None = None
         for start in range(0, max(len(values), 1), BLOCK_ROWS):
@@ -135,7 +135,7 @@ class Quadratic:
         above = price - self.feasible.cut(price)
         open_ = ((p > 0) & (p < 1)) | ((p == 0) & (above > 0)) | ((p == 1) & (above < 0))
         wanted = int(max(WIDER * int(open_.sum()), UNDECIDED * len(p), UNDECIDED_ROWS))
-        if limits or wanted > DENSE * len(p):
+        if limits or wanted > MOST * len(p):
             return None
         near = open_.clone()
         near[above.abs().topk(wanted, largest=False).indices] = True

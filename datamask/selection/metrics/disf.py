@@ -25,6 +25,7 @@ class DiSF(MomentMetric):
 
     name: ClassVar[str] = "disf"
     unit: ClassVar[float] = UNIT
+    dense: ClassVar[float] = 0.7
     bf16: ClassVar[bool] = True
 
     @cached_property
