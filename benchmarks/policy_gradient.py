@@ -50,7 +50,10 @@ def plain_step(features: torch.Tensor, quality: torch.Tensor, logits: torch.Tens
 
 def speed(pool: Embedded) -> None:
     """Steps of each in turn, the quickest of three; processor time too, which the machine's other work is not in."""
-    settings = resolve(None, {"solver": "policy-gradient", "select_ratio": 0.3, "published": True, "calibrate": False})
+    settings = resolve(
+        None,
+        {"solver": "policy-gradient", "algorithm": "DiSF", "select_ratio": 0.3, "published": True, "calibrate": False},
+    )
     features, quality = torch.from_numpy(pool.features), torch.from_numpy(pool.quality)
     generator = torch.Generator().manual_seed(0)
     rows = []

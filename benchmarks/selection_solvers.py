@@ -76,7 +76,7 @@ def disf(pool: Embedded, plain_seconds: float, steps: int) -> None:
         ("policy gradient, improved", {"solver": "policy-gradient", "n_epochs": steps}),
         ("policy gradient, published", {"solver": "policy-gradient", "n_epochs": steps, "published": True}),
     ]:
-        problem = make_problem(problem_pool, resolve(None, keywords))
+        problem = make_problem(problem_pool, resolve(None, {"algorithm": "DiSF", **keywords}))
         problem.objective  # calibrated before the clock starts, for all alike  # noqa: B018
         reached: list[tuple[float, float]] = []
         began = time.perf_counter()
@@ -106,7 +106,7 @@ def disf(pool: Embedded, plain_seconds: float, steps: int) -> None:
 def plainly(pool: Embedded, limit: float, steps: int) -> tuple[list[tuple[float, float]], float, float]:
     """As many plain steps as `limit` seconds allow: where it got, when."""
     features, quality = torch.from_numpy(pool.features), torch.from_numpy(pool.quality).float()
-    problem = make_problem(Pool(pool.features, pool.quality), resolve(None, {}))
+    problem = make_problem(Pool(pool.features, pool.quality), resolve(None, {"algorithm": "DiSF"}))
     logits = ((quality - quality.mean()) / quality.std()).float()
     generator = torch.Generator().manual_seed(0)
     reached, began, step = [], time.perf_counter(), 0

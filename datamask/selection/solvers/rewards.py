@@ -91,7 +91,8 @@ class MomentReward:
         n, low = len(z), masks.to(self.dtype)
         if isinstance(self.metric, Pairwise):  # d features a document: cheaper than n²·d for the Gram matrix
             return (low @ z).float().square().sum(1)
-        squares = masks @ z.square().float()  # (G, d): the diagonal of Σ m_i z_i z_iᵀ, which DiSF leaves out
+        # (G, d): the diagonal of Σ m_i z_i z_iᵀ, which DiSF leaves out; z² is 1 on average, which bf16 need not carry
+        squares = masks.sum(1, keepdim=True) + (low @ (z.square() - 1)).float()
         if n <= 2 * SKETCH:
             # the squared Gram matrix by tiles, those below the diagonal alone: each stays in the cache, twice counted
             whole = torch.zeros(len(masks), device=z.device)
