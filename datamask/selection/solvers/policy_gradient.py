@@ -76,9 +76,7 @@ class Policy:
         ]
         self.quality = objective.linear.to(self.logits)  # (N,): a document's part of f, times the budget
         self.price = torch.zeros_like(self.logits)  # what the baseline has learned
-        self.latest = torch.zeros_like(
-            self.logits
-        )  # while settling: price of each document when it was last in a batch
+        self.latest = torch.zeros_like(self.logits)  # while settling: prices, as of a document's last batch
         self.selected = torch.zeros(len(self.logits), dtype=torch.bool, device=self.logits.device)
         self.temperature: Tensor | None = None  # of the masks drawn while settling
 
