@@ -296,7 +296,8 @@ class Run(Section):
     timeout: float | None = Field(None, gt=0)
     """Seconds that a task on shards may take before it is stopped and tried again; null: no limit."""
     shards_per_task: int | None = Field(None, ge=1)
-    """Shards a task run handles; null: one, and more where a stage would have over 1,000 task runs."""
+    """Shards a task run handles; null: one, and more where a stage would have over 64 task runs a worker, or
+    1,000."""
     refresh: Literal["solve", "prices"] = "solve"
     """refresh: "solve" selects again from all stored features; "prices" goes by the last release's prices, one pass,
     and solves after all where these miss the budget or the bound by over 1 %."""

@@ -4,6 +4,7 @@ A batch goes on to its next stage when it is through with the last, whatever the
 falls out alone. Only small results pass through here.
 """
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,9 @@ from tasks.batch import ShardFailure, ShardResult, ShardsFailed, describe
 from tasks.options import configured, needs_gpu
 from tasks.progress import BOARD, Board
 
-TASK_RUNS = 1000  # of a stage, unless run.shards_per_task says otherwise; more slow a server down
+# task runs of a stage, unless run.shards_per_task says otherwise
+PER_WORKER = 64  # more only cost time: a few milliseconds each, of the process that works
+AT_MOST = 1000  # more slow a server down
 REFRESH = 2.0  # seconds between updates of the UI's progress
 
 
@@ -153,7 +156,9 @@ class Stages:
         return [result.files for result in results]
 
     def _batches(self, shards: Sequence[ShardFiles]) -> list[Sequence[ShardFiles]]:
-        size = self.config.run.shards_per_task or ceil(len(shards) / TASK_RUNS)
+        run = self.config.run
+        here = None if run.address else PER_WORKER * (run.workers or os.cpu_count() or 1)
+        size = run.shards_per_task or ceil(len(shards) / min(AT_MOST, here or AT_MOST))
         return [shards[first : first + size] for first in range(0, len(shards), size)] if shards else []
 
 

@@ -104,11 +104,15 @@ def test_names_say_which_shards():
     assert label(shards(3)) == "s0 … s2 (3)"
 
 
-def test_many_shards_do_not_mean_as_many_task_runs():
+@pytest.mark.parametrize(
+    ("workers", "shard_count", "batches", "size"),
+    [(2, 100, 100, 1), (2, 2500, 125, 20), (64, 2500, 834, 3), (64, 100_000, 1000, 100)],
+)
+def test_many_shards_do_not_mean_as_many_task_runs(workers, shard_count, batches, size):
     @flow
     def sizes():
-        with Stages(config()) as stages:
-            return [len(batch) for batch in stages._batches(shards(2500))]
+        with Stages(config(workers=workers)) as stages:
+            return [len(batch) for batch in stages._batches(shards(shard_count))]
 
-    assert sum(found := sizes()) == 2500
-    assert (len(found), max(found)) == (834, 3)
+    assert sum(found := sizes()) == shard_count
+    assert (len(found), max(found)) == (batches, size)
