@@ -27,7 +27,7 @@ from datamask.selection.swaps import improve
 
 TOLERANCE = 2e-4  # the ascent stops so near its bound (the calibrated objective is about 1)
 ITERATIONS = 60
-OPENING = 8, 6  # steps on all documents before the undecided are worked on alone; after a sample's guess
+OPENING = 8, 4  # steps on all documents before the undecided are worked on alone; after a sample's guess
 COSTLY, MULTILINEAR = 0.01, 16  # loss by rounding (the calibrated objective is about 1), and the steps against it
 ROUNDS = 6  # times that the undecided are chosen anew
 SCREENED = 0.03  # of the whole pool's gap: how near the undecided alone are brought to their own bound
@@ -187,9 +187,10 @@ def relax(quadratic: Quadratic, start: torch.Tensor, tolerance: float, record: R
         price = quadratic.price(inner.moments)
         bound, _ = quadratic.bound(inner.moments, price)
         bound, best = min((bound, inner.moments), (found.bound, found.best), key=lambda pair: pair[0])
-        gained, found = inner.value - found.value, Ascent(p, inner.moments, inner.value, price, bound, best)
+        before, found = found.bound - found.value, Ascent(p, inner.moments, inner.value, price, bound, best)
         record({"objective": found.value - quadratic.rounding(p), "relaxed": found.value, "upper_bound": bound})
-        if gained < tolerance / 4:
+        del part, inner  # before their rows are taken anew
+        if before - (bound - found.value) < tolerance / 4:
             break
     return found
 
