@@ -13,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 
+import altair as alt
 import numpy as np
 import psutil
 
@@ -64,8 +65,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("counts", type=int, nargs="*", default=[10_000, 30_000, 100_000])
     parser.add_argument("--metric", nargs="+", default=["pairwise", "DiSF"])
-    parser.add_argument("--solver", nargs="+", default=["top-quality", "relaxation"])
+    parser.add_argument("--solver", nargs="+", default=["relaxation"])
+    parser.add_argument("--plot", help="a PNG of seconds against documents, both logarithmic")
     arguments = parser.parse_args()
+    points: list[dict[str, float | str]] = []
     print("| documents | metric | solver | objective | bound | gap | seconds | seconds with calibration | GiB beyond |")
     print("|---|---|---|---|---|---|---|---|---|")
     for count in arguments.counts:
@@ -84,6 +87,23 @@ def main() -> None:
                         f"| {found.seconds:.1f} | {total:.1f} | {peak.peak / 2**30:.2f} |",
                         flush=True,
                     )
+                    points.append({"documents": count, "metric": metric, "solver": solver, "seconds": total})
+    if arguments.plot:
+        draw(points).save(arguments.plot, scale_factor=2)
+
+
+def draw(points: list[dict[str, float | str]]) -> alt.Chart:
+    scale = alt.Scale(type="log")
+    return (
+        alt.Chart(alt.Data(values=points), width=420, height=280)
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("documents:Q", scale=scale, axis=alt.Axis(format="~s", tickCount=3)),
+            y=alt.Y("seconds:Q", scale=scale, title="seconds, calibration included"),
+            color="metric:N",
+            strokeDash="solver:N",
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -89,6 +89,14 @@ class Plan:
         return -sum(term.scale * term.zero for term in (*self.quality, *self.diversity))
 
 
+class First(NamedTuple):
+    """What the sample taught: moments to price at, and what each of its documents takes from its own price there."""
+
+    moments: list[torch.Tensor]
+    hashes: np.ndarray  # (n,) uint64, ascending
+    credit: np.ndarray  # (n,) float64: without it a document would be priced as beside itself
+
+
 class Collected(NamedTuple):
     base: list[torch.Tensor]  # moments of the documents that are in
     features: np.ndarray  # (n, d) of the undecided
@@ -135,8 +143,8 @@ def merge(sketches: Sequence[Sketch]) -> Sketch:
 
 def learn(
     sample: Sketch, weights: np.ndarray, quality: np.ndarray, unit: str, size: float, settings: Select, device: Any
-) -> tuple[Plan, list[torch.Tensor]]:
-    """The plan, and the moments whose prices to begin with. weights (N,), quality (N, Q): the whole corpus's."""
+) -> tuple[Plan, First]:
+    """The plan, and what to begin with. weights (N,), quality (N, Q): the whole corpus's."""
     share = float(sample.weights.sum() / weights.sum())
     pool = Pool(sample.features, sample.quality, device=device)
     problem = Problem(
@@ -166,12 +174,16 @@ def learn(
     )
     start = torch.full((len(sample.weights),), size * share / float(sample.weights.sum()), dtype=torch.float64)
     found = ascend(small, start, relaxation.TOLERANCE, LEARNING_STEPS, multilinear=True, copies=1 / share)
-    return plan, [moment / share for moment in found.moments]
+    credit = 2 * share * (small.own * found.p / small.feasible.weights).numpy()  # own: c/share² · w² · ‖v‖²
+    return plan, First([moment / share for moment in found.moments], sample.hashes, credit)
 
 
-def score(plan: Plan, features: np.ndarray, quality: np.ndarray, moments: Sequence[torch.Tensor]) -> np.ndarray:
-    """A shard's prices per unit of the budget, (n,) float64: what each document is worth beside these moments."""
-    return _score(plan, Pool(features, quality, device=plan.device), moments)
+def score(plan: Plan, features: np.ndarray, quality: np.ndarray, first: First) -> np.ndarray:
+    """A shard's prices per unit of the budget, (n,) float64: what each document is worth beside the others."""
+    price = _score(plan, Pool(features, quality, device=plan.device), first.moments)
+    hashes = _hashes(features, plan.settings.seed)
+    place = np.searchsorted(first.hashes, hashes).clip(max=len(first.hashes) - 1)
+    return price + np.where(first.hashes[place] == hashes, first.credit[place], 0.0)
 
 
 def collect(plan: Plan, features: np.ndarray, weights: np.ndarray, state: np.ndarray) -> Collected:
@@ -224,11 +236,11 @@ def select_shards(
         sketches = [merge([*sketches, mine])]
         progress(len(shard) // 4)
     sample = sketches[0]
-    plan, moments = learn(sample, weights, quality, unit, size, settings, device)
+    plan, first = learn(sample, weights, quality, unit, size, settings, device)
 
     price = np.empty(len(tokens))
     for shard, part in zip(shards, parts, strict=True):
-        price[part] = score(plan, shard.features(), quality[part], moments)
+        price[part] = score(plan, shard.features(), quality[part], first)
         progress(len(shard) // 4)
     width = sample.features.shape[1]
     state = decide(price, weights, size, room=max(1, room_bytes // (2 * width)))
