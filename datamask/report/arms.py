@@ -50,10 +50,10 @@ def tables(found: Ablation) -> list[Table]:
         _table("What nobody optimised", [name for name in names if name not in (*objective, *terms, *cost)], rows),
     ]
     if found.proxy:
-        columns = list(dict.fromkeys(name for by in found.proxy.values() for name in by))
-        columns = [*MEANS, *(name for name in columns if name not in MEANS)]
-        body = [[arm, *(cell(name, by.get(name)) for name in columns)] for arm, by in found.proxy.items()]
-        made.append(("Proxy model: loss on held-out documents (nats a token)", ["trained on", *columns], body))
+        domains = list(dict.fromkeys(name for by in found.proxy.values() for name in by if name not in MEANS))
+        for title, columns in (("(nats a token)", list(MEANS)), ("of each domain", domains)):
+            body = [[arm, *(cell(name, by.get(name)) for name in columns)] for arm, by in found.proxy.items()]
+            made.append((f"Proxy model: loss on held-out documents {title}", ["trained on", *columns], body))
     if refused := [[row.arm, row.refused] for row in found.rows if row.refused]:
         made.append(("What could not run", ["arm", "why"], refused))
     return made
