@@ -51,9 +51,13 @@ def tables(found: Ablation) -> list[Table]:
     ]
     if found.proxy:
         domains = list(dict.fromkeys(name for by in found.proxy.values() for name in by if name not in MEANS))
-        for title, columns in (("(nats a token)", list(MEANS)), ("of each domain", domains)):
-            body = [[arm, *(cell(name, by.get(name)) for name in columns)] for arm, by in found.proxy.items()]
-            made.append((f"Proxy model: loss on held-out documents {title}", ["trained on", *columns], body))
+        title = "Proxy model: loss on held-out documents (nats a token)"
+        means = [[arm, *(cell(name, by.get(name)) for name in MEANS)] for arm, by in found.proxy.items()]
+        each = [
+            [arm, *(f"{by[name].mean:.2f}" if name in by else "–" for name in domains)]
+            for arm, by in found.proxy.items()
+        ]
+        made += [(title, ["trained on", *MEANS], means), (f"{title}, each domain", ["trained on", *domains], each)]
     if refused := [[row.arm, row.refused] for row in found.rows if row.refused]:
         made.append(("What could not run", ["arm", "why"], refused))
     return made
