@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from datamask.selection.problem import Problem
 
 SAMPLE = 16_384  # documents the term's own best is solved on in a larger pool
+HASHED = 32  # numbers of a row that tell it from others
 RANDOM_SETS = 16  # random selections averaged for a metric without a closed form
 ITERATIONS = {1: 60, 2: 30}  # by the moment's dimensions: where a step costs N·d, and N·d²
 ACCURACY = 1e-3  # of the term's own best, as a share of the distance from random
@@ -101,11 +102,24 @@ def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:
 
 
 def sample_rows(problem: Problem, most: int) -> np.ndarray:
-    """At most so many row numbers of the pool, drawn without replacement, ascending."""
+    """At most so many row numbers of the pool, ascending: a random sample, the same whatever order the rows are in."""
     count = len(problem)
     if count <= most:
         return np.arange(count)
-    return np.sort(problem.generator(stream=1).choice(count, most, replace=False))
+    hashes = row_hashes(problem.pool.features, problem.settings.seed)
+    return np.sort(np.argsort(hashes, kind="stable")[:most])
+
+
+def row_hashes(features: Any, seed: int) -> np.ndarray:
+    """(N,) uint64 of the bits of the rows' first numbers: equal rows alike, whatever order or shard they are in."""
+    rows = features[:, :HASHED]
+    rows = np.ascontiguousarray(rows.cpu().numpy() if isinstance(rows, torch.Tensor) else rows)
+    bits = rows.view(np.dtype(f"u{rows.dtype.itemsize}")).astype(np.uint64)
+    factors = np.random.default_rng(seed).integers(1, 2**63, rows.shape[1], dtype=np.uint64) | np.uint64(1)
+    found = (bits * factors).sum(axis=1, dtype=np.uint64)
+    found ^= found >> np.uint64(31)
+    found *= np.uint64(0x9E3779B97F4A7C15)
+    return found ^ (found >> np.uint64(29))
 
 
 def _fast_dtype(rows: torch.Tensor) -> torch.dtype:

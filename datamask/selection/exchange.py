@@ -23,7 +23,7 @@ import torch
 
 from datamask.config import Select
 from datamask.selection.ascent import Ascent, ascend
-from datamask.selection.calibration import SAMPLE, diversity_span, quality_span
+from datamask.selection.calibration import SAMPLE, diversity_span, quality_span, row_hashes
 from datamask.selection.feasible import Feasible
 from datamask.selection.limits import Limits
 from datamask.selection.metrics import metric_class
@@ -129,7 +129,7 @@ def can_exchange(settings: Select) -> bool:
 
 def sketch(features: np.ndarray, weights: np.ndarray, quality: np.ndarray, seed: int) -> Sketch:
     """Of one shard, at most `SAMPLE` documents. features: (n, d); weights: (n,); quality: (n, Q)."""
-    hashes = _hashes(features, seed)
+    hashes = row_hashes(features, seed)
     index = np.argsort(hashes, kind="stable")[:SAMPLE]
     return Sketch(hashes[index], features[index], weights[index], quality[index])
 
@@ -181,7 +181,7 @@ def learn(
 def score(plan: Plan, features: np.ndarray, quality: np.ndarray, first: First) -> np.ndarray:
     """A shard's prices per unit of the budget, (n,) float64: what each document is worth beside the others."""
     price = _score(plan, Pool(features, quality, device=plan.device), first.moments)
-    hashes = _hashes(features, plan.settings.seed)
+    hashes = row_hashes(features, plan.settings.seed)
     place = np.searchsorted(first.hashes, hashes).clip(max=len(first.hashes) - 1)
     return price + np.where(first.hashes[place] == hashes, first.credit[place], 0.0)
 
@@ -385,17 +385,3 @@ def _prepare(metric: MomentMetric, pool: Pool) -> Prepared:
 def _parts(lengths: Sequence[int]) -> list[slice]:
     ends = np.cumsum(lengths)
     return [slice(int(end - length), int(end)) for end, length in zip(ends, lengths, strict=True)]
-
-
-def _hashes(features: np.ndarray, seed: int) -> np.ndarray:
-    """(n,) uint64 of the rows' bits: equal rows alike, whatever shard they are in."""
-    rows = np.ascontiguousarray(features)
-    bits = rows.view(np.dtype(f"u{rows.dtype.itemsize}"))
-    factors = np.random.default_rng(seed).integers(1, 2**63, rows.shape[1], dtype=np.uint64) | np.uint64(1)
-    found = np.empty(len(rows), np.uint64)
-    for start in range(0, len(rows), 4096):
-        part = slice(start, start + 4096)
-        found[part] = (bits[part].astype(np.uint64) * factors).sum(axis=1, dtype=np.uint64)
-    found ^= found >> np.uint64(31)
-    found *= np.uint64(0x9E3779B97F4A7C15)
-    return found ^ (found >> np.uint64(29))

@@ -76,3 +76,14 @@ def test_disf_is_not_had_cheaply_by_short_rows():
     )
     assert found.statistics["disf_exact"] > chance.statistics["disf_exact"]
     assert found.selected[300:].sum() > 45  # of 60
+
+
+def test_calibration_of_a_large_pool_does_not_depend_on_the_order():
+    generator = np.random.default_rng(8)
+    features, quality = generator.standard_normal((40_000, 12)), generator.random(40_000)
+    order = generator.permutation(40_000)
+    spans = []
+    for rows in (np.arange(40_000), order):
+        term = make_problem(Pool(features[rows], quality[rows]), Select()).objective.diversity[0]
+        spans.append((term.zero, term.one))
+    assert spans[0] == pytest.approx(spans[1], rel=1e-3)
