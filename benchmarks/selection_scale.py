@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--plot", help="a PNG of seconds against documents, both logarithmic")
     arguments = parser.parse_args()
     points: list[dict[str, float | str]] = []
-    print("| documents | metric | solver | objective | bound | gap | seconds | seconds with reading and evaluation | GiB beyond |")
+    print("| documents | metric | solver | objective | bound | gap | seconds | seconds, all | GiB beyond |")
     print("|---|---|---|---|---|---|---|---|---|")
     for count in arguments.counts:
         with tempfile.TemporaryDirectory() as folder:
