@@ -36,3 +36,9 @@ def store(s3: Store) -> Iterator[Store]:
     clear_clients()
     yield s3
     s3.fault = lambda number, method, path: None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Fast tests first: those that need a Prefect server come last, and the real server and worker after them."""
+    last = {"flows": 1, "end_to_end": 2}
+    items.sort(key=lambda item: last.get(item.path.parent.name, 0))
