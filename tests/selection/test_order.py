@@ -27,7 +27,7 @@ def test_relaxation_greedy_random(family, algorithm):
                     ).objective
                     for solver in ("relaxation", "greedy", "random")
                 )
-                rounding = 1e-6 * (1 + abs(greedy))
+                rounding = 1e-5 * (1 + abs(greedy))  # float32 products
                 assert relaxation >= greedy - rounding, (seed, lamb, k)
                 assert relaxation >= random - rounding, (seed, lamb, k)
                 assert greedy >= -rounding, (seed, lamb, k)
