@@ -91,7 +91,7 @@ def ascend(
         if ahead <= tolerance or bound - value <= max(tolerance, near) or stalled or iteration == iterations:
             break
         if previous is None:
-            step = 1.0 / max(float(price.std()), 1e-30)
+            step = 1.0 / max(float(price.std(correction=0)), 1e-30)
         else:
             moved, turned = p - previous[0], price - previous[1]
             curvature = -float((weights * moved) @ turned)

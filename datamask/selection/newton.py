@@ -33,7 +33,7 @@ def newton(quadratic: Quadratic, start: Ascent, tolerance: float) -> Ascent:
     (rows,), (c,) = quadratic.prepared, quadratic.coefficients
     best, m = start, start.moments[0].double()
     fixed = torch.zeros_like(m) if quadratic.base is None else quadratic.base[0].double()
-    epsilon = FIRST * float(start.price.std())
+    epsilon = FIRST * float(start.price.std(correction=0)) or 1.0
     for _ in range(PROXIMAL_STEPS):
         anchor = best.p
 

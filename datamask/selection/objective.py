@@ -40,7 +40,7 @@ class Term:
     def rate(self) -> float:
         """Calibrated units of a raw one; 0 where all selections are equal (constant quality, equal documents)."""
         span = self.one - self.zero
-        return 1 / span if span > 1e-7 * max(abs(self.one), abs(self.zero), 1e-9) else 0.0
+        return 1 / span if span > 1e-6 * max(abs(self.one), abs(self.zero), 1e-9) else 0.0
 
     @property
     def scale(self) -> float:
