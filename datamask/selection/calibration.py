@@ -11,7 +11,7 @@ from datamask.selection.ascent import ascend
 from datamask.selection.feasible import Feasible
 from datamask.selection.limits import Limits
 from datamask.selection.metrics.base import Metric, MomentMetric
-from datamask.selection.quadratic import Prepared, Quadratic
+from datamask.selection.quadratic import Prepared, Quadratic, row_type
 
 if TYPE_CHECKING:
     from datamask.selection.problem import Problem
@@ -47,7 +47,7 @@ def _random_moment(problem: Problem, metric: MomentMetric) -> float:
     for part, rows in problem.pool.blocks():
         z = metric.prepare(rows)
         squares += float((weights[part].square() * metric.squares(z).double()).sum())
-        moment = metric.moment(_fast(z) if metric.bf16 else z, weights[part]).float()
+        moment = metric.moment(z.to(row_type(metric, len(z))), weights[part]).float()
         total = moment if total is None else total.add_(moment)
     assert total is not None
     copies, here = problem.copies, len(problem)
@@ -65,10 +65,9 @@ def _best_moment(problem: Problem, metric: MomentMetric) -> float:
     chosen = sample_rows(problem, SAMPLE)
     weights = problem.limits.weights[chosen]
     share = float(weights.sum() / problem.limits.weights.sum())
-    rows = problem.pool.rows(chosen)
-    prepared = Prepared(metric, _fast_dtype(rows) if metric.bf16 else torch.float32, z=metric.prepare(rows))
+    prepared = Prepared(metric, row_type(metric, len(chosen)), z=metric.prepare(problem.pool.rows(chosen)))
     feasible = Feasible(Limits(weights, problem.size * share))
-    start = torch.full((len(chosen),), feasible.size / float(weights.sum()), dtype=torch.float64)
+    start = feasible.even()
     nothing = torch.zeros(len(chosen), dtype=torch.float64)
     quadratic = Quadratic([prepared], [metric.unit / feasible.size**2], nothing, feasible)
     moments = quadratic.moments(start)
@@ -120,11 +119,3 @@ def row_hashes(features: Any, seed: int) -> np.ndarray:
     found ^= found >> np.uint64(31)
     found *= np.uint64(0x9E3779B97F4A7C15)
     return found ^ (found >> np.uint64(29))
-
-
-def _fast_dtype(rows: torch.Tensor) -> torch.dtype:
-    return torch.bfloat16 if rows.numel() > 1 << 20 else torch.float32
-
-
-def _fast(z: torch.Tensor) -> torch.Tensor:
-    return z.to(_fast_dtype(z))

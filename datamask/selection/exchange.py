@@ -23,16 +23,16 @@ import torch
 
 from datamask.config import Select
 from datamask.selection.ascent import Ascent, ascend
-from datamask.selection.calibration import SAMPLE, diversity_span, quality_span, row_hashes
+from datamask.selection.calibration import SAMPLE, row_hashes
 from datamask.selection.feasible import Feasible
 from datamask.selection.limits import Limits
 from datamask.selection.metrics import metric_class
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.disf import DiSF
-from datamask.selection.objective import Term, weigh, worth
+from datamask.selection.objective import Term, make_terms, weigh, worth
 from datamask.selection.prices import Prices, make_prices
 from datamask.selection.problem import Pool, Problem, budget
-from datamask.selection.quadratic import Prepared, Quadratic
+from datamask.selection.quadratic import Prepared, Quadratic, exact_price, row_type, spread
 from datamask.selection.solvers import relaxation
 
 ROOM_BYTES = 3 << 27  # of the undecided documents' float16 features
@@ -156,24 +156,17 @@ def learn(
         Limits(sample.weights, size * share),
         copies=1 / share,
     )
-    terms = []
-    for column, name in enumerate(pool.quality_names):
-        zero, one = quality_span(weights, size, quality[:, column]) if settings.calibrate else (0.0, 1.0)
-        terms.append(Term(name, 0.0, zero, one, column=column))
-    diversity = []
-    for name in settings.metrics:
-        metric = metric_class(name)(pool, problem.weights, problem.size)
-        zero, one = diversity_span(problem, metric) if settings.calibrate else (0.0, 1.0)
-        diversity.append(Term(name, 0.0, zero, one, metric=metric))
-    plan = Plan(settings, unit, size, *weigh(settings, pool.quality_weights, terms, diversity), pool.device)
+    terms = make_terms(problem, weights, size, quality)
+    plan = Plan(settings, unit, size, *weigh(settings, pool.quality_weights, *terms), pool.device)
     small = Quadratic(
-        [_prepare(metric, pool) for metric in plan.metrics],
+        [Prepared(metric, row_type(metric, len(pool)), pool=pool) for metric in plan.metrics],
         [c / share**2 for c in plan.coefficients],
         torch.from_numpy(worth(plan.quality, sample.quality)) / size / share,
         Feasible(problem.limits),
     )
-    start = torch.full((len(sample.weights),), size * share / float(sample.weights.sum()), dtype=torch.float64)
-    found = ascend(small, start, relaxation.TOLERANCE, LEARNING_STEPS, multilinear=True, copies=1 / share)
+    found = ascend(
+        small, small.feasible.even(), relaxation.TOLERANCE, LEARNING_STEPS, multilinear=True, copies=1 / share
+    )
     credit = 2 * share * (small.own * found.p / small.feasible.weights).numpy()  # own: c/share² · w² · ‖v‖²
     return plan, First([moment / share for moment in found.moments], sample.hashes, credit)
 
@@ -271,8 +264,7 @@ def select_shards(
     assert total is not None
     linear = torch.from_numpy(at_relaxed)
     _, most = Feasible(Limits(weights, size)).respond(linear)
-    pairs = list(zip(plan.coefficients, relaxed.best, strict=True))
-    bound = most + sum(c * float(m.double().square().sum()) for c, m in pairs) + plan.constant
+    bound = most + spread(plan.coefficients, relaxed.best) + plan.constant
     facts = _facts(plan, weights, quality, chosen, total, statistics, bound, history)
     prices = make_prices(plan.quality, plan.diversity, total, width, size, unit == "tokens", at_chosen, weights)
     return Exchanged(chosen, probability.astype(np.float32), (at_chosen * weights).astype(np.float32), prices, facts)
@@ -303,7 +295,7 @@ def _solve(
     left = plan.size - float(weights[inside].sum())
     pool = Pool(features, np.zeros(len(features)), device=plan.device)
     problem = Quadratic(
-        [_prepare(metric, pool) for metric in plan.metrics],
+        [Prepared(metric, row_type(metric, len(pool)), pool=pool) for metric in plan.metrics],
         plan.coefficients,
         torch.from_numpy(linear[index]),
         Feasible(Limits(weights[index], left)),
@@ -357,11 +349,8 @@ def _facts(
 
 
 def _score(plan: Plan, pool: Pool, moments: Sequence[torch.Tensor]) -> np.ndarray:
-    price = torch.from_numpy(worth(plan.quality, pool.quality) / plan.size)
-    for part, rows in pool.blocks():
-        for metric, c, moment in zip(plan.metrics, plan.coefficients, moments, strict=True):
-            price[part] -= 2 * c * metric.products(metric.prepare(rows), moment.float()).double().cpu()
-    return price.numpy()
+    linear = torch.from_numpy(worth(plan.quality, pool.quality) / plan.size)
+    return exact_price(pool, plan.metrics, plan.coefficients, linear, moments).numpy()
 
 
 def _sum(metric: MomentMetric, pool: Pool, mass: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -371,15 +360,6 @@ def _sum(metric: MomentMetric, pool: Pool, mass: torch.Tensor, dtype: torch.dtyp
     for part in index.split(8192):
         total += metric.moment(metric.prepare(pool.rows(part, dtype)), mass[part].to(pool.device, dtype)).double()
     return total
-
-
-def _prepare(metric: MomentMetric, pool: Pool) -> Prepared:
-    """The rows of another pool than the metric's own, prepared with its statistics."""
-    dtype = relaxation.row_type(metric, len(pool))
-    z = torch.empty(len(pool), pool.dimensions, dtype=dtype, device=pool.device)
-    for part, rows in pool.blocks():
-        z[part] = metric.prepare(rows).to(dtype)
-    return Prepared(metric, dtype, z=z)
 
 
 def _parts(lengths: Sequence[int]) -> list[slice]:

@@ -53,6 +53,10 @@ class Feasible:
         s = (target - level).clamp(0, 1)
         return s, self._bound(price, level * step, shift * step, self._rows.cost * step)
 
+    def even(self) -> torch.Tensor:
+        """(N,) every document at the budget's share of the pool; limits left aside."""
+        return torch.full_like(self.weights, self.size / float(self.weights.sum()))
+
     def cut(self, price: torch.Tensor) -> float:
         """The price of the last document that the budget has room for, taken by price; limits left aside."""
         return self._threshold(price, self._fill(price))

@@ -103,23 +103,26 @@ class Objective:
 
 def make_objective(problem: Problem) -> Objective:
     """The problem's objective, each term calibrated if its settings say so."""
+    return balance(problem, *make_terms(problem, problem.limits.weights, problem.size, problem.pool.quality))
+
+
+def make_terms(
+    problem: Problem, weights: np.ndarray, size: float, quality: np.ndarray
+) -> tuple[list[Term], list[Term]]:
+    """Quality's and diversity's terms, not yet weighted. weights (N,), size, quality (N, Q): what quality is calibrated
+    on, the problem's own, or the corpus's of which the problem is a sample."""
     from datamask.selection.calibration import diversity_span, quality_span
 
-    settings, pool = problem.settings, problem.pool
-    quality = []
-    for column, name in enumerate(pool.quality_names):
-        zero, one = (
-            quality_span(problem.limits.weights, problem.size, pool.quality[:, column])
-            if settings.calibrate
-            else (0.0, 1.0)
-        )
-        quality.append(Term(name, 0.0, zero, one, column=column))
-    diversity = []
+    settings = problem.settings
+    columns, diversity = [], []
+    for column, name in enumerate(problem.pool.quality_names):
+        zero, one = quality_span(weights, size, quality[:, column]) if settings.calibrate else (0.0, 1.0)
+        columns.append(Term(name, 0.0, zero, one, column=column))
     for name in settings.metrics:
-        metric = metric_class(name)(pool, problem.weights, problem.size)
+        metric = metric_class(name)(problem.pool, problem.weights, problem.size)
         zero, one = diversity_span(problem, metric) if settings.calibrate else (0.0, 1.0)
         diversity.append(Term(name, 0.0, zero, one, metric=metric))
-    return balance(problem, quality, diversity)
+    return columns, diversity
 
 
 def balance(problem: Problem, quality: Sequence[Term], diversity: Sequence[Term]) -> Objective:

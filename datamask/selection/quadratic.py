@@ -16,6 +16,7 @@ import torch
 from datamask.selection.feasible import Feasible
 from datamask.selection.limits import Limits
 from datamask.selection.metrics.base import MomentMetric
+from datamask.selection.problem import Pool
 
 BLOCK_ROWS = 4096
 MOST = 0.7  # of a pool: where more than that is undecided, nothing is gained by leaving the rest out
@@ -27,9 +28,15 @@ WIDER = 2.0  # times the fractional documents
 class Prepared:
     """A metric's prepared rows, held once in `dtype` (bf16: half the memory of float32, four times its speed)."""
 
-    def __init__(self, metric: MomentMetric, dtype: torch.dtype = torch.float32, z: torch.Tensor | None = None) -> None:
+    def __init__(
+        self,
+        metric: MomentMetric,
+        dtype: torch.dtype = torch.float32,
+        z: torch.Tensor | None = None,
+        pool: Pool | None = None,  # whose rows, if not the metric's own pool's: prepared with the metric's statistics
+    ) -> None:
         self.metric = metric
-        pool = metric.pool
+        pool = metric.pool if pool is None else pool
         if z is not None:
             self.z = z.to(dtype)
             return
@@ -70,6 +77,32 @@ class Prepared:
         return self.metric.kernel(self.z[index.to(self.z.device)]).float()
 
 
+def row_type(metric: MomentMetric, count: int) -> torch.dtype:
+    """bf16 where products of `count` rows are the cost, or their float32 would be more than a GiB."""
+    numbers = count * metric.pool.dimensions
+    return torch.bfloat16 if numbers > (1 << 20 if metric.bf16 else 1 << 28) else torch.float32
+
+
+def exact_price(
+    pool: Pool,
+    metrics: Sequence[MomentMetric],
+    coefficients: Sequence[float],
+    linear: torch.Tensor,
+    moments: Sequence[torch.Tensor],
+) -> torch.Tensor:
+    """(N,) float64: `Quadratic.price` in float32 from a pool's features themselves, not from prepared rows."""
+    price = linear.clone()
+    for part, rows in pool.blocks():
+        for metric, c, moment in zip(metrics, coefficients, moments, strict=True):
+            price[part] -= 2 * c * metric.products(metric.prepare(rows), moment.float()).double().cpu()
+    return price
+
+
+def spread(coefficients: Sequence[float], moments: Sequence[torch.Tensor]) -> float:
+    """Σ_m c_m ‖moments_m‖²."""
+    return sum(c * float(moment.double().square().sum()) for c, moment in zip(coefficients, moments, strict=True))
+
+
 @dataclass(frozen=True, eq=False)
 class Quadratic:
     """f(p) = offset + Σ_i w_i linear_i p_i − Σ_m coefficients_m ‖base_m + M_m(p)‖² over `feasible`, w its weights."""
@@ -98,9 +131,7 @@ class Quadratic:
         return found if self.base is None else [m.add_(rest) for m, rest in zip(found, self.base, strict=True)]
 
     def spread(self, moments: Sequence[torch.Tensor]) -> float:
-        """Σ_m c_m ‖moments_m‖²."""
-        pairs = zip(self.coefficients, moments, strict=True)
-        return sum(c * float(moment.double().square().sum()) for c, moment in pairs)
+        return spread(self.coefficients, moments)
 
     def value(self, p: torch.Tensor, moments: Sequence[torch.Tensor]) -> float:
         return self.offset + float((self.feasible.weights * self.linear) @ p) - self.spread(moments)

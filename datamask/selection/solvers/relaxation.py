@@ -20,7 +20,7 @@ from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.newton import newton
 from datamask.selection.objective import Term
 from datamask.selection.problem import Problem
-from datamask.selection.quadratic import Prepared, Quadratic, sampled
+from datamask.selection.quadratic import Prepared, Quadratic, exact_price, row_type, sampled
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Progress, greedy, trial
 from datamask.selection.swaps import improve
@@ -115,8 +115,7 @@ def _concave(problem: Problem, terms: list[Term], feasible: Feasible, progress: 
             value, gradient = value + term.scale * raw, gradient + term.scale * slope.cpu().double()
         return value, gradient
 
-    p = torch.full((len(problem),), _share(feasible), dtype=torch.float64)
-    p = feasible.project(p) if problem.limits else p
+    p = _even(feasible)
     bound, history = float("inf"), []
     value, gradient = value_of(p)
     for step in range(10 * ITERATIONS):
@@ -160,12 +159,6 @@ def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress
     bound = relaxed.bound if exact else certify(quadratic, relaxed.best)
     selected, price, p = to_mask(quadratic, relaxed, warm.tolerance / 4, record)
     return Draft(selected, p.float(), price * feasible.weights, bound + objective.constant, tuple(history))
-
-
-def row_type(metric: MomentMetric, count: int) -> torch.dtype:
-    """bf16 where products of `count` rows are the cost, or their float32 would be more than a GiB."""
-    numbers = count * metric.pool.dimensions
-    return torch.bfloat16 if numbers > (1 << 20 if metric.bf16 else 1 << 28) else torch.float32
 
 
 def relax(quadratic: Quadratic, start: torch.Tensor, tolerance: float, record: Record) -> Ascent:
@@ -220,11 +213,8 @@ def to_mask(
 
 def certify(quadratic: Quadratic, moments: list[torch.Tensor]) -> float:
     """The bound that prices at these moments give, in float32 from the features themselves, whatever found them."""
-    price = quadratic.linear.clone()
-    for rows, c, moment in zip(quadratic.prepared, quadratic.coefficients, moments, strict=True):
-        metric = rows.metric
-        for part, block in metric.pool.blocks():
-            price[part] -= 2 * c * metric.products(metric.prepare(block), moment).double().cpu()
+    metrics = [rows.metric for rows in quadratic.prepared]
+    price = exact_price(metrics[0].pool, metrics, quadratic.coefficients, quadratic.linear, moments)
     return quadratic.bound(moments, price)[0]
 
 
@@ -232,13 +222,11 @@ def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor:
     """Where to start: everything alike, or in a large pool what the prices learned on a sample say."""
     count, feasible = len(problem), quadratic.feasible
     if count <= 2 * SAMPLE:
-        start = torch.full((count,), _share(feasible), dtype=torch.float64)
-        return feasible.project(start) if problem.limits else start
+        return _even(feasible)
     rows = sample_rows(problem, SAMPLE)
     small = sampled(quadratic, rows)
-    start = torch.full((len(rows),), _share(small.feasible), dtype=torch.float64)
     copies = len(quadratic) / len(rows)
-    found = ascend(small, start, TOLERANCE, ITERATIONS // 3, multilinear=True, copies=copies)
+    found = ascend(small, small.feasible.even(), TOLERANCE, ITERATIONS // 3, multilinear=True, copies=copies)
     share = float(small.feasible.weights.sum() / feasible.weights.sum())
     price = quadratic.price([moment / share for moment in found.moments])
     fractional = float(((found.p > 1e-6) & (found.p < 1 - 1e-6)).double().mean())
@@ -247,6 +235,6 @@ def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor:
     return feasible.project(price / max(2 * band, 1e-300))
 
 
-def _share(feasible: Feasible) -> float:
-    """The budget as a share of the pool."""
-    return feasible.size / float(feasible.weights.sum())
+def _even(feasible: Feasible) -> torch.Tensor:
+    """Every document alike, as far as the limits let it."""
+    return feasible.project(feasible.even()) if feasible.limits else feasible.even()
