@@ -11,7 +11,7 @@ from datamask.selection.ascent import ascend
 from datamask.selection.feasible import Feasible
 from datamask.selection.limits import Limits
 from datamask.selection.metrics.base import Metric, MomentMetric
-from datamask.selection.quadratic import Prepared, Quadratic, row_type
+from datamask.selection.quadratic import Quadratic, prepare, row_type
 
 if TYPE_CHECKING:
     from datamask.selection.problem import Problem
@@ -42,14 +42,7 @@ def diversity_span(problem: Problem, metric: Metric) -> tuple[float, float]:
 def _random_moment(problem: Problem, metric: MomentMetric) -> float:
     """E[D] in closed form: a sum over k of N vectors drawn without replacement (tokens: each by its share)."""
     weights = problem.weights
-    total: torch.Tensor | None = None
-    squares = 0.0
-    for part, rows in problem.pool.blocks():
-        z = metric.prepare(rows)
-        squares += float((weights[part].square() * metric.squares(z).double()).sum())
-        moment = metric.moment(z.to(row_type(metric, len(z))), weights[part]).float()
-        total = moment if total is None else total.add_(moment)
-    assert total is not None
+    total, squares = _whole(problem, metric)
     copies, here = problem.copies, len(problem)
     count, size = here * copies, problem.size * copies
     others = float(total.double().square().sum()) - squares  # of the pool's pairs, then of the corpus's
@@ -60,12 +53,28 @@ def _random_moment(problem: Problem, metric: MomentMetric) -> float:
     return -metric.unit * (share * squares + pairs * others) / size**2
 
 
+def _whole(problem: Problem, metric: MomentMetric) -> tuple[torch.Tensor, float]:
+    """Of all documents: Σ w_i v_i, and Σ w_i² ‖v_i‖². Holds no rows."""
+    weights = problem.weights
+    if metric.vector:
+        return prepare(metric).moment(weights), float(weights.square().sum())
+    total: torch.Tensor | None = None
+    squares = 0.0
+    for part, rows in problem.pool.blocks():
+        z = metric.prepare(rows)
+        squares += float((weights[part].square() * metric.squares(z).double()).sum())
+        moment = metric.moment(z.to(row_type(metric, len(z))), weights[part]).float()
+        total = moment if total is None else total.add_(moment)
+    assert total is not None
+    return total, squares
+
+
 def _best_moment(problem: Problem, metric: MomentMetric) -> float:
     """The greatest D a selection reaches, found on a sample in which each document stands for `copies` of the pool."""
-    chosen = sample_rows(problem, SAMPLE)
+    chosen = problem.sample
     weights = problem.limits.weights[chosen]
     share = float(weights.sum() / problem.limits.weights.sum())
-    prepared = Prepared(metric, row_type(metric, len(chosen)), z=metric.prepare(problem.pool.rows(chosen)))
+    prepared = prepare(metric, problem.pool.take(chosen))
     feasible = Feasible(Limits(weights, problem.size * share))
     start = feasible.even()
     nothing = torch.zeros(len(chosen), dtype=torch.float64)
@@ -100,7 +109,7 @@ def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:
     return float(trials.mean()), best
 
 
-def sample_rows(problem: Problem, most: int) -> np.ndarray:
+def sample_rows(problem: Problem, most: int = SAMPLE) -> np.ndarray:
     """At most so many row numbers of the pool, ascending: a random sample, the same whatever order the rows are in."""
     count = len(problem)
     if count <= most:

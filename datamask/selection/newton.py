@@ -15,12 +15,22 @@ from typing import NamedTuple
 
 import torch
 
-from datamask.selection.ascent import Ascent
+from datamask.selection.ascent import Ascent, Record, ascend
 from datamask.selection.quadratic import Quadratic
 
 PROXIMAL_STEPS = 6
 NEWTON_STEPS = 10
 FIRST, SHRINK = 0.3, 0.2  # ε: of the prices' deviation at first, then from one proximal step to the next
+OPENING = 8  # steps of ascent before Newton's
+
+
+def climb(
+    quadratic: Quadratic, start: torch.Tensor, tolerance: float, iterations: int, record: Record | None = None
+) -> Ascent:
+    """`ascend`, of whose steps all but the first few are Newton's where those are to be had."""
+    vector = len(quadratic.prepared) == 1 and quadratic.prepared[0].metric.vector and not quadratic.feasible.limits
+    found = ascend(quadratic, start, tolerance, OPENING if vector else iterations, record=record)
+    return newton(quadratic, found, tolerance) if vector and not found.near(quadratic, tolerance) else found
 
 
 def newton(quadratic: Quadratic, start: Ascent, tolerance: float) -> Ascent:
@@ -47,9 +57,10 @@ def newton(quadratic: Quadratic, start: Ascent, tolerance: float) -> Ascent:
         now = dual(m)
         for _ in range(NEWTON_STEPS):
             active = ((now.p > 0) & (now.p < 1)).nonzero()[:, 0]
-            kept, mass = rows.z[active.to(rows.z.device)].float(), weights[active].to(rows.z.device).float()
+            kept, mass = rows.rows(active), weights[active].to(rows.z.device).float()
             sums = mass @ kept
-            gram = (kept * mass[:, None]).T @ kept - torch.outer(sums, sums) / mass.sum().clamp(min=1e-12)
+            low = (kept * mass.sqrt()[:, None]).bfloat16()  # three digits are enough for a direction
+            gram = (low.T @ low).float() - torch.outer(sums, sums) / mass.sum().clamp(min=1e-12)
             jacobian = torch.eye(len(m), dtype=torch.float64) + (2 * c / epsilon) * gram.double().cpu()
             step = torch.linalg.solve(jacobian, now.residual.cpu()).to(m.device)
             slope = 2 * c * float(now.residual @ step)

@@ -10,6 +10,7 @@ and the means in the objective are over that unit (a token budget maximises the 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,14 +26,15 @@ from datamask.selection.limits import Limits, make_limits
 if TYPE_CHECKING:
     from datamask.selection.objective import Objective
 
-BLOCK_ROWS = 8192  # rows converted at a time: 25 MB of float32 at d = 768
+BLOCK_ROWS = 2048  # rows converted at a time: 6 MB of float32 at d = 768, which stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
 class Pool:
     """The candidate documents.
 
-    features: (N, d), any float type, numpy (memory-mapped too) or torch; rows are brought to unit length when read.
+    features: (N, d), any float type, numpy (memory-mapped too) or torch, not copied: a tensor of the same memory from
+    then on. Rows are brought to unit length when read.
     quality: (N,) or (N, Q); `quality_weights` (Q,) says what each column counts.
     tokens: (N,) positive, needed by a token budget and a length bound. groups: column name -> (N,) values, for quotas.
 
@@ -60,6 +62,7 @@ class Pool:
                     features = features.astype(np.float32)
             except ValueError as error:
                 raise InputError(f"features must be one (documents, dimensions) array: {error}") from error
+            features = _tensor(features) if features.ndim == 2 else features
         if features.ndim != 2 or 0 in features.shape:
             raise InputError(f"features must have the shape (documents, dimensions), found {tuple(features.shape)}")
         put("features", features)
@@ -94,13 +97,15 @@ class Pool:
 
     def rows(self, index: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """Unit rows on the pool's device. index: a slice, or row numbers (numpy or torch)."""
-        if isinstance(index, torch.Tensor) and not isinstance(self.features, torch.Tensor):
-            index = index.cpu().numpy()
-        elif isinstance(index, np.ndarray) and isinstance(self.features, torch.Tensor):
-            index = torch.from_numpy(index).to(self.features.device)
-        taken = _tensor(self.features[index]).to(self.device, dtype)
-        norm = self.inverse_norm[torch.from_numpy(index).to(self.device) if isinstance(index, np.ndarray) else index]
-        return taken * norm.to(dtype)[:, None]
+        if isinstance(index, np.ndarray):
+            index = torch.from_numpy(index)
+        here, there = (
+            (index, index) if isinstance(index, slice) else (index.to(self.features.device), index.to(self.device))
+        )
+        stored = self.features[here]
+        taken = stored.to(self.device, dtype)
+        norm = self.inverse_norm[there].to(dtype)[:, None]
+        return taken * norm if taken is stored else taken.mul_(norm)  # converted: a tensor of our own
 
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[tuple[slice, torch.Tensor]]:
         """(slice, unit rows float32) from first to last; memory is one block's."""
@@ -111,9 +116,7 @@ class Pool:
     def take(self, index: np.ndarray) -> Pool:
         """The pool of these rows (copied)."""
         return Pool(
-            features=self.features[torch.from_numpy(index)]
-            if isinstance(self.features, torch.Tensor)
-            else self.features[index],
+            features=self.features[torch.from_numpy(index)],
             quality=self.quality[index],
             tokens=None if self.tokens is None else self.tokens[index],
             groups={name: np.asarray(values)[index] for name, values in self.groups.items()},
@@ -125,7 +128,7 @@ class Pool:
     def _check_rows(self) -> torch.Tensor:
         norms = torch.empty(len(self), dtype=torch.float32)
         for start in range(0, len(self), BLOCK_ROWS):
-            block = _tensor(self.features[start : start + BLOCK_ROWS]).float()
+            block = self.features[start : start + BLOCK_ROWS].float()
             norms[start : start + BLOCK_ROWS] = torch.linalg.vector_norm(block, dim=1).cpu()
         bad = np.flatnonzero(~((norms > 0) & torch.isfinite(norms)).numpy())
         if len(bad):
@@ -162,6 +165,13 @@ class Problem:
         from datamask.selection.objective import make_objective
 
         return make_objective(self)
+
+    @cached_property
+    def sample(self) -> np.ndarray:
+        """Row numbers, ascending, of the random sample on which scales and first prices are learned."""
+        from datamask.selection.calibration import sample_rows
+
+        return sample_rows(self)
 
     def at(self, lamb: float) -> Problem:
         """The same problem at another λ; it shares this one's calibration, which does not depend on λ."""
@@ -214,10 +224,13 @@ def budget(settings: Select, count: int, tokens: np.ndarray | None) -> tuple[str
     return "documents", size, np.ones(count)
 
 
-def _tensor(values: Any) -> torch.Tensor:
-    if isinstance(values, torch.Tensor):
-        return values
-    return torch.from_numpy(np.array(values) if not values.flags.writeable else values)
+def _tensor(values: np.ndarray) -> torch.Tensor:
+    """The same memory, where torch has the type and the order. Never written to: it may be a file's, mapped to read."""
+    if values.dtype not in (np.float16, np.float32, np.float64) or min(values.strides) < 0:
+        values = np.ascontiguousarray(values, dtype=np.float32)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(values)
 
 
 def _column(values: Any, name: str, rows: int, dimensions: int = 1) -> np.ndarray:

@@ -51,6 +51,7 @@ class MomentMetric:
     name: ClassVar[str]
     unit: ClassVar[float] = 1.0  # published code's scale of the value
     dense: ClassVar[float] = 0.05  # share of rows above which a moment reads all of them rather than gather some
+    vector: ClassVar[bool] = False  # v_i is x_i itself: M is (d,), and no rows need preparing
     bf16: ClassVar[bool] = False  # whether the ascent may hold z in bfloat16: where matrix products are its cost
 
     def __init__(self, pool: Pool, weights: torch.Tensor, size: float) -> None:

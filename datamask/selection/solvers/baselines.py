@@ -8,7 +8,7 @@ import torch
 from datamask.selection.feasible import Feasible, fill_in_order
 from datamask.selection.metrics.base import MomentMetric, RelaxedMetric
 from datamask.selection.problem import Problem
-from datamask.selection.quadratic import Prepared
+from datamask.selection.quadratic import prepare
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Progress
 
@@ -36,7 +36,7 @@ def direct(problem: Problem, progress: Progress) -> Draft:
     for term in objective.diversity:
         metric = term.metric
         if isinstance(metric, MomentMetric):
-            rows = Prepared(metric, torch.float32)
+            rows = prepare(metric)
             moment = rows.moment(share * problem.weights.cpu())
             score = score - 2 * term.scale * metric.unit / problem.size**2 * rows.products(moment)
         elif isinstance(metric, RelaxedMetric):

@@ -13,14 +13,14 @@ import torch
 
 from datamask.errors import ConfigError
 from datamask.selection.ascent import Ascent, Record, ascend
-from datamask.selection.calibration import SAMPLE, sample_rows
+from datamask.selection.calibration import SAMPLE
 from datamask.selection.feasible import Feasible, fill_in_order
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.facility import FacilityLocation
-from datamask.selection.newton import newton
+from datamask.selection.newton import climb
 from datamask.selection.objective import Term
 from datamask.selection.problem import Problem
-from datamask.selection.quadratic import Prepared, Quadratic, exact_price, row_type, sampled
+from datamask.selection.quadratic import Prepared, Quadratic, exact_price, prepare, sampled
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Progress, greedy, trial
 from datamask.selection.swaps import improve
@@ -142,7 +142,7 @@ def _concave(problem: Problem, terms: list[Term], feasible: Feasible, progress: 
 def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress: Progress, warm: Warm) -> Draft:
     objective = problem.objective
     metrics = [term.metric for term in terms if isinstance(term.metric, MomentMetric)]
-    warm.prepared = warm.prepared or [Prepared(metric, row_type(metric, len(problem))) for metric in metrics]
+    warm.prepared = warm.prepared or [prepare(metric) for metric in metrics]
     coefficients = [term.scale * metric.unit / problem.size**2 for term, metric in zip(terms, metrics, strict=True)]
     quadratic = Quadratic(warm.prepared, coefficients, objective.linear / problem.size, feasible)
     history: list[dict[str, float]] = []
@@ -155,7 +155,7 @@ def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress
     start = _first_guess(problem, quadratic) if warm.mask is None else warm.mask
     relaxed = relax(quadratic, start, warm.tolerance, record)
     warm.mask = relaxed.p
-    exact = all(rows.z.dtype == torch.float32 for rows in warm.prepared)
+    exact = all(rows.exact for rows in warm.prepared)
     bound = relaxed.bound if exact else certify(quadratic, relaxed.best)
     selected, price, p = to_mask(quadratic, relaxed, warm.tolerance / 4, record)
     return Draft(selected, p.float(), price * feasible.weights, bound + objective.constant, tuple(history))
@@ -169,12 +169,9 @@ def relax(quadratic: Quadratic, start: torch.Tensor, tolerance: float, record: R
         if found.near(quadratic, tolerance):
             break
         index, part = quadratic.undecided(found.p, found.price) or (torch.arange(len(quadratic)), quadratic)
-        vector = len(part.prepared) == 1 and found.moments[0].ndim == 1 and not part.feasible.limits
         p = part.feasible.project(found.p[index])
         enough = max(tolerance / 2, SCREENED * (found.bound - found.value))
-        inner = ascend(part, p, enough, OPENING[0] if vector else ITERATIONS, record=record)
-        if vector and not inner.near(part, enough):
-            inner = newton(part, inner, enough)
+        inner = climb(part, p, enough, ITERATIONS, record)
         p = found.p.clone()
         p[index] = inner.p
         price = quadratic.price(inner.moments)
@@ -223,7 +220,7 @@ def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor:
     count, feasible = len(problem), quadratic.feasible
     if count <= 2 * SAMPLE:
         return _even(feasible)
-    rows = sample_rows(problem, SAMPLE)
+    rows = problem.sample
     small = sampled(quadratic, rows)
     copies = len(quadratic) / len(rows)
     found = ascend(small, small.feasible.even(), TOLERANCE, ITERATIONS // 3, multilinear=True, copies=copies)
