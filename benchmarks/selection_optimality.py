@@ -7,11 +7,8 @@ python benchmarks/selection_optimality.py embeddings.npz        # arrays `featur
 from __future__ import annotations
 
 import argparse
-import tempfile
-from pathlib import Path
 
-import numpy as np
-from selection_scale import clusters
+from selection_scale import embedded
 
 from datamask import select
 
@@ -23,13 +20,7 @@ def main() -> None:
     parser.add_argument("--metric", nargs="+", default=["pairwise", "DiSF", "Facility"])
     parser.add_argument("--lamb", type=float, nargs="+", default=[0.1, 0.3, 0.5, 0.7, 0.9])
     arguments = parser.parse_args()
-    if arguments.embeddings:
-        with np.load(arguments.embeddings) as stored:
-            features, quality = stored["features"][: arguments.documents], stored["quality"][: arguments.documents]
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            features, quality = clusters(Path(folder) / "features", arguments.documents)
-            features = np.array(features)
+    features, quality = embedded(arguments.embeddings, arguments.documents)
     print("| metric | λ | top-quality | direct | relaxation | bound | gap | seconds |")
     print("|---|---|---|---|---|---|---|---|")
     for metric in arguments.metric:

@@ -38,6 +38,16 @@ def clusters(path: Path, count: int, width: int = 768, groups: int = 200) -> tup
     return rows, 0.5 * generator.standard_normal(groups)[label] + generator.standard_normal(count)
 
 
+def embedded(path: str | None, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first documents of an .npz with `features` and `quality`; without one, clusters, in memory."""
+    if path:
+        with np.load(path) as stored:
+            return stored["features"][:count], stored["quality"][:count]
+    with tempfile.TemporaryDirectory() as folder:
+        features, quality = clusters(Path(folder) / "features", count)
+        return np.array(features), quality
+
+
 class Peak:
     """Greatest private memory above the start's, in bytes; mapped files are not counted."""
 

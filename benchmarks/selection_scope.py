@@ -6,13 +6,11 @@ python benchmarks/selection_scope.py --documents 10000 --shards 20 --metric pair
 from __future__ import annotations
 
 import argparse
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
-from selection_scale import clusters
+from selection_scale import embedded
 
 from datamask.config import Select
 from datamask.selection.corpus import select_corpus
@@ -45,13 +43,7 @@ def main() -> None:
     parser.add_argument("--embeddings", help=".npz with features and quality instead of synthetic clusters")
     arguments = parser.parse_args()
     settings = Select(algorithm=arguments.metric)
-    if arguments.embeddings:
-        with np.load(arguments.embeddings) as stored:
-            features, quality = stored["features"][: arguments.documents], stored["quality"][: arguments.documents]
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            features, quality = clusters(Path(folder) / "features", arguments.documents)
-            features = np.array(features)
+    features, quality = embedded(arguments.embeddings, arguments.documents)
     topic = np.argmax(features.astype(np.float32) @ features[:64].astype(np.float32).T, axis=1)
     order = np.argsort(topic, kind="stable")
     features, quality = features[order], quality[order]

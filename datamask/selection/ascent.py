@@ -79,12 +79,12 @@ def ascend(
                 bound, best = here, moments
         reached.append(value)
         if record is not None:
-            entry = (
-                {"objective": value}
-                if own is not None
-                else {"objective": value - quadratic.rounding(p), "relaxed": value}
-            )
-            record(entry if own is not None or quadratic.base is not None else entry | {"upper_bound": bound})
+            entry = {"objective": value}
+            if own is None:
+                entry = {"objective": value - quadratic.rounding(p), "relaxed": value}
+                if quadratic.base is None:  # of a part, it is no bound of the whole
+                    entry["upper_bound"] = bound
+            record(entry)
         near = ROUNDING_SHARE * quadratic.rounding(p) if own is None else 0.0
         least = tolerance if own is not None else tolerance / 10
         stalled = iteration >= STALL and value - reached[-1 - STALL] <= least

@@ -82,16 +82,12 @@ def prices_of(problem: Problem, chosen: Selection) -> Prices:
     mask = torch.from_numpy(chosen.selected).to(pool.device)
     metrics = [term.metric for term in objective.diversity]
     moments = [metric.exact_moment(mask) if isinstance(metric, MomentMetric) else None for metric in metrics]
-    missing = any(m is None and term.scale for m, term in zip(moments, objective.diversity, strict=True))
-    weights, tokens, size = problem.limits.weights, problem.unit == "tokens", problem.size
-
-    def made(scores: np.ndarray | None) -> Prices:
-        return make_prices(
-            objective.quality, objective.diversity, moments, pool.dimensions, size, tokens, scores, weights
-        )
-
-    prices = made(None)
-    return prices if missing else made(prices.score(pool.features, pool.quality, pool.device))
+    prices = make_prices(
+        objective.quality, objective.diversity, moments, pool.dimensions, problem.size, problem.unit == "tokens"
+    )
+    if not prices.complete:
+        return prices
+    return prices.cut(prices.score(pool.features, pool.quality, pool.device), problem.limits.weights, problem.size)
 
 
 def _gather(shards: Sequence[Shard], folder: str, progress: Callable[[int], None]) -> np.ndarray:

@@ -183,7 +183,7 @@ def collect(plan: Plan, features: np.ndarray, weights: np.ndarray, state: np.nda
     """A shard's part of the problem that the undecided pose. weights: (n,); state: (n,) OUT, UNDECIDED or IN."""
     pool = Pool(features, np.zeros(len(features)), device=plan.device)
     taken = torch.from_numpy(weights * (state == IN))
-    base = [_sum(metric, pool, taken) for metric in plan.metrics]
+    base = [metric.sum_over(pool, taken, torch.float32) for metric in plan.metrics]
     return Collected(base, features[state == UNDECIDED])
 
 
@@ -203,7 +203,7 @@ def settle(
     sums: list[tuple[torch.Tensor, torch.Tensor] | None] = []
     for metric in plan.metrics:
         mass = torch.from_numpy(weights * selected)
-        moments.append(_sum(metric, pool, mass, torch.float64))
+        moments.append(metric.sum_over(pool, mass))
         sums.append(metric.exact_sums(pool.rows(index, torch.float64)) if isinstance(metric, DiSF) else None)
     return Settled(_score(plan, pool, relaxed), _score(plan, pool, chosen), moments, sums)
 
@@ -266,7 +266,8 @@ def select_shards(
     _, most = Feasible(Limits(weights, size)).respond(linear)
     bound = most + spread(plan.coefficients, relaxed.best) + plan.constant
     facts = _facts(plan, weights, quality, chosen, total, statistics, bound, history)
-    prices = make_prices(plan.quality, plan.diversity, total, width, size, unit == "tokens", at_chosen, weights)
+    prices = make_prices(plan.quality, plan.diversity, total, width, size, unit == "tokens")
+    prices = prices.cut(at_chosen, weights, size)
     return Exchanged(chosen, probability.astype(np.float32), (at_chosen * weights).astype(np.float32), prices, facts)
 
 
@@ -351,15 +352,6 @@ def _facts(
 def _score(plan: Plan, pool: Pool, moments: Sequence[torch.Tensor]) -> np.ndarray:
     linear = torch.from_numpy(worth(plan.quality, pool.quality) / plan.size)
     return exact_price(pool, plan.metrics, plan.coefficients, linear, moments).numpy()
-
-
-def _sum(metric: MomentMetric, pool: Pool, mass: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Σ mass_i v_i in float64; reads only the rows whose mass is not zero."""
-    index = mass.nonzero()[:, 0]
-    total = metric.moment(metric.prepare(pool.rows(slice(0, 1), dtype)), mass[:1].to(dtype) * 0).double()
-    for part in index.split(8192):
-        total += metric.moment(metric.prepare(pool.rows(part, dtype)), mass[part].to(pool.device, dtype)).double()
-    return total
 
 
 def _parts(lengths: Sequence[int]) -> list[slice]:

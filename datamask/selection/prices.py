@@ -9,7 +9,7 @@ not known for new values, so the common one is used).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,9 +33,16 @@ class Prices:
     square: np.ndarray  # (d, d) of standardised features (DiSF), (0, 0) if none
     mean: np.ndarray  # (d,)
     deviation: np.ndarray  # (d,)
-    threshold: float
+    threshold: float = 0.0
     token_weighted: bool = False
     complete: bool = True  # False: a metric's gains are not linear in the features, so nothing new can be scored
+
+    def cut(self, scores: np.ndarray, weights: np.ndarray, size: float) -> Prices:
+        """With the threshold at which documents of these scores (N,) and weights (N,) fill the budget."""
+        order = np.argsort(-scores, kind="stable")
+        spent = np.cumsum(weights[order])
+        last = min(int(np.searchsorted(spent, size)), len(order) - 1)
+        return replace(self, threshold=float(scores[order[last]]))
 
     def save(self, path: Path) -> None:
         """As an .npz whose bytes depend on the values alone."""
@@ -99,14 +106,10 @@ def make_prices(
     width: int,
     size: float,
     token_weighted: bool,
-    scores: np.ndarray | None,
-    weights: np.ndarray,
 ) -> Prices:
-    """What a finished selection pays for a document.
+    """What a finished selection pays for a document; the threshold is still to be `cut`.
 
-    moments: of each diversity term, exact, or None where its gains are not linear in a moment. scores: (N,) by these
-    prices, from which the threshold is taken; None: they are not known, and are not complete. weights: (N,).
-    width: of the features.
+    moments: of each diversity term, exact, or None where its gains are not linear in a moment. width: of the features.
     """
     linear, square = np.zeros(width), np.zeros((0, 0))
     mean, deviation = np.zeros(width), np.ones(width)
@@ -121,9 +124,5 @@ def make_prices(
             square = scaled
             mean, deviation = (value.cpu().numpy() for value in term.metric.standard)  # type: ignore[attr-defined]
     per_unit = np.array([term.scale / size for term in quality])
-    threshold = 0.0
-    if scores is not None:
-        order = np.argsort(-scores, kind="stable")
-        spent = np.cumsum(weights[order])
-        threshold = float(scores[order[min(int(np.searchsorted(spent, size)), len(order) - 1)]])
-    return Prices(per_unit, linear, square, mean, deviation, threshold, token_weighted, scores is not None)
+    unknown = any(moment is None and term.scale for moment, term in zip(moments, diversity, strict=True))
+    return Prices(per_unit, linear, square, mean, deviation, token_weighted=token_weighted, complete=not unknown)

@@ -14,6 +14,8 @@ import torch
 
 from datamask.selection.problem import Pool
 
+ROWS = 8192  # gathered at a time
+
 
 class Metric(Protocol):
     """D(S) for sets of documents.
@@ -95,15 +97,19 @@ class MomentMetric:
         products = [self.products(self.prepare(rows.double()), moment) for _, rows in self.pool.blocks()]
         return self.of_moment(moment), -2 * self.unit / self.size**2 * self.weights * torch.cat(products)
 
-    def exact_moment(self, mask: torch.Tensor, rows: int = 8192) -> torch.Tensor:
-        """M(mask) in float64; reads only the rows where the mask is not zero."""
-        weighted = mask.double().to(self.weights.device) * self.weights
-        index = weighted.nonzero()[:, 0]
+    def exact_moment(self, mask: torch.Tensor) -> torch.Tensor:
+        """M(mask) in float64. mask: (N,)."""
+        return self.sum_over(self.pool, mask.double().to(self.weights.device) * self.weights)
+
+    def sum_over(self, pool: Pool, mass: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+        """Σ_i mass_i v_i of a pool's documents, prepared with this metric's statistics; float64, of terms in `dtype`.
+
+        mass: (N,); only the rows where it is not zero are read.
+        """
+        mass = mass.to(pool.device, dtype)
         total: torch.Tensor | None = None
-        for part in index.split(rows):
-            z = self.prepare(self.pool.rows(part, torch.float64))
-            moment = self.moment(z, weighted[part])
-            total = moment if total is None else total + moment
-        if total is None:
-            total = self.moment(self.prepare(self.pool.rows(slice(0, 1), torch.float64)), weighted[:1] * 0)
+        for part in mass.nonzero()[:, 0].split(ROWS):  # one empty part, where all are zero
+            moment = self.moment(self.prepare(pool.rows(part, dtype)), mass[part]).double()
+            total = moment if total is None else total.add_(moment)
+        assert total is not None
         return total
