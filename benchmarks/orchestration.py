@@ -20,6 +20,7 @@ from pathlib import Path
 os.environ |= {"DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
 os.environ |= {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL", "PREFECT_LOGGING_TO_API_ENABLED": "false"}
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -79,6 +80,12 @@ def split(inputs: list[str], folder: Path, shards: int, rows: int) -> None:
         pq.write_table(table.slice(start, rows), folder / f"part-{number:05d}.parquet")
 
 
+def processor_seconds() -> float:
+    """Of this process and of Prefect's server, which it started."""
+    this = psutil.Process()
+    return sum(sum(each.cpu_times()[:2]) for each in (this, *this.children(recursive=True)))
+
+
 def digest(release: str) -> str:
     total = hashlib.sha256()
     for path in sorted(Path(release, "data").rglob("*.parquet")):
@@ -92,6 +99,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=1000)
     parser.add_argument("--rows", type=int, default=30)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--shards-per-task", type=int, nargs="+", default=[0, 1], help="0: the default")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="datamask-orchestration-"))
@@ -100,23 +108,30 @@ def main() -> None:
         split(arguments.input, folder / "corpus", arguments.shards, arguments.rows)
         settings = [f"corpus.input=[{folder / 'corpus'}]", "corpus.group_bytes=0", f"run.workers={arguments.workers}"]
         settings += ["encoder.dimensions=256", "encoder.fit_documents=2000"]
-        began = time.perf_counter()
-        release = plainly(load(overrides=settings), str(folder / "plain"), arguments.workers)
-        plain, expected = time.perf_counter() - began, digest(release)
-        print(f"{arguments.shards} shards of {arguments.rows} documents, {arguments.workers} threads\n")
-        print("| | seconds | beside plain calls | same data files |\n|---|---:|---:|---|")
-        print(f"| plain calls | {plain:.1f} | | |", flush=True)
-        for size in arguments.shards_per_task:
-            config = load(overrides=[*settings, *([f"run.shards_per_task={size}"] if size else [])])
-            from prefect import flow
+        few = load(overrides=[f"corpus.input=[{folder / 'corpus' / 'part-0000*'}]", *settings[1:]])
+        plainly(few, str(folder / "warm"), arguments.workers)  # libraries are loaded once per process
+        from prefect import flow
 
-            flow(lambda: None)()  # Prefect's own start is paid once per process, whatever the corpus
-            began = time.perf_counter()
-            release = with_prefect(config, str(folder / f"prefect-{size}"))
-            seconds = time.perf_counter() - began
-            name = f"flow, {f'{size} shard a task' if size else 'shards per task by default'}"
-            same = digest(release) == expected
-            print(f"| {name} | {seconds:.1f} | {seconds / plain - 1:+.1%} | {'yes' if same else 'NO'} |", flush=True)
+        flow(lambda: None)()  # and so is Prefect's own start
+        print(f"{arguments.shards} shards of {arguments.rows} documents, {arguments.workers} threads\n")
+        print("| | seconds | of processors | beside plain calls | same data files |\n|---|---:|---:|---|---|")
+        plain, used, expected = 0.0, 0.0, ""
+        for turn in range(arguments.repeat):  # in turns, for a machine's speed changes
+            for size in (None, *arguments.shards_per_task):
+                more = [f"run.shards_per_task={size}"] if size else []
+                config, out = load(overrides=[*settings, *more]), str(folder / f"out-{turn}-{size}")
+                processors, began = processor_seconds(), time.perf_counter()
+                release = plainly(config, out, arguments.workers) if size is None else with_prefect(config, out)
+                seconds, processors = time.perf_counter() - began, processor_seconds() - processors
+                if size is None:
+                    plain, used, expected = seconds, processors, digest(release)
+                    print(f"| plain calls | {seconds:.1f} | {processors:.1f} | | |", flush=True)
+                    continue
+                name = f"flow, {f'{size} shard a task' if size else 'shards per task by default'}"
+                more_of = f"{seconds / plain - 1:+.1%}; {processors / used - 1:+.1%}"
+                same = "yes" if digest(release) == expected else "NO"
+                print(f"| {name} | {seconds:.1f} | {processors:.1f} | {more_of} | {same} |", flush=True)
+                shutil.rmtree(out)
     finally:
         shutil.rmtree(folder)
 

@@ -25,7 +25,7 @@ from tasks.options import configured, needs_gpu
 from tasks.progress import BOARD, Board
 
 # task runs of a stage, unless run.shards_per_task says otherwise
-PER_WORKER = 64  # more only cost time: a few milliseconds each, of the process that works
+PER_WORKER = 16  # enough to even the load; more cost time: some 20 ms each, of this process and the server
 AT_MOST = 1000  # more slow a server down
 REFRESH = 2.0  # seconds between updates of the UI's progress
 

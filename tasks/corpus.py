@@ -32,8 +32,8 @@ def prepare_encoder(shards: Sequence[Shard], model: str, config: Config, work: s
     """Fits the static encoder or pins a model."""
     from datamask.encoders import prepare_encoder as prepare
 
-    with same_arithmetic():
-        return _unless_there(work, "encoder", lambda: prepare(shards, config, work, previous))
+    same_arithmetic()
+    return _unless_there(work, "encoder", lambda: prepare(shards, config, work, previous))
 
 
 @task(name="quality", task_run_name="prepare quality", **STAGE)
@@ -57,7 +57,8 @@ def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str) 
     """Near-duplicates by embedding, over all shards."""
     from datamask.selection import find_duplicates as run
 
-    with same_arithmetic(), on_gpu("duplicates", config) as own:
+    same_arithmetic()
+    with on_gpu("duplicates", config) as own:
         return _named_if_cached(run(all_files, own, work))
 
 
@@ -66,7 +67,8 @@ def learn_prices(all_files: Sequence[ShardFiles], solver: str, config: Config, w
     """One selection over all shards, as prices that each shard applies on its own."""
     from datamask.selection import learn_prices as run
 
-    with same_arithmetic(), on_gpu("prices", config) as own:
+    same_arithmetic()
+    with on_gpu("prices", config) as own:
         output = run(all_files, own, work)
     return Completed(name="Cached", message="the output is there already", data=output) if output.cached else output
 
@@ -76,7 +78,8 @@ def measure_drift(all_files: Sequence[ShardFiles], config: Config) -> Any:
     """How far a selection by saved prices is from budget and bound."""
     from datamask.selection.drift import measure_drift as run
 
-    with same_arithmetic(), on_gpu("drift", config) as own:
+    same_arithmetic()
+    with on_gpu("drift", config) as own:
         return run(all_files, own)
 
 

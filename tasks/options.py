@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from prefect import Task
@@ -42,9 +40,8 @@ def configured(task: Task[..., Any], run: Run, gpu: bool, shards: bool) -> Task[
     )
 
 
-@contextmanager
-def same_arithmetic() -> Iterator[None]:
-    """As many threads for matrix products as the machine has cores, wherever the task runs.
+def same_arithmetic() -> None:
+    """As many threads for matrix products as the machine has cores, in this process from now on.
 
     Dask and Ray start their workers with one, and sums in another order round differently: without this the same
     key could stand for other bytes.
@@ -53,13 +50,9 @@ def same_arithmetic() -> Iterator[None]:
     from threadpoolctl import threadpool_limits
 
     cores = os.cpu_count() or 1
-    before = torch.get_num_threads()
-    torch.set_num_threads(cores)
-    try:
-        with threadpool_limits(cores):
-            yield
-    finally:
-        torch.set_num_threads(before)
+    if torch.get_num_threads() != cores:  # else nobody has limited them; looking through all libraries takes 4 ms
+        torch.set_num_threads(cores)
+        threadpool_limits(cores)
 
 
 def needs_gpu(stage: str, config: Config) -> bool:

@@ -49,7 +49,8 @@ def embed(batch: Sequence[ShardFiles], label: str, encoder: Any, config: Config,
     from datamask.encoders import embed_shard
 
     def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
-        with same_arithmetic(), on_gpu("embed", config) as own:
+        same_arithmetic()
+        with on_gpu("embed", config) as own:
             output = embed_shard(files, encoder, own, work, progress)
         return replace(files, embeddings=output), output.cached
 
@@ -75,7 +76,8 @@ def mask(batch: Sequence[ShardFiles], label: str, prices: Output | None, config:
     from datamask.selection import mask_shard
 
     def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
-        with same_arithmetic(), on_gpu("mask", config) as own:
+        same_arithmetic()
+        with on_gpu("mask", config) as own:
             output = mask_shard(files, prices, own, work, progress)
         return replace(files, masks=output), output.cached
 
