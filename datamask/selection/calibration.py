@@ -74,7 +74,7 @@ def _best_moment(problem: Problem, metric: MomentMetric) -> float:
     chosen = problem.sample
     weights = problem.limits.weights[chosen]
     share = float(weights.sum() / problem.limits.weights.sum())
-    prepared = prepare(metric, problem.pool.take(chosen))
+    prepared = prepare(metric, rows=torch.from_numpy(chosen))
     feasible = Feasible(Limits(weights, problem.size * share))
     start = feasible.even()
     nothing = torch.zeros(len(chosen), dtype=torch.float64)

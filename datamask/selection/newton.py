@@ -1,16 +1,19 @@
-"""Semismooth Newton steps for a metric whose moment is a vector (pairwise): where projected ascent converges slowly.
+"""Newton steps for a metric whose moment is a vector (pairwise), where projected ascent converges slowly.
 
-    maximise  Φ(p) = linear·w·p − c‖b + Xᵀ(w p)‖² over the budget, by proximal points: each maximises
-    Φ(p) − ε/2 Σ w_i (p_i − a_i)² around the last, a, through its dual in the d numbers m = b + Xᵀ(w p)
+    maximise  Φ(p) = linear·w·p − c‖b + Xᵀ(w p)‖² over the budget, through its dual in the d numbers m:
+    Φ(p) ≤ g(m) = c‖m‖² − 2c m·b + max_p Σ w_i price_i(m) p_i,  price(m) = linear − 2c X m
 
-At a given m the p of the dual is a projection, p = clip(a + (linear − 2c X m)/ε − τ); the residual m − b − Xᵀ(w p) has
-the generalised Jacobian I + (2c/ε)·(the centred Gram matrix of the rows with 0 < p < 1), so that a step costs two reads
-of the rows and one d × d solve (Li, Sun & Toh, "A highly efficient semismooth Newton augmented Lagrangian method", SIAM
-J. Optim. 2018).
+g is convex but has kinks. With ε times the entropy Σ w_i (−p ln p − (1 − p) ln(1 − p)) beside the maximum it is smooth
+(Nesterov, "Smooth minimization of non-smooth functions", Math. Program. 2005): p = sigmoid((price − τ)/ε), τ such that
+the budget is spent, and the Hessian is 2c·(I + (2c/ε)·Gram), of the rows centred and weighted by w p (1 − p). On a path
+of falling ε a few steps each suffice: four reads of the rows and a d × d factorisation a step, and without the entropy
+g(m) is a bound, at any m.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -18,10 +21,14 @@ import torch
 from datamask.selection.ascent import Ascent, Record, ascend
 from datamask.selection.quadratic import Quadratic
 
-PROXIMAL_STEPS = 6
-NEWTON_STEPS = 10
-FIRST, SHRINK = 0.3, 0.2  # ε: of the prices' deviation at first, then from one proximal step to the next
-OPENING = 8  # steps of ascent before Newton's
+OPENING = 4  # steps of ascent before Newton's
+FIRST = 0.1  # ε: of what would account for the gap at the start, were all documents undecided
+SHRINK = 0.25  # ε, from one stage to the next; half as fast where steps are many, and back where they are short
+STAGES, STEPS = 24, 12  # at most; steps a stage
+SHORT = 0.1  # of a Newton step: shorter, and ε is too small for where m is
+CLOSE = 0.02  # of the gap: what a step gains once ε's own optimum is near enough
+WHOLE = 1e-3  # a p so near 0 or 1 is that
+BLOCK_ROWS = 8192
 
 
 def climb(
@@ -34,58 +41,100 @@ def climb(
 
 
 def newton(quadratic: Quadratic, start: Ascent, tolerance: float) -> Ascent:
-    """From where an ascent stands, until the bound is within `tolerance` of the value or float32 gives no more.
+    """From where an ascent stands, until the bound is within `tolerance` of the value.
 
-    quadratic: of one metric whose moment is a vector, over a budget without other limits. Memory: the fractional rows
-    once more.
+    quadratic: of one metric whose moment is a vector, over a budget without other limits.
     """
-    feasible, weights = quadratic.feasible, quadratic.feasible.weights
-    (rows,), (c,) = quadratic.prepared, quadratic.coefficients
-    best, m = start, start.moments[0].double()
-    fixed = torch.zeros_like(m) if quadratic.base is None else quadratic.base[0].double()
-    epsilon = FIRST * float(start.price.std(correction=0)) or 1.0
-    for _ in range(PROXIMAL_STEPS):
-        anchor = best.p
-
-        def dual(m: torch.Tensor, anchor: torch.Tensor = anchor, epsilon: float = epsilon) -> _Dual:
-            price = quadratic.price([m.float()])
-            p = feasible.project(anchor + price / epsilon)
-            value = c * float(m @ (m - 2 * fixed)) + float((weights * price) @ p)
-            value -= epsilon / 2 * float((weights * (p - anchor).square()).sum())
-            return _Dual(value, p, m - quadratic.moments(p)[0].double())
-
-        now = dual(m)
-        for _ in range(NEWTON_STEPS):
-            active = ((now.p > 0) & (now.p < 1)).nonzero()[:, 0]
-            kept, mass = rows.rows(active), weights[active].to(rows.z.device).float()
-            sums = mass @ kept
-            low = (kept * mass.sqrt()[:, None]).bfloat16()  # three digits are enough for a direction
-            gram = (low.T @ low).float() - torch.outer(sums, sums) / mass.sum().clamp(min=1e-12)
-            jacobian = torch.eye(len(m), dtype=torch.float64) + (2 * c / epsilon) * gram.double().cpu()
-            step = torch.linalg.solve(jacobian, now.residual.cpu()).to(m.device)
-            slope = 2 * c * float(now.residual @ step)
-            share = 1.0
-            while (then := dual(m - share * step)).value > now.value - 1e-4 * share * slope and share > 0.01:
-                share /= 2
-            gained = now.value - then.value
-            m, now = m - share * step, then
-            if gained <= tolerance / 10:
-                break
-        m = m - now.residual  # the moment of p itself
-        moments = [m.float()]
-        value = quadratic.value(now.p, moments)
-        if value <= best.value:
+    weights, size = quadratic.feasible.weights, quadratic.feasible.size
+    even = size / float(weights.sum())
+    entropy = float(weights.sum()) * -(even * math.log(even) + (1 - even) * math.log(max(1 - even, 1e-12)))
+    epsilon = FIRST * (start.bound - start.value) / entropy
+    path, best, m = _Path(quadratic), start, start.best[0].double()
+    for _ in range(STAGES):
+        now, steps, share = path.descend(m, epsilon, max(tolerance / 10, CLOSE * (best.bound - best.value)))
+        m = now.m
+        bound, _ = quadratic.bound([m.float()], now.price)
+        if bound < best.bound:
+            best = replace(best, bound=bound, best=[m.float()])
+        p = quadratic.feasible.project(torch.where(now.p < WHOLE, 0.0, torch.where(now.p > 1 - WHOLE, 1.0, now.p)))
+        moments = quadratic.moments(p)
+        value = quadratic.value(p, moments)
+        if value > best.value:
+            best = replace(best, p=p, moments=moments, value=value)
+        if best.bound - best.value <= tolerance:
             break
-        price = quadratic.price(moments)
-        bound, _ = quadratic.bound(moments, price)
-        best = Ascent(now.p, moments, value, price, bound, moments)
-        if bound - value <= tolerance:
-            break
-        epsilon *= SHRINK
-    return best
+        epsilon *= 1 / SHRINK if share < SHORT else SHRINK if steps <= 3 else SHRINK**0.5
+    return replace(best, price=quadratic.price(best.moments))
 
 
-class _Dual(NamedTuple):
-    value: float
+class _Point(NamedTuple):
+    m: torch.Tensor  # (d,) float64
+    value: float  # of the smoothed dual
+    price: torch.Tensor  # (N,) float64
     p: torch.Tensor  # (N,) float64
     residual: torch.Tensor  # (d,) m less the moment of p
+
+
+class _Path:
+    """The smoothed dual of a quadratic, at any m and ε."""
+
+    def __init__(self, quadratic: Quadratic) -> None:
+        self.quadratic, self.weights = quadratic, quadratic.feasible.weights
+        (self.rows,), (self.c,) = quadratic.prepared, quadratic.coefficients
+        self.base = None if quadratic.base is None else quadratic.base[0].double()
+
+    def at(self, m: torch.Tensor, epsilon: float) -> _Point:
+        price = self.quadratic.price([m.float()])
+        z = price / epsilon
+        level, p = self._fill(z)
+        value = self.c * float(m @ (m if self.base is None else m - 2 * self.base))
+        value += epsilon * float((self.weights * torch.nn.functional.softplus(z - level)).sum())
+        value += epsilon * level * self.quadratic.feasible.size
+        return _Point(m, value, price, p, m - self.quadratic.moments(p)[0].double())
+
+    def descend(self, m: torch.Tensor, epsilon: float, enough: float) -> tuple[_Point, int, float]:
+        """Newton steps from m until a whole one gains at most `enough`: where, how many, and the last one's share."""
+        now, steps, share = self.at(m, epsilon), 0, 1.0
+        while steps < STEPS:
+            steps += 1
+            step = self.direction(now, epsilon)
+            slope, share = 2 * self.c * float(now.residual @ step), 1.0
+            then = self.at(now.m - step, epsilon)
+            while then.value > now.value - 1e-4 * share * slope and share > SHORT / 2:
+                share /= 2
+                then = self.at(now.m - share * step, epsilon)
+            gained, now = now.value - then.value, then
+            if share < SHORT or (share == 1 and gained <= enough):
+                break
+        return now, steps, share
+
+    def direction(self, now: _Point, epsilon: float) -> torch.Tensor:
+        """(d,): the Hessian's inverse times the gradient, over 2c."""
+        share = self.weights * now.p * (1 - now.p)
+        share[share < 1e-4] = 0
+        centre = self.rows.moment(share) / float(share.sum())
+        gram = torch.zeros(len(centre), len(centre), device=centre.device)
+        for index in share.nonzero()[:, 0].split(BLOCK_ROWS):
+            root = share[index].sqrt().to(centre.device, torch.float32)
+            low = ((self.rows.rows(index) - centre) * root[:, None]).bfloat16()  # enough for a direction
+            gram += (low.T @ low).float()
+        hessian = torch.eye(len(gram), dtype=torch.float64) + (2 * self.c / epsilon) * gram.double().cpu()
+        factor, _ = torch.linalg.cholesky_ex(hessian)
+        return torch.cholesky_solve(now.residual.cpu()[:, None], factor)[:, 0].to(now.residual.device)
+
+    def _fill(self, z: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """τ with Σ w sigmoid(z − τ) = size, by Newton steps kept inside a bracket, and these sigmoids."""
+        size = self.quadratic.feasible.size
+        low, high = float(z.min()) - 40, float(z.max()) + 40
+        level = self.quadratic.feasible.cut(z)
+        for _ in range(60):
+            p = torch.sigmoid(z - level)
+            excess = float(self.weights @ p) - size
+            if abs(excess) <= 1e-9 * size:
+                break
+            low, high = (level, high) if excess > 0 else (low, level)
+            slope = float(self.weights @ (p * (1 - p)))
+            level = level + excess / slope if slope > 1e-300 else (low + high) / 2
+            if not low < level < high:
+                level = (low + high) / 2
+        return level, p

@@ -18,7 +18,7 @@ from datamask.selection.limits import Limits
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.problem import Pool
 
-BLOCK_ROWS = {True: 1024, False: 4096}  # of a vector metric, which reads once; of one that multiplies matrices
+BLOCK_ROWS = {True: 2048, False: 4096}  # of a vector metric, which reads once; of one that multiplies matrices
 MOST = 0.7  # of a pool: where more than that is undecided, nothing is gained by leaving the rest out
 UNDECIDED = 0.12  # of a pool, at least, and so many documents at least:
 UNDECIDED_ROWS = 8192
@@ -93,16 +93,19 @@ class Prepared:
         return self.metric.kernel(self.rows(index)).float()
 
 
-def prepare(metric: MomentMetric, pool: Pool | None = None) -> Prepared:
-    """The metric's own pool, or the rows of another one prepared with its statistics.
+def prepare(metric: MomentMetric, pool: Pool | None = None, rows: torch.Tensor | None = None) -> Prepared:
+    """The metric's own pool, or another one with the metric's statistics; all of it, or these rows (copied).
 
     A vector metric (pairwise) is given the features as they are stored: reading float16 and widening it in the cache is
     twice as fast as reading float32, and takes no memory. Else rows are held in `row_type`.
     """
     pool = metric.pool if pool is None else pool
     if metric.vector:
-        return Prepared(metric, pool.features.to(pool.device), pool.inverse_norm)
-    dtype = row_type(metric, len(pool))
+        whole = Prepared(metric, pool.features.to(pool.device), pool.inverse_norm)
+        return whole if rows is None else whole.take(rows)
+    dtype = row_type(metric, len(pool if rows is None else rows))
+    if rows is not None:
+        return Prepared(metric, metric.prepare(pool.rows(rows)).to(dtype))
     z = torch.empty(len(pool), pool.dimensions, dtype=dtype, device=pool.device)
     for part, block in pool.blocks():
         z[part] = metric.prepare(block).to(dtype)
