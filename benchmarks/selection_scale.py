@@ -76,6 +76,7 @@ def main() -> None:
     parser.add_argument("counts", type=int, nargs="*", default=[10_000, 30_000, 100_000])
     parser.add_argument("--metric", nargs="+", default=["pairwise", "DiSF"])
     parser.add_argument("--solver", nargs="+", default=["relaxation"])
+    parser.add_argument("--repeat", type=int, default=1, help="the quickest of so many runs")
     parser.add_argument("--plot", help="a PNG of seconds against documents, both logarithmic")
     arguments = parser.parse_args()
     points: list[dict[str, float | str]] = []
@@ -86,15 +87,17 @@ def main() -> None:
             features, quality = clusters(Path(folder) / "features", count)
             for metric in arguments.metric:
                 for solver in arguments.solver:
-                    began = time.perf_counter()
-                    with Peak() as peak:
-                        found = select(features, quality, algorithm=metric, solver=solver)
-                    total = time.perf_counter() - began
+                    total, seconds = float("inf"), float("inf")
+                    for _ in range(arguments.repeat):
+                        began = time.perf_counter()
+                        with Peak() as peak:
+                            found = select(features, quality, algorithm=metric, solver=solver)
+                        total, seconds = min(total, time.perf_counter() - began), min(seconds, found.seconds)
                     bound = f"{found.upper_bound:.5f}" if found.upper_bound is not None else "–"
                     gap = f"{100 * found.gap:.3f} %" if found.gap is not None else "–"
                     print(
                         f"| {count:,} | {metric} | {solver} | {found.objective:.5f} | {bound} | {gap} "
-                        f"| {found.seconds:.1f} | {total:.1f} | {peak.peak / 2**30:.2f} |",
+                        f"| {seconds:.1f} | {total:.1f} | {peak.peak / 2**30:.2f} |",
                         flush=True,
                     )
                     points.append({"documents": count, "metric": metric, "solver": solver, "seconds": total})

@@ -69,7 +69,7 @@ def main() -> None:
         made = shards(parts)
         found = select_shards(made, settings, torch.device("cpu"), room_bytes=arguments.room * features.shape[1] * 2)
         masks = np.split(found.selected, np.cumsum([len(part) for part in parts])[:-1])
-        reads = {shard.reads for shard in made}
+        reads = max(shard.reads for shard in made)
         print(f"| {name} | corpus, sums in {reads} reads | {value(parts, masks):.5f} |", flush=True)
         alone = [select_corpus([shard], settings).decisions[0].selected for shard in shards(parts)]
         print(f"| {name} | shard | {value(parts, alone):.5f} |", flush=True)
