@@ -106,7 +106,7 @@ def test_names_say_which_shards():
 
 @pytest.mark.parametrize(
     ("workers", "shard_count", "batches", "size"),
-    [(2, 100, 100, 1), (2, 2500, 125, 20), (64, 2500, 834, 3), (64, 100_000, 1000, 100)],
+    [(2, 30, 30, 1), (2, 100, 25, 4), (2, 2500, 32, 79), (64, 2500, 834, 3), (64, 100_000, 1000, 100)],
 )
 def test_many_shards_do_not_mean_as_many_task_runs(workers, shard_count, batches, size):
     @flow
