@@ -8,6 +8,7 @@ Features are synthetic clusters of 768 dimensions, float16, memory-mapped from a
 from __future__ import annotations
 
 import argparse
+import gc
 import tempfile
 import threading
 import time
@@ -52,6 +53,7 @@ class Peak:
     """Greatest private memory above the start's, in bytes; mapped files are not counted."""
 
     def __enter__(self) -> Peak:
+        gc.collect()  # what the last run left must not count as the start's
         self.process, self.peak, self.done = psutil.Process(), 0, threading.Event()
         self.start = self._now()
         self.thread = threading.Thread(target=self._watch)
