@@ -33,7 +33,8 @@ class StageArtifacts:
             if not line.total:
                 continue
             percent = 100.0 if line.ended else round(min(100.0, 100 * line.rows / line.total), 1)
-            text = f"{line.stage}: {line.rows:,} of {max(line.total, line.rows):,} rows"
+            of = "" if line.ended else f" of {max(line.total, line.rows):,}"  # export ends with those it wrote
+            text = f"{line.stage}: {line.rows:,}{of} rows"
             if line.stage not in self._shown:
                 artifact = create_progress_artifact(percent, description=text)
                 assert isinstance(artifact, UUID)
@@ -52,7 +53,8 @@ def show_shards(rows: Sequence[Mapping[str, Any]]) -> None:
     create_table_artifact(
         [dict(row) for row in rows[:TABLE_ROWS]],
         key="shards",
-        description=f"{len(rows):,} shards" + (f", the first {TABLE_ROWS:,} shown" if len(rows) > TABLE_ROWS else ""),
+        description=("1 shard" if len(rows) == 1 else f"{len(rows):,} shards")
+        + (f", the first {TABLE_ROWS:,} shown" if len(rows) > TABLE_ROWS else ""),
     )
 
 
