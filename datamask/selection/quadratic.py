@@ -101,7 +101,8 @@ def prepare(metric: MomentMetric, pool: Pool | None = None, rows: torch.Tensor |
     """
     pool = metric.pool if pool is None else pool
     if metric.vector:
-        whole = Prepared(metric, pool.features.to(pool.device), pool.inverse_norm)
+        features = pool.features.to(pool.device)
+        whole = Prepared(metric, features.float() if features.dtype == torch.bfloat16 else features, pool.inverse_norm)
         return whole if rows is None else whole.take(rows)
     dtype = row_type(metric, len(pool if rows is None else rows))
     if rows is not None:
