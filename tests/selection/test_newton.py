@@ -1,0 +1,60 @@
+"""Newton on the smoothed dual, against SciPy's optimum of the same quadratic programme."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import LinearConstraint, minimize
+
+from datamask.selection.ascent import ascend
+from datamask.selection.feasible import Feasible
+from datamask.selection.limits import Limits
+from datamask.selection.metrics.pairwise import Pairwise
+from datamask.selection.newton import newton
+from datamask.selection.problem import Pool
+from datamask.selection.quadratic import Quadratic, prepare
+
+from .instances import FAMILIES, instance
+
+COUNT, WIDTH = 60, 6
+
+
+def programme(family: str, seed: int, tokens: bool, based: bool) -> tuple[Quadratic, np.ndarray, np.ndarray]:
+    """With its unit rows and its base (d,)."""
+    features, quality = instance(family, seed, COUNT, WIDTH)
+    generator = np.random.default_rng(seed)
+    weights = generator.integers(1, 9, COUNT).astype(float) if tokens else np.ones(COUNT)
+    pool = Pool(features, quality)
+    size = 0.3 * weights.sum()
+    base = 0.1 * size * generator.standard_normal(WIDTH) if based else np.zeros(WIDTH)
+    metric = Pairwise(pool, torch.from_numpy(weights), size)
+    linear = torch.from_numpy((quality - quality.mean()) / (quality.std() + 1e-9) / size)
+    moments = [torch.from_numpy(base).float()] if based else None
+    quadratic = Quadratic([prepare(metric)], [2.0 / size**2], linear, Feasible(Limits(weights, size)), moments)
+    return quadratic, pool.rows(slice(None), torch.float64).numpy(), base
+
+
+@pytest.mark.parametrize("based", [False, True])
+@pytest.mark.parametrize("tokens", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_reaches_the_optimum_that_scipy_finds(family, tokens, based):
+    for seed in range(3):
+        quadratic, rows, base = programme(family, seed, tokens, based)
+        weights, linear = quadratic.feasible.weights.numpy(), quadratic.linear.numpy()
+        (c,) = quadratic.coefficients
+
+        def loss(p, rows=rows, base=base, weights=weights, linear=linear, c=c):
+            moment = base + (weights * p) @ rows
+            return c * moment @ moment - weights * linear @ p, weights * (2 * c * rows @ moment - linear)
+
+        start = quadratic.feasible.even()
+        budget = LinearConstraint(weights, quadratic.feasible.size, quadratic.feasible.size)
+        best = minimize(loss, start.numpy(), jac=True, bounds=[(0, 1)] * COUNT, constraints=[budget], method="SLSQP",
+                        options={"maxiter": 500, "ftol": 1e-12})  # fmt: skip
+        found = newton(quadratic, ascend(quadratic, start, 0.0, 2), 1e-5)
+        p = found.p.numpy()
+        assert p.min() >= 0 and p.max() <= 1 and weights @ p == pytest.approx(quadratic.feasible.size)
+        assert found.value == pytest.approx(-loss(p)[0], abs=1e-5)  # what it says is what its p is worth
+        assert -best.fun - 1e-3 <= found.value <= -best.fun + 1e-5, (seed, found.value, -best.fun)
+        assert found.bound >= -best.fun - 1e-5
