@@ -109,13 +109,13 @@ def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:
     return float(trials.mean()), best
 
 
-def sample_rows(problem: Problem, most: int = SAMPLE) -> np.ndarray:
-    """At most so many row numbers of the pool, ascending: a random sample, the same whatever order the rows are in."""
+def sample_rows(problem: Problem) -> np.ndarray:
+    """At most `SAMPLE` row numbers of the pool, ascending: a random sample, the same whatever order the rows are in."""
     count = len(problem)
-    if count <= most:
+    if count <= SAMPLE:
         return np.arange(count)
     hashes = row_hashes(problem.pool.features, problem.settings.seed)
-    return np.sort(np.argsort(hashes, kind="stable")[:most])
+    return np.sort(np.argsort(hashes, kind="stable")[:SAMPLE])
 
 
 def row_hashes(features: Any, seed: int) -> np.ndarray:

@@ -10,6 +10,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from scipy.optimize import minimize
@@ -76,20 +78,13 @@ class Feasible:
         """τ with Σ w·clip(z − τ, 0, 1) = size, by Newton steps kept inside a bracket."""
         low, high = float(z.min()) - 1, float(z.max())
         level = min(max(_quantile(z, 1 - min(self.size / float(self.weights.sum()), 1.0)) - 0.5, low), high)
-        for _ in range(100):
+
+        def excess(level: float) -> tuple[float, float]:
             shifted = z - level
-            excess = float((self.weights * shifted.clamp(0, 1)).sum()) - self.size
-            if excess > 0:
-                low = level
-            else:
-                high = level
-            if abs(excess) <= 1e-9 * self.size or high - low <= 1e-15 * max(1.0, abs(level)):
-                break
-            slope = float(self.weights[(shifted > 0) & (shifted < 1)].sum())
-            level = level + excess / slope if slope else (low + high) / 2
-            if not low < level < high:
-                level = (low + high) / 2
-        return level
+            over = float((self.weights * shifted.clamp(0, 1)).sum()) - self.size
+            return over, float(self.weights[(shifted > 0) & (shifted < 1)].sum())
+
+        return find_level(excess, level, low, high, 1e-9 * self.size)
 
     def _fill(self, price: torch.Tensor) -> torch.Tensor:
         """Greatest prices first until the budget is spent, the last document in part."""
@@ -218,6 +213,24 @@ def _top_up(limits: Limits, order: np.ndarray, selected: np.ndarray) -> None:
         selected[rest[0]] = True
         left -= weights[rest[0]]
         rest = rest[1:]
+
+
+def find_level(
+    excess: Callable[[float], tuple[float, float]], level: float, low: float, high: float, enough: float
+) -> float:
+    """Where what a budget is overspent by is 0: Newton steps from `level`, kept inside a bracket.
+
+    excess: of a level, that and how fast it falls there. enough: ends within so much of 0.
+    """
+    for _ in range(100):
+        over, slope = excess(level)
+        low, high = (level, high) if over > 0 else (low, level)
+        if abs(over) <= enough or high - low <= 1e-15 * max(1.0, abs(level)):
+            break
+        level = level + over / slope if slope else (low + high) / 2
+        if not low < level < high:
+            level = (low + high) / 2
+    return level
 
 
 def _quantile(z: torch.Tensor, share: float, most: int = 10_000) -> float:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import torch
 
 from datamask.selection.ascent import Ascent, Record, ascend
+from datamask.selection.feasible import find_level
 from datamask.selection.quadratic import Quadratic
 
 OPENING = 4  # steps of ascent before Newton's
@@ -123,18 +124,13 @@ class _Path:
         return torch.cholesky_solve(now.residual.cpu()[:, None], factor)[:, 0].to(now.residual.device)
 
     def _fill(self, z: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """τ with Σ w sigmoid(z − τ) = size, by Newton steps kept inside a bracket, and these sigmoids."""
-        size = self.quadratic.feasible.size
-        low, high = float(z.min()) - 40, float(z.max()) + 40
-        level = self.quadratic.feasible.cut(z)
-        for _ in range(60):
+        """τ with Σ w sigmoid(z − τ) = size, and these sigmoids."""
+        feasible = self.quadratic.feasible
+
+        def excess(level: float) -> tuple[float, float]:
             p = torch.sigmoid(z - level)
-            excess = float(self.weights @ p) - size
-            if abs(excess) <= 1e-9 * size:
-                break
-            low, high = (level, high) if excess > 0 else (low, level)
-            slope = float(self.weights @ (p * (1 - p)))
-            level = level + excess / slope if slope > 1e-300 else (low + high) / 2
-            if not low < level < high:
-                level = (low + high) / 2
-        return level, p
+            return float(self.weights @ p) - feasible.size, float(self.weights @ (p * (1 - p)))
+
+        low, high = float(z.min()) - 40, float(z.max()) + 40
+        level = find_level(excess, feasible.cut(z), low, high, 1e-9 * feasible.size)
+        return level, torch.sigmoid(z - level)

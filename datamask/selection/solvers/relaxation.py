@@ -174,9 +174,10 @@ def relax(quadratic: Quadratic, start: torch.Tensor, tolerance: float, record: R
         inner = climb(part, p, enough, ITERATIONS, record)
         p = found.p.clone()
         p[index] = inner.p
-        bound, _ = quadratic.bound(inner.best, quadratic.price(inner.best))
-        bound, best = min((bound, inner.best), (found.bound, found.best), key=lambda pair: pair[0])
         price = quadratic.price(inner.moments)
+        at_best = price if inner.best is inner.moments else quadratic.price(inner.best)
+        bound, _ = quadratic.bound(inner.best, at_best)
+        bound, best = min((bound, inner.best), (found.bound, found.best), key=lambda pair: pair[0])
         before, found = found.bound - found.value, Ascent(p, inner.moments, inner.value, price, bound, best)
         record({"objective": found.value - quadratic.rounding(p), "relaxed": found.value, "upper_bound": bound})
         del part, inner  # before their rows are taken anew
