@@ -21,8 +21,8 @@ def main() -> None:
     parser.add_argument("--lamb", type=float, nargs="+", default=[0.1, 0.3, 0.5, 0.7, 0.9])
     arguments = parser.parse_args()
     features, quality = embedded(arguments.embeddings, arguments.documents)
-    print("| metric | λ | top-quality | direct | relaxation | bound | gap | seconds |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| metric | λ | top-quality | direct | relaxation | its p | bound | gap | seconds |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for metric in arguments.metric:
         for lamb in arguments.lamb:
             value = {
@@ -30,9 +30,11 @@ def main() -> None:
                 for solver in ("top-quality", "direct", "relaxation")
             }
             best = value["relaxation"]
+            fractional = max((step["relaxed"] for step in best.history if "relaxed" in step), default=float("nan"))
             print(
                 f"| {metric} | {lamb} | {value['top-quality'].objective:.5f} | {value['direct'].objective:.5f} "
-                f"| {best.objective:.5f} | {best.upper_bound:.5f} | {100 * best.gap:.3f} % | {best.seconds:.1f} |",
+                f"| {best.objective:.5f} | {fractional:.5f} | {best.upper_bound:.5f} "
+                f"| {100 * best.gap:.3f} % | {best.seconds:.1f} |",
                 flush=True,
             )
 

@@ -14,7 +14,7 @@ import torch
 
 from datamask.selection.quadratic import Quadratic
 
-ROUNDING_SHARE = 0.05  # of what rounding costs: no use in bringing the bound nearer to a fractional value than that
+ROUNDING_SHARE = 0.01  # of what rounding costs: no use in bringing the bound nearer to a fractional value than that
 STALL = 5  # steps without gaining the tolerance (a tenth of it, where a bound is sought) after which it ends
 
 Record = Callable[[dict[str, float]], None]
@@ -79,12 +79,7 @@ def ascend(
                 bound, best = here, moments
         reached.append(value)
         if record is not None:
-            entry = {"objective": value}
-            if own is None:
-                entry = {"objective": value - quadratic.rounding(p), "relaxed": value}
-                if quadratic.base is None:  # of a part, it is no bound of the whole
-                    entry["upper_bound"] = bound
-            record(entry)
+            record({"objective": value} if own is not None else standing(quadratic, p, value, bound))
         near = ROUNDING_SHARE * quadratic.rounding(p) if own is None else 0.0
         least = tolerance if own is not None else tolerance / 10
         stalled = iteration >= STALL and value - reached[-1 - STALL] <= least
@@ -118,3 +113,9 @@ def ascend(
         moments = [m + share * (e - m) for m, e in zip(moments, ends, strict=True)]
         value = value_of(p, moments)
     return Ascent(p, moments, value, price, bound, best)
+
+
+def standing(quadratic: Quadratic, p: torch.Tensor, value: float, bound: float) -> dict[str, float]:
+    """What to record of a fractional p of this value. Of a part of a problem, the bound is none of the whole."""
+    facts = {"objective": value - quadratic.rounding(p), "relaxed": value}
+    return facts if quadratic.base is not None else {**facts, "upper_bound": bound}

@@ -12,15 +12,18 @@ from datamask.selection.feasible import Feasible
 from datamask.selection.limits import Limits
 from datamask.selection.metrics.base import Metric, MomentMetric
 from datamask.selection.quadratic import Quadratic, prepare, row_type
+from datamask.selection.swaps import improve
 
 if TYPE_CHECKING:
     from datamask.selection.problem import Problem
 
-SAMPLE = 16_384  # documents the term's own best is solved on in a larger pool
+SAMPLE = 16_384  # documents of a larger pool that first prices are learned on, and at most for a term's own best
+OWN_BEST = {True: 2048, False: 8192}  # documents it is solved on: of a vector metric, nearer its limit sooner; others
+FEWEST = 64  # documents that are selected of these, at least
 HASHED = 32  # numbers of a row that tell it from others
 RANDOM_SETS = 16  # random selections averaged for a metric without a closed form
-ITERATIONS = {1: 60, 2: 30}  # by the moment's dimensions: where a step costs N·d, and N·d²
-ACCURACY = 1e-3  # of the term's own best, as a share of the distance from random
+ITERATIONS = 8  # of ascent; swaps do the rest
+ACCURACY = 5e-3  # of a sample's own best, as a share of what the pool's even share pays
 
 
 def quality_span(weights: np.ndarray, size: float, quality: np.ndarray) -> tuple[float, float]:
@@ -70,18 +73,39 @@ def _whole(problem: Problem, metric: MomentMetric) -> tuple[torch.Tensor, float]
 
 
 def _best_moment(problem: Problem, metric: MomentMetric) -> float:
-    """The greatest D a selection reaches, found on a sample in which each document stands for `copies` of the pool."""
-    chosen = problem.sample
-    weights = problem.limits.weights[chosen]
-    share = float(weights.sum() / problem.limits.weights.sum())
-    prepared = prepare(metric, rows=torch.from_numpy(chosen))
-    feasible = Feasible(Limits(weights, problem.size * share))
+    """The greatest D a selection reaches: solved on the pool itself, or on a sample and half of it.
+
+    What the best selection of a random sample pays, −D, is near a + b/size: a, what the pool's kind of documents cannot
+    but have in common; b/size, what a selection so small pays for each document's likeness to itself. So two sizes
+    give it for a pool of any (benchmarks/calibration.py).
+    """
+    share = problem.size / float(problem.weights.sum())
+    count = min(len(problem), SAMPLE, max(OWN_BEST[metric.vector], round(FEWEST / share)))
+    size, best = best_among(problem, metric, problem.sample[:count])
+    if count == len(problem) and problem.copies == 1:
+        return best
+    smaller, less = best_among(problem, metric, problem.sample[: count // 2])
+    if smaller >= size or less >= best:
+        return best
+    beyond = (1 / size - 1 / (problem.size * problem.copies)) / (1 / smaller - 1 / size)
+    return min(best + beyond * (best - less), 0.0)
+
+
+def best_among(problem: Problem, metric: MomentMetric, rows: np.ndarray) -> tuple[float, float]:
+    """The share of the budget that falls to these documents, and the best D of so many of them that is found."""
+    rows = np.sort(rows)
+    weights = problem.limits.weights[rows]
+    size = problem.size * float(weights.sum() / problem.limits.weights.sum())
+    size = max(1.0, round(size)) if problem.unit == "documents" else size
+    feasible = Feasible(Limits(weights, size))
+    nothing = torch.zeros(len(rows), dtype=torch.float64)
+    prepared = prepare(metric, rows=torch.from_numpy(rows))
+    quadratic = Quadratic([prepared], [metric.unit / size**2], nothing, feasible)
     start = feasible.even()
-    nothing = torch.zeros(len(chosen), dtype=torch.float64)
-    quadratic = Quadratic([prepared], [metric.unit / feasible.size**2], nothing, feasible)
-    moments = quadratic.moments(start)
-    accuracy, iterations = ACCURACY * quadratic.spread(moments), ITERATIONS[moments[0].ndim]
-    return ascend(quadratic, start, accuracy, iterations, multilinear=True, copies=problem.copies / share).value
+    accuracy = ACCURACY * quadratic.spread(quadratic.moments(start))
+    found = ascend(quadratic, start, accuracy, ITERATIONS, multilinear=True)
+    _, moments, _ = improve(quadratic, feasible.round(found.p, found.price), accuracy)
+    return size, -quadratic.spread(moments)
 
 
 def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:
@@ -110,12 +134,10 @@ def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:
 
 
 def sample_rows(problem: Problem) -> np.ndarray:
-    """At most `SAMPLE` row numbers of the pool, ascending: a random sample, the same whatever order the rows are in."""
-    count = len(problem)
-    if count <= SAMPLE:
-        return np.arange(count)
+    """At most `SAMPLE` row numbers of the pool in a random order: the same documents whatever order the rows are in."""
     hashes = row_hashes(problem.pool.features, problem.settings.seed)
-    return np.sort(np.argsort(hashes, kind="stable")[:SAMPLE])
+    first = np.arange(len(hashes)) if len(hashes) <= SAMPLE else np.sort(np.argpartition(hashes, SAMPLE)[:SAMPLE])
+    return first[np.argsort(hashes[first], kind="stable")]
 
 
 def row_hashes(features: Any, seed: int) -> np.ndarray:

@@ -305,8 +305,7 @@ def _solve(
     )
 
     def record(step: dict[str, float]) -> None:
-        known = {name: value + plan.constant for name, value in step.items() if name != "upper_bound"}
-        history.append({"step": len(history), **known})
+        history.append({"step": len(history), **{name: value + plan.constant for name, value in step.items()}})
 
     near = torch.from_numpy(price[index])
     start = problem.feasible.project(near / max(float(near.std()), 1e-300))

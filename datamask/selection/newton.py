@@ -1,4 +1,4 @@
-"""Newton steps for a metric whose moment is a vector (pairwise), where projected ascent converges slowly.
+"""The relaxation of a metric whose moment is a vector (pairwise), where projected ascent converges slowly.
 
     maximise  Φ(p) = linear·w·p − c‖b + Xᵀ(w p)‖² over the budget, through its dual in the d numbers m:
     Φ(p) ≤ g(m) = c‖m‖² − 2c m·b + max_p Σ w_i price_i(m) p_i,  price(m) = linear − 2c X m
@@ -6,8 +6,8 @@
 g is convex but has kinks. With ε times the entropy Σ w_i (−p ln p − (1 − p) ln(1 − p)) beside the maximum it is smooth
 (Nesterov, "Smooth minimization of non-smooth functions", Math. Program. 2005): p = sigmoid((price − τ)/ε), τ such that
 the budget is spent, and the Hessian is 2c·(I + (2c/ε)·Gram), of the rows centred and weighted by w p (1 − p). On a path
-of falling ε a few steps each suffice: four reads of the rows and a d × d factorisation a step, and without the entropy
-g(m) is a bound, at any m.
+of falling ε a few Newton steps each suffice: four reads of the rows and a d × d factorisation a step, and without the
+entropy g(m) is a bound, at any m. m is d numbers, whatever N: where a sample's path ends, the whole pool's goes on.
 """
 
 from __future__ import annotations
@@ -18,54 +18,111 @@ from typing import NamedTuple
 
 import torch
 
-from datamask.selection.ascent import Ascent, Record, ascend
+from datamask.selection.ascent import Ascent, Record, standing
 from datamask.selection.feasible import find_level
 from datamask.selection.quadratic import Quadratic
 
-OPENING = 4  # steps of ascent before Newton's
 FIRST = 0.1  # ε: of what would account for the gap at the start, were all documents undecided
-SHRINK = 0.25  # ε, from one stage to the next; half as fast where steps are many, and back where they are short
+SHRINK = 0.25  # ε, from one stage to the next; half as fast where steps are many
+ENOUGH = 0.7  # of the ε that would leave the tolerance of the gap: no smaller than that
+STAYS = 0.9  # of a gap: where more is left of it, m is not yet where this ε would have it
 STAGES, STEPS = 24, 12  # at most; steps a stage
 SHORT = 0.1  # of a Newton step: shorter, and ε is too small for where m is
-CLOSE = 0.02  # of the gap: what a step gains once ε's own optimum is near enough
+CLOSE = 0.1  # of the gap: what a step gains once ε's own optimum is near enough
+SETTLED = 1e-3  # of that: what a step would gain where there is nothing left to gain
 WHOLE = 1e-3  # a p so near 0 or 1 is that
+FLAT = 1e-4  # p (1 - p): rows of less are left out of the Hessian
+WIDER = 2.0  # ε on the whole pool, against where a sample's path ended
 BLOCK_ROWS = 8192
 
 
-def climb(
-    quadratic: Quadratic, start: torch.Tensor, tolerance: float, iterations: int, record: Record | None = None
-) -> Ascent:
-    """`ascend`, of whose steps all but the first few are Newton's where those are to be had."""
-    vector = len(quadratic.prepared) == 1 and quadratic.prepared[0].metric.vector and not quadratic.feasible.limits
-    found = ascend(quadratic, start, tolerance, OPENING if vector else iterations, record=record)
-    return newton(quadratic, found, tolerance) if vector and not found.near(quadratic, tolerance) else found
+class Dual(NamedTuple):
+    """A place on the path."""
+
+    m: torch.Tensor  # (d,) float64
+    epsilon: float
+
+    def beyond(self, share: float) -> Dual:
+        """Where to begin in the pool of which the place's problem is this share."""
+        return Dual(self.m / share, WIDER * share * self.epsilon)
 
 
-def newton(quadratic: Quadratic, start: Ascent, tolerance: float) -> Ascent:
-    """From where an ascent stands, until the bound is within `tolerance` of the value.
+def suits(quadratic: Quadratic) -> bool:
+    """Whether it is of one metric whose moment is a vector, over a budget without other limits."""
+    return len(quadratic.prepared) == 1 and quadratic.prepared[0].metric.vector and not quadratic.feasible.limits
 
-    quadratic: of one metric whose moment is a vector, over a budget without other limits.
+
+def newton(
+    quadratic: Quadratic, start: torch.Tensor | Dual, tolerance: float, record: Record | None = None
+) -> tuple[Ascent, Dual]:
+    """From a feasible p (N,) or a place on the path, until the bound is within `tolerance` of the value; and the place.
+
+    quadratic: one that `suits`.
     """
-    weights, size = quadratic.feasible.weights, quadratic.feasible.size
-    even = size / float(weights.sum())
-    entropy = float(weights.sum()) * -(even * math.log(even) + (1 - even) * math.log(max(1 - even, 1e-12)))
-    epsilon = FIRST * (start.bound - start.value) / entropy
-    path, best, m = _Path(quadratic), start, start.best[0].double()
+    best: Ascent | None = None
+    gap = math.inf
+    if isinstance(start, torch.Tensor):
+        best = _at(quadratic, start)
+        gap = best.bound - best.value
+        start = Dual(best.moments[0].double(), FIRST * gap / _entropy(quadratic))
+        if gap <= tolerance:
+            return best, start
+    path, (m, epsilon) = _Path(quadratic), start
+    good, shrink, stayed, least = 0.0, SHRINK, False, math.inf
     for _ in range(STAGES):
-        now, steps, share = path.descend(m, epsilon, max(tolerance / 10, CLOSE * (best.bound - best.value)))
+        before, enough = gap, tolerance / 10 if gap == math.inf else max(tolerance / 10, CLOSE * gap)
+        now, steps, share = path.descend(m, epsilon, enough)
         m = now.m
-        bound, _ = quadratic.bound([m.float()], now.price)
-        if bound < best.bound:
-            best = replace(best, bound=bound, best=[m.float()])
         p = quadratic.feasible.project(torch.where(now.p < WHOLE, 0.0, torch.where(now.p > 1 - WHOLE, 1.0, now.p)))
-        moments = quadratic.moments(p)
-        value = quadratic.value(p, moments)
-        if value > best.value:
-            best = replace(best, p=p, moments=moments, value=value)
-        if best.bound - best.value <= tolerance:
+        best = _better(quadratic, best, p, now, tolerance / 10)
+        least = min(least, path.dual(now))
+        gap = least - best.value
+        if record is not None:
+            record(standing(quadratic, best.p, best.value, best.bound))
+        if gap <= tolerance:
             break
-        epsilon *= 1 / SHRINK if share < SHORT else SHRINK if steps <= 3 else SHRINK**0.5
-    return replace(best, price=quadratic.price(best.moments))
+        if share < SHORT and epsilon != good:  # between this ε and the last that was not too small
+            epsilon, shrink = (epsilon * good) ** 0.5 if good else epsilon / SHRINK, shrink**0.5
+            continue
+        good, stayed = epsilon, gap > STAYS * before and not stayed
+        if not stayed:
+            epsilon *= max(shrink if steps <= 3 else shrink**0.5, ENOUGH * tolerance / gap)
+    assert best is not None
+    return replace(best, price=quadratic.price(best.moments)), Dual(m, epsilon)
+
+
+def _at(quadratic: Quadratic, p: torch.Tensor) -> Ascent:
+    moments = quadratic.moments(p)
+    price = quadratic.price(moments)
+    return Ascent(p, moments, quadratic.value(p, moments), price, quadratic.bound(moments, price)[0], moments)
+
+
+def _entropy(quadratic: Quadratic) -> float:
+    """Σ w_i (−p ln p − (1 − p) ln(1 − p)) where every p is the same."""
+    total = float(quadratic.feasible.weights.sum())
+    even = quadratic.feasible.size / total
+    return total * -(even * math.log(even) + (1 - even) * math.log(max(1 - even, 1e-12)))
+
+
+def _better(quadratic: Quadratic, best: Ascent | None, p: torch.Tensor, now: _Point, least: float) -> Ascent:
+    """The best so far with what a place on the path adds: its bound, and the best p between the former one and its own.
+
+    least: what a p between must gain on its own to be preferred, since more of it is fractional.
+    """
+    moments, at = quadratic.moments(p), [now.m.float()]
+    value, (bound, _) = quadratic.value(p, moments), quadratic.bound(at, now.price)
+    if best is None:
+        return Ascent(p, moments, value, now.price, bound, at)
+    toward, turn = p - best.p, moments[0] - best.moments[0]
+    slope = float((quadratic.feasible.weights * quadratic.linear) @ toward)
+    slope -= 2 * quadratic.coefficients[0] * float(best.moments[0].double() @ turn.double())
+    bend = quadratic.spread([turn])
+    share = min(1.0, max(0.0, slope / (2 * bend))) if bend > 0 else float(slope > 0)
+    between = best.value + share * (slope - share * bend)
+    if between > value + least:
+        p, moments, value = best.p + share * toward, [best.moments[0] + share * turn], between
+    bound, at = min((bound, at), (best.bound, best.best), key=lambda pair: pair[0])
+    return Ascent(p, moments, value, best.price, bound, at)
 
 
 class _Point(NamedTuple):
@@ -88,31 +145,49 @@ class _Path:
         price = self.quadratic.price([m.float()])
         z = price / epsilon
         level, p = self._fill(z)
-        value = self.c * float(m @ (m if self.base is None else m - 2 * self.base))
+        value = self._square(m)
         value += epsilon * float((self.weights * torch.nn.functional.softplus(z - level)).sum())
         value += epsilon * level * self.quadratic.feasible.size
         return _Point(m, value, price, p, m - self.quadratic.moments(p)[0].double())
 
+    def dual(self, now: _Point) -> float:
+        """g without the entropy; `Quadratic.bound` is more, by one document's room in a budget of tokens."""
+        feasible = self.quadratic.feasible
+        cut = feasible.cut(now.price)
+        most = float((self.weights * (now.price - cut).clamp(min=0)).sum()) + cut * feasible.size
+        return self.quadratic.offset + most + self._square(now.m)
+
+    def _square(self, m: torch.Tensor) -> float:
+        """c‖m‖² − 2c m·b."""
+        return self.c * float(m @ (m if self.base is None else m - 2 * self.base))
+
     def descend(self, m: torch.Tensor, epsilon: float, enough: float) -> tuple[_Point, int, float]:
-        """Newton steps from m until a whole one gains at most `enough`: where, how many, and the last one's share."""
+        """Newton steps from m until a whole one gains at most `enough`, or none but a `SHORT` one gains.
+
+        Returns where, how many, and the last one's share.
+        """
         now, steps, share = self.at(m, epsilon), 0, 1.0
         while steps < STEPS:
             steps += 1
             step = self.direction(now, epsilon)
             slope, share = 2 * self.c * float(now.residual @ step), 1.0
+            if slope <= SETTLED * enough:
+                return now, steps, share
             then = self.at(now.m - step, epsilon)
-            while then.value > now.value - 1e-4 * share * slope and share > SHORT / 2:
+            while then.value > now.value - 1e-4 * share * slope:
                 share /= 2
+                if share < SHORT:
+                    return now, steps, share
                 then = self.at(now.m - share * step, epsilon)
             gained, now = now.value - then.value, then
-            if share < SHORT or (share == 1 and gained <= enough):
+            if share == 1 and gained <= enough:
                 break
         return now, steps, share
 
     def direction(self, now: _Point, epsilon: float) -> torch.Tensor:
         """(d,): the Hessian's inverse times the gradient, over 2c."""
         share = self.weights * now.p * (1 - now.p)
-        share[share < 1e-4] = 0
+        share[share < FLAT] = 0
         centre = self.rows.moment(share) / float(share.sum())
         gram = torch.zeros(len(centre), len(centre), device=centre.device)
         for index in share.nonzero()[:, 0].split(BLOCK_ROWS):

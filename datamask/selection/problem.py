@@ -168,7 +168,7 @@ class Problem:
 
     @cached_property
     def sample(self) -> np.ndarray:
-        """Row numbers, ascending, of the random sample on which scales and first prices are learned."""
+        """Row numbers, in a random order, of the documents on which scales and first prices are learned."""
         from datamask.selection.calibration import sample_rows
 
         return sample_rows(self)

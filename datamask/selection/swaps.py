@@ -13,7 +13,7 @@ import torch
 from datamask.selection.feasible import Feasible
 from datamask.selection.quadratic import Quadratic
 
-WINDOW = 1024  # documents a side
+WINDOW = {True: 512, False: 1024}  # documents a side; of vector metrics, whose rounding leaves less to mend, and others
 ROUNDS = 40
 
 
@@ -27,7 +27,7 @@ def improve(
     mask, weights, own = selected.clone(), quadratic.feasible.weights, quadratic.own
     moments = quadratic.moments(mask.double())
     allowed = _Allowed(quadratic.feasible)
-    left = ROUNDS
+    left, side = ROUNDS, WINDOW[all(rows.metric.vector for rows in quadratic.prepared)]
     while True:
         price = quadratic.price(moments)
         if not left:
@@ -35,8 +35,8 @@ def improve(
         gain = weights * price  # of taking a document, or giving it up, to first order
         enter = torch.where(mask, -torch.inf, gain - own) / weights
         leave = torch.where(mask, -gain - own, -torch.inf) / weights
-        out = leave.topk(min(WINDOW, int(mask.sum()))).indices
-        into = enter.topk(min(WINDOW, int((~mask).sum()))).indices
+        out = leave.topk(min(side, int(mask.sum()))).indices
+        into = enter.topk(min(side, int((~mask).sum()))).indices
         window = torch.cat([out, into])
         kernel = np.zeros((len(window), len(window)), np.float32)
         for rows, c in zip(quadratic.prepared, quadratic.coefficients, strict=True):

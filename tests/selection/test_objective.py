@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
 from datamask import select
 from datamask.config import Select
+from datamask.selection import calibration
 from datamask.selection.problem import Pool, make_problem
+
+from .instances import FAMILIES, instance
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -87,3 +92,33 @@ def test_calibration_of_a_large_pool_does_not_depend_on_the_order():
         term = make_problem(Pool(features[rows], quality[rows]), Select()).objective.diversity[0]
         spans.append((term.zero, term.one))
     assert spans[0] == pytest.approx(spans[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", ["pairwise", "disf"])
+def test_one_is_the_best_of_all_selections(name, family):
+    """In pools small enough to try every selection: never more, and most of the way from random."""
+    features, quality = instance(family, 3, 14, 5)
+    term = make_problem(Pool(features, quality), Select(algorithm=name, select_ratio=0.3)).objective.diversity[0]
+    best = max(plain(name, unit(features), np.array(chosen)) for chosen in combinations(range(14), 4))
+    assert term.one <= best + 1e-6
+    assert term.one - term.zero >= 0.8 * (best - term.zero) - 1e-6
+
+
+@pytest.mark.parametrize("ratio", [0.1, 0.3])
+@pytest.mark.parametrize("name", ["pairwise", "disf"])
+def test_one_of_a_large_pool_is_told_by_samples(name, ratio, monkeypatch):
+    """From an eighth and a sixteenth of the documents, near what all of them give; unlike the eighth's own best."""
+    generator = np.random.default_rng(4)
+    centres = generator.standard_normal((40, 24))
+    features = centres[generator.integers(0, 40, 8000)] + generator.standard_normal((8000, 24))
+    ones = {}
+    for count in (8000, 1000):
+        monkeypatch.setattr(calibration, "OWN_BEST", dict.fromkeys((True, False), count))
+        problem = make_problem(Pool(features, np.ones(8000)), Select(algorithm=name, select_ratio=ratio))
+        ones[count] = problem.objective.diversity[0]
+    zero, whole = ones[8000].zero, ones[8000].one
+    assert (ones[1000].one - zero) / (whole - zero) == pytest.approx(1, abs=0.1)
+    problem = make_problem(Pool(features[:1000], np.ones(1000)), Select(algorithm=name, select_ratio=ratio))
+    monkeypatch.setattr(calibration, "OWN_BEST", dict.fromkeys((True, False), 1000))
+    assert problem.objective.diversity[0].one < ones[1000].one  # such a sample's own best is not the pool's

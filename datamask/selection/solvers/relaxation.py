@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 
 from datamask.errors import ConfigError
-from datamask.selection.ascent import Ascent, Record, ascend
+from datamask.selection.ascent import Ascent, Record, ascend, standing
 from datamask.selection.calibration import SAMPLE
 from datamask.selection.feasible import Feasible, fill_in_order
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.facility import FacilityLocation
-from datamask.selection.newton import climb
+from datamask.selection.newton import Dual, newton, suits
 from datamask.selection.objective import Term
 from datamask.selection.problem import Problem
 from datamask.selection.quadratic import Prepared, Quadratic, exact_price, prepare, sampled
@@ -27,6 +28,7 @@ from datamask.selection.swaps import improve
 
 TOLERANCE = 2e-4  # the ascent stops so near its bound (the calibrated objective is about 1)
 ITERATIONS = 60
+ROUGH = 2e-3  # the same on a sample
 OPENING = 8, 4  # steps on all documents before the undecided are worked on alone; after a sample's guess
 COSTLY, MULTILINEAR = 0.01, 16  # loss by rounding (the calibrated objective is about 1), and the steps against it
 ROUNDS = 6  # times that the undecided are chosen anew
@@ -161,8 +163,14 @@ def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress
     return Draft(selected, p.float(), price * feasible.weights, bound + objective.constant, tuple(history))
 
 
-def relax(quadratic: Quadratic, start: torch.Tensor, tolerance: float, record: Record) -> Ascent:
-    """The fractional optimum, with its bound: a few steps on all documents, then on those that are not decided."""
+def relax(quadratic: Quadratic, start: torch.Tensor | Dual, tolerance: float, record: Record) -> Ascent:
+    """The fractional optimum, with its bound: a few steps on all documents, then on those that are not decided.
+
+    start: a feasible p (N,), or where Newton's path on a sample ended, if the problem suits it.
+    """
+    if suits(quadratic):
+        return newton(quadratic, start, tolerance, record)[0]
+    assert isinstance(start, torch.Tensor)
     opening = OPENING[len(quadratic) > 2 * SAMPLE]
     found = ascend(quadratic, start, tolerance, opening, record=record)
     for _ in range(ROUNDS):
@@ -171,7 +179,7 @@ def relax(quadratic: Quadratic, start: torch.Tensor, tolerance: float, record: R
         index, part = quadratic.undecided(found.p, found.price) or (torch.arange(len(quadratic)), quadratic)
         p = part.feasible.project(found.p[index])
         enough = max(tolerance / 2, SCREENED * (found.bound - found.value))
-        inner = climb(part, p, enough, ITERATIONS, record)
+        inner = ascend(part, p, enough, ITERATIONS, record=record)
         p = found.p.clone()
         p[index] = inner.p
         price = quadratic.price(inner.moments)
@@ -179,7 +187,7 @@ def relax(quadratic: Quadratic, start: torch.Tensor, tolerance: float, record: R
         bound, _ = quadratic.bound(inner.best, at_best)
         bound, best = min((bound, inner.best), (found.bound, found.best), key=lambda pair: pair[0])
         before, found = found.bound - found.value, Ascent(p, inner.moments, inner.value, price, bound, best)
-        record({"objective": found.value - quadratic.rounding(p), "relaxed": found.value, "upper_bound": bound})
+        record(standing(quadratic, p, found.value, bound))
         del part, inner  # before their rows are taken anew
         if before - (bound - found.value) < tolerance / 4:
             break
@@ -216,16 +224,19 @@ def certify(quadratic: Quadratic, moments: list[torch.Tensor]) -> float:
     return quadratic.bound(moments, price)[0]
 
 
-def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor:
+def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor | Dual:
     """Where to start: everything alike, or in a large pool what the prices learned on a sample say."""
     count, feasible = len(problem), quadratic.feasible
     if count <= 2 * SAMPLE:
         return _even(feasible)
-    rows = problem.sample
+    rows = np.sort(problem.sample)
     small = sampled(quadratic, rows)
+    share = float(small.feasible.weights.sum() / feasible.weights.sum())
+    if suits(quadratic):
+        _, end = newton(small, small.feasible.even(), ROUGH)
+        return end.beyond(share)
     copies = len(quadratic) / len(rows)
     found = ascend(small, small.feasible.even(), TOLERANCE, ITERATIONS // 3, multilinear=True, copies=copies)
-    share = float(small.feasible.weights.sum() / feasible.weights.sum())
     price = quadratic.price([moment / share for moment in found.moments])
     fractional = float(((found.p > 1e-6) & (found.p < 1 - 1e-6)).double().mean())
     near = (price - feasible.cut(price)).abs()[:: count // SAMPLE]
