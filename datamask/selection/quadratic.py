@@ -23,6 +23,7 @@ MOST = 0.7  # of a pool: where more than that is undecided, nothing is gained by
 UNDECIDED = 0.12  # of a pool, at least, and so many documents at least:
 UNDECIDED_ROWS = 8192
 WIDER = 2.0  # times the fractional documents
+EXACT = 1 << 22  # numbers: of a pool so small, float64 products cost nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,11 +131,16 @@ def exact_price(
     linear: torch.Tensor,
     moments: Sequence[torch.Tensor],
 ) -> torch.Tensor:
-    """(N,) float64: `Quadratic.price` in float32 from a pool's features themselves, not from prepared rows."""
+    """(N,) float64: `Quadratic.price` from a pool's features themselves, not from prepared rows.
+
+    Computed in float32; in float64 where that costs nothing.
+    """
     price = linear.clone()
+    exact = len(pool) * pool.dimensions <= EXACT
     for part, rows in pool.blocks():
+        rows = pool.rows(part, torch.float64) if exact else rows
         for metric, c, moment in zip(metrics, coefficients, moments, strict=True):
-            price[part] -= 2 * c * metric.products(metric.prepare(rows), moment.float()).double().cpu()
+            price[part] -= 2 * c * metric.products(metric.prepare(rows), moment.to(rows.dtype)).double().cpu()
     return price
 
 

@@ -21,7 +21,7 @@ from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.newton import Dual, newton, suits
 from datamask.selection.objective import Term
 from datamask.selection.problem import Problem
-from datamask.selection.quadratic import Prepared, Quadratic, exact_price, prepare, sampled
+from datamask.selection.quadratic import EXACT, Prepared, Quadratic, exact_price, prepare, sampled
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Progress, greedy, trial
 from datamask.selection.swaps import improve
@@ -157,8 +157,7 @@ def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress
     start = _first_guess(problem, quadratic) if warm.mask is None else warm.mask
     relaxed = relax(quadratic, start, warm.tolerance, record)
     warm.mask = relaxed.p
-    exact = all(rows.exact for rows in warm.prepared)
-    bound = relaxed.bound if exact else certify(quadratic, relaxed.best)
+    bound = certify(quadratic, relaxed)
     selected, price, p = to_mask(quadratic, relaxed, warm.tolerance / 4, record)
     return Draft(selected, p.float(), price * feasible.weights, bound + objective.constant, tuple(history))
 
@@ -217,11 +216,14 @@ def to_mask(
     return selected, price, p
 
 
-def certify(quadratic: Quadratic, moments: list[torch.Tensor]) -> float:
-    """The bound that prices at these moments give, in float32 from the features themselves, whatever found them."""
+def certify(quadratic: Quadratic, relaxed: Ascent) -> float:
+    """The bound at the best prices seen, from the features themselves where those are more exact than the rows."""
     metrics = [rows.metric for rows in quadratic.prepared]
-    price = exact_price(metrics[0].pool, metrics, quadratic.coefficients, quadratic.linear, moments)
-    return quadratic.bound(moments, price)[0]
+    pool = metrics[0].pool
+    if len(pool) * pool.dimensions > EXACT and all(rows.exact for rows in quadratic.prepared):
+        return relaxed.bound
+    price = exact_price(pool, metrics, quadratic.coefficients, quadratic.linear, relaxed.best)
+    return quadratic.bound(relaxed.best, price)[0]
 
 
 def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor | Dual:
