@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from datamask.selection.problem import Problem
 
 SAMPLE = 16_384  # documents of a larger pool that first prices are learned on, and at most for a term's own best
-OWN_BEST = {True: 2048, False: 8192}  # documents it is solved on: of a vector metric, nearer its limit sooner; others
+OWN_BEST = {
+    True: 1024,
+    False: 8192,
+}  # documents it is solved on, or twice as many if those are all: vectors; others
 FEWEST = 64  # documents that are selected of these, at least
 HASHED = 32  # numbers of a row that tell it from others
 RANDOM_SETS = 16  # random selections averaged for a metric without a closed form
@@ -79,10 +82,11 @@ def _best_moment(problem: Problem, metric: MomentMetric) -> float:
     but have in common; b/size, what a selection so small pays for each document's likeness to itself. So two sizes
     give it for a pool of any (benchmarks/calibration.py).
     """
-    share = problem.size / float(problem.weights.sum())
-    count = min(len(problem), SAMPLE, max(OWN_BEST[metric.vector], round(FEWEST / share)))
+    share, enough = problem.size / float(problem.weights.sum()), OWN_BEST[metric.vector]
+    whole = problem.copies == 1 and len(problem) <= 2 * enough
+    count = min(len(problem), SAMPLE, 2 * enough if whole else max(enough, round(FEWEST / share)))
     size, best = best_among(problem, metric, problem.sample[:count])
-    if count == len(problem) and problem.copies == 1:
+    if whole:
         return best
     smaller, less = best_among(problem, metric, problem.sample[: count // 2])
     if smaller >= size or less >= best:

@@ -94,6 +94,21 @@ class Coverage:
         best.scatter_reduce_(0, self.point, values, "amax")
         return torch.maximum(best, self.floor)
 
+    def relaxed(self, p: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """Σ_i of i's cosine to a fractional selection p (N,), and the levels (N,) above which more would be worth it.
+
+        Each document's nearest neighbours count until their p add up to 1, its floor for what is then left: concave, at
+        a mask the sum of `covered`, and `excess` of the levels is a supergradient.
+        """
+        width = len(self.point) // self.count
+        mass, similarity = p[self.candidate].reshape(self.count, width), self.similarity.reshape(self.count, width)
+        filled = mass.cumsum(dim=1)
+        taken = torch.minimum(mass, (1 - (filled - mass)).clamp(min=0))
+        value = (taken * similarity).sum(dim=1) + (1 - taken.sum(dim=1)) * self.floor
+        full = filled >= 1 - 1e-9
+        last = similarity.gather(1, full.int().argmax(dim=1)[:, None])[:, 0]
+        return float(value.sum()), torch.maximum(torch.where(full.any(dim=1), last, self.floor), self.floor)
+
     def value(self, selected: torch.Tensor, gain: torch.Tensor, rate: float) -> float:
         """f of a mask, as the graph sees it (never above the true one). gain: (N,) per document."""
         return float(gain[selected].sum()) + rate * float(self.covered(selected).sum())

@@ -247,7 +247,7 @@ def select_shards(
     collected.clear()
     history: list[dict[str, float]] = []
     chosen, probability, relaxed, kept = _solve(
-        plan, undecided, base, state, price, weights, worth(plan.quality, quality) / size, history
+        plan, undecided, base, state, weights, worth(plan.quality, quality) / size, history
     )
 
     total: list[torch.Tensor] | None = None
@@ -286,7 +286,6 @@ def _solve(
     features: np.ndarray,
     base: list[torch.Tensor],
     state: np.ndarray,
-    price: np.ndarray,
     weights: np.ndarray,
     linear: np.ndarray,
     history: list[dict[str, float]],
@@ -307,9 +306,7 @@ def _solve(
     def record(step: dict[str, float]) -> None:
         history.append({"step": len(history), **{name: value + plan.constant for name, value in step.items()}})
 
-    near = torch.from_numpy(price[index])
-    start = problem.feasible.project(near / max(float(near.std()), 1e-300))
-    relaxed = relaxation.relax(problem, start, relaxation.TOLERANCE, record)
+    relaxed = relaxation.relax(problem, problem.feasible.even(), relaxation.TOLERANCE, record)
     chosen, _, p = relaxation.to_mask(problem, relaxed, relaxation.TOLERANCE / 4, record)
     selected, probability = inside.copy(), inside.astype(np.float64)
     selected[index], probability[index] = chosen.numpy(), p.numpy()

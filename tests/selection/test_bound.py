@@ -64,7 +64,7 @@ def test_no_selection_exceeds_the_bound(family, limits, algorithm):
     assert compared > 50
 
 
-@pytest.mark.parametrize("algorithm", [{"Pair_simi": 1.0, "DiSF": 1.0}, "Pair_simi"])
+@pytest.mark.parametrize("algorithm", [{"Pair_simi": 1.0, "DiSF": 1.0}, "Pair_simi", {"Facility": 0.6, "DiSF": 0.4}])
 def test_several_terms_and_columns(algorithm):
     for family in FAMILIES:
         features, quality = instance(family, 7, COUNT, 4)
