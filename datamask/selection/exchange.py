@@ -272,12 +272,15 @@ def select_shards(
 
 
 def decide(price: np.ndarray, weights: np.ndarray, size: float, room: int) -> np.ndarray:
-    """(N,) OUT, UNDECIDED or IN: the `room` documents nearest the cut are undecided. price: (N,)."""
-    prices = torch.from_numpy(price)
-    cut = Feasible(Limits(weights, size)).cut(prices)
-    state = np.where(price > cut, IN, OUT)
-    near = (prices - cut).abs().topk(min(room, len(price)), largest=False).indices.numpy()
-    state[near] = UNDECIDED
+    """(N,) OUT, UNDECIDED or IN: of the `room` undecided half are next above the cut, or all that are there, the rest
+    next below it. price: (N,)."""
+    order = np.argsort(-price, kind="stable")
+    cut = int(np.searchsorted(np.cumsum(weights[order]), size * (1 + 1e-12), side="right"))
+    below = min(len(price) - cut, room - min(cut, room // 2))
+    above = min(cut, room - below)
+    state = np.full(len(price), OUT)
+    state[order[: cut - above]] = IN
+    state[order[cut - above : cut + below]] = UNDECIDED
     return state
 
 
