@@ -59,6 +59,10 @@ class Feasible:
         """(N,) every document at the budget's share of the pool; limits left aside."""
         return torch.full_like(self.weights, self.size / float(self.weights.sum()))
 
+    def alike(self) -> torch.Tensor:
+        """(N,) feasible: every document alike, as far as the limits let it."""
+        return self.project(self.even()) if self.limits else self.even()
+
     def cut(self, price: torch.Tensor) -> float:
         """The price of the last document that the budget has room for, taken by price; limits left aside."""
         return self._threshold(price, self._fill(price))

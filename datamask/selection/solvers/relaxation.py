@@ -7,7 +7,6 @@ certified in float32.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -24,13 +23,11 @@ from datamask.selection.objective import Term
 from datamask.selection.problem import Problem
 from datamask.selection.quadratic import EXACT, Prepared, Quadratic, exact_price, prepare, sampled
 from datamask.selection.result import Draft
-from datamask.selection.solvers import Progress, greedy, trial
+from datamask.selection.solvers import Progress, frank_wolfe, greedy
 from datamask.selection.swaps import improve
 
 TOLERANCE = 2e-4  # the ascent stops so near its bound (the calibrated objective is about 1)
 ITERATIONS = 60
-TRIALS = 3  # of a step's length, where gradients are all that is known
-COVERED_STEPS = 24  # where facility location is in each of them
 ROUGH = 2e-3  # the same on a sample
 OPENING = 8, 4  # steps on all documents before the undecided are worked on alone; after a sample's guess
 COSTLY, MULTILINEAR = 0.01, 16  # loss by rounding (the calibrated objective is about 1), and the steps against it
@@ -71,7 +68,7 @@ def solve(problem: Problem, progress: Progress, warm: Warm | None = None) -> Dra
     missing = [term.name for term in known if not hasattr(term.metric, "relaxed")]
     if missing:
         raise ConfigError(f"metric {', '.join(missing)} has no relaxation; use solver policy-gradient")
-    return _concave(problem, terms, feasible, progress)
+    return frank_wolfe.solve(problem, terms, feasible, progress)
 
 
 def _or_greedy(problem: Problem, terms: list[Term], draft: Draft) -> Draft:
@@ -103,93 +100,6 @@ def _facility(problem: Problem, scale: float, metric: FacilityLocation, feasible
         other = graph.improve(other, per_document, rate)
     selected = max(selected, other, key=lambda mask: graph.value(mask, per_document, rate))
     return Draft(selected, mean.float().clamp(0, 1), price * feasible.weights, bound + objective.constant)
-
-
-def _concave(problem: Problem, terms: list[Term], feasible: Feasible, progress: Progress) -> Draft:
-    """Metrics known by a relaxed value and a gradient: Frank–Wolfe with a search along the line.
-
-    Facility location has kinks, at which a tangent bounds badly: beside others it is kept whole in each step's problem,
-    and its Lagrangian levels give that problem's bound and response.
-    """
-    objective = problem.objective
-    linear = objective.linear * feasible.weights / problem.size
-    smooth = [term for term in terms if not isinstance(term.metric, FacilityLocation)]
-    covers = [term for term in terms if isinstance(term.metric, FacilityLocation)]
-    rate = sum(term.scale for term in covers) / len(problem)
-    graph = covers[0].metric.graph if covers else None  # type: ignore[union-attr]
-
-    def tangent(p: torch.Tensor) -> tuple[float, torch.Tensor]:
-        value, gradient = float(linear @ p), linear.clone()
-        for term in smooth:
-            raw, slope = term.metric.relaxed(p)  # type: ignore[union-attr]
-            value, gradient = value + term.scale * raw, gradient + term.scale * slope.cpu().double()
-        return value, gradient
-
-    def whole(p: torch.Tensor) -> tuple[float, torch.Tensor]:
-        value, gradient = tangent(p)
-        if graph is None:
-            return value, gradient
-        covered, level = graph.relaxed(p)
-        return value + rate * covered, gradient + rate * graph.excess(level)
-
-    p, bound, history = _even(feasible), float("inf"), []
-    price = linear / feasible.weights
-    for step in range(COVERED_STEPS if graph else 10 * ITERATIONS):
-        value, gradient = tangent(p)
-        flat = value - float(gradient @ p)
-        if graph is None:
-            price = gradient / feasible.weights
-            response, most = feasible.respond(price)
-        else:
-            covered, level = graph.relaxed(p)
-            value += rate * covered
-            most, mean, price = graph.bound(gradient / feasible.weights, rate, feasible, value - flat, level)
-            response = feasible.project(mean)
-        bound = min(bound, flat + most)
-        history.append(
-            {"step": step, "objective": value + objective.constant, "upper_bound": bound + objective.constant}
-        )
-        progress(history[-1])
-        if bound - value <= TOLERANCE:
-            break
-        toward = response - p
-        p = p + _crossing(lambda q: whole(q)[1], p, toward) * toward
-    selected = feasible.round(p, price)
-    if graph is not None and feasible.unit_weights and not problem.limits:
-        selected = _covering(problem, selected, lambda mask: graph.improve(mask, tangent(mask.double())[1], rate))
-    selected = trial.improve(problem, selected, lambda mask: whole(mask)[1])
-    return Draft(selected, p.float(), price * feasible.weights, bound + objective.constant, tuple(history))
-
-
-def _covering(
-    problem: Problem, selected: torch.Tensor, swapped: Callable[[torch.Tensor], torch.Tensor]
-) -> torch.Tensor:
-    """Swaps by facility location's gains, the others' being linear where the mask is, while the objective rises."""
-    reached = float(problem.objective.values(selected[None])[0])
-    for _ in range(ROUNDS):
-        other = swapped(selected)
-        value = float(problem.objective.values(other[None])[0])
-        if value <= reached:
-            break
-        selected, reached = other, value
-    return selected
-
-
-def _crossing(gradient: Callable[[torch.Tensor], torch.Tensor], p: torch.Tensor, toward: torch.Tensor) -> float:
-    """The share of the way at which the objective no longer rises along it, by false position."""
-
-    def rise(share: float) -> float:
-        return float(gradient(p + share * toward) @ toward)
-
-    low, high, rising, falling = 0.0, 1.0, rise(0.0), rise(1.0)
-    if falling >= 0:
-        return 1.0
-    for _ in range(TRIALS):
-        ratio = rising / (rising - falling) if rising > 0 else 0.5
-        share = low + (high - low) * min(0.95, max(0.05, ratio))
-        there = rise(share)
-        low, rising, high, falling = (share, there, high, falling) if there > 0 else (low, rising, share, there)
-    return low or high
 
 
 def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress: Progress, warm: Warm) -> Draft:
@@ -281,7 +191,7 @@ def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor | Dual:
     """Where to start: everything alike, or in a large pool what the prices learned on a sample say."""
     count, feasible = len(problem), quadratic.feasible
     if count <= 2 * SAMPLE:
-        return _even(feasible)
+        return feasible.alike()
     rows = np.sort(problem.sample)
     small = sampled(quadratic, rows)
     share = float(small.feasible.weights.sum() / feasible.weights.sum())
@@ -295,8 +205,3 @@ def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor | Dual:
     near = (price - feasible.cut(price)).abs()[:: count // SAMPLE]
     band = float(torch.quantile(near, max(fractional, 1e-3)))
     return feasible.project(price / max(2 * band, 1e-300))
-
-
-def _even(feasible: Feasible) -> torch.Tensor:
-    """Every document alike, as far as the limits let it."""
-    return feasible.project(feasible.even()) if feasible.limits else feasible.even()
