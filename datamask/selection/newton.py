@@ -25,6 +25,7 @@ from datamask.selection.quadratic import Quadratic
 FIRST = 0.1  # ε: of what would account for the gap at the start, were all documents undecided
 SHRINK = 0.25  # ε, from one stage to the next; half as fast where steps are many
 ENOUGH = 0.7  # of the ε that would leave the tolerance of the gap: no smaller than that
+NEAR = 0.6  # of an ε
 STAYS = 0.9  # of a gap: where more is left of it, m is not yet where this ε would have it
 STAGES, STEPS = 24, 12  # at most; steps a stage
 SHORT = 0.1  # of a Newton step: shorter, and ε is too small for where m is
@@ -81,8 +82,12 @@ def newton(
             record(standing(quadratic, best.p, best.value, best.bound))
         if gap <= tolerance:
             break
-        if share < SHORT and epsilon != good:  # between this ε and the last that was not too small
-            epsilon, shrink = (epsilon * good) ** 0.5 if good else epsilon / SHRINK, shrink**0.5
+        if (
+            share < SHORT and epsilon != good
+        ):  # too small: nearer to the last that was not, or, close to that, beyond it
+            near = epsilon > NEAR * good
+            epsilon, shrink = max(epsilon, good) / SHRINK if near else (epsilon * good) ** 0.5, shrink**0.5
+            good = 0.0 if near else good
             continue
         good, stayed = epsilon, gap > STAYS * before and not stayed
         if not stayed:
