@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from datamask.selection.problem import Problem
 
 SAMPLE = 16_384  # documents of a larger pool that first prices are learned on, and at most for a term's own best
-OWN_BEST = {
-    True: 1024,
-    False: 8192,
-}  # documents it is solved on, or twice as many if those are all: vectors; others
+OWN_BEST = {True: 1024, False: 8192}  # documents it is solved on (twice as many, if those are all): vectors, others
 FEWEST = 64  # documents that are selected of these, at least
 HASHED = 32  # numbers of a row that tell it from others
 RANDOM_SETS = 16  # random selections averaged for a metric without a closed form

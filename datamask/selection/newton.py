@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import torch
 
-from datamask.selection.ascent import Ascent, Record, standing
+from datamask.selection.ascent import Ascent, Record, ascend, standing
 from datamask.selection.feasible import find_level
 from datamask.selection.quadratic import Quadratic
 
@@ -63,7 +63,7 @@ def newton(
     best: Ascent | None = None
     gap = math.inf
     if isinstance(start, torch.Tensor):
-        best = _at(quadratic, start)
+        best = ascend(quadratic, start, tolerance, 0)  # no step: where it stands
         gap = best.bound - best.value
         start = Dual(best.moments[0].double(), FIRST * gap / _entropy(quadratic))
         if gap <= tolerance:
@@ -94,12 +94,6 @@ def newton(
             epsilon *= max(shrink if steps <= 3 else shrink**0.5, ENOUGH * tolerance / gap)
     assert best is not None
     return replace(best, price=quadratic.price(best.moments)), Dual(m, epsilon)
-
-
-def _at(quadratic: Quadratic, p: torch.Tensor) -> Ascent:
-    moments = quadratic.moments(p)
-    price = quadratic.price(moments)
-    return Ascent(p, moments, quadratic.value(p, moments), price, quadratic.bound(moments, price)[0], moments)
 
 
 def _entropy(quadratic: Quadratic) -> float:

@@ -23,7 +23,7 @@ MOST = 0.7  # of a pool: where more than that is undecided, nothing is gained by
 UNDECIDED = 0.12  # of a pool, at least, and so many documents at least:
 UNDECIDED_ROWS = 8192
 WIDER = 2.0  # times the fractional documents
-EXACT = 1 << 22  # numbers: of a pool so small, float64 products cost nothing
+EXACT = 1 << 22  # numbers of a small pool
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +124,11 @@ def _widened(z: torch.Tensor) -> torch.Tensor:
     return z if z.dtype == torch.bfloat16 else z.float()
 
 
+def is_small(pool: Pool) -> bool:
+    """Whether its prices in float64 cost nothing."""
+    return len(pool) * pool.dimensions <= EXACT
+
+
 def exact_price(
     pool: Pool,
     metrics: Sequence[MomentMetric],
@@ -136,7 +141,7 @@ def exact_price(
     Computed in float32; in float64 where that costs nothing.
     """
     price = linear.clone()
-    exact = len(pool) * pool.dimensions <= EXACT
+    exact = is_small(pool)
     for part, rows in pool.blocks():
         rows = pool.rows(part, torch.float64) if exact else rows
         for metric, c, moment in zip(metrics, coefficients, moments, strict=True):

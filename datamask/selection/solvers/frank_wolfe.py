@@ -40,12 +40,9 @@ def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Pro
             value, gradient = value + term.scale * raw, gradient + term.scale * slope.cpu().double()
         return value, gradient
 
-    def whole(p: torch.Tensor) -> tuple[float, torch.Tensor]:
-        value, gradient = tangent(p)
-        if graph is None:
-            return value, gradient
-        covered, level = graph.relaxed(p)
-        return value + rate * covered, gradient + rate * graph.excess(level)
+    def slope(p: torch.Tensor) -> torch.Tensor:
+        gradient = tangent(p)[1]
+        return gradient if graph is None else gradient + rate * graph.excess(graph.relaxed(p)[1])
 
     p, bound, history = feasible.alike(), float("inf"), []
     price = linear / feasible.weights
@@ -68,11 +65,11 @@ def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Pro
         if bound - value <= TOLERANCE:
             break
         toward = response - p
-        p = p + _crossing(lambda q: whole(q)[1], p, toward) * toward
+        p = p + _crossing(slope, p, toward) * toward
     selected = feasible.round(p, price)
     if graph is not None and feasible.unit_weights and not problem.limits:
         selected = _covering(problem, selected, lambda mask: graph.improve(mask, tangent(mask.double())[1], rate))
-    selected = trial.improve(problem, selected, lambda mask: whole(mask)[1])
+    selected = trial.improve(problem, selected, slope)
     return Draft(selected, p.float(), price * feasible.weights, bound + objective.constant, tuple(history))
 
 

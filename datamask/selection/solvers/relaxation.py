@@ -21,7 +21,7 @@ from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.newton import Dual, newton, suits
 from datamask.selection.objective import Term
 from datamask.selection.problem import Problem
-from datamask.selection.quadratic import EXACT, Prepared, Quadratic, exact_price, prepare, sampled
+from datamask.selection.quadratic import Prepared, Quadratic, exact_price, is_small, prepare, sampled
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Progress, frank_wolfe, greedy
 from datamask.selection.swaps import improve
@@ -181,7 +181,7 @@ def certify(quadratic: Quadratic, relaxed: Ascent) -> float:
     """The bound at the best prices seen, from the features themselves where those are more exact than the rows."""
     metrics = [rows.metric for rows in quadratic.prepared]
     pool = metrics[0].pool
-    if len(pool) * pool.dimensions > EXACT and all(rows.exact for rows in quadratic.prepared):
+    if not is_small(pool) and all(rows.exact for rows in quadratic.prepared):
         return relaxed.bound
     price = exact_price(pool, metrics, quadratic.coefficients, quadratic.linear, relaxed.best)
     return quadratic.bound(relaxed.best, price)[0]
