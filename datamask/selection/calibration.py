@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from datamask.selection.ascent import ascend
+from datamask.selection.ascent import ascend_multilinear
 from datamask.selection.feasible import Feasible
 from datamask.selection.limits import Limits
 from datamask.selection.metrics.base import Metric, MomentMetric
@@ -104,7 +104,7 @@ def best_among(problem: Problem, metric: MomentMetric, rows: np.ndarray) -> tupl
     quadratic = Quadratic([prepared], [metric.unit / size**2], nothing, feasible)
     start = feasible.even()
     accuracy = ACCURACY * quadratic.spread(quadratic.moments(start))
-    found = ascend(quadratic, start, accuracy, ITERATIONS, multilinear=True)
+    found = ascend_multilinear(quadratic, start, accuracy, ITERATIONS)
     _, moments, _ = improve(quadratic, feasible.round(found.p, found.price), accuracy)
     return size, -quadratic.spread(moments)
 

@@ -1,11 +1,12 @@
 """Corpus scope without the corpus in memory: shards exchange sums, in four reads of the features.
 
-    1. sketch(shard)    rows of a sample that does not depend on how documents are split into shards; `merge` them
-       learn(...)       terms, calibration and first prices, from the sample
-    2. score(shard)     each document's price; the nearest to the cut are undecided, the others in or out
-    3. collect(shard)   the moments of those in, and the features of the undecided
-       solve            the undecided as one problem, the rest of the corpus a constant
-    4. settle(shard)    prices for the certificate, and the exact sums of what is selected
+    1. sketch(shard)   rows of a sample that does not depend on how documents are split into shards; `merge` them
+       learn           terms, calibration and first prices, from the sample
+    2. sift(shard)     what each document is worth by these prices: the moments of those surely in, and the features of
+                       the undecided, those of a worth near the cut
+       _solve          the undecided as one problem, the rest of the corpus a constant
+    3. sift, _solve    the same by the prices of that solution: documents of which the sample knew nothing come in
+    4. settle(shard)   prices for the certificate, and the exact sums of what is selected
 
 Each is a function of one shard and small state (d or d² numbers), so that a map-reduce can call it; `select_shards`
 runs them here. Memory: a shard's features, the undecided's (`room` of them) and some forty bytes a document. The
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 
 from datamask.config import Select
-from datamask.selection.ascent import Ascent, ascend
+from datamask.selection.ascent import Ascent, ascend_multilinear
 from datamask.selection.calibration import SAMPLE, row_hashes
 from datamask.selection.feasible import Feasible
 from datamask.selection.limits import Limits
@@ -37,7 +38,8 @@ from datamask.selection.solvers import relaxation
 
 ROOM_BYTES = 3 << 27  # of the undecided documents' float16 features
 LEARNING_STEPS = 40
-OUT, UNDECIDED, IN = 0, 1, 2
+SOLVES = 2
+OVERFLOW = 1.25  # times the room: more undecided than that, and their features are not kept
 
 
 class Shard(Protocol):
@@ -56,9 +58,10 @@ class Shard(Protocol):
 
 
 class Sketch(NamedTuple):
-    """The documents of a sample: those whose features have the least hash."""
+    """The documents of a sample, those whose features have the least hash: `SAMPLE` to learn from, as many to test."""
 
     hashes: np.ndarray  # (n,) uint64, ascending
+    rows: np.ndarray  # (n,) where they are in the corpus
     features: np.ndarray  # (n, d)
     weights: np.ndarray  # (n,) of the budget
     quality: np.ndarray  # (n, Q)
@@ -89,17 +92,35 @@ class Plan:
         return -sum(term.scale * term.zero for term in (*self.quality, *self.diversity))
 
 
-class First(NamedTuple):
-    """What the sample taught: moments to price at, and what each of its documents takes from its own price there."""
+class Sifted(NamedTuple):
+    """In are documents worth more than `high`, out those worth less than `low`, undecided the rest."""
 
-    moments: list[torch.Tensor]
-    hashes: np.ndarray  # (n,) uint64, ascending
-    credit: np.ndarray  # (n,) float64: without it a document would be priced as beside itself
-
-
-class Collected(NamedTuple):
+    worth: np.ndarray  # (n,) float64
     base: list[torch.Tensor]  # moments of the documents that are in
-    features: np.ndarray  # (n, d) of the undecided
+    features: np.ndarray  # (m, d) of the undecided
+
+
+class _Posed(NamedTuple):
+    """`Sifted` of all shards together."""
+
+    worth: np.ndarray  # (N,)
+    band: tuple[float, float]
+    base: list[torch.Tensor]
+    features: np.ndarray
+
+    @property
+    def inside(self) -> np.ndarray:
+        return self.worth > self.band[1]
+
+    @property
+    def undecided(self) -> np.ndarray:
+        return _within(self.worth, self.band)
+
+    def fits(self, weights: np.ndarray, size: float) -> bool:
+        """Whether what is undecided can fill what those in leave of the budget, and was kept."""
+        left = size - float(weights[self.inside].sum())
+        kept = len(self.features) == int(self.undecided.sum())
+        return kept and 0 < left <= float(weights[self.undecided].sum()) * (1 + 1e-12)
 
 
 class Settled(NamedTuple):
@@ -127,24 +148,28 @@ def can_exchange(settings: Select) -> bool:
     return settings.solver == "relaxation" and not limited and moments
 
 
-def sketch(features: np.ndarray, weights: np.ndarray, quality: np.ndarray, seed: int) -> Sketch:
-    """Of one shard, at most `SAMPLE` documents. features: (n, d); weights: (n,); quality: (n, Q)."""
+def sketch(features: np.ndarray, weights: np.ndarray, quality: np.ndarray, seed: int, first: int = 0) -> Sketch:
+    """Of one shard, whose rows begin at `first`. features: (n, d); weights: (n,); quality: (n, Q)."""
     hashes = row_hashes(features, seed)
-    index = np.argsort(hashes, kind="stable")[:SAMPLE]
-    return Sketch(hashes[index], features[index], weights[index], quality[index])
+    index = np.argsort(hashes, kind="stable")[: 2 * SAMPLE]
+    return Sketch(hashes[index], first + index, features[index], weights[index], quality[index])
 
 
 def merge(sketches: Sequence[Sketch]) -> Sketch:
     """The sketch of all their documents together."""
     joined = Sketch(*(np.concatenate(parts) for parts in zip(*sketches, strict=True)))
-    index = np.argsort(joined.hashes, kind="stable")[:SAMPLE]
+    index = np.argsort(joined.hashes, kind="stable")[: 2 * SAMPLE]
     return Sketch(*(column[index] for column in joined))
 
 
 def learn(
     sample: Sketch, weights: np.ndarray, quality: np.ndarray, unit: str, size: float, settings: Select, device: Any
-) -> tuple[Plan, First]:
-    """The plan, and what to begin with. weights (N,), quality (N, Q): the whole corpus's."""
+) -> tuple[Plan, list[torch.Tensor], np.ndarray]:
+    """The plan, the moments to price at first, and how often each document is in these (N,).
+
+    weights (N,), quality (N, Q): the whole corpus's.
+    """
+    sample = Sketch(*(column[:SAMPLE] for column in sample))
     share = float(sample.weights.sum() / weights.sum())
     pool = Pool(sample.features, sample.quality, device=device)
     problem = Problem(
@@ -164,27 +189,42 @@ def learn(
         torch.from_numpy(worth(plan.quality, sample.quality)) / size / share,
         Feasible(problem.limits),
     )
-    found = ascend(
-        small, small.feasible.even(), relaxation.TOLERANCE, LEARNING_STEPS, multilinear=True, copies=1 / share
-    )
-    credit = 2 * share * (small.own * found.p / small.feasible.weights).numpy()  # own: c/share² · w² · ‖v‖²
-    return plan, First([moment / share for moment in found.moments], sample.hashes, credit)
+    found = ascend_multilinear(small, small.feasible.even(), relaxation.TOLERANCE, LEARNING_STEPS, copies=1 / share)
+    beside = np.zeros(len(weights))
+    beside[sample.rows] = found.p.numpy() / share
+    return plan, [moment / share for moment in found.moments], beside
 
 
-def score(plan: Plan, features: np.ndarray, quality: np.ndarray, first: First) -> np.ndarray:
-    """A shard's prices per unit of the budget, (n,) float64: what each document is worth beside the others."""
-    price = _score(plan, Pool(features, quality, device=plan.device), first.moments)
-    hashes = row_hashes(features, plan.settings.seed)
-    place = np.searchsorted(first.hashes, hashes).clip(max=len(first.hashes) - 1)
-    return price + np.where(first.hashes[place] == hashes, first.credit[place], 0.0)
+def appraise(
+    plan: Plan, pool: Pool, weights: np.ndarray, moments: Sequence[torch.Tensor], beside: np.ndarray
+) -> np.ndarray:
+    """What each document is worth to a selection of these moments, per unit of the budget: (n,) float64.
+
+    beside: (n,) how often the document is in it. Its price counts its likeness to itself so many times, where what it
+    adds by coming in, or takes by leaving, counts that once.
+    """
+    own = torch.zeros(len(pool), dtype=torch.float64)
+    for part, rows in pool.blocks():
+        for c, metric in zip(plan.coefficients, plan.metrics, strict=True):
+            own[part] += c * (1.0 if metric.vector else metric.squares(metric.prepare(rows)).double().cpu())
+    return _price(plan, pool, moments) + (2 * beside - 1) * weights * own.numpy()
 
 
-def collect(plan: Plan, features: np.ndarray, weights: np.ndarray, state: np.ndarray) -> Collected:
-    """A shard's part of the problem that the undecided pose. weights: (n,); state: (n,) OUT, UNDECIDED or IN."""
-    pool = Pool(features, np.zeros(len(features)), device=plan.device)
-    taken = torch.from_numpy(weights * (state == IN))
+def sift(
+    plan: Plan,
+    features: np.ndarray,
+    weights: np.ndarray,
+    quality: np.ndarray,
+    moments: Sequence[torch.Tensor],
+    beside: np.ndarray,
+    band: tuple[float, float],
+) -> Sifted:
+    """A shard's part of the problem that the undecided pose. weights, beside: (n,); band: of `make_band`."""
+    pool = Pool(features, quality, device=plan.device)
+    value = appraise(plan, pool, weights, moments, beside)
+    taken = torch.from_numpy(weights * (value > band[1]))
     base = [metric.sum_over(pool, taken, torch.float32) for metric in plan.metrics]
-    return Collected(base, features[state == UNDECIDED])
+    return Sifted(value, base, features[_within(value, band)])
 
 
 def settle(
@@ -205,7 +245,7 @@ def settle(
         mass = torch.from_numpy(weights * selected)
         moments.append(metric.sum_over(pool, mass))
         sums.append(metric.exact_sums(pool.rows(index, torch.float64)) if isinstance(metric, DiSF) else None)
-    return Settled(_score(plan, pool, relaxed), _score(plan, pool, chosen), moments, sums)
+    return Settled(_price(plan, pool, relaxed), _price(plan, pool, chosen), moments, sums)
 
 
 def select_shards(
@@ -225,36 +265,43 @@ def select_shards(
     parts = _parts([len(shard) for shard in shards])
     sketches: list[Sketch] = []
     for shard, part in zip(shards, parts, strict=True):
-        mine = sketch(shard.features(), weights[part], quality[part], settings.seed)
+        mine = sketch(shard.features(), weights[part], quality[part], settings.seed, part.start)
         sketches = [merge([*sketches, mine])]
         progress(len(shard) // 4)
-    sample = sketches[0]
-    plan, first = learn(sample, weights, quality, unit, size, settings, device)
-
-    price = np.empty(len(tokens))
-    for shard, part in zip(shards, parts, strict=True):
-        price[part] = score(plan, shard.features(), quality[part], first)
-        progress(len(shard) // 4)
+    (sample,) = sketches
+    plan, moments, beside = learn(sample, weights, quality, unit, size, settings, device)
+    known = Pool(sample.features, sample.quality, device=device)
     width = sample.features.shape[1]
-    state = decide(price, weights, size, room=max(1, room_bytes // (2 * width)))
+    room = max(1, room_bytes // (2 * width))
+    linear, history = worth(plan.quality, quality) / size, list[dict[str, float]]()
 
-    collected = []
-    for shard, part in zip(shards, parts, strict=True):
-        collected.append(collect(plan, shard.features(), weights[part], state[part]))
-        progress(len(shard) // 4)
-    base = [torch.stack(each).sum(dim=0) for each in zip(*(c.base for c in collected), strict=True)]
-    undecided = np.concatenate([c.features for c in collected])
-    collected.clear()
-    history: list[dict[str, float]] = []
-    chosen, probability, relaxed, kept = _solve(
-        plan, undecided, base, state, weights, worth(plan.quality, quality) / size, history
-    )
+    def pose(band: tuple[float, float], moments: list[torch.Tensor], beside: np.ndarray, most: int) -> _Posed:
+        value, base, features = np.empty(len(weights)), None, list[np.ndarray]()
+        for shard, part in zip(shards, parts, strict=True):
+            done = sift(plan, shard.features(), weights[part], quality[part], moments, beside[part], band)
+            value[part] = done.worth
+            base = done.base if base is None else [a + b for a, b in zip(base, done.base, strict=True)]
+            features = [*features, done.features] if sum(map(len, features)) <= most else [done.features[:0]]
+        assert base is not None
+        return _Posed(value, band, base, np.concatenate(features))
+
+    for number in range(SOLVES):
+        about = appraise(plan, known, sample.weights, moments, beside[sample.rows])
+        band = make_band(about, sample.weights, _stands(len(about), len(weights), learned=number == 0), size, room)
+        posed = pose(band, moments, beside, most=round(OVERFLOW * room))
+        if not posed.fits(weights, size):  # the sample misjudged: by exact ranks, for one more read
+            exact = make_band(posed.worth, weights, np.ones(len(weights)), size, room)
+            posed = pose(exact, moments, beside, most=len(weights))
+        chosen, probability, relaxed, moments = _solve(plan, posed, weights, linear, history)
+        beside = chosen.astype(np.float64)
+        for shard in shards:
+            progress(len(shard) // 4)
 
     total: list[torch.Tensor] | None = None
     statistics: list[Any] = [None] * len(plan.metrics)
     at_relaxed, at_chosen = np.empty(len(tokens)), np.empty(len(tokens))
     for shard, part in zip(shards, parts, strict=True):
-        done = settle(plan, shard.features(), weights[part], quality[part], chosen[part], relaxed.best, kept)
+        done = settle(plan, shard.features(), weights[part], quality[part], chosen[part], relaxed.best, moments)
         at_relaxed[part], at_chosen[part] = done.relaxed, done.price
         total = done.moments if total is None else [a + b for a, b in zip(total, done.moments, strict=True)]
         for number, pair in enumerate(done.sums):
@@ -262,8 +309,7 @@ def select_shards(
             statistics[number] = pair if before is None or pair is None else (before[0] + pair[0], before[1] + pair[1])
         progress(len(shard) - 3 * (len(shard) // 4))
     assert total is not None
-    linear = torch.from_numpy(at_relaxed)
-    _, most = Feasible(Limits(weights, size)).respond(linear)
+    _, most = Feasible(Limits(weights, size)).respond(torch.from_numpy(at_relaxed))
     bound = most + spread(plan.coefficients, relaxed.best) + plan.constant
     facts = _facts(plan, weights, quality, chosen, total, statistics, bound, history)
     prices = make_prices(plan.quality, plan.diversity, total, width, size, unit == "tokens")
@@ -271,38 +317,50 @@ def select_shards(
     return Exchanged(chosen, probability.astype(np.float32), (at_chosen * weights).astype(np.float32), prices, facts)
 
 
-def decide(price: np.ndarray, weights: np.ndarray, size: float, room: int) -> np.ndarray:
-    """(N,) OUT, UNDECIDED or IN: of the `room` undecided half are next above the cut, or all that are there, the rest
-    next below it. price: (N,)."""
-    order = np.argsort(-price, kind="stable")
-    cut = int(np.searchsorted(np.cumsum(weights[order]), size * (1 + 1e-12), side="right"))
-    below = min(len(price) - cut, room - min(cut, room // 2))
-    above = min(cut, room - below)
-    state = np.full(len(price), OUT)
-    state[order[: cut - above]] = IN
-    state[order[cut - above : cut + below]] = UNDECIDED
-    return state
+def make_band(
+    worth: np.ndarray, weights: np.ndarray, stands: np.ndarray, size: float, room: int
+) -> tuple[float, float]:
+    """(low, high), between which about `room` documents are worth: half of them next above the cut, or all that are
+    there, the rest next below it. All (n,); stands: how many documents of the corpus each stands for."""
+    order = np.argsort(-worth, kind="stable")
+    documents, spent = np.cumsum(stands[order]), np.cumsum((stands * weights)[order])
+    taken = int(np.searchsorted(spent, size * (1 + 1e-12), side="right"))
+    over = float(documents[taken - 1]) if taken else 0.0
+    under = float(documents[-1]) - over
+    below = min(under, room - min(over, room // 2))
+    above = min(over, room - below)
+    first = int(np.searchsorted(documents, over - above + 1e-6, side="right"))
+    last = int(np.searchsorted(documents, over + below - 1e-6, side="left"))
+    high = np.inf if above >= over else float(worth[order[min(first, len(order) - 1)]])
+    return (-np.inf if below >= under else float(worth[order[last]])), high
+
+
+def _within(worth: np.ndarray, band: tuple[float, float]) -> np.ndarray:
+    return (worth >= band[0]) & (worth <= band[1])
+
+
+def _stands(sampled: int, count: int, learned: bool) -> np.ndarray:
+    """(sampled,) how many of the corpus's `count` documents each of a sample stands for; what was learned from has
+    the prices of no document but itself."""
+    alone = min(SAMPLE, sampled) if learned else 0
+    stands = np.ones(sampled)
+    stands[alone:] = (count - alone) / max(sampled - alone, 1)
+    return stands
 
 
 def _solve(
-    plan: Plan,
-    features: np.ndarray,
-    base: list[torch.Tensor],
-    state: np.ndarray,
-    weights: np.ndarray,
-    linear: np.ndarray,
-    history: list[dict[str, float]],
+    plan: Plan, posed: _Posed, weights: np.ndarray, linear: np.ndarray, history: list[dict[str, float]]
 ) -> tuple[np.ndarray, np.ndarray, Ascent, list[torch.Tensor]]:
     """The mask, the probabilities, the relaxed optimum, and the moments of the mask as far as bf16 knows them."""
-    index, inside = np.flatnonzero(state == UNDECIDED), state == IN
+    index, inside = np.flatnonzero(posed.undecided), posed.inside
     left = plan.size - float(weights[inside].sum())
-    pool = Pool(features, np.zeros(len(features)), device=plan.device)
+    pool = Pool(posed.features, np.zeros(len(index)), device=plan.device)
     problem = Quadratic(
         [prepare(metric, pool) for metric in plan.metrics],
         plan.coefficients,
         torch.from_numpy(linear[index]),
         Feasible(Limits(weights[index], left)),
-        base,
+        posed.base,
         float((weights * linear)[inside].sum()),
     )
 
@@ -348,7 +406,7 @@ def _facts(
     }
 
 
-def _score(plan: Plan, pool: Pool, moments: Sequence[torch.Tensor]) -> np.ndarray:
+def _price(plan: Plan, pool: Pool, moments: Sequence[torch.Tensor]) -> np.ndarray:
     linear = torch.from_numpy(worth(plan.quality, pool.quality) / plan.size)
     return exact_price(pool, plan.metrics, plan.coefficients, linear, moments).numpy()
 

@@ -76,6 +76,45 @@ def test_sorted_shards_reach_the_joint_solve_in_four_reads(metric, budget):
     assert problem.size - weights.max() < weights[mask].sum() <= problem.size + 1e-6
 
 
+@pytest.mark.parametrize("metric", ["pairwise", "DiSF"])
+def test_a_small_sample_is_made_up_for(metric, monkeypatch):
+    """One document in fifty in the sample: the second solve brings in what it knew nothing of."""
+    data = documents(20_000, seed=6)
+    settings = Select(algorithm=metric)
+    problem = joint(data, settings)
+    best = solve(problem).objective
+    monkeypatch.setattr(exchange, "SAMPLE", 400)
+
+    def reached() -> float:
+        _, mask, made = run(data, shards(data, np.argsort(data[3], kind="stable"), 20), settings, room=6000)
+        assert {shard.reads for shard in made} == {exchange.SOLVES + 2}
+        return problem.objective.evaluate(torch.from_numpy(mask)).objective
+
+    twice = reached()
+    assert twice > 0.99 * best
+    monkeypatch.setattr(exchange, "SOLVES", 1)
+    assert reached() < twice
+
+
+def test_a_sample_that_misjudges_costs_one_more_read(monkeypatch):
+    """Prices of the sample say nothing about where the cut is: exact ranks do, and the budget is spent all the same."""
+    data = documents(5000, seed=7)
+    monkeypatch.setattr(exchange, "_stands", lambda sampled, count, learned: np.full(sampled, 1e-3))
+    _, mask, made = run(data, shards(data, np.arange(5000), 3), Select(algorithm="pairwise"), room=1000)
+    assert mask.sum() == 500
+    assert {shard.reads for shard in made} == {2 + 2 * exchange.SOLVES}
+
+
+def test_the_band_holds_the_room_around_the_cut():
+    worth = np.array([5.0, 1.0, 3.0, 4.0, 2.0, 0.0])
+    ones = np.ones(6)
+    assert exchange.make_band(worth, ones, ones, size=3, room=2) == (2.0, 3.0)
+    assert exchange.make_band(worth, ones, ones, size=1, room=4) == (2.0, np.inf)
+    assert exchange.make_band(worth, ones, ones, size=5, room=4) == (-np.inf, 3.0)
+    assert exchange.make_band(worth, ones, ones, size=3, room=6) == (-np.inf, np.inf)
+    assert exchange.make_band(worth, ones, 2 * ones, size=6, room=4) == (2.0, 3.0)
+
+
 def test_bound_covers_the_joint_solution():
     """The certificate is for the whole corpus, however few documents were left undecided."""
     data = documents(20_000, seed=3)

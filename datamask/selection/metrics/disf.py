@@ -52,7 +52,7 @@ class DiSF(MomentMetric):
         return moment.fill_diagonal_(0)
 
     def products(self, z: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
-        return ((z @ moment.to(z.dtype)) * z).sum(dim=1)
+        return ((z @ moment.to(z.dtype)) * z).sum(dim=1, dtype=torch.promote_types(z.dtype, torch.float32))
 
     def squares(self, z: torch.Tensor) -> torch.Tensor:
         square = z.square()

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from datamask.errors import ConfigError
-from datamask.selection.ascent import Ascent, Record, ascend, standing
+from datamask.selection.ascent import Ascent, Record, ascend, ascend_multilinear, standing
 from datamask.selection.calibration import SAMPLE
 from datamask.selection.feasible import Feasible, fill_in_order
 from datamask.selection.metrics.base import MomentMetric
@@ -27,11 +27,12 @@ from datamask.selection.solvers import Progress, frank_wolfe, greedy
 from datamask.selection.swaps import improve
 
 TOLERANCE = 2e-4  # the ascent stops so near its bound (the calibrated objective is about 1)
-ITERATIONS = 60
+WHOLE, ITERATIONS = 32, 100  # steps on all documents at a time; on the undecided
+LEARNING = 20  # steps on a sample
 ROUGH = 2e-3  # the same on a sample
 OPENING = 8, 4  # steps on all documents before the undecided are worked on alone; after a sample's guess
 COSTLY, MULTILINEAR = 0.01, 16  # loss by rounding (the calibrated objective is about 1), and the steps against it
-ROUNDS = 6  # times that the undecided are chosen anew
+ROUNDS = 12  # times that the undecided are chosen anew
 SCREENED = 0.03  # of the whole pool's gap: how near the undecided alone are brought to their own bound
 GREEDY_TOO = 1 << 24  # multiplications of k documents with all
 
@@ -136,19 +137,25 @@ def relax(quadratic: Quadratic, start: torch.Tensor | Dual, tolerance: float, re
     for _ in range(ROUNDS):
         if found.near(quadratic, tolerance):
             break
-        index, part = quadratic.undecided(found.p, found.price) or (torch.arange(len(quadratic)), quadratic)
-        p = part.feasible.project(found.p[index])
+        few = quadratic.undecided(found.p, found.price)
+        before = found.bound - found.value
+        if few is None:
+            found = ascend(quadratic, found.p, tolerance, WHOLE, found.step, record)
+            if before - (found.bound - found.value) < tolerance / 4:
+                break
+            continue
+        index, part = few
         enough = max(tolerance / 2, SCREENED * (found.bound - found.value))
-        inner = ascend(part, p, enough, ITERATIONS, record=record)
+        inner = ascend(part, part.feasible.project(found.p[index]), enough, ITERATIONS, found.step, record)
         p = found.p.clone()
         p[index] = inner.p
         price = quadratic.price(inner.moments)
         at_best = price if inner.best is inner.moments else quadratic.price(inner.best)
         bound, _ = quadratic.bound(inner.best, at_best)
         bound, best = min((bound, inner.best), (found.bound, found.best), key=lambda pair: pair[0])
-        before, found = found.bound - found.value, Ascent(p, inner.moments, inner.value, price, bound, best)
+        found = Ascent(p, inner.moments, inner.value, price, bound, best, inner.step)
         record(standing(quadratic, p, found.value, bound))
-        del part, inner  # before their rows are taken anew
+        del few, part, inner  # before their rows are taken anew
         if before - (bound - found.value) < tolerance / 4:
             break
     return found
@@ -165,7 +172,7 @@ def to_mask(
     if quadratic.rounding(p) > COSTLY:
         index, part = quadratic.undecided(p, price) or (torch.arange(len(quadratic)), quadratic)
         start = part.feasible.project(p[index])
-        found = ascend(part, start, tolerance, MULTILINEAR, multilinear=True, record=record)
+        found = ascend_multilinear(part, start, tolerance, MULTILINEAR, record=record)
         chosen, _, _ = improve(part, part.feasible.round(found.p, found.price), tolerance / 5)
         p = p.clone()
         p[index] = found.p
@@ -199,7 +206,7 @@ def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor | Dual:
         _, end = newton(small, small.feasible.even(), ROUGH)
         return end.beyond(share)
     copies = len(quadratic) / len(rows)
-    found = ascend(small, small.feasible.even(), TOLERANCE, ITERATIONS // 3, multilinear=True, copies=copies)
+    found = ascend_multilinear(small, small.feasible.even(), TOLERANCE, LEARNING, copies=copies)
     price = quadratic.price([moment / share for moment in found.moments])
     fractional = float(((found.p > 1e-6) & (found.p < 1 - 1e-6)).double().mean())
     near = (price - feasible.cut(price)).abs()[:: count // SAMPLE]
