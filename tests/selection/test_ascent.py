@@ -1,0 +1,93 @@
+"""Projected ascent where the moment is a matrix, against SciPy's optimum; the bound from several places together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import LinearConstraint, minimize
+
+from datamask.selection import ascent
+from datamask.selection.feasible import Feasible
+from datamask.selection.limits import Limits
+from datamask.selection.metrics.disf import DiSF
+from datamask.selection.problem import Pool
+from datamask.selection.quadratic import Quadratic, prepare
+
+from .instances import FAMILIES, instance
+
+COUNT, WIDTH = 50, 5
+
+
+def programme(family: str, seed: int, tokens: bool, based: bool) -> tuple[Quadratic, np.ndarray, np.ndarray]:
+    """With its v (N, d²), written plainly, and its base (d²,)."""
+    features, quality = instance(family, seed, COUNT, WIDTH)
+    generator = np.random.default_rng(seed)
+    weights = generator.integers(1, 9, COUNT).astype(float) if tokens else np.ones(COUNT)
+    size = 0.3 * weights.sum()
+    metric = DiSF(Pool(features, quality), torch.from_numpy(weights), size)
+    z = metric.prepare(metric.pool.rows(slice(None), torch.float64)).numpy()
+    products = z[:, :, None] * z[:, None, :] * (1 - np.eye(WIDTH))
+    half = generator.standard_normal((WIDTH, WIDTH)) * (1 - np.eye(WIDTH))
+    base = 0.1 * size * (half + half.T) if based else np.zeros((WIDTH, WIDTH))
+    linear = torch.from_numpy((quality - quality.mean()) / (quality.std() + 1e-9) / size)
+    quadratic = Quadratic(
+        [prepare(metric)],
+        [0.1 / size**2],
+        linear,
+        Feasible(Limits(weights, size)),
+        [torch.from_numpy(base).float()] if based else None,
+    )
+    return quadratic, products.reshape(COUNT, -1), base.reshape(-1)
+
+
+def optimum(quadratic: Quadratic, v: np.ndarray, base: np.ndarray) -> float:
+    weights, linear, (c,) = quadratic.feasible.weights.numpy(), quadratic.linear.numpy(), quadratic.coefficients
+
+    def loss(p: np.ndarray) -> tuple[float, np.ndarray]:
+        moment = base + (weights * p) @ v
+        return c * moment @ moment - weights * linear @ p, weights * (2 * c * v @ moment - linear)
+
+    budget = LinearConstraint(weights, quadratic.feasible.size, quadratic.feasible.size)
+    found = minimize(loss, quadratic.feasible.even().numpy(), jac=True, bounds=[(0, 1)] * COUNT, constraints=[budget],
+                     method="SLSQP", options={"maxiter": 500, "ftol": 1e-12})  # fmt: skip
+    return -found.fun
+
+
+@pytest.mark.parametrize("based", [False, True])
+@pytest.mark.parametrize("tokens", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_reaches_the_optimum_that_scipy_finds(family, tokens, based, monkeypatch):
+    monkeypatch.setattr(ascent, "ROUNDING_SHARE", 0)
+    for seed in range(3):
+        quadratic, v, base = programme(family, seed, tokens, based)
+        best = optimum(quadratic, v, base)
+        found = ascent.ascend(quadratic, quadratic.feasible.even(), 1e-5, 300)
+        p, weights = found.p.numpy(), quadratic.feasible.weights.numpy()
+        assert p.min() >= 0 and p.max() <= 1 and weights @ p == pytest.approx(quadratic.feasible.size)
+        assert found.value == pytest.approx(quadratic.value(found.p, quadratic.moments(found.p)), abs=1e-5)
+        assert best - 1e-3 <= found.value <= best + 1e-5, (seed, found.value, best)
+        assert found.bound >= best - 1e-5
+        again, _ = quadratic.bound(found.best, quadratic.price(found.best))
+        assert again == pytest.approx(found.bound, abs=1e-5)  # what is said of the bound holds where it was taken
+
+
+@pytest.mark.parametrize("based", [False, True])
+@pytest.mark.parametrize("family", ["gaussian", "clustered", "needle"])
+def test_places_together_bound_no_worse_than_each_and_never_below_the_optimum(family, based):
+    generator = torch.Generator().manual_seed(0)
+    gained = 0.0
+    for seed in range(5):
+        quadratic, v, base = programme(family, seed, tokens=seed % 2 == 1, based=based)
+        places, single = [], []
+        for _ in range(6):  # anywhere at all
+            moments = quadratic.moments(
+                quadratic.feasible.project(torch.rand(COUNT, dtype=torch.float64, generator=generator))
+            )
+            places.append(ascent._Place(moments, quadratic.price(moments)))
+            single.append(quadratic.bound(*places[-1])[0])
+        fitted, middle = ascent._fit(quadratic, places)
+        assert fitted >= optimum(quadratic, v, base) - 1e-5
+        assert fitted == pytest.approx(quadratic.bound(middle, quadratic.price(middle))[0], abs=1e-5)
+        gained += min(single) - fitted
+    assert gained > 0
