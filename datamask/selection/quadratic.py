@@ -22,7 +22,7 @@ BLOCK_ROWS = {True: 2048, False: 4096}  # of a vector metric, which reads once; 
 MOST = 0.7  # of a pool: where more than that is undecided, nothing is gained by leaving the rest out
 UNDECIDED = 0.12  # of a pool, at least, and so many documents at least:
 UNDECIDED_ROWS = 8192
-WIDER = 1.4  # times the fractional documents
+WIDER = 1.2  # times the fractional documents
 EXACT = 1 << 22  # numbers of a small pool
 
 

@@ -33,7 +33,7 @@ ROUGH = 2e-3  # the same on a sample
 OPENING = 8, 4  # steps on all documents before the undecided are worked on alone; after a sample's guess
 COSTLY, MULTILINEAR = 0.01, 16  # loss by rounding (the calibrated objective is about 1), and the steps against it
 ROUNDS = 12  # times that the undecided are chosen anew
-SCREENED = 0.03  # of the whole pool's gap: how near the undecided alone are brought to their own bound
+SCREENED = 0.1  # of the whole pool's gap: how near the undecided alone are brought to their own bound
 GREEDY_TOO = 1 << 24  # multiplications of k documents with all
 
 
