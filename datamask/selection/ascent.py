@@ -198,12 +198,12 @@ def _fit(quadratic: Quadratic, places: Sequence[_Place]) -> tuple[float, list[to
         gram += c * (flat @ flat.T).double().cpu()
         if quadratic.base is not None:
             held += 2 * c * (flat @ quadratic.base[number].flatten().to(flat)).double().cpu()
-    weights = quadratic.feasible.weights
+    feasible = quadratic.feasible  # SciPy keeps what it minimises for a while: no document's row is to be part of it
 
     def bound(free: np.ndarray) -> tuple[float, np.ndarray]:
         shares = torch.from_numpy(np.append(free, 1 - free.sum()))
-        response, most = quadratic.feasible.respond(shares @ rows)
-        slope = 2 * (gram @ shares) - held + rows @ (weights * response)
+        response, most = feasible.respond(shares @ rows)
+        slope = 2 * (gram @ shares) - held + rows @ (feasible.weights * response)
         value = most + float(shares @ (gram @ shares) - held @ shares)
         return value, (slope[:-1] - slope[-1]).numpy()
 
