@@ -29,7 +29,7 @@ def make_figures(f: Findings) -> dict[str, Figure]:
         figures["history"] = Figure(
             charts.history(history, history[0]["unit"], f.certificate.get("upper_bound")),
             "Objective while it was optimised",
-            "The line should flatten just under the dashed bound: what is left between them is all that could be gained.",
+            "The line should flatten just under the dashed bound: at most what is left between them could be gained.",
         )
     for scorer in dict.fromkeys(row["scorer"] for row in f.quality):
         rows = [{k: v for k, v in row.items() if k != "scorer"} for row in f.quality if row["scorer"] == scorer]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,8 +115,23 @@ def _objective(f: Findings, figures: dict[str, Figure]) -> list[Block]:
         if c.get("objective") is not None and abs(last - c["objective"]) > 1e-4:
             note = f"The steps weigh documents by fractions and end at {number(last, 5)}; the choice itself, of whole documents and after exchanges, scores {number(c['objective'], 5)}."
             blocks.append({"kind": "text", "text": note})
+        blocks += _fractional(c)
         blocks.append(chart_grid(["history"]))
     return blocks
+
+
+def _fractional(certificate: Mapping[str, Any]) -> list[Block]:
+    """How much of the gap is not the relaxation's: where documents cost something against themselves (DiSF), most."""
+    steps = [step for step in certificate.get("history") or () if isinstance(step, dict)]
+    best = max((step["relaxed"] for step in steps if "relaxed" in step), default=None)
+    objective, bound = certificate.get("objective"), certificate.get("upper_bound")
+    if best is None or objective is None or bound is None or best - objective <= max(bound - best, 1e-3 * abs(bound)):
+        return []
+    text = (
+        f"Documents weighed by fractions score {number(best, 5)}, {percent(max(0.0, bound - best) / abs(bound), 2)} below the bound; "
+        "the rest of the gap lies between that and a choice of whole documents."
+    )
+    return [{"kind": "text", "text": text}]
 
 
 def _quality(f: Findings, figures: dict[str, Figure]) -> list[Block]:

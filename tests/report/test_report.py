@@ -14,7 +14,7 @@ import vl_convert
 from datamask import storage
 from datamask.errors import ConservationError, InputError
 from datamask.release import Staged
-from datamask.report import StageTime, page, report, write_report
+from datamask.report import StageTime, page, report, sections, write_report
 from datamask.report.examples import excerpt
 from datamask.report.figures import make_figures
 from datamask.report.findings import ARMS, Findings, choose_arms, find
@@ -201,3 +201,13 @@ def test_a_selection_without_a_certificate_still_has_a_page(made: dict) -> None:
     findings = find(made["files"], made["config"], {})
     html = page.render(findings)
     assert 'id="diversity"' in html and 'id="objective"' not in html
+
+
+def test_a_gap_that_whole_documents_cost_is_told_from_the_solvers() -> None:
+    steps = [{"step": 0, "objective": 0.3, "relaxed": 0.5}, {"step": 1, "objective": 0.4, "relaxed": 0.7355}]
+    certificate = {"objective": 0.59, "upper_bound": 0.736, "history": [*steps, {"step": 2, "objective": 0.58}]}
+    (block,) = sections._fractional(certificate)
+    assert "0.73550, 0.07 % below the bound" in block["text"]
+    assert not sections._fractional({**certificate, "objective": 0.7352})  # what is left is as much the solver's
+    assert not sections._fractional({"objective": 0.5, "upper_bound": 0.6, "history": [0.1, 0.4]})
+    assert not sections._fractional({"objective": 0.5, "history": steps})
