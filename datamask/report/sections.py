@@ -128,7 +128,7 @@ def _fractional(certificate: Mapping[str, Any]) -> list[Block]:
     if best is None or objective is None or bound is None or best - objective <= max(bound - best, 1e-3 * abs(bound)):
         return []
     text = (
-        f"Documents weighed by fractions score {number(best, 5)}, {percent(max(0.0, bound - best) / abs(bound), 2)} below the bound; "
+        f"Before they are rounded, the fractions themselves score {number(best, 5)}, {percent(max(0.0, bound - best) / abs(bound), 2)} below the bound; "
         "the rest of the gap lies between that and a choice of whole documents."
     )
     return [{"kind": "text", "text": text}]

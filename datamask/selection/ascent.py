@@ -22,6 +22,7 @@ from datamask.selection.quadratic import Quadratic
 ROUNDING_SHARE = 0.01  # of what rounding costs: no use in bringing the bound nearer to a fractional value than that,
 CLOSE = 5e-4  # but so near at least (the calibrated objective is about 1)
 STALL = 30  # steps that bring less than a tenth of the tolerance, after which it ends
+MULTILINEAR_STALL = 5  # the same without a bound, and of the tolerance itself
 MEMORY = 8  # values, below the least of which no step may fall
 SPAN = 12  # places whose prices are combined for a bound, after every so many steps
 
@@ -90,13 +91,10 @@ def ascend(
         if last or stalled or best.near(quadratic, tolerance):
             break
         step = _spectral(weights, previous, (p, price), step, iteration)
-        target = feasible.project(p + step * price)
-        slope, bend, ends = _line(quadratic, p, moments, price, target)
-        if slope <= 0:  # the projection no longer ascends: towards the best response instead
-            target = response
-            slope, bend, ends = _line(quadratic, p, moments, price, target)
-            if slope <= 0:
-                break
+        line = _line(quadratic, p, moments, price, (feasible.project(p + step * price), response))
+        if line is None:
+            break
+        target, ends, slope, bend = line
         whole = value + slope - bend >= min(values) or bend <= 0
         share = 1.0 if whole else min(1.0, slope / (2 * bend))
         previous = (p, price)
@@ -133,24 +131,19 @@ def ascend_multilinear(
         if record is not None:
             record({"objective": value})
         response, most = quadratic.feasible.respond(price)
-        stalled = iteration >= 5 and value - reached[-6] <= tolerance
+        stalled = iteration >= MULTILINEAR_STALL and value - reached[-1 - MULTILINEAR_STALL] <= tolerance
         if most - float((weights * price) @ p) <= tolerance or stalled or iteration == iterations:
             break
         step = _spectral(weights, previous, (p, price), step, iteration)
-        target = quadratic.feasible.project(p + step * price)
-        slope, bend, ends = _line(quadratic, p, moments, price, target)
-        bend -= float(own @ (target - p).square())
+        line = _line(quadratic, p, moments, price, (quadratic.feasible.project(p + step * price), response), own)
+        if line is None:
+            break
+        target, ends, slope, bend = line
         previous = (p, price)
-        if bend > 0 and slope <= 0:
-            target = response
-            slope, bend, ends = _line(quadratic, p, moments, price, target)
-            bend -= float(own @ (target - p).square())
-            if bend > 0 and slope <= 0:
-                break
         share = 1.0 if bend <= 0 else min(1.0, slope / (2 * bend))
         p = p + share * (target - p)
         moments = [m + share * (e - m) for m, e in zip(moments, ends, strict=True)]
-    return Ascent(p, moments, value, price, float("inf"), moments, step)
+    return Ascent(p, moments, value, price, float("inf"), moments)
 
 
 def standing(quadratic: Quadratic, p: torch.Tensor, value: float, bound: float) -> dict[str, float]:
@@ -177,12 +170,23 @@ def _spectral(
 
 
 def _line(
-    quadratic: Quadratic, p: torch.Tensor, moments: list[torch.Tensor], price: torch.Tensor, target: torch.Tensor
-) -> tuple[float, float, list[torch.Tensor]]:
-    """f(p + share (target − p)) = f(p) + share (slope − share bend); and the target's moments."""
-    ends = quadratic.moments(target)
-    slope = float((quadratic.feasible.weights * price) @ (target - p))
-    return slope, quadratic.spread([end - moment for moment, end in zip(moments, ends, strict=True)]), ends
+    quadratic: Quadratic,
+    p: torch.Tensor,
+    moments: list[torch.Tensor],
+    price: torch.Tensor,
+    targets: tuple[torch.Tensor, torch.Tensor],  # the second, where towards the first nothing rises
+    own: torch.Tensor | None = None,  # of the multilinear extension
+) -> tuple[torch.Tensor, list[torch.Tensor], float, float] | None:
+    """A target with its moments, slope and bend: f(p + share (target − p)) = f(p) + share (slope − share bend)."""
+    for target in targets:
+        toward, ends = target - p, quadratic.moments(target)
+        slope = float((quadratic.feasible.weights * price) @ toward)
+        bend = quadratic.spread([end - moment for moment, end in zip(moments, ends, strict=True)])
+        if own is not None:
+            bend -= float(own @ toward.square())
+        if slope > 0 or (own is not None and bend <= 0):
+            return target, ends, slope, bend
+    return None
 
 
 def _fit(quadratic: Quadratic, places: Sequence[_Place]) -> tuple[float, list[torch.Tensor]]:

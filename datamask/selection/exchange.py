@@ -92,9 +92,20 @@ class Plan:
         return -sum(term.scale * term.zero for term in (*self.quality, *self.diversity))
 
 
-class Sifted(NamedTuple):
-    """In are documents worth more than `high`, out those worth less than `low`, undecided the rest."""
+class Band(NamedTuple):
+    """Out are documents worth less than `low`, in those worth more than `high`, undecided the rest."""
 
+    low: float
+    high: float
+
+    def inside(self, worth: np.ndarray) -> np.ndarray:
+        return worth > self.high
+
+    def undecided(self, worth: np.ndarray) -> np.ndarray:
+        return (worth >= self.low) & (worth <= self.high)
+
+
+class Sifted(NamedTuple):
     worth: np.ndarray  # (n,) float64
     base: list[torch.Tensor]  # moments of the documents that are in
     features: np.ndarray  # (m, d) of the undecided
@@ -104,17 +115,17 @@ class _Posed(NamedTuple):
     """`Sifted` of all shards together."""
 
     worth: np.ndarray  # (N,)
-    band: tuple[float, float]
+    band: Band
     base: list[torch.Tensor]
     features: np.ndarray
 
     @property
     def inside(self) -> np.ndarray:
-        return self.worth > self.band[1]
+        return self.band.inside(self.worth)
 
     @property
     def undecided(self) -> np.ndarray:
-        return _within(self.worth, self.band)
+        return self.band.undecided(self.worth)
 
     def fits(self, weights: np.ndarray, size: float) -> bool:
         """Whether what is undecided can fill what those in leave of the budget, and was kept."""
@@ -204,9 +215,12 @@ def appraise(
     adds by coming in, or takes by leaving, counts that once.
     """
     own = torch.zeros(len(pool), dtype=torch.float64)
-    for part, rows in pool.blocks():
-        for c, metric in zip(plan.coefficients, plan.metrics, strict=True):
-            own[part] += c * (1.0 if metric.vector else metric.squares(metric.prepare(rows)).double().cpu())
+    for c, metric in zip(plan.coefficients, plan.metrics, strict=True):
+        if metric.vector:
+            own += c  # unit rows: nothing to read
+            continue
+        for part, rows in pool.blocks():
+            own[part] += c * metric.squares(metric.prepare(rows)).double().cpu()
     return _price(plan, pool, moments) + (2 * beside - 1) * weights * own.numpy()
 
 
@@ -217,14 +231,14 @@ def sift(
     quality: np.ndarray,
     moments: Sequence[torch.Tensor],
     beside: np.ndarray,
-    band: tuple[float, float],
+    band: Band,
 ) -> Sifted:
-    """A shard's part of the problem that the undecided pose. weights, beside: (n,); band: of `make_band`."""
+    """A shard's part of the problem that the undecided pose. weights, beside: (n,)."""
     pool = Pool(features, quality, device=plan.device)
     value = appraise(plan, pool, weights, moments, beside)
-    taken = torch.from_numpy(weights * (value > band[1]))
+    taken = torch.from_numpy(weights * band.inside(value))
     base = [metric.sum_over(pool, taken, torch.float32) for metric in plan.metrics]
-    return Sifted(value, base, features[_within(value, band)])
+    return Sifted(value, base, features[band.undecided(value)])
 
 
 def settle(
@@ -275,13 +289,17 @@ def select_shards(
     room = max(1, room_bytes // (2 * width))
     linear, history = worth(plan.quality, quality) / size, list[dict[str, float]]()
 
-    def pose(band: tuple[float, float], moments: list[torch.Tensor], beside: np.ndarray, most: int) -> _Posed:
-        value, base, features = np.empty(len(weights)), None, list[np.ndarray]()
+    def pose(band: Band, moments: list[torch.Tensor], beside: np.ndarray, most: int) -> _Posed:
+        value, base, features, found = np.empty(len(weights)), None, [sample.features[:0]], 0
         for shard, part in zip(shards, parts, strict=True):
             done = sift(plan, shard.features(), weights[part], quality[part], moments, beside[part], band)
             value[part] = done.worth
-            base = done.base if base is None else [a + b for a, b in zip(base, done.base, strict=True)]
-            features = [*features, done.features] if sum(map(len, features)) <= most else [done.features[:0]]
+            base = _added(base, done.base)
+            found += len(done.features)
+            if found <= most:
+                features.append(done.features)
+            else:
+                del features[1:]
         assert base is not None
         return _Posed(value, band, base, np.concatenate(features))
 
@@ -303,7 +321,7 @@ def select_shards(
     for shard, part in zip(shards, parts, strict=True):
         done = settle(plan, shard.features(), weights[part], quality[part], chosen[part], relaxed.best, moments)
         at_relaxed[part], at_chosen[part] = done.relaxed, done.price
-        total = done.moments if total is None else [a + b for a, b in zip(total, done.moments, strict=True)]
+        total = _added(total, done.moments)
         for number, pair in enumerate(done.sums):
             before = statistics[number]
             statistics[number] = pair if before is None or pair is None else (before[0] + pair[0], before[1] + pair[1])
@@ -317,10 +335,8 @@ def select_shards(
     return Exchanged(chosen, probability.astype(np.float32), (at_chosen * weights).astype(np.float32), prices, facts)
 
 
-def make_band(
-    worth: np.ndarray, weights: np.ndarray, stands: np.ndarray, size: float, room: int
-) -> tuple[float, float]:
-    """(low, high), between which about `room` documents are worth: half of them next above the cut, or all that are
+def make_band(worth: np.ndarray, weights: np.ndarray, stands: np.ndarray, size: float, room: int) -> Band:
+    """That in which about `room` documents are undecided: half of them next above the cut, or all that are
     there, the rest next below it. All (n,); stands: how many documents of the corpus each stands for."""
     order = np.argsort(-worth, kind="stable")
     documents, spent = np.cumsum(stands[order]), np.cumsum((stands * weights)[order])
@@ -332,11 +348,7 @@ def make_band(
     first = int(np.searchsorted(documents, over - above + 1e-6, side="right"))
     last = int(np.searchsorted(documents, over + below - 1e-6, side="left"))
     high = np.inf if above >= over else float(worth[order[min(first, len(order) - 1)]])
-    return (-np.inf if below >= under else float(worth[order[last]])), high
-
-
-def _within(worth: np.ndarray, band: tuple[float, float]) -> np.ndarray:
-    return (worth >= band[0]) & (worth <= band[1])
+    return Band(-np.inf if below >= under else float(worth[order[last]]), high)
 
 
 def _stands(sampled: int, count: int, learned: bool) -> np.ndarray:
@@ -409,6 +421,10 @@ def _facts(
 def _price(plan: Plan, pool: Pool, moments: Sequence[torch.Tensor]) -> np.ndarray:
     linear = torch.from_numpy(worth(plan.quality, pool.quality) / plan.size)
     return exact_price(pool, plan.metrics, plan.coefficients, linear, moments).numpy()
+
+
+def _added(total: list[torch.Tensor] | None, more: list[torch.Tensor]) -> list[torch.Tensor]:
+    return more if total is None else [a + b for a, b in zip(total, more, strict=True)]
 
 
 def _parts(lengths: Sequence[int]) -> list[slice]:

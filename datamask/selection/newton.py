@@ -82,9 +82,8 @@ def newton(
             record(standing(quadratic, best.p, best.value, best.bound))
         if gap <= tolerance:
             break
-        if (
-            share < SHORT and epsilon != good
-        ):  # too small: nearer to the last that was not, or, close to that, beyond it
+        if share < SHORT and epsilon != good:  # too small
+            # nearer to the last that was not, or, close to that, beyond it
             near = epsilon > NEAR * good
             epsilon, shrink = max(epsilon, good) / SHRINK if near else (epsilon * good) ** 0.5, shrink**0.5
             good = 0.0 if near else good

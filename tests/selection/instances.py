@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+from scipy.optimize import LinearConstraint, minimize
+
+from datamask.selection.quadratic import Quadratic
 
 
 def gaussian(generator, count, width):
@@ -60,3 +65,25 @@ FAMILIES = {make.__name__: make for make in (gaussian, clustered, pairs, needle,
 def instance(family: str, seed: int, count: int, width: int) -> tuple[np.ndarray, np.ndarray]:
     """features (count, width), quality (count,)"""
     return FAMILIES[family](np.random.default_rng(seed), count, width)
+
+
+def plain_loss(
+    quadratic: Quadratic, v: np.ndarray, base: np.ndarray
+) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+    """−f of a p (N,) and its gradient, written plainly, of one metric. v: (N, m); base: (m,)."""
+    weights, linear, (c,) = quadratic.feasible.weights.numpy(), quadratic.linear.numpy(), quadratic.coefficients
+
+    def loss(p: np.ndarray) -> tuple[float, np.ndarray]:
+        moment = base + (weights * p) @ v
+        return c * moment @ moment - weights * linear @ p, weights * (2 * c * v @ moment - linear)
+
+    return loss
+
+
+def optimum(quadratic: Quadratic, v: np.ndarray, base: np.ndarray) -> float:
+    """The greatest f over fractional p within the budget, by SciPy."""
+    weights, size = quadratic.feasible.weights.numpy(), quadratic.feasible.size
+    found = minimize(plain_loss(quadratic, v, base), quadratic.feasible.even().numpy(), jac=True, method="SLSQP",
+                     bounds=[(0, 1)] * len(v), constraints=[LinearConstraint(weights, size, size)],
+                     options={"maxiter": 500, "ftol": 1e-12})  # fmt: skip
+    return -found.fun

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import LinearConstraint, minimize
 
 from datamask.selection import ascent
 from datamask.selection.feasible import Feasible
@@ -14,7 +13,7 @@ from datamask.selection.metrics.disf import DiSF
 from datamask.selection.problem import Pool
 from datamask.selection.quadratic import Quadratic, prepare
 
-from .instances import FAMILIES, instance
+from .instances import FAMILIES, instance, optimum
 
 COUNT, WIDTH = 50, 5
 
@@ -39,19 +38,6 @@ def programme(family: str, seed: int, tokens: bool, based: bool) -> tuple[Quadra
         [torch.from_numpy(base).float()] if based else None,
     )
     return quadratic, products.reshape(COUNT, -1), base.reshape(-1)
-
-
-def optimum(quadratic: Quadratic, v: np.ndarray, base: np.ndarray) -> float:
-    weights, linear, (c,) = quadratic.feasible.weights.numpy(), quadratic.linear.numpy(), quadratic.coefficients
-
-    def loss(p: np.ndarray) -> tuple[float, np.ndarray]:
-        moment = base + (weights * p) @ v
-        return c * moment @ moment - weights * linear @ p, weights * (2 * c * v @ moment - linear)
-
-    budget = LinearConstraint(weights, quadratic.feasible.size, quadratic.feasible.size)
-    found = minimize(loss, quadratic.feasible.even().numpy(), jac=True, bounds=[(0, 1)] * COUNT, constraints=[budget],
-                     method="SLSQP", options={"maxiter": 500, "ftol": 1e-12})  # fmt: skip
-    return -found.fun
 
 
 @pytest.mark.parametrize("based", [False, True])

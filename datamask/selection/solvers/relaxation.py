@@ -137,28 +137,30 @@ def relax(quadratic: Quadratic, start: torch.Tensor | Dual, tolerance: float, re
     for _ in range(ROUNDS):
         if found.near(quadratic, tolerance):
             break
-        few = quadratic.undecided(found.p, found.price)
         before = found.bound - found.value
-        if few is None:
-            found = ascend(quadratic, found.p, tolerance, WHOLE, found.step, record)
-            if before - (found.bound - found.value) < tolerance / 4:
-                break
-            continue
-        index, part = few
-        enough = max(tolerance / 2, SCREENED * (found.bound - found.value))
-        inner = ascend(part, part.feasible.project(found.p[index]), enough, ITERATIONS, found.step, record)
-        p = found.p.clone()
-        p[index] = inner.p
-        price = quadratic.price(inner.moments)
-        at_best = price if inner.best is inner.moments else quadratic.price(inner.best)
-        bound, _ = quadratic.bound(inner.best, at_best)
-        bound, best = min((bound, inner.best), (found.bound, found.best), key=lambda pair: pair[0])
-        found = Ascent(p, inner.moments, inner.value, price, bound, best, inner.step)
-        record(standing(quadratic, p, found.value, bound))
-        del few, part, inner  # before their rows are taken anew
-        if before - (bound - found.value) < tolerance / 4:
+        screened = _screened(quadratic, found, tolerance, record)
+        found = screened or ascend(quadratic, found.p, tolerance, WHOLE, found.step, record)
+        if before - (found.bound - found.value) < tolerance / 4:
             break
     return found
+
+
+def _screened(quadratic: Quadratic, found: Ascent, tolerance: float, record: Record) -> Ascent | None:
+    """On from there with the undecided alone; None where that is no use."""
+    few = quadratic.undecided(found.p, found.price)
+    if few is None:
+        return None
+    index, part = few
+    enough = max(tolerance / 2, SCREENED * (found.bound - found.value))
+    inner = ascend(part, part.feasible.project(found.p[index]), enough, ITERATIONS, found.step, record)
+    p = found.p.clone()
+    p[index] = inner.p
+    price = quadratic.price(inner.moments)
+    at_best = price if inner.best is inner.moments else quadratic.price(inner.best)
+    bound, _ = quadratic.bound(inner.best, at_best)
+    bound, best = min((bound, inner.best), (found.bound, found.best), key=lambda pair: pair[0])
+    record(standing(quadratic, p, inner.value, bound))
+    return Ascent(p, inner.moments, inner.value, price, bound, best, inner.step)
 
 
 def to_mask(
