@@ -57,12 +57,12 @@ def prefect(environment, *arguments):
 
 def ask(environment, path, body=None):
     url = f"{environment['PREFECT_API_URL']}/{path}"
-    answer = httpx.post(url, json=body or {}, auth=tuple(AUTH.split(":")), timeout=30)
+    answer = httpx.post(url, json=body or {}, auth=tuple(AUTH.split(":")), timeout=120)
     answer.raise_for_status()
     return answer.json()
 
 
-def await_run(environment, created_by, seconds=120):
+def await_run(environment, created_by, seconds=300):
     """The first completed run of `refresh` that was created by this, waiting for it."""
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
