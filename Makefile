@@ -24,8 +24,8 @@ $(VENV)/.dev: $(VENV)/.core
 curate: $(VENV)/.core    ## the whole pipeline; INPUT= your text, OUT= where to, ARGS= any option of `datamask curate`
 	@$(BIN)/datamask curate $(if $(INPUT),$(foreach path,$(INPUT),--input '$(path)'),--sample) --output '$(OUT)' $(ARGS)
 
-test: $(VENV)/.dev       ## every test, the fast ones first
-	$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.dev       ## every test, the fast ones first, files in two processes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
