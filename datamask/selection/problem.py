@@ -102,7 +102,7 @@ class Pool:
         here, there = (
             (index, index) if isinstance(index, slice) else (index.to(self.features.device), index.to(self.device))
         )
-        stored = self.features[here]
+        stored = self.features[here] if isinstance(here, slice) else self.features.index_select(0, here)
         taken = stored.to(self.device, dtype)
         norm = self.inverse_norm[there].to(dtype)[:, None]
         return taken * norm if taken is stored else taken.mul_(norm)  # converted: a tensor of our own
@@ -116,7 +116,7 @@ class Pool:
     def take(self, index: np.ndarray) -> Pool:
         """The pool of these rows (copied)."""
         return Pool(
-            features=self.features[torch.from_numpy(index)],
+            features=self.features.index_select(0, torch.from_numpy(index)),
             quality=self.quality[index],
             tokens=None if self.tokens is None else self.tokens[index],
             groups={name: np.asarray(values)[index] for name, values in self.groups.items()},

@@ -37,7 +37,7 @@ class Prepared:
     def take(self, index: torch.Tensor) -> Prepared:
         """These rows alone (copied)."""
         index = index.to(self.z.device)
-        return Prepared(self.metric, self.z[index], None if self.scale is None else self.scale[index])
+        return Prepared(self.metric, self.z.index_select(0, index), None if self.scale is None else self.scale[index])
 
     def rows(self, index: torch.Tensor) -> torch.Tensor:
         """(n, d) of these rows: float32, but what is held in bf16 stays so."""
@@ -86,7 +86,7 @@ class Prepared:
         wide = None if as_held else self.z.new_empty(min(size, count), self.z.shape[1], dtype=torch.float32)
         for start in range(0, max(count, 1), size):
             part = slice(start, min(start + size, count))
-            rows = self.z[part if index is None else index[part]]
+            rows = self.z[part] if index is None else self.z.index_select(0, index[part])
             yield part, rows if wide is None else wide[: len(rows)].copy_(rows)
 
     def kernel(self, index: torch.Tensor) -> torch.Tensor:

@@ -88,9 +88,17 @@ def test_drawn_sets_have_the_probability_of_their_orders_together():
     expected = torch.zeros(5, dtype=torch.float64).index_add_(
         0, orders.flatten(), probabilities.detach().repeat_interleave(2)
     )
-    drawn = pl.draw_sets(logits.detach(), 2, 200_000, torch.Generator().manual_seed(1))
-    assert (drawn[:, 0] != drawn[:, 1]).all()
-    torch.testing.assert_close(pl.as_masks(drawn, 5).double().mean(0), expected, rtol=0, atol=0.005)
+    drawn = pl.draw_masks(logits.detach(), 2, 200_000, torch.Generator().manual_seed(1))
+    assert (drawn.sum(1) == 2).all()
+    torch.testing.assert_close(drawn.double().mean(0), expected, rtol=0, atol=0.005)
+
+
+def test_arrivals_equal_to_the_bit_fill_no_mask_beyond_k(monkeypatch):
+    arrivals = torch.tensor([[0.5, 0.5, 0.5, 0.1, 0.9], [0.1, 0.2, 0.3, 0.4, 0.5]])
+    monkeypatch.setattr(pl, "_arrivals", lambda *_: arrivals.clone())
+    drawn = pl.draw_masks(torch.zeros(5), 2, 2, torch.Generator())
+    assert drawn.sum(1).tolist() == [2, 2]
+    assert drawn[0, 3] == 1 and drawn[0, 4] == 0 and drawn[1].tolist() == [1, 1, 0, 0, 0]
 
 
 def test_logits_hundreds_apart_stay_finite():
@@ -99,11 +107,11 @@ def test_logits_hundreds_apart_stay_finite():
     assert torch.isfinite(found).all()
 
 
-@pytest.mark.parametrize("draw", [pl.draw, pl.draw_sets])
+@pytest.mark.parametrize("draw", [lambda *given: pl.as_masks(pl.draw(*given), 8), pl.draw_masks])
 def test_draws_of_logits_hundreds_apart(draw):
     """Where the cut falls decides, however far the others are: three certain, then one of two alike."""
     logits = torch.tensor([500.0, 160.0, 90.0, 3.0, 3.0, -1.0, -150.0, -600.0])
-    masks = pl.as_masks(draw(logits, 4, 2000, torch.Generator().manual_seed(0)), 8)
+    masks = draw(logits, 4, 2000, torch.Generator().manual_seed(0))
     assert (masks[:, :3] == 1).all() and (masks[:, 6:] == 0).all()
     torch.testing.assert_close(masks[:, 3:6].mean(0), torch.tensor([0.495, 0.495, 0.009]), rtol=0, atol=0.04)
 

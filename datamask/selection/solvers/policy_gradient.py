@@ -111,23 +111,25 @@ class Policy:
 
     def _published_step(self, batch: Tensor, k: int, rate: float) -> None:
         logits = self.logits[batch]
-        orders = self._draw(logits, k)
-        masks = plackett_luce.as_masks(orders, len(batch))
+        orders, masks = self._draw(logits, k)
         reward = masks @ self.quality[batch] / k
         for scale, term in self.terms:
             reward += scale * term.alone(batch, masks)
         advantage = (reward - reward.mean()) / (reward.std() + 1e-12)
         self.logits[batch] = logits + rate * self._gradient(logits, orders, masks, advantage)
 
-    def _draw(self, logits: Tensor, k: int) -> Tensor:
-        ordered = self.problem.settings.gradient == "order"
-        draw = plackett_luce.draw if ordered else plackett_luce.draw_sets
-        return draw(logits, k, self.problem.settings.n_rollout, self.generator)
-
-    def _gradient(self, logits: Tensor, orders: Tensor, masks: Tensor, advantage: Tensor) -> Tensor:
+    def _draw(self, logits: Tensor, k: int) -> tuple[Tensor | None, Tensor]:
+        """Orders (G, k), where the gradient is theirs, and masks (G, n)."""
+        rollouts = self.problem.settings.n_rollout
         if self.problem.settings.gradient == "order":
-            return plackett_luce.order_gradient(logits, orders, advantage)
-        return plackett_luce.surrogate_gradient(logits, masks, advantage)
+            orders = plackett_luce.draw(logits, k, rollouts, self.generator)
+            return orders, plackett_luce.as_masks(orders, len(logits))
+        return None, plackett_luce.draw_masks(logits, k, rollouts, self.generator)
+
+    def _gradient(self, logits: Tensor, orders: Tensor | None, masks: Tensor, advantage: Tensor) -> Tensor:
+        if orders is None:
+            return plackett_luce.surrogate_gradient(logits, masks, advantage)
+        return plackett_luce.order_gradient(logits, orders, advantage)
 
     def _begin(self, block: Tensor, k: int) -> None:
         self.probability = self.selected.float()
@@ -141,8 +143,7 @@ class Policy:
         logits, probability = self.logits[batch], self.probability[batch]
         k = int(self.selected[batch].sum()) if self.hard else round(float(probability.sum()))
         k = min(max(k, 1), n - 1)
-        orders = self._draw(logits, k)
-        masks = plackett_luce.as_masks(orders, n)
+        orders, masks = self._draw(logits, k)
         change = masks - probability
         quality = self.quality[batch] / self.problem.size
         reward, price = change @ quality, quality
@@ -196,8 +197,8 @@ class Policy:
             return
         if self.temperature is None:
             self.temperature = price.std() / 10 + 1e-30
-        orders = plackett_luce.draw_sets(price / self.temperature, k, self.problem.settings.n_rollout, self.generator)
-        masks = plackett_luce.as_masks(orders, n)
+        rollouts = self.problem.settings.n_rollout
+        masks = plackett_luce.draw_masks(price / self.temperature, k, rollouts, self.generator)
         exchanges = float((masks != held).sum()) / 2 / len(masks)
         self.temperature = self.temperature * min(max(EXCHANGES / max(exchanges, 1e-6), 0.5), 2.0) ** 0.5
         if exchanges > 8 * EXCHANGES:

@@ -84,7 +84,7 @@ class MomentReward:
         self.scale = metric.unit / metric.size**2
 
     def alone(self, batch: Tensor, masks: Tensor) -> Tensor:
-        return -self.metric.unit / float(masks[0].sum()) ** 2 * self.forms(self.z[batch], masks)
+        return -self.metric.unit / float(masks[0].sum()) ** 2 * self.forms(self.z.index_select(0, batch), masks)
 
     def forms(self, z: Tensor, masks: Tensor) -> Tensor:
         """‖Σ_i m_i v_i‖² of each mask, entries of any value: (G,). z: (n, d)."""
@@ -92,7 +92,7 @@ class MomentReward:
         if isinstance(self.metric, Pairwise):  # d features a document: cheaper than n²·d for the Gram matrix
             return (low @ z).float().square().sum(1)
         # (G, d): the diagonal of Σ m_i z_i z_iᵀ, which DiSF leaves out; z² is 1 on average, which bf16 need not carry
-        squares = masks.sum(1, keepdim=True) + (low @ (z.square() - 1)).float()
+        squares = masks.sum(1, keepdim=True) + (low @ z.square().sub_(1)).float()
         if n <= 2 * SKETCH:
             # the squared Gram matrix by tiles, those below the diagonal alone: each stays in the cache, twice counted
             whole = torch.zeros(len(masks), device=z.device)
@@ -123,7 +123,7 @@ class MomentReward:
         self.total = total
 
     def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
-        z = self.z[batch]
+        z = self.z.index_select(0, batch)
         price = -2 * self.scale * self.metric.products(z, self.total).float()
         change = masks - probability
         reward, own = change @ price, self.scale * self.metric.squares(z.float()) * (1 - 2 * probability)
@@ -139,7 +139,7 @@ class MomentReward:
         if self.age >= REFRESH:
             self.start(self.probability)
         else:
-            self.total += self.metric.moment(self.z[batch], change).float()
+            self.total += self.metric.moment(self.z.index_select(0, batch), change).float()
 
 
 class CoverageReward:
