@@ -15,6 +15,7 @@ from datamask.selection.quadratic import Quadratic
 
 WINDOW = {True: 512, False: 1024}  # documents a side; of vector metrics, whose rounding leaves less to mend, and others
 ROUNDS = 40
+TRIED = 32  # entrants at a time, each with everything that may leave
 
 
 def improve(
@@ -43,7 +44,7 @@ def improve(
             kernel += c * rows.kernel(window).cpu().numpy()
         if not quadratic.feasible.unit_weights:
             kernel *= np.outer(weights[window], weights[window]).astype(np.float32)
-        changed = _swap(kernel, gain[window].numpy(), len(out), allowed, window.numpy(), mask.numpy())
+        changed = _swap(kernel, gain[window].numpy(), len(out), allowed, window.numpy(), mask.numpy(), tolerance / side)
         if not len(changed):
             break
         moved = torch.from_numpy(changed)
@@ -98,6 +99,7 @@ def _swap(
     allowed: _Allowed,
     window: np.ndarray,  # (n,) row numbers
     mask: np.ndarray,
+    least: float,  # a swap must gain: so many as a side has documents then leave less than the tolerance behind
 ) -> np.ndarray:
     """The best swaps one after the other, until none gains. Returns the rows that changed sides."""
     inside = np.arange(len(window)) < out
@@ -107,20 +109,22 @@ def _swap(
     left = allowed.size - float(allowed.weights[mask].sum())
     length = 0.0 if allowed.length is None else float(allowed.length.coefficients[mask].sum())
     refused = np.zeros(len(window), bool)  # as entrants, since the last swap
-    floor = 1e-9 * float(np.abs(gain).max() + own.max())
+    floor = max(least, 1e-9 * float(np.abs(gain).max() + own.max()))
     for _ in range(8 * len(window)):
         enters = np.where(inside | refused, -np.inf, gain - own)
-        i = int(enters.argmax())
+        best = np.argpartition(-enters, TRIED)[:TRIED] if len(enters) > TRIED else np.arange(len(enters))
         leaves = np.where(inside, -gain - own, -np.inf)
-        if enters[i] + leaves.max() + 2 * (own[i] * own.max()) ** 0.5 <= floor:
+        if enters[best].max() + leaves.max() + 2 * own.max() <= floor:
             break
-        pair = enters[i] + leaves + 2 * kernel[i]
+        pair = enters[best, None] + leaves + 2 * kernel[best]
         if not allowed.every:
-            pair[~allowed.partners(window[i], window, left, length)] = -np.inf
-        j = int(pair.argmax())
-        if pair[j] <= floor:
-            refused[i] = True
+            for row, i in zip(pair, best, strict=True):
+                row[~allowed.partners(window[i], window, left, length)] = -np.inf
+        row, j = divmod(int(pair.argmax()), len(window))
+        if pair[row, j] <= floor:
+            refused[best] = True
             continue
+        i = int(best[row])
         inside[i], inside[j] = True, False
         gain -= 2 * (kernel[i] - kernel[j])
         left += float(allowed.weights[window[j]] - allowed.weights[window[i]])
