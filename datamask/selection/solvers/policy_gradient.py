@@ -14,8 +14,10 @@ Improved (the default), for any metric still:
 - the mean that is subtracted leaves the rollout itself out;
 - the step is the natural gradient, the price and not the price times v: logits near 0 or 1 do not get stuck;
 - where rewards are exact (pairwise, DiSF) the second half of the steps settles: the context is the selection itself,
-  the logits are the documents' prices at a temperature at which a mask exchanges few documents, and the best of the
-  masks drawn replaces the selection where it is better. So pairs that gain together are found, which no price shows.
+  masks are drawn by the documents' prices at a temperature that falls, with a pull to the selection so strong that a
+  mask exchanges few documents, and one of them, or the selection, is drawn in turn by its reward at the same
+  temperature (simulated annealing, Kirkpatrick et al. 1983). So pairs that gain together are found, which no price
+  shows, and a selection that no exchange betters is left again.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ RECORDS = 20  # of the objective, in a run
 STEP = 0.02  # natural step at a learning rate of 1, in deviations of the batch's prices
 SETTLE = 0.5  # share of the steps that settle
 EXCHANGES = 2.0  # documents that a mask exchanges for others while settling, on average
+HOT, COLD = 0.1, 1e-3  # first and last temperature of settling, in what a document costs against itself
 DOUBT = 3.0  # added to the draws' total variance: where hardly a mask differs, next to nothing is learned
 LARGEST = 5.0  # standard deviations a step goes by
 
@@ -78,7 +81,7 @@ class Policy:
         self.price = torch.zeros_like(self.logits)  # what the baseline has learned
         self.latest = torch.zeros_like(self.logits)  # while settling: prices, as of a document's last batch
         self.selected = torch.zeros(len(self.logits), dtype=torch.bool, device=self.logits.device)
-        self.temperature: Tensor | None = None  # of the masks drawn while settling
+        self.temperature, self.pull = 0.0, 0.0  # while settling: of the draws, and of the selection's documents in them
 
     def learn(self, block: Tensor, k: int, number: int) -> None:
         """The logits of a block, k of its documents to be selected; `selected` then says which."""
@@ -99,13 +102,14 @@ class Policy:
                 if settings.published:
                     self._published_step(block[chosen], min(max(round(k * size / len(block)), 1), size - 1), rate)
                 elif step >= settle:
-                    self._settle(block[chosen])
+                    cooled = (step - settle) / max(settings.n_epochs - 1 - settle, 1)
+                    self._settle(block[chosen], (COLD / HOT) ** cooled)
                 else:
                     self._step(block[chosen], rate)
                 if (step + 1) % max(1, settings.n_epochs // RECORDS) == 0 or step + 1 == settings.n_epochs:
                     self._record(block, k, step + 1 + number * settings.n_epochs, step >= settle)
-            if settle < settings.n_epochs and self.temperature is not None:
-                self.logits[block] = self.latest[block] / self.temperature
+            if settle < settings.n_epochs:
+                self.logits[block] = self._settled(block)
         else:
             self._record(block, k, number * settings.n_epochs)
 
@@ -182,33 +186,39 @@ class Policy:
 
     def _begin_to_settle(self, block: Tensor, k: int, size: int) -> None:
         self._select(block, k)
-        self.temperature = None
         for _, term in self.terms:
             term.start(self.selected.float())
+        own = torch.zeros_like(self.logits)
         for batch in block.split(size):
             held = self.selected[batch].float()
             self.latest[batch] = self._rewards(batch, held[None], held)[1]
+            for scale, term in self.terms:
+                own[batch] += scale * term.own(batch)
+        self.hottest, self.pull = HOT * float(own[block].mean()) + 1e-30, 0.0
 
-    def _settle(self, batch: Tensor) -> None:
-        """Masks a few exchanges away from the selection, drawn by the prices; the best replaces it if it is better."""
-        held, price = self.selected[batch].float(), self.latest[batch]
-        n, k = len(batch), int(held.sum())
-        if not 0 < k < n:
+    def _settle(self, batch: Tensor, cooled: float) -> None:
+        """One of some masks a few exchanges away from the selection, or that, by its reward. cooled: from 1 on."""
+        held = self.selected[batch].float()
+        k = int(held.sum())
+        if not 0 < k < len(batch):
             return
-        if self.temperature is None:
-            self.temperature = price.std() / 10 + 1e-30
-        rollouts = self.problem.settings.n_rollout
-        masks = plackett_luce.draw_masks(price / self.temperature, k, rollouts, self.generator)
+        self.temperature = self.hottest * cooled
+        masks = plackett_luce.draw_masks(self._settled(batch), k, self.problem.settings.n_rollout, self.generator)
         exchanges = float((masks != held).sum()) / 2 / len(masks)
-        self.temperature = self.temperature * min(max(EXCHANGES / max(exchanges, 1e-6), 0.5), 2.0) ** 0.5
+        self.pull += min(max(np.log(max(exchanges, 1e-6) / EXCHANGES), -0.5), 0.5)
         if exchanges > 8 * EXCHANGES:
             return
         reward, self.latest[batch] = self._rewards(batch, masks, held)
-        best = int(reward.argmax())
-        if float(reward[best]) > 0:
-            self.selected[batch] = masks[best].bool()
+        noise = torch.rand(len(masks) + 1, generator=self.generator, device=held.device).log_().neg_().log_().neg_()
+        drawn = int((torch.cat([reward, reward.new_zeros(1)]) + self.temperature * noise).argmax())
+        if drawn < len(masks):
+            self.selected[batch] = masks[drawn].bool()
             for _, term in self.terms:
-                term.move(batch, masks[best])
+                term.move(batch, masks[drawn])
+
+    def _settled(self, batch: Tensor) -> Tensor:
+        """Logits (n,) of the masks drawn while settling."""
+        return self.latest[batch] / self.temperature + self.pull * self.selected[batch]
 
     def _rewards(self, batch: Tensor, masks: Tensor, held: Tensor) -> tuple[Tensor, Tensor]:
         """What `masks` (G, n) gain over `held` (n,), and the prices (n,), where all terms are exact."""

@@ -48,6 +48,10 @@ class Reward(Protocol):
         what taking a document rather than not changes, the others each drawn by its probability: (n,)."""
         ...
 
+    def own(self, batch: Tensor) -> Tensor:
+        """What each document costs against itself, (n,): nothing, where that is not known."""
+        ...
+
     def move(self, batch: Tensor, probability: Tensor) -> None:
         """The batch's probabilities are these (n,) from now on."""
         ...
@@ -132,6 +136,9 @@ class MomentReward:
             z, change = z[touched], change[:, touched]
         return reward - self.scale * self.forms(z, change), price - own
 
+    def own(self, batch: Tensor) -> Tensor:
+        return self.scale * self.metric.squares(self.z.index_select(0, batch).float())
+
     def move(self, batch: Tensor, probability: Tensor) -> None:
         change = probability - self.probability[batch]
         self.probability[batch] = probability
@@ -166,6 +173,9 @@ class CoverageReward:
         covered = self.metric.coverage(rest.nonzero()[:, 0], points).to(batch.device, torch.float32)
         similarity = self.pool.rows(points) @ self.pool.rows(batch).T
         return nearest_selected(similarity, masks, covered).mean(1), None
+
+    def own(self, batch: Tensor) -> Tensor:
+        return torch.zeros(len(batch), device=batch.device)
 
     def move(self, batch: Tensor, probability: Tensor) -> None:
         self.selected[batch] = probability > 0.5
@@ -221,6 +231,9 @@ class BlackBoxReward:
         whole[:, batch] = masks.bool()
         value = self.metric.value(whole).to(batch.device)
         return (value - value.mean()).float(), None  # in float64 before the difference is taken
+
+    def own(self, batch: Tensor) -> Tensor:
+        return torch.zeros(len(batch), device=batch.device)
 
     def move(self, batch: Tensor, probability: Tensor) -> None:
         self.selected[batch] = probability > 0.5
