@@ -70,3 +70,12 @@ def test_a_constant_and_an_empty_column(run, algorithm):
 
 def test_one_dimension(run, algorithm):
     assert run(FEATURES[:, :1], QUALITY, algorithm=algorithm, select_ratio=0.25).selected.sum() == 10
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1.0, 1e8])
+def test_quality_alone_in_any_unit_by_the_policy_gradient(unit, algorithm):
+    features, quality = np.random.default_rng(3).standard_normal((60, 8)), np.random.default_rng(4).random(60)
+    asked = {"algorithm": algorithm, "lamb": 1.0, "budget_documents": 20, "partial": 0.5, "n_epochs": 300}
+    found = select(features, unit * quality, solver="policy-gradient", **asked)
+    assert set(np.flatnonzero(found.selected)) == set(np.argsort(-quality)[:20])
+    assert np.isfinite(found.probability).all()

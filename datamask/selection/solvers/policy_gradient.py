@@ -194,7 +194,9 @@ class Policy:
             self.latest[batch] = self._rewards(batch, held[None], held)[1]
             for scale, term in self.terms:
                 own[batch] += scale * term.own(batch)
-        self.hottest, self.pull = HOT * float(own[block].mean()) + 1e-30, 0.0
+        least = 1e-3 * float(self.latest[block].std()) + 1e-30  # where documents cost nothing, or next to it
+        self.hottest = self.temperature = max(HOT * float(own[block].mean()), least)
+        self.pull = 0.0
 
     def _settle(self, batch: Tensor, cooled: float) -> None:
         """One of some masks a few exchanges away from the selection, or that, by its reward. cooled: from 1 on."""
