@@ -79,7 +79,7 @@ def keep_first(rows: Tensor, threshold: float, candidates: Tensor | None = None,
     kept_numbers = torch.empty(len(alive), dtype=torch.int64)
     kept = 0
     for numbers in alive.split(block):
-        part = torch.nn.functional.normalize(rows[numbers.to(device)].float(), dim=1)
+        part = torch.nn.functional.normalize(rows.index_select(0, numbers.to(device)).float(), dim=1)
         if kept:
             near = (part.bfloat16() @ kept_rows[:kept].T).amax(dim=1).cpu() > threshold - BF16_MARGIN
             for suspects in near.nonzero().flatten().split(256):
@@ -110,7 +110,7 @@ def _exact_best(part: Tensor, rows: Tensor, numbers: Tensor) -> tuple[Tensor, Te
     best = torch.full((len(part),), -2.0)
     at = torch.zeros(len(part), dtype=torch.int64)
     for start in range(0, len(numbers), 8 * BLOCK_ROWS):
-        others = rows[numbers[start : start + 8 * BLOCK_ROWS].to(rows.device)].float()
+        others = rows.index_select(0, numbers[start : start + 8 * BLOCK_ROWS].to(rows.device)).float()
         value, place = (part @ torch.nn.functional.normalize(others, dim=1).T).max(dim=1)
         better = value.cpu() > best
         best = torch.where(better, value.cpu(), best)

@@ -32,7 +32,7 @@ from datamask.errors import ConfigError
 from datamask.selection.problem import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Progress, plackett_luce
-from datamask.selection.solvers.rewards import Reward, reward_of
+from datamask.selection.solvers.rewards import MomentReward, Reward, reward_of
 
 RECORDS = 20  # of the objective, in a run
 STEP = 0.02  # natural step at a learning rate of 1, in deviations of the batch's prices
@@ -81,7 +81,6 @@ class Policy:
         self.price = torch.zeros_like(self.logits)  # what the baseline has learned
         self.latest = torch.zeros_like(self.logits)  # while settling: prices, as of a document's last batch
         self.selected = torch.zeros(len(self.logits), dtype=torch.bool, device=self.logits.device)
-        self.temperature, self.pull = 0.0, 0.0  # while settling: of the draws, and of the selection's documents in them
 
     def learn(self, block: Tensor, k: int, number: int) -> None:
         """The logits of a block, k of its documents to be selected; `selected` then says which."""
@@ -102,8 +101,7 @@ class Policy:
                 if settings.published:
                     self._published_step(block[chosen], min(max(round(k * size / len(block)), 1), size - 1), rate)
                 elif step >= settle:
-                    cooled = (step - settle) / max(settings.n_epochs - 1 - settle, 1)
-                    self._settle(block[chosen], (COLD / HOT) ** cooled)
+                    self._settle(block[chosen], (step - settle) / max(settings.n_epochs - 1 - settle, 1))
                 else:
                     self._step(block[chosen], rate)
                 if (step + 1) % max(1, settings.n_epochs // RECORDS) == 0 or step + 1 == settings.n_epochs:
@@ -193,26 +191,27 @@ class Policy:
             held = self.selected[batch].float()
             self.latest[batch] = self._rewards(batch, held[None], held)[1]
             for scale, term in self.terms:
+                assert isinstance(term, MomentReward)  # which is what is exact
                 own[batch] += scale * term.own(batch)
         least = 1e-3 * float(self.latest[block].std()) + 1e-30  # where documents cost nothing, or next to it
         self.hottest = self.temperature = max(HOT * float(own[block].mean()), least)
-        self.pull = 0.0
+        self.pull = 0.0  # to the selection, in the draws
 
-    def _settle(self, batch: Tensor, cooled: float) -> None:
-        """One of some masks a few exchanges away from the selection, or that, by its reward. cooled: from 1 on."""
+    def _settle(self, batch: Tensor, share: float) -> None:
+        """One of some masks a few exchanges from the selection, or that, drawn by reward. share: of settling done."""
         held = self.selected[batch].float()
         k = int(held.sum())
         if not 0 < k < len(batch):
             return
-        self.temperature = self.hottest * cooled
+        self.temperature = self.hottest * (COLD / HOT) ** share
         masks = plackett_luce.draw_masks(self._settled(batch), k, self.problem.settings.n_rollout, self.generator)
         exchanges = float((masks != held).sum()) / 2 / len(masks)
         self.pull += min(max(np.log(max(exchanges, 1e-6) / EXCHANGES), -0.5), 0.5)
         if exchanges > 8 * EXCHANGES:
             return
         reward, self.latest[batch] = self._rewards(batch, masks, held)
-        noise = torch.rand(len(masks) + 1, generator=self.generator, device=held.device).log_().neg_().log_().neg_()
-        drawn = int((torch.cat([reward, reward.new_zeros(1)]) + self.temperature * noise).argmax())
+        logits = torch.cat([reward, reward.new_zeros(1)]) / self.temperature
+        drawn = int(plackett_luce.draw(logits, 1, 1, self.generator))
         if drawn < len(masks):
             self.selected[batch] = masks[drawn].bool()
             for _, term in self.terms:

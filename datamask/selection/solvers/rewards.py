@@ -48,10 +48,6 @@ class Reward(Protocol):
         what taking a document rather than not changes, the others each drawn by its probability: (n,)."""
         ...
 
-    def own(self, batch: Tensor) -> Tensor:
-        """What each document costs against itself, (n,): nothing, where that is not known."""
-        ...
-
     def move(self, batch: Tensor, probability: Tensor) -> None:
         """The batch's probabilities are these (n,) from now on."""
         ...
@@ -130,14 +126,18 @@ class MomentReward:
         z = self.z.index_select(0, batch)
         price = -2 * self.scale * self.metric.products(z, self.total).float()
         change = masks - probability
-        reward, own = change @ price, self.scale * self.metric.squares(z.float()) * (1 - 2 * probability)
+        reward, own = change @ price, self._own(z) * (1 - 2 * probability)
         touched = change.any(0)
         if 2 * int(touched.sum()) < len(batch):
             z, change = z[touched], change[:, touched]
         return reward - self.scale * self.forms(z, change), price - own
 
     def own(self, batch: Tensor) -> Tensor:
-        return self.scale * self.metric.squares(self.z.index_select(0, batch).float())
+        """What each document costs against itself: (n,)."""
+        return self._own(self.z.index_select(0, batch))
+
+    def _own(self, z: Tensor) -> Tensor:
+        return self.scale * self.metric.squares(z.float())
 
     def move(self, batch: Tensor, probability: Tensor) -> None:
         change = probability - self.probability[batch]
@@ -173,9 +173,6 @@ class CoverageReward:
         covered = self.metric.coverage(rest.nonzero()[:, 0], points).to(batch.device, torch.float32)
         similarity = self.pool.rows(points) @ self.pool.rows(batch).T
         return nearest_selected(similarity, masks, covered).mean(1), None
-
-    def own(self, batch: Tensor) -> Tensor:
-        return torch.zeros(len(batch), device=batch.device)
 
     def move(self, batch: Tensor, probability: Tensor) -> None:
         self.selected[batch] = probability > 0.5
@@ -231,9 +228,6 @@ class BlackBoxReward:
         whole[:, batch] = masks.bool()
         value = self.metric.value(whole).to(batch.device)
         return (value - value.mean()).float(), None  # in float64 before the difference is taken
-
-    def own(self, batch: Tensor) -> Tensor:
-        return torch.zeros(len(batch), device=batch.device)
 
     def move(self, batch: Tensor, probability: Tensor) -> None:
         self.selected[batch] = probability > 0.5
