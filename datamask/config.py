@@ -268,8 +268,8 @@ class Release(Section):
 
     name: str = "datamask-curated"
     """Name of the dataset on its card."""
-    license: str = "odc-by"
-    """Licence identifier of the source, carried over to the card (FineWeb: odc-by)."""
+    license: str | None = None
+    """Licence identifier for the card, which only you can know: the sources' (FineWeb's is odc-by); null: none is given."""
     rows_per_file: int = Field(500_000, ge=1)
     """Greatest number of rows of a data file."""
     bytes_per_file: int = Field(1_000_000_000, ge=1000)

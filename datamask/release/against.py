@@ -36,7 +36,8 @@ def compare_with_corpus(
     progress: Progress,
 ) -> None:
     """Adds to `found` what differs. The corpus's files are recognised by their content, wherever they lie now."""
-    config = validate({**manifest["settings"], "corpus": {**manifest["settings"]["corpus"], "input": list(against)}})
+    own = manifest["settings"]["corpus"]
+    config = validate({"corpus": {**own, "input": list(against)}})
     with tempfile.TemporaryDirectory(prefix="datamask-") as work:
         shards, missing = _shards(manifest, list(against), config, work)
         found.problems += missing
