@@ -16,6 +16,7 @@ from datamask.config import Config
 from datamask.corpus import delimited
 from datamask.corpus.columns import Column, recognise, union
 from datamask.corpus.inputs import damage, open_stream
+from datamask.corpus.inspect import content_of
 from datamask.corpus.json_lines import check_head, lines, parse, to_json
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.project import EXTRA, excerpt, project
@@ -87,7 +88,15 @@ def _write(shard: Shard, config: Config, url: str, output_key: str) -> Output:
                     batch, source.columns, full, pa.array(reasons, pa.string()), pa.array(excerpts, pa.string())
                 )
 
-    return write_output(url, output_key, full, converted(), lambda: {"rows_of_parts": rows})
+    def facts() -> dict[str, Any]:
+        for part in shard.parts:  # the key stands for the content that was planned
+            if content_of(part.path) != part.fingerprint:
+                raise InputError(
+                    f"{part.path}: was changed while it was read; run again, when nobody writes to it"
+                )
+        return {"rows_of_parts": rows}
+
+    return write_output(url, output_key, full, converted(), facts)
 
 
 # ---------------------------------------------------------------- JSON lines

@@ -57,12 +57,27 @@ def parse(line: bytes | None) -> tuple[dict[str, Any], str | None]:
         return {}, "not_an_object"
     if line.count(b"[") + line.count(b"{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
         return {}, "nested_too_deep"
+    if _rounded(value):  # orjson makes a float of an integer beyond 64 bits; Python's own json keeps every digit
+        value, reason = _parse_leniently(line)
+        return value or {}, reason
     return value, None
 
 
 def to_json(value: Any) -> str:
     """The value as JSON text; NaN and integers of any size as Python writes them."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _rounded(value: dict[str, Any] | list[Any]) -> bool:
+    """Whether a number in it may be an integer of more than 64 bits, which orjson has made a float."""
+    for inner in value.values() if type(value) is dict else value:
+        kind = type(inner)
+        if kind is float:
+            if inner >= 2.0**63 or inner <= -(2.0**63):
+                return True
+        elif (kind is dict or kind is list) and _rounded(inner):
+            return True
+    return False
 
 
 def _depth(value: Any) -> int:

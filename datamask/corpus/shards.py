@@ -32,12 +32,15 @@ def plan_shards(settings: Corpus, work: str, previous: Plan | None = None) -> Pl
     :raises InputError: nothing matches, nothing can be read, or corpus.columns names a column no file has.
     """
     remove_leftovers(work)
-    files, skipped = find_inputs(settings.input)
+    files, skipped, broken = find_inputs(settings.input)
     facts = dict(zip((file.path for file in files), inspect_files(files, settings, work), strict=True))
     failures = [
-        FailedFile(file.path, error.removeprefix(f"{file.path}: "))
-        for file in files
-        if (error := facts[file.path].error)
+        *broken,
+        *(
+            FailedFile(file.path, error.removeprefix(f"{file.path}: "))
+            for file in files
+            if (error := facts[file.path].error)
+        ),
     ]
     empty = [
         FailedFile(file.path, "no rows") for file in files if facts[file.path].empty and not facts[file.path].error
@@ -48,7 +51,7 @@ def plan_shards(settings: Corpus, work: str, previous: Plan | None = None) -> Pl
     shards = _shards(good, facts, settings, previous)
     return Plan(
         tuple(sorted(shards, key=lambda shard: shard.name)),
-        tuple(failures),
+        tuple(sorted(failures, key=lambda failed: failed.path)),
         tuple(sorted([*skipped, *empty], key=lambda failed: failed.path)),
     )
 

@@ -64,7 +64,7 @@ def _shards(
     manifest: dict[str, Any], against: list[str], config: Config, work: str
 ) -> tuple[dict[str, Shard], list[str]]:
     """The release's shards made of the files at hand, and what is not at hand."""
-    files, _ = find_inputs(against)
+    files = find_inputs(against).files
     facts = inspect_files(files, config.corpus, work)
     paths = {fact.fingerprint: file.path for file, fact in zip(files, facts, strict=True)}
     fingerprints = {item["shard"]: item["fingerprint"] for item in manifest["inputs"]}

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from datamask import storage
 from datamask.config import Config
+from datamask.corpus.inspect import check_unchanged
 from datamask.corpus.read import corpus_schema, read_batches
 from datamask.errors import IncompleteError, InputError
 from datamask.release.data_files import Layout, WrittenFile, sealed, write_stripe, written
@@ -94,6 +95,7 @@ def export(
             writer.write_table(quarantine_rows(files))
     census = _Census()
     written_files += _write_data(ordered, config, layout, staged, census, progress)
+    check_unchanged([files.shard for files in ordered], storage.join(out, "work"))
     draft = {
         "key": key,
         "settings": config.model_dump(mode="json"),

@@ -139,6 +139,7 @@ def test_hidden_files_are_ignored_and_others_named(tmp_path: Path) -> None:
     planned, _, _ = build.plan(tmp_path, folder)
     assert names(planned) == ["a"]
     assert [(Path(f.path).name, "not a format" in f.error or f.error) for f in planned.skipped] == [
+        (".hidden.jsonl", "its name begins with a dot or an underscore"),
         ("README.md", True),
         ("none.parquet", "no rows"),
     ]
