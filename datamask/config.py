@@ -303,6 +303,12 @@ class Run(Section):
     and solves after all where these miss the budget or the bound by over 1 %."""
     allow_failed_shards: bool = False
     """Publish without shards that failed; the manifest names them."""
+    allow_loss: bool = False
+    """refresh: publish though shards of the last release are gone, or more of its rows than `loss`."""
+    loss: float = Field(0.01, ge=0, le=1)
+    """refresh: greatest share of the last release's rows that may be gone from files that changed."""
+    quarantine: float = Field(0.2, ge=0, le=1)
+    """Greatest share of a file's rows that may be no documents; with more the run stops and says which and why."""
     gpus: int = Field(0, ge=0)
     """GPUs that embedding and mask tasks may claim at a time; 0: none."""
 
@@ -369,6 +375,15 @@ def validate(settings: Mapping[str, Any], source: str = "the settings") -> Confi
     except ValidationError as error:
         problems = [_explain(problem) for problem in error.errors()]
         raise ConfigError(f"{source}: " + "\n".join(problems)) from None
+
+
+def from_release(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A release's settings, to go on with, less what must be said anew: a loss that was allowed once, and code that a
+    model brings, which a release may not make anybody run."""
+    kept = deepcopy(dict(settings))
+    kept.get("run", {}).pop("allow_loss", None)
+    kept.get("encoder", {}).pop("trust_remote_code", None)
+    return kept
 
 
 def validate_section(section: type[S], settings: Mapping[str, Any]) -> S:
