@@ -36,11 +36,17 @@ class Corpus(Section):
     """Which text, and how it is read."""
 
     input: list[str] = []
-    """Files, folders or globs; local, s3://, gs:// or hf://; parquet, .jsonl, .jsonl.gz, .jsonl.zst, mixed."""
+    """Files, folders or globs; local, s3://, gs:// or hf://; parquet, JSON lines, CSV, Arrow, text, packed, mixed."""
     columns: dict[str, str] = {}
     """Our column name: the corpus's name for it, e.g. {text: content}. FineWeb's and common names are recognised."""
     drop: list[str] = []
     """Columns left out, e.g. ones whose type differs from file to file."""
+    encoding: str | None = None
+    """Of text files; null: UTF-8, or what a byte-order mark says, or the only likely one, which is then shown."""
+    separator: str | None = Field(None, min_length=1, max_length=1)
+    """Between the fields of CSV; null: comma, tab, ; or |, whichever fits."""
+    header: bool | None = None
+    """Whether CSV has a header line; false: its columns are column1, column2, …; null: it has, or is refused."""
     shard_rows: int = Field(100_000, ge=1)
     """A parquet file with more rows is split into shards of whole row groups of about so many."""
     group_bytes: int = Field(8_000_000, ge=0)
@@ -269,7 +275,7 @@ class Release(Section):
     name: str = "datamask-curated"
     """Name of the dataset on its card."""
     license: str | None = None
-    """Licence identifier for the card, which only you can know: the sources' (FineWeb's is odc-by); null: none is given."""
+    """Licence identifier for the card, which only you can know: the sources' (FineWeb's is odc-by); null: none."""
     rows_per_file: int = Field(500_000, ge=1)
     """Greatest number of rows of a data file."""
     bytes_per_file: int = Field(1_000_000_000, ge=1000)

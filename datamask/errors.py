@@ -125,7 +125,8 @@ def full(error: BaseException | None) -> str | None:
             if number == known or os.strerror(known) in text or f"os error {known})" in text:
                 if isinstance(error, StorageError):
                     return text
-                where = f" ({error.filename})" if getattr(error, "filename", None) else ""
+                name = getattr(error, "filename", None)
+                where = f": {name}" if name else ""
                 return f"{os.strerror(known)}{where}; {remedy}"
         error = error.__cause__ or error.__context__
     return None

@@ -29,7 +29,8 @@ FailedOption = Annotated[
 
 
 LossOption = Annotated[
-    bool, typer.Option("--allow-loss", help="Publish though shards of the last release, or many of their rows, are gone.")
+    bool,
+    typer.Option("--allow-loss", help="Publish though shards of the last release, or many rows, are gone."),
 ]
 
 

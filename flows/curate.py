@@ -17,9 +17,9 @@ import tasks.corpus as whole
 import tasks.shards as each
 from datamask import storage
 from datamask.config import Config, Solver, validate
+from datamask.corpus.index import check_quarantine
 from datamask.corpus.plan import FailedFile, Plan, Shard
 from datamask.errors import ConservationError, IncompleteError
-from datamask.corpus.index import check_quarantine
 from datamask.release.filters import check_filters
 from datamask.release.layout import Picture, Provenance, Release, Staged
 from datamask.stages import ShardFiles

@@ -21,7 +21,7 @@ from pydantic import Field
 import tasks.corpus as whole
 from datamask import storage
 from datamask.config import Config, Solver, from_release, validate
-from datamask.corpus.plan import Part, Plan, Shard
+from datamask.corpus.plan import Part, Plan, Reading, Shard
 from datamask.encoders import EncoderRef
 from datamask.errors import ConfigError, IncompleteError, InputError, TransientError
 from datamask.quality import QualityRef
@@ -190,7 +190,12 @@ def plan_of(manifest: Mapping[str, Any]) -> Plan:
     for source in manifest["sources"]:
         groups = source["row_groups"]
         part = Part(
-            source["path"], source["format"], source["fingerprint"], source["bytes"], tuple(groups) if groups else None
+            source["path"],
+            source["format"],
+            source["fingerprint"],
+            source["bytes"],
+            tuple(groups) if groups else None,
+            reading=Reading(**source["reading"]) if source.get("reading") else None,
         )
         parts.setdefault(source["shard"], []).append(part)
     inputs = {shard["shard"]: shard["fingerprint"] for shard in manifest["inputs"]}

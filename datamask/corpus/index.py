@@ -129,8 +129,8 @@ def check_quarantine(shards: Sequence[ShardFiles], config: Config) -> None:
         raise InputError(
             "\n".join(found[:5])
             + more
-            + f"\nrun.quarantine allows {config.run.quarantine:.0%} of a file's rows. Mend them, or go on without these "
-            "rows: --set run.quarantine=1"
+            + f"\nrun.quarantine allows {config.run.quarantine:.0%} of a file's rows. Mend them, or go on without "
+            "these rows: --set run.quarantine=1"
         )
 
 

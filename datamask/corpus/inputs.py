@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import lzma
 import os
 import posixpath
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -17,24 +20,20 @@ from datamask.corpus.walk import Entry, look, matches, walk
 from datamask.errors import DatamaskError, InputError, one_line
 from datamask.storage import filesystem, is_remote, open_input, storage_errors
 
+COMPRESSIONS = {".gz": "gz", ".zst": "zst", ".zstd": "zst", ".bz2": "bz2", ".xz": "xz", ".zip": "zip"}
+_TEXTS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv", ".txt": "txt"}
 # file name's end: format
 FORMATS = {
     ".parquet": "parquet",
     ".pq": "parquet",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".jsonl.gz": "jsonl.gz",
-    ".ndjson.gz": "jsonl.gz",
-    ".json.gz": "jsonl.gz",
-    ".jsonl.zst": "jsonl.zst",
-    ".ndjson.zst": "jsonl.zst",
-    ".json.zst": "jsonl.zst",
-    ".jsonl.zstd": "jsonl.zst",
-    ".csv": "csv",
-    ".tsv": "tsv",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    **_TEXTS,
+    **{end + more: f"{kind}.{name}" for end, kind in _TEXTS.items() for more, name in COMPRESSIONS.items()},
 }
-READABLE = ".parquet, .jsonl, .jsonl.gz, .jsonl.zst (.json and .ndjson too), .csv, .tsv"
+READABLE = ".parquet, .arrow, .jsonl (.json and .ndjson too), .csv, .tsv, .txt; of text also .gz, .zst, .bz2, .xz, .zip"
+# beside the .arrow files of a data set that `datasets` saved
+DESCRIBES = {"state.json", "dataset_info.json", "dataset_dict.json", "dataset_infos.json"}
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,8 @@ def find_inputs(inputs: Sequence[str]) -> Inputs:
 
 def _sorted_out(found: dict[str, _Match]) -> Inputs:
     files: dict[str, InputFile] = {}  # by what it really is
-    skipped, failures = [], []
+    skipped: list[FailedFile] = []
+    failures: list[FailedFile] = []
     for match in sorted(found.values(), key=lambda match: (match.linked, match.path)):
         entry, format_ = match.entry, format_of(match.path)
         hidden = any(part.startswith((".", "_")) for part in match.relative.split("/")) and not match.named
@@ -141,6 +141,8 @@ def _problem(match: _Match) -> str | None:
 def format_of(path: str) -> str | None:
     """The format by the file name's end; None: none that is read."""
     name = posixpath.basename(path).lower()
+    if name in DESCRIBES:
+        return None
     ends = [end for end in FORMATS if name.endswith(end) and len(name) > len(end)]
     return FORMATS[max(ends, key=len)] if ends else None
 
@@ -231,14 +233,42 @@ def damage(path: str) -> Iterator[None]:
             yield
     except DatamaskError:
         raise
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: not {error.encoding}, in which it was to be read ({one_line(error)}); "
+            "name another: --set corpus.encoding=…"
+        ) from error
+    except (pa.ArrowException, OSError, EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: damaged or truncated ({one_line(error)}); copy it again from its source") from error
 
 
 @contextlib.contextmanager
-def open_stream(path: str, format_: str) -> Iterator[pa.NativeFile]:
+def raw_stream(path: str, format_: str) -> Iterator[Any]:
     """The file's bytes, decompressed as they are read; use it inside `damage`, which names a torn file."""
-    compression = {"gz": "gzip", "zst": "zstd"}.get(format_.rpartition(".")[2])
+    compression = format_.partition(".")[2]
     with open_input(path) as file:
-        raw = pa.PythonFile(file, mode="r")
-        yield pa.CompressedInputStream(raw, compression) if compression else raw
+        if compression == "xz":
+            with lzma.open(file) as stream:
+                yield stream
+        elif compression == "zip":
+            with zipfile.ZipFile(file) as archive:
+                names = [info.filename for info in archive.infolist() if not info.is_dir()]
+                if len(names) != 1:
+                    raise InputError(f"{path}: an archive of {len(names)} files, not of one; unpack it into a folder")
+                with archive.open(names[0]) as stream:
+                    yield stream
+        else:
+            raw = pa.PythonFile(file, mode="r")
+            known = {"gz": "gzip", "zst": "zstd", "bz2": "bz2"}
+            yield pa.CompressedInputStream(raw, known[compression]) if compression else raw
+
+
+@contextlib.contextmanager
+def open_stream(path: str, format_: str, encoding: str = "utf-8") -> Iterator[Any]:
+    """The same as UTF-8, whatever it is in; bytes that are none in UTF-8 pass as they are."""
+    with raw_stream(path, format_) as stream:
+        if encoding == "utf-8":
+            yield stream
+        else:
+            source = stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, mode="r")
+            yield pa.transcoding_input_stream(source, encoding, "utf-8")

@@ -10,6 +10,7 @@ import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from datamask.config import Corpus
 from datamask.corpus.inputs import InputFile, find_inputs, stem
@@ -81,7 +82,7 @@ def _shards(
         if _is_large(part, settings):
             shards.extend(_split(names[file.path], part, facts[file.path].row_groups, settings.shard_rows))
         else:
-            kind = "parquet" if file.format == "parquet" else "lines"
+            kind = "parquet" if file.format == "parquet" else "txt" if file.format.startswith("txt") else "lines"
             small[f"{posixpath.dirname(file.path)}\n{kind}"].append(file)
     for members in small.values():
         for group in _fill(members, settings.group_bytes):
@@ -95,12 +96,15 @@ def _shards(
 
 def _part(file: InputFile, facts: FileFacts) -> Part:
     rows = None if facts.row_groups is None else sum(facts.row_groups)
-    return Part(file.path, file.format, facts.fingerprint, file.size, None, rows)
+    return Part(file.path, file.format, facts.fingerprint, file.size, None, rows, facts.reading)
 
 
 def _shard(name: str, parts: Sequence[Part]) -> Shard:
     # the ending of the format is in: the same bytes as .csv and .jsonl are other rows
-    content = [[part.fingerprint, part.format, list(part.row_groups or ())] for part in parts]
+    content = [
+        [part.fingerprint, part.format, list(part.row_groups or ()), *([asdict(part.reading)] if part.reading else [])]
+        for part in parts
+    ]
     return Shard(name, tuple(parts), key("shard", content))
 
 

@@ -16,7 +16,7 @@ from datamask.config import Config, validate
 from datamask.corpus import convert_shard, corpus_schema, read_batches
 from datamask.corpus.inputs import find_inputs
 from datamask.corpus.inspect import inspect_files
-from datamask.corpus.plan import Part, Shard
+from datamask.corpus.plan import Part, Reading, Shard
 from datamask.release.data_files import ADDED, Layout
 from datamask.release.layout import Release
 from datamask.stages import Progress
@@ -76,7 +76,8 @@ def _shards(
             continue
         groups = tuple(source["row_groups"]) if source["row_groups"] else None
         facts_ = (source["format"], source["fingerprint"], source["bytes"], groups, source["rows"])
-        parts[source["shard"]].append(Part(paths[source["fingerprint"]], *facts_))
+        reading = Reading(**source["reading"]) if source.get("reading") else None
+        parts[source["shard"]].append(Part(paths[source["fingerprint"]], *facts_, reading))
     shards = {name: Shard(name, tuple(parts[name]), fingerprint) for name, fingerprint in fingerprints.items()}
     return shards, sorted(set(missing))
 

@@ -180,9 +180,7 @@ def problems_of(manifest: dict[str, Any]) -> list[str]:
     decided = {f"decisions/{shard}.parquet" for shard in shards}
     listed = {item["path"] for item in manifest["files"]}
     found += [f"files: {path} is missing" for path in sorted((decided | {"quarantine.parquet"}) - listed)]
-    found += [
-        f"files: {path} is of no shard" for path in sorted(listed - decided) if path.startswith("decisions/")
-    ]
+    found += [f"files: {path} is of no shard" for path in sorted(listed - decided) if path.startswith("decisions/")]
     ours = [(field.name, str(field.type)) for field in ADDED]
     if [(column["name"], column["type"]) for column in manifest["columns"]][-len(ours) :] != ours:
         found.append(f"columns: the last are not {', '.join(name for name, _ in ours)}")

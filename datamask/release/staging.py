@@ -133,7 +133,7 @@ def _input(files: ShardFiles) -> dict[str, Any]:
 
 def _source(files: ShardFiles, source: Source) -> dict[str, Any]:
     facts = asdict(source)
-    kept = ("path", "format", "fingerprint", "bytes", "row_groups", "rows")
+    kept = ("path", "format", "fingerprint", "bytes", "row_groups", "rows", *(["reading"] if source.reading else []))
     return {"shard": files.shard.name} | {name: facts[name] for name in kept}
 
 

@@ -6,8 +6,8 @@ manifest; the published rows against the decisions, row by row; and with a corpu
 the source row.
 
 What that proves (docs/security.md): that the parts of a release agree with one another, so no part was changed alone,
-nor some by someone who did not write every file anew. That it is the release somebody published is proved by its digest,
-had from them by another way: `digest`.
+nor some by someone who did not write every file anew. That it is the release somebody published is proved by its
+digest, had from them by another way: `digest`.
 """
 
 from __future__ import annotations

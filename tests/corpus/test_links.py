@@ -69,7 +69,7 @@ def test_links_that_lead_nowhere_are_named_and_not_passed_over(tmp_path):
     build.write(folder / "a.parquet", build.rows(3))
     (folder / "gone.parquet").symlink_to(tmp_path / "nothing.parquet")
     (folder / "self.jsonl").symlink_to(folder / "self.jsonl")
-    (folder / "notes.txt").symlink_to(tmp_path / "nothing")
+    (folder / "notes.doc").symlink_to(tmp_path / "nothing")
     (folder / "x").symlink_to(folder / "y")
     (folder / "y").symlink_to(folder / "x")
     os.mkfifo(folder / "pipe.parquet")
@@ -77,7 +77,7 @@ def test_links_that_lead_nowhere_are_named_and_not_passed_over(tmp_path):
     failures = {Path(failed.path).name: failed.error for failed in found.failures}
     assert failures.keys() == {"gone.parquet", "self.jsonl", "pipe.parquet"}
     assert "nothing.parquet, which is not there" in failures["gone.parquet"]
-    assert {Path(failed.path).name for failed in found.skipped} == {"notes.txt", "x", "y"}
+    assert {Path(failed.path).name for failed in found.skipped} == {"notes.doc", "x", "y"}
     planned, _, _ = build.plan(tmp_path, folder)
     assert {Path(failed.path).name for failed in planned.failures} == failures.keys()
     for name, says in (("gone.parquet", "which is not there"), ("pipe.parquet", "a pipe"), ("self.jsonl", "itself")):

@@ -174,13 +174,13 @@ def test_what_cannot_be_read_fails_by_name_beside_what_can(tmp_path: Path) -> No
     [
         ("nothing-*.parquet", "matches no file"),
         ("absent.parquet", "matches no file"),
-        ("notes.txt", "not a format datamask reads"),
+        ("notes.doc", "not a format datamask reads"),
         ("notext.parquet", "columns there are: name"),
         ("gone://bucket/x", "valid: a local path, s3://"),
     ],
 )
 def test_one_clear_message(tmp_path: Path, name: str, message: str) -> None:
-    (tmp_path / "notes.txt").write_text("text")
+    (tmp_path / "notes.doc").write_text("text")
     build.write(tmp_path / "notext.parquet", [{"name": "a"}])
     with pytest.raises(Exception, match=message.replace("(", r"\(")) as caught:
         build.plan(tmp_path, name if "://" in name else tmp_path / name)

@@ -13,7 +13,8 @@ from tests.release.made import documents, make_shard, released, settings, staged
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory):
-    config = settings(release={"rows_per_file": 40, "name": 'Curated: "río" & co', "row_group_rows": 10, "license": "odc-by"})
+    named = {"name": 'Curated: "río" & co', "license": "odc-by"}
+    config = settings(release={"rows_per_file": 40, "row_group_rows": 10, **named})
     return released(tmp_path_factory.mktemp("release"), config)[1]
 
 
