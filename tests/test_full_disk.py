@@ -3,7 +3,6 @@
 On a small file system in memory, which only root may mount; duplicates and prices have tests of their own.
 """
 
-import os
 import shutil
 import subprocess
 from dataclasses import replace
@@ -113,5 +112,5 @@ def test_every_stage_says_that_the_disk_is_full(disk, tmp_path, left):
     stage("push", lambda: push(release, str(disk / "pushed")))
     assert len(told) >= {0: 11, 4096: 8, 32768: 3}[left], told
     assert all("No space left on device" in text for text in told.values())
-    assert not [path for path in disk.rglob("*.tmp")]
-    assert os.path.exists(f"{out}/latest/manifest.json")
+    assert not list(disk.rglob("*.tmp"))
+    assert Path(out, "latest", "manifest.json").exists()

@@ -5,7 +5,7 @@ manifest goes first and the new one comes last, so that what is half uploaded is
 all files are one commit; what an interrupted attempt uploaded the hub already has.
 
 A release may come from somebody else: its names are checked by `manifest.read_manifest`, and what is sent has the size
-and the sha256 that the manifest gives, so that no link in it sends another file of this machine.
+and the sha256 that the manifest gives and lies in the release itself: no link in it sends another file.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from datamask import storage
@@ -62,6 +63,11 @@ def push(release: Release, url: str, sent: Sent = nothing, public: bool = False)
             or _size(storage.join(release.path, path)) != item["bytes"]
         ):
             raise _other(release, path)
+        if not _inside(release.path, path):
+            raise StorageError(
+                f"{release.path}/{path} is a symbolic link to a file outside the release; if it is meant to be sent, "
+                f"copy the release with what its links lead to: cp -rL {release.path} COPY"
+            )
     if url.startswith("hf://"):
         return _push_to_hub(release, files, url, sent, public)
     return _push_to_store(release, files, url.rstrip("/"), sent)
@@ -69,6 +75,13 @@ def push(release: Release, url: str, sent: Sent = nothing, public: bool = False)
 
 def _other(release: Release, path: str) -> StorageError:
     return StorageError(f"{release.path}/{path} is not as the manifest says; see datamask verify {release.path}")
+
+
+def _inside(folder: str, path: str) -> bool:
+    if storage.is_remote(folder):
+        return True
+    root = Path(storage.filesystem(folder)[1]).resolve()
+    return (root / path).resolve().is_relative_to(root)
 
 
 def _size(url: str) -> int:
@@ -249,8 +262,6 @@ def _hub_listing(api: Any, repository: str, revision: str | None) -> dict[str, A
 
 def _git_blob(path: str, size: int) -> str:
     """Git's id of a small file's content; the hub stores larger ones by sha256."""
-    from pathlib import Path
-
     if size > 10_000_000:
         return ""
     return hashlib.sha1(b"blob %d\0" % size + Path(path).read_bytes(), usedforsecurity=False).hexdigest()

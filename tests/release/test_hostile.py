@@ -15,6 +15,7 @@ from datamask.release.explain import explain
 from datamask.release.manifest import release_key
 from datamask.release.push import push
 from datamask.release.verify import verify
+from tests.release.fuzz_hostile import check_hostile
 from tests.release.made import released, settings
 from tests.release.test_verify import rewrite_manifest
 
@@ -94,7 +95,7 @@ def test_a_link_in_a_release_sends_no_other_file(release, tmp_path):
     secret.write_bytes(b"s" * path.stat().st_size)
     path.unlink()
     path.symlink_to(secret)
-    with pytest.raises(StorageError, match="is not as the manifest says"):
+    with pytest.raises(StorageError, match="a symbolic link to a file outside the release"):
         push(release, str(tmp_path / "there"))
     sent = [p.read_bytes() for p in (tmp_path / "there").rglob("*") if p.is_file()]
     assert secret.read_bytes() not in sent
@@ -196,3 +197,15 @@ def test_control_characters_never_reach_the_terminal(release, capsys):
         cli.main(["verify", release.path])
     printed = capsys.readouterr().out
     assert "\x1b" not in printed and "\\x1b[2Jy\\r was added" in printed
+
+
+def test_mutated_releases_give_a_result_or_a_message(original, tmp_path):
+    """A first look: `python benchmarks/fuzz_release.py --kind releases --examples 10000` is the whole of it."""
+    folder, release = original
+    outcomes = []
+    for number in range(60):
+        box = tmp_path / str(number)
+        outcomes.append(check_hostile(release, folder / "input", box, number))
+        shutil.rmtree(box)
+    assert sum(found["verify"] == "refused" for found in outcomes) > 30
+    assert {"passed", "InputError"} <= {found["push"] for found in outcomes}
