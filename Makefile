@@ -31,6 +31,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/deptry .
 
 server: $(VENV)/.core    ## Prefect's server, worker and deployments on loopback; PORT=, GPUS=; again: what is missing
 	@$(BIN)/python deployments/local_server.py up

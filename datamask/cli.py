@@ -22,7 +22,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from datamask.errors import LESS_MEMORY, DatamaskError, out_of_memory
+from datamask.errors import LESS_MEMORY, DatamaskError, full, out_of_memory, printable
+from datamask.layers import claim, leave_working_directory
 
 ENTRY_POINTS = "datamask.commands"
 
@@ -66,6 +67,7 @@ def _locate(name: str) -> Callable[..., Any]:
         module, _, attribute = place.partition(":")
         found: Callable[..., Any] = getattr(import_module(module), attribute)
         return found
+    claim()
     for entry in metadata.entry_points(group=ENTRY_POINTS, name=name):
         loaded: Callable[..., Any] = entry.load()
         return loaded
@@ -114,10 +116,11 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line; every failure ends in one message on stderr and a non-zero exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    leave_working_directory()
     debug = "--debug" in given  # valid at any place
     message, status = _run([argument for argument in given if argument != "--debug"], debug)
     if message:  # told here, when the error's frames, and what they hold open, are gone
-        print(message, file=sys.stderr)
+        print(printable(message), file=sys.stderr)
     sys.exit(status)
 
 
@@ -140,6 +143,8 @@ def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
             traceback.print_exc()
         if isinstance(error, DatamaskError):
             return f"datamask: {error}", error.exit_code
+        if told := full(error):
+            return f"datamask: {told}", 5
         if isinstance(error, OSError) and error.strerror:
             return f"datamask: {error.strerror}{f': {error.filename}' if error.filename else ''}", 5
         if out_of_memory(error):

@@ -36,11 +36,17 @@ class Corpus(Section):
     """Which text, and how it is read."""
 
     input: list[str] = []
-    """Files, folders or globs; local, s3://, gs:// or hf://; parquet, .jsonl, .jsonl.gz, .jsonl.zst, mixed."""
+    """Files, folders or globs; local, s3://, gs:// or hf://; parquet, JSON lines, CSV, Arrow, text, packed, mixed."""
     columns: dict[str, str] = {}
     """Our column name: the corpus's name for it, e.g. {text: content}. FineWeb's and common names are recognised."""
     drop: list[str] = []
     """Columns left out, e.g. ones whose type differs from file to file."""
+    encoding: str | None = None
+    """Of text files; null: UTF-8, or what a byte-order mark says, or the only likely one, which is then shown."""
+    separator: str | None = Field(None, min_length=1, max_length=1)
+    """Between the fields of CSV; null: comma, tab, ; or |, whichever fits."""
+    header: bool | None = None
+    """Whether CSV has a header line; false: its columns are column1, column2, …; null: it has, or is refused."""
     shard_rows: int = Field(100_000, ge=1)
     """A parquet file with more rows is split into shards of whole row groups of about so many."""
     group_bytes: int = Field(8_000_000, ge=0)
@@ -268,8 +274,8 @@ class Release(Section):
 
     name: str = "datamask-curated"
     """Name of the dataset on its card."""
-    license: str = "odc-by"
-    """Licence identifier of the source, carried over to the card (FineWeb: odc-by)."""
+    license: str | None = None
+    """Licence identifier for the card, which only you can know: the sources' (FineWeb's is odc-by); null: none."""
     rows_per_file: int = Field(500_000, ge=1)
     """Greatest number of rows of a data file."""
     bytes_per_file: int = Field(1_000_000_000, ge=1000)
@@ -303,6 +309,12 @@ class Run(Section):
     and solves after all where these miss the budget or the bound by over 1 %."""
     allow_failed_shards: bool = False
     """Publish without shards that failed; the manifest names them."""
+    allow_loss: bool = False
+    """refresh: publish though shards of the last release are gone, or more of its rows than `loss`."""
+    loss: float = Field(0.01, ge=0, le=1)
+    """refresh: greatest share of the last release's rows that may be gone from files that changed."""
+    quarantine: float = Field(0.2, ge=0, le=1)
+    """Greatest share of a file's rows that may be no documents; with more the run stops and says which and why."""
     gpus: int = Field(0, ge=0)
     """GPUs that embedding and mask tasks may claim at a time; 0: none."""
 
@@ -369,6 +381,15 @@ def validate(settings: Mapping[str, Any], source: str = "the settings") -> Confi
     except ValidationError as error:
         problems = [_explain(problem) for problem in error.errors()]
         raise ConfigError(f"{source}: " + "\n".join(problems)) from None
+
+
+def from_release(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A release's settings, to go on with, less what must be said anew: a loss that was allowed once, and code that a
+    model brings, which a release may not make anybody run."""
+    kept = deepcopy(dict(settings))
+    kept.get("run", {}).pop("allow_loss", None)
+    kept.get("encoder", {}).pop("trust_remote_code", None)
+    return kept
 
 
 def validate_section(section: type[S], settings: Mapping[str, Any]) -> S:

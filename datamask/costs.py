@@ -127,7 +127,7 @@ def estimate(config: Config, workers: int = 1, documents: int | None = None) -> 
     from datamask.corpus.inputs import find_inputs
     from datamask.quality.prepare import SAMPLE_ROWS
 
-    files, _ = find_inputs(config.corpus.input)
+    files = find_inputs(config.corpus.input).files
     folder = Path(tempfile.mkdtemp(prefix="datamask-plan-"))
     try:
         every, per_byte = _sample(config, files, folder, max(SAMPLE, config.encoder.fit_documents))

@@ -8,6 +8,7 @@ condition asks: bad input is never tried again, flaky storage is.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -41,7 +42,11 @@ class MissingExtraError(ModelError):
     """An optional package is needed; the message carries the exact pip line."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an optional package: pip install 'datamask[{extra}]'")
+        super().__init__(what, extra)  # the arguments themselves, so that it survives pickling
+
+    def __str__(self) -> str:
+        what, extra = self.args
+        return f"{what} needs an optional package: pip install 'datamask[{extra}]'"
 
 
 class StorageError(DatamaskError):
@@ -77,7 +82,14 @@ class IncompleteError(DatamaskError):
     exit_code = 7
 
 
-_PERMANENT_ERRNO = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOSPC}
+# errno: what to do about it
+FULL = {
+    errno.ENOSPC: "free some space or choose another place",
+    errno.EDQUOT: "free some of your quota or choose another place",
+    errno.EFBIG: "files there, or of this process (ulimit -f), may not be so large",
+    errno.EROFS: "choose a place that can be written",
+}
+_PERMANENT_ERRNO = {*FULL, errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR}
 
 
 def is_retryable(error: BaseException) -> bool:
@@ -97,6 +109,34 @@ LESS_MEMORY = "out of memory: set run.workers, corpus.shard_rows or encoder.batc
 def out_of_memory(error: BaseException) -> bool:
     """True for Python's and torch's errors of that kind. Trying the same again at once would not help."""
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+
+
+def full(error: BaseException | None) -> str | None:
+    """What to tell of an error that says in any way that nothing more can be written, or that its cause says so.
+
+    Libraries hide the errno: DuckDB, tokenizers and safetensors have it in the words of their own exceptions alone.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        number = getattr(error, "errno", None)
+        text = str(error)
+        for known, remedy in FULL.items():
+            if number == known or os.strerror(known) in text or f"os error {known})" in text:
+                if isinstance(error, StorageError):
+                    return text
+                name = getattr(error, "filename", None)
+                where = f": {name}" if name else ""
+                return f"{os.strerror(known)}{where}; {remedy}"
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def printable(text: str) -> str:
+    """`text` for a terminal: control characters, which could move its cursor or hide lines, as \\x.. and the like."""
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape", "backslashreplace").decode() for c in text
+    )
 
 
 def one_line(error: BaseException) -> str:

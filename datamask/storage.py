@@ -14,6 +14,7 @@ import errno
 import hashlib
 import json
 import os
+import stat
 import tempfile
 import time
 import uuid
@@ -28,6 +29,7 @@ import pyarrow.parquet as pq
 from fsspec.core import url_to_fs
 
 from datamask.errors import (
+    FULL,
     DamagedFileError,
     DatamaskError,
     MissingExtraError,
@@ -111,14 +113,8 @@ def storage_errors(url: str, doing: str = "read") -> Iterator[None]:
 
 
 # errno: what to do about it
-_FULL = {
-    errno.ENOSPC: "free some space or choose another place",
-    errno.EDQUOT: "free some of your quota or choose another place",
-    errno.EFBIG: "files there, or of this process (ulimit -f), may not be so large",
-    errno.EROFS: "choose a place that can be written",
-}
 _FINAL = {
-    **_FULL,
+    **FULL,
     errno.ENOTDIR: "a part of the path is a file",
     errno.EISDIR: "a file is expected there",
     errno.ENAMETOOLONG: "choose a shorter name",
@@ -159,7 +155,15 @@ def open_input(url: str, mode: str = "rb") -> Any:
     """
     with storage_errors(url):
         fs, path = filesystem(url)
+        if not is_remote(url):
+            _check_regular(path, url)
         return fs.open(path, mode)
+
+
+def _check_regular(path: str, url: str) -> None:
+    """A pipe or a device has no end, or no writer: reading it would wait for ever."""
+    if not stat.S_ISREG(mode := Path(path).stat().st_mode) and not stat.S_ISDIR(mode):
+        raise StorageError(f"cannot read {url}: it is a pipe, socket or device, not a file; copy its content to a file")
 
 
 def read_json(url: str) -> Any:
@@ -230,7 +234,7 @@ def publish(url: str) -> Iterator[Path]:
         try:
             yield temporary
         except OSError as error:  # of writing, or of what else the caller does meanwhile, which is not ours
-            if error.errno in _FULL:
+            if error.errno in FULL:
                 raise _final(error, str(temporary.parent) if is_remote(url) else url, "write") from error
             raise
         with storage_errors(url, "write"):
@@ -351,7 +355,7 @@ def open_parquet(url: str) -> Iterator[pq.ParquetFile]:
     else:
         path = filesystem(url)[1]
         with storage_errors(url):
-            Path(path).stat()
+            _check_regular(path, url)
         with pq.ParquetFile(path, memory_map=False, buffer_size=1 << 20, page_checksum_verification=True) as parquet:
             yield parquet
 

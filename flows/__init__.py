@@ -4,3 +4,7 @@
 of one embedded corpus. `stages` drives tasks on the engine that `engine` chose, `artifacts` is what the UI shows of a
 run, `console` what a terminal shows, `commands` the command line.
 """
+
+from datamask.layers import claim
+
+claim()  # `import tasks` in the modules here is datamask's, beside whatever tasks.py the user may have

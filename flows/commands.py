@@ -28,6 +28,12 @@ FailedOption = Annotated[
 ]
 
 
+LossOption = Annotated[
+    bool,
+    typer.Option("--allow-loss", help="Publish though shards of the last release, or many rows, are gone."),
+]
+
+
 def curate(
     output: Annotated[str, typer.Option("--output", "-o", help="Folder or URL for work/ and releases/.")],
     input: InputOption = None,
@@ -68,6 +74,7 @@ def refresh(
     set_: SetOption = None,
     as_json: JsonOption = False,
     allow_failed_shards: FailedOption = False,
+    allow_loss: LossOption = False,
 ) -> None:
     """Bring the last release up to date with what is new in its input; nothing new, no release.
 
@@ -79,8 +86,10 @@ def refresh(
     last = None
     if config is None:
         with contextlib.suppress(InputError):  # none yet: everything is new
-            last = find_release(output).manifest()["settings"]
+            last = settings.from_release(find_release(output).manifest()["settings"])
     chosen = _settings(config, set_, input, allow_failed_shards, last)
+    if allow_loss:
+        chosen = chosen.model_copy(update={"run": chosen.run.model_copy(update={"allow_loss": True})})
     if not chosen.corpus.input:
         raise ConfigError(f"{output} has no release whose input could be read again; give --input")
 

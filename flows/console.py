@@ -138,6 +138,10 @@ def summary(found: Mapping[str, Any], console: Console) -> None:
         console.print(
             f"skipped: {len(skipped):,} files of other formats or without rows ({named})", soft_wrap=True, markup=False
         )
+    for how in sorted({file["how"] for file in found["read_as"]}):
+        paths = [file["path"] for file in found["read_as"] if file["how"] == how]
+        named = ", ".join(path.rsplit("/", 1)[-1] for path in paths[:3]) + (", …" if len(paths) > 3 else "")
+        console.print(f"read as {how}: {len(paths):,} files ({named})", soft_wrap=True, markup=False)
     for file in found["failed"]:
         console.print(f"missing: {file['path']}: {file['error']}", soft_wrap=True, markup=False)
     console.print(f"dataset: {found['release']}" + ("" if found["new"] else "  (unchanged)"), soft_wrap=True)

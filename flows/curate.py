@@ -4,7 +4,7 @@ prefect deployment run 'curate/default' -p input='dumps/*.parquet' -p output=out
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -17,7 +17,8 @@ import tasks.corpus as whole
 import tasks.shards as each
 from datamask import storage
 from datamask.config import Config, Solver, validate
-from datamask.corpus.plan import FailedFile, Plan
+from datamask.corpus.index import check_quarantine
+from datamask.corpus.plan import FailedFile, Plan, Shard
 from datamask.errors import ConservationError, IncompleteError
 from datamask.release.filters import check_filters
 from datamask.release.layout import Picture, Provenance, Release, Staged
@@ -82,6 +83,7 @@ class Previous:
     prices: Output | None = None  # select by these instead of solving
     gap: float = 0.0  # of the selection that set the prices
     version: str = ""
+    check: Callable[[Sequence[Shard]], None] = lambda shards: None  # of the converted shards, before work is put in
 
 
 def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous()) -> dict[str, Any]:
@@ -95,12 +97,13 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
         [Step(each.convert, {"config": config, "work": work})], [ShardFiles(shard) for shard in plan.shards]
     )
     _check_complete(failed, stages)
+    previous.check([files.shard for files in shards])
     check_filters([files.shard for files in shards], config)  # now, not after hours of embedding
     encoder, quality, shards = _embed_and_score(stages, shards, work, previous)
     _check_complete(failed, stages)
     shards, certificate = _select(stages, shards, work, previous)
     failed = _check_complete(failed, stages)
-    provenance = Provenance(portable(encoder, work), quality.as_dict(), certificate, tuple(failed))
+    provenance = Provenance(portable(encoder, work), quality.as_dict(), certificate, tuple(failed), plan.skipped)
     rows = sum(files.shard.rows or 0 for files in shards)
     staged = stages.whole(whole.export, rows, all_files=shards, config=config, out=out, provenance=provenance)
     _check_conservation(staged, shards)
@@ -134,8 +137,9 @@ def _embed_and_score(
         whole.prepare_encoder, shards=converted, model=config.encoder.model, previous=previous.encoder, **common
     )
     quality = previous.quality or stages.whole(whole.prepare_quality, shards=converted, encoder=encoder, **common)
+    shards = stages.each([Step(each.index, {"encoder": encoder, **common})], shards)
+    check_quarantine(shards, config)  # before they are embedded
     steps = [
-        Step(each.index, {"encoder": encoder, **common}),
         Step(each.embed, {"encoder": encoder, **common}),
         Step(each.score, {"quality": quality, "encoder": encoder, **common}),
     ]

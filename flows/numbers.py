@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from datamask import storage
-from datamask.corpus.plan import FailedFile
+from datamask.corpus.plan import FailedFile, Reading
 from datamask.release.layout import Release
 from flows.stages import ShardTimes, Stages
 
@@ -18,7 +18,8 @@ def numbers(
     skipped: Sequence[FailedFile] = (),
 ) -> dict[str, Any]:
     """What the command prints at its end, and what the flow returns: small, plain JSON."""
-    total: Mapping[str, Any] = release.manifest()["conservation"]["total"]
+    manifest = release.manifest()
+    total: Mapping[str, Any] = manifest["conservation"]["total"]
     return {
         "release": release.path,
         "version": release.version,
@@ -44,6 +45,11 @@ def numbers(
             for line in stages.board.stages.values()
         ],
         "failed": [{"path": file.path, "error": file.error} for file in failed],
+        "read_as": [
+            {"path": source["path"], "how": str(Reading(**source["reading"]))}
+            for source in manifest["sources"]
+            if source.get("reading")
+        ],
         "skipped": [{"path": file.path, "error": file.error} for file in skipped],
         "seconds": round(time.monotonic() - stages.began, 1),
     }

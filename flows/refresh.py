@@ -8,7 +8,8 @@ import fcntl
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,10 +20,10 @@ from pydantic import Field
 
 import tasks.corpus as whole
 from datamask import storage
-from datamask.config import Config, Solver
-from datamask.corpus.plan import Part, Plan, Shard
+from datamask.config import Config, Solver, from_release, validate
+from datamask.corpus.plan import Part, Plan, Reading, Shard
 from datamask.encoders import EncoderRef
-from datamask.errors import InputError, TransientError
+from datamask.errors import ConfigError, IncompleteError, InputError, TransientError
 from datamask.quality import QualityRef
 from datamask.release.layout import Release, find_release
 from datamask.storage import Output
@@ -70,14 +71,13 @@ def refresh(
     with one_refresh(out):
         last = last_release(out)
         manifest = last.manifest() if last else {}
-        base = config or (Config.model_validate(manifest["settings"]) if last else Config())
+        base = config or (validate(from_release(manifest["settings"])) if last else Config())
         if not base.corpus.input and last:
             base = override(base, input=manifest["settings"]["corpus"]["input"])
         settings = override(base, input=shlex.split(input), lamb=lamb, select_ratio=select_ratio, solver=solver)
         with Stages(settings) as stages:
             work = storage.join(out, "work")
-            previous = plan_of(manifest) if last else None
-            plan = stages.whole(whole.plan, config=settings, work=work, previous=previous)
+            plan = stages.whole(whole.plan, config=settings, work=work, previous=plan_of(manifest) if last else None)
             if not last:
                 get_run_logger().info("no release yet: the whole corpus is new")
                 return curation(stages, plan, out)
@@ -86,7 +86,9 @@ def refresh(
             if not changes:
                 return _nothing_new(last, changes)
             get_run_logger().info("%s", changes.describe())
-            return curation(stages, plan, out, _taken_over(manifest, settings, work, changes)) | {
+            check_gone(changes, settings)
+            previous = _taken_over(manifest, settings, work, changes)
+            return curation(stages, plan, out, replace(previous, check=partial(check_rows, manifest, settings))) | {
                 "changes": changes.describe(),
                 "previous": last.version,
             }
@@ -98,21 +100,23 @@ class Changes:
 
     release: str
     new: tuple[str, ...]
+    again: tuple[str, ...]  # failed last time, and are there
     changed: tuple[str, ...]
     gone: tuple[str, ...]
+    lost: tuple[str, ...]  # of those, whose content is in no other shard, and no failure excuses
     same: int
     settings: tuple[str, ...]  # "select.lamb: 0.5 → 0.7"
     failures: bool  # other files than before cannot be read
     documents: int  # of the last release's corpus
 
     def __bool__(self) -> bool:
-        return bool(self.new or self.changed or self.gone or self.settings or self.failures)
+        return bool(self.new or self.again or self.changed or self.gone or self.settings or self.failures)
 
     def describe(self) -> str:
         """In words, with what a change of settings will cost."""
         if not self:
             return f"nothing new since release {self.release}: {self.same:,} shards are the same"
-        counts = {"new": self.new, "changed": self.changed, "gone": self.gone}
+        counts = {"new": self.new, "tried again": self.again, "changed": self.changed, "gone": self.gone}
         parts = [f"{len(names):,} {what} ({_some(names)})" for what, names in counts.items() if names]
         text = f"since release {self.release}: shards: {', '.join([*parts, f'{self.same:,} the same'])}"
         for section, consequence in CONSEQUENCES.items():
@@ -127,16 +131,57 @@ def compare(manifest: Mapping[str, Any], plan: Plan, settings: Config) -> Change
     before = {shard["shard"]: shard["fingerprint"] for shard in manifest["inputs"]}
     now = {shard.name: shard.fingerprint for shard in plan.shards}
     known = {failed["path"] for failed in manifest["provenance"]["failed"]}
+    gone = before.keys() - now.keys()
+    broken = {failure.path for failure in plan.failures} if settings.run.allow_failed_shards else set()
+    paths: dict[str, set[str]] = {}
+    for source in manifest["sources"]:
+        paths.setdefault(source["shard"], set()).add(source["path"])
+    excused = {name for name in gone if paths.get(name, set()) <= broken} if broken else set()
+    moved = {name for name in gone if before[name] in now.values()}
     return Changes(
         release=manifest["version"],
         new=tuple(sorted(now.keys() - before.keys() - known)),
+        again=tuple(sorted((now.keys() - before.keys()) & known)),
         changed=tuple(sorted(name for name in now.keys() & before.keys() if now[name] != before[name])),
-        gone=tuple(sorted(before.keys() - now.keys())),
+        gone=tuple(sorted(gone)),
+        lost=tuple(sorted(gone - excused - moved)),
         same=sum(before.get(name) == fingerprint for name, fingerprint in now.items()),
         settings=tuple(_differences(manifest["settings"], settings.model_dump(mode="json"))),
         failures=not {failure.path for failure in plan.failures} <= known,
         documents=manifest["conservation"]["total"]["rows"],
     )
+
+
+def check_gone(changes: Changes, settings: Config) -> None:
+    """:raises IncompleteError: shards of the last release are gone, and run.allow_loss is not set."""
+    if changes.lost and not settings.run.allow_loss:
+        raise IncompleteError(
+            f"{len(changes.lost):,} of the shards of release {changes.release} are gone from the input, so nothing is "
+            f"published: {_some(changes.lost)}. Put their files back (a refresh reads the input of the last release, "
+            "unless --input is given), or publish without them: --allow-loss"
+        )
+
+
+def check_rows(manifest: Mapping[str, Any], settings: Config, shards: Sequence[Shard]) -> None:
+    """Whether files that changed have lost rows.
+
+    :raises IncompleteError: more than run.loss of the last release's, and run.allow_loss is not set.
+    """
+    before = {name: counts["rows"] for name, counts in manifest["conservation"]["shards"].items()}
+    fewer = {
+        shard.name: before[shard.name] - (shard.rows or 0)
+        for shard in shards
+        if before.get(shard.name, 0) > (shard.rows or 0)
+    }
+    lost, total = sum(fewer.values()), max(1, manifest["conservation"]["total"]["rows"])
+    if lost / total > settings.run.loss and not settings.run.allow_loss:
+        worst = sorted(fewer, key=lambda name: -fewer[name])
+        raise IncompleteError(
+            f"files that changed since release {manifest['version']} have {lost:,} rows fewer than before "
+            f"({lost / total:.1%} of its {total:,}, and run.loss allows {settings.run.loss:.1%}), so nothing is "
+            f"published: {', '.join(f'{name} {before[name]:,} → {before[name] - fewer[name]:,}' for name in worst[:3])}"
+            f"{', …' if len(worst) > 3 else ''}. Were they cut short? Mend them, or publish so: --allow-loss"
+        )
 
 
 def plan_of(manifest: Mapping[str, Any]) -> Plan:
@@ -145,7 +190,12 @@ def plan_of(manifest: Mapping[str, Any]) -> Plan:
     for source in manifest["sources"]:
         groups = source["row_groups"]
         part = Part(
-            source["path"], source["format"], source["fingerprint"], source["bytes"], tuple(groups) if groups else None
+            source["path"],
+            source["format"],
+            source["fingerprint"],
+            source["bytes"],
+            tuple(groups) if groups else None,
+            reading=Reading(**source["reading"]) if source.get("reading") else None,
         )
         parts.setdefault(source["shard"], []).append(part)
     inputs = {shard["shard"]: shard["fingerprint"] for shard in manifest["inputs"]}
@@ -187,6 +237,11 @@ def _taken_over(manifest: Mapping[str, Any], settings: Config, work: str, change
     if storage.exists(fitted):
         identity["path"] = fitted
     encoder = EncoderRef.from_dict(identity)
+    if encoder.trust_remote_code and not settings.encoder.trust_remote_code:
+        raise ConfigError(
+            f"release {changes.release} was made with the model {encoder.name}, whose own code is run: "
+            "say that you trust it, --set encoder.trust_remote_code=true"
+        )
     changed = {setting.split(".")[0] for setting in changes.settings}
     kept = changed.isdisjoint({"corpus", "encoder", "quality"})
     quality = QualityRef.from_dict(manifest["provenance"]["quality"]) if kept else None

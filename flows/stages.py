@@ -17,6 +17,7 @@ from prefect import Task
 from prefect.futures import PrefectFuture
 
 from datamask.config import Config
+from datamask.errors import StorageError
 from datamask.stages import ShardFiles
 from flows.artifacts import StageArtifacts
 from flows.engine import claiming_gpu, task_runner
@@ -140,6 +141,8 @@ class Stages:
             results, failures = future.result(), ()
         except ShardsFailed as error:
             results, failures = error.done, error.failures
+        except StorageError:  # nothing more can be written: the run ends here
+            raise
         except Exception as error:  # the task itself was lost: a worker killed too often, a time limit
             results = ()
             failures = [ShardFailure(files.shard.name, stage, describe(error), False) for files in batch]

@@ -13,7 +13,7 @@ from typing import Any
 from prefect.logging import get_run_logger
 from prefect.states import Completed
 
-from datamask.errors import LESS_MEMORY, DatamaskError, is_retryable, out_of_memory
+from datamask.errors import LESS_MEMORY, DatamaskError, StorageError, full, is_retryable, out_of_memory
 from datamask.stages import Progress, ShardFiles
 from tasks.progress import reporter
 
@@ -60,6 +60,7 @@ def run_batch(stage: str, batch: Sequence[ShardFiles], work: Work) -> Any:
 
     :returns: a tuple of ShardResult, in a state named Cached if every file was there.
     :raises ShardsFailed: after the last shard, when some failed.
+    :raises StorageError: nothing more can be written.
     """
     done: list[ShardResult] = []
     failures: list[ShardFailure] = []
@@ -70,6 +71,8 @@ def run_batch(stage: str, batch: Sequence[ShardFiles], work: Work) -> Any:
         try:
             result, cached = work(files, reporter(stage, name))
         except Exception as error:
+            if told := full(error):  # no other shard could be written either
+                raise StorageError(told) from error
             failures.append(ShardFailure(name, stage, describe(error), is_retryable(error)))
             cause = error
             continue

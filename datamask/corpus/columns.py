@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from datamask.errors import InputError, nearest
+from datamask.errors import InputError, nearest, printable
 
 FINEWEB = pa.schema(
     [
@@ -81,7 +81,7 @@ def recognise(schema: pa.Schema, mapping: Mapping[str, str], where: str, drop: S
                 break
     if "text" not in taken:
         wanted_text = mapping.get("text")
-        there = ", ".join(schema.names) or "none"
+        there = shown(schema.names) or "none"
         if wanted_text:
             raise InputError(
                 f"{where}: no column {wanted_text!r}, which corpus.columns names as the text"
@@ -115,6 +115,12 @@ def recognise(schema: pa.Schema, mapping: Mapping[str, str], where: str, drop: S
         names.add(name)
         columns.append(Column(name, (field.name,), plain(field.type)))
     return [column for column in columns if column.name == "text" or column.name not in drop]
+
+
+def shown(names: Sequence[str]) -> str:
+    """Columns' names in a message: each bounded, for what stands in a first line may be a whole document."""
+    cut = [name if len(name) <= 60 else f"{name[:60]}…" for name in names[:40]]
+    return ", ".join(printable(name) for name in cut) + (f" and {len(names) - 40} more" if len(names) > 40 else "")
 
 
 def plain(type_: pa.DataType) -> pa.DataType:

@@ -1,4 +1,4 @@
-"""JSON lines (and CSV) to canonical parquet: once, one row per line, under our column names.
+"""JSON lines, CSV, Arrow and text files to canonical parquet: once, one row per line, under our column names.
 
 Two passes over the file: the first finds every column and its type, the second writes. Memory is one batch of lines.
 A field whose values have no common type (text here, an object there) becomes JSON text.
@@ -6,6 +6,7 @@ A field whose values have no common type (text here, an object there) becomes JS
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,14 +14,15 @@ from typing import Any
 import pyarrow as pa
 
 from datamask.config import Config
-from datamask.corpus import delimited
+from datamask.corpus import arrow, delimited
 from datamask.corpus.columns import Column, recognise, union
 from datamask.corpus.inputs import damage, open_stream
-from datamask.corpus.json_lines import check_head, lines, parse, to_json
+from datamask.corpus.inspect import content_of
+from datamask.corpus.json_lines import MAX_LINE_BYTES, UTF8_BOM, check_head, lines, parse, to_json
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.project import EXTRA, excerpt, project
 from datamask.errors import InputError
-from datamask.storage import Output, find_output, join, key, open_parquet, write_output
+from datamask.storage import Output, find_output, join, key, open_input, open_parquet, write_output
 
 VERSION = 1
 BATCH_LINES = 2000
@@ -65,10 +67,8 @@ class _Source:
 
 
 def _write(shard: Shard, config: Config, url: str, output_key: str) -> Output:
-    sources = [
-        _json_source(part, config) if part.format.startswith("jsonl") else _csv_source(part, config)
-        for part in shard.parts
-    ]
+    kinds = {"jsonl": _json_source, "csv": _csv_source, "tsv": _csv_source, "arrow": _arrow_source, "txt": _text_source}
+    sources = [kinds[part.format.partition(".")[0]](part, config) for part in shard.parts]
     schema = union(
         [
             (part.path, pa.schema([(column.name, column.type) for column in source.columns]))
@@ -87,7 +87,13 @@ def _write(shard: Shard, config: Config, url: str, output_key: str) -> Output:
                     batch, source.columns, full, pa.array(reasons, pa.string()), pa.array(excerpts, pa.string())
                 )
 
-    return write_output(url, output_key, full, converted(), lambda: {"rows_of_parts": rows})
+    def facts() -> dict[str, Any]:
+        for part in shard.parts:  # the key stands for the content that was planned
+            if content_of(part.path) != part.fingerprint:
+                raise InputError(f"{part.path}: was changed while it was read; run again, when nobody writes to it")
+        return {"rows_of_parts": rows}
+
+    return write_output(url, output_key, full, converted(), facts)
 
 
 # ---------------------------------------------------------------- JSON lines
@@ -158,7 +164,8 @@ def _json_rows(part: Part) -> Iterator[tuple[list[dict[str, Any]], list[str | No
     reasons: list[str | None] = []
     excerpts: list[str | None] = []
     size = 0
-    with damage(part.path), open_stream(part.path, part.format) as stream:
+    encoding = part.reading.encoding if part.reading else "utf-8"
+    with damage(part.path), open_stream(part.path, part.format, encoding) as stream:
         for number, line in enumerate(lines(stream)):
             if number == 0 and line is not None:
                 check_head(line[:64], part.path)
@@ -212,7 +219,7 @@ def _storable(type_: pa.DataType) -> bool:
     return _storable(type_.value_type) if pa.types.is_list(type_) else True
 
 
-# ---------------------------------------------------------------- CSV
+# ---------------------------------------------------------------- CSV, Arrow, text
 
 
 def _csv_source(part: Part, config: Config) -> _Source:
@@ -220,3 +227,33 @@ def _csv_source(part: Part, config: Config) -> _Source:
     columns = recognise(schema, config.corpus.columns, part.path, config.corpus.drop)
 
     return _Source(columns, lambda: delimited.batches(part, schema))
+
+
+def _arrow_source(part: Part, config: Config) -> _Source:
+    with damage(part.path), open_input(part.path) as file:
+        schema = arrow.open_arrow(file, part.path).schema
+    columns = recognise(schema, config.corpus.columns, part.path, config.corpus.drop)
+
+    def batches() -> Iterator[delimited.Rows]:
+        for batch in arrow.batches(part):
+            yield batch, [None] * batch.num_rows, [None] * batch.num_rows
+
+    return _Source(columns, batches)
+
+
+def _text_source(part: Part, config: Config) -> _Source:
+    """A file is one document, called by its name."""
+    names = ("text", "id", "file_path")
+    columns = [Column(name, (name,), pa.string()) for name in names if name not in config.corpus.drop or name == "text"]
+
+    def batches() -> Iterator[delimited.Rows]:
+        encoding = part.reading.encoding if part.reading else "utf-8"
+        with damage(part.path), open_stream(part.path, part.format, encoding) as stream:
+            data = bytes(stream.read(MAX_LINE_BYTES + 1)).removeprefix(UTF8_BOM)
+        long = len(data) > MAX_LINE_BYTES
+        text = pa.array([None if long else data], pa.binary()).view(pa.string())
+        named = pa.array([posixpath.basename(part.path)], pa.string())
+        rows = pa.RecordBatch.from_arrays([text, named, named], names=list(names))
+        yield rows, ["line_too_long" if long else None], [excerpt(data) if long else None]
+
+    return _Source(columns, batches)

@@ -1,4 +1,4 @@
-"""CSV and TSV: a header line, quoted fields with line breaks, every column as text, every row accounted for.
+"""CSV and TSV: quoted fields with line breaks, every column as text, every row accounted for; `sniff` says how.
 
 The standard library's reader is used, over bytes as they are: pyarrow's drops a malformed row that is not UTF-8 without
 a word.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
 from datamask.corpus.inputs import damage, open_stream
-from datamask.corpus.plan import Part
+from datamask.corpus.plan import Part, Reading
 from datamask.corpus.project import excerpt
 from datamask.errors import InputError, one_line
 
@@ -32,8 +32,8 @@ def header(part: Part) -> pa.Schema:
     """
     with damage(part.path):
         for row in _rows(part):
-            if row:
-                row[0] = row[0].removeprefix("\xef\xbb\xbf")
+            if part.reading and not part.reading.header:
+                return pa.schema([(f"column{number}", pa.string()) for number in range(1, 1 + len(row))])
             return pa.schema([(name.encode(BYTES).decode("utf-8"), pa.string()) for name in row])
     raise InputError(f"{part.path}: no header line")
 
@@ -43,8 +43,9 @@ def batches(part: Part, schema: pa.Schema) -> Iterator[Rows]:
     another number of fields than the header."""
     rows: list[list[str]] = []
     size = 0
+    headed = part.reading.header if part.reading else True
     for number, row in enumerate(_rows(part)):
-        if number == 0:
+        if number == 0 and headed:
             continue
         rows.append(row)
         size += sum(map(len, row))
@@ -72,9 +73,17 @@ def _batch(rows: list[list[str]], schema: pa.Schema) -> Rows:
 
 def _rows(part: Part) -> Iterator[list[str]]:
     csv.field_size_limit(MAX_FIELD)
-    with damage(part.path), open_stream(part.path, part.format) as stream:
+    reading = part.reading or Reading("utf-8")
+    separator = reading.separator or ("\t" if part.format.startswith("tsv") else ",")
+    with damage(part.path), open_stream(part.path, part.format, reading.encoding) as stream:
         text = io.TextIOWrapper(stream, encoding=BYTES, newline="")
         try:
-            yield from csv.reader(text, delimiter="\t" if part.format == "tsv" else ",")
+            yield from csv.reader(_unmarked(text), delimiter=separator)
         except csv.Error as error:
             raise InputError(f"{part.path}: not readable as {part.format.upper()} ({one_line(error)})") from error
+
+
+def _unmarked(lines: Iterable[str]) -> Iterator[str]:
+    """Without a byte-order mark, behind which the reader would take a quote for a letter."""
+    for number, line in enumerate(lines):
+        yield line if number else line.removeprefix("\xef\xbb\xbf")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -18,14 +18,15 @@ from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.project import EXCERPT
 from datamask.corpus.read import read_batches
-from datamask.errors import ConservationError
-from datamask.storage import Output, find_output, join, key, write_output
+from datamask.errors import ConservationError, InputError
+from datamask.storage import Output, find_output, join, key, read_table, write_output
 
 if TYPE_CHECKING:
     from datamask.encoders import EncoderRef
-    from datamask.stages import Progress
+    from datamask.stages import Progress, ShardFiles
 
 VERSION = 2
+FEW = 10  # rows in quarantine are too few to say that a file is read wrongly
 SCHEMA = pa.schema(
     [
         ("chunk_id", pa.int64()),
@@ -57,6 +58,13 @@ REASONS = {
     "blank_line": "the line is empty",
     "line_too_long": "the line is longer than 256 MiB",
     "malformed_row": "the CSV row has another number of fields than the header",
+}
+# what may be done where many rows have the reason
+HINTS = {
+    "undecodable_text": ". Is it in another encoding? --set corpus.encoding=cp1252",
+    "undecodable_line": ". Is it in another encoding? --set corpus.encoding=cp1252",
+    "nul_text": ". Is it UTF-16? --set corpus.encoding=utf-16",
+    "malformed_row": ". Are its fields separated otherwise? --set 'corpus.separator=\";\"'",
 }
 
 
@@ -93,6 +101,37 @@ def index_shard(
     if shard.rows is not None and output.rows != shard.rows:
         raise ConservationError(f"shard {shard.name}: {output.rows} rows read where {shard.rows} were planned")
     return replace(output, seconds=time.perf_counter() - started)
+
+
+def check_quarantine(shards: Sequence[ShardFiles], config: Config) -> None:
+    """Few rows of each shard are no documents; a file in another encoding or form than it is read in has many.
+
+    :raises InputError: more than run.quarantine of a shard's rows are in quarantine, and at least FEW; says of which
+        files, why, and how the first begins.
+    """
+    found = []
+    for files in shards:
+        assert files.index is not None
+        bad, rows = files.index.facts["quarantined"], files.index.rows
+        if bad < FEW or bad <= config.run.quarantine * rows:
+            continue
+        parts = files.shard.converted_from or files.shard.parts
+        named = parts[0].path + (f" and {len(parts) - 1} more files" if len(parts) > 1 else "")
+        reasons = sorted(files.index.facts["reasons"].items(), key=lambda item: -item[1])
+        told = ", ".join(f"{count:,} {name} ({REASONS.get(name, name)})" for name, count in reasons)
+        table = read_table(files.index.path, ["chunk_id", "reason", "excerpt"])
+        [first] = table.filter(pc.equal(table["reason"], reasons[0][0])).slice(0, 1).to_pylist()
+        begins = f"; the first is row {first['chunk_id']}: {first['excerpt'][:80]!r}" if first["excerpt"] else ""
+        hint = next((HINTS[name] for name, _ in reasons if name in HINTS), "")
+        found.append(f"{named}: {bad:,} of {rows:,} rows are no documents: {told}{begins}{hint}")
+    if found:
+        more = f"\n… and {len(found) - 5:,} more shards" if len(found) > 5 else ""
+        raise InputError(
+            "\n".join(found[:5])
+            + more
+            + f"\nrun.quarantine allows {config.run.quarantine:.0%} of a file's rows. Mend them, or go on without "
+            "these rows: --set run.quarantine=1"
+        )
 
 
 class _Indexer:

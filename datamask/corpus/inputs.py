@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import lzma
+import os
 import posixpath
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from datamask.corpus.plan import FailedFile
+from datamask.corpus.walk import Entry, look, matches, walk
 from datamask.errors import DatamaskError, InputError, one_line
 from datamask.storage import filesystem, is_remote, open_input, storage_errors
 
+COMPRESSIONS = {".gz": "gz", ".zst": "zst", ".zstd": "zst", ".bz2": "bz2", ".xz": "xz", ".zip": "zip"}
+_TEXTS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv", ".txt": "txt"}
 # file name's end: format
 FORMATS = {
     ".parquet": "parquet",
     ".pq": "parquet",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".jsonl.gz": "jsonl.gz",
-    ".ndjson.gz": "jsonl.gz",
-    ".json.gz": "jsonl.gz",
-    ".jsonl.zst": "jsonl.zst",
-    ".ndjson.zst": "jsonl.zst",
-    ".json.zst": "jsonl.zst",
-    ".jsonl.zstd": "jsonl.zst",
-    ".csv": "csv",
-    ".tsv": "tsv",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    **_TEXTS,
+    **{end + more: f"{kind}.{name}" for end, kind in _TEXTS.items() for more, name in COMPRESSIONS.items()},
 }
-READABLE = ".parquet, .jsonl, .jsonl.gz, .jsonl.zst (.json and .ndjson too), .csv, .tsv"
+READABLE = ".parquet, .arrow, .jsonl (.json and .ndjson too), .csv, .tsv, .txt; of text also .gz, .zst, .bz2, .xz, .zip"
+# beside the .arrow files of a data set that `datasets` saved
+DESCRIBES = {"state.json", "dataset_info.json", "dataset_dict.json", "dataset_infos.json"}
 
 
 @dataclass(frozen=True)
@@ -46,48 +48,101 @@ class InputFile:
     checksum: str | None  # the store's own, of the content; None: to be computed
 
 
-def find_inputs(inputs: Sequence[str]) -> tuple[list[InputFile], list[FailedFile]]:
-    """The files that `inputs` name, each once, by path; and those of a folder or glob in a format we do not read.
+class Inputs(NamedTuple):
+    """What is there: by path, each once."""
 
-    In folders and globs, names that begin with a dot or an underscore are not looked at (.git, _SUCCESS).
+    files: list[InputFile]
+    skipped: list[FailedFile]  # nothing to read: of a format we do not read, hidden, or a file that is read already
+    failures: list[FailedFile]  # to be read, by their name, but cannot be: a link that leads nowhere, a pipe
 
-    :raises InputError: no input, a path that matches nothing, or a named file of a format we do not read.
+
+@dataclass
+class _Match:
+    path: str
+    base: str  # folder that names are relative to
+    entry: Entry
+    checksum: str | None
+    named: bool  # the user typed this very path
+
+    @property
+    def relative(self) -> str:
+        return posixpath.relpath(self.path, self.base)
+
+    @property
+    def linked(self) -> bool:
+        return self.entry.real != self.path
+
+
+def find_inputs(inputs: Sequence[str]) -> Inputs:
+    """The files that `inputs` name, links followed, each once.
+
+    In folders and globs, names that begin with a dot or an underscore are not read (.git, _SUCCESS). Of a file that is
+    reached in several ways one is read: its own place rather than a link to it.
+
+    :raises InputError: no input, a path that matches nothing, or a named file that cannot be read.
     """
     if not inputs:
         raise InputError(
             "no input; name files, folders or globs: --input PATH (datamask sample writes a corpus to try)"
         )
-    found: dict[str, InputFile] = {}
-    skipped: dict[str, FailedFile] = {}
+    found: dict[str, _Match] = {}
     for given in inputs:
-        matched = 0
-        for path, base, info, named in _matches(given):
-            matched += 1
-            format_ = format_of(path)
-            if format_ is None:
-                reason = f"not a format datamask reads ({READABLE})"
-                if named:
-                    raise InputError(f"{path}: {reason}; convert it to JSON lines with a text field")
-                skipped[path] = FailedFile(path, reason)
-                continue
-            relative = posixpath.relpath(path, base)
-            known = found.get(path)
-            if known is None or len(known.relative) < len(relative):  # of overlapping inputs, the outermost names it
-                size = int(info.get("size") or 0)
-                checksum = _checksum(info)
-                stamp = checksum or str(
-                    info.get("mtime") or info.get("LastModified") or info.get("last_modified") or ""
-                )
-                found[path] = InputFile(path, relative, format_, size, stamp, checksum)
+        matched = False
+        for match in _matches(given):
+            matched = True
+            if match.named and (problem := _problem(match)):
+                raise InputError(f"{match.path}: {problem}")
+            known = found.get(match.path)
+            if known is None or len(known.relative) < len(match.relative):  # of several inputs the outermost names it
+                found[match.path] = match
         if not matched:
             raise InputError(f"input {given!r} matches no file; check the path (a glob needs quotes in the shell)")
-    files = sorted(found.values(), key=lambda file: file.path)
-    return files, sorted((skipped[path] for path in skipped), key=lambda failed: failed.path)
+    return _sorted_out(found)
+
+
+def _sorted_out(found: dict[str, _Match]) -> Inputs:
+    files: dict[str, InputFile] = {}  # by what it really is
+    skipped: list[FailedFile] = []
+    failures: list[FailedFile] = []
+    for match in sorted(found.values(), key=lambda match: (match.linked, match.path)):
+        entry, format_ = match.entry, format_of(match.path)
+        hidden = any(part.startswith((".", "_")) for part in match.relative.split("/")) and not match.named
+        if hidden or format_ is None or entry.problem:
+            problem = "its name begins with a dot or an underscore" if hidden else _problem(match)
+            if hidden and (format_ is None or entry.problem):
+                continue
+            broken = entry.problem and not entry.circle and format_ and not hidden
+            (failures if broken else skipped).append(FailedFile(match.path, str(problem)))
+        elif entry.real in files:
+            skipped.append(FailedFile(match.path, f"the same file as {files[entry.real].path}"))
+        else:
+            files[entry.real] = InputFile(
+                match.path, match.relative, format_, entry.size, match.checksum or entry.stamp, match.checksum
+            )
+    read = {*files}
+    skipped = [failed for failed in skipped if failed.path not in read]  # a file that is read under a link's name
+    return Inputs(
+        sorted(files.values(), key=lambda file: file.path),
+        sorted(skipped, key=lambda failed: failed.path),
+        sorted(failures, key=lambda failed: failed.path),
+    )
+
+
+def _problem(match: _Match) -> str | None:
+    """Why it cannot be read; None: it can."""
+    if match.entry.problem:
+        return match.entry.problem
+    if format_of(match.path) is None:
+        hint = "; convert it to JSON lines with a text field" if match.named else ""
+        return f"not a format datamask reads ({READABLE}){hint}"
+    return None
 
 
 def format_of(path: str) -> str | None:
     """The format by the file name's end; None: none that is read."""
     name = posixpath.basename(path).lower()
+    if name in DESCRIBES:
+        return None
     ends = [end for end in FORMATS if name.endswith(end) and len(name) > len(end)]
     return FORMATS[max(ends, key=len)] if ends else None
 
@@ -99,20 +154,35 @@ def stem(relative: str) -> str:
     return relative[: -len(max(ends, key=len))] if ends else relative
 
 
-def _matches(given: str) -> Iterator[tuple[str, str, dict, bool]]:
-    """(path, base folder, information, was it named itself) of every file an input matches."""
+def _matches(given: str) -> Iterator[_Match]:
+    """Everything that an input names."""
+    if is_remote(given):
+        yield from _remote(given)
+        return
+    path = filesystem(_without_dots(given))[1]
+    if os.path.lexists(path):
+        entry = look(path)
+        if entry is not None:
+            yield _Match(path, posixpath.dirname(path), entry, None, True)
+        else:
+            yield from (_Match(entry.path, path, entry, None, False) for entry in walk(path))
+    elif any(sign in path for sign in "*?["):
+        base = _fixed_part(path)
+        yield from (_Match(entry.path, base, entry, None, False) for entry in matches(path))
+
+
+def _remote(given: str) -> Iterator[_Match]:
     with storage_errors(given, "read"):
-        fs, path = filesystem(_without_dots(given))
-        scheme = given.split("://")[0] + "://" if is_remote(given) else ""
+        fs, path = filesystem(given)
+        scheme = given.split("://")[0] + "://"
         try:
             info = fs.info(path)
         except FileNotFoundError:
             info = None
         if info is not None and info["type"] == "file":
-            yield scheme + path, scheme + posixpath.dirname(path), info, True
-            return
-        if info is not None:
-            base, entries = path, fs.find(path, detail=True)
+            entries, base = {path: info}, posixpath.dirname(path)
+        elif info is not None:
+            entries, base = fs.find(path, detail=True), path
         elif any(sign in path for sign in "*?["):
             base = _fixed_part(path)
             entries = {}
@@ -121,9 +191,10 @@ def _matches(given: str) -> Iterator[tuple[str, str, dict, bool]]:
         else:
             return
         for name, entry in sorted(entries.items()):
-            inside = posixpath.relpath(name, base).split("/")
-            if entry["type"] == "file" and not any(part.startswith((".", "_")) for part in inside):
-                yield scheme + name, scheme + base, entry, False
+            if entry["type"] == "file":
+                stamp = str(entry.get("mtime") or entry.get("LastModified") or entry.get("last_modified") or "")
+                found = Entry(scheme + name, scheme + name, int(entry.get("size") or 0), stamp)
+                yield _Match(scheme + name, scheme + base, found, _checksum(entry), name == path)
 
 
 def _without_dots(given: str) -> str:
@@ -162,14 +233,42 @@ def damage(path: str) -> Iterator[None]:
             yield
     except DatamaskError:
         raise
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: not {error.encoding}, in which it was to be read ({one_line(error)}); "
+            "name another: --set corpus.encoding=…"
+        ) from error
+    except (pa.ArrowException, OSError, EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: damaged or truncated ({one_line(error)}); copy it again from its source") from error
 
 
 @contextlib.contextmanager
-def open_stream(path: str, format_: str) -> Iterator[pa.NativeFile]:
+def raw_stream(path: str, format_: str) -> Iterator[Any]:
     """The file's bytes, decompressed as they are read; use it inside `damage`, which names a torn file."""
-    compression = {"gz": "gzip", "zst": "zstd"}.get(format_.rpartition(".")[2])
+    compression = format_.partition(".")[2]
     with open_input(path) as file:
-        raw = pa.PythonFile(file, mode="r")
-        yield pa.CompressedInputStream(raw, compression) if compression else raw
+        if compression == "xz":
+            with lzma.open(file) as stream:
+                yield stream
+        elif compression == "zip":
+            with zipfile.ZipFile(file) as archive:
+                names = [info.filename for info in archive.infolist() if not info.is_dir()]
+                if len(names) != 1:
+                    raise InputError(f"{path}: an archive of {len(names)} files, not of one; unpack it into a folder")
+                with archive.open(names[0]) as stream:
+                    yield stream
+        else:
+            raw = pa.PythonFile(file, mode="r")
+            known = {"gz": "gzip", "zst": "zstd", "bz2": "bz2"}
+            yield pa.CompressedInputStream(raw, known[compression]) if compression else raw
+
+
+@contextlib.contextmanager
+def open_stream(path: str, format_: str, encoding: str = "utf-8") -> Iterator[Any]:
+    """The same as UTF-8, whatever it is in; bytes that are none in UTF-8 pass as they are."""
+    with raw_stream(path, format_) as stream:
+        if encoding == "utf-8":
+            yield stream
+        else:
+            source = stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, mode="r")
+            yield pa.transcoding_input_stream(source, encoding, "utf-8")

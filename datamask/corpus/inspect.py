@@ -12,13 +12,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
 from datamask.config import Corpus
+from datamask.corpus.arrow import open_arrow
 from datamask.corpus.columns import recognise
-from datamask.corpus.inputs import InputFile, damage, open_stream
+from datamask.corpus.delimited import header
+from datamask.corpus.inputs import InputFile, damage, find_inputs, open_stream
 from datamask.corpus.json_lines import BLOCK_BYTES, check_head
-from datamask.errors import InputError
-from datamask.storage import fingerprint, join, key, open_parquet, read_json, write_json
+from datamask.corpus.plan import Part, Reading, Shard
+from datamask.corpus.project import EXTRA
+from datamask.corpus.sniff import sniff
+from datamask.errors import DamagedFileError, InputError, MissingFileError
+from datamask.storage import METADATA_KEY, fingerprint, join, key, open_input, open_parquet, read_json, write_json
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class FileFacts:
     row_groups: tuple[int, ...] | None  # rows of each; None: not parquet
     error: str | None  # why it cannot be read
     empty: bool  # no rows
+    reading: Reading | None = None  # how it is read, if not as its format by default
 
 
 def inspect_files(files: Sequence[InputFile], settings: Corpus, work: str) -> list[FileFacts]:
@@ -48,7 +54,8 @@ def inspect_files(files: Sequence[InputFile], settings: Corpus, work: str) -> li
         stored = read_json(url)
         if stored["version"] == VERSION:
             cache = {path: _from_json(facts) for path, facts in stored["files"].items()}
-    relevant = key(dict(settings.columns), list(settings.drop), settings.group_bytes)
+    reading = [settings.encoding, settings.separator, settings.header]
+    relevant = key(dict(settings.columns), list(settings.drop), settings.group_bytes, reading)
 
     def facts_of(file: InputFile) -> FileFacts:
         known = cache.get(file.path)
@@ -65,34 +72,87 @@ def inspect_files(files: Sequence[InputFile], settings: Corpus, work: str) -> li
     return facts
 
 
+def content_of(path: str) -> str:
+    """The fingerprint of a file's content as it is now: by the store's own checksum if it has one, else by reading it.
+
+    :raises MissingFileError: it has gone.
+    """
+    found = find_inputs([path]).files
+    if not found:
+        raise MissingFileError(f"cannot read {path}: no such file or folder")
+    return key(found[0].checksum) if found[0].checksum else fingerprint(path)
+
+
+def check_unchanged(shards: Sequence[Shard], work: str) -> None:
+    """What was read is what was planned: the files of `shards` have the size and time they were planned with.
+
+    A file that is converted is compared by its content when it is read (`convert_shard`); parquet is read where it
+    lies, by one stage after the other.
+
+    :raises InputError: one was changed while the run was at it; names it.
+    """
+    try:
+        known = read_json(join(work, "inputs.json"))["files"]
+    except (MissingFileError, DamagedFileError, KeyError, TypeError):
+        return  # nothing is known of how they were
+    paths = {part.path for shard in shards if not shard.converted_from for part in shard.parts}
+    for path in sorted(paths & known.keys()):
+        try:
+            files = find_inputs([path]).files
+        except InputError:
+            files = []
+        if not files or (files[0].size, files[0].stamp) != (known[path]["size"], known[path]["stamp"]):
+            raise InputError(
+                f"{path}: was changed or removed while it was read, so what was done is of no one state of it; "
+                "run again, when nobody writes to it"
+            )
+
+
 def _from_json(data: dict) -> FileFacts:
     groups = data["row_groups"]
-    return FileFacts(**{**data, "row_groups": tuple(groups) if groups is not None else None})
+    reading = Reading(**data["reading"]) if data["reading"] else None
+    return FileFacts(**{**data, "row_groups": tuple(groups) if groups is not None else None, "reading": reading})
 
 
 def _inspect(file: InputFile, settings: Corpus, relevant: str, fingerprint: str) -> FileFacts:
     groups: tuple[int, ...] | None = None
     error = None
     empty = False
+    reading = None
     try:
-        if file.size == 0 and file.format not in ("jsonl", "csv", "tsv"):
+        if file.size == 0 and file.format not in ("jsonl", "csv", "tsv", "txt"):
             raise InputError(f"{file.path}: an empty file (0 bytes) is no {file.format}; copy it again from its source")
         if file.format == "parquet":
             with damage(file.path), open_parquet(file.path) as parquet:
                 metadata = parquet.metadata
                 recognise(parquet.schema_arrow, settings.columns, file.path, settings.drop)
+                if METADATA_KEY in (metadata.metadata or {}) and {field.name for field in EXTRA} & {
+                    *parquet.schema_arrow.names
+                }:
+                    raise InputError(
+                        f"{file.path}: a file of datamask's own work folder, which says of its rows that they are "
+                        "no documents; give the corpus it was made of, or a release"
+                    )
                 groups = tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
             empty = sum(groups) == 0
+        elif file.format == "arrow":
+            with damage(file.path), open_input(file.path) as stream:
+                recognise(open_arrow(stream, file.path).schema, settings.columns, file.path, settings.drop)
         else:
-            empty = _check_stream(file, settings.group_bytes)
+            reading = sniff(file.path, file.format, settings)
+            empty = _check_stream(file, settings.group_bytes, reading)
+            if file.format.startswith(("csv", "tsv")) and not empty:
+                part = Part(file.path, file.format, fingerprint, file.size, reading=reading)
+                recognise(header(part), settings.columns, file.path, settings.drop)
     except InputError as found:
         error = str(found)
-    return FileFacts(file.size, file.stamp, relevant, fingerprint, groups, error, empty)
+    return FileFacts(file.size, file.stamp, relevant, fingerprint, groups, error, empty, reading)
 
 
-def _check_stream(file: InputFile, small: int) -> bool:
+def _check_stream(file: InputFile, small: int, reading: Reading | None) -> bool:
     """True when the (decompressed) file is empty."""
-    with damage(file.path), open_stream(file.path, file.format) as stream:
+    encoding = reading.encoding if reading else "utf-8"
+    with damage(file.path), open_stream(file.path, file.format, encoding) as stream:
         head = stream.read(BLOCK_BYTES)
         if file.format.startswith("jsonl"):
             check_head(head[:1000], file.path)

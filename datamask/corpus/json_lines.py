@@ -57,12 +57,27 @@ def parse(line: bytes | None) -> tuple[dict[str, Any], str | None]:
         return {}, "not_an_object"
     if line.count(b"[") + line.count(b"{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
         return {}, "nested_too_deep"
+    if _rounded(value):  # orjson makes a float of an integer beyond 64 bits; Python's own json keeps every digit
+        value, reason = _parse_leniently(line)
+        return value or {}, reason
     return value, None
 
 
 def to_json(value: Any) -> str:
     """The value as JSON text; NaN and integers of any size as Python writes them."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _rounded(value: Any) -> bool:
+    """Whether a number in it may be an integer of more than 64 bits, which orjson has made a float."""
+    for inner in value.values() if type(value) is dict else value:
+        kind = type(inner)
+        if kind is float:
+            if inner >= 2.0**63 or inner <= -(2.0**63):
+                return True
+        elif (kind is dict or kind is list) and _rounded(inner):
+            return True
+    return False
 
 
 def _depth(value: Any) -> int:
@@ -98,21 +113,25 @@ def _parse_leniently(line: bytes) -> tuple[Any, str | None]:
     return value, None
 
 
-def check_head(head: bytes, path: str) -> None:
-    """Raises when the first bytes show that the file is something else than JSON lines.
+def check_head(head: bytes, path: str, kind: str = "jsonl") -> None:
+    """Raises when the first bytes show that the file is something else than its name says.
 
+    :param kind: jsonl, csv, tsv or txt.
     :raises InputError: names the file, what it is, and what to do.
     """
     seems = None
     if head.startswith(b"PAR1"):
         seems, remedy = "a parquet file", "rename it to .parquet"
+    elif head.startswith(b"ARROW1"):
+        seems, remedy = "an Arrow file", "rename it to .arrow"
     elif head.startswith(b"\x1f\x8b"):
-        seems, remedy = "gzip", "rename it to .jsonl.gz"
+        seems, remedy = "gzip", f"rename it to .{kind}.gz"
     elif head.startswith(b"\x28\xb5\x2f\xfd"):
-        seems, remedy = "zstandard", "rename it to .jsonl.zst"
-    elif head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        seems, remedy = "UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"
-    elif head.removeprefix(UTF8_BOM).lstrip().startswith(b"["):
+        seems, remedy = "zstandard", f"rename it to .{kind}.zst"
+    elif head.startswith(b"PK\x03\x04"):
+        seems, remedy = "a zip archive or an Excel workbook", f"rename it to .{kind}.zip, or save the sheet as CSV"
+    elif kind == "jsonl" and head.removeprefix(UTF8_BOM).lstrip().startswith(b"["):
         seems, remedy = "one JSON array, not JSON lines", "convert it: jq -c '.[]'"
     if seems:
-        raise InputError(f"{path}: its name says JSON lines but it is {seems}; {remedy}")
+        says = {"jsonl": "JSON lines", "csv": "CSV", "tsv": "TSV", "txt": "text"}[kind]
+        raise InputError(f"{path}: its name says {says} but it is {seems}; {remedy}")

@@ -8,15 +8,31 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How a text file is read that is not read as its format by default is."""
+
+    encoding: str  # Python's name
+    guessed: bool = False  # the encoding was guessed, not given nor marked
+    separator: str | None = None  # of CSV
+    header: bool = True  # of CSV
+
+    def __str__(self) -> str:
+        named = f"{self.encoding}{' (guessed)' if self.guessed else ''}"
+        separated = f", separated by {self.separator!r}" if self.separator else ""
+        return f"{named}{separated}{'' if self.header else ', without a header line'}"
+
+
+@dataclass(frozen=True)
 class Part:
     """A file, or a run of a parquet file's row groups."""
 
     path: str
-    format: str  # parquet, jsonl, jsonl.gz, jsonl.zst, csv, tsv
+    format: str  # parquet, arrow, or jsonl, csv, tsv, txt with or without .gz, .zst, .bz2, .xz, .zip
     fingerprint: str  # of the whole file's content
     bytes: int
     row_groups: tuple[int, int] | None = None  # first, one past the last; None: all
     rows: int | None = None  # None: not known before the file is converted
+    reading: Reading | None = None  # None: UTF-8, and what the format's name says
 
 
 @dataclass(frozen=True)
@@ -71,4 +87,5 @@ def from_json(data: Mapping[str, Any]) -> Plan:
 
 def _part(data: Mapping[str, Any]) -> Part:
     groups = data["row_groups"]
-    return Part(**{**data, "row_groups": tuple(groups) if groups is not None else None})
+    reading = Reading(**data["reading"]) if data.get("reading") else None
+    return Part(**{**data, "row_groups": tuple(groups) if groups is not None else None, "reading": reading})

@@ -10,6 +10,7 @@ import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from datamask.config import Corpus
 from datamask.corpus.inputs import InputFile, find_inputs, stem
@@ -32,12 +33,15 @@ def plan_shards(settings: Corpus, work: str, previous: Plan | None = None) -> Pl
     :raises InputError: nothing matches, nothing can be read, or corpus.columns names a column no file has.
     """
     remove_leftovers(work)
-    files, skipped = find_inputs(settings.input)
+    files, skipped, broken = find_inputs(settings.input)
     facts = dict(zip((file.path for file in files), inspect_files(files, settings, work), strict=True))
     failures = [
-        FailedFile(file.path, error.removeprefix(f"{file.path}: "))
-        for file in files
-        if (error := facts[file.path].error)
+        *broken,
+        *(
+            FailedFile(file.path, error.removeprefix(f"{file.path}: "))
+            for file in files
+            if (error := facts[file.path].error)
+        ),
     ]
     empty = [
         FailedFile(file.path, "no rows") for file in files if facts[file.path].empty and not facts[file.path].error
@@ -48,7 +52,7 @@ def plan_shards(settings: Corpus, work: str, previous: Plan | None = None) -> Pl
     shards = _shards(good, facts, settings, previous)
     return Plan(
         tuple(sorted(shards, key=lambda shard: shard.name)),
-        tuple(failures),
+        tuple(sorted(failures, key=lambda failed: failed.path)),
         tuple(sorted([*skipped, *empty], key=lambda failed: failed.path)),
     )
 
@@ -78,7 +82,7 @@ def _shards(
         if _is_large(part, settings):
             shards.extend(_split(names[file.path], part, facts[file.path].row_groups, settings.shard_rows))
         else:
-            kind = "parquet" if file.format == "parquet" else "lines"
+            kind = "parquet" if file.format == "parquet" else "txt" if file.format.startswith("txt") else "lines"
             small[f"{posixpath.dirname(file.path)}\n{kind}"].append(file)
     for members in small.values():
         for group in _fill(members, settings.group_bytes):
@@ -92,12 +96,15 @@ def _shards(
 
 def _part(file: InputFile, facts: FileFacts) -> Part:
     rows = None if facts.row_groups is None else sum(facts.row_groups)
-    return Part(file.path, file.format, facts.fingerprint, file.size, None, rows)
+    return Part(file.path, file.format, facts.fingerprint, file.size, None, rows, facts.reading)
 
 
 def _shard(name: str, parts: Sequence[Part]) -> Shard:
     # the ending of the format is in: the same bytes as .csv and .jsonl are other rows
-    content = [[part.fingerprint, part.format, list(part.row_groups or ())] for part in parts]
+    content = [
+        [part.fingerprint, part.format, list(part.row_groups or ()), *([asdict(part.reading)] if part.reading else [])]
+        for part in parts
+    ]
     return Shard(name, tuple(parts), key("shard", content))
 
 

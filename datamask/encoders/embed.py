@@ -126,7 +126,10 @@ def _copy(files: ShardFiles, ref: EncoderRef, config: Config, progress: Progress
 
 
 def _matrix(column: pa.Array, ids: np.ndarray, files: ShardFiles, ref: EncoderRef) -> np.ndarray:
-    """float32 [rows, dimensions], unit rows; NaN where the column is null."""
+    """float32 [rows, dimensions], unit rows.
+
+    :raises ModelError: a row has no embedding, or one that is not finite; names it.
+    """
     where = f"shard {files.shard.name}: column {ref.name}"
     if not (
         pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type)

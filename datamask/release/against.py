@@ -16,7 +16,7 @@ from datamask.config import Config, validate
 from datamask.corpus import convert_shard, corpus_schema, read_batches
 from datamask.corpus.inputs import find_inputs
 from datamask.corpus.inspect import inspect_files
-from datamask.corpus.plan import Part, Shard
+from datamask.corpus.plan import Part, Reading, Shard
 from datamask.release.data_files import ADDED, Layout
 from datamask.release.layout import Release
 from datamask.stages import Progress
@@ -36,7 +36,8 @@ def compare_with_corpus(
     progress: Progress,
 ) -> None:
     """Adds to `found` what differs. The corpus's files are recognised by their content, wherever they lie now."""
-    config = validate({**manifest["settings"], "corpus": {**manifest["settings"]["corpus"], "input": list(against)}})
+    own = manifest["settings"]["corpus"]
+    config = validate({"corpus": {**own, "input": list(against)}})
     with tempfile.TemporaryDirectory(prefix="datamask-") as work:
         shards, missing = _shards(manifest, list(against), config, work)
         found.problems += missing
@@ -63,7 +64,7 @@ def _shards(
     manifest: dict[str, Any], against: list[str], config: Config, work: str
 ) -> tuple[dict[str, Shard], list[str]]:
     """The release's shards made of the files at hand, and what is not at hand."""
-    files, _ = find_inputs(against)
+    files = find_inputs(against).files
     facts = inspect_files(files, config.corpus, work)
     paths = {fact.fingerprint: file.path for file, fact in zip(files, facts, strict=True)}
     fingerprints = {item["shard"]: item["fingerprint"] for item in manifest["inputs"]}
@@ -75,7 +76,8 @@ def _shards(
             continue
         groups = tuple(source["row_groups"]) if source["row_groups"] else None
         facts_ = (source["format"], source["fingerprint"], source["bytes"], groups, source["rows"])
-        parts[source["shard"]].append(Part(paths[source["fingerprint"]], *facts_))
+        reading = Reading(**source["reading"]) if source.get("reading") else None
+        parts[source["shard"]].append(Part(paths[source["fingerprint"]], *facts_, reading))
     shards = {name: Shard(name, tuple(parts[name]), fingerprint) for name, fingerprint in fingerprints.items()}
     return shards, sorted(set(missing))
 

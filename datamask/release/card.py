@@ -71,6 +71,7 @@ def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> s
         filters=_filters(draft["settings"]["filter"], draft["settings"]["select"]["semantic_duplicates"]),
         budget=_budget(draft["settings"]["select"]),
         failed=provenance["failed"],
+        skipped=draft["skipped"],
         dumps=draft["dumps"],
         certificate={
             name: _figure(value)
@@ -87,9 +88,11 @@ def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> s
     return f"---\n{stream.getvalue()}---\n\n{body}"
 
 
-def _header(draft: Mapping[str, Any], name: str, license_: str) -> dict[str, Any]:
+def _header(draft: Mapping[str, Any], name: str, license_: str | None) -> dict[str, Any]:
     rows = draft["conservation"]["total"]["selected"]
-    header: dict[str, Any] = {"license": license_, "pretty_name": name}
+    header: dict[str, Any] = {"pretty_name": name}
+    if license_:
+        header = {"license": license_, **header}
     if codes := _language_codes(draft["languages"]):
         header["language"] = codes
     header["size_categories"] = [next((size for limit, size in SIZES if rows < limit), "n>1T")]

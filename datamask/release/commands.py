@@ -22,21 +22,27 @@ def verify(
     against: Annotated[
         list[str] | None, typer.Option(help="The corpus (files, folders, globs): compare every value with its source.")
     ] = None,
+    digest: Annotated[
+        str | None, typer.Option(help="The digest that whoever published the release gave: prove that it is that one.")
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Recompute every sha256, row count, schema and sum of a release, and say what is not as it should be."""
+    from datamask.errors import printable
     from datamask.release.layout import find_release
     from datamask.release.verify import verify as check
 
-    found = check(find_release(release), against or [])
+    found = check(find_release(release), against or [], digest=digest)
     if json_:
         _print_json({**vars(found), "verified": not found.problems})
     else:
         for problem in found.problems:
-            print(f"✗ {problem}")
+            print(f"✗ {printable(problem)}")
         compared = f", {found.compared:,} rows the same as in the corpus" if found.compared is not None else ""
         told = f"{found.files:,} files, {_size(found.bytes)}, {found.rows:,} rows{compared}"
         print(f"{'✗' if found.problems else '✓'} {found.path}: {told}, {len(found.problems)} problems")
+        if found.digest:
+            print(f"digest: {found.digest}")
     if found.problems:
         raise typer.Exit(1)
 
@@ -132,6 +138,9 @@ def push(
     url: Annotated[
         str, typer.Argument(help="hf://datasets/OWNER/NAME[@revision], s3://bucket/folder, gs://…, a folder.")
     ],
+    public: Annotated[
+        bool, typer.Option("--public", help="On the hub, a data set that everybody can read; without it, private.")
+    ] = False,
     json_: Json = False,
 ) -> None:
     """Upload a release; run again, it goes on where it stopped. Credentials come from the environment."""
@@ -145,7 +154,7 @@ def push(
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, disable=json_, transient=True) as bars:
         task = bars.add_task("push", total=total)
-        pushed = upload(found, url, lambda path, size: bars.update(task, advance=size, description=path[-40:]))
+        pushed = upload(found, url, lambda path, size: bars.update(task, advance=size, description=path[-40:]), public)
     if json_:
         _print_json({"release": found.path, **vars(pushed)})
         return

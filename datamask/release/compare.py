@@ -11,10 +11,8 @@ from typing import Any
 
 import duckdb
 
-from datamask import storage
 from datamask.release.duck import connect, insert
 from datamask.release.layout import Release
-from datamask.release.merge import DECISIONS
 
 MEMORY = "1GB"
 GROUPS = ("source", "domain", "dump", "language")  # columns of the documents that are compared, where there
@@ -115,8 +113,7 @@ def _causes(connection: duckdb.DuckDBPyConnection, release: Release, move: str) 
     connection.execute("CREATE OR REPLACE TABLE why (shard VARCHAR, chunk_id BIGINT, cause VARCHAR)")
     shards = {shard for (shard,) in connection.execute("SELECT DISTINCT shard FROM moved").fetchall()}
     for shard in sorted(shards & release.manifest()["conservation"]["shards"].keys()):
-        path = storage.join(release.path, f"decisions/{shard}.parquet")
-        connection.register("decisions", storage.read_table(path, DECISIONS.names))
+        connection.register("decisions", release.decisions(shard))
         connection.execute(
             "INSERT INTO why SELECT shard, chunk_id, concat_ws(': ', outcome, reason)"
             " FROM decisions SEMI JOIN moved USING (shard, chunk_id, id)"

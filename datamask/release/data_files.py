@@ -28,6 +28,7 @@ ADDED = pa.schema(
 )
 INDEXED = ("id", "token_count")  # the index's: the input's where it has them, else made or counted
 BATCH_ROWS = 4000
+KEY_METADATA = b"datamask.release"
 ROW_GROUP_BYTES = 32 << 20  # of text: where documents are long, a row group holds fewer rows
 PENDING_BYTES = 128 << 20  # of text in a stripe's unwritten row groups, all dumps together
 COMPRESSION_LEVEL = 3  # zstd's own default, as DuckDB's and Hugging Face's files have
@@ -41,8 +42,11 @@ class Layout:
     release: pa.Schema
 
     @classmethod
-    def of(cls, corpus: pa.Schema) -> Layout:
-        """FineWeb's columns first, id and token_count always among them; the input's others; ours."""
+    def of(cls, corpus: pa.Schema, key: str = "") -> Layout:
+        """FineWeb's columns first, id and token_count always among them; the input's others; ours.
+
+        :param key: the release's, which every file carries.
+        """
         there = {*corpus.names, *INDEXED}
         first = [FINEWEB.field(name) for name in FINEWEB.names if name in there]
         others = [field for field in corpus if field.name not in FINEWEB.names]
@@ -56,7 +60,12 @@ class Layout:
                     name += "_original"
                 taken.add(name)
             fields.append(field.with_name(name))
-        return cls(read, pa.schema([*fields, *ADDED]))
+        return cls(read, pa.schema([*fields, *ADDED], metadata=sealed(key)))
+
+
+def sealed(key: str) -> dict[bytes, bytes]:
+    """The metadata of a release's parquet files: its key."""
+    return {KEY_METADATA: key.encode()}
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask import storage
-from datamask.errors import InputError
+from datamask.errors import DamagedFileError, InputError
 from datamask.quality.rules import SIGNALS
 from datamask.quality.rules import explain as reasons
 from datamask.release.layout import QUARANTINE, Release
-from datamask.release.merge import DECISIONS
 
 NEIGHBOURS = 5
 
@@ -53,23 +52,24 @@ def explain(release: Release, name: str, neighbours: int = NEIGHBOURS) -> list[E
 
 
 def _rows(release: Release, shard: str, name: str) -> list[dict[str, Any]]:
-    path = storage.join(release.path, f"decisions/{shard}.parquet")
-    ids = storage.read_table(path, ["id"])["id"]
+    ids = release.decisions(shard, ["id"])["id"]
     found = np.flatnonzero(pc.fill_null(pc.equal(ids, name), False).to_numpy())
     prefix, _, number = name.rpartition("/")
     if prefix == shard and number.isdecimal() and int(number) < len(ids):
         found = np.union1d(found, [int(number)])
-    return storage.read_table(path, DECISIONS.names).take(pa.array(found)).to_pylist() if len(found) else []
+    return release.decisions(shard).take(pa.array(found)).to_pylist() if len(found) else []
 
 
 def _explain(release: Release, manifest: dict[str, Any], decision: dict[str, Any], neighbours: int) -> Explanation:
     found = Explanation(decision)
     shard, chunk_id = decision["shard"], decision["chunk_id"]
     if decision["outcome"] == "quarantined":
-        table = storage.read_table(storage.join(release.path, QUARANTINE))
-        same = pc.and_(pc.equal(table["shard"], shard), pc.equal(table["chunk_id"], chunk_id))
-        [row] = table.filter(same).to_pylist()
-        found.quarantine = {name: row[name] for name in ("file", "row", "excerpt")}
+        for batch in release.batches(QUARANTINE, ["shard", "chunk_id", "file", "row", "excerpt"]):
+            same = pc.and_(pc.equal(batch["shard"], shard), pc.equal(batch["chunk_id"], chunk_id))
+            for row in batch.filter(same).to_pylist():
+                found.quarantine = {name: row[name] for name in ("file", "row", "excerpt")}
+        if found.quarantine is None:
+            found.missing.append(f"file and row: {QUARANTINE} does not have it; see datamask verify {release.path}")
         return found
     work = _Work(release, manifest)
     scores = work.row(shard, "scores", chunk_id)
@@ -134,7 +134,9 @@ class _Work:
 
 
 def _decision(release: Release, shard: str, chunk_id: int) -> dict[str, Any]:
-    table = storage.read_table(storage.join(release.path, f"decisions/{shard}.parquet"), DECISIONS.names)
+    table = release.decisions(shard)
+    if not 0 <= chunk_id < table.num_rows:
+        raise DamagedFileError(f"a row {shard}/{chunk_id} is named, which {release.path} does not have")
     [row] = table.slice(chunk_id, 1).to_pylist()
     return {name: row[name] for name in ("shard", "chunk_id", "id", "outcome", "quality_score")}
 
@@ -162,7 +164,7 @@ def _exact_copy(
 def _price_rank(release: Release, manifest: dict[str, Any], price: float) -> dict[str, int]:
     above = of = 0
     for shard in manifest["conservation"]["shards"]:
-        table = storage.read_table(storage.join(release.path, f"decisions/{shard}.parquet"), ["outcome", "price"])
+        table = release.decisions(shard, ["outcome", "price"])
         candidates = table.filter(pc.is_in(table["outcome"], value_set=pa.array(["selected", "not_selected"])))
         above += pc.sum(pc.greater(candidates["price"], pa.scalar(price, pa.float32()))).as_py() or 0
         of += candidates.num_rows
@@ -190,7 +192,7 @@ def _similarities(
     """(chunk_ids, cosines) of a shard's selected rows, a row group at a time."""
     if not work.has(shard, "embeddings"):
         return
-    outcome = storage.read_table(storage.join(release.path, f"decisions/{shard}.parquet"), ["outcome"])["outcome"]
+    outcome = release.decisions(shard, ["outcome"])["outcome"]
     selected = pc.equal(outcome, "selected").to_numpy()
     with storage.open_parquet(work.path(shard, "embeddings")) as file:
         for batch in file.iter_batches(20_000, columns=["chunk_id", "feature_arr"]):

@@ -7,7 +7,7 @@ no release: the manifest is written last.
 
 from __future__ import annotations
 
-import json
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,15 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from datamask import storage
 from datamask.corpus.plan import FailedFile
-from datamask.errors import InputError
+from datamask.errors import DamagedFileError, DatamaskError, InputError, one_line
 
 MANIFEST = "manifest.json"
 CARD = "README.md"
 QUARANTINE = "quarantine.parquet"
-_VERSION = re.compile(r"(\d{4,})-([0-9a-f]{16})")
+_VERSION = re.compile(r"([0-9]{4,9})-([0-9a-f]{16})")
+# of columns that are read by name, in data files, decisions and quarantine; others may have any
+TYPES = {"shard": pa.string(), "chunk_id": pa.int64(), "id": pa.string(), "reason": pa.string()}
+TYPES |= {"token_count": pa.int64(), "quality_score": pa.float32()}
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class Provenance:
     quality: Mapping[str, Any]  # identity of the scorers, fitted statistics
     certificate: Mapping[str, Any]  # objective, bound, gap, …; scope shard: {"shards": {name: the same}}
     failed: tuple[FailedFile, ...] = ()  # files that could not be read, and shards that failed (path: the shard's name)
+    skipped: tuple[FailedFile, ...] = ()  # files that are nothing to read; told, but no part of the release's key
 
 
 @dataclass(frozen=True)
@@ -76,13 +81,58 @@ class Release:
     new: bool = True  # False: it was there already, and nothing was written
 
     def batches(self, path: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """Some columns of one of the release's parquet files."""
-        with storage.open_parquet(storage.join(self.path, path)) as file:
-            yield from file.iter_batches(100_000, columns=columns)
+        """Some columns of one of the release's parquet files, which the manifest lists.
+
+        :raises DamagedFileError: the file does not have them, or cannot be read.
+        """
+        with self._opened(path) as (url, file):
+            schema = file.schema_arrow
+            for name in columns:
+                type_ = schema.field(name).type if schema.names.count(name) == 1 else None
+                if type_ is None or type_ != TYPES.get(name, type_):
+                    raise DamagedFileError(
+                        f"{url} has no column {name!r}, or one of another type; see datamask verify {self.path}"
+                    )
+            for batch in file.iter_batches(100_000, columns=columns):
+                batch.validate(full=True)
+                yield batch
+
+    def decisions(self, shard: str, columns: list[str] | None = None) -> pa.Table:
+        """What became of every row of a shard: `merge.DECISIONS`, a row for each, by chunk_id from 0.
+
+        :raises DamagedFileError: the release has no such shard, or the file is not one of decisions.
+        """
+        from datamask.release.merge import DECISIONS
+
+        shards = self.manifest()["conservation"]["shards"]
+        if shard not in shards:
+            raise DamagedFileError(f"{self.path} names a shard {shard!r} that it does not have; see datamask verify")
+        with self._opened(f"decisions/{shard}.parquet") as (url, file):
+            if file.schema_arrow != DECISIONS or file.metadata.num_rows != shards[shard]["rows"]:
+                raise DamagedFileError(f"{url} does not hold the decisions; see datamask verify {self.path}")
+            table = file.read(columns=columns)
+            table.validate(full=True)
+            return table
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[tuple[str, pq.ParquetFile]]:
+        url = storage.join(self.path, path)
+        try:
+            with storage.storage_errors(url), storage.open_parquet(url) as file:
+                yield url, file
+        except DatamaskError:
+            raise
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise DamagedFileError(f"{url}: damaged ({one_line(error)}); see datamask verify {self.path}") from error
 
     def manifest(self) -> dict[str, Any]:
-        manifest: dict[str, Any] = storage.read_json(storage.join(self.path, MANIFEST))
-        return manifest
+        """What manifest.json says; its names are checked (`manifest.read_manifest`). Not to be changed.
+
+        :raises InputError: it is none.
+        """
+        from datamask.release.manifest import read_manifest
+
+        return read_manifest(self.path)
 
 
 # ---------------------------------------------------------------- versions
@@ -126,9 +176,12 @@ def latest_version(out: str) -> str | None:
         link = Path(storage.filesystem(pointer)[1])
         return link.readlink().name if link.is_symlink() else None
     try:
-        return str(storage.read_json(pointer)["version"])
+        named = storage.read_json(pointer)["version"]
     except FileNotFoundError:
         return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedFileError(f"{pointer} points at no release ({one_line(error)}); curate again") from error
+    return named if isinstance(named, str) and _VERSION.fullmatch(named) else None
 
 
 def point_latest(out: str, version: str) -> None:
@@ -153,7 +206,10 @@ def find_release(place: str) -> Release:
     if storage.exists(storage.join(place, MANIFEST)):
         path = place if storage.is_remote(place) else str(Path(storage.filesystem(place)[1]).resolve())
         name = path.rsplit("/", 1)[-1]
-        key = version_key(name) if _VERSION.fullmatch(name) else read_key(path)
+        key = version_key(name) if _VERSION.fullmatch(name) else ""
+        if not key:
+            with contextlib.suppress(InputError):  # `verify` says what is wrong with it
+                key = str(Release(path, name, "").manifest()["key"])
         return Release(path, name, key, new=False)
     out = place.removesuffix("/latest")
     version = latest_version(out)
@@ -164,14 +220,3 @@ def find_release(place: str) -> Release:
         return Release(version_path(out, versions[-1]), versions[-1], version_key(versions[-1]), new=False)
     what = "no such folder" if not storage.exists(place) else f"it has neither {MANIFEST} nor releases/"
     raise InputError(f"no release at {place}: {what}; give an output folder, one of its releases/<version>, or latest")
-
-
-def read_key(path: str) -> str:
-    """The key in a release's manifest.
-
-    :raises InputError: the manifest is not one.
-    """
-    try:
-        return str(storage.read_json(storage.join(path, MANIFEST))["key"])
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise InputError(f"{path}/{MANIFEST} is no release manifest: {error}") from error

@@ -3,13 +3,18 @@
 To an object store or a folder, files go one by one; those already there with the same content are skipped. The old
 manifest goes first and the new one comes last, so that what is half uploaded is no release. To the Hugging Face hub
 all files are one commit; what an interrupted attempt uploaded the hub already has.
+
+A release may come from somebody else: its names are checked by `manifest.read_manifest`, and what is sent has the size
+and the sha256 that the manifest gives and lies in the release itself: no link in it sends another file.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from datamask import storage
@@ -41,10 +46,13 @@ def nothing(path: str, size: int) -> None:
     """The Sent that shows nothing."""
 
 
-def push(release: Release, url: str, sent: Sent = nothing) -> Pushed:
+def push(release: Release, url: str, sent: Sent = nothing, public: bool = False) -> Pushed:
     """Uploads a release to `url`, which becomes the release's folder or data set repository.
 
     :param url: hf://datasets/OWNER/NAME[@revision], s3://bucket/folder, gs://…, or a local folder.
+    :param public: on the hub, make the repository one that everybody can read, or send to one that is. A store's or a
+        folder's own settings say who can read there.
+    :raises InputError: the release's manifest is none.
     :raises StorageError: a file of the release is not as its manifest says, or the target refuses.
     :raises TransientError: the target failed in passing; the same call goes on where this one stopped.
     """
@@ -54,10 +62,26 @@ def push(release: Release, url: str, sent: Sent = nothing) -> Pushed:
             not storage.exists(storage.join(release.path, path))
             or _size(storage.join(release.path, path)) != item["bytes"]
         ):
-            raise StorageError(f"{release.path}/{path} is not as the manifest says; see datamask verify {release.path}")
+            raise _other(release, path)
+        if not _inside(release.path, path):
+            raise StorageError(
+                f"{release.path}/{path} is a symbolic link to a file outside the release; if it is meant to be sent, "
+                f"copy the release with what its links lead to: cp -rL {release.path} COPY"
+            )
     if url.startswith("hf://"):
-        return _push_to_hub(release, files, url, sent)
+        return _push_to_hub(release, files, url, sent, public)
     return _push_to_store(release, files, url.rstrip("/"), sent)
+
+
+def _other(release: Release, path: str) -> StorageError:
+    return StorageError(f"{release.path}/{path} is not as the manifest says; see datamask verify {release.path}")
+
+
+def _inside(folder: str, path: str) -> bool:
+    if storage.is_remote(folder):
+        return True
+    root = Path(storage.filesystem(folder)[1]).resolve()
+    return (root / path).resolve().is_relative_to(root)
 
 
 def _size(url: str) -> int:
@@ -87,7 +111,8 @@ def _push_to_store(release: Release, files: dict[str, Any], url: str, sent: Sent
         if there.get(path) == item["bytes"] and _same(target, item["sha256"], journal.get(path)):
             pushed.skipped.append(path)
         else:
-            _upload(storage.join(release.path, path), target)
+            if not _upload(storage.join(release.path, path), target, item["sha256"]):
+                raise _other(release, path)
             pushed.uploaded.append(path)
             pushed.bytes += item["bytes"]
         if storage.is_remote(url) and path not in journal:
@@ -128,16 +153,29 @@ def _read_journal(url: str) -> dict[str, Any]:
 
 
 def _same(target: str, sha256: str, noted: Any) -> bool:
-    """Whether the target holds the content: by the journal and the store's own checksum, else by reading it."""
+    """Whether the target holds the content: it is read, the first half of its sha256 if the journal notes it."""
     if isinstance(noted, dict) and noted.get("sha256") == sha256:
         return bool(noted.get("mark") == storage.fingerprint(target))
     return storage.sha256(target) == sha256
 
 
-def _upload(source: str, target: str) -> None:
-    with storage.open_input(source) as file, storage.publish(target) as temporary, temporary.open("wb") as copy:
-        while block := _read(file, source):
-            copy.write(block)
+class _Other(Exception):
+    """What is copied is not what was to be copied."""
+
+
+def _upload(source: str, target: str, sha256: str) -> bool:
+    """Copies a file of that sha256; False: it has another, and nothing appeared at the target."""
+    digest = hashlib.sha256()
+    with contextlib.suppress(_Other):
+        with storage.open_input(source) as file, storage.publish(target) as temporary:
+            with temporary.open("wb") as copy:
+                while block := _read(file, source):
+                    copy.write(block)
+                    digest.update(block)
+            if digest.hexdigest() != sha256:
+                raise _Other  # leaves `publish` before anything is put in place
+        return True
+    return False
 
 
 def _read(file: Any, url: str) -> bytes:
@@ -154,20 +192,27 @@ def _remove(url: str) -> None:
 # ---------------------------------------------------------------- the hub
 
 
-def _push_to_hub(release: Release, files: dict[str, Any], url: str, sent: Sent) -> Pushed:
+def _push_to_hub(release: Release, files: dict[str, Any], url: str, sent: Sent, public: bool) -> Pushed:
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
     repository, revision = _repository(url)
     pushed = Pushed(url)
     api = HfApi()
     with _hub_errors(url):
-        api.create_repo(repository, repo_type="dataset", exist_ok=True)
+        api.create_repo(repository, repo_type="dataset", private=not public, exist_ok=True)
+        if not public and not api.dataset_info(repository).private:  # it was there, and everybody reads it
+            raise StorageError(
+                f"{url} is a public data set, which everybody could read at once; send it there with --public, or to "
+                "another name, or make it private in its settings on the hub first"
+            )
         there = _hub_listing(api, repository, revision)
     with contextlib.ExitStack() as stack:
         additions = []
         for path in [*sorted(files), MANIFEST]:
             local = stack.enter_context(_local(storage.join(release.path, path)))
             size = _size(local)
+            if path in files and storage.sha256(local) != files[path]["sha256"]:
+                raise _other(release, path)
             if path in files and there.get(path) in (files[path]["sha256"], (size, _git_blob(local, size))):
                 pushed.skipped.append(path)
                 sent(path, size)
@@ -217,9 +262,6 @@ def _hub_listing(api: Any, repository: str, revision: str | None) -> dict[str, A
 
 def _git_blob(path: str, size: int) -> str:
     """Git's id of a small file's content; the hub stores larger ones by sha256."""
-    import hashlib
-    from pathlib import Path
-
     if size > 10_000_000:
         return ""
     return hashlib.sha1(b"blob %d\0" % size + Path(path).read_bytes(), usedforsecurity=False).hexdigest()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask import storage
-from datamask.corpus.plan import Shard
+from datamask.corpus.plan import Reading, Shard
 from datamask.stages import ShardFiles
 
 QUARANTINED = pa.schema(
@@ -63,6 +63,7 @@ class Source:
     rows: int
     chunk_id: int  # of its first row in the shard
     row: int  # number of that row in the file
+    reading: Reading | None = None  # how it was read, if not as its format by default
 
 
 def sources(shard: Shard) -> list[Source]:
@@ -81,6 +82,6 @@ def sources(shard: Shard) -> list[Source]:
             pieces = list(zip(shard.converted_from, stored["facts"]["rows_of_parts"], strict=True))
         for piece, count in pieces:
             origin = (piece.path, piece.format, piece.fingerprint, piece.bytes, piece.row_groups)
-            found.append(Source(*origin, count, chunk_id, before))
+            found.append(Source(*origin, count, chunk_id, before, piece.reading))
             chunk_id += count
     return found

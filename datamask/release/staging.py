@@ -20,9 +20,10 @@ import pyarrow.parquet as pq
 
 from datamask import storage
 from datamask.config import Config
+from datamask.corpus.inspect import check_unchanged
 from datamask.corpus.read import corpus_schema, read_batches
 from datamask.errors import IncompleteError, InputError
-from datamask.release.data_files import Layout, WrittenFile, write_stripe, written
+from datamask.release.data_files import Layout, WrittenFile, sealed, write_stripe, written
 from datamask.release.duck import connect
 from datamask.release.layout import (
     QUARANTINE,
@@ -32,12 +33,12 @@ from datamask.release.layout import (
     version_key,
     version_path,
 )
+from datamask.release.manifest import release_key
 from datamask.release.merge import DECISIONS, Conservation, decide
 from datamask.release.quarantine import QUARANTINED, Source, quarantine_rows, sources
 from datamask.release.stripes import Folders, Stripe, cut
 from datamask.stages import Progress, ShardFiles, silent
 
-VERSION = 1
 CENSUS_ROWS = 100_000  # read at a time for dump and language
 THREADS = 8  # files written side by side, at most
 
@@ -60,13 +61,14 @@ def export(
             "mend or remove them, or publish without them: --allow-failed-shards"
         )
     ordered = sorted(all_files, key=lambda files: files.shard.name)
-    layout = Layout.of(corpus_schema([files.shard for files in ordered], config))
+    corpus = corpus_schema([files.shard for files in ordered], config)
     inputs = [_input(files) for files in ordered]
     key = release_key(inputs, config.model_dump(mode="json"), provenance_json(provenance))
     for version in list_versions(out):
         if version_key(version) == key:
             return Staged(version_path(out, version), out, key, version)
     staged = Staged(storage.join(out, "work", "staging", key), out, key)
+    layout = Layout.of(corpus, key)
     written_files: list[WrittenFile] = []
     conservation, shards = Conservation(), {}
     with connect(config.filter.memory_limit, storage.join(out, "work")) as connection:
@@ -75,7 +77,8 @@ def export(
             conservation.add(sums)
             shards[files.shard.name] = sums.to_json()
             with written(staged.folder, _decisions_path(files), written_files) as temporary:
-                pq.write_table(decided.select(DECISIONS.names).cast(DECISIONS), temporary, compression="zstd")
+                table = decided.select(DECISIONS.names).cast(DECISIONS).replace_schema_metadata(sealed(key))
+                pq.write_table(table, temporary, compression="zstd")
     conservation.check("the corpus")
     if not conservation.selected:
         filtered = ", ".join(f"{count} by {name}" for name, count in sorted(conservation.filtered.items())) or "none"
@@ -86,12 +89,13 @@ def export(
         )
     with (
         written(staged.folder, QUARANTINE, written_files) as temporary,
-        pq.ParquetWriter(temporary, QUARANTINED, compression="zstd") as writer,
+        pq.ParquetWriter(temporary, QUARANTINED.with_metadata(sealed(key)), compression="zstd") as writer,
     ):
         for files in ordered:
             writer.write_table(quarantine_rows(files))
     census = _Census()
     written_files += _write_data(ordered, config, layout, staged, census, progress)
+    check_unchanged([files.shard for files in ordered], storage.join(out, "work"))
     draft = {
         "key": key,
         "settings": config.model_dump(mode="json"),
@@ -101,18 +105,11 @@ def export(
         "conservation": {"total": conservation.to_json(), "shards": shards},
         "columns": [{"name": column.name, "type": str(column.type)} for column in layout.release],
         **census.to_json(),
+        "skipped": [asdict(skipped) for skipped in provenance.skipped],
         "files": [file.to_json() for file in sorted(written_files, key=lambda file: file.path)],
     }
     storage.write_json(staged.draft, draft)
     return staged
-
-
-def release_key(inputs: Sequence[Any], settings: dict[str, Any], provenance: dict[str, Any]) -> str:
-    """The key of what determines a release's files; recomputed from the manifest by `verify`."""
-    release = {name: value for name, value in settings["release"].items() if name != "keep"}
-    return storage.key(
-        "release", VERSION, inputs, settings["corpus"]["columns"], settings["corpus"]["drop"], release, provenance
-    )
 
 
 def provenance_json(provenance: Provenance) -> dict[str, Any]:
@@ -136,7 +133,7 @@ def _input(files: ShardFiles) -> dict[str, Any]:
 
 def _source(files: ShardFiles, source: Source) -> dict[str, Any]:
     facts = asdict(source)
-    kept = ("path", "format", "fingerprint", "bytes", "row_groups", "rows")
+    kept = ("path", "format", "fingerprint", "bytes", "row_groups", "rows", *(["reading"] if source.reading else []))
     return {"shard": files.shard.name} | {name: facts[name] for name in kept}
 
 

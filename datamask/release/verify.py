@@ -1,8 +1,13 @@
 """Verification: a release is what its manifest says, and its rows are the corpus's.
 
 Every problem is found and named, not only the first. The manifest is checked against its schema, its own digest, and
-the key in the version's name; every file against its sha256; rows and schema against the manifest; the published rows
-against the decisions, row by row; and with a corpus at hand, every published value against the source row.
+the key in the version's name and in every parquet file; every file against its sha256; rows and schema against the
+manifest; the published rows against the decisions, row by row; and with a corpus at hand, every published value against
+the source row.
+
+What that proves (docs/security.md): that the parts of a release agree with one another, so no part was changed alone,
+nor some by someone who did not write every file anew. That it is the release somebody published is proved by its
+digest, had from them by another way: `digest`.
 """
 
 from __future__ import annotations
@@ -17,18 +22,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import duckdb
-import jsonschema
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datamask import storage
-from datamask.errors import DatamaskError
+from datamask.config import validate
+from datamask.errors import DamagedFileError, DatamaskError, one_line, printable
+from datamask.release.data_files import KEY_METADATA
 from datamask.release.duck import connect, insert
 from datamask.release.layout import MANIFEST, QUARANTINE, Release
-from datamask.release.manifest import manifest_schema, parse_manifest, render_manifest
+from datamask.release.manifest import FORMATS, parse_manifest, problems_of, release_key, render_manifest
 from datamask.release.merge import DECISIONS, Conservation, sums
-from datamask.release.staging import release_key
+from datamask.release.quarantine import QUARANTINED
 from datamask.stages import Progress, silent
 
 THREADS = 8  # files hashed side by side, at most
@@ -45,19 +52,24 @@ class Verified:
     bytes: int = 0
     rows: int = 0  # of the data files
     compared: int | None = None  # rows compared with the corpus; None: no corpus was given
+    digest: str | None = None  # the manifest's: what to note down, or to compare with what was noted
 
 
-def verify(release: Release, against: Sequence[str] = (), progress: Progress = silent) -> Verified:
+def verify(
+    release: Release, against: Sequence[str] = (), progress: Progress = silent, digest: str | None = None
+) -> Verified:
     """All problems of a release.
 
     :param against: inputs of the corpus, as for corpus.input; every published value is compared with its source row.
     :param progress: called with bytes hashed, then with rows compared.
+    :param digest: the manifest's, from whoever published the release; None: not known.
     """
     found = Verified(release.path)
-    manifest = _check_manifest(release, found)
+    manifest = _check_manifest(release, found, digest)
     if manifest is None:
         return found
     readable = _check_files(release, manifest, found, progress)
+    readable = _check_keys(release, manifest, readable, found)
     data = _check_columns(release, manifest, [path for path in readable if path.startswith("data/")], found)
     with tempfile.TemporaryDirectory(prefix="datamask-") as work, connect(MEMORY, work) as connection:
         _check_rows(release, manifest, data, set(readable), connection, found)
@@ -71,7 +83,7 @@ def verify(release: Release, against: Sequence[str] = (), progress: Progress = s
 # ---------------------------------------------------------------- the manifest
 
 
-def _check_manifest(release: Release, found: Verified) -> dict[str, Any] | None:
+def _check_manifest(release: Release, found: Verified, digest: str | None) -> dict[str, Any] | None:
     try:
         with storage.open_input(storage.join(release.path, MANIFEST)) as file:
             data = file.read()
@@ -79,16 +91,20 @@ def _check_manifest(release: Release, found: Verified) -> dict[str, Any] | None:
     except DatamaskError as error:
         found.problems.append(str(error))
         return None
-    validator = jsonschema.Draft202012Validator(manifest_schema())
-    wrong = sorted(validator.iter_errors(manifest), key=lambda found: list(map(str, found.absolute_path)))
-    for violation in wrong[:20]:
-        place = ".".join(map(str, violation.absolute_path)) or "it"
-        found.problems.append(f"{MANIFEST}: {place}: {violation.message[:200]}")
+    wrong = problems_of(manifest)
+    found.problems += [f"{MANIFEST}: {problem}" for problem in wrong]
     if render_manifest(manifest) != data:
         found.problems.append(f"{MANIFEST} was edited: its digest is of other content")
     if wrong:
         return None
-    key = release_key(manifest["inputs"], manifest["settings"], manifest["provenance"])
+    found.digest = manifest["digest"]
+    if digest and digest != manifest["digest"]:
+        found.problems.append(f"{MANIFEST} has the digest {manifest['digest']}, not {digest}: it is another release")
+    try:
+        validate(manifest["settings"])
+    except DatamaskError as error:
+        found.problems.append(f"{MANIFEST}: settings that datamask does not have: {one_line(error)}")
+    key = release_key(manifest["inputs"], manifest["settings"], manifest["provenance"], manifest["format"])
     if key != manifest["key"]:
         found.problems.append(
             f"{MANIFEST} was edited: its inputs, settings and provenance have the key {key}, not {manifest['key']}"
@@ -114,7 +130,7 @@ def _check_files(release: Release, manifest: dict[str, Any], found: Verified, pr
     if len(listed) < len(manifest["files"]):
         found.problems.append(f"{MANIFEST} lists a file twice")
     found.problems += [f"{path} is missing" for path in sorted(listed.keys() - there)]
-    found.problems += [f"{path} was added" for path in sorted(there - listed.keys() - {MANIFEST})]
+    found.problems += [printable(f"{path} was added") for path in sorted(there - listed.keys() - {MANIFEST})]
 
     def check(path: str) -> str | None:
         item = listed[path]
@@ -130,7 +146,10 @@ def _check_files(release: Release, manifest: dict[str, Any], found: Verified, pr
             if digest.hexdigest() != item["sha256"]:
                 return f"{path} has changed: its sha256 is {digest.hexdigest()}, not {item['sha256']}"
             file.seek(0)
-            rows = pq.read_metadata(file).num_rows if path.endswith(".parquet") else None
+            try:
+                rows = pq.read_metadata(file).num_rows if path.endswith(".parquet") else None
+            except (pa.ArrowException, OSError) as error:
+                return f"{path} is no parquet file ({one_line(error)})"
             if rows != item.get("rows"):
                 return f"{path} has {rows} rows, not {item.get('rows')}"
         return None
@@ -145,6 +164,30 @@ def _check_files(release: Release, manifest: dict[str, Any], found: Verified, pr
                 found.problems.append(problem)
             else:
                 good.append(path)
+    return good
+
+
+def _check_keys(release: Release, manifest: dict[str, Any], readable: Sequence[str], found: Verified) -> list[str]:
+    """Problems of the key that every parquet file carries since format 2; the files that can be read as parquet."""
+    good = []
+    for path in readable:
+        if not path.endswith(".parquet"):
+            good.append(path)
+            continue
+        try:
+            with storage.open_parquet(storage.join(release.path, path)) as file:
+                schema = file.schema_arrow
+                carried = (schema.metadata or {}).get(KEY_METADATA, b"").decode("utf-8", "replace")
+                names = schema.names
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            found.problems.append(f"{path} cannot be read as parquet ({one_line(error)})")
+            continue
+        if len(set(names)) < len(names):
+            found.problems.append(f"{path} has a column twice")
+            continue
+        good.append(path)
+        if manifest["format"] != FORMATS[0] and carried != manifest["key"]:
+            found.problems.append(printable(f"{path} is of a release with the key {carried or '(none)'}"))
     return good
 
 
@@ -168,6 +211,12 @@ def _check_columns(release: Release, manifest: dict[str, Any], data: Sequence[st
             dumps[item["path"].split("/")[1]] += item["rows"]
     if dumps != Counter(manifest["dumps"]):
         found.problems.append(f"{MANIFEST}: dumps are {manifest['dumps']}, but the files listed have {dict(dumps)}")
+    rows: Counter[str] = Counter()
+    for source in manifest["sources"]:
+        rows[source["shard"]] += source["rows"]
+    for shard, counts in sorted(manifest["conservation"]["shards"].items()):
+        if rows[shard] != counts["rows"]:
+            found.problems.append(f"{MANIFEST}: sources of shard {shard} have {rows[shard]} rows, not {counts['rows']}")
     return good
 
 
@@ -184,24 +233,49 @@ def _check_rows(
 ) -> None:
     """Decisions, quarantine and data files tell of the same rows, and add up to the manifest's conservation."""
     connection.execute("CREATE TABLE published (shard VARCHAR, chunk_id BIGINT)")
+    named = ["language"] if {"name": "language", "type": "string"} in manifest["columns"] else []
+    languages: Counter[str] = Counter()
     for path in data:
-        for batch in release.batches(path, ["shard", "chunk_id"]):
-            insert(connection, "published", batch)
-            found.rows += batch.num_rows
+        try:
+            for batch in release.batches(path, ["shard", "chunk_id", *named]):
+                insert(connection, "published", batch.select(["shard", "chunk_id"]))
+                found.rows += batch.num_rows
+                if named:
+                    counts = pc.value_counts(batch["language"].drop_null()).to_pylist()
+                    languages.update({item["values"]: item["counts"] for item in counts})
+        except DamagedFileError as error:
+            found.problems.append(str(error))
+    if dict(languages) != manifest["languages"]:
+        found.problems.append(f"{MANIFEST}: languages are not those of the data files")
     connection.execute("CREATE TABLE quarantined (shard VARCHAR, chunk_id BIGINT, reason VARCHAR)")
     if QUARANTINE in readable:
-        for batch in release.batches(QUARANTINE, ["shard", "chunk_id", "reason"]):
-            insert(connection, "quarantined", batch)
+        try:
+            if not _same_schema(release, QUARANTINE, QUARANTINED):
+                found.problems.append(f"{QUARANTINE} does not have the columns of the quarantine")
+            for batch in release.batches(QUARANTINE, ["shard", "chunk_id", "reason"]):
+                insert(connection, "quarantined", batch)
+        except DamagedFileError as error:
+            found.problems.append(str(error))
     whole = Conservation()
     shards = manifest["conservation"]["shards"]
     for shard in sorted(shards):
         path = f"decisions/{shard}.parquet"
         if path not in readable:
             continue
-        decisions = storage.read_table(storage.join(release.path, path))
-        if decisions.schema.remove_metadata() != DECISIONS:
+        if not _same_schema(release, path, DECISIONS):
             found.problems.append(f"{path} does not have the columns of decisions")
             continue
+        try:
+            decisions = storage.read_table(storage.join(release.path, path))
+            decisions.validate(full=True)
+        except (DamagedFileError, pa.ArrowException) as error:
+            found.problems.append(f"{path}: {one_line(error)}")
+            continue
+        if not np.array_equal(decisions["chunk_id"].to_numpy(), np.arange(decisions.num_rows)):
+            found.problems.append(f"{path} is not a row for each row read, in order")
+            continue
+        if pc.unique(decisions["shard"]).to_pylist() not in ([], [shard]):
+            found.problems.append(f"{path} holds rows of other shards")
         recorded = shards[shard]
         actual = sums(decisions)
         whole.add(actual)
@@ -217,7 +291,9 @@ def _check_rows(
     total = {**manifest["conservation"]["total"]}
     strangers = connection.execute("SELECT DISTINCT shard FROM published").fetchall()
     found.problems += [
-        f"data files hold rows of shard {s}, which the manifest has not" for (s,) in strangers if s not in shards
+        printable(f"data files hold rows of shard {s}, which the manifest has not")
+        for (s,) in strangers[:20]
+        if s not in shards
     ]
     whole_known = not any(problem.startswith(("decisions/", "conservation")) for problem in found.problems)
     if whole_known and (problem := _unlike(total, whole)):
@@ -227,6 +303,11 @@ def _check_rows(
     )
     if total["rows"] != parts:
         found.problems.append(f"conservation of the whole: {total['rows']} rows read, {parts} accounted for")
+
+
+def _same_schema(release: Release, path: str, expected: pa.Schema) -> bool:
+    with storage.open_parquet(storage.join(release.path, path)) as file:
+        return bool(file.schema_arrow.equals(expected, check_metadata=False))
 
 
 def _unlike(recorded: dict[str, Any], actual: Conservation) -> str | None:

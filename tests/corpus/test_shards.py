@@ -139,6 +139,7 @@ def test_hidden_files_are_ignored_and_others_named(tmp_path: Path) -> None:
     planned, _, _ = build.plan(tmp_path, folder)
     assert names(planned) == ["a"]
     assert [(Path(f.path).name, "not a format" in f.error or f.error) for f in planned.skipped] == [
+        (".hidden.jsonl", "its name begins with a dot or an underscore"),
         ("README.md", True),
         ("none.parquet", "no rows"),
     ]
@@ -173,13 +174,13 @@ def test_what_cannot_be_read_fails_by_name_beside_what_can(tmp_path: Path) -> No
     [
         ("nothing-*.parquet", "matches no file"),
         ("absent.parquet", "matches no file"),
-        ("notes.txt", "not a format datamask reads"),
+        ("notes.doc", "not a format datamask reads"),
         ("notext.parquet", "columns there are: name"),
         ("gone://bucket/x", "valid: a local path, s3://"),
     ],
 )
 def test_one_clear_message(tmp_path: Path, name: str, message: str) -> None:
-    (tmp_path / "notes.txt").write_text("text")
+    (tmp_path / "notes.doc").write_text("text")
     build.write(tmp_path / "notext.parquet", [{"name": "a"}])
     with pytest.raises(Exception, match=message.replace("(", r"\(")) as caught:
         build.plan(tmp_path, name if "://" in name else tmp_path / name)

@@ -59,7 +59,7 @@ def test_prices_that_miss_are_solved_again(refresh, corpus, out, found, monkeypa
 def test_changed_and_gone_shards_and_settings_are_named(refresh, corpus, out, found):
     write_shard(corpus, 1, seed=7)
     (corpus / "shard-02.jsonl").unlink()
-    now = refresh(out, "--input", corpus, "--set", "select.lamb=0.8")
+    now = refresh(out, "--input", corpus, "--allow-loss", "--set", "select.lamb=0.8")
     assert "1 changed (shard-01)" in now["changes"]
     assert "1 gone (shard-02)" in now["changes"]
     assert "select.lamb: 0.5 → 0.8: the selection is computed again (180 documents)" in now["changes"]
@@ -99,3 +99,76 @@ def test_a_refresh_that_failed_half_way_is_taken_up_by_the_next(refresh, call, c
     now = refresh(out, "--input", corpus)
     assert now["documents"]["read"] == 300
     assert work_done(now) >= {"embed", "score"}
+
+
+def test_shards_that_are_gone_are_named_and_nothing_is_published(call, refresh, corpus, out, found):
+    away = corpus.parent / "away.parquet"
+    (corpus / "shard-01.parquet").rename(away)
+    status, _, err = call("refresh", "--output", out, "--input", corpus, small=False)
+    assert status == 7
+    assert "1 of the shards of release" in err and "shard-01" in err and "--allow-loss" in err
+    assert (out / "latest").resolve().name == found["version"]
+    (corpus / "shard-01.parquet").symlink_to(away)  # moved and linked back: nothing is lost
+    assert refresh(out, "--input", corpus)["new"] is False
+    (corpus / "shard-01.parquet").unlink()
+    now = refresh(out, "--input", corpus, "--allow-loss")
+    assert now["documents"]["read"] == 120
+    manifest = json.loads((out / "latest" / "manifest.json").read_text())
+    assert manifest["settings"]["run"]["allow_loss"] is True
+    (corpus / "shard-00.parquet").unlink()  # what was allowed once is not allowed for ever
+    status, _, err = call("refresh", "--output", out, "--input", corpus, small=False)
+    assert status == 7 and "shard-00" in err
+
+
+def test_rows_that_are_gone_from_a_changed_file_are_counted(call, refresh, corpus, out, found):
+    write_shard(corpus, 1, count=40, seed=7)
+    status, _, err = call("refresh", "--output", out, "--input", corpus, small=False)
+    assert status == 7
+    assert "20 rows fewer than before (11.1% of its 180" in err and "shard-01 60 → 40" in err
+    assert refresh(out, "--input", corpus, "--set", "run.loss=0.2")["documents"]["read"] == 160
+
+
+def test_a_shard_that_failed_in_a_stage_is_tried_again(call, refresh, curate, corpus, out, tmp_path, monkeypatch):
+    import datamask.quality
+
+    real = datamask.quality.score_shard
+
+    def fails(files, *arguments, **keywords):
+        if files.shard.name == "shard-01":
+            raise ZeroDivisionError("by nothing")
+        return real(files, *arguments, **keywords)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(datamask.quality, "score_shard", fails)
+        given = ["--allow-failed-shards", "--set", "quality.combine=standard"]
+        before = curate(corpus, out, *given)
+        assert [failed["path"] for failed in before["failed"]] == ["shard-01"]
+        again = refresh(out, "--input", corpus)
+        assert again["version"] == before["version"] and not again["new"]  # it fails as before: the same release
+    now = refresh(out, "--input", corpus)
+    assert "1 tried again (shard-01)" in now["changes"]
+    assert now["new"] and now["failed"] == [] and now["documents"]["read"] == 180
+
+
+def test_a_release_makes_nobody_run_a_models_code(call, corpus, out, found):
+    from datamask.release.manifest import render_manifest
+
+    path = out / "latest" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["settings"]["encoder"]["trust_remote_code"] = True
+    manifest["provenance"]["encoder"]["trust_remote_code"] = True
+    path.write_bytes(render_manifest(manifest))
+    write_shard(corpus, 5)
+    status, _, err = call("refresh", "--output", out, "--input", corpus, small=False)
+    assert status == 2 and "encoder.trust_remote_code=true" in err
+
+
+def test_a_file_of_which_many_rows_are_no_documents_stops_the_run(call, corpus, out):
+    path = corpus / "shard-09.jsonl"
+    rows = [{"text": "words of a document"} if n % 2 else {"text": " "} for n in range(60)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    status, _, err = call("curate", "--input", corpus, "--output", out)
+    assert status == 3
+    assert "shard-09.jsonl: 30 of 60 rows are no documents: 30 empty_text" in err and "run.quarantine=1" in err
+    status, _, err = call("curate", "--input", corpus, "--output", out, "--set", "run.quarantine=1")
+    assert status == 0, err

@@ -21,6 +21,7 @@ class Hub:
         self.objects: dict[str, bytes] = {}  # large files by sha256, committed or not
         self.commits: list[str] = []
         self.uploads: list[str] = []  # sha256 of what was sent
+        self.private: bool | None = None  # None: the repository is not there yet
         self.fail = lambda method, path: 0  # status to answer instead
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.server.daemon_threads = True
@@ -67,7 +68,12 @@ def _handler(hub):
 
         def _route(self, path, body):
             if path == "/api/repos/create":
+                if hub.private is None:
+                    asked = json.loads(body)
+                    hub.private = asked.get("private") or asked.get("visibility") == "private"
                 return {"url": f"{hub.url}/datasets/owner/name", "name": "owner/name"}
+            if path == "/api/datasets/owner/name":
+                return {"id": "owner/name", "private": hub.private, "siblings": []}
             if re.fullmatch("/api/datasets/owner/name/tree/main", path):
                 return [_entry(name, data) for name, data in sorted(hub.files.items())]
             if path == "/api/datasets/owner/name/preupload/main":

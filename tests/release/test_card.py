@@ -13,7 +13,8 @@ from tests.release.made import documents, make_shard, released, settings, staged
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory):
-    config = settings(release={"rows_per_file": 40, "name": 'Curated: "río" & co', "row_group_rows": 10})
+    named = {"name": 'Curated: "río" & co', "license": "odc-by"}
+    config = settings(release={"rows_per_file": 40, "row_group_rows": 10, **named})
     return released(tmp_path_factory.mktemp("release"), config)[1]
 
 
@@ -147,3 +148,12 @@ def test_a_release_can_be_curated_again(tmp_path):
     [row, *_] = rows_of(second)
     assert row["shard"] == "t" and row["shard_original"] == "s"
     assert layout.find_release(str(tmp_path / "two/out")).version == second.version
+
+
+def test_no_licence_is_made_up(tmp_path):
+    from huggingface_hub import DatasetCard
+
+    _, release = released(tmp_path, files=[make_shard(tmp_path, "s", documents(60))])
+    card = DatasetCard.load(f"{release.path}/README.md", ignore_metadata_errors=False)
+    assert "license" not in card.data.to_dict()
+    assert "licence, which was not stated when this was made" in card.text

@@ -3,6 +3,7 @@
 huggingface_hub itself runs, against the hub's protocol on loopback.
 """
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,35 @@ def test_refusals_and_failures_are_told_apart(two, hub, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # nobody listens
     with pytest.raises(TransientError, match="cannot be reached"):
         push(first, URL)
+
+
+def test_a_repository_is_private_unless_it_is_asked_to_be_public(two, hub):
+    first, _ = two
+    push(first, URL)
+    assert hub.private is True
+    hub.private = None
+    push(first, URL, public=True)
+    assert hub.private is False
+
+
+def test_nothing_is_sent_to_a_public_repository_without_saying_so(two, hub):
+    first, _ = two
+    hub.private = False
+    with pytest.raises(StorageError, match="is a public data set.*--public"):
+        push(first, URL)
+    assert hub.files == {} and hub.uploads == []
+    push(first, URL, public=True)
+    assert "manifest.json" in hub.files
+
+
+def test_a_file_that_is_not_the_manifests_is_not_sent(two, hub, tmp_path):
+    first, _ = two
+    folder = tmp_path / "copy"
+    shutil.copytree(first.path, folder)
+    path = next(folder.glob("data/*/*.parquet"))
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"s" * path.stat().st_size)
+    path.write_bytes(secret.read_bytes())
+    with pytest.raises(StorageError, match="is not as the manifest says"):
+        push(Release(str(folder), first.version, first.key), URL)
+    assert hub.files == {}

@@ -1,0 +1,44 @@
+"""Arrow and Feather files, among them the .arrow files of a data set that `datasets` saved to a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from datamask.corpus.inputs import damage
+from datamask.corpus.plan import Part
+from datamask.errors import InputError
+from datamask.storage import open_input
+
+ROWS = 2000  # of a batch
+
+
+def open_arrow(file: Any, path: str) -> pa.RecordBatchReader | pa.RecordBatchFileReader:
+    """A reader of a file in Arrow's file format (Feather 2) or its streaming format (`save_to_disk`).
+
+    :raises InputError: it is in neither.
+    """
+    magic = bytes(file.read(6))
+    file.seek(0)
+    if magic == b"ARROW1":
+        return pa.ipc.open_file(pa.PythonFile(file, mode="r"))
+    if magic.startswith(b"FEA1"):
+        raise InputError(f"{path}: Feather of version 1; write it again with a newer pyarrow or pandas")
+    return pa.ipc.open_stream(pa.PythonFile(file, mode="r"))
+
+
+def batches(part: Part) -> Iterator[pa.RecordBatch]:
+    """The file's rows, each batch checked to be sound."""
+    with damage(part.path), open_input(part.path) as file:
+        reader = open_arrow(file, part.path)
+        found = (
+            (reader.get_batch(number) for number in range(reader.num_record_batches))
+            if isinstance(reader, pa.RecordBatchFileReader)
+            else reader
+        )
+        for batch in found:
+            batch.validate()
+            for first in range(0, batch.num_rows, ROWS):
+                yield batch.slice(first, ROWS)

@@ -1,0 +1,207 @@
+"""How a file of text is to be read: its encoding, and of CSV the separator and whether it has a header line.
+
+What is not UTF-8, comma-separated (.tsv: by tabs) and headed is recorded with the file, shown, and part of the
+release's manifest. Settings (corpus.encoding, separator, header) overrule what is found.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+from collections.abc import Iterator
+
+from datamask.config import Corpus
+from datamask.corpus.columns import ALIASES
+from datamask.corpus.inputs import damage, open_stream, raw_stream
+from datamask.corpus.json_lines import check_head
+from datamask.corpus.plan import Reading
+from datamask.errors import ConfigError, InputError
+
+BLOCK = 4 << 20
+LOOKED_AT = 256 << 20  # bytes in which bytes that are no UTF-8 are looked for
+SAMPLE = 64 << 10  # bytes of lines that are no UTF-8, to guess from
+HEAD = 256 << 10  # characters in which a separator is looked for
+FEW_LINES = 5  # so many lines that are no UTF-8, and a hundredth of all, are more than damage
+MARKS = [
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+]
+SEPARATORS = {"csv": (",", ";", "\t", "|"), "tsv": ("\t", ",", ";", "|")}
+NAME = 64  # characters of a column's name, at most
+
+
+def sniff(path: str, format_: str, settings: Corpus) -> Reading | None:
+    """How the file is read; None: as its format is read by default.
+
+    :raises InputError: it has no header line, or several encodings are as likely as one another.
+    :raises ConfigError: corpus.encoding is unknown.
+    """
+    kind = format_.partition(".")[0]
+    if kind not in ("jsonl", "csv", "tsv", "txt"):
+        return None
+    with damage(path):
+        encoding, guessed = (_known(settings.encoding), False) if settings.encoding else _encoding(path, format_)
+        if kind in ("jsonl", "txt"):
+            return None if encoding == "utf-8" else Reading(encoding, guessed)
+        with open_stream(path, format_, encoding) as stream:
+            text = bytes(stream.read(HEAD)).decode("utf-8", "replace").removeprefix("\ufeff")
+    separator = settings.separator or _separator(text, kind)
+    found = Reading(encoding, guessed, separator, settings.header is not False)
+    if settings.header is None and text.strip():
+        _check_header(path, text, separator, settings)
+    return None if found == Reading("utf-8", False, SEPARATORS[kind][0]) else found
+
+
+def _known(name: str) -> str:
+    try:
+        found = codecs.lookup(name).name
+    except LookupError as error:
+        raise ConfigError(
+            f"corpus.encoding = {name!r}: no such encoding; e.g. utf-8, utf-16, cp1252, latin-1, shift_jis, gb18030"
+        ) from error
+    return "utf-8" if found in ("utf-8", "utf-8-sig", "ascii") else found
+
+
+# ---------------------------------------------------------------- encoding
+
+
+def _encoding(path: str, format_: str) -> tuple[str, bool]:
+    """The encoding, and whether it is a guess."""
+    with raw_stream(path, format_) as stream:
+        head = bytes(stream.read(BLOCK))
+        check_head(head[:1000], path, format_.partition(".")[0])
+        for mark, name in MARKS:
+            if head.startswith(mark):
+                return name, False
+        if wide := _wide(head[:4096]):
+            return wide, True
+        lines = bad = other = 0
+        sample = bytearray()
+        for block in _blocks(head, stream):
+            lines += block.count(b"\n") + 1
+            if block.isascii():
+                continue
+            for line in [block] if _is_utf8(block) else block.split(b"\n"):
+                if line.isascii():
+                    continue
+                if _is_utf8(line):
+                    other += 1
+                    continue
+                bad += 1
+                if len(sample) < SAMPLE:
+                    sample += line[:2000] + b"\n"
+    if bad <= other or bad < FEW_LINES or 100 * bad < lines:
+        return "utf-8", False
+    return _legacy(path, bytes(sample)), True
+
+
+def _blocks(head: bytes, stream: io.BufferedIOBase) -> Iterator[bytes]:
+    """Whole lines, a few MiB at a time."""
+    held, seen = head, len(head)
+    while held:
+        more = bytes(stream.read(BLOCK)) if seen < LOOKED_AT else b""
+        seen += len(more)
+        end = held.rfind(b"\n") + 1 if more else len(held)
+        yield held[:end] if end else held
+        held = (held[end:] if end else b"") + more
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _wide(head: bytes) -> str | None:
+    """UTF-16 without a mark: every other byte of Western text is NUL."""
+    pairs = len(head) // 2
+    if pairs < 8:
+        return None
+    even, odd = head[0 : 2 * pairs : 2].count(0), head[1 : 2 * pairs : 2].count(0)
+    if odd > 0.4 * pairs and even < 0.05 * pairs:
+        return "utf-16-le"
+    return "utf-16-be" if even > 0.4 * pairs and odd < 0.05 * pairs else None
+
+
+def _legacy(path: str, sample: bytes) -> str:
+    """The one encoding from before Unicode in which the lines read well.
+
+    :raises InputError: several do, or none; shows what the likeliest make of the first line.
+    """
+    import charset_normalizer
+
+    found = list(charset_normalizer.from_bytes(sample, preemptive_behaviour=False))
+    near = [m for m in found if m.chaos <= found[0].chaos + 0.02 and m.coherence >= found[0].coherence - 0.02]
+    if len(near) == 1 and near[0].coherence > 0.1:
+        same = [near[0].encoding, *near[0].could_be_from_charset]  # these give the same text
+        return "cp1252" if "cp1252" in same else codecs.lookup(near[0].encoding).name
+    line = next(line for line in sample.split(b"\n") if not line.isascii())
+    first = next(at for at, byte in enumerate(line) if byte > 127)
+    names = dict.fromkeys(["cp1252", *(match.encoding for match in found[:4])])
+    shown = [
+        f"{codecs.lookup(name).name} {line[max(0, first - 20) :][:60].decode(name, 'replace')!r}" for name in names
+    ]
+    raise InputError(
+        f"{path}: not UTF-8, and several other encodings are as likely: {'; '.join(shown)}. Say which it is: "
+        "--set corpus.encoding=cp1252"
+    )
+
+
+# ---------------------------------------------------------------- CSV
+
+
+def _rows(text: str, separator: str) -> list[list[str]]:
+    try:
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator))
+    except csv.Error:
+        return []
+    return (rows[:-1] if len(text) >= HEAD - 4 and len(rows) > 1 else rows)[:1000]
+
+
+def _separator(text: str, kind: str) -> str:
+    """The one that cuts most rows into as many fields as the first; the format's own in doubt."""
+    scores = {}
+    for separator in SEPARATORS[kind]:
+        rows = [row for row in _rows(text, separator) if row]
+        width = len(rows[0]) if rows else 0
+        scores[separator] = sum(len(row) == width for row in rows) / len(rows) if width > 1 else 0.0
+    best = max(scores, key=lambda separator: scores[separator])  # the first of equals
+    own = SEPARATORS[kind][0]
+    return own if scores[own] >= 0.95 * scores[best] else best
+
+
+def _check_header(path: str, text: str, separator: str, settings: Corpus) -> None:
+    """:raises InputError: the first line is one of data, by what stands in it."""
+    first = next((row for row in _rows(text, separator) if row), [])
+    known = {name for aliases in ALIASES.values() for name in aliases} | ALIASES.keys() | {*settings.columns.values()}
+    if known & {*first}:
+        return
+    odd = [name for name in first if len(name) > NAME or "\n" in name or len(name.split()) > 6 or _is_number(name)]
+    if odd:
+        shown = "; ".join(f"column{n} {cell[:30]!r}" for n, cell in enumerate(first[:6], start=1))
+        raise InputError(
+            f"{path}: its first line is no header: {shown}. Say that it has none, and which column is the text: "
+            f"--set corpus.header=false --set corpus.columns.text=column{1 + _longest(text, separator)} "
+            "(or, if that is the header: --set corpus.header=true)"
+        )
+
+
+def _longest(text: str, separator: str) -> int:
+    rows = _rows(text, separator)
+    width = len(rows[0])
+    totals = [sum(len(row[at]) for row in rows if len(row) == width) for at in range(width)]
+    return totals.index(max(totals))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
