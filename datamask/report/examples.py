@@ -5,7 +5,6 @@ Whatever of a document is shown has passed `excerpt`: one line, bounded, no cont
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,9 +17,12 @@ from threadpoolctl import threadpool_limits
 
 from datamask import storage
 from datamask.config import Config, Select
+from datamask.corpus.rows import corpus_rows
+from datamask.release.differences import compare, excerpt
 from datamask.report import statistics
-from datamask.report.sample import Sample, Vectors, corpus_rows
+from datamask.report.sample import Sample, Vectors, grouping_columns
 from datamask.selection import select
+from datamask.stages import ShardFiles
 
 MAP_POINTS = 500  # documents drawn from each choice
 MAP_POOL = 8_000  # candidates the diversity-only choice of the map is made from
@@ -29,17 +31,11 @@ EXAMPLES = 6  # documents of each kind of disagreement
 EXAMPLE_CHARACTERS = 420
 HOVER_CHARACTERS = 140
 GROUPS = 6  # near-duplicate groups shown
+PAIRS = 12  # dropped and kept documents shown side by side
 ALIKE = 0.5  # cosine between two examples above which the second is skipped, so that examples differ
 
 Rows = list[dict[str, Any]]
 Indices = npt.NDArray[np.intp]
-
-
-def excerpt(text: str | None, characters: int) -> str:
-    """The beginning of a text on one line, safe to show: no control, private-use or direction-changing characters."""
-    kept = [" " if c.isspace() else c for c in (text or "")[: 4 * characters]]
-    line = " ".join("".join(c for c in kept if unicodedata.category(c)[0] != "C").split())
-    return line if len(line) <= characters else line[: characters - 1] + "…"
 
 
 # ---------------------------------------------------------------- the map
@@ -241,3 +237,61 @@ def duplicate_groups(sample: Sample) -> dict[str, Any]:
         "sizes": [{"size": label, "groups": int(count)} for label, count in zip(labels, counts, strict=True)],
         "largest": largest,
     }
+
+
+def pairs(sample: Sample, warnings: Rows) -> Rows:
+    """Documents that fell to a copy, each beside the one that stays, with what differs marked.
+
+    At most PAIRS: the first of each group that a warning names, then others drawn by the run's seed; by how little the
+    two texts share, so that the doubtful come first.
+    """
+    names = ["chunk_id", "duplicate_of_shard", "duplicate_of", "similarity"]
+    doubted = {(w["column"], group["value"]) for w in warnings if w["kind"] == "loss" for group in w["groups"][:2]}
+    generator = np.random.default_rng([sample.config.select.seed, 13])
+    shards = {files.shard.name: files for files in sample.files}
+    drawn: list[tuple[float, ShardFiles, dict[str, Any]]] = []
+    for files in sample.files:
+        table = storage.read_table(files.duplicates.path, names) if files.duplicates else None
+        if table is None or not table.num_rows:
+            continue
+        keys = generator.random(table.num_rows)
+        for place in np.argsort(keys)[: 40 * PAIRS]:
+            drawn.append((float(keys[place]), files, table.slice(int(place), 1).to_pylist()[0]))
+    drawn.sort(key=lambda item: item[0])
+    chosen: list[tuple[ShardFiles, dict[str, Any], dict[str, str]]] = []
+    others: list[tuple[ShardFiles, dict[str, Any], dict[str, str]]] = []
+    groups = _groups_of(sample, [(files, row["chunk_id"]) for _, files, row in drawn])
+    for (_, files, row), values in zip(drawn, groups, strict=True):
+        hit = next((key for key in doubted if values.get(key[0] or "") == key[1]), None)
+        doubted -= {hit} if hit else set()
+        (chosen if hit else others).append((files, row, values))
+    found: Rows = []
+    for files, row, values in [*chosen, *others][:PAIRS]:
+        other = shards[row["duplicate_of_shard"]]
+        [mine] = corpus_rows(files.shard, sample.config, np.array([row["chunk_id"]]), ["id", "text"])
+        [kept] = corpus_rows(other.shard, sample.config, np.array([row["duplicate_of"]]), ["id", "text"])
+        difference = compare(mine.get("text") or "", kept.get("text") or "")
+        found.append(
+            {
+                "id": excerpt(mine.get("id"), 80) or f"{files.shard.name}/{row['chunk_id']}",
+                "kept_id": excerpt(kept.get("id"), 80) or f"{other.shard.name}/{row['duplicate_of']}",
+                "groups": values,
+                "similarity": row["similarity"],
+                "shared": difference.shared,
+                "dropped": difference.first,
+                "kept": difference.second,
+            }
+        )
+    return sorted(found, key=lambda pair: (pair["shared"], pair["id"]))
+
+
+def _groups_of(sample: Sample, rows: list[tuple[ShardFiles, int]]) -> Rows:
+    """The values of the grouping columns of some rows of the corpus; one dictionary a row."""
+    names = grouping_columns(sample.config)
+    found: Rows = [{} for _ in rows]
+    for name in {files.shard.name: None for files, _ in rows}:
+        places = [place for place, (files, _) in enumerate(rows) if files.shard.name == name]
+        ids = np.array([rows[place][1] for place in places])
+        for place, row in zip(places, corpus_rows(rows[places[0]][0].shard, sample.config, ids, names), strict=True):
+            found[place] = {column: excerpt(str(value), 60) for column, value in row.items() if value not in (None, "")}
+    return found

@@ -18,6 +18,7 @@ from datamask.config import Select
 from datamask.report import themes
 from datamask.report.figures import Figure, make_figures
 from datamask.report.findings import OURS, POOL, TOP, Findings
+from datamask.report.losses import WARNINGS, look
 from datamask.report.numbers import count, number, percent, short
 from datamask.report.sections import Section, make_sections
 
@@ -26,9 +27,16 @@ def render(findings: Findings) -> str:
     """The report of a release, as one string of HTML."""
     figures = make_figures(findings)
     sections = make_sections(findings, figures)
-    return assemble(
-        f"{findings.name}: selection report", findings.name, lead(findings), tiles(findings), sections, figures
-    )
+    title = f"{findings.name}: selection report"
+    return assemble(title, findings.name, lead(findings), tiles(findings), sections, figures, warnings(findings))
+
+
+def warnings(f: Findings) -> list[dict[str, str]]:
+    """The warnings at the top: what, the command that shows the documents, what to do."""
+    shown = [{"text": w["text"], "look": look(w), "remedy": w["remedy"]} for w in f.warnings[:WARNINGS]]
+    if more := len(f.warnings) - len(shown):
+        shown[-1]["remedy"] += f" ({more:,} more warnings stand in report.json)"
+    return shown
 
 
 def assemble(
@@ -38,6 +46,7 @@ def assemble(
     tiles: Sequence[Mapping[str, str]],
     sections: Sequence[Section],
     figures: Mapping[str, Figure],
+    warnings: Sequence[Mapping[str, str]] = (),
 ) -> str:
     """A page of sections that have something in them.
 
@@ -50,6 +59,7 @@ def assemble(
         title=title,
         heading=heading,
         lead=lead,
+        warnings=warnings,
         tiles=tiles,
         sections=[section for section in sections if section.blocks],
         charts=figures,

@@ -7,7 +7,7 @@ report.pictures      # for the dataset card; report.facts for a task's artifact
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from datamask import storage
@@ -29,6 +29,7 @@ class Report:
     folder: str
     pictures: tuple[Picture, ...]
     facts: Mapping[str, Any]  # the page's headline numbers
+    warnings: tuple[Mapping[str, Any], ...] = ()  # worst first; plain JSON (see `losses`)
 
 
 def write_report(
@@ -49,7 +50,7 @@ def write_report(
     record(storage.join(staged.out, "work"), all_files, config)
     if staged.published:
         return describe(staged.folder, load(staged.folder))
-    findings = find(all_files, config, certificate, stages)
+    findings = find(all_files, config, certificate, stages, work=storage.join(staged.out, "work"))
     return write_findings(staged.folder, findings)
 
 
@@ -76,15 +77,16 @@ def load(folder: str) -> Findings:
             f"{folder} has no {DATA}: it is no release with a report; run `datamask curate` again to make one"
         )
     stored = storage.read_json(path)
-    names = {f.name for f in fields(Findings)}
-    if not isinstance(stored, dict) or set(stored) != names:
+    known = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(Findings)}
+    needed = {name for name, required in known.items() if required}
+    if not isinstance(stored, dict) or not needed <= set(stored) <= known.keys():
         raise InputError(f"{path} was written by another version of datamask; run `datamask curate` again to renew it")
     return Findings(**stored)
 
 
 def describe(folder: str, findings: Findings) -> Report:
     """What a report in `folder` consists of."""
-    return Report(folder, tuple(picture for picture, _ in _pictures(findings)), facts(findings))
+    return Report(folder, tuple(picture for picture, _ in _pictures(findings)), facts(findings), tuple(findings.warnings))
 
 
 def facts(findings: Findings) -> dict[str, Any]:
