@@ -37,10 +37,10 @@ class Differences:
 def clean(text: str | None, characters: int | None = None) -> str:
     """A text on one line, safe to show: no control, private-use or direction-changing characters."""
     read = (text or "") if characters is None else (text or "")[: 4 * characters]
-    if read.isascii() and read.isprintable():
-        return " ".join(read.split())
-    kept = [" " if c.isspace() else c for c in read]
-    return " ".join("".join(c for c in kept if unicodedata.category(c)[0] != "C").split())
+    line = " ".join(read.split())
+    if line.isprintable():  # no character of the categories C and Z but the spaces between words
+        return line
+    return " ".join("".join(c for c in line if unicodedata.category(c)[0] != "C").split())
 
 
 def excerpt(text: str | None, characters: int) -> str:
@@ -50,11 +50,8 @@ def excerpt(text: str | None, characters: int) -> str:
 
 
 def compare(first: str, second: str) -> Differences:
-    """Both texts' words side by side (difflib's longest matching blocks), equal runs cut to AROUND words at their ends."""
+    """Both texts' words side by side (difflib's longest matching blocks), equal runs cut short."""
     a, b = _words(first), _words(second)
-    folded = [{word.casefold().strip() for word in side} for side in (a, b)]
-    union = folded[0] | folded[1]
-    shared = len(folded[0] & folded[1]) / len(union) if union else 1.0
     equal = [word.strip() for word in a] == [word.strip() for word in b]
     left, right = a[:COMPARED], b[:COMPARED]
     head = 0
@@ -62,7 +59,7 @@ def compare(first: str, second: str) -> Differences:
         head += 1
     tails = [[word.strip() for word in side[head:]] for side in (left, right)]
     repeated = len(tails[1]) > REPEATED * len(set(tails[1]))
-    matcher = SequenceMatcher(None, *tails, autojunk=repeated)
+    matcher = SequenceMatcher(None, tails[0], tails[1], autojunk=repeated)
     sides: tuple[Parts, Parts] = ([], [])
     blocks = [(0, 0, head), *((i + head, j + head, n) for i, j, n in matcher.get_matching_blocks())]
     done = [0, 0]
@@ -74,16 +71,25 @@ def compare(first: str, second: str) -> Differences:
                 sides[side].append(["same", "".join(words[place : place + size])])
             done[side] = place + size
     return Differences(
-        _bounded(sides[0], len(a) - len(left)), _bounded(sides[1], len(b) - len(right)), shared, equal
+        _bounded(sides[0], len(a) - len(left)), _bounded(sides[1], len(b) - len(right)), _jaccard(a, b), equal
     )
+
+
+def shared_words(first: str, second: str) -> float:
+    """Jaccard similarity of the sets of words, case folded; 1 for two texts without any."""
+    return _jaccard(_words(first), _words(second))
+
+
+def _jaccard(a: list[str], b: list[str]) -> float:
+    first, second = ({word.casefold().strip() for word in side} for side in (a, b))
+    return len(first & second) / len(first | second) if first | second else 1.0
 
 
 def _words(text: str) -> list[str]:
     """Words and marks, each with the space that follows it."""
     line = clean(text)
-    ends = [match.end() for match in _WORD.finditer(line)]
     starts = [match.start() for match in _WORD.finditer(line)]
-    return [line[start:next_] for start, next_ in zip(starts, [*starts[1:], len(line)], strict=True)] if ends else []
+    return [line[start:end] for start, end in zip(starts, [*starts[1:], len(line)], strict=True)] if starts else []
 
 
 def _bounded(parts: Parts, cut: int) -> Parts:

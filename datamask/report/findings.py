@@ -18,8 +18,16 @@ import numpy.typing as npt
 
 from datamask.config import Config
 from datamask.release.duck import connect
-from datamask.report import examples, losses, statistics
-from datamask.report.sample import GROUP_COLUMNS, LEAST_FILLED, Sample, Vectors, grouping_columns, read_sample
+from datamask.report import examples, losses, pairs, statistics
+from datamask.report.sample import (
+    GROUP_COLUMNS,
+    LEAST_FILLED,
+    Documents,
+    Sample,
+    Vectors,
+    grouping_columns,
+    read_sample,
+)
 from datamask.report.tally import LENGTH, Tally
 from datamask.stages import ShardFiles
 
@@ -115,7 +123,6 @@ def find(
         sample = read_sample(all_files, config, SAMPLE_ROWS, tally=tally)
         outcomes, warnings = count_losses(tally, config)
     signals = losses.signal_rows(tally.signals())
-    warnings = losses.in_order([*warnings, *losses.junk_warnings(signals)])
     generator = np.random.default_rng([config.select.seed, 7])
     arms = choose_arms(sample, generator, tokens=config.select.budget_tokens is not None)
     compared = {arm: np.sort(_at_most(rows, ARM_ROWS, generator)) for arm, rows in arms.items()}
@@ -136,6 +143,12 @@ def find(
         neighbours += histogram(arm, np.clip(nearest, 0, 1), edges)
         table.append(_arm_row(sample, arm, arms[arm], scorers, values, nearest, features))
     del features
+    drawn = examples.draw_map(sample, vectors, compared, diverse, config, generator)
+    shown, fallen = examples.unlike(vectors, disputed), pairs.draw_pairs(sample)
+    wanted = [*fallen.places, *sample.places(np.concatenate([*drawn.values(), *shown.values()]))]
+    documents = Documents(sample, wanted, ["id", "url", "text", *grouping_columns(config)])
+    duplicates = pairs.describe_groups(fallen, documents)
+    warnings = losses.in_order([*warnings, *losses.junk_warnings(signals), *losses.pair_warnings(duplicates)])
     return Findings(
         name=name or config.release.name,
         totals=[asdict(total) for total in sample.totals],
@@ -151,13 +164,13 @@ def find(
         neighbours=neighbours,
         lengths=_length_rows(sample, arms),
         groups={column: _group_rows(sample, column, arms) for column in sample.groups},
-        map=examples.map_points(sample, vectors, compared, diverse, config, generator),
-        examples=examples.disagreements(sample, vectors, disputed, arms[TOP], compared),
-        duplicates=examples.duplicate_groups(sample),
+        map=examples.map_points(sample, vectors, drawn, documents),
+        examples=examples.disagreements(sample, vectors, shown, arms[TOP], compared, documents),
+        duplicates=duplicates,
         stages=[asdict(stage) for stage in stages],
         outcomes=outcomes,
         signals=signals,
-        pairs=examples.pairs(sample, warnings),
+        pairs=pairs.side_by_side(sample, fallen, documents, warnings),
         warnings=warnings,
     )
 

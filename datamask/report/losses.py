@@ -21,13 +21,22 @@ TIMES = 2.0  # what the rest loses, that a group may lose
 SHARE = 0.1  # of a group: below it no filter's take is worth a warning at the top
 PASSED_OVER = 4.0  # times less of a group than of the rest is chosen
 JUNKIER = 1.5  # times the candidates' share of a junk signal
+UNLIKE_PAIRS = 0.1  # of the pairs drawn, that may share little
 ALPHA = 0.01  # chance that any of a column's groups is named for nothing (Bonferroni's bound)
 SHOWN = 20  # rows of a table; the rest is summed
 NAMED = 5  # groups a warning names
 WARNINGS = 8  # at the top; the others are counted
 
+ORDER = ("language", "source", "label", "domain", "dump")  # of tables and warnings; then the others, then lengths
+
 Rows = list[dict[str, Any]]
 Integers = npt.NDArray[np.int64]
+
+
+def by_column(column: str) -> tuple[int, str]:
+    """A sort key for columns."""
+    known = [*ORDER, column] if column != LENGTH else [*ORDER, "", column]
+    return known.index(column), column
 
 
 def is_grouping(groups: Groups, filled: float) -> bool:
@@ -35,7 +44,9 @@ def is_grouping(groups: Groups, filled: float) -> bool:
     named = [place for place, value in enumerate(groups.values) if value != NONE]
     size = groups.count()
     none = int(size.sum() - size[named].sum())
-    return bool(named) and groups.whole() - none >= filled * groups.whole() and size[named].max() >= min(LEAST, size.max())
+    return (
+        bool(named) and groups.whole() - none >= filled * groups.whole() and size[named].max() >= min(LEAST, size.max())
+    )
 
 
 def outcome_table(groups: Groups) -> dict[str, Any]:
@@ -63,9 +74,7 @@ def outcome_table(groups: Groups) -> dict[str, Any]:
     }
 
 
-def _row(
-    value: str, groups: Groups, counts: Integers, rows: int, total: Mapping[str, Any] | None
-) -> dict[str, Any]:
+def _row(value: str, groups: Groups, counts: Integers, rows: int, total: Mapping[str, Any] | None) -> dict[str, Any]:
     by_outcome = dict(zip(groups.outcomes, map(int, counts), strict=True))
     documents, selected = int(counts.sum()), by_outcome.get("selected", 0)
     judged = documents - sum(n for name, n in by_outcome.items() if name.startswith("quarantine:"))
@@ -121,9 +130,11 @@ def loss_warnings(column: str, groups: Groups, settings: Mapping[str, Any]) -> R
                     "documents": int(judged[g]),
                     "lost": int(taken[g]),
                     "share": float(share[g]),
-                    **dict(zip(("low", "high"), (float(end[0]) for end in wilson(taken[[g]], judged[[g]])), strict=True)),
+                    **dict(
+                        zip(("low", "high"), (float(end[0]) for end in wilson(taken[[g]], judged[[g]])), strict=True)
+                    ),
                 }
-                for g in sorted(np.flatnonzero(hit), key=lambda g: (-(taken[g] - rest[g] * judged[g]), g))
+                for g in sorted(np.flatnonzero(hit).tolist(), key=lambda g: (-(taken[g] - rest[g] * judged[g]), g))
             ]
             rest_of_all = (all_taken - int(taken[hit].sum())) / max(whole - int(judged[hit].sum()), 1)
             found.append(_loss(column, cause.removeprefix("filter:"), named, rest_of_all))
@@ -196,7 +207,7 @@ def selection_warnings(column: str, groups: Groups) -> Rows:
             "selected": int(chosen[g]),
             "share": float(chosen[g] / candidates[g]),
         }
-        for g in sorted(np.flatnonzero(hit), key=lambda g: (-(expected[g] - chosen[g]), g))
+        for g in sorted(np.flatnonzero(hit).tolist(), key=lambda g: (-(expected[g] - chosen[g]), g))
     ]
     rest = (all_chosen - int(chosen[hit].sum())) / max(whole - int(candidates[hit].sum()), 1)
     text = f"The selection takes far less of {_some(named, column, 'selected')} than of the others ({_percent(rest)})."
@@ -215,7 +226,7 @@ def selection_warnings(column: str, groups: Groups) -> Rows:
             "documents": int(sum(max(0.0, expected[g] - chosen[g]) for g in np.flatnonzero(hit))),
             "rest": rest,
             "text": text,
-            "remedy": remedy + "; if it should not, nothing is wrong",
+            "remedy": remedy + "; if that is what you want, nothing is wrong",
             "look": ["--filter", "not_selected", "--sample", "20"]
             + ([] if column == LENGTH or named[0]["value"] == NONE else ["--only", f"{column}={named[0]['value']}"]),
         }
@@ -278,7 +289,7 @@ def junk_warnings(rows: Rows) -> Rows:
             "documents": worse[0]["documents"],
             "rest": None,
             "text": f"What is chosen holds more of a junk signal than what it was chosen from: {named}{more}.",
-            "remedy": "raise select.lamb, give quality.scorers more weight, or filter by the signal before the selection",
+            "remedy": "raise select.lamb, give a scorer that sees it more weight, or filter by it",
             "look": ["--filter", "selected", "--sample", "20"],
         }
     ]
@@ -288,10 +299,37 @@ def _amount(row: Mapping[str, Any], which: str) -> str:
     return _percent(row[which]) if row["rule"] else f"{row[which]:.3g}"
 
 
+def pair_warnings(duplicates: Mapping[str, Any]) -> Rows:
+    """A warning where over a tenth of the pairs drawn at random share less than a fifth of their words."""
+    checked = duplicates.get("checked") or {"pairs": 0, "unlike": 0}
+    low = float(wilson(checked["unlike"], checked["pairs"])[0])
+    if checked["pairs"] < LEAST or low <= UNLIKE_PAIRS:
+        return []
+    return [
+        {
+            "kind": "pairs",
+            "column": None,
+            "cause": "semantic_duplicate",
+            "groups": [],
+            "number": checked["unlike"],
+            "documents": round(low * duplicates["documents"]),
+            "rest": None,
+            "text": "Filter semantic_duplicate drops documents that are no copies: "
+            f"of {checked['pairs']:,} pairs drawn at random {checked['unlike']:,} share less than a fifth of "
+            "their words.",
+            "remedy": REMEDIES["semantic_duplicate"],
+            "look": ["--filter", "semantic_duplicate", "--sample", "20"],
+        }
+    ]
+
+
 def in_order(warnings: Rows) -> Rows:
-    """Filters that take most, then groups that lose, then junk, then what the selection passes over; within, by documents."""
-    kinds = ("filter", "loss", "junk", "selection")
-    return sorted(warnings, key=lambda w: (kinds.index(w["kind"]), -(w["documents"] or 0), w["column"] or "", w["cause"]))
+    """Filters that take most, groups that lose, pairs that are none, junk, groups passed over; then by size."""
+    kinds = ("filter", "loss", "pairs", "junk", "selection")
+    return sorted(
+        warnings,
+        key=lambda w: (kinds.index(w["kind"]), -(w["documents"] or 0), by_column(w["column"] or ""), w["cause"]),
+    )
 
 
 def sentence(warning: Mapping[str, Any], out: str = "OUT") -> str:

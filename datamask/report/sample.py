@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from datamask.stages import ShardFiles
 
 GROUP_COLUMNS = ("domain", "language", "dump", "source", "label")
 LEAST_FILLED = 0.1  # share of documents that must have a value
+Place = tuple[str, int]  # a shard's name and a row of it
 MAX_GROUPS = 1000  # a column with more values in the sample is no grouping (an id, a URL)
 
 
@@ -86,15 +87,31 @@ class Sample:
             features[places] = values
         return features
 
+    def places(self, rows: npt.NDArray[np.integer]) -> list[Place]:
+        """Where rows of the sample lie in the corpus."""
+        return [(self.files[self.shard[row]].shard.name, int(self.chunk_id[row])) for row in rows]
+
     def columns(self, rows: npt.NDArray[np.integer], names: Sequence[str]) -> list[dict[str, Any]]:
         """The corpus's own columns of some rows, as far as it has them."""
-        found: list[dict[str, Any]] = [{} for _ in rows]
-        for number in np.unique(self.shard[rows]):
-            places = np.flatnonzero(self.shard[rows] == number)
-            values = corpus_rows(self.files[number].shard, self.config, self.chunk_id[rows[places]], names)
-            for place, row in zip(places, values, strict=True):
-                found[place] = row
-        return found
+        documents = Documents(self, self.places(rows), names)
+        return [documents(*place) for place in self.places(rows)]
+
+
+class Documents:
+    """Columns of some rows of the corpus, read in one pass over the shards: documents(shard, chunk_id)."""
+
+    def __init__(self, sample: Sample, places: Iterable[Place], names: Sequence[str]) -> None:
+        wanted: dict[str, set[int]] = defaultdict(set)
+        for shard, chunk_id in places:
+            wanted[shard].add(chunk_id)
+        self._found: dict[Place, dict[str, Any]] = {}
+        for files in sample.files:
+            ids = sorted(wanted.get(files.shard.name, ()))
+            rows = corpus_rows(files.shard, sample.config, np.array(ids, dtype=np.int64), names) if ids else []
+            self._found.update(((files.shard.name, place), row) for place, row in zip(ids, rows, strict=True))
+
+    def __call__(self, shard: str, chunk_id: int) -> dict[str, Any]:
+        return self._found[shard, chunk_id]
 
 
 class Vectors:
@@ -140,7 +157,9 @@ def read_sample(
         if tally:
             chosen = pc.is_null(masks["reason"]).to_numpy()
             tally.add(outcome, index["token_count"], corpus)
-            tally.add_signals(table, chosen | pc.equal(masks["reason"], "not_selected").fill_null(False).to_numpy(), chosen)
+            tally.add_signals(
+                table, chosen | pc.equal(masks["reason"], "not_selected").fill_null(False).to_numpy(), chosen
+            )
         generator = np.random.default_rng(
             [config.select.seed if seed is None else seed, zlib.crc32(files.shard.name.encode())]
         )
@@ -157,7 +176,9 @@ def read_sample(
         places = pa.array(masks["chunk_id"].to_numpy()[kept])
         for name in columns_to_group:
             there = name in corpus.column_names
-            values = as_strings(corpus[name]).take(places).to_numpy(zero_copy_only=False) if there else [None] * len(kept)
+            values = (
+                as_strings(corpus[name]).take(places).to_numpy(zero_copy_only=False) if there else [None] * len(kept)
+            )
             groups[name].append(np.asarray(values, dtype=object))
     joined_groups = {name: np.concatenate(parts) for name, parts in groups.items()}
     return Sample(

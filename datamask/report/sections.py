@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 from datamask.report import charts
 from datamask.report.figures import Figure, history_rows
 from datamask.report.findings import OURS, PERCENTILES, Findings
+from datamask.report.losses import by_column
 from datamask.report.numbers import count, number, percent
 from datamask.report.statistics import NEAR_DUPLICATE
 
@@ -52,9 +53,7 @@ def chart_grid(names: list[str], note: str = "", wide: bool = False) -> Block:
     return {"kind": "charts", "names": names, "note": note, "wide": wide}
 
 
-def table(
-    head: list[str], rows: list[list[str]], mark: str | None = None, note: str = "", title: str = ""
-) -> Block:
+def table(head: list[str], rows: list[list[str]], mark: str | None = None, note: str = "", title: str = "") -> Block:
     return {"kind": "table", "head": head, "rows": rows, "mark": mark, "note": note, "title": title}
 
 
@@ -84,14 +83,14 @@ def _selected(f: Findings) -> list[Block]:
 def _losses(f: Findings) -> list[Block]:
     """A table per grouping column: every group's part of the pool, what took its documents, its part of the choice."""
     blocks: list[Block] = []
-    for column, found in f.outcomes.items():
+    for column, found in sorted(f.outcomes.items(), key=lambda item: by_column(item[0])):
         head, rows = outcome_rows(column, found)
         blocks.append(table(head, rows, title=f"By {column}: {count(found['values'])} values"))
     if blocks:
         note = (
             "Exact counts over all rows. Worst first: by the least share that the filters take of a group (the lower end of "
-            "Wilson's 95 % interval, so that two of three do not come before 320 of 331), then by how little of it is chosen. "
-            "Chosen/pool: 1 where a group's part of the choice is its part of the pool."
+            "Wilson's 95 % interval, so that two of three do not come before 320 of 331), then by how little of it is selected. "
+            "Choice/pool: 1 where a group's part of the choice is its part of the pool."
         )
         blocks.insert(0, {"kind": "text", "text": note})
     return blocks
@@ -129,7 +128,9 @@ def _signals(f: Findings) -> list[Block]:
     rows = []
     for row in f.signals:
         sign = {"least": "<", "most": ">"}[row["bound"]]
-        what = f"{row['rule']}: {row['signal']} {sign} {row['threshold']:g}" if row["rule"] else f"{row['signal']}: mean"
+        what = (
+            f"{row['rule']}: {row['signal']} {sign} {row['threshold']:g}" if row["rule"] else f"{row['signal']}: mean"
+        )
         amount = (lambda value: percent(value, 2)) if row["rule"] else (lambda value: f"{value:.4g}")
         ratio = "–" if row["ratio"] is None else f"{row['ratio']:.2f}"
         rows.append([("▲ " if row["junk"] else "") + what, amount(row["candidates"]), amount(row["selected"]), ratio])

@@ -9,8 +9,9 @@ The counts lie in DuckDB, which spills what does not fit; what is read back is b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import duckdb
 import numpy as np
@@ -26,9 +27,37 @@ NONE = "(none)"  # null, or empty
 LARGEST = 100_000  # values of a column that are looked at, the largest
 # Signals that no published rule has a threshold for, and of which more is worse, by a word of their name.
 JUNK = frozenset(
-    "ad ads advert advertising boilerplate caps caret doubled duplicate duplicated entities gibberish html lorem "
-    "markup mojibake navigation policy profanity repeated repetition replacement script sex shuffled spam tags "
-    "template upper uppercase".split()
+    {
+        "ad",
+        "ads",
+        "advert",
+        "advertising",
+        "boilerplate",
+        "caps",
+        "doubled",
+        "duplicate",
+        "duplicated",
+        "entities",
+        "gibberish",
+        "html",
+        "lorem",
+        "markup",
+        "mojibake",
+        "navigation",
+        "policy",
+        "profanity",
+        "repeated",
+        "repetition",
+        "replacement",
+        "script",
+        "sex",
+        "shuffled",
+        "spam",
+        "tags",
+        "template",
+        "upper",
+        "uppercase",
+    }
 )
 
 
@@ -57,7 +86,7 @@ class Groups:
 
 @dataclass(frozen=True)
 class SignalSums:
-    """A signal, counted over the candidates and the selected: documents that break its rule, or the sum of its values."""
+    """A signal, over candidates and selected: documents that break its rule, or the sum of its values."""
 
     signal: str  # <scorer>.<signal>
     rule: Rule | None  # None: the values themselves
@@ -76,7 +105,8 @@ class Tally:
         self._connection = connection
         self._signals: dict[tuple[str, Rule | None], npt.NDArray[np.float64]] = {}
         connection.execute(
-            "CREATE OR REPLACE TABLE tally (place INTEGER, value VARCHAR, outcome VARCHAR, documents BIGINT, tokens BIGINT)"
+            "CREATE OR REPLACE TABLE tally "
+            "(place INTEGER, value VARCHAR, outcome VARCHAR, documents BIGINT, tokens BIGINT)"
         )
 
     def add(self, outcome: pa.Array, tokens: pa.Array, groups: pa.Table) -> None:
@@ -91,8 +121,8 @@ class Tally:
             rows = pa.table({"value": values, "outcome": outcome, "tokens": tokens})
             self._connection.register("shard_rows", rows)
             self._connection.execute(
-                "INSERT INTO tally SELECT ?, coalesce(nullif(value, ''), ?), outcome, count(*), coalesce(sum(tokens), 0) "
-                "FROM shard_rows GROUP BY ALL",
+                "INSERT INTO tally SELECT ?, coalesce(nullif(value, ''), ?), outcome, count(*), "
+                "coalesce(sum(tokens), 0) FROM shard_rows GROUP BY ALL",
                 [place, NONE],
             )
             self._connection.unregister("shard_rows")
@@ -101,9 +131,13 @@ class Tally:
         """The counts of one of `columns`."""
         place = self.columns.index(column)
         run = self._connection.execute
-        named = run("SELECT outcome, sum(documents) FROM tally WHERE place = ? GROUP BY 1 ORDER BY 1", [place]).fetchall()
+        named = run(
+            "SELECT outcome, sum(documents) FROM tally WHERE place = ? GROUP BY 1 ORDER BY 1", [place]
+        ).fetchall()
         outcomes = [name for name, _ in named]
-        counts = ", ".join(f"coalesce(sum(documents) FILTER (outcome = ?), 0)::BIGINT AS n{i}" for i in range(len(named)))
+        counts = ", ".join(
+            f"coalesce(sum(documents) FILTER (outcome = ?), 0)::BIGINT AS n{i}" for i in range(len(named))
+        )
         found = run(
             f"SELECT value, sum(tokens)::BIGINT AS tokens, {counts} FROM tally WHERE place = ? GROUP BY value "
             "ORDER BY sum(documents) DESC, value LIMIT ?",
@@ -163,12 +197,11 @@ def as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def length_bins(tokens: pa.Array | pa.ChunkedArray) -> pa.Array:
     """The names of the bins of LENGTHS, made so that they sort by size."""
     edges = [*LENGTHS, None]
-    names = [
-        f"{low:,} to {high - 1:,} tokens" if high else f"{low:,} tokens and more"
-        for low, high in zip(edges[:-1], edges[1:], strict=True)
-    ]
-    counts = pc.fill_null(tokens, 0).to_numpy(zero_copy_only=False) if isinstance(tokens, pa.Array) else (
-        pc.fill_null(tokens, 0).to_numpy()
+    names = [f"{low:,} to {high - 1:,} tokens" if high else f"{low:,} tokens and more" for low, high in pairwise(edges)]
+    counts = (
+        pc.fill_null(tokens, 0).to_numpy(zero_copy_only=False)
+        if isinstance(tokens, pa.Array)
+        else (pc.fill_null(tokens, 0).to_numpy())
     )
     places = np.searchsorted(np.array(LENGTHS), counts, "right") - 1
     return pa.DictionaryArray.from_arrays(pa.array(places.clip(0), pa.int32()), pa.array(names)).cast(pa.string())
