@@ -25,7 +25,6 @@ UNLIKE_PAIRS = 0.1  # of the pairs drawn, that may share little
 ALPHA = 0.01  # chance that any of a column's groups is named for nothing (Bonferroni's bound)
 SHOWN = 20  # rows of a table; the rest is summed
 NAMED = 5  # groups a warning names
-WARNINGS = 8  # at the top; the others are counted
 
 ORDER = ("language", "source", "label", "domain", "dump")  # of tables and warnings; then the others, then lengths
 
@@ -330,20 +329,6 @@ def in_order(warnings: Rows) -> Rows:
         warnings,
         key=lambda w: (kinds.index(w["kind"]), -(w["documents"] or 0), by_column(w["column"] or ""), w["cause"]),
     )
-
-
-def sentence(warning: Mapping[str, Any], out: str = "OUT") -> str:
-    """A warning with the command that shows the documents, and its remedy."""
-    return f"{warning['text']} Look: {look(warning, out)}; {warning['remedy']}."
-
-
-def look(warning: Mapping[str, Any], out: str = "OUT") -> str:
-    """The command that lists documents a warning is about."""
-    return " ".join(_quoted(word) for word in ["datamask", "explain", out, *warning["look"]])
-
-
-def _quoted(word: str) -> str:
-    return word if all(c.isalnum() or c in "-_./=:@" for c in word) else "'" + word.replace("'", "'\\''") + "'"
 
 
 def _some(named: Rows, column: str, key: str) -> str:

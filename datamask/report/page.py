@@ -19,9 +19,9 @@ from datamask.config import Select
 from datamask.report import charts, themes
 from datamask.report.figures import Figure, make_figures
 from datamask.report.findings import OURS, POOL, TOP, Findings
-from datamask.report.losses import WARNINGS, look
 from datamask.report.numbers import count, number, percent, short
 from datamask.report.sections import Section, make_sections
+from datamask.report.warnings import WARNINGS, look
 
 
 def render(findings: Findings) -> str:

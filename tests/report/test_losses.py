@@ -15,6 +15,7 @@ from datamask.release.duck import connect
 from datamask.report import losses
 from datamask.report.statistics import wilson
 from datamask.report.tally import LENGTH, NONE, Groups, SignalSums, Tally, length_bins, measures
+from datamask.report.warnings import sentence
 
 OUTCOMES = ["selected", "not_selected", "filter:semantic_duplicate", "filter:where", "quarantine:empty_text"]
 NO_FILTERS: dict = {"filter": {"where": None}}
@@ -88,7 +89,7 @@ def test_a_language_that_falls_as_a_whole_is_named_with_counts_filter_and_remedy
     )
     (warning,) = losses.loss_warnings("language", groups, NO_FILTERS)
     assert [group["value"] for group in warning["groups"]] == ["am"]
-    text = losses.sentence(warning, "out/real")
+    text = sentence(warning, "out/real")
     assert "am (320 of 331)" in text and "semantic_duplicate" in text and "select.semantic_duplicates" in text
     assert "datamask explain out/real --filter semantic_duplicate --only language=am --sample 20" in text
     assert losses.outcome_table(groups)["rows"][0]["value"] == "am"  # and not xx, two of three
