@@ -302,22 +302,23 @@ def pair_warnings(duplicates: Mapping[str, Any]) -> Rows:
     """A warning where over a tenth of the pairs drawn at random share less than a fifth of their words."""
     checked = duplicates.get("checked") or {"pairs": 0, "unlike": 0}
     low = float(wilson(checked["unlike"], checked["pairs"])[0])
+    cause = "semantic_duplicate" if checked.get("kind") in (None, "semantic") else "near_duplicate"
     if checked["pairs"] < LEAST or low <= UNLIKE_PAIRS:
         return []
     return [
         {
             "kind": "pairs",
             "column": None,
-            "cause": "semantic_duplicate",
+            "cause": cause,
             "groups": [],
             "number": checked["unlike"],
             "documents": round(low * duplicates["documents"]),
             "rest": None,
-            "text": "Filter semantic_duplicate drops documents that are no copies: "
+            "text": f"Filter {cause} drops documents that are no copies: "
             f"of {checked['pairs']:,} pairs drawn at random {checked['unlike']:,} share less than a fifth of "
             "their words.",
-            "remedy": REMEDIES["semantic_duplicate"],
-            "look": ["--filter", "semantic_duplicate", "--sample", "20"],
+            "remedy": REMEDIES[cause],
+            "look": ["--filter", cause, "--sample", "20"],
         }
     ]
 
@@ -344,6 +345,8 @@ def _percent(value: float) -> str:
 
 REMEDIES = {
     "semantic_duplicate": "if they are no copies, lower select.semantic_duplicates or set it to null",
+    "near_duplicate": "if they are no copies, demand that copies have more in common (section duplicates)",
+    "contained": "if they should stay, demand that more of a document is contained (section duplicates)",
     "exact_duplicate": "if they should stay, set filter.exact_duplicates to false",
     "language": "if they should stay, add them to filter.languages",
     "min_tokens": "if they should stay, lower filter.min_tokens",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ CHARACTERS = 20_000  # of each text that are compared for it
 UNLIKE = 0.2  # share of words in both below which two texts are taken for no copies of each other
 
 COLUMNS = ("chunk_id", "duplicate_of_shard", "duplicate_of", "similarity")
+KIND = "kind"  # of duplicate, where the file says so; a document that is contained in another shares few of its words
+CONTAINED = "contained"
 Rows = list[dict[str, Any]]
 
 
@@ -31,6 +34,7 @@ class Pair:
     dropped: Place
     kept: Place
     similarity: float
+    kind: str  # semantic, near, contained, …
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,11 @@ def draw_pairs(sample: Sample) -> Pairs:
     tables = []
     for files in sample.files:
         if files.duplicates:
-            table = storage.read_table(files.duplicates.path, list(COLUMNS))
+            with storage.open_parquet(files.duplicates.path) as file:
+                told = KIND in file.schema_arrow.names
+                table = file.read(columns=[*COLUMNS, *([KIND] if told else [])])
+            if not told:
+                table = table.append_column(KIND, pa.array(["semantic"] * len(table), pa.string()))
             tables.append(table.append_column("shard", pa.array([files.shard.name] * len(table), pa.string())))
     joined = pa.concat_tables(tables) if tables else None
     if joined is None or not joined.num_rows:
@@ -69,7 +77,12 @@ def draw_pairs(sample: Sample) -> Pairs:
     generator = np.random.default_rng([sample.config.select.seed, 13])
     places = np.sort(generator.permutation(joined.num_rows)[:CHECKED])
     drawn = [
-        Pair((row["shard"], row["chunk_id"]), (row["duplicate_of_shard"], row["duplicate_of"]), row["similarity"])
+        Pair(
+            (row["shard"], row["chunk_id"]),
+            (row["duplicate_of_shard"], row["duplicate_of"]),
+            row["similarity"],
+            row[KIND],
+        )
         for row in joined.take(pa.array(places)).to_pylist()
     ]
     largest = [
@@ -84,7 +97,9 @@ def describe_groups(pairs: Pairs, documents: Documents) -> dict[str, Any]:
     """How many groups, how large, the largest ones with a text each; and how much the drawn pairs share."""
     if not pairs.documents:
         return {"documents": 0, "groups": 0, "sizes": [], "largest": []}
-    shared = [shared_words(_text(documents, pair.dropped), _text(documents, pair.kept)) for pair in pairs.drawn]
+    copies = [pair for pair in pairs.drawn if pair.kind != CONTAINED]
+    shared = [shared_words(_text(documents, pair.dropped), _text(documents, pair.kept)) for pair in copies]
+    doubted = Counter(pair.kind for pair, value in zip(copies, shared, strict=True) if value < UNLIKE)
     return {
         "documents": pairs.documents,
         "groups": pairs.groups,
@@ -100,8 +115,9 @@ def describe_groups(pairs: Pairs, documents: Documents) -> dict[str, Any]:
         ],
         "checked": {
             "pairs": len(shared),
-            "unlike": sum(value < UNLIKE for value in shared),
-            "median": float(np.median(shared)),
+            "unlike": doubted.total(),
+            "kind": doubted.most_common(1)[0][0] if doubted else None,
+            "median": float(np.median(shared)) if shared else None,
         },
     }
 
@@ -131,6 +147,7 @@ def _shown(pair: Pair, documents: Documents, groups: Mapping[str, str]) -> dict[
         "id": excerpt(dropped.get("id"), 80) or "/".join(map(str, pair.dropped)),
         "kept_id": excerpt(kept.get("id"), 80) or "/".join(map(str, pair.kept)),
         "groups": dict(groups),
+        "kind": pair.kind,
         "similarity": pair.similarity,
         "shared": difference.shared,
         "dropped": difference.first,

@@ -333,7 +333,7 @@ def _duplicates(f: Findings, figures: dict[str, Figure]) -> list[Block]:
     if not d.get("groups"):
         return []
     text = f"{count(d['documents'])} documents fell to a copy that stays, in {count(d['groups'])} groups."
-    if checked := d.get("checked"):
+    if (checked := d.get("checked")) and checked["pairs"]:
         text += (
             f" Of {count(checked['pairs'])} pairs drawn at random, {count(checked['unlike'])} share less than a fifth of "
             f"their words; half share more than {percent(checked['median'], 0)}."

@@ -198,3 +198,14 @@ def test_lengths_are_in_bins_of_their_own_names():
     names = length_bins(pa.array([0, 63, 64, 255, 99_999, None])).to_pylist()
     assert names == ["0 to 63 tokens"] * 2 + ["64 to 255 tokens"] * 2 + ["16,384 tokens and more", "0 to 63 tokens"]
     assert LENGTH in Tally(connect("100MB").__enter__(), []).columns
+
+
+def test_pairs_that_share_little_are_warned_about():
+    unlike = {"documents": 3215, "checked": {"pairs": 200, "unlike": 120, "kind": "semantic", "median": 0.1}}
+    (warning,) = losses.pair_warnings(unlike)
+    assert "of 200 pairs drawn at random 120 share less than a fifth" in warning["text"]
+    assert warning["cause"] == "semantic_duplicate" and "select.semantic_duplicates" in warning["remedy"]
+    near = losses.pair_warnings({**unlike, "checked": {**unlike["checked"], "kind": "near"}})[0]
+    assert near["look"][1] == "near_duplicate"
+    assert losses.pair_warnings({"documents": 5, "checked": {"pairs": 200, "unlike": 22}}) == []
+    assert losses.pair_warnings({"documents": 0, "groups": 0}) == []
