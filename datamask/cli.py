@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
@@ -26,6 +27,7 @@ from datamask.errors import LESS_MEMORY, DatamaskError, full, out_of_memory, pri
 from datamask.layers import claim, leave_working_directory
 
 ENTRY_POINTS = "datamask.commands"
+began = 0.0  # when the command was given, by time.monotonic(); 0: not by a command
 
 # name: where it is, and what it does; the help page is made from this alone, so that it appears at once
 COMMANDS = {
@@ -115,6 +117,8 @@ def _options(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line; every failure ends in one message on stderr and a non-zero exit status."""
+    global began
+    began = time.monotonic()
     given = list(sys.argv[1:] if arguments is None else arguments)
     leave_working_directory()
     debug = "--debug" in given  # valid at any place

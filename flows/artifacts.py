@@ -58,6 +58,12 @@ def show_shards(rows: Sequence[Mapping[str, Any]]) -> None:
     )
 
 
+def show_warnings(sentences: Sequence[str]) -> None:
+    if sentences:
+        text = "\n".join(f"- {sentence}" for sentence in sentences)
+        create_markdown_artifact(text, key="warnings", description="Groups that lose far more than the rest, and junk")
+
+
 def show_failures(failures: Sequence[tuple[str, str]]) -> None:
     create_table_artifact(
         [{"failed": where, "cause": cause} for where, cause in failures[:TABLE_ROWS]],

@@ -5,15 +5,23 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
 
+from datamask import cli
 from datamask import config as settings
 from datamask.errors import ConfigError
+
+INTERRUPTED = "datamask: stopping, as soon as the shards that are being worked on are through; Ctrl-C again stops now"
 
 InputOption = Annotated[
     list[str] | None, typer.Option("--input", "-i", help="A file, folder or glob; may be given several times.")
@@ -118,6 +126,7 @@ def _settings(
 
 def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool) -> None:
     """Runs a flow with its progress on stderr, and prints its numbers on stdout."""
+    began = cli.began or time.monotonic()
     quiet_prefect()
     from rich.console import Console
 
@@ -127,16 +136,60 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool) -> None:
     board = Board()
     token = BOARD.set(board)
     try:
-        with Display(board):
+        with interruptible(), Display(board):
             found = flow()
+    except BaseException as error:
+        let_go(error)
+        raise
     finally:
         BOARD.reset(token)
+    took = time.monotonic() - began
+    if "seconds" in found:  # of the stages; what came before and after them is start-up
+        found |= {"startup": round(max(0.0, took - found["seconds"]), 1), "seconds": round(took, 1)}
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
     elif "release" in found:
         summary(found, Console(highlight=False))
     else:
         print(found["message"])
+
+
+def let_go(error: BaseException | None) -> None:
+    """Empties the frames of an error's trace and of those it came from.
+
+    Prefect keeps the last state of a run, with its error, to the end of the process; the frames would keep open what
+    the failed code had open (a DuckDB connection tells of it at exit, in 45 lines).
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        traceback.clear_frames(error.__traceback__)
+        let_go(error.__cause__)
+        error = error.__context__
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """The first Ctrl-C says at once what happens, and lets what is being written end; a second one ends the process."""
+    told = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal told
+        if told:
+            print("datamask: stopped; the same command continues from here", file=sys.stderr, flush=True)
+            os._exit(128 + number)
+        told = True
+        print(INTERRUPTED, file=sys.stderr, flush=True)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def quiet_prefect() -> None:

@@ -11,9 +11,11 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.table import Table
 from rich.text import Text
 
+from datamask.report.warnings import sentence
 from flows.numbers import certificate_line, table
 from tasks.progress import Board, StageProgress
 
+SHOWN = 4  # warnings on the terminal
 PLAIN_SECONDS = 15.0  # between lines about a stage that goes on
 
 
@@ -126,10 +128,12 @@ def summary(found: Mapping[str, Any], console: Console) -> None:
             console.print(f"{what}: {reasons}", soft_wrap=True)
     if line := certificate_line(found):
         console.print(line, soft_wrap=True)
+    show_warnings(found, console)
     worked = [line for line in found["stages"] if line["seconds"] >= 0.05]
     console.print(
         "seconds: "
         + (", ".join(f"{line['stage']} {line['seconds']:.1f}" for line in worked) or "everything was there already")
+        + (f", start-up {found['startup']:.1f}" if found.get("startup") else "")
         + f"; {found['seconds']:.1f} in all",
         soft_wrap=True,
     )
@@ -146,3 +150,16 @@ def summary(found: Mapping[str, Any], console: Console) -> None:
         console.print(f"missing: {file['path']}: {file['error']}", soft_wrap=True, markup=False)
     console.print(f"dataset: {found['release']}" + ("" if found["new"] else "  (unchanged)"), soft_wrap=True)
     console.print(f"report:  {found['report']}", soft_wrap=True)
+    if told := found.get("meanwhile"):
+        console.print(f"latest:  {told}", soft_wrap=True, markup=False)
+
+
+def show_warnings(found: Mapping[str, Any], console: Console) -> None:
+    """What the report warns about, worst first, a paragraph each."""
+    warnings = found.get("warnings") or []
+    for warning in warnings[:SHOWN]:
+        console.print(
+            Text("warning: ", style="bold yellow") + Text(sentence(warning, found["release"])), soft_wrap=True
+        )
+    if len(warnings) > SHOWN:
+        console.print(f"warning: {len(warnings) - SHOWN:,} more in the report", soft_wrap=True)

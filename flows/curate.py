@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from prefect import flow
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
+from prefect.states import Completed
 from pydantic import Field
 
 import tasks.corpus as whole
@@ -21,7 +22,8 @@ from datamask.corpus.index import check_quarantine
 from datamask.corpus.plan import FailedFile, Plan, Shard
 from datamask.errors import ConservationError, IncompleteError
 from datamask.release.filters import check_filters
-from datamask.release.layout import Picture, Provenance, Release, Staged
+from datamask.release.layout import Picture, Provenance, Release, Staged, latest_version
+from datamask.report.warnings import sentence
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 from flows import artifacts
@@ -59,7 +61,12 @@ def curate(
     out = output.rstrip("/")
     with Stages(settings) as stages:
         plan = stages.whole(whole.plan, config=settings, work=storage.join(out, "work"), previous=None)
-        return curation(stages, plan, out)
+        return finished(curation(stages, plan, out))
+
+
+def finished(found: dict[str, Any]) -> Any:
+    """The flow run's last state: Completed, with where the release is, so that a list of runs says it."""
+    return Completed(message=f"{found['release']}{'' if found['new'] else ' (unchanged)'}", data=found)
 
 
 def override(config: Config, input: Sequence[str], **select: Any) -> Config:
@@ -92,6 +99,7 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     :raises IncompleteError: files or shards failed, and run.allow_failed_shards is not set.
     """
     config, work = stages.config, storage.join(out, "work")
+    before = latest_version(out)
     failed = list(plan.failures)
     shards = stages.each(
         [Step(each.convert, {"config": config, "work": work})], [ShardFiles(shard) for shard in plan.shards]
@@ -115,8 +123,11 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
         certificate=certificate,
         stages=stage_times(stages),
     )
-    release = stages.whole(whole.publish, staged=staged, pictures=report.pictures)
+    release = stages.whole(
+        whole.publish, staged=staged, pictures=report.pictures, warnings=[dict(warning) for warning in report.warnings]
+    )
     found = numbers(release, stages, certificate, failed, plan.skipped)
+    found |= {"warnings": list(report.warnings), "meanwhile": meanwhile(release, before, out)}
     _show(release, found, shard_rows(release, stages), report.pictures, failed)
     return found
 
@@ -125,6 +136,17 @@ def portable(encoder: Any, work: str) -> dict[str, Any]:
     """The encoder's identity without where the output folder lies; `flows.refresh` puts that back."""
     identity: dict[str, Any] = encoder.as_dict()
     return identity | {"path": str(identity["path"]).removeprefix(f"{work}/")}
+
+
+def meanwhile(release: Release, before: str | None, out: str) -> str | None:
+    """What another run did to `latest` while this one ran, in words; None if nothing."""
+    now = latest_version(out)
+    if now != release.version:
+        return f"`latest` points at {now}, which another run published meanwhile; this run's release is complete, too"
+    previous = (release.manifest()["previous"] or {}).get("version")
+    if release.new and previous != before:
+        return f"another run published {previous} while this one ran; `latest` points at this run's release now"
+    return None
 
 
 def _embed_and_score(
@@ -227,6 +249,7 @@ def _show(
 ) -> None:
     artifacts.show_numbers(as_markdown(found))
     artifacts.show_shards(rows)
+    artifacts.show_warnings([sentence(warning, release.path) for warning in found["warnings"]])
     artifacts.show_pictures(release.path, pictures)
     if failed:
         artifacts.show_failures([(file.path, file.error) for file in failed])

@@ -7,6 +7,7 @@ from typing import Any
 from datamask import storage
 from datamask.corpus.plan import FailedFile, Reading
 from datamask.release.layout import Release
+from datamask.report.warnings import sentence
 from flows.stages import ShardTimes, Stages
 
 
@@ -97,6 +98,8 @@ def as_markdown(found: Mapping[str, Any]) -> str:
         f"| {line['stage']} | {line['done']:,} | {line['cached']:,} | {line['failed']:,} | {line['seconds']:.1f} |"
         for line in found["stages"]
     ]
+    for warning in found.get("warnings", ()):
+        lines += ["", f"**Warning.** {sentence(warning, found['release'])}"]
     lines += ["", f"Dataset: `{found['release']}`", "", f"Report: `{found['report']}`"]
     if found["failed"]:
         lines += ["", "## Failed", ""] + [f"- `{file['path']}`: {file['error']}" for file in found["failed"]]

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from prefect import flow
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
+from prefect.states import Completed
 from pydantic import Field
 
 import tasks.corpus as whole
@@ -28,7 +29,7 @@ from datamask.quality import QualityRef
 from datamask.release.layout import Release, find_release
 from datamask.storage import Output
 from flows import artifacts
-from flows.curate import Previous, curation, override
+from flows.curate import Previous, curation, finished, override
 from flows.stages import Stages
 
 # a section whose settings changed, and what is done again for every document, old ones too
@@ -80,7 +81,7 @@ def refresh(
             plan = stages.whole(whole.plan, config=settings, work=work, previous=plan_of(manifest) if last else None)
             if not last:
                 get_run_logger().info("no release yet: the whole corpus is new")
-                return curation(stages, plan, out)
+                return finished(curation(stages, plan, out))
             changes = compare(manifest, plan, settings)
             artifacts.show_changes(changes.describe())
             if not changes:
@@ -88,10 +89,8 @@ def refresh(
             get_run_logger().info("%s", changes.describe())
             check_gone(changes, settings)
             previous = _taken_over(manifest, settings, work, changes)
-            return curation(stages, plan, out, replace(previous, check=partial(check_rows, manifest, settings))) | {
-                "changes": changes.describe(),
-                "previous": last.version,
-            }
+            found = curation(stages, plan, out, replace(previous, check=partial(check_rows, manifest, settings)))
+            return finished(found | {"changes": changes.describe(), "previous": last.version})
 
 
 @dataclass(frozen=True)
@@ -277,9 +276,10 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     return found
 
 
-def _nothing_new(last: Release, changes: Changes) -> dict[str, Any]:
+def _nothing_new(last: Release, changes: Changes) -> Any:
     get_run_logger().info("%s", changes.describe())
-    return {"message": changes.describe(), "latest": last.path, "new": False}
+    found = {"message": changes.describe(), "latest": last.path, "new": False}
+    return Completed(message=changes.describe(), data=found)
 
 
 def _some(names: Sequence[str]) -> str:

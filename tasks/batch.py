@@ -15,7 +15,10 @@ from prefect.states import Completed
 
 from datamask.errors import LESS_MEMORY, DatamaskError, StorageError, full, is_retryable, out_of_memory
 from datamask.stages import Progress, ShardFiles
+from tasks.logs import tell_errors_plainly
 from tasks.progress import reporter
+
+tell_errors_plainly()
 
 Work = Callable[[ShardFiles, Progress], tuple[ShardFiles, bool]]  # the shard with one more file; whether it was there
 
@@ -79,12 +82,13 @@ def run_batch(stage: str, batch: Sequence[ShardFiles], work: Work) -> Any:
         done.append(ShardResult(result, 0.0 if cached else time.perf_counter() - began, cached))
     if failures:
         raise ShardsFailed(tuple(done), tuple(failures)) from cause
+    name = done[0].files.shard.name if len(done) == 1 else f"{len(done):,} shards"
     if all(result.cached for result in done):
-        return Completed(name="Cached", message="the output is there already", data=tuple(done))
+        return Completed(name="Cached", message=f"{stage} {name}: the output is there already", data=tuple(done))
     rows = sum(result.files.shard.rows or 0 for result in done)
     seconds = sum(result.seconds for result in done)
     get_run_logger().info("%s: %s rows in %.1f s", stage, f"{rows:,}", seconds)
-    return tuple(done)
+    return Completed(message=f"{stage} {name}: {rows:,} rows in {seconds:.1f} s", data=tuple(done))
 
 
 def describe(error: BaseException) -> str:

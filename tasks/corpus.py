@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from prefect import task
@@ -24,7 +24,7 @@ def plan(config: Config, work: str, previous: Plan | None) -> Any:
     """Which rows of which files form a shard."""
     from datamask.corpus import plan_shards
 
-    return plan_shards(config.corpus, work, previous)
+    return _named("plan", plan_shards(config.corpus, work, previous))
 
 
 @task(name="encoder", task_run_name="prepare encoder {model}", **STAGE)
@@ -33,7 +33,7 @@ def prepare_encoder(shards: Sequence[Shard], model: str, config: Config, work: s
     from datamask.encoders import prepare_encoder as prepare
 
     same_arithmetic()
-    return _unless_there(work, "encoder", lambda: prepare(shards, config, work, previous))
+    return _unless_there("encoder", work, "encoder", lambda: prepare(shards, config, work, previous))
 
 
 @task(name="quality", task_run_name="prepare quality", **STAGE)
@@ -41,7 +41,7 @@ def prepare_quality(shards: Sequence[Shard], encoder: Any, config: Config, work:
     """Statistics that combine the scores."""
     from datamask.quality import prepare_quality as prepare
 
-    return _unless_there(work, "quality", lambda: prepare(shards, encoder, config, work))
+    return _unless_there("quality", work, "quality", lambda: prepare(shards, encoder, config, work))
 
 
 @task(name="filter", task_run_name="filter the corpus", **STAGE)
@@ -49,7 +49,7 @@ def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str) ->
     """Conditions, languages, lengths and exact duplicates over all shards."""
     from datamask.release import filter_corpus as run
 
-    return _named_if_cached(run(all_files, config, work))
+    return _named_if_cached("filter", run(all_files, config, work))
 
 
 @task(name="duplicates", task_run_name="find semantic duplicates", **STAGE)
@@ -59,7 +59,7 @@ def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str) 
 
     same_arithmetic()
     with on_gpu("duplicates", config) as own:
-        return _named_if_cached(run(all_files, own, work))
+        return _named_if_cached("duplicates", run(all_files, own, work))
 
 
 @task(name="prices", task_run_name="learn prices with {solver}", **STAGE)
@@ -70,7 +70,7 @@ def learn_prices(all_files: Sequence[ShardFiles], solver: str, config: Config, w
     same_arithmetic()
     with on_gpu("prices", config) as own:
         output = run(all_files, own, work)
-    return Completed(name="Cached", message="the output is there already", data=output) if output.cached else output
+    return _named("prices", output, output.cached)
 
 
 @task(name="drift", task_run_name="check the saved prices", **STAGE)
@@ -80,7 +80,7 @@ def measure_drift(all_files: Sequence[ShardFiles], config: Config) -> Any:
 
     same_arithmetic()
     with on_gpu("drift", config) as own:
-        return run(all_files, own)
+        return _named("drift", run(all_files, own))
 
 
 @task(name="export", task_run_name="export", **STAGE)
@@ -89,7 +89,7 @@ def export(all_files: Sequence[ShardFiles], config: Config, out: str, provenance
     from datamask.release import export as run
 
     staged = run(all_files, config, out, provenance, reporter("export", ""))
-    return _named_if_published(staged, staged)
+    return _named_if_published("export", staged, staged)
 
 
 @task(name="report", task_run_name="report", **STAGE)
@@ -104,32 +104,35 @@ def write_report(
     from datamask.report import StageTime
     from datamask.report import write_report as run
 
-    return _named_if_published(staged, run(staged, all_files, config, certificate, [StageTime(**s) for s in stages]))
+    written = run(staged, all_files, config, certificate, [StageTime(**s) for s in stages])
+    return _named_if_published("report", staged, written)
 
 
 @task(name="publish", task_run_name="publish", **STAGE)
-def publish(staged: Staged, pictures: Sequence[Picture]) -> Any:
+def publish(staged: Staged, pictures: Sequence[Picture], warnings: Sequence[Mapping[str, Any]]) -> Any:
     """The release under its version, whole, with `latest` pointing at it."""
     from datamask.release import publish as run
 
-    return _named_if_published(staged, run(staged, pictures))
+    release = run(staged, pictures, warnings)
+    return _named(f"publish {release.path}", release, staged.published is not None)
 
 
-def _unless_there(work: str, folder: str, run: Callable[[], Any]) -> Any:
+def _unless_there(stage: str, work: str, folder: str, run: Callable[[], Any]) -> Any:
     before = published(work, folder)
     result = run()
-    if before and published(work, folder) == before:
-        return Completed(name="Cached", message="the output is there already", data=result)
-    return result
+    return _named(stage, result, bool(before) and published(work, folder) == before)
 
 
-def _named_if_cached(outputs: list[Output]) -> Any:
-    if outputs and all(output.cached for output in outputs):
-        return Completed(name="Cached", message="the outputs are there already", data=outputs)
-    return outputs
+def _named_if_cached(stage: str, outputs: list[Output]) -> Any:
+    return _named(stage, outputs, bool(outputs) and all(output.cached for output in outputs))
 
 
-def _named_if_published(staged: Staged, result: Any) -> Any:
-    if staged.published:
-        return Completed(name="Cached", message=f"release {staged.published} is the same", data=result)
-    return result
+def _named_if_published(stage: str, staged: Staged, result: Any) -> Any:
+    return _named(stage, result, staged.published is not None)
+
+
+def _named(stage: str, result: Any, cached: bool = False) -> Any:
+    """The task's last state, with the stage's name: a log of "Finished in state Completed()" says nothing."""
+    if cached:
+        return Completed(name="Cached", message=f"{stage}: the output is there already", data=result)
+    return Completed(message=stage, data=result)

@@ -40,9 +40,9 @@ NOTES = {
 }
 
 
-def write_card(staged: Staged, pictures: Sequence[Picture] = ()) -> None:
+def write_card(staged: Staged, draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> None:
     """Writes the staged release's README.md, from its draft alone: the same release gives the same card."""
-    text = render_card(storage.read_json(staged.draft), pictures)
+    text = render_card(draft, pictures)
     with storage.publish(storage.join(staged.folder, CARD)) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
@@ -72,6 +72,7 @@ def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> s
         budget=_budget(draft["settings"]["select"]),
         failed=provenance["failed"],
         skipped=draft["skipped"],
+        warnings=[one_line(warning["text"]) for warning in draft.get("warnings", ())],
         dumps=draft["dumps"],
         certificate={
             name: _figure(value)
@@ -86,6 +87,11 @@ def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> s
     writer.default_flow_style = False
     writer.dump(_header(draft, settings.release.name, settings.release.license), stream)
     return f"---\n{stream.getvalue()}---\n\n{body}"
+
+
+def one_line(text: str) -> str:
+    """Text that holds values of the corpus as Markdown that shows it and nothing else."""
+    return re.sub(r"([\\`*_\[\]<>|#!])", r"\\\1", " ".join(text.split()))
 
 
 def _header(draft: Mapping[str, Any], name: str, license_: str | None) -> dict[str, Any]:

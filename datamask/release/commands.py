@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from datamask.release.printing import show_dropped, show_explanation
+from datamask.release.printing import size as _size
+from datamask.release.printing import table as _table
+
 if TYPE_CHECKING:
     from datamask.release.compare import Difference
-    from datamask.release.explain import Explanation
 
 RELEASE = "A release's folder, OUT/latest, or an output folder (its latest release)."
-WIDE = 240  # columns of a table where there is no terminal
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
 
 
@@ -117,20 +118,49 @@ def diff(
 
 def explain(
     release: Annotated[str, typer.Argument(help=RELEASE)],
-    document: Annotated[str, typer.Argument(metavar="ID", help="The document's id, or SHARD/CHUNK_ID.")],
+    document: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="The document's id, or SHARD/CHUNK_ID; or else --filter.")
+    ] = None,
     neighbours: Annotated[int, typer.Option(min=0, help="Nearest selected documents shown.")] = 5,
+    filter_: Annotated[
+        str | None, typer.Option("--filter", help="List documents that fell to it; also selected, not_selected.")
+    ] = None,
+    sample: Annotated[int, typer.Option(min=1, help="How many of them, drawn at random.")] = 20,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="COLUMN=VALUE the documents must have; several times.")
+    ] = None,
+    language: Annotated[str | None, typer.Option(help="The same as --only language=…")] = None,
+    seed: Annotated[int, typer.Option(help="Which are drawn.")] = 0,
     json_: Json = False,
 ) -> None:
-    """Say why a document is in a release, or is not: scores and signals, price, neighbours, the filter that took it."""
-    from datamask.release.explain import explain as look
+    """Say why a document is in a release, or is not; or show some that a filter took, beside what was kept."""
+    from datamask.errors import ConfigError
     from datamask.release.layout import find_release
 
-    found = look(find_release(release), document, neighbours)
-    if json_:
-        _print_json({"rows": [one.to_json() for one in found]})
+    if (document is None) == (filter_ is None):
+        raise ConfigError("give an ID to explain one document, or --filter NAME to list some; one of the two")
+    found = find_release(release)
+    if document is not None:
+        from datamask.release.explain import explain as look
+
+        rows = look(found, document, neighbours)
+        if json_:
+            _print_json({"rows": [one.to_json() for one in rows]})
+            return
+        for one in rows:
+            show_explanation(one)
         return
-    for one in found:
-        _show_explanation(one)
+    from datamask.release.dropped import read_dropped
+
+    pairs = [*(only or []), *([f"language={language}"] if language is not None else [])]
+    if wrong := [pair for pair in pairs if "=" not in pair]:
+        raise ConfigError(f"--only {wrong[0]}: write COLUMN=VALUE, such as --only language=am")
+    wanted = dict(pair.split("=", 1) for pair in pairs)
+    listed, number, missing = read_dropped(found, str(filter_), sample, wanted, seed)
+    if json_:
+        _print_json({"rows": [one.to_json() for one in listed], "of": number, "missing": missing})
+        return
+    show_dropped(listed, number, str(filter_), missing)
 
 
 def push(
@@ -171,40 +201,6 @@ def _print_json(value: dict[str, Any]) -> None:
     print(json.dumps(value, indent=1, ensure_ascii=False, default=str))
 
 
-def _size(count: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE, title=title, title_justify="left", title_style="bold", pad_edge=False)
-    for place, column in enumerate(columns):
-        numbers = all(isinstance(row[place], int | float | None) for row in rows)
-        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_shown(value)) for value in row))
-    console = Console()
-    if not console.is_terminal:  # a pipe or a log: lines as long as they are
-        console = Console(width=WIDE)
-    console.print(table)
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return f"{value:,}" if type(value) is int else str(value)
-
-
 def _show_difference(found: Difference, rows: int) -> None:
     _table(
         ["", "documents", "tokens"],
@@ -219,32 +215,3 @@ def _show_difference(found: Difference, rows: int) -> None:
     if causes:
         print("What entered was, in A, and what left is, in B:")
         _table(["", "what", "documents"], causes)
-
-
-def _show_explanation(found: Explanation) -> None:
-    decision = found.decision
-    why = f" ({decision['reason']})" if decision["reason"] else ""
-    print(f"{decision['id']}  {decision['shard']}/{decision['chunk_id']}: {decision['outcome'].replace('_', ' ')}{why}")
-    if found.quarantine:
-        print(f"  row {found.quarantine['row']} of {found.quarantine['file']}: {found.quarantine['excerpt'] or ''!r}")
-    facts = [[name, decision[name]] for name in ("token_count", "quality_score", "probability", "price")]
-    if found.price_rank:
-        facts.append(["place by price", f"{found.price_rank['rank']:,} of {found.price_rank['of']:,} candidates"])
-    if not found.quarantine:
-        _table(["", ""], facts)
-    if found.copy_of:
-        copy = found.copy_of
-        near = f", cosine {copy['similarity']:.4f}" if "similarity" in copy else ""
-        print(f"kept in its place: {copy['id']}  {copy['shard']}/{copy['chunk_id']} ({copy['outcome']}{near})\n")
-    if found.scores:
-        _table(["score or signal", "value"], [[name, value] for name, value in found.scores.items()])
-    if found.rules:
-        _table(["rule of Gopher's, C4's or FineWeb's that it breaks"], [[rule] for rule in found.rules])
-    if found.neighbours:
-        _table(
-            ["cosine", "id", "shard/row", "quality_score"],
-            [[n["cosine"], n["id"], f"{n['shard']}/{n['chunk_id']}", n["quality_score"]] for n in found.neighbours],
-            "nearest selected documents",
-        )
-    for missing in found.missing:
-        print(f"not told: {missing}")

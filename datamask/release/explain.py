@@ -11,10 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask import storage
-from datamask.errors import DamagedFileError, InputError
+from datamask.errors import InputError
 from datamask.quality.rules import SIGNALS
 from datamask.quality.rules import explain as reasons
+from datamask.release.differences import compare
+from datamask.release.dropped import EXACT
 from datamask.release.layout import QUARANTINE, Release
+from datamask.release.source import Place, Source
 
 NEIGHBOURS = 5
 
@@ -27,9 +30,10 @@ class Explanation:
     quarantine: dict[str, Any] | None = None  # file, row, excerpt
     scores: dict[str, float] = field(default_factory=dict)  # every scorer's score and signals
     rules: list[str] = field(default_factory=list)  # the published rules it fails: value, threshold, source
-    copy_of: dict[str, Any] | None = None  # the row that was kept of an exact or semantic duplicate
+    copy_of: dict[str, Any] | None = None  # the row it fell to, with the similarity that was measured
+    pair: dict[str, Any] | None = None  # both texts in parts, what differs marked; share of words in both
     neighbours: list[dict[str, Any]] = field(default_factory=list)  # nearest selected rows, by cosine
-    price_rank: dict[str, int] | None = None  # place by price among the rows that could be selected, of how many
+    price_rank: dict[str, int] | None = None  # place by price among the rows it competed with; how far prices explain
     missing: list[str] = field(default_factory=list)  # what could not be told, and why
 
     def to_json(self) -> dict[str, Any]:
@@ -71,29 +75,22 @@ def _explain(release: Release, manifest: dict[str, Any], decision: dict[str, Any
         if found.quarantine is None:
             found.missing.append(f"file and row: {QUARANTINE} does not have it; see datamask verify {release.path}")
         return found
-    work = _Work(release, manifest)
+    work = Source(release, manifest)
     scores = work.row(shard, "scores", chunk_id)
     if scores is None:
         found.missing.append(f"scores: {work.absent(shard, 'scores')}")
     else:
         found.scores = {name: value for name, value in scores.items() if name != "chunk_id"}
         found.rules = failed_rules(found.scores)
-    if decision["reason"] == "exact_duplicate":
-        found.copy_of = _exact_copy(release, work, manifest, shard, chunk_id, found)
-    elif decision["reason"] == "semantic_duplicate":
-        row = work.row(shard, "duplicates", chunk_id)
-        if row is None:
-            found.missing.append(f"the document it is a duplicate of: {work.absent(shard, 'duplicates')}")
-        else:
-            copy = _decision(release, row["duplicate_of_shard"], row["duplicate_of"])
-            found.copy_of = {**copy, "similarity": row["similarity"]}
+    if decision["outcome"] == "filtered":
+        _beside(work, (shard, chunk_id), decision["reason"], found)
     if decision["outcome"] in ("selected", "not_selected") and decision["price"] is not None:
-        found.price_rank = _price_rank(release, manifest, decision["price"])
+        found.price_rank = _price_rank(work, manifest, decision)
     vector = work.row(shard, "embeddings", chunk_id)
     if vector is None:
         found.missing.append(f"neighbours: {work.absent(shard, 'embeddings')}")
     else:
-        found.neighbours = _neighbours(release, work, manifest, decision, vector["feature_arr"], neighbours)
+        found.neighbours = _neighbours(work, decision, vector["feature_arr"], neighbours)
     return found
 
 
@@ -106,94 +103,73 @@ def failed_rules(scores: Mapping[str, float | None]) -> list[str]:
     return list(found)
 
 
-class _Work:
-    """The stages' files of a release, where its output folder still has them."""
-
-    def __init__(self, release: Release, manifest: dict[str, Any]) -> None:
-        self.folder = storage.join(release.path.rstrip("/").rsplit("/", 2)[0], "work")
-        self.keys = {item["shard"]: item["keys"] for item in manifest["inputs"]}
-
-    def path(self, shard: str, stage: str) -> str:
-        return storage.join(self.folder, stage, f"{shard}-{self.keys[shard].get(stage)}.parquet")
-
-    def has(self, shard: str, stage: str) -> bool:
-        return stage in self.keys[shard] and storage.exists(self.path(shard, stage))
-
-    def table(self, shard: str, stage: str, columns: list[str] | None = None) -> pa.Table | None:
-        return storage.read_table(self.path(shard, stage), columns) if self.has(shard, stage) else None
-
-    def row(self, shard: str, stage: str, chunk_id: int) -> dict[str, Any] | None:
-        table = self.table(shard, stage)
-        if table is None:
-            return None
-        rows = table.filter(pc.equal(table["chunk_id"], chunk_id)).to_pylist()
-        return rows[0] if rows else None
-
-    def absent(self, shard: str, stage: str) -> str:
-        return f"{self.path(shard, stage)} is not there any more; curate again to have it back"
+def _beside(work: Source, place: Place, reason: str, found: Explanation) -> None:
+    """The row it fell to, and both texts, where some stage's file names one."""
+    row = work.row(place[0], "duplicates", place[1])
+    if row is not None:
+        kept = (row["duplicate_of_shard"], row["duplicate_of"])
+        found.copy_of = {**work.decision(*kept), "similarity": row["similarity"]}
+    elif reason == EXACT:
+        if absent := [shard for shard in work.shards if not work.has(shard, "index")]:
+            found.missing.append(f"the copy that was kept: {work.absent(absent[0], 'index')}")
+        kept = work.same_text([place]).get(place, place)
+        if kept == place:
+            return
+        found.copy_of = work.decision(*kept)
+    else:
+        if "duplicate" in reason and not work.has(place[0], "duplicates"):
+            found.missing.append(f"the document it is a duplicate of: {work.absent(place[0], 'duplicates')}")
+        return
+    texts = work.documents([place, kept], ["text"])
+    if len(texts) < 2:
+        found.missing.append(f"the texts: {work.corpus[2]}")
+        return
+    both = compare(texts[place].get("text") or "", texts[kept].get("text") or "")
+    found.pair = {"dropped": both.first, "kept": both.second, "shared": both.shared}
 
 
-def _decision(release: Release, shard: str, chunk_id: int) -> dict[str, Any]:
-    table = release.decisions(shard)
-    if not 0 <= chunk_id < table.num_rows:
-        raise DamagedFileError(f"a row {shard}/{chunk_id} is named, which {release.path} does not have")
-    [row] = table.slice(chunk_id, 1).to_pylist()
-    return {name: row[name] for name in ("shard", "chunk_id", "id", "outcome", "quality_score")}
+def _price_rank(work: Source, manifest: Mapping[str, Any], decision: Mapping[str, Any]) -> dict[str, int]:
+    """The place by price, among the corpus's candidates or, with scope shard, the shard's.
+
+    `explained` of the `selected` have one of the `selected` highest prices: a price is what a document adds to the
+    choice as it is, and where few are chosen, one exchange moves all prices; quotas and lengths weigh too.
+    """
+    shards = [decision["shard"]] if manifest["settings"]["select"]["scope"] == "shard" else work.shards
+    prices, chosen = [], []
+    for shard in shards:
+        table = work.decisions(shard, ["outcome", "price"])
+        rows = table.filter(pc.is_in(table["outcome"], value_set=pa.array(["selected", "not_selected"])))
+        prices.append(rows["price"].to_numpy())
+        chosen.append(pc.equal(rows["outcome"], "selected").to_numpy())
+    price, selected = np.concatenate(prices), np.concatenate(chosen)
+    size = int(selected.sum())
+    least = np.sort(price)[-size] if size else np.inf
+    return {
+        "rank": int((price > np.float32(decision["price"])).sum()) + 1,
+        "of": len(price),
+        "selected": size,
+        "explained": int((selected & (price >= least)).sum()),
+    }
 
 
-def _exact_copy(
-    release: Release, work: _Work, manifest: dict[str, Any], shard: str, chunk_id: int, found: Explanation
-) -> dict[str, Any] | None:
-    """The row with the same text that no filter took; a semantic duplicate of a third may itself have gone."""
-    mine = work.row(shard, "index", chunk_id)
-    if mine is None:
-        found.missing.append(f"the copy that was kept: {work.absent(shard, 'index')}")
-        return None
-    for other in sorted(manifest["conservation"]["shards"]):
-        table = work.table(other, "index", ["chunk_id", "text_hash"])
-        if table is None:
-            found.missing.append(f"copies in shard {other}: {work.absent(other, 'index')}")
-            continue
-        for place in table.filter(pc.equal(table["text_hash"], mine["text_hash"]))["chunk_id"].to_pylist():
-            row = _decision(release, other, place)
-            if row["outcome"] != "filtered":
-                return row
-    return None
-
-
-def _price_rank(release: Release, manifest: dict[str, Any], price: float) -> dict[str, int]:
-    above = of = 0
-    for shard in manifest["conservation"]["shards"]:
-        table = release.decisions(shard, ["outcome", "price"])
-        candidates = table.filter(pc.is_in(table["outcome"], value_set=pa.array(["selected", "not_selected"])))
-        above += pc.sum(pc.greater(candidates["price"], pa.scalar(price, pa.float32()))).as_py() or 0
-        of += candidates.num_rows
-    return {"rank": above + 1, "of": of}
-
-
-def _neighbours(
-    release: Release, work: _Work, manifest: dict[str, Any], decision: dict[str, Any], vector: list[float], count: int
-) -> list[dict[str, Any]]:
+def _neighbours(work: Source, decision: dict[str, Any], vector: list[float], count: int) -> list[dict[str, Any]]:
     """The selected rows whose embeddings are nearest, itself left out."""
     mine = np.asarray(vector, dtype=np.float32)
     best: list[tuple[float, str, int]] = []
-    for shard in sorted(manifest["conservation"]["shards"]):
-        for ids, similar in _similarities(release, work, shard, mine):
+    for shard in work.shards:
+        for ids, similar in _similarities(work, shard, mine):
             for place in np.argsort(-similar)[: count + 1]:
                 if (shard, int(ids[place])) != (decision["shard"], decision["chunk_id"]):
                     best.append((float(similar[place]), shard, int(ids[place])))
         best = sorted(best, key=lambda item: (-item[0], item[1:]))[:count]
-    return [{**_decision(release, shard, place), "cosine": similar} for similar, shard, place in best]
+    return [{**work.decision(shard, place), "cosine": similar} for similar, shard, place in best]
 
 
-def _similarities(
-    release: Release, work: _Work, shard: str, vector: np.ndarray
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _similarities(work: Source, shard: str, vector: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """(chunk_ids, cosines) of a shard's selected rows, a row group at a time."""
     if not work.has(shard, "embeddings"):
         return
-    outcome = release.decisions(shard, ["outcome"])["outcome"]
-    selected = pc.equal(outcome, "selected").to_numpy()
+    selected = pc.equal(work.decisions(shard, ["outcome"])["outcome"], "selected").to_numpy()
     with storage.open_parquet(work.path(shard, "embeddings")) as file:
         for batch in file.iter_batches(20_000, columns=["chunk_id", "feature_arr"]):
             ids = batch["chunk_id"].to_numpy()

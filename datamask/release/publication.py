@@ -12,9 +12,10 @@ import contextlib
 import fcntl
 import hashlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from datamask import storage
 from datamask.errors import StorageError
@@ -40,11 +41,12 @@ PLACES = ("data/", "decisions/", "plots/")  # what else is found in a staged fol
 FILES = ("quarantine.parquet", CARD, "report.html", "report.json")
 
 
-def publish(staged: Staged, pictures: Sequence[Picture] = ()) -> Release:
+def publish(staged: Staged, pictures: Sequence[Picture] = (), warnings: Sequence[Mapping[str, Any]] = ()) -> Release:
     """The staged release under its version, with `latest` pointing at it.
 
     The same key again gives the release that is there; `latest` moves to it.
 
+    :param warnings: what the report warns about, for the card and the manifest.
     :raises StorageError: a file of the staged release has gone or changed.
     """
     with _one_publisher(staged.out):
@@ -53,7 +55,7 @@ def publish(staged: Staged, pictures: Sequence[Picture] = ()) -> Release:
         if found:
             release = Release(version_path(staged.out, found[0]), found[0], staged.key, new=False)
         else:
-            release = _publish(staged, pictures, before)
+            release = _publish(staged, pictures, warnings, before)
         if before != release.version:
             point_latest(staged.out, release.version)
         _clear_staging(staged)
@@ -62,12 +64,14 @@ def publish(staged: Staged, pictures: Sequence[Picture] = ()) -> Release:
     return release
 
 
-def _publish(staged: Staged, pictures: Sequence[Picture], previous: str | None) -> Release:
-    draft = storage.read_json(staged.draft)
+def _publish(
+    staged: Staged, pictures: Sequence[Picture], warnings: Sequence[Mapping[str, Any]], previous: str | None
+) -> Release:
+    draft = {**storage.read_json(staged.draft), "warnings": [dict(warning) for warning in warnings]}
     versions = list_versions(staged.out)
     version = version_name(1 + max((version_number(v) for v in versions), default=0), staged.key)
     path = version_path(staged.out, version)
-    write_card(staged, pictures)
+    write_card(staged, draft, pictures)
     files = [WrittenFile(**item) for item in draft["files"]]
     files += _describe(staged, {file.path for file in files})
     lineage = {"version": previous, "key": version_key(previous)} if previous else None

@@ -6,16 +6,47 @@ light and dark, print, and the PNG pictures. Colour is never the only sign: line
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
 
 import altair as alt
+from altair.utils import schemapi
 
 from datamask.report.themes import DASHES, SERIES
 
 Rows = list[dict[str, Any]]
 HEIGHT = 230
 MAP_PANELS = ("top-quality", "diversity only", "selected")
+
+
+class Values:
+    """Rows of a chart, which Altair takes as they are; a list it would copy and look through at every step."""
+
+    _schema: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    def to_dict(self, *_: Any, **__: Any) -> Rows:
+        return self.rows
+
+
+def data(rows: Rows) -> alt.Data:
+    """Rows for a chart."""
+    return alt.Data(values=Values(rows))
+
+
+def unchecked() -> AbstractContextManager[None]:
+    """Inside, charts are made without being checked against the schema at every step: the tests check them all."""
+    return schemapi.debug_mode(False)
+
+
+def specification(chart: alt.TopLevelMixin) -> dict[str, Any]:
+    """A chart as Vega-Lite, in plain JSON."""
+    found: dict[str, Any] = json.loads(json.dumps(chart.to_dict(validate=False)))
+    return found
 
 
 def series(rows: Rows) -> list[str]:
@@ -39,7 +70,7 @@ def _dash(rows: Rows) -> alt.StrokeDash:
 
 
 def _chart(rows: Rows, height: int = HEIGHT) -> alt.Chart:
-    return alt.Chart(alt.Data(values=rows)).properties(width="container", height=height)
+    return alt.Chart(data(rows)).properties(width="container", height=height)
 
 
 def outline(rows: Rows, title: str, log: bool = False, root: bool = False) -> alt.Chart:
@@ -146,7 +177,7 @@ def history(rows: Rows, step: str, bound: float | None) -> alt.TopLevelMixin:
     )
     if bound is None:
         return line
-    limit = alt.Data(values=[{"bound": bound, "label": f"upper bound {bound:.5f}"}])
+    limit = data([{"bound": bound, "label": f"upper bound {bound:.5f}"}])
     rule = alt.Chart(limit).mark_rule(strokeDash=[6, 4], strokeWidth=1.5).encode(y="bound:Q")
     text = (
         alt.Chart(limit)
@@ -162,9 +193,7 @@ def document_map(rows: Rows, panel: str, columns: Sequence[str] = ()) -> alt.Lay
     reach = max(abs(min(places)), abs(max(places))) * 1.05
     scale = alt.Scale(domain=[-reach, reach], nice=False)
     x, y = (alt.X("x:Q", axis=None, scale=scale), alt.Y("y:Q", axis=None, scale=scale))
-    background = alt.Chart(
-        alt.Data(values=[{"x": r["x"], "y": r["y"], "arm": "pool"} for r in rows if r["panel"] == "pool"])
-    )
+    background = alt.Chart(data([{"x": r["x"], "y": r["y"], "arm": "pool"} for r in rows if r["panel"] == "pool"]))
     tooltip = [
         alt.Tooltip("document:N"),
         alt.Tooltip("id:N"),
@@ -175,7 +204,7 @@ def document_map(rows: Rows, panel: str, columns: Sequence[str] = ()) -> alt.Lay
     chosen = [{**row, "arm": panel} for row in rows if row["panel"] == panel]
     legend = [{"arm": "pool"}, {"arm": panel}]
     points = (
-        alt.Chart(alt.Data(values=chosen))
+        alt.Chart(data(chosen))
         .mark_circle(size=26, opacity=0.75)
         .encode(x=x, y=y, color=_color(legend), tooltip=tooltip)
     )

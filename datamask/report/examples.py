@@ -1,45 +1,36 @@
-"""Documents to look at: the map's points, disagreements with top-quality, near-duplicate groups. All bounded.
+"""Documents to look at: the map's points, and disagreements with top-quality. All bounded.
 
-Whatever of a document is shown has passed `excerpt`: one line, bounded, no control or direction-changing characters.
+What is shown of a document has passed `differences.excerpt`: one bounded line, no control or direction-changing
+characters.
 """
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
-from datamask import storage
 from datamask.config import Config, Select
+from datamask.release.differences import excerpt
 from datamask.report import statistics
-from datamask.report.sample import Sample, Vectors, corpus_rows
+from datamask.report.sample import Documents, Sample, Vectors
 from datamask.selection import select
 
-MAP_POINTS = 500  # documents drawn from each choice
-MAP_POOL = 8_000  # candidates the diversity-only choice of the map is made from
+MAP_POINTS = 300  # documents drawn from each choice
+MAP_POOL = 3_000  # candidates the diversity-only choice of the map is made from
 DISPUTED = 400  # documents of each kind that the examples are taken from
 EXAMPLES = 6  # documents of each kind of disagreement
 EXAMPLE_CHARACTERS = 420
 HOVER_CHARACTERS = 140
-GROUPS = 6  # near-duplicate groups shown
 ALIKE = 0.5  # cosine between two examples above which the second is skipped, so that examples differ
 
 Rows = list[dict[str, Any]]
 Indices = npt.NDArray[np.intp]
-
-
-def excerpt(text: str | None, characters: int) -> str:
-    """The beginning of a text on one line, safe to show: no control, private-use or direction-changing characters."""
-    kept = [" " if c.isspace() else c for c in (text or "")[: 4 * characters]]
-    line = " ".join("".join(c for c in kept if unicodedata.category(c)[0] != "C").split())
-    return line if len(line) <= characters else line[: characters - 1] + "…"
 
 
 # ---------------------------------------------------------------- the map
@@ -50,31 +41,34 @@ def diverse_pool(sample: Sample, generator: np.random.Generator) -> Indices:
     return np.sort(generator.permutation(np.flatnonzero(sample.candidates))[:MAP_POOL])
 
 
-def map_points(
+def draw_map(
     sample: Sample,
     vectors: Vectors,
     compared: Mapping[str, Indices],
     diverse: Indices,
     config: Config,
     generator: np.random.Generator,
-) -> Rows:
-    """The paper's map: positions of documents drawn from the pool, top-quality, diversity alone, and the selection.
-
-    t-SNE (scikit-learn) of the first 50 principal components of the vectors. compared: rows of the choices whose
-    vectors are read, diverse: those of `diverse_pool`.
-    """
+) -> dict[str, Indices]:
+    """The rows of each panel of the map. compared: rows whose vectors are read; diverse: those of `diverse_pool`."""
     panels = {
         "pool": compared["pool"],
         "top-quality": compared["top-quality"],
         "diversity only": _most_diverse(sample, vectors, diverse, config.select),
         "selected": compared["selected"],
     }
-    drawn = {panel: np.sort(generator.permutation(rows)[:MAP_POINTS]) for panel, rows in panels.items()}
+    return {panel: np.sort(generator.permutation(rows)[:MAP_POINTS]) for panel, rows in panels.items()}
+
+
+def map_points(sample: Sample, vectors: Vectors, drawn: Mapping[str, Indices], documents: Documents) -> Rows:
+    """The paper's map: positions of documents drawn from the pool, top-quality, diversity alone, and the selection.
+
+    t-SNE (scikit-learn) of the first 50 principal components of the vectors.
+    """
     rows = np.unique(np.concatenate(list(drawn.values())))
     if len(rows) < 10:
         return []
-    place = _tsne(vectors(rows).astype(np.float32), config.select.seed)
-    texts = sample.columns(rows, ["id", "text"])
+    place = _tsne(vectors(rows).astype(np.float32), sample.config.select.seed)
+    texts = [documents(*where) for where in sample.places(rows)]
     points: Rows = []
     for panel, members in drawn.items():
         for position in np.searchsorted(rows, members):
@@ -95,7 +89,7 @@ def map_points(
 
 
 def _most_diverse(sample: Sample, vectors: Vectors, pool: Indices, settings: Select) -> Indices:
-    """The choice λ = 0 makes of these candidates, at the selection's share."""
+    """The choice λ = 0 makes of these candidates, at the selection's share; greedily, for a picture needs no bound."""
     size, candidates = int(sample.selected.sum()), int(sample.candidates.sum())
     if not size or len(pool) < 2:
         return pool[:size]
@@ -104,6 +98,7 @@ def _most_diverse(sample: Sample, vectors: Vectors, pool: Indices, settings: Sel
         vectors(pool),
         sample.quality[pool],
         algorithm=settings.algorithm,
+        solver="greedy",
         lamb=0.0,
         budget_documents=count,
         seed=settings.seed,
@@ -116,7 +111,8 @@ def _tsne(features: npt.NDArray[np.float32], seed: int) -> npt.NDArray[np.float3
     reduced = PCA(components, random_state=seed).fit_transform(features)
     perplexity = min(30.0, (len(features) - 1) / 3)
     with threadpool_limits(1):  # reproducible, and at this size threads cost more than they bring
-        return TSNE(init="pca", perplexity=perplexity, max_iter=500, random_state=seed).fit_transform(reduced)
+        map_ = TSNE(init="pca", perplexity=perplexity, max_iter=500, angle=0.8, random_state=seed)
+        return map_.fit_transform(reduced)
 
 
 # ---------------------------------------------------------------- disagreements
@@ -134,14 +130,20 @@ def disputed(sample: Sample, top: Indices) -> dict[str, Indices]:
     }
 
 
+def unlike(vectors: Vectors, disputed: Mapping[str, Indices]) -> dict[str, Indices]:
+    """The first EXAMPLES of each kind that do not resemble one already taken."""
+    return {kind: _unlike(vectors, candidates) for kind, candidates in disputed.items()}
+
+
 def disagreements(
     sample: Sample,
     vectors: Vectors,
-    disputed: Mapping[str, Indices],
+    shown: Mapping[str, Indices],
     top: Indices,
     compared: Mapping[str, Indices],
+    documents: Documents,
 ) -> Rows:
-    """Examples of `disputed` documents that differ from one another.
+    """The `unlike` documents of each kind.
 
     The numbers that are the reason: quality and its percentile among the candidates, the price beside the price of the
     last document kept, and the cosine to the nearest document of either choice.
@@ -153,9 +155,9 @@ def disagreements(
     choices = {"selected": _thin(compared["selected"]), "top": _thin(compared["top-quality"])}
     features_of = {name: vectors(rows) for name, rows in choices.items()}
     found: Rows = []
-    for kind, candidates in disputed.items():
-        rows, features = _unlike(vectors, candidates)
-        texts = sample.columns(rows, ["id", "url", "text"])
+    for kind, rows in shown.items():
+        features = vectors(rows).astype(np.float32)
+        texts = [documents(*where) for where in sample.places(rows)]
         for row, feature, text in zip(rows, features, texts, strict=True):
             found.append(
                 {
@@ -185,10 +187,9 @@ def _thin(rows: Indices, count: int = 20_000) -> Indices:
     return rows[:: max(1, -(-len(rows) // count))]
 
 
-def _unlike(vectors: Vectors, candidates: Indices) -> tuple[Indices, npt.NDArray[np.float32]]:
-    """The first EXAMPLES of `candidates` that do not resemble one already taken, and their vectors."""
+def _unlike(vectors: Vectors, candidates: Indices) -> Indices:
     if not len(candidates):
-        return candidates, np.empty((0, 0), dtype=np.float32)
+        return candidates
     features = vectors(candidates).astype(np.float32)
     taken: list[int] = []
     for place in range(len(candidates)):
@@ -196,7 +197,7 @@ def _unlike(vectors: Vectors, candidates: Indices) -> tuple[Indices, npt.NDArray
             break
         if not taken or (features[taken] @ features[place]).max() < ALIKE:
             taken.append(place)
-    return candidates[taken], features[taken]
+    return candidates[taken]
 
 
 def _nearest_other(
@@ -204,40 +205,3 @@ def _nearest_other(
 ) -> float | None:
     others = rows != own
     return float((vectors[others].astype(np.float32) @ feature).max()) if others.any() else None
-
-
-# ---------------------------------------------------------------- near-duplicates
-
-
-def duplicate_groups(sample: Sample) -> dict[str, Any]:
-    """Near-duplicate groups that selection collapsed: how many, how large, and the largest ones with a text each."""
-    names = ["duplicate_of_shard", "duplicate_of", "similarity"]
-    tables = [storage.read_table(files.duplicates.path, names) for files in sample.files if files.duplicates]
-    if not tables or not sum(table.num_rows for table in tables):
-        return {"documents": 0, "groups": 0, "sizes": [], "largest": []}
-    joined = pa.concat_tables(tables)
-    groups = joined.group_by(names[:2]).aggregate([([], "count_all"), ("similarity", "min")])
-    groups = groups.sort_by([("count_all", "descending"), (names[0], "ascending"), (names[1], "ascending")])
-    sizes = groups["count_all"].to_numpy() + 1  # the kept document too
-    edges = [2, 3, 4, 6, 11, 51, np.inf]
-    labels = ["2", "3", "4–5", "6–10", "11–50", "over 50"]
-    counts = np.histogram(sizes, edges)[0]
-    shards = {files.shard.name: files.shard for files in sample.files}
-    largest = []
-    for row in groups.slice(0, GROUPS).to_pylist():
-        shard = shards[row["duplicate_of_shard"]]
-        text = corpus_rows(shard, sample.config, np.array([row["duplicate_of"]]), ["id", "text"])[0]
-        largest.append(
-            {
-                "size": row["count_all"] + 1,
-                "least_similarity": row["similarity_min"],
-                "id": excerpt(text.get("id"), 80),
-                "text": excerpt(text.get("text"), EXAMPLE_CHARACTERS // 2),
-            }
-        )
-    return {
-        "documents": joined.num_rows,
-        "groups": groups.num_rows,
-        "sizes": [{"size": label, "groups": int(count)} for label, count in zip(labels, counts, strict=True)],
-        "largest": largest,
-    }

@@ -17,8 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from datamask.config import Config
-from datamask.report import examples, statistics
-from datamask.report.sample import GROUP_COLUMNS, Sample, Vectors, read_sample
+from datamask.release.duck import connect
+from datamask.report import examples, losses, pairs, statistics
+from datamask.report.sample import (
+    GROUP_COLUMNS,
+    LEAST_FILLED,
+    Documents,
+    Sample,
+    Vectors,
+    grouping_columns,
+    read_sample,
+)
+from datamask.report.tally import LENGTH, Tally
 from datamask.stages import ShardFiles
 
 POOL, RANDOM, TOP, OURS = "pool", "random", "top-quality", "selected"
@@ -64,6 +74,10 @@ class Findings:
     examples: Rows = field(default_factory=list)
     duplicates: dict[str, Any] = field(default_factory=dict)
     stages: Rows = field(default_factory=list)
+    outcomes: dict[str, dict[str, Any]] = field(default_factory=dict)  # column -> groups beside the pool, worst first
+    signals: Rows = field(default_factory=list)  # junk signals of the chosen beside the candidates', worst first
+    pairs: Rows = field(default_factory=list)  # dropped and kept documents side by side
+    warnings: Rows = field(default_factory=list)  # worst first; see `losses`
 
     def total(self, *prefixes: str, unit: str = "documents") -> int:
         """Documents (or tokens) whose outcome begins with one of `prefixes`; all of them without any."""
@@ -96,13 +110,19 @@ def find(
     certificate: Mapping[str, Any],
     stages: Sequence[StageTime] = (),
     name: str | None = None,
+    work: str | None = None,
 ) -> Findings:
     """Reads the stages' files and computes everything the page shows.
 
     :param certificate: what the selection reported: objective, upper_bound, gap, terms, history, …
+    :param work: the work folder, for counts that do not fit in memory; None: everything in memory.
     :raises ConservationError: a shard's files disagree about its rows.
     """
-    sample = read_sample(all_files, config, SAMPLE_ROWS)
+    with connect(config.filter.memory_limit, work) as connection:
+        tally = Tally(connection, grouping_columns(config))
+        sample = read_sample(all_files, config, SAMPLE_ROWS, tally=tally)
+        outcomes, warnings = count_losses(tally, config)
+    signals = losses.signal_rows(tally.signals())
     generator = np.random.default_rng([config.select.seed, 7])
     arms = choose_arms(sample, generator, tokens=config.select.budget_tokens is not None)
     compared = {arm: np.sort(_at_most(rows, ARM_ROWS, generator)) for arm, rows in arms.items()}
@@ -123,6 +143,12 @@ def find(
         neighbours += histogram(arm, np.clip(nearest, 0, 1), edges)
         table.append(_arm_row(sample, arm, arms[arm], scorers, values, nearest, features))
     del features
+    drawn = examples.draw_map(sample, vectors, compared, diverse, config, generator)
+    shown, fallen = examples.unlike(vectors, disputed), pairs.draw_pairs(sample)
+    wanted = [*fallen.places, *sample.places(np.concatenate([*drawn.values(), *shown.values()]))]
+    documents = Documents(sample, wanted, ["id", "url", "text", *grouping_columns(config)])
+    duplicates = pairs.describe_groups(fallen, documents)
+    warnings = losses.in_order([*warnings, *losses.junk_warnings(signals), *losses.pair_warnings(duplicates)])
     return Findings(
         name=name or config.release.name,
         totals=[asdict(total) for total in sample.totals],
@@ -138,11 +164,30 @@ def find(
         neighbours=neighbours,
         lengths=_length_rows(sample, arms),
         groups={column: _group_rows(sample, column, arms) for column in sample.groups},
-        map=examples.map_points(sample, vectors, compared, diverse, config, generator),
-        examples=examples.disagreements(sample, vectors, disputed, arms[TOP], compared),
-        duplicates=examples.duplicate_groups(sample),
+        map=examples.map_points(sample, vectors, drawn, documents),
+        examples=examples.disagreements(sample, vectors, shown, arms[TOP], compared, documents),
+        duplicates=duplicates,
         stages=[asdict(stage) for stage in stages],
+        outcomes=outcomes,
+        signals=signals,
+        pairs=pairs.side_by_side(sample, fallen, documents, warnings),
+        warnings=warnings,
     )
+
+
+def count_losses(tally: Tally, config: Config) -> tuple[dict[str, dict[str, Any]], Rows]:
+    """(column -> its groups beside the pool, the warnings about them), by exact counts over all rows."""
+    settings = config.model_dump(mode="json")
+    tables: dict[str, dict[str, Any]] = {}
+    warnings = losses.filter_warnings(tally.table(LENGTH))
+    for column in tally.columns:
+        groups = tally.table(column)
+        if not losses.is_grouping(groups, LEAST_FILLED):
+            continue
+        tables[column] = losses.outcome_table(groups)
+        warnings += losses.loss_warnings(column, groups, settings)
+        warnings += losses.selection_warnings(column, groups)
+    return tables, warnings
 
 
 # ---------------------------------------------------------------- arms

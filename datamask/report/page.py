@@ -5,7 +5,8 @@ html = render(findings)
 
 from __future__ import annotations
 
-import json
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import metadata, resources
@@ -15,20 +16,28 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from datamask.config import Select
-from datamask.report import themes
+from datamask.report import charts, themes
 from datamask.report.figures import Figure, make_figures
 from datamask.report.findings import OURS, POOL, TOP, Findings
 from datamask.report.numbers import count, number, percent, short
 from datamask.report.sections import Section, make_sections
+from datamask.report.warnings import WARNINGS, look
 
 
 def render(findings: Findings) -> str:
     """The report of a release, as one string of HTML."""
     figures = make_figures(findings)
     sections = make_sections(findings, figures)
-    return assemble(
-        f"{findings.name}: selection report", findings.name, lead(findings), tiles(findings), sections, figures
-    )
+    title = f"{findings.name}: selection report"
+    return assemble(title, findings.name, lead(findings), tiles(findings), sections, figures, warnings(findings))
+
+
+def warnings(f: Findings) -> list[dict[str, str]]:
+    """The warnings at the top: what, the command that shows the documents, what to do."""
+    shown = [{"text": w["text"], "look": look(w), "remedy": w["remedy"]} for w in f.warnings[:WARNINGS]]
+    if more := len(f.warnings) - len(shown):
+        shown[-1]["remedy"] += f" ({more:,} more warnings stand in report.json)"
+    return shown
 
 
 def assemble(
@@ -38,6 +47,7 @@ def assemble(
     tiles: Sequence[Mapping[str, str]],
     sections: Sequence[Section],
     figures: Mapping[str, Figure],
+    warnings: Sequence[Mapping[str, str]] = (),
 ) -> str:
     """A page of sections that have something in them.
 
@@ -50,24 +60,32 @@ def assemble(
         title=title,
         heading=heading,
         lead=lead,
+        warnings=warnings,
         tiles=tiles,
         sections=[section for section in sections if section.blocks],
         charts=figures,
-        specifications={name: json.loads(figure.chart.to_json(validate=False)) for name, figure in figures.items()},
+        specifications={name: charts.specification(figure.chart) for name, figure in figures.items()},
         config=themes.page_config(),
         css=Markup(resources.files("datamask.report").joinpath("page.css").read_text(encoding="utf-8")),
-        library=Markup(_library()),
+        library=Markup(library()),
         version=metadata.version("datamask"),
     )
 
 
+LIBRARY = "window.vegaEmbed = vegaEmbed;"
+_BUNDLE = f"import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascript_bundle({LIBRARY!r}).encode())"
+
+
 @cache
-def _library() -> str:
-    return (
-        vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-        .replace("</script", "<\\/script")
-        .replace("<!--", "<\\!--")
-    )
+def library() -> str:
+    """The charts' JavaScript, safe inside a script element.
+
+    Bundled in a process of its own: it takes seconds and holds the interpreter's lock, so that a thread that calls
+    this while others compute costs them nothing.
+    """
+    bundled = subprocess.run([sys.executable, "-c", _BUNDLE], capture_output=True, check=False)
+    text = bundled.stdout.decode() if bundled.returncode == 0 else vl_convert.javascript_bundle(LIBRARY)
+    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def lead(f: Findings) -> str:

@@ -6,8 +6,10 @@ report.pictures      # for the dataset card; report.facts for a task's artifact
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import partial
+from threading import Thread
 from typing import Any
 
 from datamask import storage
@@ -29,6 +31,7 @@ class Report:
     folder: str
     pictures: tuple[Picture, ...]
     facts: Mapping[str, Any]  # the page's headline numbers
+    warnings: tuple[Mapping[str, Any], ...] = ()  # worst first; plain JSON (see `losses`)
 
 
 def write_report(
@@ -49,7 +52,10 @@ def write_report(
     record(storage.join(staged.out, "work"), all_files, config)
     if staged.published:
         return describe(staged.folder, load(staged.folder))
-    findings = find(all_files, config, certificate, stages)
+    library = Thread(target=page.library, daemon=True)  # seconds on a core of its own, while the findings are computed
+    library.start()
+    findings = find(all_files, config, certificate, stages, work=storage.join(staged.out, "work"))
+    library.join()
     return write_findings(staged.folder, findings)
 
 
@@ -57,11 +63,12 @@ def write_findings(folder: str, findings: Findings) -> Report:
     """Writes the page, its data and the pictures of these findings into `folder`."""
     storage.write_json(storage.join(folder, DATA), findings.as_json())
     findings = load(folder)  # what is drawn is what is stored
-    with storage.publish(storage.join(folder, PAGE)) as temporary:
-        temporary.write_text(page.render(findings), encoding="utf-8")
-    for picture, chart in _pictures(findings):
-        with storage.publish(storage.join(folder, picture.path)) as temporary:
-            temporary.write_bytes(themes.picture(chart, picture.title))
+    with charts.unchecked():
+        with storage.publish(storage.join(folder, PAGE)) as temporary:
+            temporary.write_text(page.render(findings), encoding="utf-8")
+        for picture, chart in _pictures(findings):
+            with storage.publish(storage.join(folder, picture.path)) as temporary:
+                temporary.write_bytes(themes.picture(chart(), picture.title))
     return describe(folder, findings)
 
 
@@ -76,15 +83,18 @@ def load(folder: str) -> Findings:
             f"{folder} has no {DATA}: it is no release with a report; run `datamask curate` again to make one"
         )
     stored = storage.read_json(path)
-    names = {f.name for f in fields(Findings)}
-    if not isinstance(stored, dict) or set(stored) != names:
+    known = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(Findings)}
+    needed = {name for name, required in known.items() if required}
+    if not isinstance(stored, dict) or not needed <= set(stored) <= known.keys():
         raise InputError(f"{path} was written by another version of datamask; run `datamask curate` again to renew it")
     return Findings(**stored)
 
 
 def describe(folder: str, findings: Findings) -> Report:
     """What a report in `folder` consists of."""
-    return Report(folder, tuple(picture for picture, _ in _pictures(findings)), facts(findings))
+    return Report(
+        folder, tuple(picture for picture, _ in _pictures(findings)), facts(findings), tuple(findings.warnings)
+    )
 
 
 def facts(findings: Findings) -> dict[str, Any]:
@@ -101,26 +111,26 @@ def facts(findings: Findings) -> dict[str, Any]:
     }
 
 
-def _pictures(findings: Findings) -> list[tuple[Picture, Any]]:
-    """The card's pictures: file, title, chart."""
-    found: list[tuple[Picture, Any]] = []
-    grouped = next((column for column in ("source", "domain", "language", "dump") if column in findings.groups), None)
+def _pictures(findings: Findings) -> list[tuple[Picture, Callable[[], Any]]]:
+    """The card's pictures: file and title, and what makes the chart."""
+    f = findings
+    found: list[tuple[Picture, Callable[[], Any]]] = []
+    grouped = next((column for column in ("source", "domain", "language", "dump") if column in f.groups), None)
     if grouped:
         title = f"Share by {grouped}: pool, top-quality, selected"
-        found.append((Picture(f"plots/{grouped}.png", title), charts.shares(findings.groups[grouped], grouped)))
-    quality = [row for row in findings.quality if row["scorer"] == findings.quality[0]["scorer"]]
+        found.append((Picture(f"plots/{grouped}.png", title), partial(charts.shares, f.groups[grouped], grouped)))
+    quality = [row for row in f.quality if row["scorer"] == f.quality[0]["scorer"]]
     if quality:
-        title = f"Distribution of {quality[0]['scorer']}"
-        found.append((Picture("plots/quality.png", title), charts.outline(quality, quality[0]["scorer"])))
-    if findings.spectra:
-        title = "Diversity: eigenvalue spectrum of the embeddings"
-        found.append((Picture("plots/spectrum.png", title), charts.spectrum(findings.spectra)))
-    if findings.lengths:
-        title = "Length of documents"
-        found.append(
-            (Picture("plots/lengths.png", title), charts.outline(findings.lengths, "tokens (log scale)", log=True))
-        )
-    if findings.map:
-        title = "Map of the documents (t-SNE): top-quality, diversity only, selected"
-        found.append((Picture("plots/map.png", title), charts.whole_map(findings.map)))
+        scorer = quality[0]["scorer"]
+        picture = Picture("plots/quality.png", f"Distribution of {scorer}")
+        found.append((picture, partial(charts.outline, quality, scorer)))
+    if f.spectra:
+        picture = Picture("plots/spectrum.png", "Diversity: eigenvalue spectrum of the embeddings")
+        found.append((picture, partial(charts.spectrum, f.spectra)))
+    if f.lengths:
+        picture = Picture("plots/lengths.png", "Length of documents")
+        found.append((picture, partial(charts.outline, f.lengths, "tokens (log scale)", log=True)))
+    if f.map:
+        picture = Picture("plots/map.png", "Map of the documents (t-SNE): top-quality, diversity only, selected")
+        found.append((picture, partial(charts.whole_map, f.map)))
     return found

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,14 @@ import pyarrow.compute as pc
 
 from datamask import storage
 from datamask.config import Config
-from datamask.corpus import Shard, read_batches, shard_schema
+from datamask.corpus.rows import corpus_columns, corpus_rows
 from datamask.errors import ConservationError
+from datamask.report.tally import Tally, as_strings
 from datamask.stages import ShardFiles
 
 GROUP_COLUMNS = ("domain", "language", "dump", "source", "label")
 LEAST_FILLED = 0.1  # share of documents that must have a value
+Place = tuple[str, int]  # a shard's name and a row of it
 MAX_GROUPS = 1000  # a column with more values in the sample is no grouping (an id, a URL)
 
 
@@ -85,15 +87,31 @@ class Sample:
             features[places] = values
         return features
 
+    def places(self, rows: npt.NDArray[np.integer]) -> list[Place]:
+        """Where rows of the sample lie in the corpus."""
+        return [(self.files[self.shard[row]].shard.name, int(self.chunk_id[row])) for row in rows]
+
     def columns(self, rows: npt.NDArray[np.integer], names: Sequence[str]) -> list[dict[str, Any]]:
         """The corpus's own columns of some rows, as far as it has them."""
-        found: list[dict[str, Any]] = [{} for _ in rows]
-        for number in np.unique(self.shard[rows]):
-            places = np.flatnonzero(self.shard[rows] == number)
-            values = corpus_rows(self.files[number].shard, self.config, self.chunk_id[rows[places]], names)
-            for place, row in zip(places, values, strict=True):
-                found[place] = row
-        return found
+        documents = Documents(self, self.places(rows), names)
+        return [documents(*place) for place in self.places(rows)]
+
+
+class Documents:
+    """Columns of some rows of the corpus, read in one pass over the shards: documents(shard, chunk_id)."""
+
+    def __init__(self, sample: Sample, places: Iterable[Place], names: Sequence[str]) -> None:
+        wanted: dict[str, set[int]] = defaultdict(set)
+        for shard, chunk_id in places:
+            wanted[shard].add(chunk_id)
+        self._found: dict[Place, dict[str, Any]] = {}
+        for files in sample.files:
+            ids = sorted(wanted.get(files.shard.name, ()))
+            rows = corpus_rows(files.shard, sample.config, np.array(ids, dtype=np.int64), names) if ids else []
+            self._found.update(((files.shard.name, place), row) for place, row in zip(ids, rows, strict=True))
+
+    def __call__(self, shard: str, chunk_id: int) -> dict[str, Any]:
+        return self._found[shard, chunk_id]
 
 
 class Vectors:
@@ -111,12 +129,17 @@ class Vectors:
 
 
 def read_sample(
-    all_files: Sequence[ShardFiles], config: Config, rows: int = 1_000_000, seed: int | None = None
+    all_files: Sequence[ShardFiles],
+    config: Config,
+    rows: int = 1_000_000,
+    seed: int | None = None,
+    tally: Tally | None = None,
 ) -> Sample:
     """Reads index, scores and masks of every shard; memory is bounded by the sample and one shard's small columns.
 
     :param rows: about how many rows the sample holds at most.
     :param seed: which sample; the settings' own seed by default.
+    :param tally: counts every row by outcome, groups and signals, in the same pass.
     :raises ConservationError: a shard's files disagree about its rows.
     """
     total = sum(files.masks.rows for files in all_files if files.masks)
@@ -125,10 +148,18 @@ def read_sample(
     columns: dict[str, list[Any]] = defaultdict(list)
     scores: dict[str, list[npt.NDArray[np.float32]]] = defaultdict(list)
     groups: dict[str, list[npt.NDArray[np.object_]]] = defaultdict(list)
-    columns_to_group = list(dict.fromkeys([*GROUP_COLUMNS, *(quota.column for quota in config.select.quotas)]))
+    columns_to_group = grouping_columns(config)
     for number, files in enumerate(all_files):
-        index, masks, table = _shard_tables(files)
-        _add_totals(totals, index, masks)
+        index, masks, table = _shard_tables(files, signals=tally is not None)
+        outcome = _outcomes(index, masks)
+        _add_totals(totals, outcome, index["token_count"])
+        corpus = corpus_columns(files.shard, config, columns_to_group)
+        if tally:
+            chosen = pc.is_null(masks["reason"]).to_numpy()
+            tally.add(outcome, index["token_count"], corpus)
+            tally.add_signals(
+                table, chosen | pc.equal(masks["reason"], "not_selected").fill_null(False).to_numpy(), chosen
+            )
         generator = np.random.default_rng(
             [config.select.seed if seed is None else seed, zlib.crc32(files.shard.name.encode())]
         )
@@ -140,10 +171,15 @@ def read_sample(
             columns[name].append(masks[name].to_numpy()[kept])
         columns["reason"].append(np.array(masks["reason"].take(kept).to_pylist(), dtype=object))
         for name in table.column_names:
-            scores[name].append(table[name].to_numpy()[kept])
-        corpus = corpus_rows(files.shard, config, masks["chunk_id"].to_numpy()[kept], columns_to_group)
+            if "." not in name:  # <scorer>.<signal> columns explain a score; the sample holds scores
+                scores[name].append(table[name].to_numpy()[kept])
+        places = pa.array(masks["chunk_id"].to_numpy()[kept])
         for name in columns_to_group:
-            groups[name].append(np.array([row.get(name) for row in corpus], dtype=object))
+            there = name in corpus.column_names
+            values = (
+                as_strings(corpus[name]).take(places).to_numpy(zero_copy_only=False) if there else [None] * len(kept)
+            )
+            groups[name].append(np.asarray(values, dtype=object))
     joined_groups = {name: np.concatenate(parts) for name, parts in groups.items()}
     return Sample(
         config=config,
@@ -156,14 +192,22 @@ def read_sample(
     )
 
 
+def grouping_columns(config: Config) -> list[str]:
+    """The columns that documents are grouped by, as far as a corpus has them: the known ones, and those of quotas."""
+    return list(dict.fromkeys([*GROUP_COLUMNS, *(quota.column for quota in config.select.quotas)]))
+
+
 def _is_grouping(values: npt.NDArray[np.object_]) -> bool:
     """A column that a good part of the documents have, with few enough values to be groups."""
     there = [value for value in values if value is not None and value != ""]
     return len(there) >= LEAST_FILLED * max(len(values), 1) and 1 <= len(set(there)) <= MAX_GROUPS
 
 
-def _shard_tables(files: ShardFiles) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Index (one row per row read), masks, and the scorers' columns (one row per row not quarantined)."""
+def _shard_tables(files: ShardFiles, signals: bool) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Index (one row per row read), masks, and the scorers' columns (one row per row not quarantined).
+
+    With filters after the selection, a mask's reason is what they took from what is selected.
+    """
     if files.index is None or files.scores is None or files.masks is None:
         raise ConservationError(
             f"shard {files.shard.name}: index, scores or masks are missing; the report comes after them"
@@ -171,37 +215,41 @@ def _shard_tables(files: ShardFiles) -> tuple[pa.Table, pa.Table, pa.Table]:
     index = storage.read_table(files.index.path, ["chunk_id", "token_count", "reason"])
     masks = storage.read_table(files.masks.path, ["chunk_id", "selected", "probability", "price", "reason"])
     with storage.open_parquet(files.scores.path) as file:
-        # <scorer>.<signal> columns explain a score; the report shows scores
-        names = [name for name in file.schema_arrow.names if name != "chunk_id" and "." not in name]
+        names = [name for name in file.schema_arrow.names if name != "chunk_id" and (signals or "." not in name)]
         scores = file.read(columns=["chunk_id", *names])
     kept = index.filter(pc.is_null(index["reason"]))["chunk_id"]
     for table, stage in ((masks, "masks"), (scores, "scores")):
         if not table["chunk_id"].equals(kept):
             raise ConservationError(f"shard {files.shard.name}: {stage} and index name different rows")
+    masks = _after(files, masks)
     return index, masks, scores.drop_columns(["chunk_id"])
 
 
-def _add_totals(totals: dict[str, list[int]], index: pa.Table, masks: pa.Table) -> None:
+def _after(files: ShardFiles, masks: pa.Table) -> pa.Table:
+    """The masks with the reasons of filters that ran after the selection."""
+    if files.filters is None or not masks.num_rows:
+        return masks
+    filters = storage.read_table(files.filters.path, ["chunk_id", "reason"])
+    if not filters["chunk_id"].equals(masks["chunk_id"]):
+        raise ConservationError(f"shard {files.shard.name}: filters and masks name different rows")
+    taken = pc.binary_join_element_wise("filter", filters["reason"], ":")
+    reason = pc.if_else(pc.is_null(masks["reason"]), taken, masks["reason"])
+    return masks.set_column(masks.column_names.index("reason"), "reason", reason)
+
+
+def _outcomes(index: pa.Table, masks: pa.Table) -> pa.Array:
+    """(rows read,) what became of each: selected, not_selected, filter:<name> or quarantine:<reason>."""
+    found = np.empty(index.num_rows, dtype=object)
+    lost = pc.is_valid(index["reason"]).to_numpy()
     quarantined = pc.binary_join_element_wise("quarantine", index["reason"], ":")
-    outcome = pa.table(
-        {
-            "outcome": pa.chunked_array(
-                [
-                    *quarantined.filter(pc.is_valid(index["reason"])).chunks,
-                    *pc.fill_null(masks["reason"], "selected").chunks,
-                ],
-                type=pa.string(),
-            ),
-            "tokens": pa.chunked_array(
-                [
-                    *index.filter(pc.is_valid(index["reason"]))["token_count"].chunks,
-                    *index.filter(pc.is_null(index["reason"]))["token_count"].chunks,
-                ],
-                type=pa.int64(),
-            ),
-        }
-    )
-    for row in outcome.group_by("outcome").aggregate([("tokens", "sum"), ([], "count_all")]).to_pylist():
+    found[lost] = quarantined.filter(pa.array(lost)).to_numpy(zero_copy_only=False)
+    found[~lost] = pc.fill_null(masks["reason"], "selected").to_numpy(zero_copy_only=False)
+    return pa.array(found, pa.string())
+
+
+def _add_totals(totals: dict[str, list[int]], outcome: pa.Array, tokens: pa.ChunkedArray) -> None:
+    rows = pa.table({"outcome": outcome, "tokens": tokens})
+    for row in rows.group_by("outcome").aggregate([("tokens", "sum"), ([], "count_all")]).to_pylist():
         totals[row["outcome"]][0] += row["count_all"]
         totals[row["outcome"]][1] += row["tokens_sum"] or 0
 
@@ -222,35 +270,4 @@ def _embeddings(path: str, wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.floa
             found[inside] = values[np.searchsorted(ids, wanted[inside])]
     if found is None:
         raise ConservationError(f"{path}: none of the documents asked for are in it")
-    return found
-
-
-def corpus_rows(
-    shard: Shard, config: Config, chunk_ids: npt.NDArray[np.integer], names: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Columns of some rows of a corpus shard, in the order asked, as far as the shard has them.
-
-    Row groups that hold none of the rows are not read.
-    """
-    schema = shard_schema(shard, config)
-    present = [name for name in names if name in schema.names]
-    found: list[dict[str, Any]] = [{} for _ in chunk_ids]
-    if not present:
-        return found
-    order = np.argsort(chunk_ids, kind="stable")
-    ordered = np.asarray(chunk_ids)[order]
-    first = 0
-    for part in shard.parts:
-        with storage.open_parquet(part.path) as file:
-            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-        for group in range(*(part.row_groups or (0, len(sizes)))):
-            low, high = np.searchsorted(ordered, [first, first + sizes[group]])
-            if high > low:
-                run = replace(shard, parts=(replace(part, row_groups=(group, group + 1)),))
-                batches = list(read_batches(run, config, present, schema=schema))
-                table = pa.Table.from_batches(batches).select(present)
-                rows = table.take(pa.array(ordered[low:high] - first)).to_pylist()
-                for place, row in zip(order[low:high], rows, strict=True):
-                    found[place] = row
-            first += sizes[group]
     return found

@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 from datamask.report import charts
 from datamask.report.figures import Figure, history_rows
 from datamask.report.findings import OURS, PERCENTILES, Findings
+from datamask.report.losses import by_column
 from datamask.report.numbers import count, number, percent
 from datamask.report.statistics import NEAR_DUPLICATE
 
@@ -33,6 +34,7 @@ class Section:
 def make_sections(f: Findings, figures: dict[str, Figure]) -> list[Section]:
     return [
         Section("selected", "What was selected from what", _selected(f)),
+        Section("losses", "Who loses", _losses(f)),
         Section("objective", "Objective and certificate", _objective(f, figures)),
         Section("quality", "Quality", _quality(f, figures)),
         Section("diversity", "Diversity", _diversity(f, figures)),
@@ -41,6 +43,7 @@ def make_sections(f: Findings, figures: dict[str, Figure]) -> list[Section]:
         Section("map", "Map of the documents", _map(f, figures)),
         Section("examples", "Where it disagrees with top-quality", _examples(f)),
         Section("duplicates", "Near-duplicates collapsed", _duplicates(f, figures)),
+        Section("signals", "Junk signals", _signals(f)),
         Section("stages", "Time and cache", _stages(f, figures)),
         Section("settings", "Settings", _settings(f)),
     ]
@@ -50,8 +53,8 @@ def chart_grid(names: list[str], note: str = "", wide: bool = False) -> Block:
     return {"kind": "charts", "names": names, "note": note, "wide": wide}
 
 
-def table(head: list[str], rows: list[list[str]], mark: str | None = None, note: str = "") -> Block:
-    return {"kind": "table", "head": head, "rows": rows, "mark": mark, "note": note}
+def table(head: list[str], rows: list[list[str]], mark: str | None = None, note: str = "", title: str = "") -> Block:
+    return {"kind": "table", "head": head, "rows": rows, "mark": mark, "note": note, "title": title}
 
 
 def _selected(f: Findings) -> list[Block]:
@@ -75,6 +78,67 @@ def _selected(f: Findings) -> list[Block]:
     rows.append(["all rows read", count(f.total()), "100 %", count(f.total(unit="tokens")), "100 %"])
     note = "Every row that was read is in exactly one of these lines: rows read = selected + not selected + filtered + quarantined."
     return [table(["outcome", "documents", "share", "tokens", "share"], rows, "selected", note)]
+
+
+def _losses(f: Findings) -> list[Block]:
+    """A table per grouping column: every group's part of the pool, what took its documents, its part of the choice."""
+    blocks: list[Block] = []
+    for column, found in sorted(f.outcomes.items(), key=lambda item: by_column(item[0])):
+        head, rows = outcome_rows(column, found)
+        blocks.append(table(head, rows, title=f"By {column}: {count(found['values'])} values"))
+    if blocks:
+        note = (
+            "Exact counts over all rows. Worst first: by the least share that the filters take of a group (the lower end of "
+            "Wilson's 95 % interval, so that two of three do not come before 320 of 331), then by how little of it is selected. "
+            "Choice/pool: 1 where a group's part of the choice is its part of the pool."
+        )
+        blocks.insert(0, {"kind": "text", "text": note})
+    return blocks
+
+
+def outcome_rows(column: str, found: Mapping[str, Any], most: int | None = None) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of a column's groups beside the pool; the last row is of all. most: groups shown, the rest in a note."""
+    causes = [cause for cause in found["causes"] if found["all"]["lost"].get(cause)]
+    names = [cause.partition(":")[2].replace("_", " ") for cause in causes]
+    head = [column, "documents", "of the pool", *names, "not selected", "selected", "of the choice", "choice/pool"]
+    shown = [*found["rows"][:most], *([found["rest"]] if found["rest"] and most is None else []), found["all"]]
+    rows = [
+        [
+            row["value"],
+            count(row["documents"]),
+            percent(row["share"]),
+            *(_part(row["lost"].get(cause, 0), row["documents"]) for cause in causes),
+            count(row["not_selected"]),
+            _part(row["selected"], row["documents"]),
+            percent(row["share_selected"]),
+            "–" if row["ratio"] is None else f"{row['ratio']:.2f}",
+        ]
+        for row in shown
+    ]
+    return head, rows
+
+
+def _part(of: int, documents: int) -> str:
+    return f"{count(of)} ({percent(of / documents, 0)})" if of else "–"
+
+
+def _signals(f: Findings) -> list[Block]:
+    if not f.signals:
+        return []
+    rows = []
+    for row in f.signals:
+        sign = {"least": "<", "most": ">"}[row["bound"]]
+        what = (
+            f"{row['rule']}: {row['signal']} {sign} {row['threshold']:g}" if row["rule"] else f"{row['signal']}: mean"
+        )
+        amount = (lambda value: percent(value, 2)) if row["rule"] else (lambda value: f"{value:.4g}")
+        ratio = "–" if row["ratio"] is None else f"{row['ratio']:.2f}"
+        rows.append([("▲ " if row["junk"] else "") + what, amount(row["candidates"]), amount(row["selected"]), ratio])
+    note = (
+        "Share of documents that break a published rule (or the mean of a signal that has none), by exact counts; worst first. "
+        "▲: the choice holds over 1.5 times the candidates' share, and that is no accident."
+    )
+    return [table(["signal", "candidates", "selected", "selected/candidates"], rows, note=note)]
 
 
 def _objective(f: Findings, figures: dict[str, Figure]) -> list[Block]:
@@ -268,27 +332,29 @@ def _duplicates(f: Findings, figures: dict[str, Figure]) -> list[Block]:
     d = f.duplicates
     if not d.get("groups"):
         return []
-    text = (
-        f"{count(d['documents'])} documents were left out because a document that stays is nearly the same "
-        f"(cosine above {1 - (f.settings['select']['semantic_duplicates'] or 0):.4g}): {count(d['groups'])} groups."
-    )
+    text = f"{count(d['documents'])} documents fell to a copy that stays, in {count(d['groups'])} groups."
+    if (checked := d.get("checked")) and checked["pairs"]:
+        text += (
+            f" Of {count(checked['pairs'])} pairs drawn at random, {count(checked['unlike'])} share less than a fifth of "
+            f"their words; half share more than {percent(checked['median'], 0)}."
+        )
     documents = [
         {
-            "why": f"{count(g['size'])} documents, cosine to the one kept ≥ {g['least_similarity']:.3f}",
+            "why": f"{count(g['size'])} documents, similarity to the one kept ≥ {g['least_similarity']:.3f}",
             "text": g["text"],
             "source": g["id"],
         }
         for g in d["largest"]
     ]
     blocks: list[Block] = [{"kind": "text", "text": text}, chart_grid(["duplicates"])]
-    blocks.append(
-        {
-            "kind": "documents",
-            "title": "The largest groups",
-            "note": "The document that stayed.",
-            "documents": documents,
-        }
-    )
+    if f.pairs:
+        note = (
+            "Words of one side alone are marked. The pairs that share the least come first; more of them: "
+            "datamask explain OUT --filter NAME --sample 20."
+        )
+        blocks.append({"kind": "pairs", "title": "Dropped, and kept in its place", "note": note, "pairs": f.pairs})
+    title, note = "The largest groups", "The document that stayed."
+    blocks.append({"kind": "documents", "title": title, "note": note, "documents": documents})
     return blocks
 
 

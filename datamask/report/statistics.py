@@ -140,6 +140,19 @@ def percentile_of(value: float, sorted_values: Floats) -> float:
     return float(100 * (low + high) / (2 * len(sorted_values)))
 
 
+def wilson(count: npt.ArrayLike, of: npt.ArrayLike, z: float = 1.96) -> tuple[Floats, Floats]:
+    """The ends of the 95 % interval of a share (Wilson, J. Am. Stat. Assoc. 22, 1927): 0 and 1 where `of` is 0.
+
+    Unlike count/of ± an error, it is right for few documents and for shares near 0 and 1.
+    """
+    k, n = np.asarray(count, dtype=np.float64), np.asarray(of, dtype=np.float64)
+    there = np.maximum(n, 1)
+    middle = (k + z * z / 2) / (there + z * z)
+    half = z / (there + z * z) * np.sqrt(np.clip(k * (there - k) / there, 0, None) + z * z / 4)
+    none = n <= 0
+    return np.where(none, 0.0, np.clip(middle - half, 0, 1)), np.where(none, 1.0, np.clip(middle + half, 0, 1))
+
+
 def coverage(selected: Iterable[object], pool: Iterable[object]) -> float:
     """Share of the pool's distinct values that occur in the selection; nan where the pool has none."""
     there = set(pool) - {None}

@@ -54,7 +54,7 @@ PICTURE = config("#1c1e21", "#555b63", "#d8dce1", LIGHT)
 
 def picture(chart: alt.TopLevelMixin, title: str, width: int = 640) -> bytes:
     """A PNG of the chart on white, twice its nominal size so that it is sharp. Opens no network connection."""
-    specification = json.loads(chart.to_json(validate=False))
+    specification = json.loads(json.dumps(chart.to_dict(validate=False)))
     _set_width(specification, width)
     specification["title"] = {"text": title, "anchor": "start", "fontSize": 14, "offset": 10}
     specification["padding"] = 12

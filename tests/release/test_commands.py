@@ -138,14 +138,42 @@ def test_explain_selected_with_neighbours(two):
         for row in storage.read_table(g.masks.path).to_pylist()
         if row["selected"] or row["reason"] == "not_selected"
     ]
-    assert found.price_rank == {"rank": 1 + sum(p > masks[3]["price"] for p in prices), "of": len(prices)}
+    assert found.price_rank["rank"] == 1 + sum(p > masks[3]["price"] for p in prices)
+    assert found.price_rank["of"] == len(prices) and found.price_rank["selected"] == len(vectors) + 1
+
+
+def test_a_place_by_price_is_shown_only_where_prices_explain_the_choice():
+    from datamask.release.printing import place_by_price
+
+    explains = {"rank": 12, "of": 1573, "selected": 157, "explained": 150}
+    assert place_by_price(explains) == "12 of 1,573 candidates, of which 157 are selected"
+    text = place_by_price({**explains, "rank": 919, "explained": 11})
+    assert "919" not in text and "11 of the 157 selected are among the 157 of highest price" in text
+
+
+def test_explain_lists_documents_of_a_filter_beside_what_was_kept(two, capsys):
+    _, (_, (files, release)) = two
+    code, out, _ = run(capsys, "explain", release.path, "--filter", "exact_duplicate", "--sample", "3", "--json")
+    found = json.loads(out)
+    total = release.manifest()["conservation"]["total"]["filtered"]["exact_duplicate"]
+    assert code == 0 and found["of"] == total and len(found["rows"]) == min(3, total)
+    for row in found["rows"]:
+        assert row["reason"] == "exact_duplicate" and row["kept_id"] not in (None, row["id"]) or not row["kept"]
+    code, out, _ = run(capsys, "explain", release.path, "--filter", "min_tokens", "--sample", "2")
+    assert code == 0 and "2 of " in out.split("\n")[0] and "min_tokens" in out
+    code, _, err = run(capsys, "explain", release.path, "--filter", "min_token")
+    assert code == 3 and "valid are" in err and 'did you mean "min_tokens"' in err
+    code, _, err = run(capsys, "explain", release.path)
+    assert code == 2 and "--filter NAME" in err
+    code, _, err = run(capsys, "explain", release.path, "--filter", "min_tokens", "--only", "tongue=am")
+    assert code == 3 and ("no such column" in err or "not at hand" in err)
 
 
 def test_explain_names_the_rules_a_document_breaks(capsys):
     from datamask.quality.rules import SIGNALS, failures
     from datamask.quality.signals import compute
-    from datamask.release.commands import _show_explanation
     from datamask.release.explain import Explanation, failed_rules
+    from datamask.release.printing import show_explanation
 
     [signals] = compute(["{ lorem ipsum"]).tolist()
     scores = {"edu": 0.2, "mine": 0.1, **{f"mine.{name}": value for name, value in zip(SIGNALS, signals)}}
@@ -154,7 +182,7 @@ def test_explain_names_the_rules_a_document_breaks(capsys):
     assert found[0].startswith("gopher_few_words: ") and "is less than 50 (Rae et al. 2021" in found[0]
     assert failed_rules({"edu": 0.2, "edu.int_score": 0.0}) == []
     decision = dict.fromkeys(("id", "shard", "chunk_id", "outcome", "reason", "token_count", "quality_score"), "x")
-    _show_explanation(Explanation({**decision, "probability": 0.5, "price": 0.1}, scores=scores, rules=found))
+    show_explanation(Explanation({**decision, "probability": 0.5, "price": 0.1}, scores=scores, rules=found))
     assert all(rule in capsys.readouterr().out for rule in found[:1])
 
 

@@ -12,13 +12,14 @@ import pytest
 import vl_convert
 
 from datamask import storage
+from datamask.corpus.rows import corpus_rows
 from datamask.errors import ConservationError, InputError
 from datamask.release import Staged
+from datamask.release.differences import excerpt
 from datamask.report import StageTime, page, report, sections, write_report
-from datamask.report.examples import excerpt
 from datamask.report.figures import make_figures
 from datamask.report.findings import ARMS, Findings, choose_arms, find
-from datamask.report.sample import corpus_rows, read_sample
+from datamask.report.sample import read_sample
 from tests.report.build import HOSTILE, ROWS, corpus
 
 STAGES = [StageTime("embed", 3, 0, 12.5), StageTime("score", 0, 3, 0.0)]
@@ -106,7 +107,7 @@ def test_features_and_columns_come_in_the_order_asked(made: dict) -> None:
 
 
 def test_corpus_rows_reads_only_the_row_groups_it_needs(made: dict, monkeypatch: pytest.MonkeyPatch) -> None:
-    from datamask.report import sample as module
+    from datamask.corpus import rows as module
 
     read: list[tuple] = []
     real = module.read_batches
@@ -133,7 +134,7 @@ def test_hostile_text_stays_text(made: dict) -> None:
     findings: Findings = copy.deepcopy(made["findings"])
     findings.examples[0]["text"] = excerpt(HOSTILE, 400)
     findings.map[-1]["document"] = excerpt(HOSTILE, 400)
-    html = page.render(findings).replace(page._library(), "")
+    html = page.render(findings).replace(page.library(), "")
     assert "<script>alert" not in html and "<img" not in html and "</script><script>alert" not in html
     assert "&lt;script&gt;alert" in html
     assert html.count("</script>") == 2

@@ -1,0 +1,56 @@
+"""Columns of some rows of a corpus shard, for what looks at single documents: the report and `explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from datamask import storage
+from datamask.config import Config
+from datamask.corpus.plan import Shard
+from datamask.corpus.read import read_batches, shard_schema
+
+
+def corpus_rows(
+    shard: Shard, config: Config, chunk_ids: npt.NDArray[np.integer], names: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Columns of some rows of a corpus shard, in the order asked, as far as the shard has them.
+
+    Row groups that hold none of the rows are not read.
+    """
+    schema = shard_schema(shard, config)
+    present = [name for name in names if name in schema.names]
+    found: list[dict[str, Any]] = [{} for _ in chunk_ids]
+    if not present:
+        return found
+    order = np.argsort(chunk_ids, kind="stable")
+    ordered = np.asarray(chunk_ids)[order]
+    first = 0
+    for part in shard.parts:
+        with storage.open_parquet(part.path) as file:
+            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        for group in range(*(part.row_groups or (0, len(sizes)))):
+            low, high = np.searchsorted(ordered, [first, first + sizes[group]])
+            if high > low:
+                run = replace(shard, parts=(replace(part, row_groups=(group, group + 1)),))
+                batches = list(read_batches(run, config, present, schema=schema))
+                table = pa.Table.from_batches(batches).select(present)
+                rows = table.take(pa.array(ordered[low:high] - first)).to_pylist()
+                for place, row in zip(order[low:high], rows, strict=True):
+                    found[place] = row
+            first += sizes[group]
+    return found
+
+
+def corpus_columns(shard: Shard, config: Config, names: Sequence[str]) -> pa.Table:
+    """All rows of those of the columns that the shard has, in order."""
+    schema = shard_schema(shard, config)
+    present = [name for name in names if name in schema.names]
+    if not present:
+        return pa.table({})
+    return pa.Table.from_batches(list(read_batches(shard, config, present, schema=schema))).select(present)

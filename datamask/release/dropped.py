@@ -1,0 +1,158 @@
+"""Some of the documents that a filter took, each beside the one it fell to, to be read at a glance.
+
+for one in read_dropped(release, "semantic_duplicate", 20, {"language": "am"}):
+    one.id, one.text, one.kept_id, one.kept, one.shared
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datamask.corpus.read import shard_schema
+from datamask.errors import InputError, nearest
+from datamask.release.differences import Parts, compare, excerpt
+from datamask.release.layout import Release
+from datamask.release.source import Place, Source
+
+CHARACTERS = 420  # of a document without a pair
+GROUPS = ("language", "source", "label", "domain", "dump")  # told of each document, as far as the corpus has them
+EXACT = "exact_duplicate"  # whose kept copy is found by the text's hash
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A document and, where it fell to another, that one beside it."""
+
+    shard: str
+    chunk_id: int
+    id: str
+    outcome: str
+    reason: str | None
+    quality_score: float | None
+    token_count: int | None
+    groups: Mapping[str, str] = field(default_factory=dict)
+    text: Parts = field(default_factory=list)  # in parts where there is a pair; else its beginning
+    kept_id: str | None = None
+    kept: Parts = field(default_factory=list)
+    similarity: float | None = None
+    shared: float | None = None  # of the words of both (Jaccard)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_dropped(
+    release: Release, name: str, count: int, only: Mapping[str, str] | None = None, seed: int = 0
+) -> tuple[list[Dropped], int, str]:
+    """(`count` of the documents with this reason, drawn at random; how many there are; why texts are missing, or "").
+
+    :param name: a filter, a reason of the quarantine, `selected` or `not_selected`.
+    :param only: column=value that the corpus must have there.
+    :raises InputError: no such reason in this release, no such column, or the corpus that has it is gone.
+    """
+    manifest = release.manifest()
+    _check_name(name, manifest["conservation"]["total"], release.path)
+    source = Source(release, manifest)
+    shards, _, why = source.corpus
+    if only and not shards:
+        raise InputError(f"{', '.join(only)}: the corpus that has this column is not at hand: {why}")
+    if only:
+        _check_columns(source, only)
+    rows, number = _draw(source, name, count, only or {}, seed)
+    places = [(row["shard"], row["chunk_id"]) for row in rows]
+    pairs = _pairs(source, name, places)
+    texts = source.documents([*places, *(place for place, _ in pairs.values())], ["text", *GROUPS])
+    return (
+        [_dropped(source, row, pairs.get(place), texts) for row, place in zip(rows, places, strict=True)],
+        number,
+        why,
+    )
+
+
+def _check_name(name: str, total: Mapping[str, Any], path: str) -> None:
+    valid = [*total["filtered"], *total["quarantined"], "selected", "not_selected"]
+    if name not in valid:
+        raise InputError(
+            f"--filter {name}: nothing in {path} has this outcome; valid are {', '.join(valid)}{nearest(name, valid)}"
+        )
+
+
+def _check_columns(source: Source, only: Mapping[str, str]) -> None:
+    shards, config, _ = source.corpus
+    assert config is not None
+    there = dict.fromkeys(
+        name for shard in shards.values() for name in shard_schema(shard, config).names if name != "text"
+    )
+    for column in only:
+        if column not in there:
+            raise InputError(
+                f"--only {column}: no such column in the corpus; valid are {', '.join(there)}{nearest(column, there)}"
+            )
+
+
+def _draw(
+    source: Source, name: str, count: int, only: Mapping[str, str], seed: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Rows of decisions/, drawn evenly from all shards: those with the smallest of random keys."""
+    best: list[tuple[float, dict[str, Any]]] = []
+    number = 0
+    for shard in source.shards:
+        table = source.decisions(shard)
+        key = table["outcome"] if name in ("selected", "not_selected") else table["reason"]
+        table = table.filter(pc.fill_null(pc.equal(key, name), False))
+        if only and table.num_rows:
+            ids = table["chunk_id"].to_pylist()
+            columns = source.documents([(shard, place) for place in ids], list(only))
+            hit = [_matches(columns.get((shard, place), {}), only) for place in ids]
+            table = table.filter(pa.array(hit, pa.bool_()))
+        number += table.num_rows
+        keys = np.random.default_rng([seed, zlib.crc32(shard.encode())]).random(table.num_rows)
+        for place in np.argsort(keys)[:count]:
+            best.append((float(keys[place]), table.slice(int(place), 1).to_pylist()[0]))
+        best = sorted(best, key=lambda item: item[0])[:count]
+    return [row for _, row in best], number
+
+
+def _matches(row: Mapping[str, Any], only: Mapping[str, str]) -> bool:
+    return all(row.get(column) is not None and str(row[column]) == value for column, value in only.items())
+
+
+def _pairs(source: Source, name: str, places: list[Place]) -> dict[Place, tuple[Place, float | None]]:
+    """The document each fell to, as far as a file says so, with the similarity that was measured."""
+    found: dict[Place, tuple[Place, float | None]] = {}
+    if name == EXACT:
+        return {place: (kept, None) for place, kept in source.same_text(places).items()}
+    for shard in {shard for shard, _ in places}:
+        rows = source.rows(shard, "duplicates", [chunk_id for at, chunk_id in places if at == shard])
+        for chunk_id, row in rows.items():
+            found[shard, chunk_id] = ((row["duplicate_of_shard"], row["duplicate_of"]), row["similarity"])
+    return found
+
+
+def _dropped(
+    source: Source,
+    row: Mapping[str, Any],
+    pair: tuple[Place, float | None] | None,
+    texts: Mapping[Place, Mapping[str, Any]],
+) -> Dropped:
+    mine = texts.get((row["shard"], row["chunk_id"]), {})
+    names = ("shard", "chunk_id", "id", "outcome", "reason", "quality_score", "token_count")
+    facts: dict[str, Any] = {name: row[name] for name in names}
+    facts["groups"] = {name: excerpt(str(mine[name]), 60) for name in GROUPS if mine.get(name) not in (None, "")}
+    if pair is None:
+        return Dropped(**facts, text=[["same", excerpt(mine.get("text"), CHARACTERS)]] if mine else [])
+    kept, similarity = pair
+    found = Dropped(**facts, kept_id=source.decision(*kept)["id"], similarity=similarity)
+    if (row["shard"], row["chunk_id"]) not in texts or kept not in texts:
+        return found
+    both = compare(mine.get("text") or "", texts[kept].get("text") or "")
+    return Dropped(
+        **facts, text=both.first, kept_id=found.kept_id, kept=both.second, similarity=similarity, shared=both.shared
+    )

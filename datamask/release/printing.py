@@ -1,0 +1,146 @@
+"""What the commands about releases print: tables, a document's explanation, dropped documents beside the kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from datamask.release.differences import Parts
+    from datamask.release.dropped import Dropped
+    from datamask.release.explain import Explanation
+
+WIDE = 240  # columns of a table where there is no terminal
+BOTH = 160  # columns of two texts side by side where there is no terminal
+EXPLAINED = 0.9  # share of the selected that prices must explain for a place by price to be shown
+
+
+def size(count: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=box.SIMPLE, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    for place, column in enumerate(columns):
+        numbers = all(isinstance(row[place], int | float | None) for row in rows)
+        shown.add_column(column, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        shown.add_row(*(Text(_shown(value)) for value in row))
+    console = Console()
+    if not console.is_terminal:  # a pipe or a log: lines as long as they are
+        console = Console(width=WIDE)
+    console.print(shown)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if type(value) is int else str(value)
+
+
+def show_explanation(found: Explanation) -> None:
+    decision = found.decision
+    why = f" ({decision['reason']})" if decision["reason"] else ""
+    print(f"{decision['id']}  {decision['shard']}/{decision['chunk_id']}: {decision['outcome'].replace('_', ' ')}{why}")
+    if found.quarantine:
+        print(f"  row {found.quarantine['row']} of {found.quarantine['file']}: {found.quarantine['excerpt'] or ''!r}")
+    facts = [[name, decision[name]] for name in ("token_count", "quality_score", "probability", "price")]
+    if found.price_rank:
+        facts.append(["place by price", place_by_price(found.price_rank)])
+    if not found.quarantine:
+        table(["", ""], facts)
+    if found.copy_of:
+        copy = found.copy_of
+        near = f", similarity {copy['similarity']:.4f}" if copy.get("similarity") is not None else ""
+        print(f"kept in its place: {copy['id']}  {copy['shard']}/{copy['chunk_id']} ({copy['outcome']}{near})\n")
+    if found.pair:
+        show_pair(console(BOTH), found.pair["dropped"], found.pair["kept"], found.pair["shared"])
+    if found.scores:
+        table(["score or signal", "value"], [[name, value] for name, value in found.scores.items()])
+    if found.rules:
+        table(["rule of Gopher's, C4's or FineWeb's that it breaks"], [[rule] for rule in found.rules])
+    if found.neighbours:
+        table(
+            ["cosine", "id", "shard/row", "quality_score"],
+            [[n["cosine"], n["id"], f"{n['shard']}/{n['chunk_id']}", n["quality_score"]] for n in found.neighbours],
+            "nearest selected documents",
+        )
+    for missing in found.missing:
+        print(f"not told: {missing}")
+
+
+def place_by_price(rank: dict[str, int]) -> str:
+    """The place by price where prices explain the choice; else that they do not."""
+    if rank["explained"] >= EXPLAINED * rank["selected"]:
+        return f"{rank['rank']:,} of {rank['of']:,} candidates, of which {rank['selected']:,} are selected"
+    return (
+        f"says little here: {rank['explained']:,} of the {rank['selected']:,} selected are among the "
+        f"{rank['selected']:,} of highest price. A price is what a document adds to the choice as it is; where few are "
+        "chosen, every exchange of one moves all prices, and quotas and lengths weigh too"
+    )
+
+
+def show_dropped(found: Sequence[Dropped], number: int, name: str, missing: str) -> None:
+    """Documents one after another, each with what it fell to."""
+    screen = console(BOTH)
+    print(f"{len(found):,} of {number:,} documents: {name}")
+    for place, one in enumerate(found, 1):
+        quality = "" if one.quality_score is None else f", quality {one.quality_score:.3f}"
+        facts = ", ".join(one.groups.values())
+        print(f"\n{place}. {one.id}  {one.shard}/{one.chunk_id}  {facts}: {one.token_count or 0:,} tokens{quality}")
+        if one.kept_id is not None:
+            near = "" if one.similarity is None else f"  similarity {one.similarity:.4f}"
+            print(f"   kept: {one.kept_id}{near}")
+        if one.kept:
+            show_pair(screen, one.text, one.kept, one.shared or 0.0)
+        else:
+            screen.print(marked(one.text, "", ""), soft_wrap=not screen.is_terminal)
+    if missing:
+        print(f"not told: {missing}")
+
+
+def show_pair(screen: Console, dropped: Parts, kept: Parts, shared: float) -> None:
+    """Two texts side by side; words of one side alone in colour on a terminal, else as in `git diff --word-diff`."""
+    from rich.table import Table
+
+    plain = not screen.is_terminal
+    sides = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), expand=True)
+    sides.add_column(f"dropped ({shared:.0%} of the words are in both)", ratio=1, overflow="fold", header_style="dim")
+    sides.add_column("kept", ratio=1, overflow="fold", header_style="dim")
+    sides.add_row(marked(dropped, *(("[-", "-]") if plain else ())), marked(kept, *(("{+", "+}") if plain else ())))
+    screen.print(sides)
+
+
+def marked(parts: Parts, before: str = "", after: str = "") -> Any:
+    """Parts of a text as rich's text."""
+    from rich.text import Text
+
+    styles = {"same": "", "only": "black on yellow", "gap": "dim italic"}
+    shown = Text()
+    for kind, text in parts:
+        only = kind == "only" and before
+        space = text[len(text.rstrip()) :]
+        written = f"{before}{text.rstrip()}{after}{space}" if only else f"[… {text} …] " if kind == "gap" else text
+        shown.append(written, style=styles[kind])
+    return shown
+
+
+def console(width: int) -> Console:
+    """The terminal, or lines of this width where there is none."""
+    from rich.console import Console as RichConsole
+
+    screen = RichConsole(highlight=False)
+    return screen if screen.is_terminal else RichConsole(highlight=False, width=width)

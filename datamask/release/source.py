@@ -1,0 +1,126 @@
+"""What a release's output folder still holds about its rows: the stages' files, and the corpus they were made from.
+
+A release alone has the text of what was selected. Scores, pairs of duplicates and neighbours are looked up in work/,
+the text of what was left out in the corpus itself; what is not there any more is said, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datamask import storage
+from datamask.config import Config
+from datamask.corpus.plan import Shard
+from datamask.corpus.rows import corpus_rows
+from datamask.errors import DamagedFileError, InputError
+from datamask.release.layout import Release
+from datamask.release.merge import DECISIONS
+from datamask.stages import recorded
+
+Place = tuple[str, int]  # a shard's name and a row of it
+
+
+class Source:
+    """The stages' files of a release, where its output folder still has them."""
+
+    def __init__(self, release: Release, manifest: Mapping[str, Any]) -> None:
+        self.release = release
+        self.out = release.path.rstrip("/").rsplit("/", 2)[0]
+        self.folder = storage.join(self.out, "work")
+        self.keys = {item["shard"]: item["keys"] for item in manifest["inputs"]}
+        self._fingerprints = {item["shard"]: item["fingerprint"] for item in manifest["inputs"]}
+        self.shards = sorted(manifest["conservation"]["shards"])
+
+    def path(self, shard: str, stage: str) -> str:
+        return storage.join(self.folder, stage, f"{shard}-{self.keys[shard].get(stage)}.parquet")
+
+    def has(self, shard: str, stage: str) -> bool:
+        return stage in self.keys[shard] and storage.exists(self.path(shard, stage))
+
+    def table(self, shard: str, stage: str, columns: list[str] | None = None) -> pa.Table | None:
+        return storage.read_table(self.path(shard, stage), columns) if self.has(shard, stage) else None
+
+    def row(self, shard: str, stage: str, chunk_id: int) -> dict[str, Any] | None:
+        return self.rows(shard, stage, [chunk_id]).get(chunk_id)
+
+    def rows(self, shard: str, stage: str, chunk_ids: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """Those of the rows that the stage's file has, by chunk_id; none where the file is gone."""
+        table = self.table(shard, stage)
+        if table is None:
+            return {}
+        found = table.filter(pc.is_in(table["chunk_id"], value_set=pa.array(list(chunk_ids), pa.int64())))
+        return {row["chunk_id"]: row for row in found.to_pylist()}
+
+    def absent(self, shard: str, stage: str) -> str:
+        return f"{self.path(shard, stage)} is not there any more; curate again to have it back"
+
+    # ------------------------------------------------------------ decisions
+
+    def decisions(self, shard: str, columns: Sequence[str] = DECISIONS.names) -> pa.Table:
+        return self.release.decisions(shard, list(columns))
+
+    def decision(self, shard: str, chunk_id: int) -> dict[str, Any]:
+        """A row of decisions/.
+
+        :raises DamagedFileError: there is no such row.
+        """
+        table = self.release.decisions(shard)
+        if not 0 <= chunk_id < table.num_rows:
+            raise DamagedFileError(f"a row {shard}/{chunk_id} is named, which {self.release.path} does not have")
+        [row] = table.slice(chunk_id, 1).to_pylist()
+        return {name: row[name] for name in ("shard", "chunk_id", "id", "outcome", "quality_score")}
+
+    def same_text(self, places: Iterable[Place]) -> dict[Place, Place]:
+        """For rows that fell to an exact copy, a row with the same text that stays, where the index is there."""
+        wanted: dict[bytes, list[Place]] = {}
+        for shard in self.shards:
+            ids = [chunk_id for name, chunk_id in places if name == shard]
+            for chunk_id, row in self.rows(shard, "index", ids).items() if ids else ():
+                wanted.setdefault(row["text_hash"], []).append((shard, chunk_id))
+        hashes = pa.array(list(wanted), pa.binary(16))
+        found: dict[Place, Place] = {}
+        for shard in self.shards if wanted else ():
+            table = self.table(shard, "index", ["chunk_id", "text_hash"])
+            if table is None:
+                continue
+            same = table.filter(pc.is_in(table["text_hash"], value_set=hashes))
+            outcome = self.decisions(shard, ["outcome"])["outcome"].take(same["chunk_id"])
+            kept = same.filter(pc.invert(pc.is_in(outcome, value_set=pa.array(["filtered", "quarantined"]))))
+            for row in kept.to_pylist():
+                for place in wanted[row["text_hash"]]:
+                    found.setdefault(place, (shard, row["chunk_id"]))
+        return found
+
+    # ------------------------------------------------------------ the corpus
+
+    @cached_property
+    def corpus(self) -> tuple[dict[str, Shard], Config | None, str]:
+        """(shards by name, settings to read them by, why some or all are missing or "")."""
+        try:
+            files, config, _ = recorded(self.out)
+        except InputError as error:
+            return {}, None, str(error)
+        same = {f.shard.name: f.shard for f in files if f.shard.fingerprint == self._fingerprints.get(f.shard.name)}
+        gone = sorted(set(self.shards) - same.keys())
+        why = f"the last run in {self.out} read another corpus than this release: {', '.join(gone[:3])}" if gone else ""
+        return same, config, why
+
+    def documents(self, places: Iterable[Place], names: Sequence[str]) -> dict[Place, dict[str, Any]]:
+        """Columns of rows of the corpus, by place; without those whose shard is not there any more.
+
+        :raises InputError: a file of the corpus cannot be read.
+        """
+        shards, config, _ = self.corpus
+        found: dict[Place, dict[str, Any]] = {}
+        for name in dict.fromkeys(name for name, _ in places):
+            if name in shards and config:
+                ids = sorted({chunk_id for shard, chunk_id in places if shard == name})
+                rows = corpus_rows(shards[name], config, np.array(ids, dtype=np.int64), names)
+                found.update(((name, chunk_id), row) for chunk_id, row in zip(ids, rows, strict=True))
+        return found

@@ -1,0 +1,363 @@
+"""Who loses: groups beside the pool, worst first; and a warning where a group loses far more than the rest.
+
+A warning is data: it stands at the top of the page, on the terminal, in the card, the manifest and Prefect's UI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from datamask.release.differences import excerpt
+from datamask.report.statistics import wilson
+from datamask.report.tally import LENGTH, NONE, Groups, SignalSums
+
+LEAST = 20  # documents of a group that can be warned about
+TIMES = 2.0  # what the rest loses, that a group may lose
+SHARE = 0.1  # of a group: below it no filter's take is worth a warning at the top
+PASSED_OVER = 4.0  # times less of a group than of the rest is chosen
+JUNKIER = 1.5  # times the candidates' share of a junk signal
+UNLIKE_PAIRS = 0.1  # of the pairs drawn, that may share little
+ALPHA = 0.01  # chance that any of a column's groups is named for nothing (Bonferroni's bound)
+SHOWN = 20  # rows of a table; the rest is summed
+NAMED = 5  # groups a warning names
+
+ORDER = ("language", "source", "label", "domain", "dump")  # of tables and warnings; then the others, then lengths
+
+Rows = list[dict[str, Any]]
+Integers = npt.NDArray[np.int64]
+
+
+def by_column(column: str) -> tuple[int, str]:
+    """A sort key for columns."""
+    known = [*ORDER, column] if column != LENGTH else [*ORDER, "", column]
+    return known.index(column), column
+
+
+def is_grouping(groups: Groups, filled: float) -> bool:
+    """A column that at least this share of the rows have, with a value that is worth a line."""
+    named = [place for place, value in enumerate(groups.values) if value != NONE]
+    size = groups.count()
+    none = int(size.sum() - size[named].sum())
+    return (
+        bool(named) and groups.whole() - none >= filled * groups.whole() and size[named].max() >= min(LEAST, size.max())
+    )
+
+
+def outcome_table(groups: Groups) -> dict[str, Any]:
+    """The groups of a column beside the pool: SHOWN of them, the rest summed.
+
+    Worst first: by the least share that filters take of a group (the Wilson interval's lower end, so that two of three
+    do not come before 320 of 331), then by the share of it that is chosen.
+    """
+    filters = [name for name in groups.outcomes if name.startswith("filter:")]
+    low, _ = wilson(groups.count("filter:"), groups.count() - groups.count("quarantine:"))
+    chosen = groups.count("selected") / np.maximum(groups.count(), 1)
+    order = np.lexsort((np.array(groups.values), chosen, -low.round(6)))
+    total = _row("all", groups, groups.total, int(groups.whole()), None)
+    rows = [
+        _row(excerpt(groups.values[g], 60), groups, groups.documents[g], groups.whole(), total) for g in order[:SHOWN]
+    ]
+    rest = groups.total - groups.documents[order[:SHOWN]].sum(axis=0)
+    others = groups.number - len(rows)
+    return {
+        "causes": [*filters, *(name for name in groups.outcomes if name.startswith("quarantine:"))],
+        "rows": rows,
+        "rest": _row(f"{others:,} others", groups, rest, groups.whole(), total) if others else None,
+        "all": total,
+        "values": groups.number,
+    }
+
+
+def _row(value: str, groups: Groups, counts: Integers, rows: int, total: Mapping[str, Any] | None) -> dict[str, Any]:
+    by_outcome = dict(zip(groups.outcomes, map(int, counts), strict=True))
+    documents, selected = int(counts.sum()), by_outcome.get("selected", 0)
+    judged = documents - sum(n for name, n in by_outcome.items() if name.startswith("quarantine:"))
+    taken = sum(n for name, n in by_outcome.items() if name.startswith("filter:"))
+    low, high = wilson(np.array([taken]), np.array([judged]))
+    share = documents / max(rows, 1)
+    of_chosen = selected / max(total["selected"], 1) if total else 1.0
+    return {
+        "value": value,
+        "documents": documents,
+        "share": share,
+        "lost": {name: n for name, n in by_outcome.items() if ":" in name},
+        "loss": taken / max(judged, 1),
+        "loss_low": float(low[0]),
+        "loss_high": float(high[0]),
+        "not_selected": by_outcome.get("not_selected", 0),
+        "selected": selected,
+        "share_selected": of_chosen,
+        "ratio": of_chosen / share if share else None,
+    }
+
+
+# ---------------------------------------------------------------- warnings
+
+
+def loss_warnings(column: str, groups: Groups, settings: Mapping[str, Any]) -> Rows:
+    """A warning for each filter that takes far more of some groups of `column` than of the rest.
+
+    A group is named when it has at least LEAST documents (quarantined ones not counted), the filter takes at least
+    SHARE of it and more than TIMES what it takes of the other groups together, and that is no accident: the exact
+    one-sided binomial test of "at most TIMES the rest's share" (Clopper & Pearson, Biometrika 1934) has a p-value
+    below ALPHA over the number of groups tested. What the rest loses is estimated by Laplace's rule, (k+1)/(n+2), so
+    that no loss among few documents is not taken for certainty. A group of 3 that loses 2 is never named.
+    """
+    judged = groups.count() - groups.count("quarantine:")
+    whole = groups.whole() - groups.whole("quarantine:")
+    tested = max(int((judged >= LEAST).sum()), 1)
+    found: Rows = []
+    for cause in groups.outcomes:
+        if not cause.startswith("filter:") or _meant(cause, column, settings):
+            continue
+        taken, all_taken = groups.count(cause), groups.whole(cause)
+        others = whole - judged
+        rest = (all_taken - taken + 1) / (others + 2)
+        limit = np.minimum(1.0, TIMES * rest)
+        share = taken / np.maximum(judged, 1)
+        chance = stats.binom.sf(taken - 1, judged, limit)
+        hit = (judged >= LEAST) & (others > 0) & (share >= SHARE) & (share > limit) & (chance * tested < ALPHA)
+        if hit.any():
+            named = [
+                {
+                    "value": excerpt(groups.values[g], 60),
+                    "documents": int(judged[g]),
+                    "lost": int(taken[g]),
+                    "share": float(share[g]),
+                    **dict(
+                        zip(("low", "high"), (float(end[0]) for end in wilson(taken[[g]], judged[[g]])), strict=True)
+                    ),
+                }
+                for g in sorted(np.flatnonzero(hit).tolist(), key=lambda g: (-(taken[g] - rest[g] * judged[g]), g))
+            ]
+            rest_of_all = (all_taken - int(taken[hit].sum())) / max(whole - int(judged[hit].sum()), 1)
+            found.append(_loss(column, cause.removeprefix("filter:"), named, rest_of_all))
+    return found
+
+
+def _loss(column: str, cause: str, named: Rows, rest: float) -> dict[str, Any]:
+    text = f"Filter {cause} takes far more of {_some(named, column, 'lost')} than of the others ({_percent(rest)})."
+    only = [] if column == LENGTH or named[0]["value"] == NONE else ["--only", f"{column}={named[0]['value']}"]
+    return {
+        "kind": "loss",
+        "column": column,
+        "cause": cause,
+        "groups": named[: 4 * NAMED],
+        "number": len(named),
+        "documents": sum(group["lost"] for group in named),
+        "rest": rest,
+        "text": text,
+        "remedy": REMEDIES.get(cause, f"if they should stay, change the setting behind the filter {cause}"),
+        "look": ["--filter", cause, *only, "--sample", "20"],
+    }
+
+
+def filter_warnings(groups: Groups) -> Rows:
+    """A warning for each filter that takes more than half of all documents."""
+    judged = groups.whole() - groups.whole("quarantine:")
+    found: Rows = []
+    for outcome in groups.outcomes:
+        taken, cause = groups.whole(outcome), outcome.removeprefix("filter:")
+        if outcome != cause and judged >= LEAST and taken > judged / 2:
+            found.append(
+                {
+                    "kind": "filter",
+                    "column": None,
+                    "cause": cause,
+                    "groups": [],
+                    "number": 0,
+                    "documents": taken,
+                    "rest": None,
+                    "text": f"Filter {cause} takes {taken:,} of all {judged:,} documents ({_percent(taken / judged)}).",
+                    "remedy": REMEDIES.get(cause, f"if they should stay, change the setting behind the filter {cause}"),
+                    "look": ["--filter", cause, "--sample", "20"],
+                }
+            )
+    return found
+
+
+def selection_warnings(column: str, groups: Groups) -> Rows:
+    """A warning for groups of which far less is chosen than of the rest, though no filter took them.
+
+    By the same rule as `loss_warnings`, turned round: at least LEAST candidates, less than 1/PASSED_OVER of the share
+    that is chosen of the others, binomial test with Bonferroni's bound.
+    """
+    chosen = groups.count("selected")
+    candidates = chosen + groups.count("not_selected")
+    whole, all_chosen = groups.whole("selected", "not_selected"), groups.whole("selected")
+    others = whole - candidates
+    limit = (all_chosen - chosen) / np.maximum(others, 1) / PASSED_OVER
+    tested = max(int((candidates >= LEAST).sum()), 1)
+    chance = stats.binom.cdf(chosen, candidates, limit)
+    hit = (candidates >= LEAST) & (others > 0) & (chosen < limit * candidates) & (chance * tested < ALPHA)
+    if not hit.any():
+        return []
+    expected = PASSED_OVER * limit * candidates
+    named = [
+        {
+            "value": excerpt(groups.values[g], 60),
+            "documents": int(candidates[g]),
+            "lost": int(candidates[g] - chosen[g]),
+            "selected": int(chosen[g]),
+            "share": float(chosen[g] / candidates[g]),
+        }
+        for g in sorted(np.flatnonzero(hit).tolist(), key=lambda g: (-(expected[g] - chosen[g]), g))
+    ]
+    rest = (all_chosen - int(chosen[hit].sum())) / max(whole - int(candidates[hit].sum()), 1)
+    text = f"The selection takes far less of {_some(named, column, 'selected')} than of the others ({_percent(rest)})."
+    remedy = (
+        f"if it should have its part, give {column} a quota (select.quotas)"
+        if column != LENGTH
+        else "if they should have their part, bound the mean length (select.length_tolerance)"
+    )
+    return [
+        {
+            "kind": "selection",
+            "column": column,
+            "cause": "not_selected",
+            "groups": named[: 4 * NAMED],
+            "number": len(named),
+            "documents": int(sum(max(0.0, expected[g] - chosen[g]) for g in np.flatnonzero(hit))),
+            "rest": rest,
+            "text": text,
+            "remedy": remedy + "; if that is what you want, nothing is wrong",
+            "look": ["--filter", "not_selected", "--sample", "20"]
+            + ([] if column == LENGTH or named[0]["value"] == NONE else ["--only", f"{column}={named[0]['value']}"]),
+        }
+    ]
+
+
+def signal_rows(sums: Sequence[SignalSums]) -> Rows:
+    """Junk signals of what is chosen beside the candidates', worst first.
+
+    `junk` where the chosen hold more than JUNKIER times the candidates' share and that is no accident of a uniform
+    choice of this size without replacement: Fisher's exact (hypergeometric) test where documents break a rule or not,
+    else the normal approximation with the finite population's correction (Cochran, Sampling Techniques, 1977,
+    section 2.6); p below ALPHA over the number of signals. At least LEAST chosen documents break the rule.
+    """
+    rows: Rows = []
+    for s in sums:
+        pool, chosen = s.candidates_sum / max(s.candidates, 1), s.selected_sum / max(s.selected, 1)
+        enough = s.selected >= LEAST and s.selected < s.candidates and pool > 0
+        chance = 1.0
+        if enough and s.rule:
+            enough = s.selected_sum >= LEAST
+            chance = stats.hypergeom.sf(s.selected_sum - 1, s.candidates, round(s.candidates_sum), s.selected)
+        elif enough:
+            variance = max(s.squares / s.candidates - pool**2, 0.0) / s.selected * (1 - s.selected / s.candidates)
+            chance = stats.norm.sf((chosen - pool) / max(variance**0.5, 1e-12))
+        rows.append(
+            {
+                "signal": s.signal,
+                "rule": s.rule.name if s.rule else None,
+                "bound": s.rule.bound if s.rule else "most",
+                "threshold": s.rule.threshold if s.rule else None,
+                "source": s.rule.source if s.rule else None,
+                "candidates": pool,
+                "selected": chosen,
+                "ratio": chosen / pool if pool > 0 else None,
+                "documents": round(s.selected_sum) if s.rule else None,
+                "junk": bool(enough and chosen > JUNKIER * pool and chance * len(sums) < ALPHA),
+            }
+        )
+    return sorted(rows, key=lambda row: (not row["junk"], -(row["ratio"] or 0.0), row["signal"], row["rule"] or ""))
+
+
+def junk_warnings(rows: Rows) -> Rows:
+    """One warning for all signals of which the chosen hold more than the candidates."""
+    worse = [row for row in rows if row["junk"]]
+    if not worse:
+        return []
+    named = "; ".join(
+        f"{row['rule'] or row['signal']} {_amount(row, 'selected')} against {_amount(row, 'candidates')}"
+        for row in worse[:NAMED]
+    )
+    more = f"; and {len(worse) - NAMED:,} more signals" if len(worse) > NAMED else ""
+    return [
+        {
+            "kind": "junk",
+            "column": None,
+            "cause": worse[0]["rule"] or worse[0]["signal"],
+            "groups": [],
+            "number": len(worse),
+            "documents": worse[0]["documents"],
+            "rest": None,
+            "text": f"What is chosen holds more of a junk signal than what it was chosen from: {named}{more}.",
+            "remedy": "raise select.lamb, give a scorer that sees it more weight, or filter by it",
+            "look": ["--filter", "selected", "--sample", "20"],
+        }
+    ]
+
+
+def _amount(row: Mapping[str, Any], which: str) -> str:
+    return _percent(row[which]) if row["rule"] else f"{row[which]:.3g}"
+
+
+def pair_warnings(duplicates: Mapping[str, Any]) -> Rows:
+    """A warning where over a tenth of the pairs drawn at random share less than a fifth of their words."""
+    checked = duplicates.get("checked") or {"pairs": 0, "unlike": 0}
+    low = float(wilson(checked["unlike"], checked["pairs"])[0])
+    cause = "semantic_duplicate" if checked.get("kind") in (None, "semantic") else "near_duplicate"
+    if checked["pairs"] < LEAST or low <= UNLIKE_PAIRS:
+        return []
+    return [
+        {
+            "kind": "pairs",
+            "column": None,
+            "cause": cause,
+            "groups": [],
+            "number": checked["unlike"],
+            "documents": round(low * duplicates["documents"]),
+            "rest": None,
+            "text": f"Filter {cause} drops documents that are no copies: "
+            f"of {checked['pairs']:,} pairs drawn at random {checked['unlike']:,} share less than a fifth of "
+            "their words.",
+            "remedy": REMEDIES[cause],
+            "look": ["--filter", cause, "--sample", "20"],
+        }
+    ]
+
+
+def in_order(warnings: Rows) -> Rows:
+    """Filters that take most, groups that lose, pairs that are none, junk, groups passed over; then by size."""
+    kinds = ("filter", "loss", "pairs", "junk", "selection")
+    return sorted(
+        warnings,
+        key=lambda w: (kinds.index(w["kind"]), -(w["documents"] or 0), by_column(w["column"] or ""), w["cause"]),
+    )
+
+
+def _some(named: Rows, column: str, key: str) -> str:
+    """ "language am (320 of 331), ti (287 of 289) and 3 more"."""
+    first = ", ".join(f"{group['value']} ({group[key]:,} of {group['documents']:,})" for group in named[:NAMED])
+    more = f" and {len(named) - NAMED:,} more" if len(named) > NAMED else ""
+    return f"{column} {first}{more}"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %" if value < 0.1 else f"{100 * value:.0f} %"
+
+
+REMEDIES = {
+    "semantic_duplicate": "if they are no copies, lower select.semantic_duplicates or set it to null",
+    "near_duplicate": "if they are no copies, demand that copies have more in common (section duplicates)",
+    "contained": "if they should stay, demand that more of a document is contained (section duplicates)",
+    "exact_duplicate": "if they should stay, set filter.exact_duplicates to false",
+    "language": "if they should stay, add them to filter.languages",
+    "min_tokens": "if they should stay, lower filter.min_tokens",
+    "max_tokens": "if they should stay, raise filter.max_tokens",
+    "where": "if they should stay, loosen filter.where",
+}
+
+
+def _meant(cause: str, column: str, settings: Mapping[str, Any]) -> bool:
+    """The filter's very purpose: languages by language, lengths by length, a condition that names the column."""
+    name, filters = cause.removeprefix("filter:"), settings.get("filter", {})
+    if name == "where":
+        return column in str(filters.get("where") or "")
+    return (name, column) in {("language", "language"), ("min_tokens", LENGTH), ("max_tokens", LENGTH)}

@@ -1,0 +1,164 @@
+"""Near-duplicates to look at: groups by size, and dropped documents each beside the one that stays. All bounded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from datamask import storage
+from datamask.release.differences import compare, excerpt, shared_words
+from datamask.report.sample import Documents, Place, Sample, grouping_columns
+
+GROUPS = 6  # near-duplicate groups shown
+GROUP_CHARACTERS = 210
+PAIRS = 12  # dropped and kept documents shown side by side
+CHECKED = 200  # pairs drawn at random whose texts are compared
+CHARACTERS = 20_000  # of each text that are compared for it
+UNLIKE = 0.2  # share of words in both below which two texts are taken for no copies of each other
+
+COLUMNS = ("chunk_id", "duplicate_of_shard", "duplicate_of", "similarity")
+KIND = "kind"  # of duplicate, where the file says so; a document that is contained in another shares few of its words
+CONTAINED = "contained"
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A document that fell, and the one it fell to."""
+
+    dropped: Place
+    kept: Place
+    similarity: float
+    kind: str  # semantic, near, contained, …
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What `Documents` has to read for this page: `places`."""
+
+    documents: int  # that fell to another
+    sizes: Rows
+    groups: int
+    largest: list[tuple[Place, int, float]]  # the one that stays, the group's size, the least similarity
+    drawn: list[Pair]  # at random, CHECKED at most
+
+    @property
+    def places(self) -> list[Place]:
+        pairs = [place for pair in self.drawn for place in (pair.dropped, pair.kept)]
+        return [*pairs, *(place for place, _, _ in self.largest)]
+
+
+def draw_pairs(sample: Sample) -> Pairs:
+    """Reads the duplicates' files: counts the groups, draws pairs by the run's seed."""
+    tables = []
+    for files in sample.files:
+        if files.duplicates:
+            with storage.open_parquet(files.duplicates.path) as file:
+                told = KIND in file.schema_arrow.names
+                table = file.read(columns=[*COLUMNS, *([KIND] if told else [])])
+            if not told:
+                table = table.append_column(KIND, pa.array(["semantic"] * len(table), pa.string()))
+            tables.append(table.append_column("shard", pa.array([files.shard.name] * len(table), pa.string())))
+    joined = pa.concat_tables(tables) if tables else None
+    if joined is None or not joined.num_rows:
+        return Pairs(0, [], 0, [], [])
+    groups = joined.group_by(["duplicate_of_shard", "duplicate_of"]).aggregate(
+        [([], "count_all"), ("similarity", "min")]
+    )
+    by_size = [("count_all", "descending"), ("duplicate_of_shard", "ascending"), ("duplicate_of", "ascending")]
+    edges = [2, 3, 4, 6, 11, 51, np.inf]
+    labels = ["2", "3", "4–5", "6–10", "11–50", "over 50"]
+    counts = np.histogram(groups["count_all"].to_numpy() + 1, edges)[0]  # the kept document too
+    generator = np.random.default_rng([sample.config.select.seed, 13])
+    places = np.sort(generator.permutation(joined.num_rows)[:CHECKED])
+    drawn = [
+        Pair(
+            (row["shard"], row["chunk_id"]),
+            (row["duplicate_of_shard"], row["duplicate_of"]),
+            row["similarity"],
+            row[KIND],
+        )
+        for row in joined.take(pa.array(places)).to_pylist()
+    ]
+    largest = [
+        ((row["duplicate_of_shard"], row["duplicate_of"]), row["count_all"] + 1, row["similarity_min"])
+        for row in groups.sort_by(by_size).slice(0, GROUPS).to_pylist()
+    ]
+    sizes = [{"size": label, "groups": int(n)} for label, n in zip(labels, counts, strict=True)]
+    return Pairs(joined.num_rows, sizes, groups.num_rows, largest, drawn)
+
+
+def describe_groups(pairs: Pairs, documents: Documents) -> dict[str, Any]:
+    """How many groups, how large, the largest ones with a text each; and how much the drawn pairs share."""
+    if not pairs.documents:
+        return {"documents": 0, "groups": 0, "sizes": [], "largest": []}
+    copies = [pair for pair in pairs.drawn if pair.kind != CONTAINED]
+    shared = [shared_words(_text(documents, pair.dropped), _text(documents, pair.kept)) for pair in copies]
+    doubted = Counter(pair.kind for pair, value in zip(copies, shared, strict=True) if value < UNLIKE)
+    return {
+        "documents": pairs.documents,
+        "groups": pairs.groups,
+        "sizes": pairs.sizes,
+        "largest": [
+            {
+                "size": size,
+                "least_similarity": least,
+                "id": excerpt(documents(*place).get("id"), 80),
+                "text": excerpt(documents(*place).get("text"), GROUP_CHARACTERS),
+            }
+            for place, size, least in pairs.largest
+        ],
+        "checked": {
+            "pairs": len(shared),
+            "unlike": doubted.total(),
+            "kind": doubted.most_common(1)[0][0] if doubted else None,
+            "median": float(np.median(shared)) if shared else None,
+        },
+    }
+
+
+def side_by_side(sample: Sample, pairs: Pairs, documents: Documents, warnings: Rows) -> Rows:
+    """PAIRS of the drawn: one of each group that a warning names first, then the others as they were drawn.
+
+    By how little the two texts share, so that the doubtful come first.
+    """
+    doubted = [(w["column"], group["value"]) for w in warnings if w["kind"] == "loss" for group in w["groups"][:2]]
+    chosen: dict[int, dict[str, str]] = {}
+    values = [_groups(sample, documents(*pair.dropped)) for pair in pairs.drawn]
+    for column, value in dict.fromkeys(doubted):
+        hit = next((n for n, found in enumerate(values) if found.get(column) == value and n not in chosen), None)
+        if hit is not None:
+            chosen[hit] = values[hit]
+    order = np.random.default_rng([sample.config.select.seed, 14]).permutation(len(values))
+    chosen |= {int(n): values[n] for n in order if n not in chosen}
+    found = [_shown(pairs.drawn[n], documents, groups) for n, groups in list(chosen.items())[:PAIRS]]
+    return sorted(found, key=lambda pair: (pair["shared"], pair["id"]))
+
+
+def _shown(pair: Pair, documents: Documents, groups: Mapping[str, str]) -> dict[str, Any]:
+    dropped, kept = documents(*pair.dropped), documents(*pair.kept)
+    difference = compare(dropped.get("text") or "", kept.get("text") or "")
+    return {
+        "id": excerpt(dropped.get("id"), 80) or "/".join(map(str, pair.dropped)),
+        "kept_id": excerpt(kept.get("id"), 80) or "/".join(map(str, pair.kept)),
+        "groups": dict(groups),
+        "kind": pair.kind,
+        "similarity": pair.similarity,
+        "shared": difference.shared,
+        "dropped": difference.first,
+        "kept": difference.second,
+    }
+
+
+def _groups(sample: Sample, row: Mapping[str, Any]) -> dict[str, str]:
+    names = grouping_columns(sample.config)
+    return {name: excerpt(str(row[name]), 60) for name in names if row.get(name) not in (None, "")}
+
+
+def _text(documents: Documents, place: Place) -> str:
+    return (documents(*place).get("text") or "")[:CHARACTERS]

@@ -1,0 +1,211 @@
+"""Exact counts of what became of every row, by every grouping column; and of the scores' signals. Nothing is sampled.
+
+with Tally(connection, ["language", "source"]) as tally:      # a connection of datamask.release.duck
+    tally.add(outcome, tokens, groups)                        # once a shard
+    tally.table("language")                                   # Groups: a row per value, the largest first
+
+The counts lie in DuckDB, which spills what does not fit; what is read back is bounded by `LARGEST` values a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datamask.quality.rules import RULES, Rule
+
+LENGTH = "length"  # the column made of token counts
+LENGTHS = (0, 64, 256, 1024, 4096, 16_384)  # tokens at which a bin begins
+NONE = "(none)"  # null, or empty
+LARGEST = 100_000  # values of a column that are looked at, the largest
+# Signals that no published rule has a threshold for, and of which more is worse, by a word of their name.
+JUNK = frozenset(
+    {
+        "ad",
+        "ads",
+        "advert",
+        "advertising",
+        "bars",
+        "boilerplate",
+        "broken",
+        "caps",
+        "doubled",
+        "duplicate",
+        "duplicated",
+        "entities",
+        "fault",
+        "gibberish",
+        "html",
+        "lorem",
+        "markup",
+        "mojibake",
+        "navigation",
+        "policy",
+        "profanity",
+        "repeated",
+        "repetition",
+        "replacement",
+        "script",
+        "sex",
+        "shouts",
+        "shuffled",
+        "spam",
+        "tags",
+        "template",
+        "upper",
+        "uppercase",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A column's values, the largest first, with the documents of each outcome; and the sums over all values."""
+
+    values: Sequence[str]  # G of them
+    documents: npt.NDArray[np.int64]  # (G, outcomes)
+    tokens: npt.NDArray[np.int64]  # (G,)
+    outcomes: Sequence[str]  # selected, not_selected, filter:<name>, quarantine:<reason>
+    number: int  # of values there are, G or more
+    total: npt.NDArray[np.int64]  # (outcomes,) documents of all values
+
+    def count(self, *prefixes: str) -> npt.NDArray[np.int64]:
+        """(G,) documents whose outcome begins with one of `prefixes`; the group's size without any."""
+        return self.documents[:, self._places(prefixes)].sum(axis=1)
+
+    def whole(self, *prefixes: str) -> int:
+        """The same over all values."""
+        return int(self.total[self._places(prefixes)].sum())
+
+    def _places(self, prefixes: tuple[str, ...]) -> list[int]:
+        return [place for place, name in enumerate(self.outcomes) if not prefixes or name.startswith(prefixes)]
+
+
+@dataclass(frozen=True)
+class SignalSums:
+    """A signal, over candidates and selected: documents that break its rule, or the sum of its values."""
+
+    signal: str  # <scorer>.<signal>
+    rule: Rule | None  # None: the values themselves
+    candidates: int  # documents that have a value
+    selected: int
+    candidates_sum: float  # of values, or of documents that break the rule
+    selected_sum: float
+    squares: float  # of the candidates' values
+
+
+class Tally:
+    """Counts shard by shard; see the module."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, columns: Sequence[str]) -> None:
+        self.columns = [*dict.fromkeys(columns), LENGTH]
+        self._connection = connection
+        self._signals: dict[tuple[str, Rule | None], npt.NDArray[np.float64]] = {}
+        connection.execute(
+            "CREATE OR REPLACE TABLE tally "
+            "(place INTEGER, value VARCHAR, outcome VARCHAR, documents BIGINT, tokens BIGINT)"
+        )
+
+    def add(self, outcome: pa.Array, tokens: pa.Array, groups: pa.Table) -> None:
+        """A shard. outcome, tokens: (rows read,); groups: the columns it has, of the same rows."""
+        for place, column in enumerate(self.columns):
+            if column == LENGTH:
+                values = length_bins(tokens)
+            elif column in groups.column_names:
+                values = as_strings(groups[column])
+            else:
+                values = pa.nulls(len(outcome), pa.string())
+            rows = pa.table({"value": values, "outcome": outcome, "tokens": tokens})
+            self._connection.register("shard_rows", rows)
+            self._connection.execute(
+                "INSERT INTO tally SELECT ?, coalesce(nullif(value, ''), ?), outcome, count(*), "
+                "coalesce(sum(tokens), 0) FROM shard_rows GROUP BY ALL",
+                [place, NONE],
+            )
+            self._connection.unregister("shard_rows")
+
+    def table(self, column: str) -> Groups:
+        """The counts of one of `columns`."""
+        place = self.columns.index(column)
+        run = self._connection.execute
+        named = run(
+            "SELECT outcome, sum(documents) FROM tally WHERE place = ? GROUP BY 1 ORDER BY 1", [place]
+        ).fetchall()
+        outcomes = [name for name, _ in named]
+        counts = ", ".join(
+            f"coalesce(sum(documents) FILTER (outcome = ?), 0)::BIGINT AS n{i}" for i in range(len(named))
+        )
+        found = run(
+            f"SELECT value, sum(tokens)::BIGINT AS tokens, {counts} FROM tally WHERE place = ? GROUP BY value "
+            "ORDER BY sum(documents) DESC, value LIMIT ?",
+            [*outcomes, place, LARGEST],
+        ).fetchnumpy()
+        number = run("SELECT count(DISTINCT value) FROM tally WHERE place = ?", [place]).fetchall()[0][0]
+        documents = [np.asarray(found[f"n{i}"], dtype=np.int64) for i in range(len(named))]
+        return Groups(
+            [str(value) for value in found["value"]],
+            np.stack(documents, axis=1) if documents else np.zeros((0, 0), dtype=np.int64),
+            np.asarray(found["tokens"], dtype=np.int64),
+            outcomes,
+            int(number),
+            np.array([count for _, count in named], dtype=np.int64),
+        )
+
+    # ------------------------------------------------------------ signals
+
+    def add_signals(self, scores: pa.Table, candidates: npt.NDArray[np.bool_], selected: npt.NDArray[np.bool_]) -> None:
+        """A shard's `<scorer>.<signal>` columns; candidates, selected: (rows,), what could be chosen and what was."""
+        for name in scores.column_names:
+            for rule in measures(name):
+                values = scores[name].to_numpy().astype(np.float64)
+                there = np.isfinite(values)
+                if rule:
+                    edge = np.float32(rule.threshold)
+                    values = (values < edge if rule.bound == "least" else values > edge).astype(np.float64)
+                pool, chosen = values[there & candidates], values[there & selected]
+                sums = [len(pool), len(chosen), pool.sum(), chosen.sum(), np.square(pool).sum()]
+                held = self._signals.setdefault((name, rule), np.zeros(5))
+                held += np.array(sums)
+
+    def signals(self) -> list[SignalSums]:
+        """Every signal of which more, or less, is worse, in the files' order."""
+        return [
+            SignalSums(name, rule, int(sums[0]), int(sums[1]), float(sums[2]), float(sums[3]), float(sums[4]))
+            for (name, rule), sums in self._signals.items()
+        ]
+
+
+def measures(column: str) -> list[Rule | None]:
+    """How a `<scorer>.<signal>` column is counted: by the rules about it, else by its values if its name says junk."""
+    signal = column.rpartition(".")[2]
+    rules: list[Rule | None] = [rule for rule in RULES if rule.signal == signal]
+    if rules:
+        return [rule for rule in rules if rule and not rule.english]
+    return [None] if JUNK & set(signal.lower().split("_")) else []
+
+
+def as_strings(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values as text; null where a column's type has none (lists, structures)."""
+    if pa.types.is_nested(column.type):
+        return pa.chunked_array([pa.nulls(len(column), pa.string())])
+    return pc.cast(column, pa.string())
+
+
+def length_bins(tokens: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The names of the bins of LENGTHS, made so that they sort by size."""
+    edges = [*LENGTHS, None]
+    names = [f"{low:,} to {high - 1:,} tokens" if high else f"{low:,} tokens and more" for low, high in pairwise(edges)]
+    counts = (
+        pc.fill_null(tokens, 0).to_numpy(zero_copy_only=False)
+        if isinstance(tokens, pa.Array)
+        else (pc.fill_null(tokens, 0).to_numpy())
+    )
+    places = np.searchsorted(np.array(LENGTHS), counts, "right") - 1
+    return pa.DictionaryArray.from_arrays(pa.array(places.clip(0), pa.int32()), pa.array(names)).cast(pa.string())
