@@ -1,9 +1,10 @@
-"""Which texts are of one language, from their letters alone: groups for the static encoder's fit, deterministic and cheap.
+"""Which texts are of one language, from their letters alone: cheap groups for the static encoder's fit.
 
 A text's profile is how often each run of three letters stands in its beginning, hashed into BUCKETS: character
-n-grams tell languages apart (Cavnar & Trenkle 1994), and scripts all the more. Profiles are clustered finely by
-spherical k-means (Dhillon & Modha 2001) from seeds far apart, and clusters alike enough to be of one language are
-joined: on the real corpus, sources of one language are alike by .88 or more, any two languages by .86 or less.
+n-grams tell languages apart (Cavnar & Trenkle 1994). Within each script profiles are clustered finely by spherical
+k-means (Dhillon & Modha 2001) from seeds far apart; then the two clusters most alike are joined, again and again. On
+the real corpus English of any source is alike by .88 or more, any two
+languages by .84 or less, but for English and its Pidgin (.91).
 """
 
 from __future__ import annotations
@@ -20,28 +21,30 @@ DOCUMENTS = 8  # to a cluster on average, at least
 MANY_LETTERS = 60  # as many as the entropy says: a script that writes syllables or words by a sign each
 OTHER_SCRIPT = 0.1  # pages in any script hold Latin names and commands
 ROUNDS = 5  # of k-means
-ALIKE = 0.84  # cosine of two clusters' mean profiles
+OF_A_LANGUAGE = 0.84  # cosine of two clusters' mean profiles
+OF_A_KIND = 0.92
 SPACE = ord(" ")
 SIGNS = ((0x0, 0x61), (0x7B, 0xC0), (0x2000, 0x2070), (0x3000, 0x3040), (0xFF00, 0xFF21))  # no letters
 
 
-def language_groups(texts: Sequence[str], seed: int) -> np.ndarray:
-    """int64 [texts]: the number of each text's group, from 0; the same for the same texts and seed.
+def language_groups(texts: Sequence[str], seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Each text's language and its kind, both int64 [texts] from 0; the same for the same texts and seed.
 
-    Groups stand for languages; a language may be cut in two, where its texts are of very different kinds.
+    Kinds are finer: close relatives (English and its Pidgin), or texts of one form. Neither has a name, and a language
+    whose texts are of very different forms may be cut in two.
     """
     letters, owners = _letters(texts)
     scripts = _scripts(letters, owners, len(texts))
-    group = np.zeros(len(texts), np.int64)
-    found = 0
+    languages, kinds = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
     for script in np.unique(scripts):
         of_script = np.flatnonzero(scripts == script)
         own = (scripts == script)[owners]
         profiles = _profiles(letters[own], np.searchsorted(of_script, owners[own]), len(of_script))
-        parts = _clusters(profiles, np.random.default_rng(seed))
-        group[of_script] = found + parts
-        found += int(parts.max()) + 1
-    return group
+        cluster = _k_means(profiles, min(CLUSTERS, max(1, len(of_script) // DOCUMENTS)), np.random.default_rng(seed))
+        sums = _sums(profiles, cluster)
+        for group, alike in ((languages, OF_A_LANGUAGE), (kinds, OF_A_KIND)):
+            group[of_script] = group.max() + 1 + _joined(sums, alike)[cluster]
+    return np.unique(languages, return_inverse=True)[1], np.unique(kinds, return_inverse=True)[1]
 
 
 def _letters(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -75,12 +78,12 @@ def _scripts(letters: np.ndarray, owners: np.ndarray, texts: int) -> np.ndarray:
 
 
 def _profiles(letters: np.ndarray, owners: np.ndarray, texts: int) -> np.ndarray:
-    """float32 [texts, BUCKETS]: square roots of the shares of runs of three letters, or of single ones where there are
-    many (so that the frequent few do not decide alone), of unit length."""
+    """float32 [texts, BUCKETS]: square roots of the shares of runs of three letters, or of two where there are many
+    letters (so that the frequent few do not decide alone), of unit length."""
     mixed = letters.copy()
-    shares = np.bincount(letters[letters != SPACE]) / max(1, np.count_nonzero(letters != SPACE))
-    shares = shares[shares > 0]
-    width = 1 if -(shares * np.log(shares)).sum() > np.log(MANY_LETTERS) else 3
+    met = np.bincount(letters[letters != SPACE]).astype(np.float64)
+    shares = met[met > 0] / met.sum()
+    width = 2 if -(shares * np.log(shares)).sum() > np.log(MANY_LETTERS) else 3
     for step in range(1, width):
         mixed = mixed[:-1] * np.uint32(0x9E3779B1) ^ letters[step:]
     mixed = (mixed ^ (mixed >> np.uint32(15))) * np.uint32(0x2C1B3C6D)
@@ -92,20 +95,23 @@ def _profiles(letters: np.ndarray, owners: np.ndarray, texts: int) -> np.ndarray
     return _unit(np.sqrt(counts.reshape(texts, BUCKETS)))
 
 
-def _clusters(profiles: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """int64 [texts]: fine clusters, the two most alike joined again and again."""
-    cluster = _k_means(profiles, min(CLUSTERS, max(1, len(profiles) // DOCUMENTS)), generator)
-    sums = _sums(profiles, cluster)
+def _joined(sums: np.ndarray, enough: float) -> np.ndarray:
+    """int64 [clusters]: which clusters are one, the two most alike joined until none are alike enough.
+
+    :param sums: float32 [clusters, BUCKETS], of the profiles of each
+    """
+    sums = sums.copy()
     name = np.arange(len(sums))
     alike = _unit(sums) @ _unit(sums).T
     np.fill_diagonal(alike, -1)
-    while len(sums) > 1 and alike.max() > ALIKE:
+    while alike.max() > enough:
         one, other = sorted(divmod(int(alike.argmax()), len(sums)))
         sums[one] += sums[other]
         name[name == other] = one
         alike[one] = alike[:, one] = np.where(alike[one] == -1, -1, _unit(sums) @ _unit(sums[one : one + 1])[0])
-        alike[one, one] = alike[other] = alike[:, other] = -1
-    return np.unique(name[cluster], return_inverse=True)[1]
+        alike[one, one] = -1
+        alike[other] = alike[:, other] = -1
+    return name
 
 
 def _k_means(profiles: np.ndarray, clusters: int, generator: np.random.Generator) -> np.ndarray:

@@ -26,10 +26,12 @@ from datamask.encoders.svd import Centred, right_singular
 
 IDF_POWER = 1.25  # rare tokens say more about topic; 1 is the usual idf (compared in benchmarks/LOG.md)
 BALANCE = 0.6  # a language's share of vocabulary and variance is its size to this power (temperature 1.7)
-TRAIN_BYTES = 12_000_000  # the tokenizer is trained on so many at most
+TRAIN_BYTES = 6_000_000  # the tokenizer is trained on so many at most
 REPEATED = 4  # a word of a small language counts at most so many times what it did
-COMMON_SHARE = 0.1  # cosine of unrelated documents that a language's common direction is left with
+LOCAL = 0.5  # how much of a token's weight is its rarity within its languages
+COMMON = (0.12, 0.25)  # greatest mean cosine of documents of a language, of a kind; benchmarks/LOG.md
 GROUP = 5  # documents of a group whose common direction can be told
+NOTHING = 1e-4  # of the mean square length of tokens' vectors: a token the decomposition knows nothing of
 SMOOTHING = 5  # documents without a token that every group is taken to have besides
 
 
@@ -48,11 +50,14 @@ def fit_static(texts: Sequence[str], vocabulary: int, dimensions: int, max_lengt
     :param max_length: tokens of a document that will be embedded; about so many are counted
     """
     with threadpool_limits(1, "blas"):  # sums of one thread have one order
-        groups = language_groups(texts, seed)
+        languages, kinds = language_groups(texts, seed)
         sample = Sample.of(texts, max_length)
-        tokenizer = fit_tokenizer(sample, groups, vocabulary)
+        tokenizer = fit_tokenizer(sample, languages, vocabulary)
         counts = count_tokens(sample, tokenizer)
-        return Fitted(tokenizer, fit_vectors(counts, groups, dimensions, seed))
+        vectors = fit_vectors(counts, languages, dimensions, seed)
+        for groups, share in zip((languages, kinds), COMMON, strict=True):
+            vectors = without_common(vectors, counts, groups, share)
+        return Fitted(tokenizer, vectors)
 
 
 # ---------------------------------------------------------------- tokenizer
@@ -81,7 +86,7 @@ def fit_tokenizer(sample: Sample, groups: np.ndarray, vocabulary: int) -> Tokeni
 
 
 def _occurrences(sample: Sample, groups: np.ndarray) -> np.ndarray:
-    """int64 [words]: how often the trainer sees each word, temperature sampling (Conneau & Lample 2019) without chance."""
+    """int64 [words]: how often the trainer sees each word, by temperature (Conneau & Lample 2019), without chance."""
     sizes = sample.words @ sample.bytes
     held = np.bincount(groups, sizes)
     share = held**BALANCE
@@ -130,13 +135,16 @@ def fit_vectors(counts: scipy.sparse.csr_array, groups: np.ndarray, dimensions: 
 
     generator = np.random.default_rng(seed)
     vectors = generator.standard_normal((vocabulary, dimensions), dtype=np.float32) / np.float32(np.sqrt(dimensions))
-    basis = right_singular(Centred(sublinear, groups, part), dimensions, generator)
+    told = np.where(np.bincount(groups)[groups] >= GROUP, part, 0)
+    basis = right_singular(Centred(sublinear, groups, told), dimensions, generator)
     rank = basis.shape[1]
-    vectors[seen, :rank] = basis
     if rank:
-        vectors[frequency == 0] *= np.float32(np.sqrt(rank / len(seen)))  # as long as the others on average
+        squares = (basis**2).sum(axis=1)
+        vectors *= np.float32(np.sqrt(squares.mean()))  # as long as the others on average
+        known = squares > NOTHING * squares.mean()  # else all its documents are the same
+        vectors[seen[known], :rank] = basis[known]
     vectors *= weight[:, None].astype(np.float32)
-    return _without_common(vectors, counts, groups)
+    return vectors
 
 
 def _idf(counts: scipy.sparse.csr_array, groups: np.ndarray, frequency: np.ndarray) -> np.ndarray:
@@ -159,12 +167,9 @@ def _idf(counts: scipy.sparse.csr_array, groups: np.ndarray, frequency: np.ndarr
     return (overall ** (1 - LOCAL) * within**LOCAL) ** IDF_POWER
 
 
-LOCAL = 0.5
-
-
-def _without_common(vectors: np.ndarray, counts: scipy.sparse.csr_array, groups: np.ndarray) -> np.ndarray:
+def without_common(vectors: np.ndarray, counts: scipy.sparse.csr_array, groups: np.ndarray, share: float) -> np.ndarray:
     """The vectors with the mean document taken off, and with each group's mean direction made so small that two
-    unrelated documents of a group have a cosine of COMMON_SHARE at most.
+    documents of a group have a cosine of about `share` on average at most.
 
     Common directions as in SIF (Arora, Liang & Ma 2017), one a language instead of one in all. The directions are made
     orthogonal with the least change (Löwdin 1950), so that what is taken from one language stays in the others; a
@@ -182,13 +187,13 @@ def _without_common(vectors: np.ndarray, counts: scipy.sparse.csr_array, groups:
     sums = _members(groups).T @ means
     directions = (sums[told] / sizes[told, None]).astype(np.float64)
     common = (directions**2).sum(axis=1)  # the mean cosine of two documents
-    told, directions = told[common > COMMON_SHARE], directions[common > COMMON_SHARE]
-    common = common[common > COMMON_SHARE]
+    told, directions = told[common > share], directions[common > share]
+    common = common[common > share]
     if not len(told):
         return vectors
     left, _, right = np.linalg.svd(directions / np.sqrt(common)[:, None], full_matrices=False)
     axes = (left @ right).astype(np.float32)
-    kept = np.sqrt(COMMON_SHARE / (1 - COMMON_SHARE) * (1 - common) / common).astype(np.float32)
+    kept = np.sqrt(share / (1 - share) * (1 - common) / common).astype(np.float32)
     return np.ascontiguousarray(vectors - ((vectors @ axes.T) * (1 - kept)) @ axes)
 
 
@@ -204,7 +209,7 @@ MODULES = [
     {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.StaticEmbedding"},
     {"idx": 1, "name": "1", "path": "1_Normalize", "type": "sentence_transformers.models.Normalize"},
 ]
-SETTINGS = {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"}
+SETTINGS: dict[str, object] = {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"}
 
 
 def save(folder: Path, fitted: Fitted) -> None:

@@ -1,4 +1,4 @@
-"""A truncated SVD of a sparse matrix whose groups of rows each have their mean taken off, which is never written out."""
+"""A truncated SVD of a sparse matrix whose groups of rows have their means taken off, never written out."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Centred:
 
     :param rows: float32 [rows, columns], each already times its weight
     :param groups: int64 [rows], from 0
-    :param weights: float64 [rows]
+    :param weights: float64 [rows]; rows of weight 0 are left as they are
     """
 
     def __init__(self, rows: scipy.sparse.csr_array, groups: np.ndarray, weights: np.ndarray) -> None:
         self.shape = rows.shape
         self._rows = rows
         self._columns = rows.T.tocsr()
-        energy = np.sqrt(np.bincount(groups, weights**2))
+        energy = np.maximum(np.sqrt(np.bincount(groups, weights**2)), 1e-30)
         self._axes = scipy.sparse.csr_array(
             ((weights / energy[groups]).astype(np.float32), groups, np.arange(len(groups) + 1))
         )  # orthonormal columns, one a group: a centred row is what is left of it beside them
@@ -56,14 +56,15 @@ def right_singular(matrix: Centred, rank: int, generator: np.random.Generator) -
     inside = matrix.transposed_times(range_)
     values, vectors = np.linalg.eigh((inside.T @ inside).astype(np.float64))
     order = np.argsort(-values, kind="stable")[:rank]
-    order = order[values[order] > NEGLIGIBLE**2 * values.max()]
+    order = order[values[order] > max(NEGLIGIBLE**2 * values.max(initial=0), 1e-12)]
     return inside @ (vectors[:, order] / np.sqrt(values[order])).astype(np.float32)
 
 
 def orthonormal(columns: np.ndarray) -> np.ndarray:
     """An orthonormal basis of the columns' span, by their Gram matrix, twice, which is faster than QR and as exact."""
     for _ in range(2):
-        values, vectors = np.linalg.eigh((columns.T @ columns).astype(np.float64))
-        kept = values > 1e-6 * values.max()
+        exact = columns.astype(np.float64)
+        values, vectors = np.linalg.eigh(exact.T @ exact)
+        kept = values > max(1e-10 * values.max(initial=0), 1e-12)
         columns = columns @ (vectors[:, kept] / np.sqrt(values[kept])).astype(np.float32)
     return columns
