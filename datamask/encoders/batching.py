@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from datamask.encoders.tokens import DocumentTokenizer, Windows
+from datamask.encoders.tokens import DocumentTokenizer, Windows, cut
 from datamask.errors import ModelError
 
 ROUND_TO = 8  # batches are padded to a multiple of so many tokens: kinder to the matrix kernels
@@ -93,22 +93,3 @@ def special_tokens(tokenizer: PreTrainedTokenizerFast) -> tuple[np.ndarray, np.n
         if full[at : at + len(bare)] == bare:
             return np.array(full[:at], np.int32), np.array(full[at + len(bare) :], np.int32)
     return None
-
-
-def cut(ids: np.ndarray, lengths: np.ndarray, room: int, prompt: np.ndarray) -> Windows:
-    """Windows of at most `room` tokens of documents (ids int32 [tokens], lengths int64 [documents]); each after a
-    document's first begins with the prompt again."""
-    if not len(prompt):
-        counts = np.maximum(-(-lengths // room), 1)
-        owners = np.repeat(np.arange(len(lengths)), counts)
-        number = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return Windows(ids, np.minimum(lengths[owners] - number * room, room), owners, len(lengths))
-    pieces = [np.zeros(0, np.int32)]
-    owned: list[int] = []
-    for document, whole in enumerate(np.split(ids, np.cumsum(lengths)[:-1]) if len(lengths) else []):
-        pieces.append(whole[:room])
-        step = room - len(prompt)
-        pieces += [np.concatenate([prompt, whole[at : at + step]]) for at in range(room, len(whole), step)]
-        owned += [document] * (len(pieces) - 1 - len(owned))
-    sizes = np.array([len(piece) for piece in pieces[1:]], np.int64)
-    return Windows(np.concatenate(pieces), sizes, np.array(owned, np.int64), len(lengths))

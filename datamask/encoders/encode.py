@@ -10,21 +10,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
-from transformers import PreTrainedTokenizerFast
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
 
 from datamask.devices import pick_device
-from datamask.encoders.batching import Batcher, cut, special_tokens
-from datamask.encoders.load import MODELS, loading
+from datamask.encoders.load import MODELS, named_errors
 from datamask.encoders.ref import EncoderRef
-from datamask.encoders.tokens import DocumentTokenizer, Windows, clean
-from datamask.errors import ModelError
+from datamask.encoders.tokens import DocumentTokenizer, Windows, cut
 from datamask.stages import Progress, silent
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 STATIC_TOKENS = 1 << 18  # looked up at a time by a static encoder, which needs no small batches
 
@@ -51,72 +52,46 @@ class Encoder(Protocol):
 
 
 def load_encoder(ref: EncoderRef, device: str = "auto", model: SentenceTransformer | None = None) -> Encoder:
-    """The encoder of `ref`, loaded once per process.
+    """The encoder of `ref`, loaded once per process; the libraries for transformers only where there is one.
 
     :param model: of `load_model`, where the caller has it already
     :raises ModelError: it is missing, broken, or its size does not fit `ref.dimensions`.
     """
     chosen = pick_device(device)
-    return MODELS.get((ref.fingerprint, chosen), lambda: _wrap(model or load_model(ref, chosen), ref))
+
+    def load() -> Encoder:
+        if ref.kind == "static":
+            return _load_static(ref, chosen)
+        from datamask.encoders.models import load_model, wrap  # loads transformers
+
+        return wrap(model or load_model(ref, chosen), ref)
+
+    return MODELS.get((ref.fingerprint, chosen), load)
 
 
-def _wrap(model: SentenceTransformer, ref: EncoderRef) -> Encoder:
-    first = model[0]
-    plain = isinstance(first, Transformer) and "message" not in first.modality_config
-    plain = (
-        plain and isinstance(first.tokenizer, PreTrainedTokenizerFast) and special_tokens(first.tokenizer) is not None
-    )
-    if ref.quality_head:
-        from datamask.encoders.fused import FusedEncoder
-
-        if not plain or ref.backend != "torch":
-            raise ModelError(
-                f"encoder.quality_head needs a plain transformer on the torch backend, not {ref.name} on {ref.backend}"
-            )
-        return FusedEncoder(model, ref)
-    if plain:
-        return TransformerEncoder(model, ref)
-    return StaticEncoder(model, ref) if isinstance(first, StaticEmbedding) else WholeEncoder(model, ref)
-
-
-def load_model(ref: EncoderRef, device: torch.device) -> SentenceTransformer:
-    """The sentence-transformers model of `ref`, on `device`, in `ref.dtype`.
-
-    :raises ModelError: see `load_encoder`.
-    """
+def _load_static(ref: EncoderRef, device: torch.device) -> Encoder:
     from datamask.encoders.prepare import local_folder
 
-    path = local_folder(ref.path) if ref.kind == "static" else ref.path
-    with loading("encoder", ref.path, ref.revision):
-        model = SentenceTransformer(
-            path,
-            device=str(device),
-            revision=ref.revision,
-            trust_remote_code=ref.trust_remote_code,
-            backend=ref.backend,
-            model_kwargs={"dtype": getattr(torch, ref.dtype)} if ref.backend == "torch" else {},
-        )
-    model.eval()
-    size = model.get_embedding_dimension()
-    if size is not None and size < ref.dimensions:
-        raise ModelError(
-            f"encoder {ref.name} makes vectors of {size} dimensions, encoder.dimensions is {ref.dimensions}; "
-            f"set encoder.dimensions={size} or choose a larger model"
-        )
-    return model
+    with named_errors("encoder", ref.path):
+        folder = Path(local_folder(ref.path))
+        weights = load_file(folder / "model.safetensors", str(device))["embedding.weight"]
+        return StaticEncoder(Tokenizer.from_file(str(folder / "tokenizer.json")), weights, [], ref)
 
 
-# ---------------------------------------------------------------- kinds of model
+# ---------------------------------------------------------------- token vectors
 
 
 class StaticEncoder:
     """A StaticEmbedding: the mean of the vectors of a window's tokens."""
 
-    def __init__(self, model: SentenceTransformer, ref: EncoderRef) -> None:
-        first: Any = model[0]
-        self._embedding: torch.nn.EmbeddingBag = first.embedding
-        self._rest = list(model)[1:]
-        self._tokenizer = DocumentTokenizer(first.tokenizer)
+    def __init__(
+        self, tokenizer: Tokenizer, weights: torch.Tensor, rest: Sequence[torch.nn.Module], ref: EncoderRef
+    ) -> None:
+        """:param weights: [vocabulary, dimensions]
+        :param rest: what the model does with the means"""
+        self._weights = weights
+        self._rest = rest
+        self._tokenizer = DocumentTokenizer(tokenizer)
         self._ref = ref
         self._lock = threading.Lock()
 
@@ -129,8 +104,8 @@ class StaticEncoder:
 
     @torch.inference_mode()
     def compute(self, tokenised: Windows, batch_tokens: int, progress: Progress = silent) -> Encoded:
-        found = torch.zeros(len(tokenised.lengths), self._embedding.embedding_dim)
-        device = self._embedding.weight.device
+        found = torch.zeros(len(tokenised.lengths), self._weights.shape[1])
+        device = self._weights.device
         ends = np.cumsum(tokenised.lengths)
         first = begin = 0
         while first < len(ends):
@@ -138,78 +113,12 @@ class StaticEncoder:
             ids = torch.from_numpy(tokenised.ids[begin : ends[last - 1]].astype(np.int64)).to(device)
             offsets = torch.from_numpy(tokenised.starts[first:last] - begin).to(device)
             with self._lock:
-                bags = run_modules(self._rest, {"sentence_embedding": self._embedding(ids, offsets)})
+                means = torch.nn.functional.embedding_bag(ids, self._weights, offsets, mode="mean")
+                bags = run_modules(self._rest, {"sentence_embedding": means})
             found[first:last] = bags.float().cpu()
             progress(finished(tokenised, np.arange(first, last)))
             first, begin = last, int(ends[last - 1])
         return Encoded(merge_vectors(found, tokenised, self._ref.dimensions))
-
-
-class TransformerEncoder:
-    """A transformer with its pooling: token ids go straight into batches, nothing is tokenised twice."""
-
-    def __init__(self, model: SentenceTransformer, ref: EncoderRef) -> None:
-        self._model = model
-        self._ref = ref
-        self._lock = threading.Lock()
-        self._batcher = Batcher(
-            model.tokenizer, min(ref.max_length, model.max_seq_length or ref.max_length), ref.prompt
-        )
-        self._features: dict[str, Any] = {}  # for a pooling that leaves the prompt out
-        if ref.prompt and (length := model.preprocess(["text"], prompt=ref.prompt).get("prompt_length")) is not None:
-            self._features["prompt_length"] = length
-
-    def tokenise(self, texts: Sequence[str]) -> Windows:
-        return self._batcher.windows(texts, self._ref.long_documents)
-
-    @torch.inference_mode()
-    def compute(self, tokenised: Windows, batch_tokens: int, progress: Progress = silent) -> Encoded:
-        vectors = torch.zeros(len(tokenised.lengths), self._ref.dimensions)
-        scores: np.ndarray | None = None
-        for rows, ids, mask in self._batcher.batches(tokenised, batch_tokens):
-            with self._lock:
-                found, scored = self._forward(ids.to(self._model.device), mask.to(self._model.device))
-            vectors[torch.from_numpy(rows)] = found.float()[:, : self._ref.dimensions].cpu()
-            if scored is not None:
-                scores = np.zeros(len(tokenised.lengths), np.float32) if scores is None else scores
-                scores[rows] = scored.float().cpu().numpy()
-            progress(finished(tokenised, rows))
-        merged = merge_vectors(vectors, tokenised, self._ref.dimensions)
-        return Encoded(merged, None if scores is None else merge_scores(scores, tokenised))
-
-    def _forward(self, ids: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Embeddings [rows, dimensions of the model], and scores [rows] if there is a head, of one batch."""
-        return self._model({"input_ids": ids, "attention_mask": mask, **self._features})["sentence_embedding"], None
-
-
-class WholeEncoder:
-    """Any other sentence-transformers model, by its own `encode`: slower, never refused."""
-
-    def __init__(self, model: SentenceTransformer, ref: EncoderRef) -> None:
-        self._model = model
-        self._ref = ref
-        self._lock = threading.Lock()
-        if ref.long_documents == "mean":
-            raise ModelError(f"encoder {ref.name} cuts texts itself; set encoder.long_documents=first")
-        if model.max_seq_length is not None:
-            model.max_seq_length = min(ref.max_length, model.max_seq_length)
-
-    def tokenise(self, texts: Sequence[str]) -> list[str]:
-        return [clean(text) for text in texts]
-
-    def compute(self, tokenised: list[str], batch_tokens: int, progress: Progress = silent) -> Encoded:
-        with self._lock:
-            found = self._model.encode(
-                tokenised,
-                batch_size=max(1, batch_tokens // self._ref.max_length),
-                prompt=self._ref.prompt or None,
-                convert_to_tensor=True,
-                show_progress_bar=False,
-            )
-        progress(len(tokenised))
-        each = np.arange(len(tokenised))
-        windows = Windows(np.zeros(0, np.int32), each, each, len(tokenised))
-        return Encoded(merge_vectors(found.float().cpu().reshape(len(tokenised), -1), windows, self._ref.dimensions))
 
 
 # ---------------------------------------------------------------- windows to documents

@@ -12,8 +12,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from datamask.encoders.encode import TransformerEncoder, run_modules
+from datamask.encoders.encode import run_modules
 from datamask.encoders.load import loading
+from datamask.encoders.models import TransformerEncoder
 from datamask.encoders.ref import EncoderRef
 from datamask.errors import ModelError
 

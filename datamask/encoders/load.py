@@ -56,18 +56,26 @@ MODELS = ModelCache()
 
 
 @contextlib.contextmanager
-def loading(what: str, name: str, revision: str | None = None) -> Iterator[None]:
+def named_errors(what: str, name: str, revision: str | None = None) -> Iterator[None]:
     """Turns a library's failure to load `name` into one ModelError that says where it looked and what to do."""
-    from transformers.utils import logging
-
-    bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
     try:
         yield
     except (ModelError, MemoryError, KeyboardInterrupt):
         raise
     except Exception as error:  # whatever a hub client, a parser or a model's own code raises
         raise ModelError(_explain(what, name, revision, error)) from error
+
+
+@contextlib.contextmanager
+def loading(what: str, name: str, revision: str | None = None) -> Iterator[None]:
+    """`named_errors`, and the libraries' progress bars off. Loads transformers, which takes seconds."""
+    from transformers.utils import logging
+
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        with named_errors(what, name, revision):
+            yield
     finally:
         if bars:
             logging.enable_progress_bar()

@@ -50,7 +50,8 @@ def pin_model(settings: Settings, work: str) -> EncoderRef:
     if storage.exists(record):
         return EncoderRef.from_dict(storage.read_json(record))
 
-    from datamask.encoders.encode import load_encoder, load_model
+    from datamask.encoders.encode import load_encoder
+    from datamask.encoders.models import load_model
 
     ref = EncoderRef(kind="model", fingerprint=key, prompt=settings.prompt, **chosen)
     model = load_model(ref, device)

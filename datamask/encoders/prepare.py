@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
+import atexit
 import logging
 import shutil
 import tempfile
+import threading
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +19,11 @@ from datamask.corpus.read import sample_texts
 from datamask.encoders.ref import EncoderRef
 from datamask.errors import ConfigError, InputError
 
-VERSION = 2
+VERSION = 3
 COMPLETE = "modules.json"  # the last file of a model folder to appear
 SEED = 0  # of the sample and of the random projections
+_FETCHED: dict[str, str] = {}  # this process's copies, by URL
+_FETCHING = threading.Lock()
 LOGGER = logging.getLogger(__name__)
 
 
@@ -76,15 +79,14 @@ def fit(texts: Sequence[str], settings: Settings, folder: str) -> None:
     :raises InputError: no text.
     """
     from datamask.encoders import static
-    from datamask.encoders.tokens import DocumentTokenizer, clean
+    from datamask.encoders.tokens import clean
 
     texts = [clean(text) for text in texts]
     if not texts:
         raise InputError("the corpus has no text to fit the static encoder on: every row is null, empty or undecodable")
-    tokenizer = static.fit_tokenizer(texts, settings.vocabulary)
-    vectors = static.fit_vectors(texts, DocumentTokenizer(tokenizer), settings.dimensions, settings.max_length, SEED)
+    fitted = static.fit_static(texts, settings.vocabulary, settings.dimensions, settings.max_length, SEED)
     with tempfile.TemporaryDirectory(prefix="datamask-encoder-") as temporary:
-        static.save(Path(temporary), tokenizer, vectors)
+        static.save(Path(temporary), fitted)
         publish_folder(Path(temporary), folder)
 
 
@@ -131,16 +133,21 @@ def publish_folder(local: Path, url: str) -> None:
 
 
 def local_folder(url: str) -> str:
-    """A local path of the folder at `url`: itself, or a copy fetched once per machine."""
+    """A local path of the folder at `url`: itself, or a copy fetched once per process.
+
+    The copy lies in a new folder that its owner alone can read and write, and goes with the process: a name that
+    others on the machine could foresee would let them put a model of theirs there.
+    """
     if not storage.is_remote(url):
         return storage.filesystem(url)[1] if "://" in url else url
-    fs, path = storage.filesystem(url)
-    target = Path(tempfile.gettempdir()) / f"datamask-{hashlib.sha256(url.encode()).hexdigest()[:16]}"
-    if not (target / COMPLETE).exists():
-        with tempfile.TemporaryDirectory(prefix="datamask-fetch-") as temporary:
+    with _FETCHING:
+        if url not in _FETCHED:
+            fs, path = storage.filesystem(url)
+            target = Path(tempfile.mkdtemp(prefix="datamask-model-"))
+            atexit.register(shutil.rmtree, target, ignore_errors=True)
             for remote in fs.find(path):
-                file = Path(temporary) / remote[len(path) :].lstrip("/")
+                file = target / remote[len(path) :].lstrip("/")
                 file.parent.mkdir(parents=True, exist_ok=True)
                 fs.get_file(remote, str(file))
-            publish_folder(Path(temporary), str(target))
-    return str(target)
+            _FETCHED[url] = str(target)
+        return _FETCHED[url]

@@ -44,6 +44,25 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
+def cut(ids: np.ndarray, lengths: np.ndarray, room: int, prompt: np.ndarray) -> Windows:
+    """Windows of at most `room` tokens of documents (ids int32 [tokens], lengths int64 [documents]); each after a
+    document's first begins with the prompt again."""
+    if not len(prompt):
+        counts = np.maximum(-(-lengths // room), 1)
+        owners = np.repeat(np.arange(len(lengths)), counts)
+        number = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return Windows(ids, np.minimum(lengths[owners] - number * room, room), owners, len(lengths))
+    pieces = [np.zeros(0, np.int32)]
+    owned: list[int] = []
+    for document, whole in enumerate(np.split(ids, np.cumsum(lengths)[:-1]) if len(lengths) else []):
+        pieces.append(whole[:room])
+        step = room - len(prompt)
+        pieces += [np.concatenate([prompt, whole[at : at + step]]) for at in range(room, len(whole), step)]
+        owned += [document] * (len(pieces) - 1 - len(owned))
+    sizes = np.array([len(piece) for piece in pieces[1:]], np.int64)
+    return Windows(np.concatenate(pieces), sizes, np.array(owned, np.int64), len(lengths))
+
+
 class TokenCounter(Protocol):
     """What counts tokens for the index."""
 
@@ -56,14 +75,15 @@ def load_tokenizer(encoder: EncoderRef) -> TokenCounter:
 
     :raises ModelError: it is not there.
     """
-    from datamask.encoders.load import MODELS, loading  # loads torch
+    from datamask.encoders.load import MODELS, loading, named_errors  # loads torch
     from datamask.encoders.prepare import local_folder
 
     def load() -> TokenCounter:
         folder = local_folder(encoder.path) if encoder.kind in ("static", "column") else encoder.path
-        with loading("tokenizer of encoder", encoder.path, encoder.revision):
-            if (file := Path(folder) / "tokenizer.json").exists():
+        if (file := Path(folder) / "tokenizer.json").exists():
+            with named_errors("tokenizer of encoder", encoder.path, encoder.revision):
                 return DocumentTokenizer(Tokenizer.from_file(str(file)))
+        with loading("tokenizer of encoder", encoder.path, encoder.revision):
             from transformers import AutoTokenizer
 
             found = AutoTokenizer.from_pretrained(

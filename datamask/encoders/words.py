@@ -85,6 +85,13 @@ class WordTokenizer:
         ids = found.known[np.repeat(shifts, found.lengths) + np.arange(found.lengths.sum())]
         return ids, self._sums(found)
 
+    def ids_of_words(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens of words that `split_words` found, all different: ids int32 [tokens], lengths int64 [words].
+
+        Nothing is remembered.
+        """
+        return self._tokens(words)
+
     @staticmethod
     def _sums(found: _Found) -> np.ndarray:
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(found.lengths)])
@@ -113,9 +120,15 @@ class WordTokenizer:
     def _learn(self, words: list[str]) -> None:
         if not words:
             return
-        groups = [words[first : first + TOGETHER] for first in range(0, len(words), TOGETHER)]
+        ids, lengths = self._tokens(words)
+        self._places.update(zip(words, range(len(self._places), len(self._places) + len(words)), strict=True))
+        self._ids = np.concatenate([self._ids, ids])
+        self._ends = np.concatenate([self._ends, self._ends[-1] + np.cumsum(lengths)])
+
+    def _tokens(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        groups = [list(words[first : first + TOGETHER]) for first in range(0, len(words), TOGETHER)]
         joined = self._encode([f" {SEPARATOR} ".join(group) for group in groups])
-        ids, lengths = [self._ids], []
+        ids, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
         for group, together in zip(groups, joined, strict=True):
             separators = np.flatnonzero(together == self._separator)
             if len(separators) == len(group) - 1:
@@ -125,9 +138,7 @@ class WordTokenizer:
                 alone = self._encode(group)
                 ids.extend(alone)
                 lengths.append(np.array([len(one) for one in alone]))
-        self._places.update(zip(words, range(len(self._places), len(self._places) + len(words)), strict=True))
-        self._ids = np.concatenate(ids)
-        self._ends = np.concatenate([self._ends, self._ends[-1] + np.cumsum(np.concatenate(lengths))])
+        return np.concatenate(ids), np.concatenate(lengths)
 
     def _encode(self, texts: list[str]) -> list[np.ndarray]:
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)

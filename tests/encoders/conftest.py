@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +18,8 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel, P
 from datamask import storage
 from datamask.config import Config, validate
 from datamask.corpus.plan import Part, Shard
+from datamask.encoders import static
+from datamask.encoders.counts import Sample
 from datamask.stages import ShardFiles
 
 WORDS = "the river bank of a small town holds water and boats while people walk home by night under old trees".split()
@@ -28,6 +31,11 @@ def sentences(count: int, longest: int = 80) -> list[str]:
         " ".join(WORDS[(i * 7 + j * (1 + i % 5)) % len(WORDS)] for j in range(1 + (i * 37) % longest)) + f" {i}"
         for i in range(count)
     ]
+
+
+def fit_tokenizer(texts: Sequence[str], vocabulary: int) -> Tokenizer:
+    """The static encoder's tokenizer of texts of one language."""
+    return static.fit_tokenizer(Sample.of(texts, 512), np.zeros(len(texts), np.int64), vocabulary)
 
 
 class Corpus:

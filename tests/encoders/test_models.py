@@ -19,7 +19,8 @@ from transformers import AutoTokenizer
 from datamask import storage
 from datamask.devices import cpu_has_bfloat16, pick_device, pick_dtype
 from datamask.encoders import EncoderRef, embed_shard, load_tokenizer, prepare_encoder
-from datamask.encoders.encode import StaticEncoder, TransformerEncoder, WholeEncoder, load_encoder
+from datamask.encoders.encode import StaticEncoder, load_encoder
+from datamask.encoders.models import TransformerEncoder, WholeEncoder
 from datamask.errors import ConfigError, ModelError
 from tests.encoders.conftest import Corpus, save_encoder, sentences, settings
 

@@ -11,9 +11,8 @@ from transformers import PreTrainedTokenizerFast
 
 from datamask.encoders import tokens
 from datamask.encoders.batching import Batcher, cut, plan
-from datamask.encoders.static import fit_tokenizer
 from datamask.encoders.tokens import DocumentTokenizer
-from tests.encoders.conftest import sentences
+from tests.encoders.conftest import fit_tokenizer, sentences
 
 ODD = {
     "empty": "",

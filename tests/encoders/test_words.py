@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from datamask.encoders import words
-from datamask.encoders.static import fit_tokenizer
 from datamask.encoders.tokens import DocumentTokenizer
 from datamask.encoders.words import WordTokenizer, split_words, splits_into_words
-from tests.encoders.conftest import sentences
+from tests.encoders.conftest import fit_tokenizer, sentences
 
 TRICKY = [
     "",
