@@ -9,7 +9,7 @@ import numpy as np
 
 from datamask.quality import words as w
 from datamask.quality.languages import Languages
-from datamask.quality.ngrams import PAIR, Counts, Pairs, halves
+from datamask.quality.ngrams import PAIR, Counts, halves, neighbours, pairs
 from datamask.quality.words import Words, mix
 
 MEASURES = (
@@ -41,7 +41,7 @@ _STRENGTH = {"pairs": 4.0, "joints": 10.0}  # occurrences that chance is worth a
 class Pool:
     """What documents are measured against."""
 
-    halves: tuple[Counts, ...]
+    counts: Counts
     languages: Languages
 
 
@@ -144,8 +144,11 @@ def _sentences(words: Words, number: np.ndarray) -> np.ndarray:
 def in_pool(words: Words, pool: Pool, group: np.ndarray) -> dict[str, np.ndarray]:
     """What the half of the pool says that has not seen the document."""
     half = (1 - halves(words))[words.document]
-    known = _counts(pool, "words", words.hashes, half)
-    near, far = (_order(words, Pairs.of(words, apart), known, half, pool, group) for apart in (1, APART))
+    counts = pool.counts
+    known = counts.words.count(words.hashes, half)
+    ends = counts.tails.count(words.tails, half), counts.heads.count(words.heads, half)
+    size = np.maximum(pool.languages.words[group], 1000.0).astype(np.float32)[words.document]
+    near, far = (_order(words, apart, pool, half, known, ends, size) for apart in (1, APART))
     letters = words.is_word & (words.kinds[words.start] & w.DIGIT == 0)
     return {
         "order": near - far,
@@ -155,23 +158,28 @@ def in_pool(words: Words, pool: Pool, group: np.ndarray) -> dict[str, np.ndarray
 
 
 def _order(
-    words: Words, pairs: Pairs, known: np.ndarray, half: np.ndarray, pool: Pool, group: np.ndarray
+    words: Words,
+    apart: int,
+    pool: Pool,
+    half: np.ndarray,
+    known: np.ndarray,
+    ends: tuple[np.ndarray, np.ndarray],
+    size: np.ndarray,
 ) -> np.ndarray:
-    """(documents,) how much likelier the second of a pair is after the first than anywhere, in nats."""
-    here, there = pairs.place, pairs.place + pairs.apart
-    half = half[here]
-    size = np.maximum(pool.languages.words[group], 1000.0).astype(np.float32)[words.document[here]]
-    by_words = _lift(known[here], known[there], _counts(pool, "pairs", pairs.words, half), size, "pairs")
-    ends = (_counts(pool, name, getattr(pairs, name), half) for name in ("tails", "heads", "joints"))
-    return _mean(words, here, by_words) + JOINTS * _mean(words, here, _lift(*ends, size, "joints"))
+    """(documents,) how much likelier the second of a pair is after the first than anywhere, in nats.
 
-
-def _counts(pool: Pool, table: str, keys: np.ndarray, half: np.ndarray) -> np.ndarray:
-    found = np.empty(len(keys), dtype=np.float32)
-    for one, counts in enumerate(pool.halves):
-        mine = half == one
-        found[mine] = getattr(counts, table).count(keys[mine])
-    return found
+    :param apart: places between the two
+    :param half: (tokens,) of the pool, here and below
+    :param known: counts of the words
+    :param ends: counts of how they end and begin
+    :param size: words of the document's language in a half
+    """
+    here = neighbours(words, apart)
+    there, size = here + apart, size[here]
+    by_word, by_joint = pairs(words, here, apart)
+    lift = _lift(known[here], known[there], pool.counts.pairs.count(by_word, half[here]), size, "pairs")
+    joint = _lift(ends[0][here], ends[1][there], pool.counts.joints.count(by_joint, half[here]), size, "joints")
+    return _mean(words, here, lift) + JOINTS * _mean(words, here, joint)
 
 
 def _lift(first: np.ndarray, second: np.ndarray, both: np.ndarray, size: np.ndarray, kind: str) -> np.ndarray:

@@ -183,6 +183,10 @@ class Words:
         """(tokens,) uint64 of the last letters of each word."""
         return self._hash(np.maximum(self.end - LETTERS, self.start), self.end)
 
+    def forget(self) -> None:
+        """Drops what the hashes were made of, which is twice the text's size."""
+        self.__dict__.pop("_prefix", None)
+
     @cached_property
     def spaces(self) -> np.ndarray:
         """Places of white space."""
