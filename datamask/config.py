@@ -91,9 +91,10 @@ class Encoder(Section):
 class Scorer(Section):
     """One quality score."""
 
-    kind: Literal["heuristic", "transformer", "fasttext", "column", "probe", "encoder", "prox"] = "heuristic"
-    """heuristic rules, transformer classifier, fastText model, column, fitted probe, the encoder's own head, ProX."""
-    name: str = Field("heuristic", pattern=r"^[A-Za-z][A-Za-z0-9_]*$")
+    kind: Literal["content", "heuristic", "transformer", "fasttext", "column", "probe", "encoder", "prox"] = "content"
+    """content: the words beside the pool's; heuristic: published rules; transformer, fasttext, column, probe (fitted to
+    labels), encoder (its own head), prox."""
+    name: str = Field("content", pattern=r"^[A-Za-z][A-Za-z0-9_]*$")
     """Name of the score's column; where not given, the kind's."""
     model: str | None = None
     """Name or path of the model."""

@@ -158,7 +158,9 @@ def _embed_and_score(
     encoder = stages.whole(
         whole.prepare_encoder, shards=converted, model=config.encoder.model, previous=previous.encoder, **common
     )
-    quality = previous.quality or stages.whole(whole.prepare_quality, shards=converted, encoder=encoder, **common)
+    quality = stages.whole(
+        whole.prepare_quality, shards=converted, encoder=encoder, previous=previous.quality, **common
+    )
     shards = stages.each([Step(each.index, {"encoder": encoder, **common})], shards)
     check_quarantine(shards, config)  # before they are embedded
     steps = [

@@ -37,11 +37,11 @@ def prepare_encoder(shards: Sequence[Shard], model: str, config: Config, work: s
 
 
 @task(name="quality", task_run_name="prepare quality", **STAGE)
-def prepare_quality(shards: Sequence[Shard], encoder: Any, config: Config, work: str) -> Any:
-    """Statistics that combine the scores."""
+def prepare_quality(shards: Sequence[Shard], encoder: Any, config: Config, work: str, previous: Any) -> Any:
+    """What scores are measured against."""
     from datamask.quality import prepare_quality as prepare
 
-    return _unless_there("quality", work, "quality", lambda: prepare(shards, encoder, config, work))
+    return _unless_there("quality", work, "quality", lambda: prepare(shards, encoder, config, work, previous))
 
 
 @task(name="filter", task_run_name="filter the corpus", **STAGE)

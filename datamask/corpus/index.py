@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.project import EXCERPT
-from datamask.corpus.read import read_batches
+from datamask.corpus.read import read_batches, shard_schema
 from datamask.errors import ConservationError, InputError
 from datamask.storage import Output, find_output, join, key, read_table, write_output
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from datamask.encoders import EncoderRef
     from datamask.stages import Progress, ShardFiles
 
-VERSION = 2
+VERSION = 3
 FEW = 10  # rows in quarantine are too few to say that a file is read wrongly
 SCHEMA = pa.schema(
     [
@@ -57,6 +57,7 @@ REASONS = {
     "nested_too_deep": "the object is nested more than 50 levels deep",
     "blank_line": "the line is empty",
     "line_too_long": "the line is longer than 256 MiB",
+    "no_score": "a column that the quality score is read from (quality.scorers, kind column) is null or no finite number",
     "malformed_row": "the CSV row has another number of fields than the header",
 }
 # what may be done where many rows have the reason
@@ -91,6 +92,7 @@ def index_shard(
         encoder.fingerprint,
         dict(settings.columns),
         list(settings.drop),
+        _score_columns(config),
     )
     url = join(work, "index", f"{shard.name}-{output_key}.parquet")
     if output := find_output(url, output_key):
@@ -145,9 +147,12 @@ class _Indexer:
         self._reasons: Counter[str] = Counter()
         self._id_hashes: list[np.ndarray] = []  # uint64 [rows of a batch]
         self._count: Any = None
+        self._scores: list[str] = []  # columns that scores are read from
 
     def batches(self, progress: Progress | None) -> Iterator[pa.RecordBatch]:
-        columns = ["text", "id", "token_count", "_reason", "_excerpt"]
+        there = shard_schema(self._shard, self._config).names  # what is not is told by prepare_quality
+        self._scores = [name for name in _score_columns(self._config) if name in there]
+        columns = list(dict.fromkeys(["text", "id", "token_count", "_reason", "_excerpt", *self._scores]))
         for batch in read_batches(self._shard, self._config, columns):
             yield self._index(batch)
             if progress:
@@ -167,10 +172,14 @@ class _Indexer:
         length = pc.utf8_length(text)
         blank = pc.equal(pc.utf8_length(pc.utf8_ltrim_whitespace(text)), 0)
         nul = pc.greater(pc.multiply(pc.count_substring(text, "\0"), NUL_SHARE), length)
+        unscored = pa.array(np.zeros(len(text), dtype=bool))
+        for name in self._scores:
+            finite = pc.is_finite(_number(batch[name]))
+            unscored = pc.or_(unscored, pc.invert(pc.fill_null(finite, False)))
         reason = pc.case_when(
-            pc.make_struct(pc.is_valid(batch["_reason"]), pc.is_null(text), blank, nul),
+            pc.make_struct(pc.is_valid(batch["_reason"]), pc.is_null(text), blank, nul, unscored),
             batch["_reason"],
-            *(pa.scalar(name, pa.string()) for name in ("null_text", "empty_text", "nul_text")),
+            *(pa.scalar(name, pa.string()) for name in ("null_text", "empty_text", "nul_text", "no_score")),
         )
         excerpt = pc.if_else(
             pc.and_(pc.is_valid(reason), pc.is_null(batch["_excerpt"])),
@@ -225,6 +234,19 @@ class _Indexer:
 
                 self._count = load_tokenizer(self._encoder).count
         return self._count
+
+
+def _score_columns(config: Config) -> list[str]:
+    """The corpus's columns that scores are read from."""
+    return sorted({scorer.column for scorer in config.quality.scorers if scorer.column is not None})
+
+
+def _number(values: pa.Array) -> pa.Array:
+    """A column as doubles; of a type that holds no numbers, which scoring refuses for the whole shard, ones."""
+    kind = values.type
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return values.cast(pa.float64())
+    return pa.array(np.ones(len(values)))
 
 
 def _count_words(texts: list[str]) -> list[int]:

@@ -26,7 +26,7 @@ KINDS = 14
 # CCNet's punctuation beyond ASCII (normalizer.py), which datatrove's filters use; the digit among it is CCNet's own.
 _CCNET = "—”％１〈、━【「」，】；“《„’∶´．（–？！：～«〉》）。…►»"
 _CONTROL = [chr(c) for c in (*range(9), 11, 12, *range(13, 32), *range(127, 160))]
-_LAST = 0x33480  # code points from here on are unassigned, tags or private: category "Cn" as far as words go
+LAST = 0x33480  # code points from here on are unassigned, tags or private: category "Cn" as far as words go
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def tables() -> Tables:
         r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tai_Le}\p{New_Tai_Lue}\p{Javanese}\p{Tibetan}]"
     )
     symbols = set(string.punctuation) | set(_CCNET) | set(_CONTROL)
-    for point in range(_LAST):
+    for point in range(LAST):
         if 0xD800 <= point < 0xE000:
             continue
         char = chr(point)

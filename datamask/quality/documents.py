@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-Need = Literal["texts", "vectors", "encoder_scores"]
+Need = Literal["texts", "languages", "vectors", "encoder_scores"]
 
 HEURISTIC_CHARACTERS = 250_000  # laid out at a time: the arrays then stay in the processor's cache
 
@@ -22,6 +22,7 @@ class Documents:
     texts: Sequence[str]
     vectors: np.ndarray | None = None  # (n, dimensions) float32, the embeddings
     encoder_scores: np.ndarray | None = None  # (n,) float32, of the encoder's quality head
+    languages: Sequence[str | None] | None = None  # as the corpus states them
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)  # (n,) float64, NaN where null
 
     def __len__(self) -> int:

@@ -17,6 +17,7 @@ from datamask.quality.ref import ScorerRef
 if TYPE_CHECKING:
     from datamask.encoders.load import ModelCache
 
+CONTENT_VERSION = 1  # raised when a measure, a term or the score changes
 HEURISTIC_VERSION = 1  # raised when a rule, a signal or the score changes
 
 
@@ -53,18 +54,32 @@ def pin(settings: Settings, config: Config) -> ScorerRef:
     path, revision, fingerprint = _located(settings.model, settings.revision)
     dtype = pick_dtype(config.encoder.dtype, pick_device(config.encoder.device))
     return ScorerRef(
-        settings, path, revision, storage.key(kind, fingerprint, dtype, settings.label, settings.max_length)
+        settings, path, revision, storage.key(kind, fingerprint, dtype, settings.label, settings.max_length), dtype
     )
 
 
-def load_scorer(ref: ScorerRef, config: Config) -> Scorer:
+def pin_content(settings: Settings, path: str, work: str) -> ScorerRef:
+    """The content scorer whose model is at `path` in the work folder; the key holds the file's bytes."""
+    return ScorerRef(settings, path, None, _content_key(storage.fingerprint(storage.join(work, path))))
+
+
+def _content_key(fingerprint: str) -> str:
+    return storage.key("content", CONTENT_VERSION, fingerprint)
+
+
+def load_scorer(ref: ScorerRef, config: Config, work: str = "") -> Scorer:
     """The scorer of a reference, loaded once per process.
 
+    :param work: the work folder, where a fitted scorer's file lies
     :raises ModelError: its model is broken or does not fit the settings.
     """
     settings = ref.settings
     if settings.kind == "heuristic":
         return simple.HeuristicScorer()
+    if settings.kind == "content":
+        from datamask.quality import content
+
+        return content.load(storage.join(work, ref.path), ref.fingerprint)
     if settings.kind == "column":
         assert settings.column is not None
         return simple.ColumnScorer(settings.column)

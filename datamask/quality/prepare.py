@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,14 @@ import pyarrow.types
 
 from datamask import storage
 from datamask.config import Config
+from datamask.config import Scorer as ScorerSettings
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import read_batches, shard_schema
 from datamask.errors import ConfigError, InputError, ModelError, nearest
+from datamask.quality import pool
 from datamask.quality.combine import fit
 from datamask.quality.documents import Documents, Scorer
-from datamask.quality.load import load_scorer, pin
+from datamask.quality.load import load_scorer, pin, pin_content
 from datamask.quality.probe import CHECK_SENTENCES, ProbeScorer
 from datamask.quality.ref import QualityRef, ScorerRef, Statistics
 
@@ -33,21 +35,25 @@ SAMPLE_ROWS = 200_000  # looked at, of shards in the order of a hash of their co
 def prepare_quality(
     shards: Sequence[Shard], encoder: EncoderRef, config: Config, work: str, previous: QualityRef | None = None
 ) -> QualityRef:
-    """The scorers of `config.quality`, each loaded once to see that it can be, and pinned.
+    """The scorers of `config.quality`, each loaded once to see that it can be, and pinned by its files' content.
 
+    The content scorer's model is fitted on a sample of the corpus, if it is not there from an earlier run.
     With `combine` standard or rank their scores are measured on a sample of the corpus chosen by hashes, so that
     every shard is scored alone and yet on one scale.
 
     :param shards: the corpus, converted
-    :param previous: of the last release: a refresh keeps the statistics fitted then, so that old and new scores
-        compare and what is scored stays scored; changed scorers are fitted again.
+    :param previous: of the last release: a refresh keeps what was fitted then, so that old and new scores compare and
+        what is scored stays scored; scorers whose settings or files changed are fitted again.
     :raises ModelError: a model is missing, broken, or does not fit the settings.
     :raises ConfigError: the encoder gives no score, and a scorer asks for it.
     :raises InputError: a shard lacks a scorer's column.
     """
     settings = config.quality
-    refs = tuple(pin(scorer, config) for scorer in settings.scorers)
-    scorers = [load_scorer(ref, config) for ref in refs]
+    refs = tuple(
+        _content(scorer, shards, config, work, previous) if scorer.kind == "content" else pin(scorer, config)
+        for scorer in settings.scorers
+    )
+    scorers = [load_scorer(ref, config, work) for ref in refs]
     for ref, scorer in zip(refs, scorers, strict=True):
         _check(ref, scorer, shards, encoder, config)
     statistics: dict[str, Statistics] = {}
@@ -59,6 +65,38 @@ def prepare_quality(
     if not storage.exists(url):
         storage.write_json(url, quality.as_dict())
     return quality
+
+
+def _content(
+    settings: ScorerSettings, shards: Sequence[Shard], config: Config, work: str, previous: QualityRef | None
+) -> ScorerRef:
+    """The scorer with the last release's model, where that file is still what it was, or one of these shards."""
+    for ref in previous.scorers if previous is not None else ():
+        if ref.settings.kind == "content" and ref.name == settings.name and storage.exists(storage.join(work, ref.path)):
+            found = pin_content(settings, ref.path, work)
+            if found.fingerprint == ref.fingerprint:
+                return found
+    facts = [sorted(shard.fingerprint for shard in shards), dict(config.corpus.columns), list(config.corpus.drop)]
+    path = f"quality/pool-{storage.key('pool', pool.VERSION, facts)}.safetensors"
+    if not storage.exists(storage.join(work, path)):
+        texts, languages = pool.sample(_texts(shards, config))
+        if not texts:
+            raise InputError("the corpus has no text to fit the quality score on: every row is null or empty")
+        pool.write(storage.join(work, path), pool.fit(texts, languages))
+    return pin_content(settings, path, work)
+
+
+def _texts(shards: Sequence[Shard], config: Config) -> Iterator[tuple[str, str | None]]:
+    """Texts with their languages, of up to SAMPLE_ROWS rows in the order of a hash of the shards' content."""
+    rows = 0
+    for shard in sorted(shards, key=lambda shard: storage.key(shard.fingerprint)):
+        if rows >= SAMPLE_ROWS:
+            break
+        for batch in read_batches(shard, config, ["text", "language"]):
+            rows += batch.num_rows
+            for text, language in zip(batch["text"].to_pylist(), batch["language"].to_pylist(), strict=True):
+                if text and not text.isspace():
+                    yield text, language
 
 
 def _same(previous: QualityRef, refs: tuple[ScorerRef, ...], combine: str) -> bool:
@@ -101,6 +139,8 @@ def _fit(
     fitted = {}
     for ref, scorer in zip(refs, scorers, strict=True):
         score = scorer.score(sample).score
+        if scorer.columns:
+            score = score[np.isfinite(score)]  # rows without one are in quarantine
         if not np.isfinite(score).all():
             raise ModelError(
                 f"scorer {ref.name} gives no number for {int((~np.isfinite(score)).sum())} of {len(score)} sampled "
@@ -115,7 +155,8 @@ def _sample(scorers: Sequence[Scorer], shards: Sequence[Shard], encoder: Encoder
     needs = frozenset().union(*(scorer.needs for scorer in scorers))
     columns = list(dict.fromkeys(column for scorer in scorers for column in scorer.columns))
     given = [encoder.name] if "vectors" in needs and encoder.kind == "column" else []
-    wanted = list(dict.fromkeys(["text", *columns, *given]))
+    stated = ["language"] if "languages" in needs else []
+    wanted = list(dict.fromkeys(["text", *columns, *stated, *given]))
     chosen: list[tuple[int, int, dict[str, Any]]] = []  # a heap, of negated hashes
     rows = number = 0
     for shard in sorted(shards, key=lambda shard: storage.key(shard.fingerprint)):
@@ -146,4 +187,5 @@ def _sample(scorers: Sequence[Scorer], shards: Sequence[Shard], encoder: Encoder
         encoded = model.compute(model.tokenise(texts), config.encoder.batch_tokens)
         vectors, encoder_scores = encoded.vectors, encoded.scores
     numbers = {name: np.array([row[name] for row in found], dtype=np.float64) for name in columns}
-    return Documents(np.arange(len(texts)), texts, vectors, encoder_scores, numbers)
+    languages = [row["language"] for row in found] if stated else None
+    return Documents(np.arange(len(texts)), texts, vectors, encoder_scores, languages, numbers)

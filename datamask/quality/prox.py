@@ -49,7 +49,7 @@ class ProxScorer:
         options = {"revision": ref.revision, "trust_remote_code": config.encoder.trust_remote_code}
         with loading("ProX model", ref.path, ref.revision):
             tokenizer: Any = AutoTokenizer.from_pretrained(ref.path, **options)
-            dtype = getattr(torch, pick_dtype(config.encoder.dtype, device))
+            dtype = getattr(torch, ref.dtype or pick_dtype(config.encoder.dtype, device))
             model: Any = AutoModelForCausalLM.from_pretrained(ref.path, dtype=dtype, **options)
         if not isinstance(tokenizer, PreTrainedTokenizerFast):
             raise ModelError(f"ProX model {ref.path}: its tokenizer has no fast version; save it with tokenizer.json")

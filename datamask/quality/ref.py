@@ -15,9 +15,10 @@ class ScorerRef:
     """A prepared scorer: its settings, and the fingerprint of the model's files or the rules' version."""
 
     settings: settings.Scorer
-    path: str  # what is loaded: a file, a folder or a hub name; "": nothing
+    path: str  # what is loaded: a file, a folder or a hub name; of a fitted one in the work folder; "": nothing
     revision: str | None  # the commit of a hub model
     fingerprint: str
+    dtype: str | None = None  # what a transformer computes in, wherever it is loaded
 
     @property
     def name(self) -> str:

@@ -48,7 +48,7 @@ def score_shard(
     """
     if files.index is None:
         raise ValueError(f"shard {files.shard.name} has no index yet")
-    scorers = {ref.name: load_scorer(ref, config) for ref in quality.scorers}
+    scorers = {ref.name: load_scorer(ref, config, work) for ref in quality.scorers}
     uses_embeddings = any(scorer.needs & {"vectors", "encoder_scores"} for scorer in scorers.values())
     if uses_embeddings and files.embeddings is None:
         raise ValueError(f"shard {files.shard.name} has no embeddings yet")
@@ -127,7 +127,7 @@ class _Scoring:
         """Runs of documents, cut by rows and characters alone, so that the same bytes come of any way of reading."""
         columns = list(dict.fromkeys(column for scorer in self._scorers.values() for column in scorer.columns))
         needs = frozenset().union(*(scorer.needs for scorer in self._scorers.values()))
-        rows = self._rows(columns)
+        rows = self._rows([*columns, *(["language"] if "languages" in needs else [])])
         wanted = [
             name for name, need in (("feature_arr", "vectors"), ("encoder_score", "encoder_scores")) if need in needs
         ]
@@ -135,7 +135,7 @@ class _Scoring:
         for window in rows:
             ids = np.array(window[0], dtype=np.int64)
             numbers = {
-                name: np.array(values, dtype=np.float64) for name, values in zip(columns, window[2:], strict=True)
+                name: np.array(values, dtype=np.float64) for name, values in zip(columns, window[2:], strict=False)
             }
             vectors = scores = None
             if embedded is not None:
@@ -145,7 +145,8 @@ class _Scoring:
                     vectors = flat.to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(ids), -1)
                 if "encoder_score" in wanted:
                     scores = table["encoder_score"].to_numpy().astype(np.float32)
-            yield Documents(ids, window[1], vectors, scores, numbers)
+            languages = window[-1] if "languages" in needs else None
+            yield Documents(ids, window[1], vectors, scores, languages, numbers)
 
     def _rows(self, columns: Sequence[str]) -> Iterator[list[list[Any]]]:
         """Windows of [chunk_ids, texts, values of each column]."""

@@ -36,7 +36,7 @@ class TransformerScorer:
 
     def __init__(self, ref: ScorerRef, config: Config) -> None:
         device = pick_device(config.encoder.device)
-        self._dtype = getattr(torch, pick_dtype(config.encoder.dtype, device))
+        self._dtype = getattr(torch, ref.dtype or pick_dtype(config.encoder.dtype, device))
         self._budget = config.encoder.batch_tokens
         options = {"revision": ref.revision, "trust_remote_code": config.encoder.trust_remote_code}
         with loading("classifier", ref.path, ref.revision):

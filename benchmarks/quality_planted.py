@@ -1,0 +1,144 @@
+"""Junk made of real documents, a kind at a time: what `quality_words.py` plants among the intact ones.
+
+junk = planted(texts, random.Random(0))     # {"shuffled words": [(of which document, junk), …], …}
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+UNSPACED = ("zh", "zh_TW", "ja", "th", "lo", "km", "my")
+
+
+def planted(texts: list[str], generator: random.Random, language: str) -> dict[str, list[tuple[int, str]]]:
+    """By kind: (place of the document it is made of, the junk); documents that a change leaves as they are are left
+    out."""
+    vocabulary = [word for text in texts for word in pieces(text, language)]
+    joint = "" if language in UNSPACED else " "
+
+    def shuffled(text: str) -> str:
+        words = pieces(text, language)
+        return joint.join(generator.sample(words, len(words)))
+
+    kinds: dict[str, Callable[[str], str]] = {
+        "random words": lambda text: joint.join(generator.choices(vocabulary, k=len(pieces(text, language)))),
+        "shuffled words": shuffled,
+        "mojibake (UTF-8 as cp1252)": lambda text: text.encode().decode("cp1252", "replace"),
+        "mojibake (UTF-8 as Latin-1)": lambda text: text.encode().decode("latin-1"),
+        "upper case": str.upper,
+        "doubled text": lambda text: f"{text}\n\n{text}",
+        "each sentence twice": lambda text: " ".join(f"{part}. {part}." for part in text.split(". ")),
+        "ads in the language": lambda text: ad(generator, vocabulary, len(text)),
+        "ads in English": lambda text: english_ad(generator, len(text)),
+        "keywords": lambda text: ", ".join(generator.choices(vocabulary, k=len(pieces(text, language)))),
+        "HTML source": lambda text: html(generator, text),
+        "machine log": lambda text: log(generator, len(text)),
+    }
+    return {
+        kind: [(place, made) for place, text in enumerate(texts) if (made := change(text)) != text]
+        for kind, change in kinds.items()
+    }
+
+
+def layouts(text: str) -> dict[str, str]:
+    """The same words, laid out otherwise."""
+    return {
+        "CRLF": text.replace("\r\n", "\n").replace("\n", "\r\n"),
+        "one line": " ".join(text.split()),
+        "trailing spaces": text.replace("\n", "   \n") + "  ",
+        "double newlines": text.replace("\n", "\n\n"),
+        "wrapped at 72": wrapped(text),
+        "indented": "\n".join(f"\t{line}" for line in text.split("\n")),
+    }
+
+
+def wrapped(text: str) -> str:
+    lines, line = [], ""
+    for word in text.split():
+        if line and len(line) + len(word) > 72:
+            lines.append(line)
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    return "\n".join([*lines, line])
+
+
+def pieces(text: str, language: str) -> list[str]:
+    """Words; in a script without spaces letters."""
+    return [char for char in text if not char.isspace()] if language in UNSPACED else text.split()
+
+
+def ad(generator: random.Random, vocabulary: list[str], length: int) -> str:
+    """Offers made of the language's own words, with prices, addresses and telephone numbers."""
+    words = [word.strip(".,;:!?()\"'") for word in vocabulary]
+    words = [word for word in words if len(word) > 3] or vocabulary
+    parts: list[str] = []
+    while sum(map(len, parts)) < min(length, 3000):
+        name = " ".join(word.title() for word in generator.choices(words, k=generator.randint(2, 4)))
+        parts += [
+            f"{name} - {generator.randint(5, 900)},{generator.randint(10, 99)} {generator.choice('€$£¥')}!",
+            f"{generator.choice(words).upper()}! {generator.choice(words).upper()}! -{generator.randint(10, 80)} %",
+            f"www.{generator.choice(words).lower()}-{generator.choice(words).lower()}.com",
+            f"☎ +{generator.randint(1, 99)} {generator.randint(100, 999)} {generator.randint(1000, 9999)}",
+            " ".join(word.title() for word in generator.choices(words, k=5)),
+        ]
+    return "\n".join(parts)
+
+
+def english_ad(generator: random.Random, length: int) -> str:
+    offers = (
+        "Buy cheap {0} online, best price guaranteed, free shipping worldwide!!!",
+        "{0} discount {1} no prescription needed order now",
+        "Meet hot singles in your area tonight! Live sex chat, {0} dating, {1} escorts",
+        "Click here >>> http://www.{0}-{1}.biz/offer?id={2}",
+        "Win ${2} today! Play {0} casino bonus, 100% free spins",
+        "Replica {0} watches | {1} handbags | designer outlet {2}% OFF",
+        "Call now 1-800-{2}-{2} for a free {0} quote",
+        "Best {0}, cheap {0}, {0} for sale, buy {0}, {0} {1}, {1} {0} price",
+    )
+    goods = "viagra cialis rolex gucci casino poker loans insurance mortgage iphone nike louis xanax bitcoin".split()
+    parts: list[str] = []
+    while sum(map(len, parts)) < min(length, 3000):
+        number = generator.randint(100, 999)
+        parts.append(generator.choice(offers).format(generator.choice(goods), generator.choice(goods), number))
+    return "\n".join(parts)
+
+
+def html(generator: random.Random, text: str) -> str:
+    """A page's source around the document's sentences."""
+    head = (
+        '<!DOCTYPE html><html><head><meta charset="utf-8"><title>{0}</title><link rel="stylesheet" '
+        'href="/css/main.css?v={1}"><script src="https://cdn.example.org/js/app.min.js" async></script></head>'
+        '<body class="page page-{1}"><div id="nav"><ul><li><a href="/">{0}</a></li><li><a href="/p/{1}">{0}</a></li>'
+        "</ul></div>"
+    )
+    parts = [head.format(text[:30], generator.randint(1, 999))]
+    for sentence in text[:6000].split(". "):
+        number = generator.randint(1, 9999)
+        parts.append(
+            f'<div class="col-md-{number % 12} item" id="p{number}"><p style="margin:0">{sentence}.</p>'
+            f'<a href="/article/{number}.html" target="_blank">&nbsp;&raquo;</a><img src="/i/{number}.jpg" alt=""/></div>'
+        )
+    return "\n".join([*parts, "</body></html>"])
+
+
+def log(generator: random.Random, length: int) -> str:
+    parts: list[str] = []
+    while sum(map(len, parts)) < min(length, 6000):
+        number = [generator.randint(0, 255) for _ in range(4)]
+        time = f"2024-{number[0] % 12 + 1:02d}-{number[1] % 28 + 1:02d} {number[2] % 24:02d}:{number[3] % 60:02d}:07"
+        address = ".".join(map(str, number))
+        parts.append(
+            generator.choice(
+                (
+                    f'{address} - - [{time}] "GET /index.php?id={number[0]}{number[1]} HTTP/1.1" 200 {number[2]}5 "-" '
+                    '"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"',
+                    f"{time},{number[0]:03d} INFO [worker-{number[1]}] com.example.service.Handler - request "
+                    f"{generator.getrandbits(64):016x} done in {number[2]} ms",
+                    f"{time} kernel: [{number[0]}.{number[1]:06d}] eth0: link up, {number[2]} Mbps, lpa 0x{number[3]:04x}",
+                    f'{{"ts": "{time}", "level": "error", "code": {number[0]}, "host": "{address}", "ok": false}}',
+                )
+            )
+        )
+    return "\n".join(parts)

@@ -1,0 +1,41 @@
+"""The default scorer: what a document's words are like beside those of the pool. See `terms.py` for the score."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from datamask.quality import pool, terms
+from datamask.quality.documents import Documents, Need, Scores
+from datamask.quality.measures import measure
+
+
+class ContentScorer:
+    """A score in [0, 1], comparable within and between languages, with its measures and faults as signals."""
+
+    signals = terms.SIGNALS
+    needs: frozenset[Need] = frozenset({"texts", "languages"})
+    columns: tuple[str, ...] = ()
+
+    def __init__(self, model: pool.Model) -> None:
+        self._model = model
+
+    def score(self, documents: Documents) -> Scores:
+        given = documents.languages or [None] * len(documents)
+        scores, signals = [np.zeros(0, np.float32)], [np.zeros((0, len(self.signals)), np.float32)]
+        for words, names in pool.batches(documents.texts, given):
+            measured, group = measure(words, names, self._model.pool)
+            found, faults = terms.score(measured, group, self._model.usual)
+            scores.append(found)
+            signals.append(np.concatenate([measured, faults.astype(np.float32)], axis=1))
+        return Scores(np.concatenate(scores), np.concatenate(signals))
+
+
+@lru_cache(maxsize=4)
+def load(url: str, fingerprint: str) -> ContentScorer:
+    """The scorer of a model's file, read once a process.
+
+    :param fingerprint: of the file's bytes, so that another file at the same place is read
+    """
+    return ContentScorer(pool.read(url))

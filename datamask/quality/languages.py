@@ -1,0 +1,180 @@
+"""Which of the pool's languages a document is in, by the words that are in every text of it.
+
+A document belongs to the language that its corpus says, if the sample has enough of it; else to the one its words are
+most likely in; else to its script. Source code is a group of its own, whatever it is said to be in. Scores are compared
+within these groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from datamask.quality import words as w
+from datamask.quality.words import Words
+
+LEAST = 20  # documents of the sample that make a group
+FREQUENT = 100  # words that stand in most documents: its function words, mostly
+PROFILE = 400  # words that tell it from others
+TRUST = 5  # a document is in its likeliest language where it has at least this part of the usual frequent words
+LOOK = 400  # a document's first words, which its language is told from
+CODE = "code"
+_CODE_SHARE = 0.06  # of a document's characters braces, brackets, operators: more make it source code
+_OTHER = "other "
+_BITS = 18
+
+
+@dataclass(frozen=True)
+class Languages:
+    """The groups of a pool, `names`: languages, then code, then scripts for what is in none of them."""
+
+    names: tuple[str, ...]
+    languages: int  # so many of the names are languages
+    keys: np.ndarray  # (v,) uint64, hashes of words; the last is no word
+    likelihood: np.ndarray  # (v, languages) float32: ln of a word's share
+    frequent: np.ndarray  # (v, names) bool: of the words that most documents of the group hold
+    words: np.ndarray  # (names,) float64: in a half of the sample
+    usual: np.ndarray  # (names,) float64: median share of frequent words in its documents
+
+    def __post_init__(self) -> None:
+        place = np.full(1 << _BITS, len(self.keys) - 1, dtype=np.int32)
+        place[_slot(self.keys[:-1])] = np.arange(len(self.keys) - 1)
+        object.__setattr__(self, "_place", place)
+
+    def rows(self, hashes: np.ndarray) -> np.ndarray:
+        """(n,) rows of `keys`; its last for a word that is not there."""
+        place: np.ndarray = self._place  # type: ignore[attr-defined]
+        rows = place[_slot(hashes)]
+        rows[self.keys[rows] != hashes] = len(self.keys) - 1
+        return rows
+
+    def groups(self, words: Words, given: Sequence[str | None], code: np.ndarray) -> np.ndarray:
+        """(documents,) int64, places in `names`.
+
+        :param given: the corpus's own statement of each document's language
+        :param code: (documents,) share of characters that programs are written with
+        """
+        known = {name: place for place, name in enumerate(self.names[: self.languages])}
+        found = np.array([known.get(name, -1) if name else -1 for name in given], dtype=np.int64)
+        scripts = {name: place for place, name in enumerate(self.names) if place > self.languages}
+        if (found < 0).any():
+            told, share = self._told(words)
+            number = _scripts(words)
+            for document in np.flatnonzero(found < 0).tolist():
+                likely = int(told[document])
+                if likely >= 0 and share[document] >= self.usual[likely] / TRUST:
+                    found[document] = likely
+                else:
+                    found[document] = scripts.get(_OTHER + w.SCRIPTS[number[document]], len(self.names) - 1)
+        found[code > _CODE_SHARE] = self.languages
+        return found
+
+    def _told(self, words: Words) -> tuple[np.ndarray, np.ndarray]:
+        """(documents,) the likeliest language, −1 where no word tells; and its frequent words' share."""
+        told, share = np.full(len(words), -1, dtype=np.int64), np.zeros(len(words))
+        if not self.languages:
+            return told, share
+        place = np.arange(len(words.start)) - words.first[words.document]
+        looked = np.flatnonzero((place < LOOK) & words.is_word)
+        row, document = self.rows(words.hashes[looked]), words.document[looked]
+        seen = row < len(self.keys) - 1
+        total = np.bincount(document, minlength=len(words))
+        row, document = row[seen], document[seen]
+        if len(row):
+            begins = np.flatnonzero(np.append(True, np.diff(document) > 0))
+            told[document[begins]] = np.add.reduceat(self.likelihood[row], begins, axis=0).argmax(axis=1)
+            hits = np.bincount(document, weights=self.frequent[row, told[document]], minlength=len(words))
+            share = hits / np.maximum(total, 1)
+        return told, share
+
+    def function_words(self, words: Words, group: np.ndarray) -> np.ndarray:
+        """(documents,) share of words that most documents of the group hold."""
+        found = self.frequent[self.rows(words.hashes), group[words.document]] & words.is_word
+        return words.count(found) / np.maximum(words.count(words.is_word), 1)
+
+
+def _slot(hashes: np.ndarray) -> np.ndarray:
+    return (hashes >> np.uint64(64 - _BITS)).astype(np.int64)
+
+
+def _scripts(words: Words) -> np.ndarray:
+    """(documents,) number of the script that most of the first words are written in."""
+    place = np.arange(len(words.start)) - words.first[words.document]
+    looked = np.flatnonzero((place < LOOK) & words.is_word)
+    script = w.tables().script[words.points[words.start[looked]]].astype(np.int64)
+    keys = words.document[looked] * 256 + script
+    keys = keys[script > 0]
+    counts = np.bincount(keys, minlength=256 * len(words)).reshape(len(words), 256)
+    return counts.argmax(axis=1)
+
+
+def fit(batches: Sequence[Words], given: Sequence[Sequence[str | None]], code: Sequence[np.ndarray]) -> Languages:
+    """The groups of a sample: batches of documents, their stated languages, their shares of code."""
+    stated: dict[str, list[np.ndarray]] = {}
+    for words, names, share in zip(batches, given, code, strict=True):
+        for document, name in enumerate(names):
+            if name and share[document] <= _CODE_SHARE:
+                stated.setdefault(name, []).append(_words_of(words, document))
+    texts = {name: stated[name] for name in sorted(stated) if len(stated[name]) >= LEAST}
+    first = _of(texts, {}, len(texts))
+    others: dict[str, list[np.ndarray]] = {}
+    names = [*texts, CODE]
+    for words, langs, share in zip(batches, given, code, strict=True):
+        number = _scripts(words)
+        for document, group in enumerate(first.groups(words, langs, share)):
+            if group >= len(texts):
+                name = CODE if group == len(texts) else _OTHER + w.SCRIPTS[number[document]]
+                others.setdefault(name, []).append(_words_of(words, document))
+    rest = {name: others[name] for name in sorted(others) if name != CODE and len(others[name]) >= LEAST}
+    final = {**rest, _OTHER + "scripts": [one for name in sorted(others) if name not in (*rest, CODE) for one in others[name]]}
+    return _of(texts, {CODE: others.get(CODE, []), **final}, len(names) - 1)
+
+
+def _words_of(words: Words, document: int) -> np.ndarray:
+    mine = slice(words.first[document], words.first[document + 1])
+    return words.hashes[mine][words.is_word[mine]]
+
+
+def _of(texts: dict[str, list[np.ndarray]], others: dict[str, list[np.ndarray]], languages: int) -> Languages:
+    everything = {**texts, **others} if others else {**texts, CODE: [], _OTHER + "scripts": []}
+    totals, tops, profiles = [], [], []
+    for hashes in everything.values():
+        joined = np.concatenate(hashes) if hashes else np.zeros(0, np.uint64)
+        keys, documents = np.unique(
+            np.concatenate([np.unique(one) for one in hashes]) if hashes else joined, return_counts=True
+        )
+        order = np.argsort(-documents, kind="stable")
+        tops.append(keys[order[:FREQUENT]])
+        profiles.append(keys[order[:PROFILE]])
+        totals.append(joined)
+    vocabulary = np.unique(np.concatenate(profiles))
+    slots = _slot(vocabulary)
+    vocabulary = vocabulary[np.diff(slots, prepend=-1) != 0]  # sorted, so equal slots are neighbours
+    likelihood = np.zeros((len(vocabulary) + 1, languages), dtype=np.float32)
+    frequent = np.zeros((len(vocabulary) + 1, len(everything)), dtype=bool)
+    for place, (joined, top) in enumerate(zip(totals, tops, strict=True)):
+        frequent[:-1, place] = np.isin(vocabulary, top)
+        if place < languages and len(vocabulary):
+            row = np.searchsorted(vocabulary, joined)
+            row[row == len(vocabulary)] = 0
+            counts = np.bincount(row[vocabulary[row] == joined], minlength=len(vocabulary))
+            likelihood[:-1, place] = np.log((counts + 0.1) / (len(joined) + 100))
+    usual = [_usual(vocabulary, hashes, frequent[:-1, place]) for place, hashes in enumerate(everything.values())]
+    return Languages(
+        tuple(everything),
+        languages,
+        np.append(vocabulary, np.uint64(0)),
+        likelihood,
+        frequent,
+        np.array([len(joined) / 2 for joined in totals]),
+        np.array(usual),
+    )
+
+
+def _usual(vocabulary: np.ndarray, hashes: list[np.ndarray], frequent: np.ndarray) -> float:
+    if not hashes:
+        return 0.0
+    known = vocabulary[frequent]
+    return float(np.median([np.isin(one[:LOOK], known).mean() if len(one) else 0.0 for one in hashes]))

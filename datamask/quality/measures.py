@@ -1,0 +1,206 @@
+"""What is measured of each document's words. The numbers are counts and shares; what they are worth is in `terms.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from datamask.quality import words as w
+from datamask.quality.languages import Languages
+from datamask.quality.ngrams import PAIR, Counts, halves, neighbours, pairs
+from datamask.quality.words import Words, mix
+
+MEASURES = (
+    "words",
+    "order",  # how much likelier neighbours are than words further apart, in nats: by pairs of words and by joints
+    "known",  # share of words that the other half of the pool knows
+    "function_words",  # share of words that most documents of the language hold
+    "sentences",  # share of words in sentences: 3 to 60 words, closed by a mark that ends one
+    "letters",  # share of characters that are letters, white space left out, here and below
+    "digits",
+    "capitals",  # share of words that begin with a capital, where at least half of the words have a case
+    "upper_case",  # share of letters in upper case
+    "repeated",  # share of runs of eight words that came before in the document
+    "tags",  # HTML tags and entities a word
+    "broken",  # share of characters that no writing has: U+FFFD, controls, private use, UTF-8 read as Latin-1
+    "shouts",  # exclamation marks, currencies, per cents, addresses a word
+    "bars",  # separators, arrows, stars, pictures a word
+    "code",  # share of characters that programs are written with
+)
+RUN = 8
+SENTENCE = (3, 60)
+_UNIT = 1024  # sums of logarithms are sums of whole numbers, so that they depend on no order
+APART = 7  # words of a document so far from each other are as good as shuffled
+JOINTS = 0.7  # weight of how words end and the next ones begin, against which words they are
+_STRENGTH = {"pairs": 4.0, "joints": 10.0}  # occurrences that chance is worth against what was counted
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What documents are measured against."""
+
+    counts: Counts
+    languages: Languages
+
+
+def measure(words: Words, given: Sequence[str | None], pool: Pool) -> tuple[np.ndarray, np.ndarray]:
+    """(documents, MEASURES) float32, NaN where there is nothing to measure; (documents,) int64 groups.
+
+    :param given: the corpus's own statement of each document's language
+    """
+    found = plain(words)
+    group = pool.languages.groups(words, given, found["code"])
+    found |= in_pool(words, pool, group)
+    return np.stack([np.asarray(found[name], dtype=np.float32) for name in MEASURES], axis=1), group
+
+
+def share(count: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """NaN where the total is 0."""
+    return np.where(total > 0, count / np.maximum(total, 1), np.nan)
+
+
+def plain(words: Words) -> dict[str, np.ndarray]:
+    """What needs no pool."""
+    kinds, meaning = words.kinds, w.tables().meaning[words.points]
+    number, ink = words.count(words.is_word), words.total(~words.blank)
+    first = kinds[words.start]
+    capital = words.count(first & w.UPPER != 0)
+    cased = words.count(first & (w.UPPER | w.LOWER) != 0)
+    digits = words.total(kinds & w.DIGIT != 0)
+    letters = words.total(kinds & w.WORD != 0) - digits
+    marked = words.total((meaning >= w.EXCLAIM) & (meaning <= w.AT)) + 3 * words.at(words.find("://"))
+    return {
+        "words": number,
+        "sentences": _sentences(words, number),
+        "letters": share(letters, ink),
+        "digits": share(digits, ink),
+        "capitals": share(capital, np.where(2 * cased >= number, number, 0)),
+        "upper_case": share(words.total(kinds & w.UPPER != 0), letters),
+        "repeated": _repeated(words),
+        "tags": words.at(_tags(words)) / np.maximum(number, 1),
+        "broken": share(words.total(meaning == w.BROKEN) + 2 * words.at(_mojibake(words)), ink),
+        "shouts": marked / np.maximum(number, 1),
+        "bars": words.total(meaning == w.BAR) / np.maximum(number, 1),
+        "code": share(words.total(meaning == w.CODE), ink),
+    }
+
+
+def _tags(words: Words) -> np.ndarray:
+    """Places of "<" before a letter, "/" or "!", and of "&" before a name or number and ";"."""
+    points = words.points
+    opens = np.flatnonzero(points[:-1] == ord("<")) + 1
+    letter = words.kinds[opens] & (w.UPPER | w.LOWER) != 0
+    tags = opens[letter | (points[opens] == ord("/")) | (points[opens] == ord("!"))]
+    names = np.flatnonzero(points == ord("&"))
+    ends = np.flatnonzero(points == ord(";"))
+    if len(names) and len(ends):
+        end = ends[np.minimum(np.searchsorted(ends, names), len(ends) - 1)]
+        blanks = np.searchsorted(words.spaces, end) - np.searchsorted(words.spaces, names)
+        names = names[(end > names + 1) & (end < names + 9) & (blanks == 0)]
+        tags = np.sort(np.concatenate([tags, names]))
+    return tags
+
+
+def _mojibake(words: Words) -> np.ndarray:
+    """Places where UTF-8 was read as cp1252 or Latin-1: a lead byte and as many others as belong to it."""
+    byte = w.tables().byte[words.points]
+    lead = np.flatnonzero((byte >= 0xC2) & (byte <= 0xF4))
+    more = 1 + (byte[lead] >= 0xE0) + (byte[lead] >= 0xF0)
+    good = np.ones(len(lead), dtype=bool)
+    for step in (1, 2, 3):
+        other = byte[np.minimum(lead + step, len(byte) - 1)]
+        good &= (more < step) | ((other >= 0x80) & (other < 0xC0))
+    return lead[good]
+
+
+def _repeated(words: Words) -> np.ndarray:
+    if len(words.start) < RUN:
+        return np.zeros(len(words))
+    key, size = words.hashes, 1
+    while size < RUN:
+        key = mix(key[:-size] * PAIR + key[size:])
+        size *= 2
+    document = words.document[: len(key)]
+    inside = document == words.document[RUN - 1 :]
+    document, key = document[inside], key[inside]
+    ordered = np.sort((document.astype(np.uint64) << np.uint64(44)) | (key >> np.uint64(20)))
+    again = ordered[1:][ordered[1:] == ordered[:-1]] >> np.uint64(44)
+    total = np.bincount(document, minlength=len(words))
+    return np.bincount(again.astype(np.int64), minlength=len(words)) / np.maximum(total, 1)
+
+
+def _sentences(words: Words, number: np.ndarray) -> np.ndarray:
+    stops = np.flatnonzero((words.kinds[words.start] & w.STOP != 0) & ~words.is_word)
+    document = words.document[stops]
+    begins = np.maximum(np.concatenate([[0], stops[:-1]])[: len(stops)], words.first[document])
+    before = np.concatenate([[0], np.cumsum(words.is_word)])
+    size = before[stops] - before[begins]
+    size[(size < SENTENCE[0]) | (size > SENTENCE[1])] = 0
+    return share(np.bincount(document, weights=size, minlength=len(words)), number)
+
+
+def in_pool(words: Words, pool: Pool, group: np.ndarray) -> dict[str, np.ndarray]:
+    """What the half of the pool says that has not seen the document."""
+    half = (1 - halves(words))[words.document]
+    counts = pool.counts
+    known = counts.words.count(words.hashes, half)
+    ends = counts.tails.count(words.tails, half), counts.heads.count(words.heads, half)
+    size = np.maximum(pool.languages.words[group], 1000.0).astype(np.float32)[words.document]
+    near, far = (_order(words, apart, pool, half, known, ends, size) for apart in (1, APART))
+    letters = words.is_word & (words.kinds[words.start] & w.DIGIT == 0)
+    return {
+        "order": near - far,
+        "known": share(words.count(letters & (known > 0)), words.count(letters)),
+        "function_words": pool.languages.function_words(words, group),
+    }
+
+
+def _order(
+    words: Words,
+    apart: int,
+    pool: Pool,
+    half: np.ndarray,
+    known: np.ndarray,
+    ends: tuple[np.ndarray, np.ndarray],
+    size: np.ndarray,
+) -> np.ndarray:
+    """(documents,) how much likelier the second of a pair is after the first than anywhere, in nats.
+
+    :param apart: places between the two
+    :param half: (tokens,) of the pool, here and below
+    :param known: counts of the words
+    :param ends: counts of how they end and begin
+    :param size: words of the document's language in a half
+    """
+    here = neighbours(words, apart)
+    there, size = here + apart, size[here]
+    by_word, by_joint = pairs(words, here, apart)
+    lift = _lift(known[here], known[there], pool.counts.pairs.count(by_word, half[here]), size, "pairs")
+    joint = _lift(ends[0][here], ends[1][there], pool.counts.joints.count(by_joint, half[here]), size, "joints")
+    return _mean(words, here, lift) + JOINTS * _mean(words, here, joint)
+
+
+def _lift(first: np.ndarray, second: np.ndarray, both: np.ndarray, size: np.ndarray, kind: str) -> np.ndarray:
+    """(m,) int64, in 1/_UNIT nats: ln P(second | first) / P(second), the former smoothed towards the latter (Dirichlet).
+
+    Where one of the two is unknown nothing is learned of their order: the least integer, left out of means.
+    """
+    strength = np.float32(_STRENGTH[kind])
+    chance = np.minimum(second / size, np.float32(0.2))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lift = np.log((both / chance + strength) / (first + strength))
+    known = (first > 0) & (second > 0)
+    return np.where(known, np.rint(np.clip(np.where(known, lift, 0), -4, 4) * _UNIT), _UNKNOWN).astype(np.int64)
+
+
+_UNKNOWN = np.iinfo(np.int32).min
+
+
+def _mean(words: Words, place: np.ndarray, values: np.ndarray) -> np.ndarray:
+    known = values != _UNKNOWN
+    place, values = place[known], values[known]
+    sums = np.concatenate([[0], np.cumsum(values)])
+    edges = np.searchsorted(place, words.first)
+    return share(np.diff(sums[edges]) / _UNIT, np.diff(edges))

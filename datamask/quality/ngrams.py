@@ -1,0 +1,108 @@
+"""How often words, and pairs of words, occur in each half of a sample of the pool.
+
+A document is measured by the half that the hash of its words keeps it out of (two-fold cross-fitting): no document is
+judged by counts that have seen it, and a copy of it falls into the same half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from datamask.quality.words import Words, mix
+
+HALVES = 2
+PAIR = np.uint64(0x9E3779B97F4A7C15)
+_COUNT_BITS = 6  # of a slot's 16; the other ten tell its key from another that falls on the same slot
+_STEPS = 4  # a count is kept as its logarithm, so many steps a factor of two
+_COUNTS = np.concatenate([[0], 2 ** (np.arange((1 << _COUNT_BITS) - 1) / _STEPS)]).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Counts by 64-bit key in each half, within 9 %, in a slot of 16 bits each.
+
+    Of keys that meet in one slot the most frequent stays. One key in a thousand that is not there is taken for one
+    that is.
+    """
+
+    slots: np.ndarray  # (HALVES, 2**k) uint16
+
+    @classmethod
+    def of(cls, keys: Sequence[np.ndarray]) -> Table:
+        """Of each half's (n,) uint64 keys, one for each occurrence."""
+        distinct = [np.unique(half, return_counts=True) for half in keys]
+        bits = max(10, int(2 * max(len(found) for found, _ in distinct)).bit_length())
+        slots = np.zeros((HALVES, 1 << bits), dtype=np.uint16)
+        for half, (found, counts) in enumerate(distinct):
+            order = np.argsort(counts, kind="stable")
+            found, counts = found[order], counts[order]
+            level = np.minimum(1 + np.rint(_STEPS * np.log2(counts)), (1 << _COUNT_BITS) - 1).astype(np.uint16)
+            slots[half, _slot(found, bits)] = level | _check(found)  # of several for a slot the last, most frequent
+        return cls(slots)
+
+    def count(self, keys: np.ndarray, half: np.ndarray) -> np.ndarray:
+        """(n,) float32 counts of (n,) uint64 keys, each in its own half (n,) int64; 0 for what is not there."""
+        bits = self.slots.shape[1].bit_length() - 1
+        found = self.slots.reshape(-1)[_slot(keys, bits) + (half << bits)]
+        check = (found ^ _check(keys)) >> np.uint16(_COUNT_BITS)
+        return _COUNTS[np.where(check, np.uint16(0), found & np.uint16((1 << _COUNT_BITS) - 1))]
+
+
+def _slot(keys: np.ndarray, bits: int) -> np.ndarray:
+    return (keys >> np.uint64(64 - bits)).astype(np.int64)
+
+
+def _check(keys: np.ndarray) -> np.ndarray:
+    return (keys & np.uint64(0xFFFF >> _COUNT_BITS)).astype(np.uint16) << np.uint16(_COUNT_BITS)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What was counted in the sample."""
+
+    words: Table
+    pairs: Table  # of words
+    tails: Table  # how words end
+    heads: Table  # how words begin
+    joints: Table  # how one ends and the next begins
+
+
+TABLES = tuple(field.name for field in fields(Counts))
+
+
+def neighbours(words: Words, apart: int = 1) -> np.ndarray:
+    """(m,) int64: the places of tokens with another one `apart` places further in the same document."""
+    place = np.arange(max(0, len(words.start) - apart))
+    return place[words.document[: len(place)] == words.document[len(words.start) - len(place) :]]
+
+
+def pairs(words: Words, place: np.ndarray, apart: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """(m,) uint64 keys of both words of each pair, and of their joint."""
+    return (
+        mix(words.hashes[place] * PAIR + words.hashes[place + apart]),
+        mix(words.tails[place] * PAIR + words.heads[place + apart]),
+    )
+
+
+def halves(words: Words) -> np.ndarray:
+    """(documents,) 0 or 1, by the words alone whatever their order."""
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(words.hashes)])
+    return (mix(sums[words.first[1:]] - sums[words.first[:-1]]) >> np.uint64(63)).astype(np.int64)
+
+
+def count(batches: Iterable[Words]) -> Counts:
+    """The counts of both halves of a sample."""
+    held: dict[str, list[list[np.ndarray]]] = {name: [[np.zeros(0, np.uint64)] for _ in range(HALVES)] for name in TABLES}
+    for words in batches:
+        place, half = neighbours(words), halves(words)[words.document]
+        of_words = {"words": words.hashes, "tails": words.tails, "heads": words.heads}
+        of_pairs = dict(zip(("pairs", "joints"), pairs(words, place), strict=True))
+        for one in range(HALVES):
+            for mine, keys in ((half == one, of_words), (half[place] == one, of_pairs)):
+                for name, values in keys.items():
+                    held[name][one].append(values[mine])
+        words.forget()
+    return Counts(**{name: Table.of([np.concatenate(half) for half in held.pop(name)]) for name in TABLES})

@@ -1,0 +1,133 @@
+"""The pool that documents are measured against: fitted on a sample of the corpus once, saved, and kept by refreshes.
+
+model = fit(texts, languages)
+measured, group = measure(Words(texts), languages, model.pool)
+score(measured, group, model.usual)
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from datamask import storage
+from datamask.errors import ModelError
+from datamask.quality import languages, ngrams, terms
+from datamask.quality.languages import Languages
+from datamask.quality.measures import Pool, measure, plain
+from datamask.quality.ngrams import Counts, Table
+from datamask.quality.terms import Usual
+from datamask.quality.words import Words
+
+VERSION = 1
+DOCUMENTS = 10_000  # of the sample: more, and the most frequent languages have fewer of theirs
+STATED = 1000  # documents of a language at most, and of those that state none four times as many
+CHARACTERS = 6000  # of a document, its first
+BATCH = 250_000  # characters laid out at a time: the arrays then stay in the processor's cache
+
+
+@dataclass(frozen=True)
+class Model:
+    """All that the content score knows of a corpus."""
+
+    pool: Pool
+    usual: Usual
+
+
+def batches(texts: Sequence[str], given: Sequence[str | None]) -> Iterator[tuple[Words, Sequence[str | None]]]:
+    """Documents as words, about BATCH characters at a time, with their stated languages."""
+    first, held = 0, 0
+    for place, text in enumerate(texts):
+        held += len(text)
+        if held >= BATCH or place == len(texts) - 1:
+            yield Words(texts[first : place + 1]), given[first : place + 1]
+            first, held = place + 1, 0
+
+
+def fit(texts: Sequence[str], given: Sequence[str | None]) -> Model:
+    """Of a sample's texts and the languages they are said to be in."""
+    laid = list(batches([text[:CHARACTERS] for text in texts], given))
+    words, stated = [one for one, _ in laid], [names for _, names in laid]
+    code = [np.nan_to_num(plain(one)["code"]) for one in words]
+    pool = Pool(ngrams.count(words), languages.fit(words, stated, code))
+    found = [measure(one, names, pool) for one, names in laid]
+    measured, group = (np.concatenate([part[place] for part in found]) for place in (0, 1))
+    return Model(pool, terms.fit(measured, group, len(pool.languages.names)))
+
+
+def sample(rows: Iterable[tuple[str, str | None]]) -> tuple[list[str], list[str | None]]:
+    """The texts with the least hashes, within each language, and their languages; whatever the order of the rows.
+
+    At most STATED of a language; where that comes to more than DOCUMENTS, fewer, the same number for each.
+    """
+    held: dict[str | None, list[tuple[int, str]]] = {}
+    cap, number = STATED, 0
+    for text, language in rows:
+        heap = held.setdefault(language, [])
+        entry = (-int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "big"), text[:CHARACTERS])
+        if len(heap) < _most(language, cap):
+            heapq.heappush(heap, entry)
+            number += 1
+        elif entry > heap[0]:
+            heapq.heapreplace(heap, entry)
+        while number > DOCUMENTS:
+            cap = cap * 9 // 10
+            for name, full in held.items():
+                while len(full) > _most(name, cap):
+                    heapq.heappop(full)
+                    number -= 1
+    chosen = sorted((-rank, language or "", text) for language, heap in held.items() for rank, text in heap)
+    return [text for _, _, text in chosen], [language or None for _, language, _ in chosen]
+
+
+def _most(language: str | None, cap: int) -> int:
+    return cap if language else 4 * cap
+
+
+# ---------------------------------------------------------------- the file
+
+
+def write(url: str, model: Model) -> None:
+    """Publishes the model as one safetensors file; the same model gives the same bytes."""
+    told = model.pool.languages
+    tensors = {f"counts.{name}": getattr(model.pool.counts, name).slots for name in ngrams.TABLES}
+    tensors |= {f"languages.{name}": getattr(told, name) for name in _LANGUAGES}
+    tensors |= {f"usual.{name}": getattr(model.usual, name) for name in _USUAL}
+    facts = {"names": told.names, "languages": told.languages, "middle": model.usual.middle, "signals": terms.SIGNALS}
+    tensors["facts"] = np.frombuffer(json.dumps(facts, sort_keys=True).encode(), dtype=np.uint8)
+    with storage.publish(url) as temporary:
+        temporary.write_bytes(save({name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}))
+
+
+_LANGUAGES = ("keys", "likelihood", "frequent", "words", "usual")
+_USUAL = ("median", "spread", "ranks")
+
+
+def read(url: str) -> Model:
+    """The inverse of `write`.
+
+    :raises ModelError: the file is damaged or of another version.
+    :raises MissingFileError: it is not there.
+    """
+    with storage.storage_errors(url), storage.open_input(url) as file:
+        data = file.read()
+    try:
+        tensors: Mapping[str, np.ndarray] = load(data)
+        facts = json.loads(tensors["facts"].tobytes())
+        if facts["signals"] != list(terms.SIGNALS):
+            raise ValueError("it holds other measures than this version's")
+        counts = Counts(**{name: Table(tensors[f"counts.{name}"]) for name in ngrams.TABLES})
+        told = Languages(
+            tuple(facts["names"]), facts["languages"], *(tensors[f"languages.{name}"] for name in _LANGUAGES)
+        )
+        usual = Usual(*(tensors[f"usual.{name}"] for name in _USUAL), facts["middle"])
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise ModelError(f"{url}: damaged ({error}); remove it and run again, it is fitted anew") from error
+    return Model(Pool(counts, told), usual)

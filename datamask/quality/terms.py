@@ -1,0 +1,140 @@
+"""From what was measured of a document to one score, each term compared with what is usual in its language.
+
+A term's fault is 0 where the document is as most others of its group are or better, and grows with its distance from
+them in the group's own spread; the score falls with the sum of the faults, whatever they come from. A short document
+shows little of itself: its distances are shrunk towards the usual, and its score towards the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from datamask.quality.measures import MEASURES
+
+EVIDENCE = 30.0  # words at which a document counts half
+SHARP = 2.0
+GREATEST = 8.0  # a distance is counted up to so many spreads
+GROUP = 10.0  # documents of a group that weigh as much as the whole pool in what is usual
+GRID = np.linspace(0, 1, 101)
+
+
+@dataclass(frozen=True)
+class Term:
+    """A measure, the side on which it is a fault, and its weight."""
+
+    measure: str
+    fault: Literal["low", "high", "both"]
+    weight: float
+    spread: float  # the least spread of the measure that counts, after its square root is taken where `root`
+    said: str  # in an explanation
+    root: bool = False  # of shares of rare things, whose spread grows with them
+    free: float = 0.5  # spreads from the usual that are no fault yet
+    fixed: bool = False  # compared with 0, not with what is usual: bad in any language
+
+    def value(self, measured: np.ndarray) -> np.ndarray:
+        """(n,) float64 of the (n, MEASURES) measured."""
+        found = measured[:, MEASURES.index(self.measure)].astype(np.float64)
+        return np.sqrt(found) if self.root else found
+
+
+TERMS: tuple[Term, ...] = (
+    Term("order", "low", 3.5, 0.10, "its words follow one another as by chance", free=1.5),
+    Term("known", "low", 0.4, 0.03, "its words are not found in other documents"),
+    Term("function_words", "low", 0.6, 0.03, "it has few of the words that every text of its language has"),
+    Term("sentences", "low", 1.2, 0.08, "its words are in no sentences"),
+    Term("letters", "both", 0.6, 0.02, "it has too few letters, or hardly anything else"),
+    Term("digits", "high", 0.4, 0.06, "it is full of digits", root=True),
+    Term("capitals", "both", 1.2, 0.05, "too many or too few of its words have a capital"),
+    Term("upper_case", "high", 1.0, 0.06, "it is written in capitals", root=True),
+    Term("repeated", "high", 1.5, 0.06, "it repeats itself", fixed=True),
+    Term("tags", "high", 1.5, 0.10, "it holds HTML", root=True, fixed=True),
+    Term("broken", "high", 3.0, 0.010, "its characters are broken", root=True, fixed=True),
+    Term("shouts", "high", 0.7, 0.12, "it shouts, names prices and addresses", root=True, fixed=True),
+    Term("bars", "high", 2.0, 0.04, "it is full of separators and pictures", root=True, fixed=True),
+)
+SIGNALS: tuple[str, ...] = (*MEASURES, *(f"{term.measure}_fault" for term in TERMS))
+
+
+@dataclass(frozen=True)
+class Usual:
+    """What is usual in each group: medians and spreads of the terms, and the distribution of what they come to."""
+
+    median: np.ndarray  # (groups, TERMS) float64
+    spread: np.ndarray  # (groups, TERMS) float64
+    ranks: np.ndarray  # (groups, GRID) float64: quantiles of the goodness in each group
+    middle: float  # median goodness of the pool
+
+
+def fit(measured: np.ndarray, group: np.ndarray, groups: int) -> Usual:
+    """Of a sample: (n, MEASURES) and its (n,) groups."""
+    values = np.stack([term.value(measured) for term in TERMS], axis=1)
+    enough = evidence(measured) > 0.5
+    everyone = _quartiles(values[enough] if enough.any() else values)
+    median, spread = np.zeros((groups, len(TERMS))), np.zeros((groups, len(TERMS)))
+    least = np.array([term.spread for term in TERMS])
+    fixed = np.array([term.fixed for term in TERMS])
+    for one in range(groups):
+        mine = values[(group == one) & enough]
+        weight = len(mine) / (len(mine) + GROUP)
+        found = _quartiles(mine) if len(mine) else everyone
+        found = np.where(np.isnan(found), everyone, found)
+        low, middle, high = weight * found + (1 - weight) * everyone
+        median[one] = np.where(fixed, 0, middle)
+        spread[one] = np.where(fixed, least, np.maximum((high - low) / 1.349, least))
+        spread[one, 0] = max(0.2 * median[one, 0], 0.1)
+    usual = Usual(median, spread, np.zeros((groups, len(GRID))), 0.0)
+    goodness = 1 - faults(measured, group, usual).sum(axis=1)
+    everyone = np.quantile(goodness, GRID)
+    ranks = np.zeros((groups, len(GRID)))
+    for one in range(groups):
+        mine = goodness[group == one]
+        weight = len(mine) / (len(mine) + GROUP)
+        ranks[one] = weight * np.quantile(mine, GRID) + (1 - weight) * everyone if len(mine) else everyone
+    return Usual(median, spread, ranks, float(np.median(goodness)))
+
+
+def _quartiles(values: np.ndarray) -> np.ndarray:
+    """(3, TERMS), NaN where nothing is measured."""
+    found = np.full((3, values.shape[1]), np.nan)
+    for place, column in enumerate(values.T):
+        column = column[~np.isnan(column)]
+        if len(column):
+            found[:, place] = np.quantile(column, (0.25, 0.5, 0.75))
+    return found
+
+
+def evidence(measured: np.ndarray) -> np.ndarray:
+    """(n,) in [0, 1): how much the document shows of itself."""
+    number = measured[:, MEASURES.index("words")].astype(np.float64)
+    return number / (number + EVIDENCE)
+
+
+def faults(measured: np.ndarray, group: np.ndarray, usual: Usual) -> np.ndarray:
+    """(n, TERMS) float64, 0 and more: each term's weight times its distance beyond what is usual."""
+    sure = evidence(measured)
+    found = np.zeros((len(measured), len(TERMS)))
+    for place, term in enumerate(TERMS):
+        distance = (term.value(measured) - usual.median[group, place]) / usual.spread[group, place]
+        if term.fault != "high":
+            distance = -distance if term.fault == "low" else np.abs(distance)
+        distance = np.nan_to_num(distance, nan=0.0)
+        distance = np.clip(distance * sure, -GREATEST, GREATEST)
+        found[:, place] = term.weight * np.logaddexp(0, SHARP * (distance - term.free)) / SHARP
+    return found
+
+
+def score(measured: np.ndarray, group: np.ndarray, usual: Usual) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) float32 in [0, 1], and the (n, TERMS) faults."""
+    found = faults(measured, group, usual)
+    goodness = 1 - found.sum(axis=1)
+    sure = evidence(measured)
+    goodness = sure * goodness + (1 - sure) * usual.middle
+    ranked = np.zeros(len(goodness))
+    for one in np.unique(group):
+        mine = group == one
+        ranked[mine] = np.interp(goodness[mine], usual.ranks[one], GRID)
+    return ranked.astype(np.float32), found

@@ -1,0 +1,221 @@
+"""A batch of documents as words, whatever its lines look like: what the content score reads.
+
+White space only separates words here. Line ends, empty lines, trailing spaces and tabs change nothing that is counted,
+so two layouts of one text have the same numbers to the bit. Letters are folded to lower case, digits to one digit.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+
+from datamask.quality import characters as ch
+from datamask.quality.layout import _tables_of
+
+# Kinds of a code point, bits.
+WORD = 1  # letters, marks and digits make words
+DIGIT = 2
+UPPER = 4
+LOWER = 8
+SINGLE = 16  # a letter of a script without spaces: a word of its own
+STOP = 32  # ends a sentence
+JOINER = 64  # between two letters it is of the word: ' and its kin, invisible joiners
+MARK = 128
+
+LETTERS = 3  # of a word's end and the next one's beginning: how words join where few pairs of words come twice
+
+# What a code point means beyond its kind.
+PLAIN, BROKEN, CODE, EXCLAIM, MONEY, AT, BAR = range(7)
+_BAR = "|•·►▶»›★☆✓✔→■●◆※▪"
+_CODE = "{}[]()=;_\\#&+*^~`"
+_MEANT = {"!": EXCLAIM, "！": EXCLAIM, "%": MONEY, "$": MONEY, "@": AT}
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Each indexed by code point."""
+
+    kinds: np.ndarray  # (0x110000,) uint8
+    folded: np.ndarray  # (0x110000,) uint32: the code point a letter folds to
+    meaning: np.ndarray  # (0x110000,) uint8
+    byte: np.ndarray  # (0x110000,) uint8: the byte of 0x80 … 0xff that cp1252 or Latin-1 shows as this; else 0
+    script: np.ndarray  # (0x110000,) uint8: blocks of writing, see `SCRIPTS`
+
+
+@cache
+def tables() -> Tables:
+    flags = ch.tables().flags
+    kinds = np.zeros(0x110000, dtype=np.uint8)
+    folded = np.arange(0x110000, dtype=np.uint32)
+    meaning = np.zeros(0x110000, dtype=np.uint8)
+    script = np.zeros(0x110000, dtype=np.uint8)
+    for point in range(ch.LAST):
+        if 0xD800 <= point < 0xE000:
+            meaning[point] = BROKEN
+            continue
+        char = chr(point)
+        category = unicodedata.category(char)
+        kind = 0
+        if category[0] in "LM":
+            kind |= WORD
+            if category[0] == "M":
+                kind |= MARK
+            elif category in ("Lu", "Lt"):
+                kind |= UPPER
+            elif category == "Ll":
+                kind |= LOWER
+            if flags[point] & ch.UNSPACED and category[0] == "L":
+                kind |= SINGLE
+            lowered = char.lower()
+            if len(lowered) == 1:
+                folded[point] = ord(lowered)
+            script[point] = _script(char)
+        elif category[0] == "N":
+            kind |= WORD | DIGIT
+            folded[point] = 48
+        elif category == "Cf" or char in "'’ʼ":
+            kind |= JOINER
+            folded[point] = 39
+        if flags[point] & ch.TERMINAL:
+            kind |= STOP
+        kinds[point] = kind
+        if category in ("Co", "Cn") or point == 0xFFFD or (category == "Cc" and not char.isspace()):
+            meaning[point] = BROKEN
+        elif category == "Sc":
+            meaning[point] = MONEY
+        elif char in _BAR or category == "So":
+            meaning[point] = BAR
+    for char in _CODE:
+        meaning[ord(char)] = CODE
+    for char, what in _MEANT.items():
+        meaning[ord(char)] = what
+    byte = np.zeros(0x110000, dtype=np.uint8)
+    byte[0x80:0x100] = np.arange(0x80, 0x100)
+    for value in range(0x80, 0xA0):
+        try:
+            byte[ord(bytes([value]).decode("cp1252"))] = value
+        except UnicodeDecodeError:
+            continue
+    for table in (kinds, folded, meaning, byte, script):
+        table.setflags(write=False)
+    return Tables(kinds, folded, meaning, byte, script)
+
+
+SCRIPTS: list[str] = [""]  # names by number, as far as letters of them were seen in the tables
+
+
+def _script(char: str) -> int:
+    """A number for the first word of a letter's Unicode name, which is its script's."""
+    name = unicodedata.name(char, "").split(" ")[0].split("-")[0]
+    name = {"HIRAGANA": "CJK", "KATAKANA": "CJK", "HANGUL": "HANGUL"}.get(name, name)
+    if name not in SCRIPTS:
+        if len(SCRIPTS) == 255:
+            return 0
+        SCRIPTS.append(name)
+    return SCRIPTS.index(name)
+
+
+class Words:
+    """The words and marks of a batch, in order; `first[d]` to `first[d + 1]` are document d's."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        joined = "\n".join(["", *texts, ""])
+        self.points = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+        sizes = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+        self.ends = np.cumsum(sizes + 1)
+        self.starts = self.ends - sizes
+        table = tables()
+        self.kinds = kinds = table.kinds[self.points]
+        word = (kinds & WORD) != 0
+        joiner = np.flatnonzero(kinds & JOINER)
+        word[joiner[word[joiner - 1] & word[np.minimum(joiner + 1, len(word) - 1)]]] = True
+        self.blank = ch.tables().flags[self.points] & ch.SPACE != 0
+        self.folded = table.folded[self.points]
+        # a word begins where the one before is none, or where a letter stands alone; a mark for itself begins always,
+        # but a run of the same mark is one
+        single = (kinds & SINGLE) != 0
+        follows = word[1:] & word[:-1] & ~single[1:] & ~(single[:-1] & ((kinds[1:] & MARK) == 0))
+        follows |= ~word[1:] & (self.points[1:] == self.points[:-1])
+        begins = np.zeros(len(word), dtype=bool)
+        begins[1:] = ~self.blank[1:] & ~follows
+        self.start = np.flatnonzero(begins)
+        ends = ~self.blank[:-1] & (begins[1:] | self.blank[1:])
+        self.end = np.flatnonzero(ends) + 1
+        self.first = np.append(np.searchsorted(self.start, self.starts), len(self.start))
+        self.is_word = word[self.start]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @cached_property
+    def document(self) -> np.ndarray:
+        """(tokens,) int64."""
+        return np.repeat(np.arange(len(self.starts)), np.diff(self.first))
+
+    @cached_property
+    def hashes(self) -> np.ndarray:
+        """(tokens,) uint64: equal for equal folded words."""
+        return self._hash(self.start, self.end)
+
+    @cached_property
+    def _prefix(self) -> np.ndarray:
+        powers, _ = _tables_of(len(self.points))
+        prefix = np.empty(len(self.points) + 1, dtype=np.uint64)
+        prefix[0] = 0
+        np.cumsum((self.folded + np.uint64(0x51ED270B)) * powers[: len(self.points)], out=prefix[1:])
+        return prefix
+
+    def _hash(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+        _, inverses = _tables_of(len(self.points))
+        return mix((self._prefix[end] - self._prefix[start]) * inverses[start])
+
+    @cached_property
+    def heads(self) -> np.ndarray:
+        """(tokens,) uint64 of the first letters of each word."""
+        return self._hash(self.start, np.minimum(self.start + LETTERS, self.end))
+
+    @cached_property
+    def tails(self) -> np.ndarray:
+        """(tokens,) uint64 of the last letters of each word."""
+        return self._hash(np.maximum(self.end - LETTERS, self.start), self.end)
+
+    def forget(self) -> None:
+        """Drops what the hashes were made of, which is twice the text's size."""
+        self.__dict__.pop("_prefix", None)
+
+    @cached_property
+    def spaces(self) -> np.ndarray:
+        """Places of white space."""
+        return np.flatnonzero(self.blank)
+
+    def find(self, phrase: str) -> np.ndarray:
+        """Places where a phrase of two characters or more begins."""
+        found = np.flatnonzero(self.points[: len(self.points) - len(phrase)] == ord(phrase[0]))
+        for step, char in enumerate(phrase[1:], start=1):
+            found = found[self.points[found + step] == ord(char)]
+        return found
+
+    def at(self, places: np.ndarray) -> np.ndarray:
+        """(documents,) number of ascending places that lie in each."""
+        return np.searchsorted(places, self.ends) - np.searchsorted(places, self.starts)
+
+    def total(self, mask: np.ndarray) -> np.ndarray:
+        """(documents,) number of True in a mask over code points."""
+        return self.at(np.flatnonzero(mask))
+
+    def count(self, mask: np.ndarray) -> np.ndarray:
+        """(documents,) number of True in a mask over tokens."""
+        places = np.flatnonzero(mask)
+        return np.diff(np.searchsorted(places, self.first))
+
+
+def mix(values: np.ndarray) -> np.ndarray:
+    """(n,) uint64 scrambled in place: every bit depends on every bit."""
+    values ^= values >> np.uint64(31)
+    values *= np.uint64(0xBF58476D1CE4E5B9)
+    values ^= values >> np.uint64(29)
+    return values
