@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from datamask import storage
 from datamask.errors import InputError
+from datamask.filter.resolve import REASONS as DUPLICATES
 from datamask.quality.rules import SIGNALS
 from datamask.quality.rules import explain as reasons
 from datamask.release.layout import QUARANTINE, Release
@@ -80,13 +81,16 @@ def _explain(release: Release, manifest: dict[str, Any], decision: dict[str, Any
         found.rules = failed_rules(found.scores)
     if decision["reason"] == "exact_duplicate":
         found.copy_of = _exact_copy(release, work, manifest, shard, chunk_id, found)
-    elif decision["reason"] == "semantic_duplicate":
+    elif decision["reason"] in DUPLICATES.values():
         row = work.row(shard, "duplicates", chunk_id)
         if row is None:
             found.missing.append(f"the document it is a duplicate of: {work.absent(shard, 'duplicates')}")
         else:
-            copy = _decision(release, row["duplicate_of_shard"], row["duplicate_of"])
-            found.copy_of = {**copy, "similarity": row["similarity"]}
+            of, chunk = row["duplicate_of_shard"], row["duplicate_of"]
+            copy = {"shard": of, "chunk_id": chunk}  # of an earlier release, if this one has no such shard
+            if of in manifest["conservation"]["shards"]:
+                copy = _decision(release, of, chunk)
+            found.copy_of = {**copy, "similarity": row["similarity"], "kind": row["kind"]}
     if decision["outcome"] in ("selected", "not_selected") and decision["price"] is not None:
         found.price_rank = _price_rank(release, manifest, decision["price"])
     vector = work.row(shard, "embeddings", chunk_id)
