@@ -20,7 +20,7 @@ from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import read_batches
 from datamask.filter.shingles import Windows, codes_of, windows
-from datamask.filter.surface import blemishes
+from datamask.filter.surface import surface
 from datamask.stages import Progress, silent
 from datamask.storage import Output
 
@@ -33,7 +33,7 @@ SCHEMA = pa.schema(
         ("chunk_id", pa.int64()),
         ("windows", pa.int64()),  # shingles, repeated ones counted each time; 0: no letters, or no document
         ("scale", pa.int8()),  # one shingle in 2^scale is in the sample
-        ("blemishes", pa.int32()),  # see `surface`
+        ("wear", pa.int32()),  # see `surface`
         ("sample", pa.list_(pa.uint64())),  # ascending, each once
     ]
 )
@@ -80,7 +80,7 @@ def sign(chunk_id: pa.Array, texts: pa.Array) -> pa.RecordBatch:
             chunk_id,
             pa.array(found.count),
             pa.array(scale, pa.int8()),
-            pa.array(blemishes(codes, ends), pa.int32()),
+            pa.array(surface(codes, ends).wear, pa.int32()),
             pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values)),
         ],
         schema=SCHEMA,

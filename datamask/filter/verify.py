@@ -18,20 +18,19 @@ from scipy.sparse.csgraph import connected_components
 from datamask.config import Config
 from datamask.corpus.read import read_batches
 from datamask.filter.candidates import FEW, OWN, STRONG, Pairs
-from datamask.filter.natural import Characters
+from datamask.filter.intact import Text, worse
 from datamask.filter.postings import Documents
 from datamask.filter.resolve import Edge, Fall, stars
-from datamask.filter.shingles import codes_of, likeness, once, windows
+from datamask.filter.shingles import WINDOW, Likeness, codes_of, likeness, once, windows
+from datamask.filter.surface import Surface, surface
 from datamask.stages import Progress, ShardFiles
 from datamask.storage import storage_errors
 
 ROOM = 1 << 26  # letters of the texts decided at a time: 0.25 GB of shingles, and as much text
 TEXT_BYTES = 1 << 23  # of texts shingled at a time
 SHORT = 100  # shingles: two shorter texts that share a sentence are alike too soon, and must be alike at STRONG
-LEARNED = 8_000_000  # characters the model of natural text sees, of documents that have no candidate
 LONGER = 1.15  # times as many shingles: a text that holds another and so much more is no noisy copy of it
-FULLER = 1.02  # between equally natural copies, one is longer from so many times as many shingles
-CLEANER = 0.05  # nats a differing letter: a copy is the cleaner one from here; benchmarks/duplicates.py shows the gap
+NAVIGATION = 1.5  # times as many: what is more may be navigation alone
 QUALITY_NOISE = 0.5  # standard deviations of quality_score that a change of layout may cost (issue of the score)
 ROUNDS = 3  # of comparing what stays of one group
 
@@ -42,15 +41,6 @@ class Rules:
 
     jaccard: float
     containment: float
-
-
-@dataclass(frozen=True, eq=False)
-class Text:
-    """What is held of a document while its pairs are decided."""
-
-    shingles: np.ndarray  # uint32, ascending, each once
-    windows: int
-    codes: np.ndarray  # uint32
 
 
 def decide(
@@ -79,16 +69,12 @@ def decide(
     needed = np.zeros(count, bool)
     needed[one] = needed[other] = True
     part = _parts(documents.windows, needed, group)
-    last = int(part.max()) + 1
-    part[_to_learn(documents, needed)] = last
-    _fetch(documents, part, last + 1, sources, folder, progress)
-    model = Characters()
-    for _, texts in _blocks(folder, last):
-        model.learn(codes_of(texts)[0])
+    parts = int(part.max()) + 1
+    _fetch(documents, part, parts, sources, folder, progress)
     spread = float(np.nanstd(quality)) if np.isfinite(quality).any() else 0.0
     found: dict[int, tuple[Fall, int]] = {}
-    for number in range(last):
-        judge = _Judge(_read(folder, number), model, documents, quality, spread * QUALITY_NOISE, rules)
+    for number in range(parts):
+        judge = _Judge(_read(folder, number), documents, quality, spread * QUALITY_NOISE, rules)
         mine = part[pairs.one] == number
         for a, b, own in zip(pairs.one[mine], pairs.other[mine], pairs.own[mine], strict=True):
             judge.compare(int(a), int(b), float(own))
@@ -108,13 +94,6 @@ def _parts(lengths: np.ndarray, needed: np.ndarray, group: np.ndarray) -> np.nda
     part = np.full(len(group), -1, np.int32)
     part[needed] = file
     return part
-
-
-def _to_learn(documents: Documents, needed: np.ndarray) -> np.ndarray:
-    """Documents without a candidate, chosen by their content, of LEARNED letters in all."""
-    free = np.flatnonzero(~needed)
-    free = free[np.lexsort((free, documents.draw[free]))]
-    return free[np.cumsum(documents.windows[free]) <= LEARNED]
 
 
 # ---------------------------------------------------------------- texts
@@ -172,12 +151,13 @@ def _read(folder: str, number: int) -> dict[int, Text]:
     found = {}
     for documents, texts in _blocks(folder, number):
         codes, ends = codes_of(texts)
-        made = windows(codes, ends)
-        starts = np.append(0, ends[:-1])
+        made, seen = windows(codes, ends), surface(codes, ends)
         for place, document in enumerate(documents.tolist()):
-            first, count = made.first[place], int(made.count[place])
-            own = codes[starts[place] : ends[place]]
-            found[document] = Text(once(made.hashes[first : first + count]), count, own)
+            first, count = int(made.first[place]), int(made.count[place])
+            hashes = made.hashes[first : first + count].copy()
+            units = made.units[first : first + count + WINDOW - 1].copy()
+            parts = Surface(*(int(values[place]) for values in seen))
+            found[document] = Text(hashes, once(hashes), units, parts)
     return found
 
 
@@ -190,15 +170,12 @@ class _Judge:
     def __init__(
         self,
         texts: dict[int, Text],
-        model: Characters,
         documents: Documents,
         quality: np.ndarray,
         noise: float,
         rules: Rules,
     ) -> None:
         self._texts = texts
-        self._model = model
-        self._surprises: dict[int, float] = {}
         self._documents = documents
         self._quality = quality
         self._noise = noise
@@ -217,12 +194,12 @@ class _Judge:
         if like.jaccard >= STRONG or (like.jaccard >= self._rules.jaccard and theirs and fewer >= SHORT):
             larger = max(len(a.shingles), len(b.shingles))
             if contained and larger > LONGER * fewer:
-                self._contained(one, other, like.containment)
+                self._contained(one, other, like)
             else:
                 kind = "exact" if like.jaccard == 1 else "near"
-                self._edges[one, other] = Edge(one, other, kind, like.jaccard, self._worse(one, other, like.jaccard))
+                self._edges[one, other] = Edge(one, other, kind, like.jaccard, self._worse(one, other, like))
         elif contained and theirs:
-            self._contained(one, other, like.containment)
+            self._contained(one, other, like)
 
     def by_cosine(self, one: int, other: int, cosine: float) -> None:
         """Adds a pair that the settings let fall unread."""
@@ -231,37 +208,24 @@ class _Judge:
             falls = one if qualities[0] < qualities[1] else other
             self._edges[one, other] = Edge(one, other, "semantic", cosine, falls)
 
-    def _contained(self, one: int, other: int, containment: float) -> None:
-        falls = one if len(self._texts[one].shingles) < len(self._texts[other].shingles) else other
-        self._edges[one, other] = Edge(one, other, "contained", containment, falls, only=True)
+    def _contained(self, one: int, other: int, like: Likeness) -> None:
+        """The shorter one falls, unless all that the longer one adds is a little without a sentence."""
+        small, large = sorted((one, other), key=lambda d: len(self._texts[d].shingles))
+        a, b = self._texts[small], self._texts[large]
+        if len(b.shingles) <= NAVIGATION * len(a.shingles) and (falls := worse(a, b, like)) > 0:
+            self._edges[one, other] = Edge(one, other, "contained", like.containment, large if falls > 0 else small)
+        else:
+            self._edges[one, other] = Edge(one, other, "contained", like.containment, small, only=True)
 
-    def _worse(self, one: int, other: int, jaccard: float) -> int:
+    def _worse(self, one: int, other: int, like: Likeness) -> int:
         """The copy that should fall, −1 if none is worse by more than noise."""
-        a, b = self._texts[one], self._texts[other]
-        sizes = np.array([len(a.shingles), len(b.shingles)])
-        common = jaccard / (1 + jaccard) * sizes.sum()
-        characters = len(a.codes) + len(b.codes)
-        # what one says more than the other is charged at the rate of all they say
-        nats = self._surprise(one), self._surprise(other)
-        rate = sum(nats) / max(characters, 1)
-        excess = (nats[0] - nats[1]) - rate * (len(a.codes) - len(b.codes))
-        differing = max(sizes.sum() - 2 * common, 0.02 * characters)
-        if abs(excess) / max(differing, 1) > CLEANER:
-            return one if excess > 0 else other
-        repeats = (a.windows / max(sizes[0], 1), b.windows / max(sizes[1], 1))
-        if max(repeats) > LONGER * min(repeats):  # the same said twice
-            return one if repeats[0] > repeats[1] else other
-        if sizes.max() > FULLER * sizes.min():
-            return one if sizes[0] < sizes[1] else other
+        found = worse(self._texts[one], self._texts[other], like)
+        if found:
+            return one if found < 0 else other
         margin = self._quality[one] - self._quality[other]
         if abs(margin) > self._noise > 0:
             return one if margin < 0 else other
         return -1
-
-    def _surprise(self, document: int) -> float:
-        if document not in self._surprises:
-            self._surprises[document] = self._model.surprise(self._texts[document].codes)
-        return self._surprises[document]
 
     def falls(self) -> dict[int, tuple[Fall, int]]:
         """Who falls, after what stays of a group has been compared with its first ones."""

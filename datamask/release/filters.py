@@ -2,7 +2,7 @@
 
 Each shard's rows are read once, in order; what a filter takes keeps that filter's name. Exact duplicates are found in
 DuckDB over all shards at once, among what passed the other filters: of documents with the same text the least altered
-stays (fewest `blemishes` in the signatures: copies in capitals or with doubled spaces have more; ties: the first by
+stays (least `wear` in the signatures: copies in capitals, with doubled spaces or on one line have more; ties: the first by
 shard name, then row), so the order of the shards never matters. A score is no judge: it differs by layout alone.
 """
 
@@ -166,7 +166,7 @@ def _reasons(
     duplicates = plan.config.filter.exact_duplicates
     if duplicates:
         connection.execute("CREATE TABLE codes (shard INTEGER, chunk_id BIGINT, code UTINYINT)")
-        connection.execute("CREATE TABLE passed (shard INTEGER, chunk_id BIGINT, text_hash BLOB, blemishes INTEGER)")
+        connection.execute("CREATE TABLE passed (shard INTEGER, chunk_id BIGINT, text_hash BLOB, wear INTEGER)")
         connection.execute("BEGIN")
     seconds = []
     for number, files in enumerate(ordered):
@@ -206,7 +206,7 @@ def _shard_rows(files: ShardFiles, plan: _Plan) -> tuple[pa.Table, np.ndarray]:
         )
     for column in scores.column_names[1:]:
         rows = rows.append_column(column, scores[column])
-    rows = rows.append_column("blemishes", _blemishes(files, rows["chunk_id"]))
+    rows = rows.append_column("wear", _wear(files, rows["chunk_id"]))
     candidate = np.ones(rows.num_rows, dtype=bool)
     if plan.after:
         if files.masks is None:
@@ -220,10 +220,10 @@ def _shard_rows(files: ShardFiles, plan: _Plan) -> tuple[pa.Table, np.ndarray]:
     return rows, candidate
 
 
-def _blemishes(files: ShardFiles, chunk_id: pa.ChunkedArray) -> pa.Array:
+def _wear(files: ShardFiles, chunk_id: pa.ChunkedArray) -> pa.Array:
     if files.signatures is None:
         return pa.array(np.zeros(len(chunk_id), np.int32))
-    return storage.read_table(files.signatures.path, ["blemishes"])["blemishes"].take(chunk_id)
+    return storage.read_table(files.signatures.path, ["wear"])["wear"].take(chunk_id)
 
 
 def _shard_codes(
@@ -283,7 +283,7 @@ def _remember(
                     "shard": pa.repeat(shard, len(codes)),
                     "chunk_id": rows["chunk_id"],
                     "text_hash": rows["text_hash"],
-                    "blemishes": rows["blemishes"],
+                    "wear": rows["wear"],
                 }
             ).filter(pa.array(candidate)),
         ),
@@ -299,7 +299,7 @@ def _find_duplicates(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute(
         "CREATE TEMP TABLE repeated AS SELECT shard, chunk_id FROM ("
         "  SELECT shard, chunk_id,"
-        "    row_number() OVER (PARTITION BY text_hash ORDER BY blemishes, shard, chunk_id) AS place"
+        "    row_number() OVER (PARTITION BY text_hash ORDER BY wear, shard, chunk_id) AS place"
         "  FROM passed SEMI JOIN twice ON hash(text_hash) = h"
         ") WHERE place > 1"
     ).fetchall()
