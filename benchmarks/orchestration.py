@@ -32,7 +32,8 @@ from datamask.quality import prepare_quality, score_shard
 from datamask.release import export, filter_corpus, publish
 from datamask.release.layout import Provenance
 from datamask.report import write_report
-from datamask.selection import find_duplicates, learn_prices, mask_shard
+from datamask.filter import find_duplicates, sign_shard
+from datamask.selection import learn_prices, mask_shard
 from datamask.stages import ShardFiles, silent
 
 
@@ -52,7 +53,8 @@ def plainly(config: Config, out: str, workers: int) -> str:
             files = ShardFiles(shard)
             files = replace(files, index=index_shard(shard, encoder, config, work, silent))
             files = replace(files, embeddings=embed_shard(files, encoder, config, work, silent))
-            return replace(files, scores=score_shard(files, quality, encoder, config, work, silent))
+            files = replace(files, scores=score_shard(files, quality, encoder, config, work, silent))
+            return replace(files, signatures=sign_shard(shard, config, work))
 
         files = list(pool.map(embedded_and_scored, shards))
         files = [replace(f, filters=o) for f, o in zip(files, filter_corpus(files, config, work), strict=True)]

@@ -184,7 +184,8 @@ class Select(Section):
     device: str = "auto"
     """"auto", "cpu", "cuda", "cuda:1"."""
     semantic_duplicates: float | None = Field(0.05, ge=0, lt=1)
-    """Before selecting, drop documents whose cosine to a kept one exceeds 1 − this (SemDeDup's ε); null: keep them."""
+    """SemDeDup's ε: `datamask select`, which sees no text, drops rows whose cosine to a kept one exceeds 1 − this first;
+    a curation's `duplicates.semantic` counts from what is usual within the language; null: near-duplicates stay."""
     quotas: list[Quota] = []
     """Shares of groups in the selection."""
     length_tolerance: float | None = Field(None, ge=0)
@@ -256,7 +257,7 @@ class Filter(Section):
     max_tokens: int | None = Field(None, ge=1)
     """Greatest token_count."""
     exact_duplicates: bool = True
-    """Keep one, the best-scored, of documents with the same normalised text, across all shards."""
+    """Keep one, the least altered, of documents with the same normalised text, across all shards."""
     order: Literal["before", "after"] = "before"
     """Filter before selecting (the budget is spent on what survives) or after."""
     memory_limit: str = "1GB"
@@ -268,6 +269,23 @@ class Filter(Section):
         if not re.fullmatch(r"\d+(\.\d+)?\s*[KMGT]i?B", value, re.IGNORECASE):
             raise ValueError("should be a size, such as 1GB or 500MB")
         return value
+
+
+class Duplicates(Section):
+    """Near-duplicates: found by samples of shingles, then every pair is read whole before a document falls."""
+
+    jaccard: float | None = Field(0.45, ge=0.2, le=1)
+    """Share of the shingles of two texts that they have in common, from which they are near-duplicates; null: off."""
+    containment: float | None = Field(0.9, ge=0.5, le=1)
+    """Share of a text's shingles that are in a longer one, from which it is contained there; null: off."""
+    semantic: Literal["off", "candidates", "drop"] = "off"
+    """By embeddings, see select.semantic_duplicates. "candidates": such pairs are read too; "drop": they fall unread."""
+    against: list[str] = []
+    """Output folders of earlier curations: what those selected stays, and its duplicates fall here."""
+    alarm_share: float = Field(0.5, gt=0, le=1)
+    """Share of a language or source (of 20 documents or more) that may fall as duplicates before alarm is given."""
+    alarm: Literal["warn", "stop"] = "warn"
+    """"warn": the log and the stage's facts name the group; "stop": the run ends there."""
 
 
 class Release(Section):
@@ -328,6 +346,7 @@ class Config(Section):
     quality: Quality = Quality()
     select: Select = Select()
     filter: Filter = Filter()
+    duplicates: Duplicates = Duplicates()
     release: Release = Release()
     run: Run = Run()
 

@@ -200,10 +200,12 @@ def _measure(config: Config, folder: Path, name: str, rows: pa.Table, stop: str 
 
     from datamask.corpus import convert_shard, index_shard, plan_shards
     from datamask.encoders import embed_shard, prepare_encoder
+    from datamask.filter import find_duplicates, sign_shard
+    from datamask.filter import wanted as near_duplicates_wanted
     from datamask.quality import prepare_quality, score_shard
     from datamask.release import Provenance, export, filter_corpus, publish
     from datamask.report import write_report
-    from datamask.selection import find_duplicates, learn_prices, mask_shard
+    from datamask.selection import learn_prices, mask_shard
 
     place = folder / name
     place.mkdir()
@@ -231,8 +233,9 @@ def _measure(config: Config, folder: Path, name: str, rows: pa.Table, stop: str 
     files = replace(files, index=timed("index", lambda: index_shard(shard, encoder, config, work)))
     files = replace(files, embeddings=timed("embed", lambda: embed_shard(files, encoder, config, work)))
     files = replace(files, scores=timed("score", lambda: score_shard(files, quality, encoder, config, work)))
+    files = replace(files, signatures=timed("signatures", lambda: sign_shard(shard, config, work)))
     files = replace(files, filters=timed("filter", lambda: filter_corpus([files], config, work))[0])
-    if config.select.semantic_duplicates is not None:
+    if near_duplicates_wanted(config):
         files = replace(files, duplicates=timed("duplicates", lambda: find_duplicates([files], config, work))[0])
     prices = timed("prices", lambda: learn_prices([files], config, work)) if config.select.scope == "corpus" else None
     files = replace(files, masks=timed("mask", lambda: mask_shard(files, prices, config, work)))

@@ -26,6 +26,7 @@ class ShardFiles:
     index: Output | None = None
     embeddings: Output | None = None
     scores: Output | None = None
+    signatures: Output | None = None
     filters: Output | None = None
     duplicates: Output | None = None
     masks: Output | None = None

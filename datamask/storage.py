@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.core import url_to_fs
@@ -266,6 +267,42 @@ def remove_leftovers(folder: str) -> None:
         with contextlib.suppress(OSError):
             if path.is_file() and path.stat().st_mtime < oldest:
                 path.unlink()
+
+
+# ---------------------------------------------------------------- scratch
+
+
+@contextlib.contextmanager
+def scratch(work: str) -> Iterator[str]:
+    """A local folder for large temporary files, gone at the end: in `work`/tmp if that is local, else the system's.
+
+    :raises StorageError: the disk is full, or the place cannot be written.
+    """
+    parent = None
+    if not is_remote(work):
+        with storage_errors(work, "write"):
+            folder = Path(filesystem(work)[1]) / "tmp"
+            folder.mkdir(parents=True, exist_ok=True)
+            parent = str(folder)
+    with tempfile.TemporaryDirectory(dir=parent, prefix="scratch-") as name:
+        try:
+            yield name
+        except OSError as error:
+            if error.errno in _FULL and not isinstance(error, DatamaskError):
+                raise _final(error, name, "write") from error
+            raise
+
+
+def scratch_array(path: str, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """An array of zeros in a local file. Its space is reserved first: of an array that outgrows the disk, the system
+    would kill the process without a word.
+
+    :raises StorageError: there is no room for it.
+    """
+    size = max(1, int(np.prod(shape)) * np.dtype(dtype).itemsize)
+    with storage_errors(f"{path} ({size / 1e9:.3g} GB of scratch)", "write"), open(path, "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+    return np.memmap(path, dtype=dtype, mode="r+", shape=shape)
 
 
 # ---------------------------------------------------------------- the stages' files

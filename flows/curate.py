@@ -1,4 +1,4 @@
-"""The whole pipeline: plan → convert → encoder → index, embed, score → filter → duplicates → prices → mask → release.
+"""The whole pipeline: plan → convert → encoder → index … signatures → filter → duplicates → prices → mask → release.
 
 prefect deployment run 'curate/default' -p input='dumps/*.parquet' -p output=out/curated -p lamb=0.6
 """
@@ -21,6 +21,7 @@ from datamask.config import Config, Solver, validate
 from datamask.corpus.index import check_quarantine
 from datamask.corpus.plan import FailedFile, Plan, Shard
 from datamask.errors import ConservationError, IncompleteError
+from datamask.filter import wanted as near_duplicates_wanted
 from datamask.release.filters import check_filters
 from datamask.release.layout import Picture, Provenance, Release, Staged, latest_version
 from datamask.report.warnings import sentence
@@ -167,6 +168,8 @@ def _embed_and_score(
         Step(each.embed, {"encoder": encoder, **common}),
         Step(each.score, {"quality": quality, "encoder": encoder, **common}),
     ]
+    if config.filter.exact_duplicates or near_duplicates_wanted(config):
+        steps.append(Step(each.sign, common))
     return encoder, quality, stages.each(steps, shards)
 
 
@@ -182,7 +185,7 @@ def _select(
 
     if config.filter.order == "before":
         shards = filtered(shards)
-    if config.select.semantic_duplicates is not None:
+    if near_duplicates_wanted(config):
         outputs = stages.whole(whole.find_duplicates, all_files=shards, **common)
         shards = [replace(files, duplicates=output) for files, output in zip(shards, outputs, strict=True)]
     prices, drift = previous.prices, None

@@ -38,11 +38,12 @@ CONSEQUENCES = {
     "encoder": "every document is embedded again",
     "quality": "every document is scored again",
     "filter": "the filters and the selection are computed again",
+    "duplicates": "near-duplicates and the selection are computed again",
     "select": "the selection is computed again",
     "release": "the release is written again",
 }
 # settings that change how the work is done, not what comes out
-INDIFFERENT = {"corpus.input", "encoder.device", "encoder.batch_tokens", "select.device", "filter.memory_limit"}
+INDIFFERENT = {"corpus.input", "encoder.device", "encoder.batch_tokens", "select.device", "filter.memory_limit", "duplicates.alarm"}
 
 
 def _run_name() -> str:
@@ -246,7 +247,7 @@ def _taken_over(manifest: Mapping[str, Any], settings: Config, work: str, change
     quality = QualityRef.from_dict(manifest["provenance"]["quality"]) if kept else None
     prices = None
     key = manifest["provenance"]["certificate"].get("prices")
-    if key and kept and changed.isdisjoint({"select", "filter"}) and settings.run.refresh == "prices":
+    if key and kept and changed.isdisjoint({"select", "filter", "duplicates"}) and settings.run.refresh == "prices":
         prices = _saved_prices(work, key)
     certificate = manifest["provenance"]["certificate"]
     gap = certificate.get("solved_gap", certificate.get("gap")) or 0.0

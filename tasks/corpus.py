@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from prefect import task
+from prefect.logging import get_run_logger
 from prefect.states import Completed
 
 from datamask.config import Config
@@ -52,14 +53,17 @@ def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str) ->
     return _named_if_cached("filter", run(all_files, config, work))
 
 
-@task(name="duplicates", task_run_name="find semantic duplicates", **STAGE)
+@task(name="duplicates", task_run_name="find duplicates", **STAGE)
 def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str) -> Any:
-    """Near-duplicates by embedding, over all shards."""
-    from datamask.selection import find_duplicates as run
+    """Near-duplicates and contained texts, over all shards."""
+    from datamask.filter import find_duplicates as run
 
     same_arithmetic()
     with on_gpu("duplicates", config) as own:
-        return _named_if_cached("duplicates", run(all_files, own, work))
+        outputs = run(all_files, own, work, reporter("duplicates", ""))
+    for alarm in outputs[0].facts["alarms"] if outputs else ():
+        get_run_logger().warning("duplicates take much of %s", alarm)
+    return _named_if_cached("duplicates", outputs)
 
 
 @task(name="prices", task_run_name="learn prices with {solver}", **STAGE)

@@ -70,6 +70,18 @@ def score(batch: Sequence[ShardFiles], label: str, quality: Any, encoder: Any, c
     return run_batch("score", batch, one)
 
 
+@task(name="signatures", task_run_name="sign {label}", **STAGE)
+def sign(batch: Sequence[ShardFiles], label: str, config: Config, work: str) -> Any:
+    """Samples of every document's shingles, by which its duplicates are found."""
+    from datamask.filter import sign_shard
+
+    def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
+        output = sign_shard(files.shard, config, work, progress)
+        return replace(files, signatures=output), output.cached
+
+    return run_batch("signatures", batch, one)
+
+
 @task(name="mask", task_run_name="mask {label}", **STAGE)
 def mask(batch: Sequence[ShardFiles], label: str, prices: Output | None, config: Config, work: str) -> Any:
     """Which documents are selected: by the corpus's prices, or the shard on its own."""

@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined
 from ruamel.yaml import YAML
 
 from datamask import storage
-from datamask.config import to_yaml, validate
+from datamask.config import Config, to_yaml, validate
 from datamask.release.layout import CARD, Picture, Staged
 
 MAX_CONFIGS = 200  # dumps with a configuration of their own
@@ -68,7 +68,7 @@ def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> s
         quarantined=sum(total["quarantined"].values()),
         encoder=_named(provenance["encoder"], settings.encoder.model),
         scorers=", ".join(f"{s.name} ({s.kind}, weight {s.weight:g})" for s in settings.quality.scorers),
-        filters=_filters(draft["settings"]["filter"], draft["settings"]["select"]["semantic_duplicates"]),
+        filters=_filters(draft["settings"]["filter"], settings),
         budget=_budget(draft["settings"]["select"]),
         failed=provenance["failed"],
         skipped=draft["skipped"],
@@ -127,7 +127,7 @@ def _named(identity: Mapping[str, Any], fallback: str) -> str:
     return f"{identity.get('name', fallback)}" + (f" ({', '.join(shown)})" if shown else "")
 
 
-def _filters(settings: Mapping[str, Any], semantic: float | None) -> str:
+def _filters(settings: Mapping[str, Any], config: Config) -> str:
     said = []
     if settings["where"]:
         said.append(f"where `{' '.join(settings['where'].split())}`")
@@ -135,11 +135,19 @@ def _filters(settings: Mapping[str, Any], semantic: float | None) -> str:
         said.append(f"languages {', '.join(settings['languages'])}")
     said += [f"{name} {settings[name]}" for name in ("min_tokens", "max_tokens") if settings[name] is not None]
     if settings["exact_duplicates"]:
-        said.append("exact duplicates across all shards, the best-scored kept")
+        said.append("exact duplicates across all shards, the least altered kept")
     text = "; ".join(said) + f" ({settings['order']} the selection)" if said else "none"
-    if semantic is None:
+    if config.select.semantic_duplicates is None:
         return text
-    return f"{text}; then semantic duplicates, cosine above {1 - semantic:g} to one that is kept"
+    near = config.duplicates
+    said = []
+    if near.jaccard is not None:
+        said.append(f"near-duplicates (Jaccard of whole texts {near.jaccard:g} or more)")
+    if near.containment is not None:
+        said.append(f"texts contained in longer ones ({near.containment:.0%} of the shingles or more)")
+    if near.semantic == "drop":
+        said.append(f"semantic duplicates (cosine, relative to the language, above {1 - config.select.semantic_duplicates:g})")
+    return f"{text}; then {', '.join(said)}" if said else text
 
 
 def _budget(settings: Mapping[str, Any]) -> str:

@@ -108,7 +108,10 @@ def _beside(work: Source, place: Place, reason: str, found: Explanation) -> None
     row = work.row(place[0], "duplicates", place[1])
     if row is not None:
         kept = (row["duplicate_of_shard"], row["duplicate_of"])
-        found.copy_of = {**work.decision(*kept), "similarity": row["similarity"]}
+        found.copy_of = {"shard": kept[0], "chunk_id": kept[1], "similarity": row["similarity"], "kind": row["kind"]}
+        if kept[0] not in work.shards:  # a document of an earlier release
+            return
+        found.copy_of |= work.decision(*kept)
     elif reason == EXACT:
         if absent := [shard for shard in work.shards if not work.has(shard, "index")]:
             found.missing.append(f"the copy that was kept: {work.absent(absent[0], 'index')}")

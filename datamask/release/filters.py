@@ -1,8 +1,9 @@
 """Filters: which documents may be selected at all. Ids and scores first, documents' columns only if a filter asks.
 
 Each shard's rows are read once, in order; what a filter takes keeps that filter's name. Exact duplicates are found in
-DuckDB over all shards at once, among what passed the other filters: the best-scored of documents with the same text
-stays (ties: the first by shard name, then row), so the order of the shards never matters.
+DuckDB over all shards at once, among what passed the other filters: of documents with the same text the least altered
+stays (least `wear` in the signatures: copies in capitals, with doubled spaces or on one line have more; ties: the first by
+shard name, then row), so the order of the shards never matters. A score is no judge: it differs by layout alone.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from datamask.release.where import Condition, check
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
-VERSION = 1
+VERSION = 2
 SCHEMA = pa.schema([("chunk_id", pa.int64()), ("reason", pa.string())])
 NAMES = ("where", "language", "min_tokens", "max_tokens", "exact_duplicate")  # the first that takes a row names it
 PASSED = 0  # codes: 0, then 1 + the filter's place in NAMES
@@ -117,6 +118,8 @@ def _key(all_files: Sequence[ShardFiles], plan: _Plan) -> str:
     for files in sorted(all_files, key=lambda files: files.shard.name):
         assert files.index is not None and files.scores is not None
         masks = [files.masks.key] if plan.after and files.masks else []
+        if plan.config.filter.exact_duplicates and files.signatures:
+            masks.append(files.signatures.key)
         inputs.append([files.shard.name, files.shard.fingerprint, files.index.key, files.scores.key, *masks])
     settings = plan.config.filter.model_dump(mode="json", exclude={"memory_limit"})
     return storage.key("filter", VERSION, settings, plan.config.corpus.columns if plan.documents else {}, inputs)
@@ -163,7 +166,7 @@ def _reasons(
     duplicates = plan.config.filter.exact_duplicates
     if duplicates:
         connection.execute("CREATE TABLE codes (shard INTEGER, chunk_id BIGINT, code UTINYINT)")
-        connection.execute("CREATE TABLE passed (shard INTEGER, chunk_id BIGINT, text_hash BLOB, quality FLOAT)")
+        connection.execute("CREATE TABLE passed (shard INTEGER, chunk_id BIGINT, text_hash BLOB, wear INTEGER)")
         connection.execute("BEGIN")
     seconds = []
     for number, files in enumerate(ordered):
@@ -203,6 +206,7 @@ def _shard_rows(files: ShardFiles, plan: _Plan) -> tuple[pa.Table, np.ndarray]:
         )
     for column in scores.column_names[1:]:
         rows = rows.append_column(column, scores[column])
+    rows = rows.append_column("wear", _wear(files, rows["chunk_id"]))
     candidate = np.ones(rows.num_rows, dtype=bool)
     if plan.after:
         if files.masks is None:
@@ -214,6 +218,12 @@ def _shard_rows(files: ShardFiles, plan: _Plan) -> tuple[pa.Table, np.ndarray]:
             )
         candidate = masks["selected"].to_numpy()
     return rows, candidate
+
+
+def _wear(files: ShardFiles, chunk_id: pa.ChunkedArray) -> pa.Array:
+    if files.signatures is None:
+        return pa.array(np.zeros(len(chunk_id), np.int32))
+    return storage.read_table(files.signatures.path, ["wear"])["wear"].take(chunk_id)
 
 
 def _shard_codes(
@@ -273,7 +283,7 @@ def _remember(
                     "shard": pa.repeat(shard, len(codes)),
                     "chunk_id": rows["chunk_id"],
                     "text_hash": rows["text_hash"],
-                    "quality": np.nan_to_num(rows["quality_score"].to_numpy(), nan=-np.inf),
+                    "wear": rows["wear"],
                 }
             ).filter(pa.array(candidate)),
         ),
@@ -282,14 +292,14 @@ def _remember(
 
 
 def _find_duplicates(connection: duckdb.DuckDBPyConnection) -> None:
-    """Table `repeated`: every row whose text a better row has. 64-bit hashes first: most texts are seen once."""
+    """Table `repeated`: every row whose text a row that stays has. 64-bit hashes first: most texts are seen once."""
     connection.execute(
         "CREATE TEMP TABLE twice AS SELECT hash(text_hash) AS h FROM passed GROUP BY h HAVING count(*) > 1"
     ).fetchall()
     connection.execute(
         "CREATE TEMP TABLE repeated AS SELECT shard, chunk_id FROM ("
         "  SELECT shard, chunk_id,"
-        "    row_number() OVER (PARTITION BY text_hash ORDER BY quality DESC, shard, chunk_id) AS place"
+        "    row_number() OVER (PARTITION BY text_hash ORDER BY wear, shard, chunk_id) AS place"
         "  FROM passed SEMI JOIN twice ON hash(text_hash) = h"
         ") WHERE place > 1"
     ).fetchall()

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datamask.selection.api import select
-    from datamask.selection.duplicates import find_duplicates
     from datamask.selection.result import Selection
     from datamask.selection.stage import learn_prices, mask_shard
 
@@ -24,9 +23,8 @@ _HOMES = {
     "Selection": "result",
     "learn_prices": "stage",
     "mask_shard": "stage",
-    "find_duplicates": "duplicates",
 }
-__all__ = ["Selection", "find_duplicates", "learn_prices", "mask_shard", "metric_names", "select"]
+__all__ = ["Selection", "learn_prices", "mask_shard", "metric_names", "select"]
 
 
 def metric_names() -> list[str]:

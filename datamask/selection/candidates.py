@@ -11,6 +11,7 @@ import pyarrow as pa
 from datamask.config import Config
 from datamask.corpus.read import read_documents
 from datamask.errors import ConservationError, InputError
+from datamask.filter.resolve import REASONS as DUPLICATES
 from datamask.stages import ShardFiles
 from datamask.storage import read_table
 
@@ -47,8 +48,9 @@ def read_candidates(files: ShardFiles, config: Config) -> Candidates:
     _same_rows(name, chunk_id, scores, "scores")
     reason = np.full(len(chunk_id), None, dtype=object)
     if files.duplicates is not None:
-        duplicates = read_table(files.duplicates.path, ["chunk_id"])["chunk_id"].to_numpy()
-        reason[np.searchsorted(chunk_id, duplicates)] = "filter:semantic_duplicate"
+        duplicates = read_table(files.duplicates.path, ["chunk_id", "kind"])
+        places = np.searchsorted(chunk_id, duplicates["chunk_id"].to_numpy())
+        reason[places] = [f"filter:{DUPLICATES[kind]}" for kind in duplicates["kind"].to_pylist()]
     if files.filters is not None:
         filters = read_table(files.filters.path, ["chunk_id", "reason"])
         _same_rows(name, chunk_id, filters, "filters")

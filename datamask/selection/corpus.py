@@ -26,6 +26,7 @@ from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.prices import Prices, make_prices
 from datamask.selection.problem import Pool, Problem, make_problem
 from datamask.selection.result import Selection
+from datamask.storage import scratch_array
 
 JOINT_DOCUMENTS = 500_000  # candidates solved as one problem; more by exchanging sums, where the solver can
 IN_MEMORY_BYTES = 1 << 30  # of float16 features held in memory; more are spilled to a temporary file
@@ -104,7 +105,7 @@ def _gather(shards: Sequence[Shard], folder: str, progress: Callable[[int], None
             if 2 * count * rows.shape[1] <= IN_MEMORY_BYTES:
                 gathered = np.empty(shape, rows.dtype)
             else:
-                gathered = np.memmap(f"{folder}/features", dtype=np.float16, mode="w+", shape=shape)
+                gathered = scratch_array(f"{folder}/features", np.float16, shape)
         if rows.shape[1] != gathered.shape[1]:
             raise InputError(
                 f"features of {gathered.shape[1]} and of {rows.shape[1]} dimensions are in one corpus; "

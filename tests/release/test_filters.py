@@ -1,4 +1,4 @@
-"""Filters against a row-by-row oracle; exact duplicates keep the best-scored whatever the order of the shards."""
+"""Filters against a row-by-row oracle; exact duplicates keep the least altered, whatever the order of the shards."""
 
 import random
 from dataclasses import replace
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from datamask import storage
 from datamask.errors import ConfigError, ConservationError
+from datamask.filter import sign_shard
 from datamask.release import check_filters, filter_corpus
 from tests.release.made import SCORES, documents, make_corpus, make_masks, make_shard, settings
 
@@ -30,14 +31,16 @@ CONDITIONS = {  # as SQL, and as Python over a row
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
-    files = make_corpus(folder)
+    files = [replace(f, signatures=sign_shard(f.shard, settings(), str(folder / "work"))) for f in make_corpus(folder)]
     rows = []
     for f in files:
         table = storage.read_table(f.shard.parts[0].path).to_pylist()
         scores = {row["chunk_id"]: row for row in storage.read_table(f.scores.path).to_pylist()}
+        signed = storage.read_table(f.signatures.path).to_pylist()
         for row in storage.read_table(f.index.path).to_pylist():
             if row["reason"] is None:
-                rows.append(table[row["chunk_id"]] | row | scores[row["chunk_id"]] | {"shard": f.shard.name})
+                of = {"shard": f.shard.name, "wear": signed[row["chunk_id"]]["wear"]}
+                rows.append(table[row["chunk_id"]] | row | scores[row["chunk_id"]] | of)
     return folder, files, rows
 
 
@@ -60,7 +63,7 @@ def oracle(rows, where, languages, least, most, duplicates):
         for row in rows:
             place = row["shard"], row["chunk_id"]
             if reasons[place] is None:
-                rank = (-row["quality_score"], *place)
+                rank = (row["wear"], *place)
                 best[row["text_hash"]] = min(best.get(row["text_hash"], rank), rank)
         for row in rows:
             place = row["shard"], row["chunk_id"]

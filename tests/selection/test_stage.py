@@ -48,7 +48,7 @@ def write_shard(
         embeddings=put("embeddings", pa.table({"chunk_id": ids, "feature_arr": array})),
         scores=put("scores", scores),
         filters=put("filters", pa.table({"chunk_id": ids, "reason": pa.array(reason, pa.string())})),
-        duplicates=put("duplicates", pa.table({"chunk_id": pa.array([8], pa.int64())})),
+        duplicates=put("duplicates", pa.table({"chunk_id": pa.array([8], pa.int64()), "kind": ["near"]})),
     )
 
 
@@ -70,9 +70,9 @@ def test_masks_hold_the_budget_and_every_row(shards, tmp_path):
     assert sum(int(table["selected"].to_numpy().sum()) for table in tables) == round(0.25 * 78 * 4)
     for table, mask in zip(tables, masks, strict=True):
         reason = table["reason"].to_pylist()
-        assert reason[3] == "filter:language" and reason[7] == "filter:semantic_duplicate"
+        assert reason[3] == "filter:language" and reason[7] == "filter:near_duplicate"
         assert all((why is None) == chosen for why, chosen in zip(reason, table["selected"].to_pylist(), strict=True))
-        assert mask.facts["filtered"] == {"language": 1, "semantic_duplicate": 1}
+        assert mask.facts["filtered"] == {"language": 1, "near_duplicate": 1}
     assert prices.facts["objective"] <= prices.facts["upper_bound"] + 1e-9
     assert 0 <= prices.facts["gap"] < 0.2
 

@@ -1,0 +1,467 @@
+"""Near-duplicates: what is found of planted copies, which copy stays, how that compares with MinHash, and how fast.
+
+    python benchmarks/duplicates.py planted  --corpus ../shared/data/real     # recall by kind of change, copy that stays
+    python benchmarks/duplicates.py outcome  --corpus ../shared/data/real --before OUT   # language × outcome
+    python benchmarks/duplicates.py pairs    --corpus ../shared/data/real     # 200 dropped pairs, to be read
+    python benchmarks/duplicates.py minhash  --corpus ../shared/data/real     # all pairs at word 5-grams ≥ .8, datatrove
+    python benchmarks/duplicates.py scale    --corpus ../shared/data/real --seconds 180
+
+The stage functions are called as the tasks call them, on files without embeddings: scores are all 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from datamask import storage
+from datamask.config import Config
+from datamask.corpus import convert_shard, plan_shards
+from datamask.corpus.index import SCHEMA as INDEX
+from datamask.corpus.read import read_batches
+from datamask.filter import find_duplicates, sign_shard
+from datamask.filter.shingles import likeness, shingles
+from datamask.release import filter_corpus
+from datamask.stages import ShardFiles, recorded
+
+LANGUAGES = ("en", "de", "fr", "fi", "tr", "ko", "ar", "hi", "am", "ta", "zh", "ja", "ru", "sw", "so", "yo")
+A_LANGUAGE = 24  # documents of a language that copies are made of
+LETTERS = (300, 20_000)  # characters of such a document
+SPACED = {"zh", "ja", "th", "lo"}  # scripts without spaces: a letter is changed where elsewhere a word is
+NAVIGATION = "Home | About us | News | Products | Contact | Login | Search | Privacy | Terms of use\n"
+
+
+# ---------------------------------------------------------------- the stages, on any folder of parquet
+
+
+def prepared(folder: str, work: str) -> tuple[list[ShardFiles], Config]:
+    """The shards of a corpus, indexed and scored with 0 (no encoder is needed), and the default settings."""
+    config = Config.model_validate({"corpus": {"input": [folder]}})
+    files = []
+    for shard in plan_shards(config.corpus, work).shards:
+        shard = convert_shard(shard, config, work)
+        parts = []
+        for batch in read_batches(shard, config, ["text", "id"]):
+            texts = batch["text"].to_pylist()
+            good = [bool(text and text.strip()) for text in texts]
+            from datamask.corpus.index import text_hash
+
+            rows = {
+                "chunk_id": batch["chunk_id"].to_pylist(),
+                "id": [str(i) for i in batch["id"].to_pylist()],
+                "token_count": [1 if g else None for g in good],
+                "characters": [len(t) if g else None for t, g in zip(texts, good, strict=True)],
+                "bytes": [len(t) if g else None for t, g in zip(texts, good, strict=True)],
+                "text_hash": [text_hash(t) if g else None for t, g in zip(texts, good, strict=True)],
+                "reason": [None if g else "empty_text" for g in good],
+                "excerpt": [None] * len(texts),
+            }
+            parts.append(pa.table(rows, schema=INDEX))
+        table = pa.concat_tables(parts)
+        ids = table.filter(pa.compute.is_null(table["reason"]))["chunk_id"]
+        scores = pa.table({"chunk_id": ids, "quality_score": pa.array(np.zeros(len(ids), np.float32))})
+
+        def put(stage: str, rows: pa.Table, name: str = shard.name) -> storage.Output:
+            return storage.write_output(f"{work}/{stage}/{name}.parquet", f"{stage}-{name}", rows.schema, [rows])
+
+        files.append(ShardFiles(shard, index=put("index", table), scores=put("scores", scores)))
+    return files, config
+
+
+def run(files: list[ShardFiles], config: Config, work: str) -> tuple[list[ShardFiles], dict[str, float]]:
+    """Signatures, filters, duplicates: the shards with their files, and the seconds of each."""
+    seconds = {}
+
+    def timed(name, work_):
+        began = time.perf_counter(), time.process_time()
+        found = work_()
+        seconds[name] = time.perf_counter() - began[0]
+        seconds[f"{name} cpu"] = time.process_time() - began[1]
+        return found
+
+    signed = timed("signatures", lambda: [sign_shard(f.shard, config, work) for f in files])
+    files = [replace(f, signatures=s) for f, s in zip(files, signed, strict=True)]
+    filters = timed("filter", lambda: filter_corpus(files, config, work))
+    files = [replace(f, filters=o) for f, o in zip(files, filters, strict=True)]
+    found = timed("duplicates", lambda: find_duplicates(files, config, work))
+    return [replace(f, duplicates=o) for f, o in zip(files, found, strict=True)], seconds
+
+
+def fallen(files: list[ShardFiles]) -> dict[tuple[str, int], dict]:
+    """(shard, chunk_id) of each document that fell: its row of the duplicates, or {"kind": "exact_duplicate"}."""
+    found = {}
+    for f in files:
+        for row in storage.read_table(f.duplicates.path).to_pylist():
+            found[f.shard.name, row["chunk_id"]] = row
+        for row in storage.read_table(f.filters.path).to_pylist():
+            if row["reason"]:
+                found[f.shard.name, row["chunk_id"]] = {"kind": row["reason"]}
+    return found
+
+
+def texts_of(files: list[ShardFiles], config: Config, columns: list[str]) -> dict[tuple[str, int], dict]:
+    found = {}
+    for f in files:
+        for batch in read_batches(f.shard, config, columns):
+            for row in batch.to_pylist():
+                found[f.shard.name, row["chunk_id"]] = row
+    return found
+
+
+def table(head: list[str], rows: list[list]) -> None:
+    print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
+    for row in rows:
+        print("| " + " | ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row) + " |")
+    print(flush=True)
+
+
+# ---------------------------------------------------------------- planted copies
+
+
+def _changed(text: str, share: float, pool: list[str], language: str, rng: random.Random, insert: bool = False) -> str:
+    units = list(text) if language in SPACED else text.split(" ")
+    at = set(rng.sample(range(len(units)), max(1, round(share * len(units)))))
+    made = []
+    for place, unit in enumerate(units):
+        if place in at:
+            made.append(rng.choice(pool))
+        if place not in at or insert:
+            made.append(unit)
+    return ("" if language in SPACED else " ").join(made)
+
+
+def changes(text: str, pool: list[str], language: str, rng: random.Random) -> dict[str, str]:
+    """A copy of the text for each kind of change."""
+    bare = "".join(c for c in text if c.isalnum() or c.isspace() or ord(c) > 0x2FF)
+    return {
+        "upper case": text.upper(),
+        "lower case": text.lower(),
+        "doubled spaces": text.replace(" ", "  "),
+        "no spaces": "".join(text.split()),
+        "one line": " ".join(text.split()),
+        "no punctuation": bare,
+        "2 % words replaced": _changed(text, 0.02, pool, language, rng),
+        "2 % words inserted": _changed(text, 0.02, pool, language, rng, insert=True),
+        "10 % words replaced": _changed(text, 0.1, pool, language, rng),
+        "30 % words replaced": _changed(text, 0.3, pool, language, rng),
+        "navigation line": NAVIGATION + text,
+        "first half": text[: len(text) // 2],
+        "said twice": text + "\n" + text,
+    }
+
+
+def planted(corpus: str, seed: int) -> None:
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [row for path in sorted(Path(corpus).glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+        by = defaultdict(list)
+        for row in rows:
+            if row["text"] and LETTERS[0] <= len(row["text"]) <= LETTERS[1]:
+                by[(row["language"] or "").split("_")[0]].append(row["text"])
+        copies = []  # text, base, kind, language
+        for language in LANGUAGES:
+            if not by[language]:
+                continue
+            every = by[language]
+            pool = [c for t in every for c in t] if language in SPACED else [w for t in every for w in t.split()]
+            for base in rng.sample(sorted(set(every)), min(A_LANGUAGE, len(set(every)))):
+                # one change a document, in turn: 13 copies of one document would be a family
+                for kind, text in changes(base, pool, language, rng).items():
+                    copies.append((text, base, kind, language))
+        report = []
+        kept_rows = defaultdict(list)
+        for part in range(13):  # every document once with each change, in 13 corpora
+            chosen = [c for place, c in enumerate(copies) if (place // 13 + place % 13) % 13 == part]
+            report.append(_plant(rows, chosen, f"{folder}/{part}", rng, kept_rows))
+            shutil.rmtree(f"{folder}/{part}")
+            if part + 1 >= PARTS:
+                break
+    kinds = list(dict.fromkeys(kind for _, _, kind, _ in copies))
+    found = defaultdict(list)
+    for part in report:
+        for kind, language, caught, intact in part:
+            found[kind, language].append((caught, intact))
+    languages = sorted({language for _, language in found})
+    lines = []
+    for kind in kinds:
+        every = [x for language in languages for x in found[kind, language]]
+        intact = [i for c, i in every if c]
+        worst = min(languages, key=lambda n: np.mean([c for c, _ in found[kind, n]] or [1]))
+        least = float(np.mean([c for c, _ in found[kind, worst]]))
+        lines.append([kind, len(every), float(np.mean([c for c, _ in every])), f"{worst} {least:.2f}", float(np.mean(intact))])
+    print(f"{len(languages)} languages: {', '.join(languages)}\n")
+    table(["change", "copies", "one of the two falls", "least in", "the intact one stays"], lines)
+
+
+PARTS = 13  # corpora planted, at most
+
+
+def _plant(rows, chosen, folder, rng, kept_rows) -> list[tuple[str, str, bool, bool]]:
+    """Adds the copies at random places among the documents; (kind, language, caught, the intact one stays) of each."""
+    everything = [(row["text"] or "", None) for row in rows if row["text"] and row["text"].strip()]
+    place_of = {}
+    everything += [(text, number) for number, (text, _, _, _) in enumerate(chosen)]
+    rng.shuffle(everything)
+    Path(f"{folder}/in").mkdir(parents=True)
+    size = -(-len(everything) // 3)
+    for number in range(3):
+        part = everything[number * size : (number + 1) * size]
+        pq.write_table(pa.table({"text": [t for t, _ in part]}), f"{folder}/in/{number}.parquet", row_group_size=1000)
+    files, config = prepared(f"{folder}/in", f"{folder}/work")
+    files, _ = run(files, config, f"{folder}/work")
+    by_text = defaultdict(list)
+    for number, f in enumerate(files):
+        for chunk, (text, which) in enumerate(everything[number * size : (number + 1) * size]):
+            if which is None:
+                by_text[text].append((f.shard.name, chunk))
+            else:
+                place_of[which] = (f.shard.name, chunk)
+    gone = fallen(files)
+    found = []
+    for number, (_, base, kind, language) in enumerate(chosen):
+        originals = by_text[base]
+        base_stays = any(place not in gone for place in originals)
+        copy_stays = place_of[number] not in gone
+        found.append((kind, language, not (base_stays and copy_stays), base_stays))
+    return found
+
+
+# ---------------------------------------------------------------- the real corpus
+
+
+def outcome(corpus: str, before: str) -> None:
+    all_files, config, _ = recorded(before)
+    with tempfile.TemporaryDirectory() as work:
+        now, _ = run([replace(f, filters=None, duplicates=None, masks=None) for f in all_files], Config(), work)
+        gone = fallen(now)
+        rows = texts_of(now, config, ["language"])
+        old = {}
+        for f in all_files:
+            for chunk in storage.read_table(f.duplicates.path)["chunk_id"].to_pylist():
+                old[f.shard.name, chunk] = "semantic_duplicate"
+            for row in storage.read_table(f.filters.path).to_pylist():
+                if row["reason"]:
+                    old[f.shard.name, row["chunk_id"]] = row["reason"]
+    count, was, exact, kinds = Counter(), Counter(), Counter(), defaultdict(Counter)
+    for place, row in rows.items():
+        language = row["language"] or "none"
+        count[language] += 1
+        was[language] += old.get(place) == "semantic_duplicate"
+        if place in gone:
+            kinds[language][gone[place]["kind"]] += 1
+    lines = []
+    for language, documents in count.most_common():
+        if documents >= 20:
+            near = sum(n for kind, n in kinds[language].items() if kind != "exact_duplicate")
+            lines.append([language, documents, was[language], near, was[language] / documents, near / documents,
+                          *(kinds[language][k] for k in ("exact", "near", "contained"))])
+    lines.sort(key=lambda line: -line[4])
+    table(["language", "documents", "fell before", "fall now", "share before", "share now", "exact", "near", "contained"], lines)
+    print("all:", sum(was.values()), "→", sum(sum(c.values()) - c["exact_duplicate"] for c in kinds.values()))
+
+
+def pairs(corpus: str, before: str, count: int, seed: int) -> None:
+    all_files, config, _ = recorded(before)
+    with tempfile.TemporaryDirectory() as work:
+        now, _ = run([replace(f, filters=None, duplicates=None, masks=None) for f in all_files], Config(), work)
+        gone = {place: row for place, row in fallen(now).items() if "duplicate_of" in row}
+    rows = texts_of(now, config, ["text", "language", "source"])
+    for number, place in enumerate(random.Random(seed).sample(sorted(gone), count)):
+        row = gone[place]
+        other = (row["duplicate_of_shard"], row["duplicate_of"])
+        one, two = rows[place]["text"], rows[other]["text"]
+        like = likeness(shingles(one), shingles(two))
+        a, b = one.split()[:4000], two.split()[:4000]
+        only = ([], [])
+        for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+            if tag != "equal":
+                only[0].append(" ".join(a[i1:i2]))
+                only[1].append(" ".join(b[j1:j2]))
+        print(f"## {number} {row['kind']} {row['similarity']:.3f} (J {like.jaccard:.2f}, C {like.containment:.2f}) "
+              f"{rows[place]['source']} {rows[place]['language']} / {rows[other]['source']}: {len(a)} and {len(b)} words")
+        for name, parts in zip(("falls", "stays"), only, strict=True):
+            print(f"   {name}: {' ¦ '.join(p for p in parts if p)[:300]}")
+        print(f"   begins: {' '.join(a)[:120]}", flush=True)
+
+
+# ---------------------------------------------------------------- peers
+
+
+def five_grams(text: str) -> set[str]:
+    """datatrove's shingles: 5-grams of the words of its normalised text."""
+    from datatrove.utils.text import TextNormConfig, ngrams, simplify_text
+
+    words = simplify_text(text, TextNormConfig()).split()
+    return {" ".join(gram) for gram in ngrams(words, 5)}
+
+
+def minhash(corpus: str, before: str) -> None:
+    """Of all pairs with a Jaccard of word 5-grams of .8 or more, those of which not both stay; datatrove's the same."""
+    all_files, config, _ = recorded(before)
+    with tempfile.TemporaryDirectory() as work:
+        now, seconds = run([replace(f, filters=None, duplicates=None, masks=None) for f in all_files], Config(), work)
+    gone = fallen(now)
+    rows = texts_of(now, config, ["text"])
+    places = [p for p in rows if rows[p]["text"] and rows[p]["text"].strip() and gone.get(p, {}).get("kind") != "exact_duplicate"]
+    # an inverted index of all 5-grams' smallest hashes finds every pair at .8 but for one in 10⁹: no pair is sampled
+    import xxhash
+
+    sets = {p: np.unique(np.array([xxhash.xxh3_64_intdigest(g) for g in five_grams(rows[p]["text"])], np.uint64)) for p in places}
+    index = defaultdict(list)
+    for p, s in sets.items():
+        for h in s[:24]:
+            index[h].append(p)
+    seen = set()
+    for members in index.values():
+        for i, a in enumerate(members):
+            for b in members[i + 1 :]:
+                seen.add((a, b) if a < b else (b, a))
+    true = []
+    for a, b in seen:
+        common = len(np.intersect1d(sets[a], sets[b], assume_unique=True))
+        if common >= 0.8 * (len(sets[a]) + len(sets[b]) - common) and common:
+            true.append((a, b))
+    caught = sum(a in gone or b in gone for a, b in true)
+    print(f"brute force: {len(true)} pairs at ≥ .8, of {caught} not both stay: {caught / max(1, len(true)):.4f}")
+    left = [(a, b) for a, b in true if a not in gone and b not in gone]
+    for a, b in left[:10]:
+        print("  stay:", len(sets[a]), len(sets[b]), repr(rows[a]["text"][:100]), repr(rows[b]["text"][:100]))
+    print({name: round(value, 1) for name, value in seconds.items()})
+    theirs, wall, cpu = datatrove([rows[p]["text"] for p in places])
+    kept = {p for p, k in zip(places, theirs, strict=True) if k}
+    table(["", "wall s", "CPU s", "documents fall", "of the pairs ≥ .8, not both stay"], [
+        ["datamask signatures + duplicates", seconds["signatures"] + seconds["duplicates"],
+         seconds["signatures cpu"] + seconds["duplicates cpu"], sum(p in gone for p in places), caught / max(1, len(true))],
+        ["datatrove MinHash (14 × 8)", wall, cpu, len(places) - len(kept),
+         sum(a not in kept or b not in kept for a, b in true) / max(1, len(true))],
+    ])
+
+
+def datatrove(texts: list[str]) -> tuple[list[bool], float, float]:
+    """Which documents datatrove's MinHash keeps, and its seconds, one process as ours."""
+    from datatrove.data import Document
+    from datatrove.executor import LocalPipelineExecutor
+    from datatrove.pipeline.dedup import MinhashDedupBuckets, MinhashDedupCluster, MinhashDedupFilter, MinhashDedupSignature
+    from datatrove.pipeline.dedup.minhash import MinhashConfig
+    from datatrove.utils.hashing import HashConfig
+
+    config = MinhashConfig(hash_config=HashConfig(precision=64))
+    documents = [Document(text=t, id=str(n)) for n, t in enumerate(texts)]
+    kept: set[str] = set()
+
+    def collect(data, rank=0, world_size=1):
+        for document in data:
+            kept.add(document.id)
+            yield document
+
+    with tempfile.TemporaryDirectory() as f:
+        before = time.perf_counter(), time.process_time()
+        list(MinhashDedupSignature(f"{f}/signatures", config).run(iter(documents), 0, 1) or [])
+        for bucket in range(config.num_buckets):
+            MinhashDedupBuckets(f"{f}/signatures", f"{f}/buckets", config=config).run(None, bucket, config.num_buckets)
+        MinhashDedupCluster(f"{f}/buckets", f"{f}/remove", config=config).run(None, 0, 1)
+        for _ in collect(MinhashDedupFilter(f"{f}/remove").run(iter(documents), 0, 1)):
+            pass
+        spent = time.perf_counter() - before[0], time.process_time() - before[1]
+    return [str(n) in kept for n in range(len(texts))], *spent
+
+
+# ---------------------------------------------------------------- scale
+
+
+def scale(corpus: str, seconds: int, most: int) -> None:
+    """Time and memory by documents: texts mixed of real sentences, a tenth near-copies; a process for each size."""
+    lines = []
+    for documents in (10_000, 30_000, 100_000, 300_000, 1_000_000):
+        if documents > most:
+            break
+        done = subprocess.run(
+            [sys.executable, __file__, "one-size", "--corpus", corpus, "--documents", str(documents)],
+            capture_output=True, text=True, check=True,
+        )
+        lines.append(done.stdout.strip().split("\t"))
+        print("\t".join(lines[-1]), flush=True)
+        if float(lines[-1][2]) + float(lines[-1][3]) > seconds / 3:
+            break
+    table(["documents", "MB of text", "signatures s", "duplicates s", "ms a document", "peak memory MB", "before them MB", "fall"], lines)
+
+
+def one_size(corpus: str, documents: int) -> None:
+    rng = random.Random(1)
+    texts = pq.read_table(sorted(Path(corpus).glob("*.parquet"))[0], columns=["text"])["text"].to_pylist()
+    sentences = sorted({s.strip() for t in texts if t for s in t.replace("\n", " ").split(". ") if 30 < len(s) < 300})
+    with tempfile.TemporaryDirectory() as folder:
+        Path(f"{folder}/in").mkdir()
+        size = 0
+        shard = 25_000
+        last: list[str] = []
+        for number in range(-(-documents // shard)):
+            rows = []
+            for _ in range(min(shard, documents - number * shard)):
+                if last and rng.random() < 0.1:
+                    words = rng.choice(last).split(" ")
+                    words[rng.randrange(len(words))] = "changed"
+                    rows.append(" ".join(words))
+                else:
+                    # words of two sentences are interleaved, so that the same sentence seldom comes whole
+                    rows.append(". ".join(_mixed(rng, sentences) for _ in range(rng.randint(3, 15))))
+            last = rows[:1000]
+            size += sum(map(len, rows))
+            pq.write_table(pa.table({"text": rows}), f"{folder}/in/{number:04d}.parquet", row_group_size=1000)
+        files, config = prepared(f"{folder}/in", f"{folder}/work")
+        del last, rows
+        base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        now, spent = run(files, config, f"{folder}/work")
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        lost = sum(f.duplicates.rows for f in now)
+    took = spent["signatures"] + spent["duplicates"]
+    print(documents, round(size / 1e6), f"{spent['signatures']:.1f}", f"{spent['duplicates']:.1f}",
+          f"{1000 * took / documents:.3f}", round(peak), round(base), lost, sep="\t")
+
+
+def _mixed(rng: random.Random, sentences: list[str]) -> str:
+    one, two = rng.choice(sentences).split(), rng.choice(sentences).split()
+    cut = rng.randint(1, len(one))
+    return " ".join(one[:cut] + two[rng.randrange(len(two)) :])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["planted", "outcome", "pairs", "minhash", "scale", "one-size"])
+    parser.add_argument("--corpus", default="../shared/data/real")
+    parser.add_argument("--before", default="out/curated", help="an output folder of the corpus")
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--documents", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=int, default=180)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    if given.what == "planted":
+        planted(given.corpus, given.seed)
+    elif given.what == "outcome":
+        outcome(given.corpus, given.before)
+    elif given.what == "pairs":
+        pairs(given.corpus, given.before, given.count, given.seed)
+    elif given.what == "minhash":
+        minhash(given.corpus, given.before)
+    elif given.what == "scale":
+        scale(given.corpus, given.seconds, given.documents)
+    else:
+        one_size(given.corpus, given.documents)
+
+
+if __name__ == "__main__":
+    main()

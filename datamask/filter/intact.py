@@ -1,0 +1,112 @@
+"""Which of two copies is the intact one: judged by where they differ, never by a score.
+
+    worse(a, b, likeness(a.shingles, b.shingles))     # 1: b is the altered copy, −1: a is, 0: cannot be told
+
+Where a text has words put in, the other has nothing of its own; where words were replaced, the right ones recur in the
+rest of the document more often than strangers do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from datamask.filter.shingles import WINDOW, Likeness
+from datamask.filter.surface import Surface
+
+TWICE = 1.15  # times as many windows a shingle: the same is said twice
+BATTERED = 0.05  # blemishes a letter, by which one copy's surface tells all
+NOTHING = 1 / 3  # of the other's own letters: who has no more has nothing of his own (two additions side by side look so)
+SCATTERED = 30  # letters a place: additions of a word or two
+SMALL = 1.15  # times as many shingles: what a line of navigation adds
+PIECE = 6  # letters by which recurrence is told
+RECURS = 0.02  # difference of the shares that recur, from which it is told: benchmarks/duplicates.py shows both kinds
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """What is held of a document while its pairs are decided."""
+
+    hashes: np.ndarray  # (W,) uint32: its windows in order
+    shingles: np.ndarray  # uint32, ascending, each once
+    units: np.ndarray  # (W + 11,) uint32: its letters
+    surface: Surface  # of ints
+
+
+class Own(NamedTuple):
+    """What a text says that another does not."""
+
+    letters: int
+    places: int  # where they differ
+    recurs: float  # of its own pieces, the share that the rest of it holds as well; nan if there is none
+
+
+def worse(a: Text, b: Text, like: Likeness) -> int:
+    """1 if b is the altered copy of the two, −1 if a is, 0 if they are too alike to tell.
+
+    A text that says the same twice is; of equal words the one with more wear; of a text and the same with something put in, the longer one if that is words here and there or a little
+    without a sentence, else the shorter one; where words differ, the one whose words recur less in the rest of it.
+    """
+    repeats = [len(t.hashes) / max(len(t.shingles), 1) for t in (a, b)]
+    if max(repeats) > TWICE * min(repeats):
+        return -1 if repeats[0] > repeats[1] else 1
+    battered = abs(int(a.surface.blemishes - b.surface.blemishes)) > BATTERED * min(len(a.units), len(b.units))
+    if like.jaccard == 1 or battered:
+        return int(np.sign(b.surface.wear - a.surface.wear))
+    mine, theirs = own(a, b.shingles), own(b, a.shingles)
+    if mine.letters <= NOTHING * theirs.letters:
+        return _longer(a, b, theirs)
+    if theirs.letters <= NOTHING * mine.letters:
+        return -_longer(b, a, mine)
+    if abs(mine.recurs - theirs.recurs) > RECURS:  # false for nan
+        return 1 if mine.recurs > theirs.recurs else -1
+    return 0
+
+
+def _longer(short: Text, long: Text, added: Own) -> int:
+    """Of a text and the same with additions: 1 if the longer one is the altered copy, −1 if it is the fuller one."""
+    small = len(long.shingles) <= SMALL * len(short.shingles)
+    if small and added.letters <= SCATTERED * added.places:
+        return 1
+    return 1 if long.surface.stops <= short.surface.stops else -1
+
+
+def own(text: Text, other: np.ndarray) -> Own:
+    """What a text has of its own against the shingles of another.
+
+    A word put in breaks eleven windows and adds as many as it has letters: a run of r windows that the other lacks
+    stands for r − 11 letters, at either end of the text for r.
+    """
+    missing = ~_within(other, text.hashes)
+    edges = np.flatnonzero(np.diff(missing, prepend=False, append=False))
+    starts, stops = edges[::2], edges[1::2]
+    begins = np.where(starts > 0, starts + WINDOW - 1, 0)
+    ends = np.where(stops < len(text.hashes), stops, len(text.units))
+    lengths = np.maximum(ends - begins, 0)
+    return Own(int(lengths.sum()), len(starts), _recurs(text.units, begins, begins + lengths))
+
+
+def _recurs(units: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> float:
+    """Of the pieces of PIECE letters that lie mostly in the runs, the share that lies outside them as well."""
+    if len(units) < PIECE:
+        return float("nan")
+    piece = np.zeros(len(units) - PIECE + 1, np.uint64)
+    for step in range(PIECE):
+        piece = piece * np.uint64(0x100000001B3) + units[step : len(piece) + step]
+    inside = np.zeros(len(units) + 1, np.int64)
+    np.add.at(inside, begins, 1)
+    np.add.at(inside, ends, -1)
+    covered = np.concatenate([[0], np.cumsum(np.cumsum(inside[:-1]) > 0)])
+    letters = covered[PIECE:] - covered[:-PIECE]
+    mine, rest = piece[letters >= PIECE - 2], np.sort(piece[letters == 0])
+    return float(_within(rest, mine).mean()) if len(mine) and len(rest) else float("nan")
+
+
+def _within(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
+    if not len(ascending):
+        return np.zeros(len(values), bool)
+    place = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    found: np.ndarray = ascending[place] == values
+    return found

@@ -1,0 +1,99 @@
+"""Who stays: stars around documents that stay, from verified pairs. No document falls to one that falls itself."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+REASONS = {  # kind of duplicate: the reason its document carries in masks and decisions
+    "exact": "near_duplicate",
+    "near": "near_duplicate",
+    "contained": "contained",
+    "semantic": "semantic_duplicate",
+}
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Two documents that are duplicates of each other."""
+
+    one: int
+    other: int
+    kind: str  # of REASONS
+    similarity: float  # exact, near: Jaccard of the shingles; contained: containment; semantic: relative cosine
+    falls: int = -1  # the one that should fall; −1: either
+    only: bool = False  # it alone may fall: it is contained in the other, which is not contained in it
+
+    def across(self, document: int) -> int:
+        return self.other if document == self.one else self.one
+
+
+@dataclass(frozen=True)
+class Fall:
+    """A document's duplicate that stays."""
+
+    stays: int
+    kind: str
+    similarity: float
+
+
+def stars(edges: Sequence[Edge], length: Mapping[int, int], fixed: Collection[int] = ()) -> dict[int, Fall]:
+    """Which documents fall, and to which each: one that stays, by a pair that was verified.
+
+    First the ones that lose to fewest others, then the longest, then the first seen (the lowest number); what a
+    document is contained in comes before it. A document falls to the most similar of those that stay.
+
+    :param length: of each document of the edges.
+    :param fixed: documents that stay.
+    """
+    around: dict[int, list[Edge]] = {}
+    losses: dict[int, int] = {}
+    for edge in edges:
+        for document in (edge.one, edge.other):
+            around.setdefault(document, []).append(edge)
+            losses.setdefault(document, 0)
+        if edge.falls >= 0:
+            losses[edge.falls] += 1
+    order = sorted(around, key=lambda d: (d not in fixed, losses[d], -length[d], d))
+    stays: set[int] = set()
+    fallen: set[int] = set()
+
+    def settle(document: int) -> None:
+        stays.add(document)
+        for edge in around[document]:
+            across = edge.across(document)
+            if across not in stays and across not in fixed and not (edge.only and edge.falls == document):
+                fallen.add(across)
+
+    for document in order:
+        for container in _first_containers(document, around):
+            if container not in stays and container not in fallen:
+                settle(container)
+    found = {}
+    for document in sorted(fallen):
+        able = [
+            edge
+            for edge in around[document]
+            if edge.across(document) in stays and not (edge.only and edge.falls != document)
+        ]
+        best = max(able, key=lambda edge: (edge.kind != "semantic", edge.similarity, -edge.across(document)))
+        found[document] = Fall(best.across(document), best.kind, best.similarity)
+    return found
+
+
+def _first_containers(document: int, around: Mapping[int, Sequence[Edge]]) -> list[int]:
+    """The document last, and before it, outermost first, those that contain it."""
+    found: list[int] = []
+    seen = {document}
+    stack = [(document, False)]
+    while stack:
+        at, done = stack.pop()
+        if done:
+            found.append(at)
+            continue
+        stack.append((at, True))
+        for edge in around[at]:
+            if edge.only and edge.falls == at and edge.across(at) not in seen:
+                seen.add(edge.across(at))
+                stack.append((edge.across(at), False))
+    return found

@@ -1,0 +1,117 @@
+"""What is kept of a document to find its duplicates: a sample of its shingles, and how intact its surface is.
+
+A shard's texts are read once. The sample holds the shingles whose hash is below a bound that depends on the document's
+length alone, so that any two documents can be compared at the coarser of their bounds (FracMinHash, Irber et al. 2022;
+it estimates containment, which MinHash cannot): 48 to 96 shingles up to 6,000 letters, one in 64 of longer texts.
+The files are the index that later runs compare new documents with: they depend on the shard's own texts alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from datamask import storage
+from datamask.config import Config
+from datamask.corpus.plan import Shard
+from datamask.corpus.read import read_batches
+from datamask.filter.shingles import Windows, codes_of, windows
+from datamask.filter.surface import surface
+from datamask.stages import Progress, silent
+from datamask.storage import Output
+
+VERSION = 1
+SAMPLE = 48  # shingles of a document's sample, at least (if it has so many), and below twice as many
+COARSEST = 6  # bits: of a document of any length, one shingle in 2⁶ is in its sample
+BLOCK_BYTES = 1 << 20  # of text at a time: the arrays made of it stay in the processor's cache
+SCHEMA = pa.schema(
+    [
+        ("chunk_id", pa.int64()),
+        ("windows", pa.int64()),  # shingles, repeated ones counted each time; 0: no letters, or no document
+        ("scale", pa.int8()),  # one shingle in 2^scale is in the sample
+        ("wear", pa.int32()),  # see `surface`
+        ("sample", pa.list_(pa.uint64())),  # ascending, each once
+    ]
+)
+
+
+def sign_shard(shard: Shard, config: Config, work: str, progress: Progress = silent) -> Output:
+    """Publishes the signatures of a (converted) shard: a row per row read.
+
+    :raises InputError: a file is damaged or has no text; names it.
+    """
+    settings = config.corpus
+    key = storage.key("signatures", VERSION, shard.fingerprint, dict(settings.columns), list(settings.drop))
+    url = storage.join(work, "signatures", f"{shard.name}-{key}.parquet")
+    if found := storage.find_output(url, key):
+        return found
+    started = time.perf_counter()
+    output = storage.write_output(url, key, SCHEMA, _batches(shard, config, progress))
+    return replace(output, seconds=time.perf_counter() - started)
+
+
+def _batches(shard: Shard, config: Config, progress: Progress) -> Iterator[pa.RecordBatch]:
+    for batch in read_batches(shard, config, ["text"]):
+        for block in _blocks(batch):
+            yield sign(block["chunk_id"], block["text"])
+        progress(batch.num_rows)
+
+
+def _blocks(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    sizes = np.asarray(pa.compute.fill_null(pa.compute.binary_length(batch["text"]), 0)).astype(np.int64)
+    number = np.cumsum(sizes) // BLOCK_BYTES
+    cuts = np.concatenate([[0], np.flatnonzero(np.diff(number)) + 1, [batch.num_rows]])
+    for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
+        yield batch.slice(start, stop - start)
+
+
+def sign(chunk_id: pa.Array, texts: pa.Array) -> pa.RecordBatch:
+    """The signatures of some texts."""
+    codes, ends = codes_of(texts)
+    found = windows(codes, ends)
+    scale = scales(found.count)
+    values, offsets = _samples(found, scale)
+    return pa.RecordBatch.from_arrays(
+        [
+            chunk_id,
+            pa.array(found.count),
+            pa.array(scale, pa.int8()),
+            pa.array(surface(codes, ends).wear, pa.int32()),
+            pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values)),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def scales(count: np.ndarray) -> np.ndarray:
+    """(n,) int: the bits by which documents of so many shingles are thinned."""
+    return np.clip(np.floor(np.log2(np.maximum(count, 1) / SAMPLE)), 0, COARSEST).astype(np.int64)
+
+
+def bound(scale: np.ndarray) -> np.ndarray:
+    """(n,) uint64: a 64-bit hash is in a sample of this scale if it is not above."""
+    return np.uint64(0xFFFF_FFFF_FFFF_FFFF) >> scale.astype(np.uint64)
+
+
+def _samples(found: Windows, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(hashes of all samples, offsets (texts + 1,)): of each text ascending, each once."""
+    texts, total = len(scale), len(found.hashes)
+    if not total:
+        return np.zeros(0, np.uint64), np.zeros(texts + 1, np.int64)
+    # windows between two texts have the bound 0
+    lengths = np.stack([found.count, np.append(found.first[1:], total) - found.first - found.count], axis=1)
+    bounds = np.stack([bound(scale) >> np.uint64(32), np.zeros(texts, np.uint64)], axis=1).astype(np.uint32)
+    lengths = np.maximum(lengths, 0)
+    which = np.flatnonzero(found.hashes <= np.repeat(bounds.ravel(), lengths.ravel())[:total])
+    text = np.searchsorted(found.first, which, side="right") - 1
+    hashes = found.wide(which)
+    order = np.lexsort((hashes, text))
+    text, hashes = text[order], hashes[order]
+    once = np.ones(len(text), bool)
+    once[1:] = (text[1:] != text[:-1]) | (hashes[1:] != hashes[:-1])
+    text, hashes = text[once], hashes[once]
+    return hashes, np.searchsorted(text, np.arange(texts + 1))
