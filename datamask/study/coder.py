@@ -86,6 +86,18 @@ def code(choice: bytes, targets: Sequence[Target], order: int = ORDER, fork: boo
     return found
 
 
+class Coder:
+    """A judge: see the module."""
+
+    name, kind = "coder", "counts"
+
+    def __init__(self, order: int = ORDER) -> None:
+        self.order = order
+
+    def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, Coded]:
+        return code(choice, targets, self.order)
+
+
 def mean_bits(read: Mapping[str, Coded], own: Sequence[str] = ()) -> float:
     """Bits a byte, the mean of the targets, each alike; without those named in `own`."""
     return float(np.mean([coded.bits_per_byte for name, coded in read.items() if name not in own]))

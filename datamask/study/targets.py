@@ -94,7 +94,7 @@ def target_of(name: str, items: Sequence[Item], limit: int = BYTES, seed: int = 
     return Target(name, tuple(taken), own)
 
 
-def cut(texts: Iterable[str | bytes], limit: int, seed: int = 0) -> bytes:
+def cut(texts: Iterable[str | bytes], limit: int, seed: int | Sequence[int] = 0) -> bytes:
     """Exactly `limit` bytes of the texts, in the order drawn by `seed`, BETWEEN before each; the last one is cut.
 
     Every arm of a comparison is read through this, so that none is judged on more text than another.
@@ -104,7 +104,7 @@ def cut(texts: Iterable[str | bytes], limit: int, seed: int = 0) -> bytes:
     known = [text.encode("utf-8", "replace") if isinstance(text, str) else text for text in texts]
     parts: list[bytes] = []
     size = 0
-    for row in np.random.default_rng([seed, 43]).permutation(len(known)):
+    for row in np.random.default_rng([43, *([seed] if isinstance(seed, int) else seed)]).permutation(len(known)):
         if size >= limit:
             break
         parts += [BETWEEN, known[row]]
@@ -132,7 +132,7 @@ def _items(path: str) -> list[Item]:
     except (EOFError, OSError) as error:  # a packed file that ends early, or is not packed as its name says
         raise InputError(f"target {path} cannot be unpacked ({error}); copy it again") from error
     if ".jsonl" in path or ".json" in PurePosixPath(path).suffixes:
-        items = [_item(path, number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        items = [_item(path, number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     else:
         items = [Item(passage) for passage in _passages(text)]
     if not any(item.whole.strip() for item in items):
