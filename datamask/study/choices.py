@@ -39,7 +39,7 @@ def choices(
     arms: Mapping[str, Mask],
     limit: int,
     draws: int,
-    seed: int,
+    seed: int | Sequence[int],
     controls: int = 0,
 ) -> Iterator[tuple[str, int, bytes]]:
     """(arm, draw, choice): `draws` random ones, one of each arm, and `controls` of each control.
@@ -48,15 +48,18 @@ def choices(
     :param limit: bytes of every choice.
     :raises InputError: an arm, or the pool, holds fewer bytes than `limit`; an arm has the name of a draw or control.
     """
+    seeds = [seed] if isinstance(seed, int) else list(seed)
     for draw in range(draws):
-        yield RANDOM, draw, _named(RANDOM, texts, limit, [seed, draw])
+        yield RANDOM, draw, _named(RANDOM, texts, limit, [*seeds, draw])
     for name, mask in arms.items():
         if name in (RANDOM, *CONTROLS):
             raise InputError(f"an arm is called {name!r}, which is what the judge calls its own; give it another name")
-        yield name, 0, _named(name, [texts[row] for row in np.flatnonzero(mask).tolist()], limit, [seed, 0])
+        yield name, 0, _named(name, [texts[row] for row in np.flatnonzero(mask).tolist()], limit, [*seeds, 0])
     for draw in range(controls):
-        generator = np.random.default_rng([seed, draw, 59])
-        order = np.random.default_rng([43, seed, draw]).permutation(len(texts))  # `cut`'s: the same documents as RANDOM
+        generator = np.random.default_rng([*seeds, draw, 59])
+        order = np.random.default_rng([43, *seeds, draw]).permutation(
+            len(texts)
+        )  # `cut`'s: the same documents as RANDOM
         taken = [texts[row] for row in _enough(texts, order, limit)]
         yield SHUFFLED, draw, _join(shuffle_words(taken, generator), limit)
         spoiled = generator.random(len(texts)) < SHARE

@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -100,8 +100,16 @@ class Network:
         self.tokenizer = train_tokenizer(some, size.model.vocabulary)
         self.trained: list[Trained] = []
 
-    def settings(self) -> dict[str, Any]:
-        return asdict(self.size)
+    def notes(self) -> str:
+        """What was trained, and by which rate the choices were judged."""
+        if not self.trained:
+            return ""
+        rates = [trained.best for trained in self.trained]
+        best = ", ".join(f"{rate:g} ({rates.count(rate)} choices)" for rate in sorted(set(rates)))
+        spread = [np.std(each.by_rate[each.best], ddof=1) for each in self.trained if self.size.seeds > 1]
+        seeds = f"; SD of a seed {np.sqrt(np.mean(np.square(spread))):.4f}" if spread else ""
+        first = self.trained[0]
+        return f"{first.parameters / 1e6:.1f} M parameters, {first.tokens:,} tokens; best rates {best}{seeds}"
 
     def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, Coded]:
         """Each target's cost after training on `choice`, the mean of the seeds at the choice's best rate.

@@ -31,13 +31,14 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 def ngrams(text: bytes) -> npt.NDArray[np.int64]:
     """The buckets of a text's words and pairs of words, (n,) int64."""
-    words = np.array([_hash(word) for word in _WORDS.findall(text.lower())], dtype=np.uint64)
+    words = np.array([word_hash(word) for word in _WORDS.findall(text.lower())], dtype=np.uint64)
     pairs = (words[:-1] * _MIX + words[1:]) * _MIX
     return np.concatenate([words % BUCKETS, (pairs >> np.uint64(20)) % BUCKETS]).astype(np.int64)
 
 
 @lru_cache(1 << 20)
-def _hash(word: bytes) -> int:
+def word_hash(word: bytes) -> int:
+    """32 bits, the same on every machine and in every run."""
     return zlib.crc32(word)
 
 
