@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from glob import glob
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -99,12 +99,9 @@ def study(
     check(settings)
     read = read_targets(expand(targets), settings.target_bytes, settings.seed)
     whole = load_corpus(place, settings.documents * (2 if settings.pools > 1 else 1), overrides, settings.seed)
-    texts = _texts(whole)
-    names = [
-        f"{whole.sample.files[whole.sample.shard[row]].shard.name}:{whole.sample.chunk_id[row]}" for row in whole.rows
-    ]
+    texts = texts_of(whole)
     progress(f"looking for {len(read)} targets in {len(texts):,} documents")
-    kept, found = without_overlap(read, texts, names)
+    kept, found = without_overlap(read, texts, names_of(whole))
     own, rest = _hold_out(whole, texts, settings)
     pools, refused = _pools(whole, texts, rest, settings, progress)
     held = {
@@ -118,7 +115,8 @@ def study(
     heard = {}
     judged = [*kept, *own]
     for judge, draws, count in _judges(settings, pools[0].texts):
-        heard[judge.name] = _hear(judge, pools[:count], judged, limit, draws, settings, progress)
+        read_pools = [(pool.texts, pool.masks) for pool in pools[:count]]
+        heard[judge.name] = hear(judge, read_pools, judged, limit, draws, settings.controls, settings.seed, progress)
     facts: dict[str, object] = {
         "corpus": whole.config.release.name,
         "algorithm": whole.config.select.metric,
@@ -128,7 +126,9 @@ def study(
         "bytes": limit,
         "budget_share": float(np.mean([limit / sum(map(len, pool.texts)) for pool in pools])),
         "draws": settings.draws,
-        "targets": [{"name": target.name, "items": len(target.items), "bytes": target.bytes} for target in judged],
+        "targets": [
+            {"name": each.name, "items": len(each.items), "bytes": each.bytes, "own": each.own} for each in judged
+        ],
         "in_the_pool": {name: asdict(each) for name, each in found.items()},
         "refused": refused,
         "order": settings.order,
@@ -158,13 +158,21 @@ def expand(patterns: Sequence[str]) -> list[str]:
     """Patterns of local files as files, sorted; what matches nothing stays, to be named when it is opened."""
     found: list[str] = []
     for pattern in patterns:
-        matched = [] if is_remote(pattern) else sorted(glob(pattern))  # noqa: PTH207: a pattern may be absolute
+        local = Path(pattern)
+        matched = [] if is_remote(pattern) else sorted(str(path) for path in local.parent.glob(local.name))
         found += matched or [pattern]
     return list(dict.fromkeys(found))
 
 
-def _texts(corpus: Embedded) -> list[bytes]:
+def texts_of(corpus: Embedded) -> list[bytes]:
+    """The candidates' texts."""
     return [(row.get("text") or "").encode("utf-8", "replace") for row in corpus.sample.columns(corpus.rows, ["text"])]
+
+
+def names_of(corpus: Embedded) -> list[str]:
+    """The candidates as people look them up, shard:chunk_id."""
+    sample = corpus.sample
+    return [f"{sample.files[sample.shard[row]].shard.name}:{sample.chunk_id[row]}" for row in corpus.rows]
 
 
 def _hold_out(whole: Embedded, texts: Sequence[bytes], settings: Settings) -> tuple[list[Target], npt.NDArray[np.intp]]:
@@ -230,20 +238,22 @@ def _judges(settings: Settings, pool: Sequence[bytes]) -> Iterator[tuple[Judge, 
             yield network, max(2, settings.network_draws), settings.network_pools or settings.pools
 
 
-def _hear(
+def hear(
     judge: Judge,
-    pools: Sequence[_Pool],
+    pools: Sequence[tuple[Sequence[bytes], Mapping[str, npt.NDArray[np.bool_]]]],
     targets: Sequence[Target],
     limit: int,
     draws: int,
-    settings: Settings,
+    controls: int,
+    seed: int,
     progress: Progress,
 ) -> Heard:
+    """A judge's readings of every choice of every pool (texts, and arm -> mask)."""
     readings: dict[str, list[list[Draw]]] = {}
     seconds = []
-    controls = min(draws, settings.controls) if len(pools) > 1 else draws
-    for number, pool in enumerate(pools):
-        for arm, draw, choice in choices(pool.texts, pool.masks, limit, draws, [settings.seed, number], controls):
+    controls = min(draws, controls) if len(pools) > 1 else draws
+    for number, (texts, masks) in enumerate(pools):
+        for arm, draw, choice in choices(texts, masks, limit, draws, [seed, number], controls):
             started = time.perf_counter()
             read = judge.read(choice, targets)
             seconds.append(time.perf_counter() - started)

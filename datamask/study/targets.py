@@ -13,10 +13,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import PurePosixPath
 
 import fsspec
 import numpy as np
+from fsspec.compression import compr
+from fsspec.utils import infer_compression
 
 from datamask.errors import InputError
 from datamask.storage import storage_errors
@@ -122,14 +125,14 @@ def _name(path: str) -> str:
 
 
 def _items(path: str) -> list[Item]:
+    with storage_errors(path), fsspec.open(path, "rb") as stream:
+        packed = stream.read()
+    codec = infer_compression(path)
     try:
-        with storage_errors(path), fsspec.open(path, "rb", compression="infer") as stream:
-            text = stream.read().decode("utf-8-sig")
+        text = (compr[codec](BytesIO(packed), mode="rb").read() if codec else packed).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"target {path} is not UTF-8 text (byte {error.start}); convert it, or leave it out"
-        ) from error
-    except (EOFError, OSError) as error:  # a packed file that ends early, or is not packed as its name says
+        raise InputError(f"target {path} is not UTF-8 text (byte {error.start}); convert or drop it") from error
+    except Exception as error:  # each codec has errors of its own for what is not packed, or ends early
         raise InputError(f"target {path} cannot be unpacked ({error}); copy it again") from error
     if ".jsonl" in path or ".json" in PurePosixPath(path).suffixes:
         items = [_item(path, number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
