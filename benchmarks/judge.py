@@ -103,6 +103,16 @@ def arms(every: bool = True) -> dict[str, dict[str, Any]]:
         "facility λ 0.5": {"algorithm": "facility"},
         "disf λ 0.5": {"algorithm": "disf"},
     }
+    if "coverage" in Select.model_fields:
+        for name, lamb, atoms in (
+            ("embedding", 0.5, {"embedding": 1}),
+            ("n-grams", 0.7, {"ngrams": 1}),
+            ("target", 0.3, {"target": 1}),
+            ("target and embedding", 0.3, {"target": 1, "embedding": 1}),
+        ):
+            found[f"coverage of {name} λ {lamb:g}"] = {
+                "algorithm": "coverage", "lamb": lamb, "coverage": {"atoms": atoms}
+            }  # fmt: skip
     if every:
         found["greedy, pairwise λ 0.5, documents"] = {"solver": "greedy", **documents}
         for metric in METRICS:
@@ -132,12 +142,25 @@ def choose(pool: dict[str, Any], changes: dict[str, Any], seed: int) -> Any:
                 else {"budget_tokens": round(share * float(pool["tokens"].sum())), "budget_documents": None}
             )
             settings = Select.model_validate({"seed": seed, "select_ratio": None, **budget, **changes})
-            mask = select(pool["features"], pool["quality"], tokens=pool["tokens"], settings=settings).selected
+            words = covered(pool, changes)
+            mask = select(pool["features"], pool["quality"], tokens=pool["tokens"], settings=settings, **words).selected
         held = bytes_of(pool["texts"], mask)
         if held >= BYTES:
             return mask
         share *= 1.03 * BYTES / held
     raise SystemExit(f"{changes}: no share of the pool holds {BYTES:,} bytes")
+
+
+def covered(pool: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """What coverage of words is given: the documents' n-grams, and the target sets' items that no judge reads."""
+    if changes.get("algorithm") != "coverage":
+        return {}
+    from datamask.selection.cover.ngrams import count_ngrams
+
+    if "ngrams" not in pool:
+        pool["ngrams"] = count_ngrams(text.decode("utf-8", "replace") for text in pool["texts"])
+    aims = [item.whole.decode("utf-8", "replace") for target in pool["aims"] for item in target.items]
+    return {"atoms": pool["ngrams"], **({"target": aims} if "target" in changes["coverage"]["atoms"] else {})}
 
 
 def dsir(pool: dict[str, Any], share: float, seed: int) -> Any:
