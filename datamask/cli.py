@@ -46,6 +46,7 @@ COMMANDS = {
     "report": ("datamask.report.commands:report", "Build a release's report page again."),
     "sweep": ("datamask.report.commands:sweep", "Measure the balance of quality and diversity for λ from 0 to 1."),
     "ablate": ("datamask.report.commands:ablate", "Compare selections of one embedded corpus side by side."),
+    "judge": ("datamask.study.commands:judge", "Judge whether a model learns more from the choice than from others."),
 }
 
 

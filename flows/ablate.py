@@ -3,7 +3,7 @@
 prefect deployment run ablate/default -p output=out/curated -p seeds=3
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from prefect import flow, task
 from prefect.logging import get_run_logger
@@ -25,7 +25,7 @@ def ablate(
     seeds: Annotated[int, Field(ge=1)] = 3,
     documents: Annotated[int, Field(ge=100)] = 10_000,
     only: str = "",
-    proxy: Literal["none", "quick", "large"] = "none",
+    targets: str = "",
 ) -> dict[str, Any]:
     """Compare selections of one embedded corpus at one budget: baselines, solvers, metrics, scopes.
 
@@ -34,30 +34,31 @@ def ablate(
         seeds: Seeds 0, 1, …: each draws its own documents.
         documents: Documents of a seed's pool, at most.
         only: Only arms with one of these words in their name; empty: all.
-        proxy: Train a small language model on each choice.
+        targets: Files of texts from outside the pool, on which the coder judges every arm; patterns too; empty: none.
     """
-    paths = compare_arms(output.rstrip("/"), seeds, documents, only.split(), proxy)
+    paths = compare_arms(output.rstrip("/"), seeds, documents, only.split(), targets.split())
     with storage.open_input(paths["markdown"]) as file:
         artifacts.show_ablation(file.read().decode())
     return {"paths": paths}
 
 
 @task(name="ablate", task_run_name="compare arms, {seeds} seeds", **STAGE)
-def compare_arms(output: str, seeds: int, documents: int, only: list[str], proxy: str) -> dict[str, str]:
+def compare_arms(output: str, seeds: int, documents: int, only: list[str], targets: list[str]) -> dict[str, str]:
     """The table of all arms over all seeds, written beside the stages' files."""
     from datamask.report import arms
     from datamask.report.ablation import ablate as run
     from datamask.report.embedded import load_corpus
-    from datamask.report.proxy import ProxySettings
+    from datamask.study.run import expand
+    from datamask.study.targets import read_targets
 
-    settings = {"none": None, "quick": ProxySettings(), "large": ProxySettings.large()}[proxy]
+    asked = read_targets(expand(targets)) if targets else []
     work = load_corpus(output, 100, []).work  # what is wrong shows before the work, not after it
     log = get_run_logger()
     found = run(
         lambda seed: load_corpus(output, documents, [], seed),
         list(range(seeds)),
         only,
-        settings,
+        asked,
         lambda line: log.info("%s", line),
     )
     return dict(arms.write(storage.join(work, "ablation"), found))

@@ -23,16 +23,21 @@ from datamask.config import Select
 from datamask.errors import ConfigError, DatamaskError
 from datamask.report import statistics
 from datamask.report.embedded import Embedded
-from datamask.report.proxy import ProxySettings, train_arms
 from datamask.report.statistics import Interval
 from datamask.selection.api import select, solve
 from datamask.selection.problem import Problem, make_problem
+from datamask.study.choices import RANDOM, bytes_of
+from datamask.study.coder import Coder
+from datamask.study.overlap import without_overlap
+from datamask.study.run import hear, names_of, texts_of
+from datamask.study.targets import Target
+from datamask.study.verdict import Judged, conclude
 
 METRICS = ("pairwise", "disf", "facility")
 SHARDS = 8  # of the pool sorted by group, for the scope arms
 STEPS = 1_000  # of the policy gradient on each metric; published: 5,000
 QUICK_STEPS = 400  # of its variants
-PROXY_ARMS = ("random", "top-quality", "semdedup", "λ 0", "λ 0.3", "λ 0.5", "λ 0.7", "λ 0.9")
+DRAWS = 8  # random choices of a pool that the judge reads
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Ablation:
-    """The table. `proxy`: arm -> domain (and `proxy.MEANS`) -> loss in nats a token on documents no arm saw."""
+    """The table. `judged`: what the training-free coder says of every arm against random draws, where it was asked."""
 
     name: str
     algorithm: str
@@ -66,8 +71,8 @@ class Ablation:
     share: float  # of the corpus's candidates that a seed's pool holds
     seeds: tuple[int, ...]
     rows: tuple[Row, ...]
-    proxy: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
-    proxy_settings: Mapping[str, Any] = field(default_factory=dict)
+    judged: Judged | None = None
+    judged_bytes: int = 0  # of every choice
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -116,25 +121,25 @@ def ablate(
     load: Callable[[int], Embedded],
     seeds: Sequence[int],
     only: Sequence[str] = (),
-    proxy: ProxySettings | None = None,
+    targets: Sequence[Target] = (),
     progress: Callable[[str], None] = lambda line: None,
 ) -> Ablation:
     """Runs every arm on every seed's pool.
 
     :param load: a seed's pool; other documents for another seed where the corpus is larger than the pool.
     :param only: parts of the names of the arms wanted; all by default.
-    :param proxy: also train a small language model on each of PROXY_ARMS' choices.
+    :param targets: texts from outside the pool; given any, the coder (`datamask.study`) reads every arm's choice and
+        DRAWS random ones, all cut to the bytes of the smallest, and says what the targets cost after each.
     :raises ConfigError: `only` names no arm, or no seeds.
+    :raises InputError: more than half of a target stands in the pool.
     """
     if not seeds:
         raise ConfigError("no seeds; give at least one, three for intervals")
     found: dict[str, list[dict[str, float]]] = {}
     refused: dict[str, str] = {}
-    losses: dict[str, dict[str, list[float]]] = {}
+    chosen: list[tuple[Embedded, dict[str, npt.NDArray[np.bool_]]]] = []
     for seed in seeds:
-        corpus = load(seed)
-        held_out = hold_out(corpus, proxy.held_out, seed) if proxy else np.zeros(len(corpus), dtype=bool)
-        pool = corpus.subset(~held_out)
+        pool = load(seed)
         judge = Judge(pool, pool.settings(seed=seed))
         arms = [arm for arm in standard_arms(pool) if not only or any(part in arm.name for part in only)]
         if not arms:
@@ -154,29 +159,45 @@ def ablate(
             found.setdefault(arm.name, []).append({**judge.columns(selected), "seconds": seconds})
             progress(f"seed {seed}  {arm.name}  {seconds:.1f} s")
             choices[arm.name] = selected
-        if proxy:
-            wanted = {name: choices[name] for name in PROXY_ARMS if name in choices}
-            for name, by_domain in train_arms(corpus, pool, held_out, wanted, proxy, seed, progress).items():
-                for domain, loss in by_domain.items():
-                    losses.setdefault(name, {}).setdefault(domain, []).append(loss)
+        if not chosen or pool.share < 1:  # where every seed's pool is the whole corpus, it is judged once
+            chosen.append((pool, choices))
     rows = [Row(name, _intervals(values)) for name, values in found.items()]
     rows += [Row(name, {}, why) for name, why in refused.items()]
+    judged, limit = _judge(chosen, targets, set(refused), progress) if targets else (None, 0)
     return Ablation(
-        name=corpus.config.release.name,
+        name=pool.config.release.name,
         algorithm=judge.settings.metric,
         lamb=judge.settings.lamb,
         documents=len(pool),
         budget=judge.size,
-        share=corpus.share,
+        share=pool.share,
         seeds=tuple(seeds),
         rows=tuple(rows),
-        proxy={name: {k: statistics.interval(v) for k, v in by.items()} for name, by in losses.items()},
-        proxy_settings=asdict(proxy) if proxy else {},
+        judged=judged,
+        judged_bytes=limit,
     )
 
 
 def _intervals(values: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
     return {name: statistics.interval([value[name] for value in values]) for name in values[0]}
+
+
+def _judge(
+    chosen: Sequence[tuple[Embedded, Mapping[str, npt.NDArray[np.bool_]]]],
+    targets: Sequence[Target],
+    refused: set[str],
+    progress: Callable[[str], None],
+) -> tuple[Judged, int]:
+    """The coder's reading of every arm over the pools, and the bytes of every choice."""
+    texts = [texts_of(pool) for pool, _ in chosen]
+    kept, _ = without_overlap(targets, texts[0], names_of(chosen[0][0]))
+    masks = [
+        {name: mask for name, mask in choices.items() if name != RANDOM and name not in refused}
+        for _, choices in chosen
+    ]
+    limit = min(bytes_of(held, mask) for held, by_arm in zip(texts, masks, strict=True) for mask in by_arm.values())
+    heard = hear(Coder(), list(zip(texts, masks, strict=True)), kept, limit, DRAWS, 3, 0, progress)
+    return conclude({"coder": heard}, []).judges[0], limit
 
 
 # ---------------------------------------------------------------- an arm
@@ -248,22 +269,3 @@ class Judge:
         if "label" in measured["coverage"]:
             found["labels covered"] = measured["coverage"]["label"]
         return found
-
-
-def hold_out(corpus: Embedded, per_group: int, seed: int) -> npt.NDArray[np.bool_]:
-    """Documents of each domain (or source) that no arm may choose, for the proxy's evaluation: (N,) bool."""
-    generator = np.random.default_rng([seed, 23])
-    names = domains(corpus)
-    held = np.zeros(len(corpus), dtype=bool)
-    for name in sorted(set(names)):
-        rows = np.flatnonzero(names == name)
-        held[generator.permutation(rows)[: min(per_group, len(rows) // 4)]] = True
-    return held
-
-
-def domains(corpus: Embedded) -> npt.NDArray[np.str_]:
-    """Each document's domain, or the best known group there is, or "all"."""
-    for name in ("domain", "source", "language", "dump"):
-        if name in corpus.groups:
-            return np.array([str(value or "(none)") for value in corpus.groups[name]])
-    return np.full(len(corpus), "all")

@@ -13,9 +13,10 @@ from datamask.report.ablation import Ablation, Row
 from datamask.report.figures import Figure
 from datamask.report.findings import plain
 from datamask.report.numbers import count
-from datamask.report.proxy import MEANS
 from datamask.report.sections import Section, chart_grid, table
 from datamask.report.statistics import Interval
+from datamask.study import page as verdicts
+from datamask.study.verdict import Judged
 
 Table = tuple[str, list[str], list[list[str]]]  # title, head, rows
 DIGITS = {"Vendi score": 0, "seconds": 1, "documents": 0}
@@ -38,7 +39,7 @@ def cell(name: str, value: Interval | None) -> str:
 
 
 def tables(found: Ablation) -> list[Table]:
-    """The objective and what it cost; its terms; what nobody optimised; the proxy's losses; what could not run."""
+    """The objective and what it cost; its terms; what nobody optimised; what the coder says; what could not run."""
     rows = [row for row in found.rows if row.columns]
     names = list(dict.fromkeys(name for row in rows for name in row.columns))
     objective = [name for name in names if name.startswith(("objective:", "of its bound:"))]
@@ -49,15 +50,8 @@ def tables(found: Ablation) -> list[Table]:
         _table("Its terms: every score, and every metric (0 a random choice, 1 the metric's best)", terms, rows),
         _table("What nobody optimised", [name for name in names if name not in (*objective, *terms, *cost)], rows),
     ]
-    if found.proxy:
-        domains = list(dict.fromkeys(name for by in found.proxy.values() for name in by if name not in MEANS))
-        title = "Proxy model: loss on held-out documents (nats a token)"
-        means = [[arm, *(cell(name, by.get(name)) for name in MEANS)] for arm, by in found.proxy.items()]
-        each = [
-            [arm, *(f"{by[name].mean:.2f}" if name in by else "–" for name in domains)]
-            for arm, by in found.proxy.items()
-        ]
-        made += [(title, ["trained on", *MEANS], means), (f"{title}, each domain", ["trained on", *domains], each)]
+    if found.judged:
+        made += _judged(found.judged, found.judged_bytes)
     if refused := [[row.arm, row.refused] for row in found.rows if row.refused]:
         made.append(("What could not run", ["arm", "why"], refused))
     return made
@@ -65,6 +59,23 @@ def tables(found: Ablation) -> list[Table]:
 
 def _table(title: str, names: Sequence[str], rows: Sequence[Row]) -> Table:
     return title, ["arm", *names], [[row.arm, *(cell(name, row.columns.get(name)) for name in names)] for row in rows]
+
+
+def _judged(judged: Judged, limit: int) -> list[Table]:
+    against = {contrast.first: contrast for contrast in judged.against}
+    rows = [
+        [arm, f"{judged.means[arm]:.4f}", verdicts.interval(against[arm]) if arm in against else "–",
+         against[arm].says if arm in against else "–"]
+        for arm in judged.means
+    ]  # fmt: skip
+    checks = [[control.name, "yes" if control.passed else "no", control.said] for control in judged.controls]
+    title = (
+        f"What a model learns, by the coder: bits a byte on targets from outside, after {count(limit)} bytes of each"
+    )
+    return [
+        (title, ["arm", "bits a byte", "minus random", "says"], rows),
+        ("The coder's controls: if one fails, its table says nothing", ["control", "passed", "what was seen"], checks),
+    ]
 
 
 def lead(found: Ablation) -> str:
@@ -79,8 +90,7 @@ def lead(found: Ablation) -> str:
 
 def _seeds(found: Ablation) -> str:
     drawn = "another seed draws other documents into the pool" if found.share < 1 else "the pool is all there is"
-    trained = ", holds out others and begins the proxy elsewhere" if found.proxy else ""
-    return f"Of the seeds: {drawn}{trained}, and the solver's chances are others."
+    return f"Of the seeds: {drawn}, and the solver's chances are others."
 
 
 def markdown(found: Ablation) -> str:
@@ -101,11 +111,11 @@ def render(found: Ablation) -> str:
             "Quality and diversity of every arm",
             "Right is better quality, up is a more diverse choice. An arm that has another to its upper right is beaten in both.",
         )
-    if found.proxy:
-        figures["proxy"] = Figure(
-            _proxy_chart(found),
-            "Proxy model: loss on held-out documents of all domains",
-            "Lower is better. Every domain counts alike. Bars are 95 % intervals over the seeds: arms whose bars overlap are not told apart.",
+    if found.judged:
+        figures["judged"] = Figure(
+            verdicts.forest([found.judged]),
+            "What a model learns from each choice, against a random one",
+            "Left of the line is better. Bars are 95 % intervals: one that crosses the line is not told apart. Hollow: a control failed.",
         )
     sections = [Section("pictures", "At a glance", [chart_grid(list(figures))] if figures else [])]
     for place, (title, head, rows) in enumerate(tables(found)):
@@ -142,22 +152,6 @@ def _scatter(found: Ablation) -> Any:
     )
     labels = base.mark_text(align="left", dx=8, fontSize=10).encode(text="arm:N")
     return alt.layer(dots, labels).properties(width="container", height=420)
-
-
-def _proxy_chart(found: Ablation) -> Any:
-    rows: list[dict[str, Any]] = [
-        {"arm": arm, "loss": by[MEANS[0]].mean, "low": by[MEANS[0]].mean - half, "high": by[MEANS[0]].mean + half}
-        for arm, by in found.proxy.items()
-        for half in [by[MEANS[0]].half_width if by[MEANS[0]].half_width > 0 else 0.0]
-    ]
-    order = [row["arm"] for row in sorted(rows, key=lambda row: row["loss"])]
-    base = alt.Chart(alt.Data(values=rows)).encode(y=alt.Y("arm:N", sort=order, title=None))
-    x = alt.X("loss:Q", title="nats a token", scale=alt.Scale(zero=False))
-    bars = base.mark_rule(strokeWidth=3, opacity=0.5).encode(x=alt.X("low:Q", scale=alt.Scale(zero=False)), x2="high:Q")
-    dots = base.mark_point(filled=True, size=90, opacity=1).encode(
-        x=x, tooltip=["arm:N", alt.Tooltip("loss:Q", format=".4f")]
-    )
-    return alt.layer(bars, dots).properties(width="container", height=26 * len(rows))
 
 
 def write(folder: str, found: Ablation) -> dict[str, str]:

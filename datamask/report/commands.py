@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -85,10 +84,10 @@ def ablate(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0, 1, …: each draws its own documents.")] = 3,
     documents: Annotated[int, typer.Option(min=100, help="Documents of a seed's pool, at most.")] = 10_000,
     only: Annotated[list[str] | None, typer.Option(help="Only arms with this in their name; several times.")] = None,
-    proxy: Annotated[
-        str, typer.Option(help="Train a small model on each choice: none, quick, or large (a GPU).")
-    ] = "none",
-    proxy_tokens: Annotated[int | None, typer.Option(min=1024, help="Tokens a proxy model is trained on.")] = None,
+    targets: Annotated[
+        list[str] | None,
+        typer.Option(help="Texts from outside the pool, on which the coder judges every arm; patterns too."),
+    ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
     to: Annotated[str | None, typer.Option("--to", help="Folder for ablation.html, .json and .md.")] = None,
     as_json: JsonOption = False,
@@ -98,23 +97,19 @@ def ablate(
     from datamask.report.ablation import ablate as run
     from datamask.report.embedded import load_corpus
     from datamask.report.findings import plain
-    from datamask.report.proxy import ProxySettings
     from datamask.report.terminal import progress_line, show_ablation
     from datamask.storage import join
+    from datamask.study.run import expand
+    from datamask.study.targets import read_targets
 
-    kinds = {"none": None, "quick": ProxySettings(), "large": ProxySettings.large()}
-    trained = kinds.get(proxy)
-    if trained and proxy_tokens:
-        trained = replace(trained, tokens=proxy_tokens)
-    if proxy not in kinds:
-        raise ConfigError(f"--proxy {proxy}: valid are {', '.join(kinds)}")
+    asked = read_targets(expand(targets)) if targets else []
     work = load_corpus(corpus, 100, set_ or []).work  # what is wrong shows before the work, not after it
     with progress_line() as line:
         found = run(
             lambda seed: load_corpus(corpus, documents, set_ or [], seed),
             list(range(seeds)),
             only or [],
-            trained,
+            asked,
             line,
         )
     paths = page.write(to or join(work, "ablation"), found)

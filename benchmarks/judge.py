@@ -1,0 +1,284 @@
+"""The judges on real text: every metric, λ and budget against random draws, on resampled pools; resumes where it stopped.
+
+    python benchmarks/judge.py arms  --corpus out/real --targets '../shared/data/tasks/*.jsonl.gz' --to out/judge
+    python benchmarks/judge.py read  --corpus … --targets … --to out/judge --judge coder n-grams
+    python benchmarks/judge.py read  --corpus … --targets … --to out/judge --judge network --arm 'random' 'default'
+    python benchmarks/judge.py table --targets … --to out/judge
+
+`--corpus` is an output folder of `datamask curate`: its embeddings and scores are used, its English documents (stated to
+be, or with no statement and a share of English function words) are the population, POOLS random halves of it the pools.
+Each choice is about 6 % of a pool's bytes and cut to BYTES. DSIR and the targets' own coverage are given the items of the
+target sets that no judge reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datamask.config import Select
+from datamask.errors import DatamaskError
+from datamask.report.embedded import load_corpus
+from datamask.selection.api import select
+from datamask.study.choices import RANDOM, bytes_of, choices
+from datamask.study.coder import Coded, Coder
+from datamask.study.ngrams import BUCKETS, Ngrams, ngrams
+from datamask.study.targets import Item, Target, _items, _name, read_targets
+
+POOLS, DOCUMENTS, BYTES, SHARE = 5, 12_300, 4_600_000, 0.06
+DRAWS, CONTROLS = 8, 3
+METRICS, LAMBDAS = ("pairwise", "disf", "facility"), (0.0, 0.3, 0.5, 0.7, 0.9)
+FUNCTION_WORDS = re.compile(r"\b(?:the|of|and|to|in|is|that|for|it|with|as|was|on|are|by)\b", re.IGNORECASE)
+
+
+def english(text: str, language: object) -> bool:
+    start = text[:20_000]
+    share = len(FUNCTION_WORDS.findall(start)) / max(1, len(start.split()))
+    return str(language) in ("en", "eng", "None") and share > 0.1
+
+
+# ---------------------------------------------------------------- pools
+
+
+def population(corpus: str, to: Path) -> dict[str, Any]:
+    """The English documents of a curated corpus: features, quality, tokens, texts; kept in `to` for the next time."""
+    kept = to / "population.pickle"
+    if not kept.exists():
+        whole = load_corpus(corpus, 1_000_000)
+        texts = [row["text"] for row in whole.sample.columns(whole.rows, ["text"])]
+        language = whole.groups["language"]
+        rows = np.array([english(text, stated) for text, stated in zip(texts, language, strict=True)])
+        part = whole.subset(rows)
+        found = {
+            "features": part.features,
+            "quality": part.quality,
+            "tokens": part.tokens,
+            "texts": [text.encode() for text, english_ in zip(texts, rows, strict=True) if english_],
+        }
+        kept.write_bytes(pickle.dumps(found))
+    return pickle.loads(kept.read_bytes())
+
+
+def rows_of(pool: int, total: int) -> Any:
+    return np.sort(np.random.default_rng([pool, 67]).permutation(total)[:DOCUMENTS])
+
+
+def unread(paths: Sequence[str], targets: Sequence[Target]) -> list[Target]:
+    """The target sets' items that no judge reads, where there are any."""
+    found = []
+    for path, target in zip(paths, targets, strict=True):
+        read = set(target.items)
+        rest: tuple[Item, ...] = tuple(item for item in _items(path) if item not in read)
+        if rest:
+            found.append(Target(_name(path), rest))
+    return found
+
+
+# ---------------------------------------------------------------- arms
+
+
+def arms(every: bool = True) -> dict[str, dict[str, Any]]:
+    """Name -> changes of the settings; budgets in tokens unless the name says otherwise. Dear ones come last."""
+    documents, lengths = {"budget": "documents"}, {"length_tolerance": 0.1}
+    found: dict[str, dict[str, Any]] = {
+        "default": {},
+        "default, documents": documents,
+        "default, lengths ±10 %": lengths,
+        "top-quality": {"solver": "top-quality"},
+        "top-quality, documents": {"solver": "top-quality", **documents},
+        "semdedup, documents": {"solver": "semdedup", **documents},
+        "direct, documents": {"solver": "direct", **documents},
+        "dsir": {"solver": "dsir"},
+        **{f"pairwise λ {lamb:g}": {"algorithm": "pairwise", "lamb": lamb} for lamb in LAMBDAS if lamb != 0.5},
+        "pairwise λ 0.3, documents": {"algorithm": "pairwise", "lamb": 0.3, **documents},
+        "facility λ 0.5": {"algorithm": "facility"},
+        "disf λ 0.5": {"algorithm": "disf"},
+    }
+    if "coverage" in Select.model_fields:
+        for name, lamb, atoms in (
+            ("embedding", 0.5, {"embedding": 1}),
+            ("n-grams", 0.7, {"ngrams": 1}),
+            ("target", 0.3, {"target": 1}),
+            ("target and embedding", 0.3, {"target": 1, "embedding": 1}),
+        ):
+            found[f"coverage of {name} λ {lamb:g}"] = {
+                "algorithm": "coverage", "lamb": lamb, "coverage": {"atoms": atoms}
+            }  # fmt: skip
+    if every:
+        found["greedy, pairwise λ 0.5, documents"] = {"solver": "greedy", **documents}
+        for metric in METRICS:
+            for lamb in LAMBDAS:
+                changes = {"algorithm": metric, "lamb": lamb}
+                if (metric, lamb) == ("pairwise", 0.5):  # the default
+                    continue
+                found.setdefault(f"{metric} λ {lamb:g}", changes)
+                found.setdefault(f"{metric} λ {lamb:g}, documents", {**changes, **documents})
+                if lamb in (0.0, 0.7):
+                    found.setdefault(f"{metric} λ {lamb:g}, lengths ±10 %", {**changes, **lengths})
+    return found
+
+
+def choose(pool: dict[str, Any], changes: dict[str, Any], seed: int) -> Any:
+    """A mask that holds BYTES: SHARE of the tokens or documents, and more where those hold fewer bytes."""
+    changes = dict(changes)
+    documents = changes.pop("budget", "tokens") == "documents"
+    share = SHARE * 1.02
+    for _ in range(8):
+        if changes.get("solver") == "dsir":
+            mask = dsir(pool, share, seed)
+        else:
+            budget = (
+                {"budget_documents": round(share * len(pool["tokens"])), "budget_tokens": None}
+                if documents
+                else {"budget_tokens": round(share * float(pool["tokens"].sum())), "budget_documents": None}
+            )
+            settings = Select.model_validate({"seed": seed, "select_ratio": None, **budget, **changes})
+            words = covered(pool, changes)
+            mask = select(pool["features"], pool["quality"], tokens=pool["tokens"], settings=settings, **words).selected
+        held = bytes_of(pool["texts"], mask)
+        if held >= BYTES:
+            return mask
+        share *= 1.03 * BYTES / held
+    raise SystemExit(f"{changes}: no share of the pool holds {BYTES:,} bytes")
+
+
+def covered(pool: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """What coverage of words is given: the documents' n-grams, and the target sets' items that no judge reads."""
+    if changes.get("algorithm") != "coverage":
+        return {}
+    from datamask.selection.cover.ngrams import count_ngrams
+
+    if "ngrams" not in pool:
+        pool["ngrams"] = count_ngrams(text.decode("utf-8", "replace") for text in pool["texts"])
+    aims = [item.whole.decode("utf-8", "replace") for target in pool["aims"] for item in target.items]
+    return {"atoms": pool["ngrams"], **({"target": aims} if "target" in changes["coverage"]["atoms"] else {})}
+
+
+def dsir(pool: dict[str, Any], share: float, seed: int) -> Any:
+    """Importance resampling (arXiv 2302.03169): log-ratio of hashed n-grams, target to pool, and Gumbel noise."""
+    if "log_weight" not in pool:
+        counts = [np.bincount(ngrams(text), minlength=BUCKETS) for text in pool["texts"]]
+        raw = np.sum(counts, axis=0) + 1.0
+        aimed = np.sum(
+            [
+                np.bincount(np.concatenate([ngrams(item.whole) for item in target.items]), minlength=BUCKETS)
+                for target in pool["aims"]
+            ],
+            axis=0,
+        ) + 1.0  # fmt: skip
+        ratio = np.log(aimed / aimed.sum()) - np.log(raw / raw.sum())
+        pool["log_weight"] = np.array([float(count @ ratio) for count in counts])
+    noise = np.random.default_rng([seed, 71]).gumbel(size=len(pool["log_weight"]))
+    order = np.argsort(-(pool["log_weight"] + noise))
+    taken = np.cumsum(pool["tokens"][order]) <= share * pool["tokens"].sum()
+    mask = np.zeros(len(order), dtype=bool)
+    mask[order[taken]] = True
+    return mask
+
+
+def make_arms(options: argparse.Namespace, whole: dict[str, Any], aims: list[Target]) -> None:
+    for number in range(options.pools):
+        pool = pool_of(whole, number)
+        pool["aims"] = aims
+        for name, changes in arms(options.every).items():
+            kept = options.to / f"arm-{number}-{slug(name)}.npz"
+            if kept.exists() or not wanted(name, options.arm):
+                continue
+            started = time.perf_counter()
+            try:
+                mask = choose(pool, changes, number)
+            except DatamaskError as error:
+                print(f"pool {number}  {name}: {error}", flush=True)
+                continue
+            seconds = time.perf_counter() - started
+            np.savez(kept, mask=mask, seconds=seconds)
+            print(f"pool {number}  {name}: {mask.sum():,} documents, {seconds:.1f} s", flush=True)
+
+
+def pool_of(whole: dict[str, Any], number: int) -> dict[str, Any]:
+    rows = rows_of(number, len(whole["tokens"]))
+    return {
+        "features": whole["features"][rows],
+        "quality": whole["quality"][rows],
+        "tokens": whole["tokens"][rows],
+        "texts": [whole["texts"][row] for row in rows],
+    }
+
+
+def slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9.λ±%]+", "_", name.lower())
+
+
+def wanted(name: str, parts: Sequence[str] | None) -> bool:
+    return not parts or name in parts
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read(options: argparse.Namespace, whole: dict[str, Any], targets: list[Target]) -> None:
+    judges: dict[str, Callable[[], Any]] = {"coder": Coder, "n-grams": Ngrams}
+    for number in range(options.pools):
+        pool = pool_of(whole, number)
+        masks = {
+            name: np.load(path)["mask"]
+            for name in names_of(options.to, number)
+            if (path := options.to / f"arm-{number}-{slug(name)}.npz").exists() and wanted(name, options.arm)
+        }
+        controls = CONTROLS if options.controls else 0
+        for arm, draw, choice in choices(pool["texts"], masks, options.bytes, options.draws, number, controls):
+            for judge in options.judge:
+                kept = options.to / f"read-{judge}-{options.bytes}-{number}-{slug(arm)}-{draw}.pickle"
+                if kept.exists():
+                    continue
+                started = time.perf_counter()
+                found = judges[judge]().read(choice, targets)
+                seconds = time.perf_counter() - started
+                kept.write_bytes(pickle.dumps({"arm": arm, "read": found, "seconds": seconds}))
+                mean = np.mean([coded.bits_per_byte for coded in found.values()])
+                print(f"{judge}  pool {number}  {arm} {draw}: {mean:.4f}  {seconds:.1f} s", flush=True)
+
+
+def names_of(to: Path, number: int) -> Iterator[str]:
+    there = {path.name for path in to.glob(f"arm-{number}-*.npz")}
+    for name in arms():
+        if f"arm-{number}-{slug(name)}.npz" in there:
+            yield name
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["arms", "read"])
+    parser.add_argument("--corpus", required=True)
+    parser.add_argument("--targets", required=True)
+    parser.add_argument("--to", type=Path, required=True)
+    parser.add_argument("--pools", type=int, default=POOLS)
+    parser.add_argument("--bytes", type=int, default=BYTES)
+    parser.add_argument("--draws", type=int, default=DRAWS)
+    parser.add_argument("--controls", action="store_true")
+    parser.add_argument("--judge", nargs="*", default=["coder", "n-grams"])
+    parser.add_argument("--every", action="store_true", help="the dear arms too")
+    parser.add_argument("--arm", nargs="*")
+    options = parser.parse_args()
+    options.to.mkdir(parents=True, exist_ok=True)
+    paths = sorted(glob(options.targets))
+    targets = read_targets(paths)
+    whole = population(options.corpus, options.to)
+    print(f"{len(whole['tokens']):,} documents, {sum(map(len, whole['texts'])):,} bytes", flush=True)
+    if options.what == "arms":
+        make_arms(options, whole, unread(paths, targets))
+    else:
+        read(options, whole, targets)
+
+
+if __name__ == "__main__":
+    main()

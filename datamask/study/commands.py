@@ -1,0 +1,113 @@
+"""`datamask judge`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from ruamel.yaml import YAML, YAMLError
+
+from datamask.errors import ConfigError
+
+
+def judge(
+    corpus: Annotated[str, typer.Argument(help="An output folder of `datamask curate`, or its work/.")],
+    targets: Annotated[
+        list[str] | None,
+        typer.Option(help="Texts from outside the pool: JSON lines (question, answer) or plain text; patterns too."),
+    ] = None,
+    arm: Annotated[
+        list[str] | None, typer.Option(help="One more choice: NAME=setting=value,…, e.g. 'λ 0.7=lamb=0.7'.")
+    ] = None,
+    judges: Annotated[
+        list[str] | None, typer.Option("--judge", help="coder, n-grams, network; several times. [coder, n-grams]")
+    ] = None,
+    pools: Annotated[int, typer.Option(min=1, help="Resampled pools.")] = 5,
+    documents: Annotated[int, typer.Option(min=100, help="Documents of a pool, at most.")] = 10_000,
+    draws: Annotated[int, typer.Option(help="Random choices of each pool, at least 8.")] = 8,
+    bytes_: Annotated[
+        int | None, typer.Option("--bytes", min=1000, help="Of every choice; by default the smallest choice's.")
+    ] = None,
+    order: Annotated[int, typer.Option(min=2, max=64, help="Bytes of context of the coder.")] = 6,
+    size: Annotated[str, typer.Option(help="Of the network: tiny, small (two cores), large (a GPU).")] = "small",
+    network_pools: Annotated[int | None, typer.Option(min=1, help="Pools the network reads; all by default.")] = None,
+    device: Annotated[str, typer.Option(help="Of the network: auto, cpu, cuda.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Of pools, draws, items and the network.")] = 0,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Folder for judge.html, .json and .md.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")
+    ] = False,
+) -> None:
+    """Judge whether a model learns more from the choice than from a random one, top-quality and SemDeDup."""
+    from datamask.report.terminal import progress_line
+    from datamask.stages import recorded
+    from datamask.storage import join
+    from datamask.study import page
+    from datamask.study.run import CHEAP, Settings, study
+
+    if not targets:
+        raise ConfigError(
+            "no targets; name texts from outside the pool: --targets 'tasks/*.jsonl.gz' --targets notes.txt"
+        )
+    settings = Settings(
+        pools=pools,
+        documents=documents,
+        draws=draws,
+        bytes=bytes_,
+        judges=tuple(dict.fromkeys(judges or CHEAP)),
+        order=order,
+        size=size,
+        network_pools=network_pools,
+        device=device,
+        seed=seed,
+        arms=read_arms(arm or []),
+    )
+    _, _, work = recorded(corpus)
+    with progress_line() as line:
+        found = study(corpus, targets, settings, set_ or [], line)
+    paths = page.write(to or join(work, "judge"), found)
+    if as_json:
+        print(json.dumps({**page.as_json(found), "paths": paths}, ensure_ascii=False))
+        return
+    from datamask.study.terminal import show_finding
+
+    show_finding(found, paths)
+
+
+def read_arms(given: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Arms of the command line, name -> changes of the settings of `select`.
+
+    :raises ConfigError: no name, no settings, an unknown setting, or a name that is the judge's own.
+    """
+    from pydantic import ValidationError
+
+    from datamask.config import Select
+    from datamask.study.choices import CONTROLS, RANDOM
+    from datamask.study.run import ARMS
+
+    found: dict[str, dict[str, Any]] = {}
+    for text in given:
+        name, _, rest = text.partition("=")
+        name = name.strip()
+        changes: dict[str, Any] = {}
+        for part in rest.split(","):
+            setting, equals, value = part.partition("=")
+            if not name or not equals:
+                raise ConfigError(f"--arm {text!r}: write NAME=setting=value,setting=value, e.g. 'λ 0.7=lamb=0.7'")
+            if setting.strip() not in Select.model_fields:
+                raise ConfigError(f"--arm {text!r}: no setting {setting.strip()!r}; {', '.join(Select.model_fields)}")
+            try:
+                changes[setting.strip()] = YAML(typ="safe").load(value)
+            except YAMLError as error:
+                raise ConfigError(f"--arm {text!r}: {value!r} is not a value") from error
+        if name in (*ARMS, RANDOM, *CONTROLS, *found):
+            raise ConfigError(f"--arm {text!r}: there is an arm {name!r} already; give it another name")
+        try:
+            Select.model_validate(changes)
+        except ValidationError as error:
+            raise ConfigError(f"--arm {text!r}: {error.errors()[0]['msg']}") from error
+        found[name] = changes
+    return found

@@ -1,0 +1,268 @@
+"""A study of one embedded corpus: resampled pools, the arms' choices, and every judge on all of them.
+
+    finding = study("out/real", ["tasks/*.jsonl.gz"], Settings(pools=5))
+    finding.verdicts[0].says
+
+The default arm is the corpus's own settings; beside it stand random draws, top-quality and SemDeDup at the same budget,
+and arms of the caller's. A pool is a random half of (a sample of) the candidates, so that what is said holds for more
+than these documents; halves overlap, so that intervals over pools are somewhat too narrow for another corpus.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from datamask.config import Select
+from datamask.errors import ConfigError, DatamaskError, InputError
+from datamask.report.embedded import Embedded, load_corpus
+from datamask.selection.api import select
+from datamask.storage import is_remote
+from datamask.study.choices import RANDOM, bytes_of, choices
+from datamask.study.coder import ORDER, Coded, Coder
+from datamask.study.inference import Draw
+from datamask.study.ngrams import Ngrams
+from datamask.study.overlap import without_overlap
+from datamask.study.targets import BYTES, Item, Target, read_targets, target_of
+from datamask.study.verdict import Finding, Heard, conclude
+
+DEFAULT, TOP_QUALITY, SEMDEDUP = "default", "top-quality", "semdedup"
+ARMS: Mapping[str, Mapping[str, Any]] = {
+    DEFAULT: {},
+    TOP_QUALITY: {"solver": "top-quality"},
+    SEMDEDUP: {"solver": "semdedup"},
+}
+NAMED = ((DEFAULT, RANDOM), (DEFAULT, TOP_QUALITY), (DEFAULT, SEMDEDUP))  # the contrasts, named before any run
+OWN = "held-out documents of the pool itself"
+HELD_OUT, HELD_BYTES = 60, 1_500  # documents, and bytes of each
+CHEAP = ("coder", "n-grams")
+MOST_BYTES = 32_000_000  # of a choice, unless asked for
+Progress = Callable[[str], None]
+
+
+class Judge(Protocol):
+    """What reads a choice and says what targets cost after it. kind: counts, or network."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, Coded]: ...
+
+
+@dataclass(frozen=True)
+class Settings:
+    pools: int = 5
+    documents: int = 10_000  # of a pool, at most
+    draws: int = 8  # random ones of each pool
+    controls: int = 3  # of each control, of each pool; with one pool as many as draws
+    bytes: int | None = None  # of each choice; None: the smallest arm's, at most MOST_BYTES
+    target_bytes: int = BYTES  # read of each target
+    judges: tuple[str, ...] = CHEAP  # coder, n-grams, network
+    order: int = ORDER  # of the coder
+    size: str = "small"  # of the network: tiny, small, large
+    network_draws: int = 3  # random draws, and controls, that the network reads of each pool
+    network_pools: int | None = None  # None: all; the first so many otherwise
+    device: str = "auto"
+    seed: int = 0
+    arms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> changes of the corpus's settings
+
+
+@dataclass(frozen=True, eq=False)
+class _Pool:
+    corpus: Embedded
+    texts: Sequence[bytes]
+    masks: Mapping[str, npt.NDArray[np.bool_]]
+
+
+def study(
+    place: str,
+    targets: Sequence[str],
+    settings: Settings,
+    overrides: Sequence[str] = (),
+    progress: Progress = lambda line: None,
+) -> Finding:
+    """Chooses, reads and concludes.
+
+    :param place: an output folder of `datamask curate`.
+    :param targets: files, patterns of files too (see `targets.read_targets`).
+    :param overrides: section.name=value, laid over the corpus's own settings.
+    :raises ConfigError: an unknown judge or size, too few pools or draws, an arm that does not differ in settings.
+    :raises InputError: bad targets (missing, empty, in the pool), or choices smaller than the bytes asked for.
+    """
+    check(settings)
+    read = read_targets(expand(targets), settings.target_bytes, settings.seed)
+    whole = load_corpus(place, settings.documents * (2 if settings.pools > 1 else 1), overrides, settings.seed)
+    texts = texts_of(whole)
+    progress(f"looking for {len(read)} targets in {len(texts):,} documents")
+    kept, found = without_overlap(read, texts, names_of(whole))
+    own, rest = _hold_out(whole, texts, settings)
+    pools, refused = _pools(whole, texts, rest, settings, progress)
+    held = {
+        f"pool {number} {arm}": bytes_of(pool.texts, mask)
+        for number, pool in enumerate(pools)
+        for arm, mask in pool.masks.items()
+    }
+    limit = settings.bytes or min(*held.values(), MOST_BYTES)
+    if short := [f"{name}: {size:,}" for name, size in held.items() if size < limit]:
+        raise InputError(f"--bytes {limit:,} is more than some choices hold ({', '.join(short[:3])}); ask for fewer")
+    heard = {}
+    judged = [*kept, *own]
+    for judge, draws, count in _judges(settings, pools[0].texts):
+        read_pools = [(pool.texts, pool.masks) for pool in pools[:count]]
+        heard[judge.name] = hear(judge, read_pools, judged, limit, draws, settings.controls, settings.seed, progress)
+    facts: dict[str, object] = {
+        "corpus": whole.config.release.name,
+        "algorithm": whole.config.select.metric,
+        "lamb": whole.config.select.lamb,
+        "pools": len(pools),
+        "documents": len(pools[0].texts),
+        "bytes": limit,
+        "budget_share": float(np.mean([limit / sum(map(len, pool.texts)) for pool in pools])),
+        "draws": settings.draws,
+        "targets": [
+            {"name": each.name, "items": len(each.items), "bytes": each.bytes, "own": each.own} for each in judged
+        ],
+        "in_the_pool": {name: asdict(each) for name, each in found.items()},
+        "refused": refused,
+        "order": settings.order,
+        "seed": settings.seed,
+    }
+    return conclude(heard, NAMED, [target.name for target in own], facts)
+
+
+def check(settings: Settings) -> None:
+    """:raises ConfigError: settings that no study can be made with."""
+    from datamask.study.network import SIZES
+
+    valid = (*CHEAP, "network")
+    if unknown := [name for name in settings.judges if name not in valid]:
+        raise ConfigError(f"--judge {unknown[0]}: valid are {', '.join(valid)}")
+    if not settings.judges:
+        raise ConfigError("no judge; name one: --judge coder")
+    if settings.size not in SIZES:
+        raise ConfigError(f"--size {settings.size}: valid are {', '.join(SIZES)}")
+    if settings.draws < 8:
+        raise ConfigError(f"--draws {settings.draws}: at least 8, or the spread of random choices is not known")
+    if settings.pools < 1:
+        raise ConfigError(f"--pools {settings.pools}: at least 1")
+
+
+def expand(patterns: Sequence[str]) -> list[str]:
+    """Patterns of local files as files, sorted; what matches nothing stays, to be named when it is opened."""
+    found: list[str] = []
+    for pattern in patterns:
+        local = Path(pattern)
+        matched = [] if is_remote(pattern) else sorted(str(path) for path in local.parent.glob(local.name))
+        found += matched or [pattern]
+    return list(dict.fromkeys(found))
+
+
+def texts_of(corpus: Embedded) -> list[bytes]:
+    """The candidates' texts."""
+    return [(row.get("text") or "").encode("utf-8", "replace") for row in corpus.sample.columns(corpus.rows, ["text"])]
+
+
+def names_of(corpus: Embedded) -> list[str]:
+    """The candidates as people look them up, shard:chunk_id."""
+    sample = corpus.sample
+    return [f"{sample.files[sample.shard[row]].shard.name}:{sample.chunk_id[row]}" for row in corpus.rows]
+
+
+def _hold_out(whole: Embedded, texts: Sequence[bytes], settings: Settings) -> tuple[list[Target], npt.NDArray[np.intp]]:
+    """The pool's own target, and the rows that are left to choose from."""
+    order = np.random.default_rng([settings.seed, 73]).permutation(len(whole))
+    held = order[: min(HELD_OUT, len(order) // 10)]
+    if len(held) < 8:
+        raise InputError(f"{len(whole)} candidates are too few to judge choices of; curate 80 or more")
+    items = [Item(texts[row][:HELD_BYTES]) for row in held.tolist()]
+    return [target_of(OWN, items, settings.target_bytes, own=True)], np.sort(order[len(held) :])
+
+
+def _pools(
+    whole: Embedded, texts: Sequence[bytes], rest: npt.NDArray[np.intp], settings: Settings, progress: Progress
+) -> tuple[list[_Pool], dict[str, str]]:
+    """The pools and what every arm chooses from them; and the arms that could not choose, with why."""
+    size = min(settings.documents, len(rest) // 2) if settings.pools > 1 else len(rest)
+    arms = {**ARMS, **settings.arms}
+    found, refused = [], {}
+    for number in range(settings.pools):
+        rows = np.sort(np.random.default_rng([settings.seed, number, 79]).permutation(rest)[:size])
+        keep = np.zeros(len(whole), dtype=bool)
+        keep[rows] = True
+        corpus = replace(whole.subset(keep), share=whole.share * size / len(whole))
+        masks = {}
+        for name, changes in arms.items():
+            if name in refused:
+                continue
+            started = time.perf_counter()
+            try:
+                masks[name] = choose(corpus, changes, number)
+            except ConfigError as error:
+                if name not in ARMS:
+                    raise
+                refused[name] = str(error)
+                continue
+            progress(f"pool {number}  {name} chosen  {time.perf_counter() - started:.1f} s")
+        found.append(_Pool(corpus, [texts[row] for row in rows.tolist()], masks))
+    return found, refused
+
+
+def choose(corpus: Embedded, changes: Mapping[str, Any], seed: int) -> npt.NDArray[np.bool_]:
+    """The selection with the corpus's settings and some changes, (N,) bool.
+
+    :raises DatamaskError: the solver cannot do what the settings ask.
+    """
+    own = corpus.settings(seed=seed).model_dump(exclude={"quotas"})
+    settings = Select.model_validate({**own, **changes})
+    return select(corpus.features, corpus.quality, tokens=corpus.tokens, settings=settings).selected
+
+
+def _judges(settings: Settings, pool: Sequence[bytes]) -> Iterator[tuple[Judge, int, int]]:
+    """Each judge, how many random draws it reads of a pool, and how many pools."""
+    for name in settings.judges:
+        if name == "coder":
+            yield Coder(settings.order), settings.draws, settings.pools
+        elif name == "n-grams":
+            yield Ngrams(), settings.draws, settings.pools
+        else:
+            from datamask.study.network import SIZES, Network
+
+            network = Network(SIZES[settings.size](), pool, settings.device, settings.seed)
+            yield network, max(2, settings.network_draws), settings.network_pools or settings.pools
+
+
+def hear(
+    judge: Judge,
+    pools: Sequence[tuple[Sequence[bytes], Mapping[str, npt.NDArray[np.bool_]]]],
+    targets: Sequence[Target],
+    limit: int,
+    draws: int,
+    controls: int,
+    seed: int,
+    progress: Progress,
+) -> Heard:
+    """A judge's readings of every choice of every pool (texts, and arm -> mask)."""
+    readings: dict[str, list[list[Draw]]] = {}
+    seconds = []
+    controls = min(draws, controls) if len(pools) > 1 else draws
+    for number, (texts, masks) in enumerate(pools):
+        for arm, draw, choice in choices(texts, masks, limit, draws, [seed, number], controls):
+            started = time.perf_counter()
+            read = judge.read(choice, targets)
+            seconds.append(time.perf_counter() - started)
+            by_pool = readings.setdefault(arm, [])
+            if len(by_pool) <= number:
+                by_pool.append([])
+            by_pool[number].append(read)
+            progress(f"{judge.name}  pool {number}  {arm} {draw + 1}  {seconds[-1]:.1f} s")
+    notes = getattr(judge, "notes", "")
+    if not all(len(by_pool) == len(pools) for by_pool in readings.values()):
+        raise DatamaskError(f"{judge.name} did not read every arm on every pool")
+    return Heard(judge.kind, readings, float(np.mean(seconds)), notes() if callable(notes) else "")

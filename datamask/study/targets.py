@@ -1,0 +1,170 @@
+"""Targets: texts from outside the pool, on which every choice is judged; and choices of equal bytes.
+
+    targets = read_targets(["tasks/arc_easy.jsonl.gz", "notes.txt"])
+    targets[0].items[0].question, targets[0].items[0].answer      # bytes
+    cut(texts, 4_600_000)                                         # the choice's bytes, exactly so many
+
+A target is JSON lines with `question` and `answer` (or `text`), or plain text, whose items are its paragraphs, joined
+up to PASSAGE bytes. Packed files (.gz, .bz2, .xz, .zst) are read as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import PurePosixPath
+
+import fsspec
+import numpy as np
+from fsspec.compression import compr
+from fsspec.utils import infer_compression
+
+from datamask.errors import InputError
+from datamask.storage import storage_errors
+
+BETWEEN = b"\n\n"  # before every document and every item
+BYTES = 65_536  # of a target that are read: its items drawn in an order of their own
+PASSAGE = 400  # bytes: paragraphs of a plain text are joined up to here
+LEAST_ITEMS = 8  # of a target: with fewer, an interval over items says nothing
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing asked: what is given, and what the model is asked for; a plain text has no answer."""
+
+    question: bytes
+    answer: bytes = b""
+
+    @property
+    def given(self) -> bytes:
+        """The question, with a space after it where an answer follows and no white space parts them."""
+        apart = b"" if not self.answer or self.question[-1:].isspace() or not self.question else b" "
+        return self.question + apart
+
+    @property
+    def whole(self) -> bytes:
+        return self.given + self.answer
+
+
+@dataclass(frozen=True)
+class Target:
+    """A set of items. `own`: held-out documents of the pool itself, shown and never part of a verdict."""
+
+    name: str
+    items: tuple[Item, ...]
+    own: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return sum(len(item.whole) for item in self.items)
+
+
+def read_targets(paths: Iterable[str], limit: int = BYTES, seed: int = 0) -> list[Target]:
+    """The targets of files, in their order; of each as many items, drawn by `seed`, as make up `limit` bytes.
+
+    :raises InputError: a file is missing, empty, not UTF-8, or a line is not JSON with question and answer (or text);
+        two targets have one name; a target has fewer than LEAST_ITEMS items; no paths.
+    """
+    found = [target_of(_name(path), _items(path), limit, seed) for path in paths]
+    if not found:
+        raise InputError(
+            "no targets; name files from outside the pool: --targets 'tasks/*.jsonl.gz' --targets notes.txt"
+        )
+    names = [target.name for target in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(f"two targets are called {twice[0]}; rename one of the files")
+    return found
+
+
+def target_of(name: str, items: Sequence[Item], limit: int = BYTES, seed: int = 0, own: bool = False) -> Target:
+    """A target of as many of the items, in the order drawn by `seed`, as make up `limit` bytes.
+
+    :raises InputError: fewer than LEAST_ITEMS items.
+    """
+    taken: list[Item] = []
+    size = 0
+    for row in np.random.default_rng([seed, 41]).permutation(len(items)):
+        if size >= limit:
+            break
+        taken.append(items[row])
+        size += len(items[row].whole)
+    if len(taken) < LEAST_ITEMS:
+        raise InputError(
+            f"target {name} has {len(taken)} items that hold text; an interval over items needs {LEAST_ITEMS} or more"
+        )
+    return Target(name, tuple(taken), own)
+
+
+def cut(texts: Iterable[str | bytes], limit: int, seed: int | Sequence[int] = 0) -> bytes:
+    """Exactly `limit` bytes of the texts, in the order drawn by `seed`, BETWEEN before each; the last one is cut.
+
+    Every arm of a comparison is read through this, so that none is judged on more text than another.
+
+    :raises InputError: the texts hold less.
+    """
+    known = [text.encode("utf-8", "replace") if isinstance(text, str) else text for text in texts]
+    parts: list[bytes] = []
+    size = 0
+    for row in np.random.default_rng([43, *([seed] if isinstance(seed, int) else seed)]).permutation(len(known)):
+        if size >= limit:
+            break
+        parts += [BETWEEN, known[row]]
+        size += len(BETWEEN) + len(known[row])
+    if size < limit:
+        raise InputError(f"the choice holds {size:,} bytes, fewer than the {limit:,} that every choice is read to")
+    return b"".join(parts)[:limit]
+
+
+def _name(path: str) -> str:
+    name = PurePosixPath(path).name
+    for ending in (".gz", ".bz2", ".xz", ".zst", ".jsonl", ".json", ".txt", ".md"):
+        name = name.removesuffix(ending)
+    return name
+
+
+def _items(path: str) -> list[Item]:
+    with storage_errors(path), fsspec.open(path, "rb") as stream:
+        packed = stream.read()
+    codec = infer_compression(path)
+    try:
+        text = (compr[codec](BytesIO(packed), mode="rb").read() if codec else packed).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"target {path} is not UTF-8 text (byte {error.start}); convert or drop it") from error
+    except Exception as error:  # each codec has errors of its own for what is not packed, or ends early
+        raise InputError(f"target {path} cannot be unpacked ({error}); copy it again") from error
+    if ".jsonl" in path or ".json" in PurePosixPath(path).suffixes:
+        items = [_item(path, number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    else:
+        items = [Item(passage) for passage in _passages(text)]
+    if not any(item.whole.strip() for item in items):
+        raise InputError(f"target {path} is empty; give JSON lines with question and answer (or text), or plain text")
+    return [item for item in items if item.whole.strip()]
+
+
+def _item(path: str, number: int, line: str) -> Item:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"target {path}, line {number}: not JSON ({error})") from error
+    row = row if isinstance(row, dict) else {}
+    if isinstance(row.get("question"), str) and isinstance(row.get("answer"), str):
+        return Item(row["question"].encode("utf-8", "replace"), row["answer"].encode("utf-8", "replace"))
+    if isinstance(row.get("text"), str):
+        return Item(row["text"].encode("utf-8", "replace"))
+    raise InputError(
+        f"target {path}, line {number}: has {', '.join(sorted(row)) or 'no fields'}; "
+        "a target's lines need `question` and `answer`, or `text`, as strings"
+    )
+
+
+def _passages(text: str) -> Iterable[bytes]:
+    held = ""
+    for paragraph in text.replace("\r\n", "\n").split("\n\n"):
+        held = f"{held}\n\n{paragraph}" if held else paragraph
+        if len(held.encode()) >= PASSAGE:
+            yield held.encode()
+            held = ""
+    if held.strip():
+        yield held.encode()
