@@ -9,7 +9,7 @@ features[chosen.selected]
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,9 @@ import torch
 
 from datamask.config import Select, validate_section
 from datamask.devices import pick_device
-from datamask.errors import DatamaskError
+from datamask.errors import ConfigError, DatamaskError
+from datamask.selection.cover.ngrams import count_ngrams
+from datamask.selection.cover.target import target_counts
 from datamask.selection.problem import Pool, Problem, make_problem
 from datamask.selection.result import Draft, Selection
 from datamask.selection.solvers import Progress, solver_for
@@ -30,6 +32,9 @@ def select(
     tokens: Any = None,
     groups: Mapping[str, Any] | None = None,
     quality_weights: Any = None,
+    texts: Iterable[str] | None = None,
+    atoms: Any = None,
+    target: Iterable[str] | None = None,
     settings: Select | None = None,
     progress: Progress | None = None,
     **keywords: Any,
@@ -38,14 +43,21 @@ def select(
 
     features: (N, d) float, numpy (memory-mapped too) or torch; need not have unit length, must be finite and not zero.
     quality: (N,) or (N, Q), larger is better; quality_weights: (Q,), none negative. tokens: (N,) positive.
-    groups: column name -> (N,) values. settings and keywords: `config.Select`'s; keywords win.
+    groups: column name -> (N,) values. For coverage of words: texts, N of
+    them, or atoms, their (N, J) sparse counts; target: the texts to explain. settings and keywords: `config.Select`'s; keywords win.
 
     :raises InputError: the arrays do not fit together, hold what is not a number, or cannot meet the budget or limits.
     :raises ConfigError: a setting is unknown, invalid, or asks a solver for what it cannot do.
     """
     settings = resolve(settings, keywords)
     device = pick_device(settings.device)
-    pool = Pool(features, quality, tokens, groups or {}, quality_weights, device=device)
+    if texts is not None and atoms is not None:
+        raise ConfigError("texts and atoms are both given; atoms are the texts' counts already")
+    ngrams = count_ngrams(texts) if texts is not None else atoms
+    wanted = target_counts(target, None if ngrams is None else ngrams.shape[1]) if target is not None else None
+    if wanted is not None and not settings.target:
+        settings = settings.model_copy(update={"target": ["the texts given"]})
+    pool = Pool(features, quality, tokens, groups or {}, quality_weights, device=device, ngrams=ngrams, target=wanted)
     return solve(make_problem(pool, settings), progress)
 
 
