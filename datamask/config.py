@@ -183,7 +183,7 @@ class Select(Section):
     solver: Solver = "relaxation"
     """relaxation (with certificate), policy-gradient (the paper's), greedy, or a baseline."""
     algorithm: Algorithm | dict[Algorithm, float] = "Pair_simi"
-    """Diversity: coverage, Pair_simi (pairwise), DiSF, Facility, vendi, logdet, or registered; or {name: weight}."""
+    """coverage, Pair_simi (pairwise), DiSF, Facility, vendi, logdet, or registered; or {name: weight}."""
     select_ratio: float | None = Field(0.1, gt=0, le=1)
     """Budget: share of the candidate documents."""
     budget_documents: int | None = Field(None, ge=1)
@@ -193,7 +193,7 @@ class Select(Section):
     lamb: float = Field(0.5, ge=0, le=1)
     """λ, the weight of quality: 1 is top-quality, 0 is diversity alone."""
     target: list[str] = []
-    """Files whose texts the choice should explain (algorithm coverage): text, or JSON lines (text; question, answer)."""
+    """Files whose texts the choice explains (algorithm coverage): text, or JSON lines (text; question, answer)."""
     coverage: Coverage = Coverage()
     """What algorithm coverage explains, and by which atoms."""
     calibrate: bool = True

@@ -21,6 +21,7 @@ from datamask.corpus.plan import FailedFile, Plan
 from datamask.errors import ConservationError, IncompleteError
 from datamask.release.filters import check_filters
 from datamask.release.layout import Picture, Provenance, Release, Staged
+from datamask.selection.cover.stage import reads_words
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 from flows import artifacts
@@ -139,6 +140,8 @@ def _embed_and_score(
         Step(each.embed, {"encoder": encoder, **common}),
         Step(each.score, {"quality": quality, "encoder": encoder, **common}),
     ]
+    if reads_words(config.select):
+        steps.append(Step(each.atoms, common))
     return encoder, quality, stages.each(steps, shards)
 
 

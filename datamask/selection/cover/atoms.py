@@ -3,9 +3,9 @@
     atoms = make_atoms(pool, weights, settings)
     atoms.rows.scores(price), atoms.rows.state(mass), atoms.targets["embedding"]
 
-The parts stand side by side in one matrix, so that every solver passes over the rows once:
-- embedding: A_ij = exp((x_i·y_j − 1) / τ) for the `NEAREST` of the anchors y to a document; a document that is an anchor
-  does not explain itself. t: every anchor alike. A kernel density of the choice, judged at a sample of the pool.
+The parts stand side by side in one matrix, so that a solver passes over the rows once:
+- embedding: A_ij = exp((x_i·y_j − 1) / τ) for the `NEAREST` of the anchors y to a document; a document that is an
+  anchor does not explain itself. t: every anchor alike. A kernel density of the choice, judged at a sample of the pool.
 - n-grams: a document's hashed uni- and bigrams as shares that add up to 1 (`ngrams`). t: the pool's own shares
   (part "ngrams"), or the target's (part "target").
 """

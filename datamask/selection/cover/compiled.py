@@ -1,7 +1,7 @@
 """Inner loops over sparse rows, compiled by Numba: one thread, so that sums have one order.
 
-Row i's atoms are index[start[i]:start[i + 1]] (uint16), with values `value` (float32). `level` (J,) is the mixture u under
-the logarithm, t (J,) what an atom counts, mass (N,) what a document adds to the mixture per unit of its value.
+Row i's atoms are index[start[i]:start[i + 1]] (uint16), with values `value` (float32). `level` (J,) is the mixture
+under the logarithm, t (J,) what an atom counts, mass (N,) what a document adds to the mixture per unit of its value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Several coverages of one matrix of atoms as one: Σ_m scale_m Σ_j t_mj log u_j is one sum with t_j = Σ_m scale_m t_mj."""
+"""Several coverages of one matrix of atoms as one: Σ_m scale_m Σ_j t_mj log u_j = Σ_j t_j log u_j."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     counts = count_ngrams(["One text.", "another one"])      # (2, 10,000) scipy.sparse.csr_array
 
-A word is a run of letters, digits and marks, in lower case (NFKC). In scripts that put no spaces between words (Han, Kana,
+A word is a run of letters, digits and marks, in lower case (NFKC). In scripts without spaces between words (Han, Kana,
 Thai, Lao, Khmer, Burmese, Tibetan, …) every character stands for a word, so that the bigrams are those of characters.
 Uni- and bigrams share the buckets, as in DSIR (arXiv 2302.03169), which has 10,000 of them too.
 """

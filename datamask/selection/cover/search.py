@@ -1,12 +1,12 @@
-"""From a fractional optimum to a mask, by gains that know interactions: an added document changes the mixture, and with it
-what every other one is worth.
+"""From a fractional optimum to a mask, by gains that know interactions.
 
-    found = improve(joint, worth, limits, selected, level)
+    found = improve(joint, worth, limits, selected, scale)
 
-Each round computes every document's exact gain at the mask as it stands, then takes the selected ones, least worth first,
-out of the mixture one by one and puts the best candidate in, evaluated at the mixture without them (`compiled.sweep`).
-Random swaps at a falling temperature (`compiled.anneal`) go on where that ends. Under a budget of tokens documents compete
-by their gain less the budget's price for their tokens, and the mask is brought within the budget at the end.
+A document that comes in changes the mixture, and with it what every other one is worth. Each round computes every
+document's exact gain at the mask as it stands, then takes the selected, least worth first, out of the mixture one by
+one and puts the best candidate in, evaluated at the mixture without them (`compiled.sweep`). Random swaps at a falling
+temperature (`compiled.anneal`) go on where that ends. Under a budget of tokens documents compete by their gain less
+the budget's price for their tokens, and the mask is brought within the budget at the end.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Books:
             length = np.array([lengths[selected].sum(), limits.length.low, limits.length.high])
         spent = float(limits.weights[selected].sum()) - limits.size
         room = 0.0 if whole else max(ROOM * limits.size, float(np.median(limits.weights)))
-        return cls(limits.weights, spent, room, groups, sums, *ends, lengths, length)
+        return cls(limits.weights, spent, room, groups, sums, ends[0], ends[1], lengths, length)
 
     @property
     def bounds(self) -> tuple[np.ndarray, ...]:

@@ -16,6 +16,7 @@ from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.objective import Term
 from datamask.selection.result import Draft
+from datamask.selection.solvers import trial
 
 if TYPE_CHECKING:
     from datamask.selection.problem import Problem
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 ACCURACY = 5e-4  # of the objective's scale: how near its own bound the fractional optimum is brought
 STEPS, ROUGH = 400, 1e-2  # steps at most; the accuracy of a term's own best
 RANDOM_SETS = 16
+TRIED = 1 << 22  # documents × dimensions²: where swaps of vendi and logdet are tried by their values
+SMALL = 1 << 19  # atoms of all rows
 OTHER_ROUNDS = 6  # of search with the other metrics' prices renewed
 
 
@@ -60,6 +63,8 @@ def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Pro
     selected = feasible.round(found.p, found.price).numpy()
     selected = to_mask(concave, joint, found.p, found.price, selected, spread, problem.settings.seed)
     mask = torch.from_numpy(selected)
+    if len(problem) * problem.pool.dimensions**2 <= TRIED and (joint is None or others):
+        mask = trial.improve(problem, mask, lambda p: concave.price(concave.states(p)) * feasible.weights / size)
     price = concave.price(concave.states(mask.double())) * feasible.weights / size
     facts = {
         "step": len(history),
@@ -81,7 +86,16 @@ def to_mask(
     per_token = 0.0 if (weights == 1).all() else concave.feasible.cut(price) / concave.size
     if len(concave.metrics) == 1:
         worth = concave.linear.numpy() * weights / concave.size
-        return search.improve(joint, worth, limits, selected, spread, per_token, seed=seed)
+        starts = [selected]
+        if (
+            len(joint.rows.index) <= SMALL
+        ):  # rounding is worst with few documents, and other starts cost next to nothing
+            starts += [fill_in_order(limits, search.grow(joint, worth, limits)), selected, selected]
+        found = [
+            search.improve(joint, worth, limits, start, spread, per_token, seed=seed + number)
+            for number, start in enumerate(starts)
+        ]
+        return max(found, key=lambda mask: _value(concave, mask))
     rest = Concave(concave.metrics[1:], concave.scales[1:], concave.linear, concave.feasible, concave.size)
     best, reached = selected, _value(concave, selected)
     for number in range(OTHER_ROUNDS):
@@ -97,8 +111,8 @@ def to_mask(
 def _by_prices(concave: Concave, selected: np.ndarray) -> np.ndarray:
     """Refilled by the prices of the mask as it stands, a share of the way, while the objective rises."""
     reached = _value(concave, selected)
-    held = torch.from_numpy(selected).double()
     for share in (0.5, 0.25, 0.1, 0.05, 0.02):
+        held = torch.from_numpy(selected).double()
         price = concave.price(concave.states(held))
         cut = concave.feasible.cut(price)
         spread = float((price - cut).abs().median()) or 1.0
@@ -106,7 +120,7 @@ def _by_prices(concave: Concave, selected: np.ndarray) -> np.ndarray:
         other = fill_in_order(concave.feasible.limits, order)
         value = _value(concave, other)
         if value > reached:
-            selected, reached, held = other, value, torch.from_numpy(other).double()
+            selected, reached = other, value
     return selected
 
 

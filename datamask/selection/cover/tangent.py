@@ -123,7 +123,7 @@ class Found:
 
 
 def maximise(problem: Concave, start: torch.Tensor, tolerance: float, steps: int, record: Record) -> Found:
-    """To within `tolerance` of its own bound, or `steps` over all documents; where most are decided, the others alone."""
+    """To within `tolerance` of its bound, or `steps` over all documents; where most are decided, the others alone."""
     spent = 0
 
     def few(found: Found) -> bool:

@@ -4,7 +4,7 @@
     target.counts                                       # (10,000,) of its hashed n-grams
     seen = Scan(target).look(single, document, texts)   # which documents hold 13 words in a row of it
 
-Files are those the judge takes: JSON lines with `question` and `answer`, or with `text`, compressed or not; or plain text.
+Files are those the judge takes: JSON lines with `question` and `answer`, or with `text`, or plain text; .gz, .zst too.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
+from scipy.sparse import vstack
 
 from datamask import storage
-from datamask.errors import InputError
-from datamask.selection.cover.ngrams import BUCKETS, FIRST, count_ngrams, hashed_words
+from datamask.config import Select
+from datamask.errors import ConfigError, InputError
+from datamask.selection.cover.ngrams import BUCKETS, FIRST, count_ngrams, counted, hashed_words
 
 FEWEST = 20  # words; of fewer no distribution can be told
 THIN = 1000  # words; of fewer the distribution is a poor one
@@ -51,7 +54,9 @@ class Target:
 
 def read_target(paths: Sequence[str]) -> Target:
     """:raises InputError: a file is missing, is no text, or holds none; names it."""
-    names, texts, source = [], [], []
+    names: list[str] = []
+    texts: list[str] = []
+    source: list[int] = []
     for path in paths:
         found = [text for text in _read(path) if text.strip()]
         if not found:
@@ -135,10 +140,42 @@ class Scan:
         share = float(self.counts[seen].sum() / self.counts.sum())
         if share < KNOWN:
             raise InputError(
-                f"the pool's documents hold {share:.0%} of the target's words ({', '.join(self.target.names)}): it is in "
-                "a language or of a kind that the pool lacks, and no choice can explain it; name another target"
+                f"the pool's documents hold {share:.0%} of the target's words ({', '.join(self.target.names)}): it is "
+                "in a language or of a kind that the pool lacks, and no choice can explain it; name another target"
             )
         return share
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """What a caller's texts and target give a pool."""
+
+    ngrams: Any = None
+    counts: np.ndarray | None = None
+    leaked: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # row numbers
+
+
+def read_words(texts: Iterable[str] | None, atoms: Any, target: Iterable[str] | None, settings: Select) -> Words:
+    """:raises ConfigError: texts and atoms both. :raises InputError: an empty target, or one that the texts lack."""
+    if texts is not None and atoms is not None:
+        raise ConfigError("texts and atoms are both given; atoms are the texts' counts already")
+    if target is None and settings.target:
+        target = read_target(settings.target).texts
+    if target is None:
+        return Words(count_ngrams(texts) if texts is not None else atoms)
+    wanted = given_target(target)
+    if texts is None:
+        return Words(atoms, target_counts(wanted.texts, BUCKETS if atoms is None else atoms.shape[1]))
+    counts, scan = wanted.counts, Scan(wanted)
+    parts, leaks, seen = [], [], np.zeros(len(scan.frequent), bool)
+    for single, pair, document, count in hashed_words(texts):
+        parts.append(counted(single, pair, document, count, BUCKETS))
+        leak, here = scan.look(single, document, count)
+        leaks.append(leak)
+        seen |= here
+    scan.check(seen)
+    leaked = np.flatnonzero(np.concatenate(leaks) >= 0) if leaks else np.zeros(0, np.int64)
+    return Words(vstack(parts, format="csr"), counts, leaked[:0] if settings.coverage.leaks else leaked)
 
 
 def in_a_row(single: np.ndarray, document: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import torch
 
-from datamask.selection.problem import Pool
+from datamask.selection.problem import BLOCK_ROWS, Pool
 
 if TYPE_CHECKING:
     from datamask.selection.problem import Problem
+
+EXACT = 1 << 22  # numbers of a pool that is read in float64
 
 
 class Spectral:
@@ -20,20 +22,24 @@ class Spectral:
 
     def __init__(self, pool: Pool, weights: torch.Tensor, size: float) -> None:
         self.pool, self.weights, self.size = pool, weights.cpu().numpy(), size
+        self.dtype = torch.float64 if len(pool) * pool.dimensions <= EXACT else torch.float32
 
     def state(self, mass: np.ndarray) -> np.ndarray:
         """Σ_i mass_i x_i x_iᵀ: (d, d) float64. mass: (N,) shares of the budget."""
         total = torch.zeros(self.pool.dimensions, self.pool.dimensions, dtype=torch.float64)
         share = torch.from_numpy(np.ascontiguousarray(mass))
         for part in share.nonzero()[:, 0].split(8192):
-            rows = self.pool.rows(part)
+            rows = self.pool.rows(part, self.dtype)
             total += ((rows * share[part].to(rows)[:, None]).T @ rows).double().cpu()
         return ((total + total.T) / 2).numpy()
 
     def products(self, slope: np.ndarray) -> np.ndarray:
         """x_iᵀ slope x_i of every document: (N,)."""
-        matrix = torch.from_numpy(slope).to(self.pool.device, torch.float32)
-        parts = [((rows @ matrix) * rows).sum(dim=1) for _, rows in self.pool.blocks()]
+        matrix = torch.from_numpy(slope).to(self.pool.device, self.dtype)
+        parts = []
+        for start in range(0, len(self.pool), BLOCK_ROWS):
+            rows = self.pool.rows(slice(start, start + BLOCK_ROWS), self.dtype)
+            parts.append(((rows @ matrix) * rows).sum(dim=1))
         return torch.cat(parts).double().cpu().numpy()
 
     def of_state(self, state: np.ndarray) -> float:
