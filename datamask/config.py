@@ -23,6 +23,7 @@ from datamask.errors import ConfigError, nearest
 Solver = Literal["relaxation", "policy-gradient", "greedy", "top-quality", "random", "semdedup", "direct"]
 Algorithm = str  # "pairwise" | "DiSF" | "facility", the published names, or a registered metric
 PUBLISHED_NAMES = {"Pair_simi": "pairwise", "DiSF": "disf", "Facility": "facility"}
+Part = Literal["embedding", "ngrams", "target"]
 
 
 class Section(BaseModel):
@@ -160,13 +161,36 @@ class Quota(Section):
     """Every value's share within so much of its share in the pool; 0: the same."""
 
 
+class Coverage(Section):
+    """What algorithm coverage explains, and by which atoms."""
+
+    atoms: dict[Part, float] = {}
+    """Weights of: embedding (the pool, by anchors), ngrams (the pool's words), target (its words, of select.target);
+    {}: the embedding, and as much of the target if there is one."""
+    anchors: int = Field(1500, ge=1, le=40_000)
+    """Documents of the pool, chosen by hash, at which the choice's density in embedding space is judged."""
+    temperature: float = Field(0.1, gt=0)
+    """τ of the kernel exp((cosine − 1) / τ)."""
+    smoothing: float = Field(0.02, gt=0, lt=1)
+    """Share of the pool's own mixture under the logarithm: what a choice lacks altogether costs at most −log of it."""
+    leaks: bool = False
+    """Keep documents that hold 13 words in a row of the target; false: they are named and left out of the choice."""
+
+    @field_validator("atoms")
+    @classmethod
+    def _weighted(cls, value: dict[str, float]) -> dict[str, float]:
+        if any(not weight > 0 for weight in value.values()):
+            raise ValueError("parts need a positive weight each, e.g. {target: 1, embedding: 0.5}")
+        return value
+
+
 class Select(Section):
     """Which documents to keep: quality and diversity maximised together."""
 
     solver: Solver = "relaxation"
     """relaxation (with certificate), policy-gradient (the paper's), greedy, or a baseline."""
     algorithm: Algorithm | dict[Algorithm, float] = "Pair_simi"
-    """Diversity: Pair_simi (pairwise), DiSF, Facility (facility location), or registered; or {name: weight}."""
+    """coverage, Pair_simi (pairwise), DiSF, Facility, vendi, logdet, or registered; or {name: weight}."""
     select_ratio: float | None = Field(0.1, gt=0, le=1)
     """Budget: share of the candidate documents."""
     budget_documents: int | None = Field(None, ge=1)
@@ -175,6 +199,10 @@ class Select(Section):
     """Budget: tokens, instead of select_ratio."""
     lamb: float = Field(0.5, ge=0, le=1)
     """λ, the weight of quality: 1 is top-quality, 0 is diversity alone."""
+    target: list[str] = []
+    """Files whose texts the choice explains (algorithm coverage): text, or JSON lines (text; question, answer)."""
+    coverage: Coverage = Coverage()
+    """What algorithm coverage explains, and by which atoms."""
     calibrate: bool = True
     """Measure each term from a random set (0) to its own best set (1); false: the paper's raw sum."""
     scope: Literal["corpus", "shard"] = "corpus"
@@ -234,10 +262,25 @@ class Select(Section):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Weight by the metrics' canonical names: pairwise, disf, facility, or a registered one."""
+        """Weight by the metrics' canonical names: pairwise, disf, coverage-embedding, …, or a registered one."""
         given = {self.algorithm: 1.0} if isinstance(self.algorithm, str) else self.algorithm
         published = {name.lower(): canonical for name, canonical in PUBLISHED_NAMES.items()}
-        return {published.get(name.lower(), name.lower()): weight for name, weight in given.items()}
+        found: dict[str, float] = {}
+        for name, weight in given.items():
+            canonical = published.get(name.lower(), name.lower())
+            parts = self.covered if canonical == "coverage" else {}
+            for part, share in parts.items():
+                found[f"coverage-{part}"] = found.get(f"coverage-{part}", 0.0) + weight * share / sum(parts.values())
+            if not parts:
+                found[canonical] = weight
+        return found
+
+    @property
+    def covered(self) -> dict[str, float]:
+        """Weight by the parts of algorithm coverage."""
+        if self.coverage.atoms:
+            return {str(part): weight for part, weight in self.coverage.atoms.items()}
+        return {"target": 0.5, "embedding": 0.5} if self.target else {"embedding": 1.0}
 
     @property
     def metric(self) -> str:

@@ -30,6 +30,7 @@ class ShardFiles:
     filters: Output | None = None
     duplicates: Output | None = None
     masks: Output | None = None
+    atoms: Output | None = None
 
 
 # ---------------------------------------------------------------- the last run's files, for what looks at them later

@@ -25,6 +25,7 @@ from datamask.filter import wanted as near_duplicates_wanted
 from datamask.release.filters import check_filters
 from datamask.release.layout import Picture, Provenance, Release, Staged, latest_version
 from datamask.report.warnings import sentence
+from datamask.selection.cover.stage import reads_words
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 from flows import artifacts
@@ -170,6 +171,8 @@ def _embed_and_score(
     ]
     if config.filter.exact_duplicates or near_duplicates_wanted(config):
         steps.append(Step(each.sign, common))
+    if reads_words(config.select):
+        steps.append(Step(each.atoms, common))
     return encoder, quality, stages.each(steps, shards)
 
 

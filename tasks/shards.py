@@ -82,6 +82,18 @@ def sign(batch: Sequence[ShardFiles], label: str, config: Config, work: str) -> 
     return run_batch("signatures", batch, one)
 
 
+@task(name="atoms", task_run_name="atoms {label}", **STAGE)
+def atoms(batch: Sequence[ShardFiles], label: str, config: Config, work: str) -> Any:
+    """Hashed n-grams of every document, for coverage of words."""
+    from datamask.selection.cover.stage import count_shard
+
+    def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
+        output = count_shard(files, config, work, progress)
+        return replace(files, atoms=output), output.cached
+
+    return run_batch("atoms", batch, one)
+
+
 @task(name="mask", task_run_name="mask {label}", **STAGE)
 def mask(batch: Sequence[ShardFiles], label: str, prices: Output | None, config: Config, work: str) -> Any:
     """Which documents are selected: by the corpus's prices, or the shard on its own."""

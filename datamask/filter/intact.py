@@ -18,7 +18,9 @@ from datamask.filter.surface import Surface
 
 TWICE = 1.15  # times as many windows a shingle: the same is said twice
 BATTERED = 0.05  # blemishes a letter, by which one copy's surface tells all
-NOTHING = 1 / 3  # of the other's own letters: who has no more has nothing of his own (two additions side by side look so)
+NOTHING = (
+    1 / 3
+)  # of the other's own letters: who has no more has nothing of his own (two additions side by side look so)
 SCATTERED = 30  # letters a place: additions of a word or two
 SMALL = 1.15  # times as many shingles: what a line of navigation adds
 PIECE = 6  # letters by which recurrence is told

@@ -9,7 +9,9 @@ features[chosen.selected]
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,8 @@ import torch
 
 from datamask.config import Select, validate_section
 from datamask.devices import pick_device
-from datamask.errors import DatamaskError
+from datamask.errors import DatamaskError, InputError
+from datamask.selection.cover.target import read_words
 from datamask.selection.problem import Pool, Problem, make_problem
 from datamask.selection.result import Draft, Selection
 from datamask.selection.solvers import Progress, solver_for
@@ -30,6 +33,9 @@ def select(
     tokens: Any = None,
     groups: Mapping[str, Any] | None = None,
     quality_weights: Any = None,
+    texts: Iterable[str] | None = None,
+    atoms: Any = None,
+    target: Iterable[str] | None = None,
     settings: Select | None = None,
     progress: Progress | None = None,
     **keywords: Any,
@@ -39,14 +45,43 @@ def select(
     features: (N, d) float, numpy (memory-mapped too) or torch; need not have unit length, must be finite and not zero.
     quality: (N,) or (N, Q), larger is better; quality_weights: (Q,), none negative. tokens: (N,) positive.
     groups: column name -> (N,) values. settings and keywords: `config.Select`'s; keywords win.
+    For coverage of words: texts, N of them, or atoms, their (N, J) sparse counts; target: the texts to explain.
 
     :raises InputError: the arrays do not fit together, hold what is not a number, or cannot meet the budget or limits.
     :raises ConfigError: a setting is unknown, invalid, or asks a solver for what it cannot do.
     """
     settings = resolve(settings, keywords)
     device = pick_device(settings.device)
-    pool = Pool(features, quality, tokens, groups or {}, quality_weights, device=device)
+    words = read_words(texts, atoms, target, settings)
+    if target is not None and not settings.target:
+        settings = settings.model_copy(update={"target": ["the texts given"]})
+    counts = {"ngrams": words.ngrams, "target": words.counts}
+    pool = Pool(features, quality, tokens, groups or {}, quality_weights, device=device, **counts)
+    if len(words.leaked):
+        return _without(pool, words.leaked, settings, progress)
     return solve(make_problem(pool, settings), progress)
+
+
+def _without(pool: Pool, leaked: np.ndarray, settings: Select, progress: Progress | None) -> Selection:
+    """The selection from the documents that hold nothing of the target; the others are named, and not selected."""
+    shown = ", ".join(map(str, leaked[:10])) + (", …" if len(leaked) > 10 else "")
+    warnings.warn(
+        f"{len(leaked)} documents hold words in a row of the target and are left out (rows {shown}); "
+        "coverage={'leaks': True} keeps them",
+        stacklevel=3,
+    )
+    rest = np.setdiff1d(np.arange(len(pool)), leaked)
+    if not len(rest):
+        raise InputError("every document holds words in a row of the target; name a target from outside the pool")
+    found = solve(make_problem(pool.take(rest), settings), progress)
+
+    def spread(values: np.ndarray) -> np.ndarray:
+        every = np.zeros(len(pool), values.dtype)
+        every[rest] = values
+        return every
+
+    columns = (spread(found.selected), spread(found.probability), spread(found.price))
+    return replace(found, selected=columns[0], probability=columns[1], price=columns[2])
 
 
 def solve(problem: Problem, progress: Progress | None = None) -> Selection:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+from scipy.sparse import csr_array
 
 from datamask.config import Config
 from datamask.corpus.read import read_documents
 from datamask.errors import ConservationError, InputError
 from datamask.filter.resolve import REASONS as DUPLICATES
+from datamask.selection.cover.stage import read_ngrams
 from datamask.stages import ShardFiles
 from datamask.storage import read_table
 
@@ -28,6 +30,7 @@ class Candidates:
     tokens: np.ndarray  # (N,) float64, at least 1
     groups: Mapping[str, np.ndarray] = field(default_factory=dict)
     path: str = ""  # of the embeddings
+    words: str = ""  # path of the atoms, where the algorithm covers words
 
     def __len__(self) -> int:
         return len(self.index)
@@ -36,6 +39,10 @@ class Candidates:
         """(N, d) float16, read anew each time: the only large thing about a shard."""
         rows = read_features(read_table(self.path, ["feature_arr"]), self.path)
         return rows if len(rows) == len(self.index) else rows[self.index]
+
+    def ngrams(self) -> csr_array:
+        """(N, 10,000) counts of hashed n-grams, read anew each time."""
+        return read_ngrams(self.words, self.index)
 
 
 def read_candidates(files: ShardFiles, config: Config) -> Candidates:
@@ -51,6 +58,10 @@ def read_candidates(files: ShardFiles, config: Config) -> Candidates:
         duplicates = read_table(files.duplicates.path, ["chunk_id", "kind"])
         places = np.searchsorted(chunk_id, duplicates["chunk_id"].to_numpy())
         reason[places] = [f"filter:{DUPLICATES[kind]}" for kind in duplicates["kind"].to_pylist()]
+    if files.atoms is not None and not config.select.coverage.leaks:
+        atoms = read_table(files.atoms.path, ["chunk_id", "leak"])
+        _same_rows(name, chunk_id, atoms, "atoms")
+        reason[np.asarray(atoms["leak"].is_valid())] = "filter:target_leak"
     if files.filters is not None:
         filters = read_table(files.filters.path, ["chunk_id", "reason"])
         _same_rows(name, chunk_id, filters, "filters")
@@ -72,6 +83,7 @@ def read_candidates(files: ShardFiles, config: Config) -> Candidates:
         tokens=tokens[index],
         groups=_groups(files, config, chunk_id, index),
         path=files.embeddings.path,
+        words=files.atoms.path if files.atoms is not None else "",
     )
 
 

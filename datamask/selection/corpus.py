@@ -21,8 +21,11 @@ from datamask.config import Select
 from datamask.devices import pick_device
 from datamask.errors import InputError
 from datamask.selection.api import solve
+from datamask.selection.cover.stage import words_of
 from datamask.selection.exchange import Shard, can_exchange, select_shards
 from datamask.selection.metrics.base import MomentMetric
+from datamask.selection.metrics.coverage import Coverage
+from datamask.selection.metrics.spectral import Spectral
 from datamask.selection.prices import Prices, make_prices
 from datamask.selection.problem import Pool, Problem, make_problem
 from datamask.selection.result import Selection
@@ -68,6 +71,7 @@ def select_corpus(
             np.concatenate([shard.tokens for shard in present]),
             {name: np.concatenate([shard.groups[name] for shard in present]) for name in present[0].groups},
             device=pick_device(settings.device),
+            **words_of(present, settings),
         )
         problem = make_problem(pool, settings)
         chosen = solve(problem)
@@ -82,13 +86,23 @@ def prices_of(problem: Problem, chosen: Selection) -> Prices:
     objective, pool = problem.objective, problem.pool
     mask = torch.from_numpy(chosen.selected).to(pool.device)
     metrics = [term.metric for term in objective.diversity]
-    moments = [metric.exact_moment(mask) if isinstance(metric, MomentMetric) else None for metric in metrics]
+    moments = [_moment(metric, mask) for metric in metrics]
     prices = make_prices(
         objective.quality, objective.diversity, moments, pool.dimensions, problem.size, problem.unit == "tokens"
     )
     if not prices.complete:
         return prices
-    return prices.cut(prices.score(pool.features, pool.quality, pool.device), problem.limits.weights, problem.size)
+    scores = prices.score(pool.features, pool.quality, pool.device, pool.ngrams)
+    return prices.cut(scores, problem.limits.weights, problem.size)
+
+
+def _moment(metric: Any, mask: torch.Tensor) -> torch.Tensor | None:
+    """What a metric knows of a selection, if its gains are linear in that."""
+    if isinstance(metric, MomentMetric):
+        return metric.exact_moment(mask)
+    if isinstance(metric, Coverage | Spectral):
+        return torch.from_numpy(metric.state(mask.cpu().double().numpy() * metric.weights / metric.size))
+    return None
 
 
 def _gather(shards: Sequence[Shard], folder: str, progress: Callable[[int], None]) -> np.ndarray:

@@ -23,6 +23,7 @@ from datamask.config import Config
 from datamask.selection.api import pick_device
 from datamask.selection.candidates import read_candidates
 from datamask.selection.corpus import _gather, prices_of
+from datamask.selection.cover.stage import words_of
 from datamask.selection.problem import Pool, Problem, make_problem
 from datamask.stages import ShardFiles
 from datamask.storage import read_table
@@ -60,6 +61,7 @@ def measure_drift(all_files: Sequence[ShardFiles], config: Config) -> Drift:
             np.concatenate([shard.tokens for shard in candidates]),
             {name: np.concatenate([shard.groups[name] for shard in candidates]) for name in candidates[0].groups},
             device=pick_device(config.select.device),
+            **words_of(candidates, config.select),
         )
         return drift_of(make_problem(pool, config.select), selected)
 
@@ -69,7 +71,9 @@ def drift_of(problem: Problem, selected: np.ndarray) -> Drift:
     weights = problem.weights.cpu().numpy()
     objective = problem.objective.evaluate(torch.from_numpy(selected)).objective
     chosen: Any = SimpleNamespace(selected=selected)
-    price = prices_of(problem, chosen).score(problem.pool.features, problem.pool.quality, problem.pool.device)
+    price = prices_of(problem, chosen).score(
+        problem.pool.features, problem.pool.quality, problem.pool.device, problem.pool.ngrams
+    )
     gain = price.astype(np.float64)
     order = np.argsort(-gain, kind="stable")
     taken = np.diff(np.minimum(np.cumsum(weights[order]), problem.size), prepend=0.0)  # the last one in part

@@ -120,6 +120,8 @@ def make_terms(
         columns.append(Term(name, 0.0, zero, one, column=column))
     for name in settings.metrics:
         metric = metric_class(name)(problem.pool, problem.weights, problem.size)
+        if hasattr(metric, "bind"):
+            metric.bind(settings)
         zero, one = diversity_span(problem, metric) if settings.calibrate else (0.0, 1.0)
         diversity.append(Term(name, 0.0, zero, one, metric=metric))
     return columns, diversity

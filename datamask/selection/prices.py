@@ -9,7 +9,7 @@ not known for new values, so the common one is used).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,7 +17,10 @@ import numpy as np
 import torch
 
 from datamask.errors import ConfigError, InputError
+from datamask.selection.cover.atoms import kernel, shares
+from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.metrics.disf import whiten
+from datamask.selection.metrics.spectral import Spectral
 from datamask.selection.objective import Term
 from datamask.selection.problem import Pool
 
@@ -35,6 +38,10 @@ class Prices:
     deviation: np.ndarray  # (d,)
     threshold: float = 0.0
     token_weighted: bool = False
+    anchors: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))  # (a, d) of coverage's kernel
+    anchor_price: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (a,)
+    temperature: float = 0.1
+    words: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (J,) of shares of hashed n-grams
     complete: bool = True  # False: a metric's gains are not linear in the features, so nothing new can be scored
 
     def cut(self, scores: np.ndarray, weights: np.ndarray, size: float) -> Prices:
@@ -54,13 +61,13 @@ class Prices:
     def load(cls, file: IO[bytes] | Path) -> Prices:
         with np.load(file, allow_pickle=False) as stored:
             arrays: dict[str, Any] = {name: stored[name] for name in stored.files}
-        arrays["threshold"] = float(arrays["threshold"])
+        arrays["threshold"], arrays["temperature"] = float(arrays["threshold"]), float(arrays["temperature"])
         for name in ("token_weighted", "complete"):
             arrays[name] = bool(arrays[name])
         return cls(**arrays)
 
-    def score(self, features: Any, quality: Any, device: torch.device) -> np.ndarray:
-        """Price per unit of budget: (N,) float32. features: (N, d); quality: (N,) or (N, Q).
+    def score(self, features: Any, quality: Any, device: torch.device, ngrams: Any = None) -> np.ndarray:
+        """Price per unit of budget: (N,) float32. features: (N, d); quality: (N,) or (N, Q); ngrams: (N, J) counts.
 
         :raises InputError: features of another width, or as `Pool`.
         """
@@ -81,20 +88,29 @@ class Prices:
                 z = whiten(rows, mean, deviation)
                 total = total + ((z @ square) * z).sum(dim=1)
             price[part] += total.double().cpu().numpy()
+        if len(self.anchors):
+            price += kernel(pool, self.anchors, None, self.temperature).scores(self.anchor_price)
+        if len(self.words):
+            if ngrams is None:
+                raise InputError("the prices are of words too; documents need their texts to be scored by them")
+            price += shares(ngrams).scores(self.words)
         return price.astype(np.float32)
 
     def apply(
-        self, features: Any, quality: Any, tokens: np.ndarray, device: torch.device
+        self, features: Any, quality: Any, tokens: np.ndarray, device: torch.device, ngrams: Any = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Selected (N,) bool, probability (N,) and price (N,) float32 of documents the selection has not seen.
 
         :raises ConfigError: the selection's metric has no prices.
         """
         if not self.complete:
-            raise ConfigError("documents that the selection has not seen need prices; only pairwise and DiSF have them")
+            raise ConfigError(
+                "documents that the selection has not seen need prices; facility location has none, "
+                "nor has a metric of one's own"
+            )
         if not len(quality):
             return np.zeros(0, bool), np.zeros(0, np.float32), np.zeros(0, np.float32)
-        price = self.score(features, quality, device)
+        price = self.score(features, quality, device, ngrams)
         selected = price > self.threshold
         return selected, selected.astype(np.float32), price * (tokens.astype(np.float32) if self.token_weighted else 1)
 
@@ -113,8 +129,24 @@ def make_prices(
     """
     linear, square = np.zeros(width), np.zeros((0, 0))
     mean, deviation = np.zeros(width), np.ones(width)
+    covered: dict[str, Any] = {}
     for term, moment in zip(diversity, moments, strict=True):
         if moment is None or term.metric is None:
+            continue
+        if isinstance(term.metric, Coverage):
+            metric, atoms = term.metric, term.metric.atoms
+            slope = term.scale / size * metric.slope(moment.cpu().numpy())
+            first = len(atoms.anchors)
+            if first:
+                covered |= {"anchors": atoms.anchors, "temperature": metric.settings.coverage.temperature}
+                covered["anchor_price"] = covered.get("anchor_price", 0) + slope[:first]
+            if slope[first:].any():
+                covered["words"] = covered.get("words", 0) + slope[first:]
+            continue
+        if isinstance(term.metric, Spectral):
+            if len(square):
+                raise ConfigError("prices of vendi or logdet beside DiSF are not kept; use one of them")
+            square = term.scale / size / width * term.metric.slope(moment.cpu().numpy())
             continue
         unit = term.metric.unit  # type: ignore[attr-defined]
         scaled = -2 * term.scale * unit / size**2 * moment.double().cpu().numpy()
@@ -125,4 +157,6 @@ def make_prices(
             mean, deviation = (value.cpu().numpy() for value in term.metric.standard)  # type: ignore[attr-defined]
     per_unit = np.array([term.scale / size for term in quality])
     unknown = any(moment is None and term.scale for moment, term in zip(moments, diversity, strict=True))
-    return Prices(per_unit, linear, square, mean, deviation, token_weighted=token_weighted, complete=not unknown)
+    return Prices(
+        per_unit, linear, square, mean, deviation, token_weighted=token_weighted, complete=not unknown, **covered
+    )

@@ -48,6 +48,8 @@ class Pool:
     quality_weights: Any = None
     quality_names: tuple[str, ...] = ()
     device: Any = "cpu"
+    ngrams: Any = None  # (N, J) scipy.sparse counts of hashed n-grams (`cover.ngrams`), for coverage of words
+    target: Any = None  # (J,) counts of a target's n-grams
     inverse_norm: torch.Tensor = field(init=False, repr=False)  # (N,) float32
 
     def __post_init__(self) -> None:
@@ -83,6 +85,8 @@ class Pool:
             put("tokens", _column(self.tokens, "tokens", len(features)))
             if (self.tokens <= 0).any():
                 raise InputError(f"tokens must be positive; not so in {_rows(np.flatnonzero(self.tokens <= 0))}")
+        if self.ngrams is not None and self.ngrams.shape[0] != len(features):
+            raise InputError(f"{self.ngrams.shape[0]} texts for {len(features)} documents; each needs one")
         for name, values in self.groups.items():
             if len(values) != len(features):
                 raise InputError(f"group column {name!r} has {len(values)} values for {len(features)} documents")
@@ -123,6 +127,8 @@ class Pool:
             quality_weights=self.quality_weights,
             quality_names=self.quality_names,
             device=self.device,
+            ngrams=None if self.ngrams is None else self.ngrams[index],
+            target=self.target,
         )
 
     def _check_rows(self) -> torch.Tensor:

@@ -20,6 +20,7 @@ from datamask.devices import pick_device
 from datamask.errors import ConfigError, InputError
 from datamask.selection.candidates import Candidates, read_candidates
 from datamask.selection.corpus import select_corpus
+from datamask.selection.cover.stage import target_facts, with_atoms
 from datamask.selection.prices import Prices
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
@@ -47,6 +48,8 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, pro
     :raises ConfigError: the solver cannot do what the settings ask.
     """
     ordered = sorted(all_files, key=lambda files: files.shard.name)
+    ordered = [with_atoms(files, config, work) for files in ordered]
+    told = target_facts(ordered, config.select)
     key = storage.key("prices", VERSION, _settings(config), [_inputs(files) for files in ordered])
     url = storage.join(work, "prices", f"prices-{key}.parquet")
     if found := storage.find_output(url, key):
@@ -63,7 +66,7 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, pro
         chosen.prices.save(temporary)
     columns = [list(column) for column in zip(*rows, strict=True)]
     table = pa.table(columns, schema=PRICES_SCHEMA)
-    facts = {"scope": "corpus", **_budget(config), **chosen.facts}
+    facts = {"scope": "corpus", **_budget(config), **chosen.facts, **told}
     output = storage.write_output(url, key, PRICES_SCHEMA, [table], lambda: facts)
     return replace(output, seconds=time.perf_counter() - started)
 
@@ -78,6 +81,7 @@ def mask_shard(
 
     :raises ConfigError: scope shard with a budget that only a whole corpus can share out.
     """
+    files = with_atoms(files, config, work)
     name = files.shard.name
     of = prices.key if prices is not None else _settings(config)
     key = storage.key("mask", VERSION, of, _inputs(files))
@@ -96,7 +100,11 @@ def mask_shard(
                 known = Prices.load(file)
             device = pick_device(config.select.device)
             selected, probability, price = known.apply(
-                candidates.features(), candidates.quality, candidates.tokens, device
+                candidates.features(),
+                candidates.quality,
+                candidates.tokens,
+                device,
+                candidates.ngrams() if candidates.words else None,
             )
         else:
             selected, probability, price, facts = _alone(candidates, config)
@@ -159,7 +167,8 @@ def _settings(config: Config) -> dict[str, object]:
 def _inputs(files: ShardFiles) -> list[str | None]:
     if files.embeddings is None or files.scores is None or files.index is None:
         raise InputError(f"shard {files.shard.name} is not embedded, scored and indexed yet")
-    outputs = (files.index, files.embeddings, files.scores, files.filters, files.duplicates)
+    outputs = [files.index, files.embeddings, files.scores, files.filters, files.duplicates]
+    outputs += [files.atoms] if files.atoms else []
     return [files.shard.name, files.shard.fingerprint, *(output.key if output else None for output in outputs)]
 
 

@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from datamask.selection.metrics.base import Metric
 
 GROUP = "datamask.metrics"
-BUILT_IN = {"pairwise": "pairwise:Pairwise", "disf": "disf:DiSF", "facility": "facility:FacilityLocation"}
+BUILT_IN = {
+    "coverage": "coverage:EmbeddingCoverage",  # of the parts that `select.coverage.atoms` names
+    "pairwise": "pairwise:Pairwise",
+    "disf": "disf:DiSF",
+    "facility": "facility:FacilityLocation",
+    "coverage-embedding": "coverage:EmbeddingCoverage",
+    "coverage-ngrams": "coverage:NgramCoverage",
+    "coverage-target": "coverage:TargetCoverage",
+    "vendi": "spectral:Vendi",
+    "logdet": "spectral:LogDeterminant",
+}
 
 
 @cache

@@ -2,6 +2,7 @@
 
 - pairwise and DiSF: incremental, each pick a rank-one update of all documents' gains, O(k·N·d) in all. The objective is
   that of the set so far (its own size under the means), as DiSF's greedy has it (arXiv 2505.00422).
+- coverage: lazy, by exact gains at the mixture so far (cynical selection, Axelrod, arXiv 1709.02279).
 - facility location: lazy (`solvers.lazy`); pools of more than `SHARD` documents go by GreeDi (Mirzasoleiman et al.,
   NeurIPS 2013): greedy on each of several random shards, then greedy among what the shards picked, and the best of
   that and of the shards' own picks.
@@ -13,7 +14,10 @@ import torch
 from torch import Tensor
 
 from datamask.errors import ConfigError
+from datamask.selection.cover.joint import Joint
+from datamask.selection.cover.search import grow
 from datamask.selection.metrics.base import MomentMetric
+from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.metrics.disf import DiSF
 from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.metrics.pairwise import Pairwise
@@ -35,10 +39,14 @@ def solve(problem: Problem, progress: Progress) -> Draft:
         ranking = incremental(problem, terms, k, progress)
     elif len(terms) == 1 and isinstance(terms[0].metric, FacilityLocation):
         ranking = greedi(problem, terms[0], k, _shards(problem))
+    elif all(isinstance(term.metric, Coverage) for term in terms):
+        covers = [term.metric for term in terms if isinstance(term.metric, Coverage)]
+        joint = Joint.of(covers, [term.scale for term in terms])
+        ranking = torch.from_numpy(grow(joint, (problem.objective.linear / k).numpy(), problem.limits)[:k])
     else:
         raise ConfigError(
             f"solver greedy has no incremental form of {'+'.join(problem.settings.metrics)}; it takes pairwise and "
-            "DiSF, together too, or facility location alone; use solver policy-gradient"
+            "DiSF, together too, coverage, or facility location alone; use solver policy-gradient"
         )
     selected = torch.zeros(len(problem), dtype=torch.bool)
     selected[ranking.cpu()] = True

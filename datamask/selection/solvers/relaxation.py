@@ -15,6 +15,7 @@ import torch
 from datamask.errors import ConfigError
 from datamask.selection.ascent import Ascent, Record, ascend, ascend_multilinear, standing
 from datamask.selection.calibration import SAMPLE
+from datamask.selection.cover import solve as cover
 from datamask.selection.feasible import Feasible, fill_in_order
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.facility import FacilityLocation
@@ -65,6 +66,8 @@ def solve(problem: Problem, progress: Progress, warm: Warm | None = None) -> Dra
         return _or_greedy(problem, terms, _quadratic(problem, terms, feasible, progress, warm or Warm()))
     if len(terms) == 1 and isinstance(terms[0].metric, FacilityLocation):
         return _facility(problem, terms[0].scale, terms[0].metric, feasible)
+    if cover.suits(terms):
+        return cover.solve(problem, terms, feasible, progress)
     known = [term for term in terms if not isinstance(term.metric, FacilityLocation)]
     missing = [term.name for term in known if not hasattr(term.metric, "relaxed")]
     if missing:

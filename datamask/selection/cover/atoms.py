@@ -1,0 +1,159 @@
+"""Documents × atoms: sparse rows A ≥ 0, and how much of the target distribution t each atom holds.
+
+    atoms = make_atoms(pool, weights, settings)
+    atoms.rows.scores(price), atoms.rows.state(mass), atoms.targets["embedding"]
+
+The parts stand side by side in one matrix, so that a solver passes over the rows once:
+- embedding: A_ij = exp((x_i·y_j − 1) / τ) for the `NEAREST` of the anchors y to a document; a document that is an
+  anchor does not explain itself. t: every anchor alike. A kernel density of the choice, judged at a sample of the pool.
+- n-grams: a document's hashed uni- and bigrams as shares that add up to 1 (`ngrams`). t: the pool's own shares
+  (part "ngrams"), or the target's (part "target").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from datamask.config import Select
+from datamask.errors import ConfigError, InputError
+from datamask.selection.calibration import row_hashes
+from datamask.selection.cover import compiled
+from datamask.selection.problem import Pool
+
+NEAREST = 128  # anchors of a document that its kernel reaches
+BLOCK = 2048  # rows of a kernel at a time
+PARTS = ("embedding", "ngrams", "target")
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A sparse matrix of N rows and `width` atoms."""
+
+    start: np.ndarray  # (N + 1,) int64
+    index: np.ndarray  # uint16
+    value: np.ndarray  # float32, not negative
+    width: int
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    def scores(self, price: np.ndarray) -> np.ndarray:
+        """A price: (N,) float64. price: (width,)."""
+        found = np.zeros(len(self))
+        compiled.scores(self.start, self.index, self.value, price, found)
+        return found
+
+    def state(self, mass: np.ndarray) -> np.ndarray:
+        """Aᵀ mass: (width,) float64. mass: (N,)."""
+        found = np.zeros(self.width)
+        compiled.state(self.start, self.index, self.value, np.ascontiguousarray(mass, np.float64), found)
+        return found
+
+    def take(self, rows: np.ndarray) -> Rows:
+        """These rows, in this order."""
+        lengths = self.start[rows + 1] - self.start[rows]
+        start = np.concatenate([[0], np.cumsum(lengths)])
+        at = np.repeat(self.start[rows] - start[:-1], lengths) + np.arange(start[-1])
+        return Rows(start, self.index[at], self.value[at], self.width)
+
+
+@dataclass(frozen=True, eq=False)
+class Atoms:
+    rows: Rows
+    targets: Mapping[str, np.ndarray]  # part -> (width,) t, adding up to 1
+    ngrams: slice  # where the n-grams' atoms stand
+    anchors: np.ndarray  # (a, d) float32 unit rows, whose atoms come first
+
+    def take(self, rows: np.ndarray) -> Atoms:
+        return Atoms(self.rows.take(rows), self.targets, self.ngrams, self.anchors)
+
+
+def make_atoms(pool: Pool, weights: np.ndarray, settings: Select) -> Atoms:
+    """The atoms of these settings for a pool; made once a pool and settings.
+
+    :raises ConfigError: a part needs texts or a target that the pool has not.
+    """
+    parts = [name.removeprefix("coverage-") for name in settings.metrics if name.startswith("coverage-")]
+    of_words = [part for part in parts if part != "embedding"]
+    kept = vars(pool).setdefault("_atoms", {})
+    key = (tuple(parts), settings.coverage.temperature, settings.coverage.anchors, settings.seed, weights.tobytes())
+    if key in kept:
+        return kept[key]
+    if of_words and pool.ngrams is None:
+        raise ConfigError(
+            f"coverage of {' and '.join(of_words)} needs the documents' texts; pass texts, or cover the embedding alone"
+        )
+    if "target" in parts and pool.target is None:
+        raise ConfigError("coverage of a target needs one; set select.target to files, or pass target texts")
+    anchors = np.zeros((0, pool.dimensions), np.float32)
+    blocks, targets = [], {}
+    if "embedding" in parts:
+        chosen = anchor_rows(pool, settings)
+        anchors = pool.rows(chosen).cpu().numpy()
+        blocks.append(kernel(pool, anchors, chosen, settings.coverage.temperature))
+    first = len(anchors)
+    width = first + (pool.ngrams.shape[1] if of_words else 0)
+    if "embedding" in parts:
+        targets["embedding"] = np.zeros(width)
+        targets["embedding"][:first] = 1 / first
+    if of_words:
+        blocks.append(shares(pool.ngrams))
+        for part in of_words:
+            targets[part] = np.zeros(width)
+            wanted = pool.target if part == "target" else blocks[-1].state(weights)
+            if not wanted.sum() > 0:
+                raise InputError(f"coverage of {part}: there is no word in its texts; nothing could be covered")
+            targets[part][first:] = wanted / wanted.sum()
+    rows = blocks[0] if len(blocks) == 1 else beside(*blocks)
+    kept[key] = Atoms(rows, targets, slice(first, width), anchors)
+    return kept[key]
+
+
+def anchor_rows(pool: Pool, settings: Select) -> np.ndarray:
+    """Row numbers of the anchors: the documents of the least hashes, the same whatever order or shard they stand in."""
+    hashes = row_hashes(pool.features, settings.seed)
+    count = min(settings.coverage.anchors, len(hashes))
+    chosen = np.argpartition(hashes, count - 1)[:count]
+    return chosen[np.argsort(hashes[chosen], kind="stable")]
+
+
+def kernel(pool: Pool, anchors: np.ndarray, own: np.ndarray | None, temperature: float) -> Rows:
+    """exp((cosine − 1) / temperature) to the nearest anchors. own: (a,) the anchors' row numbers, None: not rows."""
+    ys = torch.from_numpy(anchors).to(pool.device)
+    count = min(NEAREST, len(anchors))
+    index, value = np.empty((len(pool), count), np.uint16), np.empty((len(pool), count), np.float32)
+    for part, rows in pool.blocks(BLOCK):
+        near, which = (rows @ ys.T).topk(count, dim=1, sorted=False)
+        which, place = which.sort(dim=1)
+        index[part] = which.cpu().numpy()
+        value[part] = ((near.gather(1, place) - 1) / temperature).exp_().cpu().numpy()
+    if own is not None:
+        number = np.arange(len(anchors), dtype=np.uint16)[:, None]
+        value[own] = np.where(index[own] == number, np.float32(0), value[own])
+    start = np.arange(len(pool) + 1, dtype=np.int64) * count
+    return Rows(start, index.ravel(), value.ravel(), len(anchors))
+
+
+def shares(counts: object) -> Rows:
+    """Sparse counts (N, J) as shares of their row; a row without words stays empty."""
+    start = counts.indptr.astype(np.int64)  # type: ignore[attr-defined]
+    value = counts.data.astype(np.float32)  # type: ignore[attr-defined]
+    totals = np.add.reduceat(np.append(value, 0.0), np.minimum(start[:-1], len(value))).astype(np.float32)
+    value /= np.repeat(np.maximum(totals, 1), np.diff(start))
+    return Rows(start, counts.indices.astype(np.uint16), value, counts.shape[1])  # type: ignore[attr-defined]
+
+
+def beside(left: Rows, right: Rows) -> Rows:
+    """Both matrices' columns side by side."""
+    here, there = np.diff(left.start), np.diff(right.start)
+    start = np.concatenate([[0], np.cumsum(here + there)])
+    index, value = np.empty(start[-1], np.uint16), np.empty(start[-1], np.float32)
+    first = np.repeat(start[:-1] - left.start[:-1], here) + np.arange(len(left.index))
+    second = np.repeat(start[:-1] + here - right.start[:-1], there) + np.arange(len(right.index))
+    index[first], value[first] = left.index, left.value
+    index[second], value[second] = right.index + np.uint16(left.width), right.value
+    return Rows(start, index, value, left.width + right.width)

@@ -1,0 +1,260 @@
+"""Inner loops over sparse rows, compiled by Numba: one thread, so that sums have one order.
+
+Row i's atoms are index[start[i]:start[i + 1]] (uint16), with values `value` (float32). `level` (J,) is the mixture
+under the logarithm, t (J,) what an atom counts, mass (N,) what a document adds to the mixture per unit of its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+
+SERIES = 0.02  # below, the logarithm by four terms of its series: exact to 1e-10 of the first
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compiled at first use and kept on disk, where a disk can be written."""
+    try:
+        return numba.njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # no folder for the cache
+        return numba.njit(nogil=True)(function)
+
+
+@compiled
+def scores(start, index, value, price, found):  # type: ignore[no-untyped-def]
+    """found (N,) += A price. price: (J,)."""
+    for row in range(len(start) - 1):
+        total = 0.0
+        for at in range(start[row], start[row + 1]):
+            total += value[at] * price[index[at]]
+        found[row] += total
+
+
+@compiled
+def state(start, index, value, mass, found):  # type: ignore[no-untyped-def]
+    """found (J,) += Aᵀ mass. mass: (N,)."""
+    for row in range(len(start) - 1):
+        m = mass[row]
+        if m != 0.0:
+            for at in range(start[row], start[row + 1]):
+                found[index[at]] += m * value[at]
+
+
+@compiled
+def log_of(x):  # type: ignore[no-untyped-def]
+    """log(1 + x), −∞ never reached: x ≥ −1 up to rounding."""
+    if -SERIES < x < SERIES:
+        return x * (1 - x * (0.5 - x * (1 / 3 - x * 0.25)))
+    return np.log(max(1.0 + x, 1e-12))
+
+
+@compiled
+def gain(start, index, value, t, level, mass, row):  # type: ignore[no-untyped-def]
+    """Σ_j t_j log(1 + mass·A_ij / level_j): what adding `mass` of a row (negative: taking it away) changes."""
+    total = 0.0
+    for at in range(start[row], start[row + 1]):
+        atom = index[at]
+        if t[atom] > 0:
+            total += t[atom] * log_of(mass * value[at] / level[atom])
+    return total
+
+
+@compiled
+def gains(start, index, value, t, level, mass, worth, selected, found):  # type: ignore[no-untyped-def]
+    """found (N,): of a document outside, what adding it gains; of a selected one, what it is worth where it stands."""
+    for row in range(len(start) - 1):
+        if selected[row]:
+            found[row] = worth[row] - gain(start, index, value, t, level, -mass[row], row)
+        else:
+            found[row] = worth[row] + gain(start, index, value, t, level, mass[row], row)
+
+
+@compiled
+def move(start, index, value, level, mass, row):  # type: ignore[no-untyped-def]
+    for at in range(start[row], start[row + 1]):
+        level[index[at]] += mass * value[at]
+
+
+@compiled
+def allowed(leaving, entering, weights, spent, room, groups, sums, low, high, lengths, length):  # type: ignore[no-untyped-def]
+    """Whether a swap keeps the budget (within `room` of it), the groups' bounds and the length bound.
+
+    leaving −1: an addition; entering −1: a removal. spent: less the budget. length: sum, low, high.
+    """
+    more = weights[entering] if entering >= 0 else 0.0
+    less = weights[leaving] if leaving >= 0 else 0.0
+    after = spent + more - less
+    if abs(after) > room + 1e-9 and abs(after) > abs(spent) - 1e-9:
+        return False
+    for column in range(groups.shape[1]):
+        out = groups[leaving, column] if leaving >= 0 else -1
+        into = groups[entering, column] if entering >= 0 else -1
+        if out == into:
+            if more != less:
+                there = sums[out] + more - less
+                if there < low[out] - 1e-9 or there > high[out] + 1e-9:
+                    return False
+            continue
+        if out >= 0 and sums[out] - less < low[out] - 1e-9:
+            return False
+        if into >= 0 and sums[into] + more > high[into] + 1e-9:
+            return False
+    if len(lengths):
+        there = length[0]
+        if leaving >= 0:
+            there -= lengths[leaving]
+        if entering >= 0:
+            there += lengths[entering]
+        if there < length[1] - 1e-9 or there > length[2] + 1e-9:
+            return False
+    return True
+
+
+@compiled
+def book(row, sign, weights, groups, sums, lengths, length):  # type: ignore[no-untyped-def]
+    for column in range(groups.shape[1]):
+        sums[groups[row, column]] += sign * weights[row]
+    if len(lengths):
+        length[0] += sign * lengths[row]
+
+
+@compiled
+def sweep(  # type: ignore[no-untyped-def]
+    start, index, value, t, level, mass, worth, selected, order, candidates, stale, most, least,
+    weights, spent, room, groups, sums, low, high, lengths, length,
+):  # fmt: skip
+    """Tries each selected document of `order` against the best of the candidates, exactly, and swaps where that gains.
+
+    stale: (C,) the candidates' last known gains, descending at first: they are evaluated anew in their order until the
+    best is no less than the next (at most `most` of them). worth: (N,) what is linear, budget's price deducted.
+    Returns the gain, the swaps and what is spent beyond the budget.
+    """
+    total, swaps = 0.0, 0
+    for step in range(len(order)):
+        out = order[step]
+        back = -gain(start, index, value, t, level, -mass[out], out) + worth[out]
+        move(start, index, value, level, -mass[out], out)
+        best, place = back + least, -1
+        tried = 0
+        for at in range(len(candidates)):
+            if tried >= most or stale[at] <= best:
+                break
+            into = candidates[at]
+            if selected[into] or not allowed(out, into, weights, spent, room, groups, sums, low, high, lengths, length):
+                continue
+            stale[at] = worth[into] + gain(start, index, value, t, level, mass[into], into)
+            tried += 1
+            if stale[at] > best:
+                best, place = stale[at], at
+        if place < 0:
+            move(start, index, value, level, mass[out], out)
+        else:
+            into = candidates[place]
+            move(start, index, value, level, mass[into], into)
+            selected[out], selected[into] = False, True
+            spent += weights[into] - weights[out]
+            book(out, -1.0, weights, groups, sums, lengths, length)
+            book(into, 1.0, weights, groups, sums, lengths, length)
+            total += best - back
+            swaps += 1
+            candidates[place], stale[place] = out, back
+        # the candidates tried may have changed places: one pass of insertion over the front keeps them in order
+        for at in range(1, min(len(candidates), 2 * most)):
+            c, s = candidates[at], stale[at]
+            to = at
+            while to > 0 and stale[to - 1] < s:
+                candidates[to], stale[to] = candidates[to - 1], stale[to - 1]
+                to -= 1
+            candidates[to], stale[to] = c, s
+    return total, swaps, spent
+
+
+@compiled
+def anneal(  # type: ignore[no-untyped-def]
+    start, index, value, t, level, mass, worth, selected, inside, outside, draws, warm, cool,
+    weights, spent, room, groups, sums, low, high, lengths, length, seed,
+):  # fmt: skip
+    """Random swaps, a loss taken with probability exp(loss / temperature), which falls from `warm` to `cool`.
+
+    (Metropolis et al. 1953; Kirkpatrick, Gelatt & Vecchi 1983.) Returns what is spent beyond the budget.
+    """
+    np.random.seed(seed)
+    for draw in range(draws):
+        heat = warm * (cool / warm) ** (draw / draws)
+        a, b = np.random.randint(len(inside)), np.random.randint(len(outside))
+        out, into = inside[a], outside[b]
+        if not allowed(out, into, weights, spent, room, groups, sums, low, high, lengths, length):
+            continue
+        least = heat * np.log(max(np.random.random(), 1e-300))
+        lost = gain(start, index, value, t, level, -mass[out], out) - worth[out]
+        if lost + worth[into] + gain(start, index, value, t, level, mass[into], into) < 4 * least:
+            continue
+        move(start, index, value, level, -mass[out], out)
+        if lost + worth[into] + gain(start, index, value, t, level, mass[into], into) >= least:
+            move(start, index, value, level, mass[into], into)
+            selected[out], selected[into] = False, True
+            inside[a], outside[b] = into, out
+            spent += weights[into] - weights[out]
+            book(out, -1.0, weights, groups, sums, lengths, length)
+            book(into, 1.0, weights, groups, sums, lengths, length)
+        else:
+            move(start, index, value, level, mass[out], out)
+    return spent
+
+
+@compiled
+def lazy_greedy(start, index, value, t, level, mass, worth, weights, size, order, ranking):  # type: ignore[no-untyped-def]
+    """Documents in the order greedy takes them, each the best of what is left by gain per unit; returns their number.
+
+    level begins as the smoothed nothing; gains only fall as it grows, so a stale one is an upper bound (Minoux 1978).
+    order: rows by their first gains, descending; kept as a binary heap on (gain, row).
+    """
+    count = len(order)
+    heap = order.copy()
+    key = np.empty(count)
+    for at in range(count):
+        key[at] = (worth[heap[at]] + gain(start, index, value, t, level, mass[heap[at]], heap[at])) / weights[heap[at]]
+    for at in range(count // 2 - 1, -1, -1):
+        _sift(heap, key, at, count)
+    spent, taken = 0.0, 0
+    while count and spent < size - 1e-9:
+        row = heap[0]
+        if spent + weights[row] > size + 1e-9:
+            fresh = -np.inf
+        else:
+            fresh = (worth[row] + gain(start, index, value, t, level, mass[row], row)) / weights[row]
+        second = -np.inf
+        if count > 1:
+            second = key[1]
+        if count > 2 and key[2] > second:
+            second = key[2]
+        if fresh == -np.inf or fresh >= second:
+            if fresh > -np.inf:
+                move(start, index, value, level, mass[row], row)
+                ranking[taken] = row
+                taken += 1
+                spent += weights[row]
+            count -= 1
+            heap[0], key[0] = heap[count], key[count]
+        else:
+            key[0] = fresh
+        _sift(heap, key, 0, count)
+    return taken
+
+
+@compiled
+def _sift(heap, key, at, count):  # type: ignore[no-untyped-def]
+    while True:
+        child = 2 * at + 1
+        if child >= count:
+            return
+        if child + 1 < count and key[child + 1] > key[child]:
+            child += 1
+        if key[child] <= key[at]:
+            return
+        heap[at], heap[child] = heap[child], heap[at]
+        key[at], key[child] = key[child], key[at]
+        at = child

@@ -1,0 +1,53 @@
+"""Several coverages of one matrix of atoms as one: Σ_m scale_m Σ_j t_mj log u_j = Σ_j t_j log u_j."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from datamask.selection.cover.atoms import Rows
+from datamask.selection.metrics.coverage import Coverage
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """A `tangent.StateMetric`; t: (J,), scales included."""
+
+    rows: Rows
+    t: np.ndarray
+    mean: np.ndarray
+    alpha: float
+    base: float
+
+    @classmethod
+    def of(cls, metrics: Sequence[Coverage], scales: Sequence[float]) -> Joint:
+        first = metrics[0]
+        t = sum(scale * metric.t for scale, metric in zip(scales, metrics, strict=True))
+        base = sum(scale * metric.base for scale, metric in zip(scales, metrics, strict=True))
+        return cls(first.rows, np.asarray(t), first.mean, first.alpha, float(base))
+
+    def take(self, rows: np.ndarray) -> Joint:
+        return replace(self, rows=self.rows.take(rows))
+
+    def state(self, mass: np.ndarray) -> np.ndarray:
+        return self.rows.state(mass)
+
+    def level(self, state: np.ndarray) -> np.ndarray:
+        return (1 - self.alpha) * state + self.alpha * self.mean
+
+    def of_state(self, state: np.ndarray) -> float:
+        used = self.t > 0
+        return float(self.t[used] @ np.log(np.maximum(self.level(state)[used], 1e-300))) - self.base
+
+    def slope(self, state: np.ndarray) -> np.ndarray:
+        used, found = self.t > 0, np.zeros_like(self.t)
+        found[used] = self.t[used] * (1 - self.alpha) / self.level(state)[used]
+        return found
+
+    def inside(self, state: np.ndarray) -> bool:
+        return bool((self.level(state)[self.t > 0] > 0).all())
+
+    def products(self, slope: np.ndarray) -> np.ndarray:
+        return self.rows.scores(slope)

@@ -1,0 +1,141 @@
+"""Hashed word uni- and bigrams of texts, a sparse row of counts a text.
+
+    counts = count_ngrams(["One text.", "another one"])      # (2, 10,000) scipy.sparse.csr_array
+
+A word is a run of letters, digits and marks, in lower case (NFKC). In scripts without spaces between words (Han, Kana,
+Thai, Lao, Khmer, Burmese, Tibetan, …) every character stands for a word, so that the bigrams are those of characters.
+Uni- and bigrams share the buckets, as in DSIR (arXiv 2302.03169), which has 10,000 of them too.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+
+import numpy as np
+from scipy.sparse import csr_array, vstack
+
+BUCKETS = 10_000
+BLOCK = 1 << 20  # characters hashed at a time
+SEPARATOR, WORD, ALONE = 0, 1, 2  # kinds of character
+LAST = 0x32000  # beyond are no letters
+UNSPACED = (  # blocks of scripts without spaces between words
+    (0x0E00, 0x0EFF), (0x0F00, 0x0FFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x1950, 0x19DF), (0x1A20, 0x1AAF),
+    (0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3040, 0x30FF), (0x31F0, 0x31FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF),
+    (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F), (0xF900, 0xFAFF), (0x1B000, 0x1B16F), (0x20000, LAST - 1),
+)  # fmt: skip
+BASE = np.uint64(0x9E3779B97F4A7C15)  # odd, so that it has an inverse modulo 2^64
+INVERSE = np.uint64(pow(int(BASE), -1, 1 << 64))
+FIRST, SECOND = np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA0761D6478BD642F)
+
+
+def count_ngrams(texts: Iterable[str], buckets: int = BUCKETS) -> csr_array:
+    """(texts, buckets) float32: how often each bucket's uni- and bigrams stand in each text; no words: an empty row."""
+    parts = [counted(*block, buckets) for block in hashed_words(texts)]
+    return vstack(parts, format="csr") if parts else csr_array((0, buckets), dtype=np.float32)
+
+
+def counted(single: np.ndarray, pair: np.ndarray, document: np.ndarray, texts: int, buckets: int) -> csr_array:
+    """The counts of a block of `hashed_words`."""
+    together = document[1:] == document[:-1]
+    rows = np.concatenate([document, document[1:][together]])
+    columns = (np.concatenate([single, pair[together]]) % np.uint64(buckets)).astype(np.int32)
+    counts = csr_array((np.ones(len(rows), np.float32), (rows, columns)), shape=(texts, buckets))
+    counts.sum_duplicates()
+    return counts
+
+
+def hashed_words(texts: Iterable[str]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
+    """A block of texts at a time: uint64 hashes of their words and of each word with the next, the text (within the
+    block) that each word is of, and how many texts there are."""
+    for block in _blocks(texts):
+        points, kinds = _points(block)
+        lengths = np.fromiter((len(text) for text in block), np.int64, len(block))
+        document = np.repeat(np.arange(len(block)), lengths)
+        starts, _ = _bounds(kinds, document)
+        single, pair = _hashes(points, kinds, document)
+        yield single, pair, document[starts], len(block)
+
+
+def words_of(text: str) -> list[str]:
+    """The words that `count_ngrams` hashes, in order."""
+    text = unicodedata.normalize("NFKC", text)
+    points, kinds = _points([text])
+    starts, ends = _bounds(kinds, np.zeros(len(kinds), np.int64))
+    return ["".join(map(chr, points[a:b])) for a, b in zip(starts, ends, strict=True)]
+
+
+def buckets_of(ngrams: Sequence[tuple[str, ...]], buckets: int = BUCKETS) -> np.ndarray:
+    """The bucket of each uni- or bigram, given as its words: (n,) int64."""
+    found = np.empty(len(ngrams), np.int64)
+    for place, ngram in enumerate(ngrams):
+        row = _hashes(*_points([" ".join(ngram)]))
+        found[place] = row[len(ngram) == 2][0] % np.uint64(buckets)
+    return found
+
+
+def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
+    block: list[str] = []
+    size = 0
+    for text in texts:
+        block.append(unicodedata.normalize("NFKC", text))
+        size += len(text)
+        if size >= BLOCK:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _points(block: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Code points of the texts in lower case, one after the other, and their kinds."""
+    lower, kind = _tables()
+    raw = "".join(block).encode("utf-32-le", "surrogatepass")
+    points = np.minimum(np.frombuffer(raw, np.uint32), LAST)
+    return lower[points], kind[points]
+
+
+def _bounds(kinds: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where words start and end."""
+    inside = kinds != SEPARATOR
+    joined = np.zeros(len(kinds) + 1, bool)  # between a character and the one before it
+    joined[1:-1] = (kinds[1:] == WORD) & (kinds[:-1] == WORD) & (document[1:] == document[:-1])
+    return np.flatnonzero(inside & ~joined[:-1]), np.flatnonzero(inside & ~joined[1:]) + 1
+
+
+def _hashes(points: np.ndarray, kinds: np.ndarray, document: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """(words,) of each word and (words − 1,) of each with the next: uint64, of a polynomial of the code points."""
+    document = np.zeros(len(points), np.int64) if document is None else document
+    starts, ends = _bounds(kinds, document)
+    powers, inverse = np.full(len(points) + 1, BASE), np.full(len(points) + 1, INVERSE)
+    powers[0] = inverse[0] = 1
+    powers, inverse = np.multiply.accumulate(powers), np.multiply.accumulate(inverse)
+    sums = np.zeros(len(points) + 1, np.uint64)
+    np.cumsum(_mix(points.astype(np.uint64) + np.uint64(1)) * powers[:-1], out=sums[1:])
+    words = _mix((sums[ends] - sums[starts]) * inverse[starts])
+    return words, _mix(words[:-1] * FIRST + words[1:] * SECOND)
+
+
+def _mix(values: np.ndarray) -> np.ndarray:
+    """splitmix64's finaliser (Steele, Lea & Flood 2014)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+@cache
+def _tables() -> tuple[np.ndarray, np.ndarray]:
+    """Of each code point: its lower case, and its kind."""
+    lower, kind = np.arange(LAST + 1, dtype=np.uint32), np.zeros(LAST + 1, np.uint8)
+    for point in range(LAST):
+        character = chr(point)
+        if unicodedata.category(character)[0] in "LNM":
+            kind[point] = WORD
+            small = character.lower()
+            lower[point] = ord(small) if len(small) == 1 else point
+    for first, last in UNSPACED:
+        part = slice(first, last + 1)
+        kind[part] = np.where(kind[part] == WORD, ALONE, SEPARATOR)
+    kind[LAST] = SEPARATOR
+    return lower, kind

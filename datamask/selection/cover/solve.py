@@ -1,0 +1,165 @@
+"""The relaxation for metrics of linear sums with coverage among them: fractional optimum, bound, mask."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from datamask.selection.cover import search
+from datamask.selection.cover.joint import Joint
+from datamask.selection.cover.tangent import Concave, StateMetric, as_state, maximise
+from datamask.selection.feasible import Feasible, fill_in_order
+from datamask.selection.limits import Limits
+from datamask.selection.metrics.base import MomentMetric
+from datamask.selection.metrics.coverage import Coverage
+from datamask.selection.objective import Term
+from datamask.selection.result import Draft
+from datamask.selection.solvers import trial
+
+if TYPE_CHECKING:
+    from datamask.selection.problem import Problem
+    from datamask.selection.solvers import Progress
+
+ACCURACY = 5e-4  # of the objective's scale: how near its own bound the fractional optimum is brought
+STEPS, ROUGH = 400, 1e-2  # steps at most; the accuracy of a term's own best
+RANDOM_SETS = 16
+TRIED = 1 << 22  # documents × dimensions²: where swaps of vendi and logdet are tried by their values
+SMALL = 1 << 19  # atoms of all rows
+OTHER_ROUNDS = 6  # of search with the other metrics' prices renewed
+
+
+def suits(terms: list[Term]) -> bool:
+    """Whether all metrics are of linear sums, and not only quadratic ones."""
+    states = [as_state(term.metric) for term in terms]
+    return all(state is not None for state in states) and not all(isinstance(t.metric, MomentMetric) for t in terms)
+
+
+def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Progress) -> Draft:
+    objective, size = problem.objective, problem.size
+    covers = [(term.scale, term.metric) for term in terms if isinstance(term.metric, Coverage)]
+    others = [(term.scale, as_state(term.metric)) for term in terms if not isinstance(term.metric, Coverage)]
+    metrics: list[StateMetric] = []
+    scales: list[float] = []
+    joint = None
+    if covers:
+        joint = Joint.of([metric for _, metric in covers], [scale for scale, _ in covers])
+        metrics, scales = [joint], [1.0]
+    for scale, metric in others:
+        assert metric is not None
+        metrics.append(metric)
+        scales.append(scale)
+    concave = Concave(metrics, scales, objective.linear, feasible, size)
+    history: list[dict[str, float]] = []
+
+    def record(step: dict[str, float]) -> None:
+        shifted = {name: value + objective.constant for name, value in step.items()}
+        history.append({"step": len(history), **shifted})
+        progress(history[-1])
+
+    spread = _spread(terms, problem)
+    found = maximise(concave, feasible.alike(), ACCURACY * spread, STEPS, record)
+    selected = feasible.round(found.p, found.price).numpy()
+    selected = to_mask(concave, joint, found.p, found.price, selected, spread, problem.settings.seed)
+    mask = torch.from_numpy(selected)
+    if len(problem) * problem.pool.dimensions**2 <= TRIED and (joint is None or others):
+        mask = trial.improve(problem, mask, lambda p: concave.price(concave.states(p)) * feasible.weights / size)
+    price = concave.price(concave.states(mask.double())) * feasible.weights / size
+    facts = {
+        "step": len(history),
+        "objective": found.value + objective.constant,
+        "relaxed": found.value + objective.constant,
+    }
+    history.append({**facts, "upper_bound": found.bound + objective.constant})
+    return Draft(mask, found.p.float(), price, found.bound + objective.constant, tuple(history))
+
+
+def to_mask(
+    concave: Concave, joint: Joint | None, p: torch.Tensor, price: torch.Tensor, selected: np.ndarray, spread: float,
+    seed: int,
+) -> np.ndarray:  # fmt: skip
+    """The best mask found from rounding, by exact gains of coverage; other metrics by prices that are renewed."""
+    limits, weights = concave.feasible.limits, concave.feasible.limits.weights
+    if joint is None:
+        return _by_prices(concave, selected)
+    per_token = 0.0 if (weights == 1).all() else concave.feasible.cut(price) / concave.size
+    if len(concave.metrics) == 1:
+        worth = concave.linear.numpy() * weights / concave.size
+        starts = [selected]
+        if (
+            len(joint.rows.index) <= SMALL
+        ):  # rounding is worst with few documents, and other starts cost next to nothing
+            starts += [fill_in_order(limits, search.grow(joint, worth, limits)), selected, selected]
+        found = [
+            search.improve(joint, worth, limits, start, spread, per_token, seed=seed + number)
+            for number, start in enumerate(starts)
+        ]
+        return max(found, key=lambda mask: _value(concave, mask))
+    rest = Concave(concave.metrics[1:], concave.scales[1:], concave.linear, concave.feasible, concave.size)
+    best, reached = selected, _value(concave, selected)
+    for number in range(OTHER_ROUNDS):
+        worth = rest.price(rest.states(torch.from_numpy(selected).double())).numpy() * weights / concave.size
+        selected = search.improve(joint, worth, limits, selected, spread, per_token, rounds=2, draws=0, seed=number)
+        value = _value(concave, selected)
+        if value <= reached:
+            break
+        best, reached = selected, value
+    return best
+
+
+def _by_prices(concave: Concave, selected: np.ndarray) -> np.ndarray:
+    """Refilled by the prices of the mask as it stands, a share of the way, while the objective rises."""
+    reached = _value(concave, selected)
+    for share in (0.5, 0.25, 0.1, 0.05, 0.02):
+        held = torch.from_numpy(selected).double()
+        price = concave.price(concave.states(held))
+        cut = concave.feasible.cut(price)
+        spread = float((price - cut).abs().median()) or 1.0
+        order = np.argsort(-(share * (price - cut) / spread + held).numpy(), kind="stable")
+        other = fill_in_order(concave.feasible.limits, order)
+        value = _value(concave, other)
+        if value > reached:
+            selected, reached = other, value
+    return selected
+
+
+def _value(concave: Concave, selected: np.ndarray) -> float:
+    p = torch.from_numpy(selected).double()
+    return concave.value(p, concave.states(p))
+
+
+def _spread(terms: list[Term], problem: Problem) -> float:
+    """What the objective spans between a random selection and its terms' own best."""
+    every = [*terms, *problem.objective.quality]
+    return (
+        max(sum(abs(term.scale * (term.one - term.zero)) for term in every), 1e-12)
+        if (problem.settings.calibrate)
+        else max(sum(abs(term.scale) for term in every), 1e-12) * 1e-2
+    )
+
+
+def span(problem: Problem, metric: Any) -> tuple[float, float]:
+    """A metric's mean over random selections, and its own best: fractional optimum, rounded and searched."""
+    state = as_state(metric)
+    assert state is not None
+    plain = Limits(problem.limits.weights, problem.size)
+    generator, share = problem.generator(stream=11), problem.limits.weights / problem.size
+    values = []
+    for _ in range(RANDOM_SETS):
+        mask = fill_in_order(plain, generator.permutation(len(problem)))
+        values.append(state.of_state(state.state(mask * share)))
+    zero = float(np.mean(values))
+    joint = Joint.of([metric], [1.0]) if isinstance(metric, Coverage) else None
+    feasible = Feasible(plain)
+    nothing = torch.zeros(len(problem), dtype=torch.float64)
+    concave = Concave([joint or state], [1.0], nothing, feasible, problem.size)
+    rough = maximise(concave, feasible.even(), ROUGH * max(abs(zero), 1e-9), 60, lambda step: None)
+    selected = feasible.round(rough.p, rough.price).numpy()
+    if joint is None:
+        best = _by_prices(concave, selected)
+    else:
+        per_token = 0.0 if problem.unit == "documents" else feasible.cut(rough.price) / problem.size
+        unit = max(rough.bound - zero, 1e-12)
+        best = search.improve(joint, nothing.numpy(), plain, selected, unit, per_token, draws=0)
+    return zero, max(_value(concave, best), *values)

@@ -1,0 +1,233 @@
+"""The target: texts that the choice should explain, from files or from the caller; and whether the pool holds them.
+
+    target = read_target(["tasks/boolq.jsonl.gz"])
+    target.counts                                       # (10,000,) of its hashed n-grams
+    seen = Scan(target).look(single, document, texts)   # which documents hold 13 words in a row of it
+
+Files are those the judge takes: JSON lines with `question` and `answer`, or with `text`, or plain text; .gz, .zst too.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from scipy.sparse import vstack
+
+from datamask import storage
+from datamask.config import Select
+from datamask.errors import ConfigError, InputError
+from datamask.selection.cover.ngrams import BUCKETS, FIRST, count_ngrams, counted, hashed_words
+
+FEWEST = 20  # words; of fewer no distribution can be told
+THIN = 1000  # words; of fewer the distribution is a poor one
+ROW, SHORTEST = 13, 8  # words in a row that a leak holds (Brown et al., arXiv 2005.14165); of an item that is shorter
+FREQUENT = 2000  # words of the target that are looked for in the pool
+KNOWN = 0.5  # of a target's running words, at least, that the pool must hold
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """names: of the files; texts: an item each; source: (items,) into names."""
+
+    names: tuple[str, ...]
+    texts: tuple[str, ...]
+    source: np.ndarray
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        return target_counts(self.texts)
+
+    @cached_property
+    def key(self) -> str:
+        digest = blake2b(digest_size=16)
+        for number, text in zip(self.source, self.texts, strict=True):
+            digest.update(f"{self.names[number]}\0{text}\0".encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
+
+
+def read_target(paths: Sequence[str]) -> Target:
+    """:raises InputError: a file is missing, is no text, or holds none; names it."""
+    names: list[str] = []
+    texts: list[str] = []
+    source: list[int] = []
+    for path in paths:
+        found = [text for text in _read(path) if text.strip()]
+        if not found:
+            raise InputError(f"select.target: {path} holds no text; leave it out, or name one that does")
+        texts += found
+        source += [len(names)] * len(found)
+        names.append(path.rstrip("/").rsplit("/", 1)[-1])
+    target = Target(tuple(names), tuple(texts), np.array(source, np.int64))
+    _ = target.counts  # a target without words is refused here
+    return target
+
+
+def given_target(texts: Iterable[str]) -> Target:
+    """The target of a caller's texts."""
+    items = tuple(texts)
+    return Target(("target",), items, np.zeros(len(items), np.int64))
+
+
+def target_counts(texts: Iterable[str], buckets: int = BUCKETS) -> np.ndarray:
+    """(buckets,) float64: counts of the texts' n-grams, all texts together.
+
+    :raises InputError: hardly a word in them.
+    """
+    counts = np.asarray(count_ngrams(texts, buckets).sum(axis=0), np.float64).ravel()
+    if counts.sum() < 2 * FEWEST - 1:
+        words = int(counts.sum() + 1) // 2
+        raise InputError(
+            f"the target has {words or 'no'} words; a distribution of words needs {FEWEST} at least, "
+            f"and some thousands to be good: name more or longer texts in select.target"
+        )
+    return counts
+
+
+class Scan:
+    """What is looked for in the pool's texts: the target's rows of words, and its frequent words."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        rows: dict[int, list[np.ndarray]] = {}
+        owner: dict[int, list[np.ndarray]] = {}
+        words, first = [], 0
+        for single, _, document, texts in hashed_words(target.texts):
+            words.append(single)
+            starts = np.searchsorted(document, np.arange(texts + 1))
+            lengths = np.diff(starts)
+            source = target.source[first : first + texts]
+            first += texts
+            for length in range(SHORTEST, ROW + 1):
+                hashes, at = in_a_row(single, document, length)
+                kept = np.ones(len(at), bool) if length == ROW else lengths[document[at]] == length
+                rows.setdefault(length, []).append(hashes[kept])
+                owner.setdefault(length, []).append(source[document[at[kept]]])
+        self.rows: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        for length, parts in rows.items():
+            found, where = np.unique(np.concatenate(parts), return_index=True)
+            if len(found):
+                self.rows[length] = found, np.concatenate(owner[length])[where]
+        found, counts = np.unique(np.concatenate(words), return_counts=True)
+        order = np.sort(np.argsort(-counts, kind="stable")[:FREQUENT])
+        self.frequent, self.counts = found[order], counts[order]
+
+    def look(self, single: np.ndarray, document: np.ndarray, texts: int) -> tuple[np.ndarray, np.ndarray]:
+        """(texts,) int64 which of the target's names a text holds a row of words of, −1: none; and (frequent,) bool
+        whether each frequent word is in these texts. The arguments are a block's of `ngrams.hashed_words`."""
+        leak = np.full(texts, -1, np.int64)
+        for length, (known, owner) in self.rows.items():
+            hashes, at = in_a_row(single, document, length)
+            place = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+            hit = known[place] == hashes
+            leak[document[at[hit]]] = owner[place[hit]]
+        place = np.minimum(np.searchsorted(self.frequent, single), len(self.frequent) - 1)
+        seen = np.zeros(len(self.frequent), bool)
+        seen[place[self.frequent[place] == single]] = True
+        return leak, seen
+
+    def check(self, seen: np.ndarray) -> float:
+        """The share of the target's frequent words, as they run, that the pool holds.
+
+        :raises InputError: less than `KNOWN`: the target is in a language, or of a kind, that the pool lacks.
+        """
+        share = float(self.counts[seen].sum() / self.counts.sum())
+        if share < KNOWN:
+            raise InputError(
+                f"the pool's documents hold {share:.0%} of the target's words ({', '.join(self.target.names)}): it is "
+                "in a language or of a kind that the pool lacks, and no choice can explain it; name another target"
+            )
+        return share
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """What a caller's texts and target give a pool."""
+
+    ngrams: Any = None
+    counts: np.ndarray | None = None
+    leaked: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # row numbers
+
+
+def read_words(texts: Iterable[str] | None, atoms: Any, target: Iterable[str] | None, settings: Select) -> Words:
+    """:raises ConfigError: texts and atoms both. :raises InputError: an empty target, or one that the texts lack."""
+    if texts is not None and atoms is not None:
+        raise ConfigError("texts and atoms are both given; atoms are the texts' counts already")
+    if target is None and settings.target:
+        target = read_target(settings.target).texts
+    if target is None:
+        return Words(count_ngrams(texts) if texts is not None else atoms)
+    wanted = given_target(target)
+    if texts is None:
+        return Words(atoms, target_counts(wanted.texts, BUCKETS if atoms is None else atoms.shape[1]))
+    counts, scan = wanted.counts, Scan(wanted)
+    parts, leaks, seen = [], [], np.zeros(len(scan.frequent), bool)
+    for single, pair, document, count in hashed_words(texts):
+        parts.append(counted(single, pair, document, count, BUCKETS))
+        leak, here = scan.look(single, document, count)
+        leaks.append(leak)
+        seen |= here
+    scan.check(seen)
+    leaked = np.flatnonzero(np.concatenate(leaks) >= 0) if leaks else np.zeros(0, np.int64)
+    return Words(vstack(parts, format="csr"), counts, leaked[:0] if settings.coverage.leaks else leaked)
+
+
+def in_a_row(single: np.ndarray, document: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Hashes of every `length` words in a row of one text, and the places of their first words."""
+    count = len(single) - length + 1
+    if count <= 0:
+        return np.zeros(0, np.uint64), np.zeros(0, np.int64)
+    total = np.zeros(count, np.uint64)
+    for place in range(length):
+        total = total * FIRST + single[place : place + count]
+    at = np.flatnonzero(document[:count] == document[length - 1 :])
+    return total[at], at
+
+
+def _read(path: str) -> Iterable[str]:
+    try:
+        with storage.open_input(path) as file:
+            raw = file.read()
+    except FileNotFoundError as error:
+        raise InputError(f"select.target: no such file: {path}") from error
+    except IsADirectoryError as error:
+        raise InputError(f"select.target: {path} is a folder; name the files in it") from error
+    text = _decoded(raw, path)
+    if not path.removesuffix(".gz").removesuffix(".zst").endswith((".jsonl", ".json", ".ndjson")):
+        return text.split("\n\n")
+    return [_item(line, number, path) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+
+
+def _decoded(raw: bytes, path: str) -> str:
+    import gzip
+    import zlib
+
+    import zstandard
+
+    try:
+        if path.endswith(".gz"):
+            raw = gzip.decompress(raw)
+        elif path.endswith(".zst"):
+            raw = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(raw)).read()
+        return raw.decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError, UnicodeDecodeError) as error:
+        raise InputError(f"select.target: {path} cannot be read as text ({error}); it must be UTF-8") from error
+
+
+def _item(line: str, number: int, path: str) -> str:
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"select.target: {path}, line {number} is not JSON: {error}") from error
+    if isinstance(found, dict):
+        parts = [found.get(name) for name in ("text", "question", "answer")]
+        held = [part for part in parts if isinstance(part, str)]
+        if held:
+            return " ".join(held)
+    raise InputError(f"select.target: {path}, line {number} has neither text nor question and answer")

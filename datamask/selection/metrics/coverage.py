@@ -1,0 +1,108 @@
+"""Coverage: how well the choice explains a distribution over atoms (hashed n-grams, or anchors in embedding space)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+
+from datamask.selection.cover.atoms import Atoms, Rows, make_atoms
+from datamask.selection.problem import Pool
+
+if TYPE_CHECKING:
+    from datamask.config import Select
+    from datamask.selection.problem import Problem
+
+
+class Coverage:
+    """D(p) = Σ_j t_j log u_j − Σ_j t_j log m_j, with u = (1 − α) Σ_i w_i A_ij + α m_j, m the whole pool's mixture.
+
+    w_i = p_i b_i / size is the share of the budget that document i takes. The log-likelihood of the atoms under the
+    mixture of the chosen, less that under the pool: −KL(t ‖ choice) up to a constant, what DSIR calls KL reduction
+    (Xie et al., arXiv 2302.03169). Smoothing by the pool's own mixture (α; Jelinek & Mercer 1980) keeps it finite where
+    an atom is not chosen at all. Concave in p.
+    """
+
+    name: ClassVar[str] = "coverage"
+    part: ClassVar[str] = ""
+
+    def __init__(self, pool: Pool, weights: torch.Tensor, size: float) -> None:
+        self.pool, self.weights, self.size = pool, weights.cpu().numpy(), size
+
+    def bind(self, settings: Select) -> None:
+        """Builds the atoms these settings ask for. Called once, before anything else."""
+        self.settings = settings
+        self.atoms: Atoms = make_atoms(self.pool, self.weights, settings)
+        self.rows: Rows = self.atoms.rows
+        self.t = self.atoms.targets[self.part]
+        mean = vars(self.atoms).get("_mean")
+        self.mean = self.rows.state(self.weights / self.weights.sum()) if mean is None else mean
+        vars(self.atoms)["_mean"] = self.mean
+        missing = (self.t > 0) & ~(self.mean > 0)  # atoms that no document has: no choice can change them
+        self.lost = float(self.t[missing].sum())
+        self.t = np.where(missing, 0.0, self.t)
+        self.used = self.t > 0
+        self.alpha = settings.coverage.smoothing
+        self.base = float(self.t[self.used] @ np.log(self.mean[self.used]))
+
+    # -- a metric whose state is linear in the mask (`cover.tangent.StateMetric`)
+
+    def state(self, mass: np.ndarray) -> np.ndarray:
+        """Σ_i mass_i A_i: (J,). mass: (N,) shares of the budget."""
+        return self.rows.state(mass)
+
+    def level(self, state: np.ndarray) -> np.ndarray:
+        """The mixture under the logarithm: (J,)."""
+        return (1 - self.alpha) * state + self.alpha * self.mean
+
+    def of_state(self, state: np.ndarray) -> float:
+        return float(self.t[self.used] @ np.log(np.maximum(self.level(state)[self.used], 1e-300))) - self.base
+
+    def slope(self, state: np.ndarray) -> np.ndarray:
+        """dD / dstate: (J,)."""
+        found = np.zeros_like(self.t)
+        found[self.used] = self.t[self.used] * (1 - self.alpha) / self.level(state)[self.used]
+        return found
+
+    def inside(self, state: np.ndarray) -> bool:
+        """Whether D is defined there (an extrapolated state may not be)."""
+        return bool((self.level(state)[self.used] > 0).all())
+
+    def products(self, slope: np.ndarray) -> np.ndarray:
+        """⟨slope, A_i⟩ of every document: (N,)."""
+        return self.rows.scores(slope)
+
+    # -- what the other solvers ask for
+
+    def value(self, masks: torch.Tensor) -> torch.Tensor:
+        """Raw D of each mask, float64. masks: (G, N)."""
+        shares = masks.cpu().double().numpy() * (self.weights / self.size)
+        return torch.tensor([self.of_state(self.state(share)) for share in shares], dtype=torch.float64)
+
+    def relaxed(self, mask: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """Raw D of a fractional mask (N,), and its gradient (N,)."""
+        share = self.weights / self.size
+        state = self.state(mask.cpu().double().numpy() * share)
+        return self.of_state(state), torch.from_numpy(self.products(self.slope(state)) * share)
+
+    def calibrate(self, problem: Problem) -> tuple[float, float]:
+        """Raw values of a random selection, and of this metric's own best."""
+        from datamask.selection.cover.solve import span
+
+        return span(problem, self)
+
+
+class EmbeddingCoverage(Coverage):
+    name: ClassVar[str] = "coverage-embedding"
+    part: ClassVar[str] = "embedding"
+
+
+class NgramCoverage(Coverage):
+    name: ClassVar[str] = "coverage-ngrams"
+    part: ClassVar[str] = "ngrams"
+
+
+class TargetCoverage(Coverage):
+    name: ClassVar[str] = "coverage-target"
+    part: ClassVar[str] = "target"

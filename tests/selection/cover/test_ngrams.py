@@ -1,0 +1,43 @@
+"""Hashed words against plain Python."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datamask.selection.cover import ngrams
+
+
+@given(st.lists(st.text("ab cdé.,\n'Z9", max_size=40), min_size=1, max_size=6))
+def test_counts_are_those_of_a_plain_count(texts: list[str]) -> None:
+    found = ngrams.count_ngrams(texts).toarray()
+    for row, text in zip(found, texts, strict=True):
+        words = re.findall(r"\w+", text.lower())
+        plain = Counter([(word,) for word in words] + list(zip(words, words[1:], strict=False)))
+        expected = np.zeros(ngrams.BUCKETS)
+        if plain:
+            np.add.at(expected, ngrams.buckets_of(list(plain)), list(plain.values()))
+        assert (row == expected).all()
+
+
+def test_blocks_do_not_matter(monkeypatch) -> None:
+    texts = [f"one two {number} three" for number in range(50)] + ["", "  ", "end"]
+    whole = ngrams.count_ngrams(texts).toarray()
+    monkeypatch.setattr(ngrams, "BLOCK", 30)
+    assert (ngrams.count_ngrams(texts).toarray() == whole).all()
+
+
+def test_words() -> None:
+    assert ngrams.words_of("Don't STOP, naïve!") == ["don", "t", "stop", "naïve"]
+    assert ngrams.words_of("日本語 ok") == ["日", "本", "語", "ok"]  # no spaces: characters
+    assert ngrams.words_of("हिन्दी है") == ["हिन्दी", "है"]  # marks belong to their word
+    assert ngrams.words_of("\ufb01ne \U0001f600") == ["fine"]
+
+
+def test_texts_without_words_have_empty_rows() -> None:
+    found = ngrams.count_ngrams(["", "...", "a"])
+    assert found.sum(axis=1).tolist() == [0, 0, 1] and ngrams.count_ngrams([]).shape == (0, ngrams.BUCKETS)
