@@ -267,7 +267,8 @@ def test_quarantine_names_the_line_of_the_users_own_file(tmp_path):
     folder.mkdir()
     (folder / "a.jsonl").write_text('{"text": "one"}\n{"text": ""}\n{"text": "three"}\n')
     (folder / "b.jsonl").write_text('{"text": "four"}\n{"text": "five"}\n{"text": null}\n')
-    parts = tuple(Part(str(folder / name), "jsonl", name, 1) for name in ("a.jsonl", "b.jsonl"))
+    paths = [str(folder / name) for name in ("a.jsonl", "b.jsonl")]
+    parts = tuple(Part(path, "jsonl", storage.fingerprint(path), 1) for path in paths)
     shard = convert_shard(Shard("s", parts, "f" * 16), settings(), str(tmp_path / "out/work"))
     table = pq.read_table(shard.parts[0].path).select(["text"])
     files = replace(make_shard(tmp_path, "s", table), shard=shard)
