@@ -5,8 +5,8 @@
 
 Kinds: parquet (bytes of files with many layouts), lines (JSON lines, CSV, TSV, Arrow, text, plain and compressed, in
 several encodings), folder (files, links, loops of links, pipes, sparse files, files that grow while they are read),
-config (YAML), filter (SQL conditions). Hypothesis draws sound inputs' mutations; examples run in a child process, so that a crash of
-a library below Python is seen and named, with a limit on the time of each.
+config (YAML), filter (SQL conditions). Hypothesis draws sound inputs' mutations; examples run in a child process, so
+that a crash of a library below Python is seen and named, with a limit on the time of each.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ ENDS |= {"a": "arrow", "s": "feather", "p": "txt"}
 def folders(draw: st.DrawFn) -> bytes:
     """What a folder holds, as JSON: (kind, name, what it leads to or its size) of each entry."""
     names = st.sampled_from(["a", "b", "c", "d", "d/e", "d/f", "_g", ".h", "d/i", "x y", "é", "k\n"])
-    kinds = ["rows", "more", "torn", "link", "link", "up", "itself", "pipe", "sparse", "empty", "grows", "folder", "hard"]
+    kinds = "rows more torn link link up itself pipe sparse empty grows folder hard".split()
     ends = st.sampled_from([".jsonl", ".parquet", ".csv", ".txt", ".arrow", "", ".md"])
     entry = st.tuples(st.sampled_from(kinds), names, ends, names, ends)
     return json.dumps(draw(st.lists(entry, min_size=1, max_size=8))).encode()
@@ -215,6 +215,7 @@ def read_folder(data: bytes, box: Path) -> str:
         assert not grown, f"{grown} grew, and nobody said so"
         assert output.rows == output.facts["documents"] + sum(output.facts["reasons"].values()), "rows were lost"
     return "refused in part" if refused or plan.failures else "read"
+
 
 CONDITIONS = [
     b"token_count > 50 and url not like '%spam%'",

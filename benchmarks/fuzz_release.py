@@ -86,7 +86,8 @@ def hostile(arguments: argparse.Namespace) -> None:
     print(f"| hostile releases | {' | '.join(kinds)} |\n|---|{'--:|' * len(kinds)}")
     for command, counts in outcomes.items():
         print(f"| {command} | {' | '.join(f'{counts[kind]:,}' for kind in kinds)} |")
-    print(f"{arguments.examples:,} releases in {time.perf_counter() - started:.0f} s, the slowest {slowest:.1f} s, {len(defects)} defects\n")
+    seconds = time.perf_counter() - started
+    print(f"{arguments.examples:,} releases in {seconds:.0f} s, the slowest {slowest:.1f} s, {len(defects)} defects\n")
     if defects:
         raise SystemExit(1)
 

@@ -1,4 +1,4 @@
-"""deployments/prefect.yaml: what `make server` puts on a server does nothing on its own until somebody says with what."""
+"""deployments/prefect.yaml: what `make server` puts on a server does nothing on its own until told with what."""
 
 from pathlib import Path
 
