@@ -20,7 +20,7 @@ from datamask.config import Config, Solver, validate
 from datamask.corpus.index import check_quarantine
 from datamask.corpus.plan import FailedFile, Plan, Shard
 from datamask.errors import ConservationError, IncompleteError
-from datamask.release.filters import check_filters
+from datamask.release.filters import check_filters, check_left
 from datamask.release.layout import Picture, Provenance, Release, Staged
 from datamask.stages import ShardFiles
 from datamask.storage import Output
@@ -161,6 +161,7 @@ def _select(
     if config.select.semantic_duplicates is not None:
         outputs = stages.whole(whole.find_duplicates, all_files=shards, **common)
         shards = [replace(files, duplicates=output) for files, output in zip(shards, outputs, strict=True)]
+    check_left(shards, config)
     prices, drift = previous.prices, None
     if prices:
         masked = stages.each([Step(each.mask, {"prices": prices, **common})], shards)
