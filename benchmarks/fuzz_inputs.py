@@ -3,16 +3,19 @@
     python benchmarks/fuzz_inputs.py --examples 10000              # 10,000 of every kind
     python benchmarks/fuzz_inputs.py --kind parquet --examples 200 --seed 7
 
-Kinds: parquet (bytes of files with many layouts), lines (JSON lines, plain and compressed, CSV), config (YAML),
-filter (SQL conditions). Hypothesis draws sound inputs' mutations; examples run in a child process, so that a crash of
-a library below Python is seen and named, with a limit on the time of each.
+Kinds: parquet (bytes of files with many layouts), lines (JSON lines, CSV, TSV, Arrow, text, plain and compressed, in
+several encodings), folder (files, links, loops of links, pipes, sparse files, files that grow while they are read),
+config (YAML), filter (SQL conditions). Hypothesis draws sound inputs' mutations; examples run in a child process, so
+that a crash of a library below Python is seen and named, with a limit on the time of each.
 """
 
 from __future__ import annotations
 
 import argparse
+import bz2
 import gzip
 import json
+import lzma
 import multiprocessing
 import os
 import random
@@ -101,10 +104,118 @@ def line_files() -> list[bytes]:
     lines = "".join(json.dumps(record, ensure_ascii=n % 2 == 0) + "\n" for n, record in enumerate(records)).encode()
     rows = b'text,id\n"a, quoted\nline",1\nplain,2\n"say ""x""",3\n'
     stored = [b"j" + lines, b"g" + gzip.compress(lines, mtime=0), b"z" + zstandard.compress(lines), b"c" + rows]
-    return [*stored, b"j\xef\xbb\xbf" + lines.replace(b"\n", b"\r\n"), b"t" + rows.replace(b",", b"\t")]
+    stored += [b"j\xef\xbb\xbf" + lines.replace(b"\n", b"\r\n"), b"t" + rows.replace(b",", b"\t")]
+    stored += [b"c" + rows.replace(b",", b";"), b"c" + rows.decode().encode("utf-16"), b"p" + TEXTS[1].encode("utf-16")]
+    stored += [b"j" + lines.decode().encode("utf-16-le"), b"c\xef\xbb\xbf" + b'"text","id"\n"a","1"\n']
+    stored += [b"b" + bz2.compress(rows), b"x" + lzma.compress(lines)]
+    table = pa.table({"text": TEXTS, "id": [str(n) for n in range(len(TEXTS))]})
+    for end, make in ((b"a", pa.ipc.new_file), (b"s", pa.ipc.new_stream)):
+        sink = pa.BufferOutputStream()
+        with make(sink, table.schema) as writer:
+            writer.write_table(table)
+        stored.append(end + sink.getvalue().to_pybytes())
+    return stored
 
 
-ENDS = {"j": "jsonl", "g": "jsonl.gz", "z": "jsonl.zst", "c": "csv", "t": "tsv"}
+ENDS = {"j": "jsonl", "g": "jsonl.gz", "z": "jsonl.zst", "c": "csv", "t": "tsv", "b": "csv.bz2", "x": "jsonl.xz"}
+ENDS |= {"a": "arrow", "s": "feather", "p": "txt"}
+
+
+@st.composite
+def folders(draw: st.DrawFn) -> bytes:
+    """What a folder holds, as JSON: (kind, name, what it leads to or its size) of each entry."""
+    names = st.sampled_from(["a", "b", "c", "d", "d/e", "d/f", "_g", ".h", "d/i", "x y", "é", "k\n"])
+    kinds = ["rows", "more", "torn", "link", "link", "up", "itself", "pipe", "sparse", "empty", "grows", "folder"]
+    ends = st.sampled_from([".jsonl", ".parquet", ".csv", ".txt", ".arrow", "", ".md"])
+    entry = st.tuples(st.sampled_from(kinds), names, ends, names, ends)
+    return json.dumps(draw(st.lists(entry, min_size=1, max_size=8))).encode()
+
+
+def build_folder(entries: list[list[str]], folder: Path, outside: Path) -> list[Path]:
+    """Makes the folder; the files that are to grow."""
+    growing = []
+    for number, (kind, name, end, other, other_end) in enumerate(entries):
+        path = folder / (name + end)
+        path.parent.mkdir(parents=True, exist_ok=True) if not path.parent.is_symlink() else None
+        if os.path.lexists(path) or not path.parent.is_dir():
+            continue
+        rows = [{"text": f"document {number} {n}", "id": f"{number}-{n}"} for n in range(6)]
+        if kind in ("rows", "more", "torn", "grows"):
+            if end == ".parquet":
+                pq.write_table(pa.Table.from_pylist(rows), path)
+            elif end == ".csv":
+                path.write_text("text,id\n" + "".join(f"{row['text']},{row['id']}\n" for row in rows))
+            else:
+                path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            if kind == "torn":
+                path.write_bytes(path.read_bytes()[:-9])
+            if kind == "grows":
+                growing.append(path)
+        elif kind == "link":
+            path.symlink_to(outside / other if number % 2 else folder / (other + other_end))
+        elif kind == "up":
+            path.symlink_to(path.parent if number % 2 else folder.parent)
+        elif kind == "itself":
+            path.symlink_to(path)
+        elif kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "sparse":
+            with path.open("wb") as file:
+                file.truncate(number * 3 << 20)
+        elif kind == "empty":
+            path.touch()
+        elif kind == "folder":
+            path.mkdir()
+        elif kind == "hard":
+            source = folder / (other + other_end)
+            if source.is_file() and not source.is_symlink():
+                path.hardlink_to(source)
+    return growing
+
+
+def read_folder(data: bytes, box: Path) -> str:
+    """Reads a folder; every file of a kind that is read is in a shard, or named with what is wrong."""
+    from datamask.config import Config, Corpus
+    from datamask.corpus import convert_shard, index_shard, plan_shards
+    from datamask.corpus.inputs import find_inputs
+    from datamask.corpus.inspect import check_unchanged
+    from datamask.errors import DatamaskError, InputError
+
+    outside = box / "in" / "outside"
+    outside.mkdir(parents=True)
+    (outside / "b").write_text("no ending")
+    (outside / "a.jsonl").write_text('{"text": "a document elsewhere"}\n')
+    folder = box / "in" / "folder"
+    folder.mkdir()
+    growing = build_folder(json.loads(data), folder, outside)
+    found = find_inputs([str(folder)])
+    named = {item.path for group in found for item in group}
+    for path in folder.rglob("*"):  # rglob follows no links: what lies behind them is told in `named` alone
+        hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+        if path.suffix in (".jsonl", ".parquet", ".csv", ".txt", ".arrow") and not path.is_dir() and not hidden:
+            assert str(path) in named or path.resolve() in {Path(file.path).resolve() for file in found.files}, path
+    assert len({os.path.realpath(file.path) for file in found.files}) == len(found.files), "a file twice"
+    config, work = Config(corpus=Corpus(input=[str(folder)], encoding="utf-8")), str(box / "work")
+    plan = plan_shards(config.corpus, work)
+    for path in growing:
+        with path.open("ab") as file:
+            file.write(b'{"text": "one more"}\n')
+    words: Any = SimpleNamespace(kind="column", fingerprint="words")
+    refused = 0
+    for shard in plan.shards:
+        grown = {str(path.resolve()) for path in growing} & {os.path.realpath(part.path) for part in shard.parts}
+        try:
+            converted = convert_shard(shard, config, work)
+            check_unchanged([converted], work)
+            output = index_shard(converted, words, config, work)
+        except DatamaskError as error:
+            assert isinstance(error, InputError), error
+            refused += 1
+            continue
+        assert not grown, f"{grown} grew, and nobody said so"
+        assert output.rows == output.facts["documents"] + sum(output.facts["reasons"].values()), "rows were lost"
+    return "refused in part" if refused or plan.failures else "read"
+
 
 CONDITIONS = [
     b"token_count > 50 and url not like '%spam%'",
@@ -186,6 +297,8 @@ def examples(kind: str) -> tuple[st.SearchStrategy[bytes], Callable[[bytes, Path
             lambda data: mutated([data[1:]]).map(lambda changed: data[:1] + changed)
         )
         return sound, lambda data, box: read_file(data[1:], ENDS[chr(data[0])], box)
+    if kind == "folder":
+        return folders(), read_folder
     if kind == "config":
         from datamask.config import to_yaml
 
@@ -283,14 +396,14 @@ def keep(current: Path, kind: str, number: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--kind", choices=["parquet", "lines", "config", "filter"], action="append")
+    parser.add_argument("--kind", choices=["parquet", "lines", "folder", "config", "filter"], action="append")
     parser.add_argument("--examples", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     options = parser.parse_args()
     failed = False
     print("| kind | examples | read | refused with a message | slowest, s | seconds | defects |")
     print("|---|---:|---:|---:|---:|---:|---:|")
-    for kind in options.kind or ["parquet", "lines", "config", "filter"]:
+    for kind in options.kind or ["parquet", "lines", "folder", "config", "filter"]:
         started = time.monotonic()
         outcomes, defects, slowest = fuzz(kind, options.examples, options.seed)
         refused = sum(outcomes.values()) - outcomes["read"]

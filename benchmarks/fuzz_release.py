@@ -13,6 +13,7 @@ import argparse
 import shutil
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -57,10 +58,11 @@ def main() -> None:
 
 
 def hostile(arguments: argparse.Namespace) -> None:
-    """The table of what became of the hostile releases; the first defect raises, with the number that makes it."""
+    """The table of what became of the hostile releases; a defect is told with the number that makes it."""
     started = time.perf_counter()
     outcomes: dict[str, Counter[str]] = {}
     slowest = 0.0
+    defects: list[str] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _, original = released(folder / "made", made_settings(release={"rows_per_file": 60}))
@@ -70,9 +72,12 @@ def hostile(arguments: argparse.Namespace) -> None:
             try:
                 with time_limit(f"release {number}"):
                     found = check_hostile(original, folder / "made" / "input", box, number)
-            except BaseException:
-                print(f"release {number} is a defect", flush=True)
-                raise
+            except Exception as error:
+                at = traceback.extract_tb(error.__traceback__)[-1]
+                place = f"{Path(at.filename).name}:{at.lineno}"
+                defects.append(f"release {number}: {type(error).__name__} {str(error)[:200]} ({place})")
+                print(defects[-1], flush=True)
+                found = {"defect": type(error).__name__}
             slowest = max(slowest, time.perf_counter() - began)
             for command, outcome in found.items():
                 outcomes.setdefault(command, Counter())[outcome] += 1
@@ -81,7 +86,10 @@ def hostile(arguments: argparse.Namespace) -> None:
     print(f"| hostile releases | {' | '.join(kinds)} |\n|---|{'--:|' * len(kinds)}")
     for command, counts in outcomes.items():
         print(f"| {command} | {' | '.join(f'{counts[kind]:,}' for kind in kinds)} |")
-    print(f"{arguments.examples:,} releases in {time.perf_counter() - started:.0f} s, the slowest {slowest:.1f} s\n")
+    seconds = time.perf_counter() - started
+    print(f"{arguments.examples:,} releases in {seconds:.0f} s, the slowest {slowest:.1f} s, {len(defects)} defects\n")
+    if defects:
+        raise SystemExit(1)
 
 
 def run(strategy: SearchStrategy[Any], check: Callable[[Any], bool], arguments: argparse.Namespace) -> Counter[bool]:

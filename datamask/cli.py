@@ -10,7 +10,9 @@ own through the entry point group `datamask.commands`, so that nothing here impo
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -18,6 +20,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -27,6 +30,8 @@ from datamask.errors import LESS_MEMORY, DatamaskError, full, out_of_memory, pri
 from datamask.layers import claim, leave_working_directory
 
 ENTRY_POINTS = "datamask.commands"
+CONTINUES = "the same command continues from here"
+INTERRUPTED = f"datamask: interrupted; {CONTINUES}"
 began = 0.0  # when the command was given, by time.monotonic(); 0: not by a command
 
 # name: where it is, and what it does; the help page is made from this alone, so that it appears at once
@@ -131,6 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
     """The command's last words and its exit status."""
+    interrupts = _count_interrupts()
     try:
         try:
             app(args=arguments, prog_name="datamask")
@@ -142,20 +148,46 @@ def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return "", 141
     except KeyboardInterrupt:
-        return "datamask: interrupted; the same command continues from here", 130
+        return INTERRUPTED, 130
     except Exception as error:
+        if interrupts and not debug:  # what else was torn by it is no news
+            return INTERRUPTED, 130
         if debug:
             traceback.print_exc()
         if isinstance(error, DatamaskError):
             return f"datamask: {error}", error.exit_code
         if told := full(error):
             return f"datamask: {told}", 5
+        if type(error).__module__.partition(".")[0] in ("httpx", "httpcore", "websockets"):
+            return f"datamask: {_server()} does not answer any more ({_one_line(error)}); {CONTINUES}", 5
         if isinstance(error, OSError) and error.strerror:
             return f"datamask: {error.strerror}{f': {error.filename}' if error.filename else ''}", 5
         if out_of_memory(error):
             return f"datamask: {LESS_MEMORY} ({_one_line(error)})", 5
         return f"datamask: a defect in datamask, {_one_line(error)}; full trace: {_keep_trace()}", 70
     return "", 0
+
+
+def _count_interrupts() -> list[int]:
+    """A list that grows with every Ctrl-C; it is told at once, for to end what is running takes a while."""
+    found: list[int] = []
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return found  # somebody else sees to it
+
+    def note(number: int, frame: FrameType | None) -> None:
+        found.append(number)
+        if len(found) == 1:
+            os.write(2, b"datamask: stopping; what is done is kept\n")
+        signal.default_int_handler(number, frame)
+
+    with contextlib.suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGINT, note)
+    return found
+
+
+def _server() -> str:
+    url = os.environ.get("PREFECT_API_URL")
+    return f"the Prefect server at {url}" if url else "Prefect's throw-away server"
 
 
 def _one_line(error: BaseException) -> str:

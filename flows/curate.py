@@ -22,7 +22,7 @@ from datamask.corpus.index import check_quarantine
 from datamask.corpus.plan import FailedFile, Plan, Shard
 from datamask.errors import ConservationError, IncompleteError
 from datamask.filter import wanted as near_duplicates_wanted
-from datamask.release.filters import check_filters
+from datamask.release.filters import check_filters, check_left
 from datamask.release.layout import Picture, Provenance, Release, Staged, latest_version
 from datamask.report.warnings import sentence
 from datamask.selection.cover.stage import reads_words
@@ -191,6 +191,7 @@ def _select(
     if near_duplicates_wanted(config):
         outputs = stages.whole(whole.find_duplicates, all_files=shards, **common)
         shards = [replace(files, duplicates=output) for files, output in zip(shards, outputs, strict=True)]
+    check_left(shards, config)
     prices, drift = previous.prices, None
     if prices:
         masked = stages.each([Step(each.mask, {"prices": prices, **common})], shards)

@@ -1,6 +1,8 @@
 """The engine that tasks run on, and how they claim a GPU there: Prefect's task runners, chosen by `run.engine`."""
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -43,6 +45,23 @@ def task_runner(run: Run) -> TaskRunner[Any]:
         return RayTaskRunner(address=run.address)
     limits = {"num_cpus": workers, "include_dashboard": False, "log_to_driver": False}
     return RayTaskRunner(address="local", init_kwargs={**limits, **({"num_gpus": run.gpus} if run.gpus else {})})
+
+
+@contextmanager
+def workers_without_interrupts(run: Run) -> Iterator[None]:
+    """Processes that Dask or Ray start inside do not hear Ctrl-C, which a terminal sends to all: this process ends
+    them, and none of them prints how it was torn out of its work.
+
+    They inherit that the signal is ignored; only the main thread may set it.
+    """
+    if run.engine == "threads" or run.address or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

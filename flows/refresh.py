@@ -86,6 +86,11 @@ def refresh(
         settings = override(base, input=shlex.split(input), lamb=lamb, select_ratio=select_ratio, solver=solver)
         with Stages(settings) as stages:
             work = storage.join(out, "work")
+            if not settings.corpus.input:
+                raise ConfigError(
+                    f"{out} has no release whose input could be read again, and no input is given: set `input` of the "
+                    "deployment refresh/nightly (deployments/prefect.yaml), or -p input='dumps/*.parquet'"
+                )
             plan = stages.whole(whole.plan, config=settings, work=work, previous=plan_of(manifest) if last else None)
             if not last:
                 get_run_logger().info("no release yet: the whole corpus is new")

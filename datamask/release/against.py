@@ -84,9 +84,10 @@ def _shards(
 
 def _runs(release: Release, path: str) -> Iterator[tuple[str, pa.Table]]:
     """(shard, rows) of a data file in order; a row group at a time, cut where the shard changes."""
-    with storage.open_parquet(storage.join(release.path, path)) as file:
+    with release.opened(path) as (_, file):
         for group in range(file.num_row_groups):
             table = file.read_row_group(group)
+            table.validate(full=True)
             for shard in pc.unique(table["shard"]).to_pylist():
                 yield shard, table.filter(pc.equal(table["shard"], shard))
 

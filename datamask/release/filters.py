@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import corpus_schema, read_documents
-from datamask.errors import ConfigError, ConservationError, nearest
+from datamask.errors import ConfigError, ConservationError, InputError, nearest
 from datamask.release.duck import connect, insert
 from datamask.release.where import Condition, check
 from datamask.stages import Progress, ShardFiles, silent
@@ -46,6 +47,36 @@ class _Plan:
     documents: tuple[str, ...]  # the documents' columns that are read
     scores: tuple[str, ...]  # the scores that are read
     after: bool  # of the selection: only what the masks selected is looked at
+
+
+def check_left(all_files: Sequence[ShardFiles], config: Config) -> None:
+    """The filters left enough to select from: asked before it is selected, of those that ran before.
+
+    :raises InputError: they did not; says which filter took how many.
+    """
+    if any(files.filters is None for files in all_files):
+        return
+    took: Counter[str] = Counter()
+    documents = 0
+    for files in all_files:
+        assert files.filters is not None
+        documents += files.filters.rows
+        took.update(files.filters.facts["filtered"])
+        if files.duplicates:
+            took["semantic_duplicate"] += int(files.duplicates.facts.get("duplicates", files.duplicates.rows))
+    left = documents - took.total()
+    select = config.select
+    wanted = select.budget_documents or (1 if select.budget_tokens else round((select.select_ratio or 0) * left))
+    if 1 <= wanted <= left:
+        return
+    named = ", ".join(f"{name} took {count:,}" for name, count in took.most_common() if count) or "none was filtered"
+    asked = f"budget_documents {wanted:,}" if select.budget_documents else f"select_ratio {select.select_ratio}"
+    ways = [f"raise select_ratio to {1 / left:.2g} or more"] if left and not select.budget_documents else []
+    ways += ["lower budget_documents"] if left and select.budget_documents else []
+    raise InputError(
+        f"{left:,} of {documents:,} documents are left to select from ({named}), and {asked} of them is not to be had; "
+        + ", or ".join(["loosen filter.* or select.semantic_duplicates", *ways])
+    )
 
 
 def filter_corpus(

@@ -85,7 +85,7 @@ class Release:
 
         :raises DamagedFileError: the file does not have them, or cannot be read.
         """
-        with self._opened(path) as (url, file):
+        with self.opened(path) as (url, file):
             schema = file.schema_arrow
             for name in columns:
                 type_ = schema.field(name).type if schema.names.count(name) == 1 else None
@@ -107,7 +107,7 @@ class Release:
         shards = self.manifest()["conservation"]["shards"]
         if shard not in shards:
             raise DamagedFileError(f"{self.path} names a shard {shard!r} that it does not have; see datamask verify")
-        with self._opened(f"decisions/{shard}.parquet") as (url, file):
+        with self.opened(f"decisions/{shard}.parquet") as (url, file):
             if file.schema_arrow != DECISIONS or file.metadata.num_rows != shards[shard]["rows"]:
                 raise DamagedFileError(f"{url} does not hold the decisions; see datamask verify {self.path}")
             table = file.read(columns=columns)
@@ -115,7 +115,11 @@ class Release:
             return table
 
     @contextlib.contextmanager
-    def _opened(self, path: str) -> Iterator[tuple[str, pq.ParquetFile]]:
+    def opened(self, path: str) -> Iterator[tuple[str, pq.ParquetFile]]:
+        """The URL and an open reader of one of the release's parquet files.
+
+        :raises DamagedFileError: it, or what is read of it inside, is damaged.
+        """
         url = storage.join(self.path, path)
         try:
             with storage.storage_errors(url), storage.open_parquet(url) as file:

@@ -177,6 +177,11 @@ def problems_of(manifest: dict[str, Any]) -> list[str]:
         for source in manifest["sources"]
         if source["row_groups"] and source["row_groups"][0] >= source["row_groups"][1]
     ]
+    found += [
+        f"files: {item['path']} {'has no' if item['path'].endswith('.parquet') else 'has'} rows"
+        for item in manifest["files"]
+        if item["path"].endswith(".parquet") != ("rows" in item)
+    ]
     decided = {f"decisions/{shard}.parquet" for shard in shards}
     listed = {item["path"] for item in manifest["files"]}
     found += [f"files: {path} is missing" for path in sorted((decided | {"quarantine.parquet"}) - listed)]

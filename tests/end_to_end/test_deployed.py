@@ -88,7 +88,7 @@ def test_deploy_run_refresh_and_stop(environment, tmp_path):
     deployments = {f"{entry['entrypoint']}": entry for entry in ask(environment, "deployments/filter")}
     nightly = deployments["flows/refresh.py:refresh"]
     assert nightly["schedules"][0]["slug"] == "nightly"
-    assert nightly["schedules"][0]["active"]
+    assert not nightly["schedules"][0]["active"]  # until its input is named
     assert nightly["global_concurrency_limit"]["limit"] == 1
     assert nightly["concurrency_options"]["collision_strategy"] == "ENQUEUE"
     assert len(deployments) == 3
@@ -128,7 +128,8 @@ def test_deploy_run_refresh_and_stop(environment, tmp_path):
     # the deployment file as it is, but for the place and the hour
     often = (ROOT / "deployments" / "prefect.yaml").read_text()
     for old, new in {
-        "input: data\n": f"input: {tmp_path / 'corpus'}\n",
+        'input: ""\n': f"input: {tmp_path / 'corpus'}\n",
+        "active: false": "active: true",
         "output: out/curated\n": f"output: {tmp_path / 'out'}\n",
         '"0 3 * * *"': '"* * * * * */20"',
     }.items():

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -130,3 +131,12 @@ def test_in_a_pipe_progress_is_plain_lines_on_stderr(call, corpus, out, found):
     assert "embed      3/3 shards, 3 cached" in err
     assert f"{found['version']}  (unchanged)" in printed
     assert "quarantined: empty_text 18" in printed
+
+
+def test_what_took_the_documents_is_said_where_too_few_are_left(call, corpus, out):
+    status, _, err = call("curate", "--input", corpus, "--output", out, "--set", "filter.min_tokens=117")
+    assert status == 3
+    assert re.search(r"of \d+ documents are left to select from \(min_tokens took \d+", err), err
+    assert "loosen filter.*" in err
+    status, _, err = call("curate", "--input", corpus, "--output", out, "--set", "select.budget_documents=5000")
+    assert status == 3 and "budget_documents 5,000 of them is not to be had" in err and "lower budget_documents" in err

@@ -31,8 +31,10 @@ from datamask.release.verify import verify
 SECRET = b"the user's own\n"
 VALUES: list[Any] = [
     None, True, False, 0, -1, 1, 2**31, 2**53, 2**63, 10**30, 1.0, -0.0, 1e308, "", "x", ".", "..", "../..",
-    "../../secret.txt", "../secret.txt", "/etc/passwd", "~/secret", "a/../b", "a//b", "a\\b", "a\x00b", "a\nb", "\x1b[2J",
-    "\u202e", "x" * 5000, "%s", "{0}", "$(touch new)", "'; DROP TABLE published; --", "s3://bucket/x", "file:///etc/passwd",
+    "../../secret.txt", "../secret.txt", "/etc/passwd", "~/secret", "a/../b",
+    "a//b", "a\\b", "a\x00b", "a\nb", "\x1b[2J",
+    "\u202e", "x" * 5000, "%s", "{0}", "$(touch new)", "'; DROP TABLE published; --",
+    "s3://bucket/x", "file:///etc/passwd",
     "http://127.0.0.1:9/x", "hf://datasets/a/b", [], {}, [[]], [{}], {"..": 1}, [0, 0], [5, 1], [0, 10**9], "0" * 16,
     "f" * 64, "0001-" + "0" * 16, "decisions/s0.parquet", "README.md", "data/x/y.parquet", "manifest.json", "S0", "s0",
 ]  # fmt: skip

@@ -1,0 +1,137 @@
+"""What an operator reads when something is torn: Ctrl-C in a stage, a killed server, two runs at once.
+
+    python benchmarks/operator_screen.py --input CORPUS [--interrupt index --interrupt prices] [--engine dask]
+    python benchmarks/operator_screen.py --input CORPUS --server --twice
+
+Each prints the screen as it was, the exit status, and the seconds from the blow to the end. Ctrl-C goes to the whole
+group of processes, as a terminal sends it. Ends with 1 if a screen holds a Python traceback, or the run that follows
+does not come through.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+LIMIT = 600  # seconds of a run
+SMALL = ["corpus.group_bytes=0", "encoder.dimensions=64", "encoder.vocabulary=800", "encoder.fit_documents=500"]
+
+
+class Run:
+    """`datamask curate` in a session of its own, its screen in a file."""
+
+    def __init__(self, arguments: argparse.Namespace, out: Path, **environment: str) -> None:
+        self.screen = Path(tempfile.mkstemp(prefix="screen-")[1])
+        settings = [*SMALL, f"run.engine={arguments.engine}", "run.workers=2"]
+        command = [sys.executable, "-m", "datamask.cli", "curate", "--input", arguments.input, "--output", str(out)]
+        command += [part for setting in settings for part in ("--set", setting)]
+        with self.screen.open("wb") as screen:
+            self.process = subprocess.Popen(
+                command, stdout=screen, stderr=screen, start_new_session=True, env={**os.environ, **environment}
+            )
+
+    def await_word(self, word: str) -> bool:
+        """Waits until the screen holds the word; False if the run ended before."""
+        until = time.monotonic() + LIMIT
+        while self.process.poll() is None and time.monotonic() < until:
+            if word in self.screen.read_text():
+                return True
+            time.sleep(0.05)
+        return False
+
+    def end(self) -> tuple[int, float]:
+        """Exit status, and seconds until then."""
+        began = time.monotonic()
+        try:
+            status = self.process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            status = self.process.wait()
+        return status, time.monotonic() - began
+
+    def show(self, title: str, status: int, seconds: float) -> bool:
+        """Prints the screen; False if it holds a traceback."""
+        text = self.screen.read_text()
+        print(f"\n## {title}: exit {status} after {seconds:.0f} s, {len(text):,} characters\n\n{text.rstrip()[-3000:]}")
+        sys.stdout.flush()
+        return "Traceback" not in text
+
+
+BEFORE = {
+    "plan": "", "convert": "plan ", "encoder": "convert ", "index": "quality ", "embed": "index ", "filter": "score ",
+    "duplicates": "filter ", "prices": "duplicates ", "mask": "prices ", "export": "mask ", "report": "export ",
+}  # fmt: skip
+
+
+def interrupted(arguments: argparse.Namespace, stage: str, folder: Path) -> bool:
+    run = Run(arguments, folder / f"out-{stage}")
+    if not run.await_word(BEFORE[stage]):
+        return run.show(f"no Ctrl-C in {stage}: it had ended", *run.end())
+    time.sleep(0.5)
+    os.killpg(run.process.pid, signal.SIGINT)
+    good = run.show(f"Ctrl-C in {stage} ({arguments.engine})", *run.end())
+    again = Run(arguments, folder / f"out-{stage}")
+    status, seconds = again.end()
+    print(f"(the same command again: exit {status} after {seconds:.0f} s)", flush=True)
+    return good and status == 0
+
+
+def server_killed(arguments: argparse.Namespace, folder: Path) -> bool:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    home = {"PREFECT_HOME": str(folder / "home"), "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
+    server = subprocess.Popen(
+        [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **home}, start_new_session=True,
+    )  # fmt: skip
+    try:
+        for _ in range(LIMIT):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.5)
+        run = Run(arguments, folder / "out-server", PREFECT_API_URL=f"http://127.0.0.1:{port}/api", **home)
+        run.await_word("encoder ")
+        os.killpg(server.pid, signal.SIGKILL)
+        return run.show("the Prefect server killed after the encoder", *run.end())
+    finally:
+        if server.poll() is None:
+            os.killpg(server.pid, signal.SIGKILL)
+
+
+def twice(arguments: argparse.Namespace, folder: Path) -> bool:
+    runs = [Run(arguments, folder / "out-twice") for _ in range(2)]
+    shown = [run.show(f"two runs at once, number {n}", *run.end()) for n, run in enumerate(runs, start=1)]
+    releases = sorted(path.name for path in (folder / "out-twice" / "releases").iterdir())
+    print(f"releases: {releases}; latest: {(folder / 'out-twice' / 'latest').resolve().name}")
+    return all(shown) and len(releases) == 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--input", required=True)
+    parser.add_argument("--engine", default="threads", choices=["threads", "dask", "ray"])
+    parser.add_argument("--interrupt", action="append", default=[], choices=list(BEFORE))
+    parser.add_argument("--server", action="store_true")
+    parser.add_argument("--twice", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="datamask-operator-") as name:
+        folder = Path(name)
+        good = [interrupted(arguments, stage, folder) for stage in arguments.interrupt]
+        if arguments.server:
+            good.append(server_killed(arguments, folder))
+        if arguments.twice:
+            good.append(twice(arguments, folder))
+    raise SystemExit(not all(good))
+
+
+if __name__ == "__main__":
+    main()
