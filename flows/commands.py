@@ -132,12 +132,14 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool) -> None:
     from rich.console import Console
 
     from flows.console import Display, summary
+    from flows.warm import warm_up
     from tasks.progress import BOARD, Board
 
     board = Board()
     token = BOARD.set(board)
     try:
         with interruptible(), Display(board):
+            warm_up()
             found = flow()
     except BaseException as error:
         let_go(error)

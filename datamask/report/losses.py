@@ -345,8 +345,8 @@ def _percent(value: float) -> str:
 
 REMEDIES = {
     "semantic_duplicate": "if they are no copies, lower select.semantic_duplicates or set it to null",
-    "near_duplicate": "if they are no copies, demand that copies have more in common (section duplicates)",
-    "contained": "if they should stay, demand that more of a document is contained (section duplicates)",
+    "near_duplicate": "if they are no copies, raise duplicates.jaccard",
+    "contained": "if they should stay, raise duplicates.containment",
     "exact_duplicate": "if they should stay, set filter.exact_duplicates to false",
     "language": "if they should stay, add them to filter.languages",
     "min_tokens": "if they should stay, lower filter.min_tokens",
