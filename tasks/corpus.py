@@ -41,6 +41,7 @@ def prepare_quality(shards: Sequence[Shard], encoder: Any, config: Config, work:
     """Statistics that combine the scores."""
     from datamask.quality import prepare_quality as prepare
 
+    same_arithmetic()
     return _unless_there(work, "quality", lambda: prepare(shards, encoder, config, work))
 
 
