@@ -13,12 +13,11 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from pathlib import Path
 
 import duckdb
 import numpy as np
 
-from benchmarks.encoders_static import small_model
+from encoders_static import small_model
 from datamask.config import Encoder as Settings
 from datamask.encoders.encode import load_encoder
 from datamask.encoders.pin import pin_model
