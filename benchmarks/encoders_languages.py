@@ -16,8 +16,8 @@ import time
 
 import duckdb
 import numpy as np
-
 from encoders_static import small_model
+
 from datamask.config import Encoder as Settings
 from datamask.encoders.encode import load_encoder
 from datamask.encoders.pin import pin_model
