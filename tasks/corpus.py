@@ -42,6 +42,7 @@ def prepare_quality(shards: Sequence[Shard], encoder: Any, config: Config, work:
     """What scores are measured against."""
     from datamask.quality import prepare_quality as prepare
 
+    same_arithmetic()
     return _unless_there("quality", work, "quality", lambda: prepare(shards, encoder, config, work, previous))
 
 

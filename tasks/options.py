@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 from prefect import Task
@@ -41,18 +42,26 @@ def configured(task: Task[..., Any], run: Run, gpu: bool, shards: bool) -> Task[
 
 
 def same_arithmetic() -> None:
-    """As many threads for matrix products as the machine has cores, in this process from now on.
+    """As many threads for matrix products as the machine has cores, in this thread from now on.
 
-    Dask and Ray start their workers with one, and sums in another order round differently: without this the same
-    key could stand for other bytes.
+    The environment, Dask and Ray may say otherwise, and sums in another order round differently: without this the same
+    key could stand for other bytes. A library's pool takes its size when it is loaded and can be set only then, so all
+    that have one are loaded first; OpenMP keeps a size for each thread that asks. (The static encoder's fit needs no
+    such care: its sums have one order.)
     """
-    import torch
-    from threadpoolctl import threadpool_limits
+    if not getattr(_LIMITED, "here", False):
+        import scipy.linalg  # noqa: F401
+        import sklearn.utils._openmp_helpers  # noqa: F401
+        import torch
+        from threadpoolctl import threadpool_limits
 
-    cores = os.cpu_count() or 1
-    if torch.get_num_threads() != cores:  # else nobody has limited them; looking through all libraries takes 4 ms
+        cores = os.cpu_count() or 1
         torch.set_num_threads(cores)
         threadpool_limits(cores)
+        _LIMITED.here = True
+
+
+_LIMITED = threading.local()
 
 
 def needs_gpu(stage: str, config: Config) -> bool:

@@ -63,6 +63,7 @@ def score(batch: Sequence[ShardFiles], label: str, quality: Any, encoder: Any, c
     from datamask.quality import score_shard
 
     def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
+        same_arithmetic()
         with on_gpu("score", config) as own:
             output = score_shard(files, quality, encoder, own, work, progress)
         return replace(files, scores=output), output.cached

@@ -31,6 +31,7 @@ REPEATED = 4  # a word of a small language counts at most so many times what it 
 LOCAL = 0.5  # how much of a token's weight is its rarity within its languages
 COMMON = (0.12, 0.25)  # greatest mean cosine of documents of a language, of a kind; benchmarks/LOG.md
 GROUP = 5  # documents of a group whose common direction can be told
+MEAN = 0.99  # of the mean document is taken off; the rest keeps a document that is the mean from having no direction
 NOTHING = 1e-4  # of the mean square length of tokens' vectors: a token the decomposition knows nothing of
 SMOOTHING = 5  # documents without a token that every group is taken to have besides
 
@@ -178,7 +179,7 @@ def without_common(vectors: np.ndarray, counts: scipy.sparse.csr_array, groups: 
     means = scale_rows(counts, 1 / np.maximum(np.asarray(counts.sum(axis=1)).ravel(), 1)) @ vectors
     if len(means) < 2:
         return vectors
-    centre = means.mean(axis=0, dtype=np.float64).astype(np.float32)
+    centre = (MEAN * means.mean(axis=0, dtype=np.float64)).astype(np.float32)
     vectors, means = vectors - centre, means - centre
     means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-9)
     sizes = np.bincount(groups)

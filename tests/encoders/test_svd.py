@@ -12,7 +12,7 @@ from datamask.encoders.svd import Centred, orthonormal, right_singular
 @pytest.mark.parametrize(("rows", "columns", "rank"), [(30, 80, 12), (300, 90, 20), (90, 300, 8)])
 def test_it_is_the_svd_of_the_centred_matrix(rows: int, columns: int, rank: int) -> None:
     generator = np.random.default_rng(0)
-    sizes = 0.7 ** np.arange(min(rows, columns))
+    sizes = 0.85 ** np.arange(min(rows, columns))
     left, right = (np.linalg.qr(generator.standard_normal((size, len(sizes))))[0] for size in (rows, columns))
     dense = (left * sizes) @ right.T + 0.3
     groups = generator.integers(4, size=rows)
