@@ -1,25 +1,25 @@
-"""The judges on real text: every metric, λ and budget against random draws, on resampled pools; resumes where it stopped.
+"""The judges on real text: every metric, λ and budget against random draws, on resampled pools.
 
     python benchmarks/judge.py arms  --corpus out/real --targets '../shared/data/tasks/*.jsonl.gz' --to out/judge
-    python benchmarks/judge.py read  --corpus … --targets … --to out/judge --judge coder n-grams
-    python benchmarks/judge.py read  --corpus … --targets … --to out/judge --judge network --arm 'random' 'default'
-    python benchmarks/judge.py table --targets … --to out/judge
+    python benchmarks/judge.py read  --corpus out/real --targets … --to out/judge --controls
+    python benchmarks/judge.py read  --corpus out/real --targets … --to out/judge --judge network --size tiny --pool 0
+    python benchmarks/judge.py table --to out/judge
 
-`--corpus` is an output folder of `datamask curate`: its embeddings and scores are used, its English documents (stated to
-be, or with no statement and a share of English function words) are the population, POOLS random halves of it the pools.
-Each choice is about 6 % of a pool's bytes and cut to BYTES. DSIR and the targets' own coverage are given the items of the
+Every choice and every reading is a file in `--to`, so that each command resumes where it stopped, and several may run.
+`--corpus` is an output folder of `datamask curate`, whose embeddings and scores are used; its English documents (said
+to be, or nothing said and a share of English function words) are the population, random halves of it the pools. Each
+choice is about 6 % of a pool's bytes, cut to --bytes. DSIR and the coverage of targets are given the items of the
 target sets that no judge reads.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import pickle
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
-from glob import glob
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,11 @@ from datamask.config import Select
 from datamask.errors import DatamaskError
 from datamask.report.embedded import load_corpus
 from datamask.selection.api import select
-from datamask.study.choices import RANDOM, bytes_of, choices
-from datamask.study.coder import Coded, Coder
+from datamask.study.choices import bytes_of, choices
+from datamask.study.coder import Coder
+from datamask.study.network import SIZES, Network
 from datamask.study.ngrams import BUCKETS, Ngrams, ngrams
+from datamask.study.run import expand
 from datamask.study.targets import Item, Target, _items, _name, read_targets
 
 POOLS, DOCUMENTS, BYTES, SHARE = 5, 12_300, 4_600_000, 0.06
@@ -186,7 +188,7 @@ def dsir(pool: dict[str, Any], share: float, seed: int) -> Any:
 
 
 def make_arms(options: argparse.Namespace, whole: dict[str, Any], aims: list[Target]) -> None:
-    for number in range(options.pools):
+    for number in options.pool:
         pool = pool_of(whole, number)
         pool["aims"] = aims
         for name, changes in arms(options.every).items():
@@ -226,8 +228,8 @@ def wanted(name: str, parts: Sequence[str] | None) -> bool:
 
 
 def read(options: argparse.Namespace, whole: dict[str, Any], targets: list[Target]) -> None:
-    judges: dict[str, Callable[[], Any]] = {"coder": Coder, "n-grams": Ngrams}
-    for number in range(options.pools):
+    judges = {name: judge_of(name, options, whole) for name in options.judge}
+    for number in options.pool:
         pool = pool_of(whole, number)
         masks = {
             name: np.load(path)["mask"]
@@ -236,16 +238,26 @@ def read(options: argparse.Namespace, whole: dict[str, Any], targets: list[Targe
         }
         controls = CONTROLS if options.controls else 0
         for arm, draw, choice in choices(pool["texts"], masks, options.bytes, options.draws, number, controls):
-            for judge in options.judge:
-                kept = options.to / f"read-{judge}-{options.bytes}-{number}-{slug(arm)}-{draw}.pickle"
+            for judge, reader in judges.items():
+                kept = options.to / f"read-{slug(reader.name)}-{options.bytes}-{number}-{slug(arm)}-{draw}.pickle"
                 if kept.exists():
                     continue
                 started = time.perf_counter()
-                found = judges[judge]().read(choice, targets)
+                found = reader.read(choice, targets)
                 seconds = time.perf_counter() - started
-                kept.write_bytes(pickle.dumps({"arm": arm, "read": found, "seconds": seconds}))
+                trained = getattr(reader, "trained", None)
+                told = {"judge": reader.name, "kind": reader.kind, "trained": trained[-1] if trained else None}
+                kept.write_bytes(pickle.dumps({**told, "arm": arm, "read": found, "seconds": seconds}))
                 mean = np.mean([coded.bits_per_byte for coded in found.values()])
                 print(f"{judge}  pool {number}  {arm} {draw}: {mean:.4f}  {seconds:.1f} s", flush=True)
+
+
+def judge_of(name: str, options: argparse.Namespace, whole: dict[str, Any]) -> Any:
+    if name == "network":
+        size = SIZES[options.size]()
+        size = replace(size, passes=options.passes) if options.passes else size
+        return Network(size, whole["texts"], "cpu")
+    return {"coder": Coder, "n-grams": Ngrams}[name]()
 
 
 def names_of(to: Path, number: int) -> Iterator[str]:
@@ -261,7 +273,9 @@ def main() -> None:
     parser.add_argument("--corpus", required=True)
     parser.add_argument("--targets", required=True)
     parser.add_argument("--to", type=Path, required=True)
-    parser.add_argument("--pools", type=int, default=POOLS)
+    parser.add_argument("--pool", type=int, nargs="+", default=list(range(POOLS)))
+    parser.add_argument("--size", default="tiny", help="of the network")
+    parser.add_argument("--passes", type=float, help="of the network over a choice")
     parser.add_argument("--bytes", type=int, default=BYTES)
     parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--controls", action="store_true")
@@ -270,7 +284,7 @@ def main() -> None:
     parser.add_argument("--arm", nargs="*")
     options = parser.parse_args()
     options.to.mkdir(parents=True, exist_ok=True)
-    paths = sorted(glob(options.targets))
+    paths = expand([options.targets])
     targets = read_targets(paths)
     whole = population(options.corpus, options.to)
     print(f"{len(whole['tokens']):,} documents, {sum(map(len, whole['texts'])):,} bytes", flush=True)

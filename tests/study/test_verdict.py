@@ -1,0 +1,168 @@
+"""Choices of equal bytes, controls that can fail, verdicts that need two kinds of judge."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from datamask.errors import InputError
+from datamask.study import Item, Target
+from datamask.study.choices import CLEAN, CONTROLS, JUNK, RANDOM, SHUFFLED, choices, shuffle_words
+from datamask.study.coder import Coder
+from datamask.study.ngrams import BUCKETS, Ngrams, ngrams
+from datamask.study.run import hear
+from datamask.study.targets import BETWEEN
+from datamask.study.verdict import NO_VERDICT, Heard, conclude, controls
+from tests.study.test_inference import coded
+
+SUBJECTS = "the king,a sailor,my sister,this old dog,every teacher,our neighbour".split(",")
+VERBS = "sees,finds,carries home,does not like,talks about,paints".split(",")
+OBJECTS = "the red house,a small boat,seven apples,the long road,an open door,cold water".split(",")
+
+
+def sentence(generator: np.random.Generator) -> str:
+    return " ".join(generator.choice(part) for part in (SUBJECTS, VERBS, OBJECTS)) + ". "
+
+
+def documents(seed: int, count: int, sentences: int = 12) -> list[bytes]:
+    generator = np.random.default_rng(seed)
+    return ["".join(sentence(generator) for _ in range(sentences)).encode() for _ in range(count)]
+
+
+def noise(seed: int, count: int) -> list[bytes]:
+    generator = np.random.default_rng(seed)
+    return [generator.integers(97, 123, 300, dtype=np.uint8).tobytes() for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def targets() -> list[Target]:
+    return [Target(name, tuple(Item(text) for text in documents(seed, 40, 2))) for name, seed in (("a", 7), ("b", 8))]
+
+
+@pytest.fixture(scope="module")
+def pools():
+    """Half sense, half the same backwards: an arm that takes sense is better than random, the other is worse."""
+    found = []
+    for seed in range(1, 5):
+        texts = documents(seed, 120) + [text[::-1] for text in documents(seed + 50, 120)]
+        sense = np.arange(240) < 120
+        found.append((texts, {"default": sense, "top-quality": ~sense, "semdedup": sense}))
+    return found
+
+
+@pytest.fixture(scope="module")
+def heard(pools, targets):
+    return hear(Coder(), pools, targets, 12_000, 8, 3, 0, lambda line: None)
+
+
+def test_every_choice_has_the_same_bytes_and_none_is_like_another(pools):
+    texts, masks = pools[0]
+    made = list(choices(texts, masks, 9_000, 8, 0, controls=2))
+    assert {len(choice) for _, _, choice in made} == {9_000}
+    assert [name for name, _, _ in made] == [RANDOM] * 8 + list(masks) + [SHUFFLED, CLEAN, JUNK] * 2
+    assert len({choice for name, _, choice in made if name == RANDOM}) == 8
+    again = list(choices(texts, masks, 9_000, 8, 0, controls=2))
+    assert made == again
+    assert {name: choice for name, _, choice in made}["default"] != {n: c for n, _, c in made}["top-quality"]
+
+
+def test_shuffled_draws_hold_the_random_draws_words(pools):
+    texts, _ = pools[0]
+    made = {(name, draw): choice for name, draw, choice in choices(texts, {}, 9_000, 8, 0, controls=1)}
+    before, after = made[RANDOM, 0], made[SHUFFLED, 0]
+    assert sorted(before.split()) == sorted(after.split()) and before != after
+    same = [a == b for a, b in zip(before.split(BETWEEN), after.split(BETWEEN))]
+    assert 0.6 < np.mean(same) < 0.8  # 30 % of the documents are shuffled
+
+
+def test_shuffling_keeps_length_words_and_white_space():
+    texts = [b"one two  three\nfour five", b"six\tseven eight nine ten"] * 20
+    after = shuffle_words(texts, np.random.default_rng(0))
+    assert [len(text) for text in after] == [len(text) for text in texts]
+    assert sum(a != b for a, b in zip(after, texts)) in (11, 12)
+    assert all(sorted(a.split()) == sorted(b.split()) for a, b in zip(after, texts))
+
+
+def test_a_choice_that_is_too_small_and_a_taken_name_are_refused(pools):
+    texts, masks = pools[0]
+    with pytest.raises(InputError, match="arm default: the choice holds .* fewer than the 90,000"):
+        list(choices(texts * 2, {"default": np.r_[masks["default"], masks["default"] & False]}, 90_000, 8, 0))
+    with pytest.raises(InputError, match="an arm is called 'random'"):
+        list(choices(texts, {RANDOM: masks["default"]}, 100, 8, 0))
+
+
+def test_controls_pass_on_a_judge_that_reads_and_fail_on_one_that_does_not(heard):
+    assert [control.passed for control in controls(heard.readings)] == [True, True, True]
+    blind = {
+        arm: [[{t: coded(t, np.full(40, 90.0)) for t in "ab"} for _ in draws] for draws in by_pool]
+        for arm, by_pool in heard.readings.items()
+    }
+    found = {control.name: control for control in controls(blind)}
+    assert not found["words shuffled"].passed and not found["planted junk"].passed
+    partial = {arm: by_pool for arm, by_pool in heard.readings.items() if arm not in CONTROLS}
+    assert {control.name: control.passed for control in controls(partial)} == {
+        "A/A": True, "words shuffled": False, "planted junk": False
+    }  # fmt: skip
+
+
+def test_random_draws_that_differ_fail_the_control(heard):
+    drifting = [
+        [{t: coded(t, c.bits + 400 * draw) for t, c in read.items()} for draw, read in enumerate(draws)]
+        for draws in heard.readings[RANDOM]
+    ]
+    shaken = {**heard.readings, RANDOM: drifting}
+    assert not controls(shaken)[0].passed and "not told apart" in controls(shaken)[0].said
+
+
+def test_planted_junk_loses_against_the_same_pool_without_it(heard):
+    assert {CLEAN, JUNK} <= set(heard.readings)
+    for clean, junk in zip(heard.readings[CLEAN], heard.readings[JUNK]):
+        assert all(c["a"].bits_per_byte < j["a"].bits_per_byte for c, j in zip(clean, junk))
+
+
+NAMED = [("default", "random"), ("default", "top-quality"), ("default", "semdedup")]
+
+
+def test_one_kind_of_judge_gives_no_verdict_two_that_agree_do(heard):
+    alone = conclude({"coder": heard}, NAMED)
+    assert {verdict.says for verdict in alone.verdicts} == {NO_VERDICT}
+    assert "a verdict needs judges of two kinds" in alone.verdicts[0].why
+    both = conclude({"coder": heard, "net": Heard("network", heard.readings)}, NAMED)
+    assert [verdict.says for verdict in both.verdicts] == ["better", "better", "not told apart"]
+    assert both.agreement == {"coder, net": pytest.approx(1.0)}
+
+
+def test_judges_that_contradict_each_other_give_no_verdict(heard):
+    turned = {
+        "default": heard.readings["top-quality"],
+        "top-quality": heard.readings["default"],
+        **{arm: by for arm, by in heard.readings.items() if arm not in ("default", "top-quality")},
+    }
+    found = conclude({"coder": heard, "net": Heard("network", turned)}, NAMED[:1])
+    assert found.verdicts[0].says == NO_VERDICT and "contradict each other" in found.verdicts[0].why
+
+
+def test_a_judge_that_failed_a_control_is_not_heard(heard):
+    partial = {arm: by_pool for arm, by_pool in heard.readings.items() if arm != JUNK}
+    found = conclude({"coder": heard, "net": Heard("network", partial)}, NAMED[:1])
+    assert found.verdicts[0].says == NO_VERDICT
+    assert "net failed its control planted junk: was not read" in found.verdicts[0].why
+
+
+def test_the_pools_own_documents_are_shown_and_in_no_mean(pools, targets):
+    own = Target("own", tuple(Item(text) for text in pools[0][0][:10]), own=True)
+    read = hear(Coder(), pools, [*targets, own], 12_000, 8, 3, 0, lambda line: None)
+    found = conclude({"coder": read}, NAMED, own=["own"]).judges[0]
+    plain = conclude({"coder": hear(Coder(), pools, targets, 12_000, 8, 3, 0, lambda line: None)}, NAMED).judges[0]
+    assert found.means == plain.means and found.own["default"] != found.means["default"]
+
+
+def test_ngrams_are_words_and_pairs_and_cost_what_they_should():
+    buckets = ngrams(b"The cat, the CAT")
+    assert len(buckets) == 5 + 4 and len(set(buckets.tolist())) == 3 + 3  # the cat , the cat: one pair comes twice
+    assert buckets.min() >= 0 and buckets.max() < BUCKETS
+    choice, item = b"a b a b a b", Item(b"a b")
+    counts = np.bincount(ngrams(choice), minlength=BUCKETS) + 1.0
+    expected = -sum(np.log2(counts[bucket] / counts.sum()) for bucket in ngrams(item.whole))
+    read = Ngrams().read(choice, [Target("t", (item,) * 8)])["t"]
+    assert read.bits.tolist() == pytest.approx([expected] * 8)
