@@ -177,7 +177,7 @@ class Select(Section):
     device: str = "auto"
     """"auto", "cpu", "cuda", "cuda:1"."""
     semantic_duplicates: float | None = Field(0.05, ge=0, lt=1)
-    """SemDeDup's ε: `datamask select`, which sees no text, drops rows whose cosine to a kept one exceeds 1 − this first;
+    """SemDeDup's ε: first, `datamask select`, which sees no text, drops rows whose cosine to a kept one exceeds 1 − ε;
     a curation's `duplicates.semantic` counts from what is usual within the language; null: near-duplicates stay."""
     quotas: list[Quota] = []
     """Shares of groups in the selection."""
@@ -272,7 +272,7 @@ class Duplicates(Section):
     containment: float | None = Field(0.9, ge=0.5, le=1)
     """Share of a text's shingles that are in a longer one, from which it is contained there; null: off."""
     semantic: Literal["off", "candidates", "drop"] = "off"
-    """By embeddings, see select.semantic_duplicates. "candidates": such pairs are read too; "drop": they fall unread."""
+    """By embeddings (ε: select.semantic_duplicates). "candidates": they are read too; "drop": they fall unread."""
     against: list[str] = []
     """Output folders of earlier curations: what those selected stays, and its duplicates fall here."""
     alarm_share: float = Field(0.5, gt=0, le=1)

@@ -296,7 +296,7 @@ def scratch_array(path: str, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
     :raises StorageError: there is no room for it.
     """
     size = max(1, int(np.prod(shape)) * np.dtype(dtype).itemsize)
-    with storage_errors(f"{path} ({size / 1e9:.3g} GB of scratch)", "write"), open(path, "wb") as file:
+    with storage_errors(f"{path} ({size / 1e9:.3g} GB of scratch)", "write"), Path(path).open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, size)
     return np.memmap(path, dtype=dtype, mode="r+", shape=shape)
 

@@ -41,7 +41,14 @@ CONSEQUENCES = {
     "release": "the release is written again",
 }
 # settings that change how the work is done, not what comes out
-INDIFFERENT = {"corpus.input", "encoder.device", "encoder.batch_tokens", "select.device", "filter.memory_limit", "duplicates.alarm"}
+INDIFFERENT = {
+    "corpus.input",
+    "encoder.device",
+    "encoder.batch_tokens",
+    "select.device",
+    "filter.memory_limit",
+    "duplicates.alarm",
+}
 
 
 def _run_name() -> str:
