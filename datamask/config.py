@@ -267,8 +267,9 @@ class Filter(Section):
 class Duplicates(Section):
     """Near-duplicates: found by samples of shingles, then every pair is read whole before a document falls."""
 
-    jaccard: float | None = Field(0.45, ge=0.2, le=1)
-    """Share of the shingles of two texts that they have in common, from which they are near-duplicates; null: off."""
+    jaccard: float | None = Field(0.35, ge=0.2, le=1)
+    """Share of the shingles of two texts that they have in common, from which they are near-duplicates; below 0.8 they
+    must also differ by single words here and there, as copies do; null: off."""
     containment: float | None = Field(0.9, ge=0.5, le=1)
     """Share of a text's shingles that are in a longer one, from which it is contained there; null: off."""
     semantic: Literal["off", "candidates", "drop"] = "off"
