@@ -1,9 +1,9 @@
 """Near-duplicates: what is found of planted copies, which copy stays, how that compares with MinHash, and how fast.
 
-    python benchmarks/duplicates.py planted  --corpus ../shared/data/real     # recall by kind of change, copy that stays
+    python benchmarks/duplicates.py planted  --corpus ../shared/data/real   # recall by kind of change, copy that stays
     python benchmarks/duplicates.py outcome  --corpus ../shared/data/real --before OUT   # language × outcome
     python benchmarks/duplicates.py pairs    --corpus ../shared/data/real     # 200 dropped pairs, to be read
-    python benchmarks/duplicates.py minhash  --corpus ../shared/data/real     # all pairs at word 5-grams ≥ .8, datatrove
+    python benchmarks/duplicates.py minhash  --before OUT   # all pairs at word 5-grams ≥ .8; datatrove
     python benchmarks/duplicates.py scale    --corpus ../shared/data/real --seconds 180
 
 The stage functions are called as the tasks call them, on files without embeddings: scores are all 0.
@@ -164,7 +164,7 @@ def changes(text: str, pool: list[str], language: str, rng: random.Random) -> di
     }
 
 
-def planted(corpus: str, seed: int) -> None:
+def planted(corpus: str, seed: int, parts: int = 3) -> None:
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         rows = [row for path in sorted(Path(corpus).glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
@@ -188,7 +188,7 @@ def planted(corpus: str, seed: int) -> None:
             chosen = [c for place, c in enumerate(copies) if (place // 13 + place % 13) % 13 == part]
             report.append(_plant(rows, chosen, f"{folder}/{part}", rng, kept_rows))
             shutil.rmtree(f"{folder}/{part}")
-            if part + 1 >= PARTS:
+            if part + 1 >= parts:
                 break
     kinds = list(dict.fromkeys(kind for _, _, kind, _ in copies))
     found = defaultdict(list)
@@ -202,12 +202,11 @@ def planted(corpus: str, seed: int) -> None:
         intact = [i for c, i in every if c]
         worst = min(languages, key=lambda n: np.mean([c for c, _ in found[kind, n]] or [1]))
         least = float(np.mean([c for c, _ in found[kind, worst]]))
-        lines.append([kind, len(every), float(np.mean([c for c, _ in every])), f"{worst} {least:.2f}", float(np.mean(intact))])
+        lines.append(
+            [kind, len(every), float(np.mean([c for c, _ in every])), f"{worst} {least:.2f}", float(np.mean(intact))]
+        )
     print(f"{len(languages)} languages: {', '.join(languages)}\n")
     table(["change", "copies", "one of the two falls", "least in", "the intact one stays"], lines)
-
-
-PARTS = 13  # corpora planted, at most
 
 
 def _plant(rows, chosen, folder, rng, kept_rows) -> list[tuple[str, str, bool, bool]]:
@@ -256,7 +255,7 @@ def outcome(corpus: str, before: str) -> None:
             for row in storage.read_table(f.filters.path).to_pylist():
                 if row["reason"]:
                     old[f.shard.name, row["chunk_id"]] = row["reason"]
-    count, was, exact, kinds = Counter(), Counter(), Counter(), defaultdict(Counter)
+    count, was, kinds = Counter(), Counter(), defaultdict(Counter)
     for place, row in rows.items():
         language = row["language"] or "none"
         count[language] += 1
@@ -267,18 +266,35 @@ def outcome(corpus: str, before: str) -> None:
     for language, documents in count.most_common():
         if documents >= 20:
             near = sum(n for kind, n in kinds[language].items() if kind != "exact_duplicate")
-            lines.append([language, documents, was[language], near, was[language] / documents, near / documents,
-                          *(kinds[language][k] for k in ("exact", "near", "contained"))])
+            lines.append(
+                [
+                    language,
+                    documents,
+                    was[language],
+                    near,
+                    was[language] / documents,
+                    near / documents,
+                    *(kinds[language][k] for k in ("exact", "near", "contained")),
+                ]
+            )
     lines.sort(key=lambda line: -line[4])
-    table(["language", "documents", "fell before", "fall now", "share before", "share now", "exact", "near", "contained"], lines)
+    table(
+        ["language", "documents", "fell before", "fall now", "share before", "share now", "exact", "near", "contained"],
+        lines,
+    )
     print("all:", sum(was.values()), "→", sum(sum(c.values()) - c["exact_duplicate"] for c in kinds.values()))
 
 
-def pairs(corpus: str, before: str, count: int, seed: int) -> None:
+def pairs(corpus: str, before: str, count: int, seed: int, below: float) -> None:
+    """Pairs at random, of kind near and of a similarity below `below` if it is given."""
     all_files, config, _ = recorded(before)
     with tempfile.TemporaryDirectory() as work:
         now, _ = run([replace(f, filters=None, duplicates=None, masks=None) for f in all_files], Config(), work)
         gone = {place: row for place, row in fallen(now).items() if "duplicate_of" in row}
+    if below:
+        gone = {place: row for place, row in gone.items() if row["kind"] == "near" and row["similarity"] < below}
+        count = min(count, len(gone))
+        print(len(gone))
     rows = texts_of(now, config, ["text", "language", "source"])
     for number, place in enumerate(random.Random(seed).sample(sorted(gone), count)):
         row = gone[place]
@@ -291,8 +307,10 @@ def pairs(corpus: str, before: str, count: int, seed: int) -> None:
             if tag != "equal":
                 only[0].append(" ".join(a[i1:i2]))
                 only[1].append(" ".join(b[j1:j2]))
-        print(f"## {number} {row['kind']} {row['similarity']:.3f} (J {like.jaccard:.2f}, C {like.containment:.2f}) "
-              f"{rows[place]['source']} {rows[place]['language']} / {rows[other]['source']}: {len(a)} and {len(b)} words")
+        print(
+            f"## {number} {row['kind']} {row['similarity']:.3f} (J {like.jaccard:.2f}, C {like.containment:.2f}) "
+            f"{rows[place]['source']} {rows[place]['language']} / {rows[other]['source']}: {len(a)} and {len(b)} words"
+        )
         for name, parts in zip(("falls", "stays"), only, strict=True):
             print(f"   {name}: {' ¦ '.join(p for p in parts if p)[:300]}")
         print(f"   begins: {' '.join(a)[:120]}", flush=True)
@@ -314,13 +332,20 @@ def minhash(corpus: str, before: str) -> None:
     all_files, config, _ = recorded(before)
     with tempfile.TemporaryDirectory() as work:
         now, seconds = run([replace(f, filters=None, duplicates=None, masks=None) for f in all_files], Config(), work)
-    gone = fallen(now)
+        gone = fallen(now)
     rows = texts_of(now, config, ["text"])
-    places = [p for p in rows if rows[p]["text"] and rows[p]["text"].strip() and gone.get(p, {}).get("kind") != "exact_duplicate"]
+    places = [
+        p
+        for p in rows
+        if rows[p]["text"] and rows[p]["text"].strip() and gone.get(p, {}).get("kind") != "exact_duplicate"
+    ]
     # an inverted index of all 5-grams' smallest hashes finds every pair at .8 but for one in 10⁹: no pair is sampled
     import xxhash
 
-    sets = {p: np.unique(np.array([xxhash.xxh3_64_intdigest(g) for g in five_grams(rows[p]["text"])], np.uint64)) for p in places}
+    sets = {
+        p: np.unique(np.array([xxhash.xxh3_64_intdigest(g) for g in five_grams(rows[p]["text"])], np.uint64))
+        for p in places
+    }
     index = defaultdict(list)
     for p, s in sets.items():
         for h in s[:24]:
@@ -343,19 +368,36 @@ def minhash(corpus: str, before: str) -> None:
     print({name: round(value, 1) for name, value in seconds.items()})
     theirs, wall, cpu = datatrove([rows[p]["text"] for p in places])
     kept = {p for p, k in zip(places, theirs, strict=True) if k}
-    table(["", "wall s", "CPU s", "documents fall", "of the pairs ≥ .8, not both stay"], [
-        ["datamask signatures + duplicates", seconds["signatures"] + seconds["duplicates"],
-         seconds["signatures cpu"] + seconds["duplicates cpu"], sum(p in gone for p in places), caught / max(1, len(true))],
-        ["datatrove MinHash (14 × 8)", wall, cpu, len(places) - len(kept),
-         sum(a not in kept or b not in kept for a, b in true) / max(1, len(true))],
-    ])
+    table(
+        ["", "wall s", "CPU s", "documents fall", "of the pairs ≥ .8, not both stay"],
+        [
+            [
+                "datamask signatures + duplicates",
+                seconds["signatures"] + seconds["duplicates"],
+                seconds["signatures cpu"] + seconds["duplicates cpu"],
+                sum(p in gone for p in places),
+                caught / max(1, len(true)),
+            ],
+            [
+                "datatrove MinHash (14 × 8)",
+                wall,
+                cpu,
+                len(places) - len(kept),
+                sum(a not in kept or b not in kept for a, b in true) / max(1, len(true)),
+            ],
+        ],
+    )
 
 
 def datatrove(texts: list[str]) -> tuple[list[bool], float, float]:
     """Which documents datatrove's MinHash keeps, and its seconds, one process as ours."""
     from datatrove.data import Document
-    from datatrove.executor import LocalPipelineExecutor
-    from datatrove.pipeline.dedup import MinhashDedupBuckets, MinhashDedupCluster, MinhashDedupFilter, MinhashDedupSignature
+    from datatrove.pipeline.dedup import (
+        MinhashDedupBuckets,
+        MinhashDedupCluster,
+        MinhashDedupFilter,
+        MinhashDedupSignature,
+    )
     from datatrove.pipeline.dedup.minhash import MinhashConfig
     from datatrove.utils.hashing import HashConfig
 
@@ -391,13 +433,27 @@ def scale(corpus: str, seconds: int, most: int) -> None:
             break
         done = subprocess.run(
             [sys.executable, __file__, "one-size", "--corpus", corpus, "--documents", str(documents)],
-            capture_output=True, text=True, check=True,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         lines.append(done.stdout.strip().split("\t"))
         print("\t".join(lines[-1]), flush=True)
         if float(lines[-1][2]) + float(lines[-1][3]) > seconds / 3:
             break
-    table(["documents", "MB of text", "signatures s", "duplicates s", "ms a document", "peak memory MB", "before them MB", "fall"], lines)
+    table(
+        [
+            "documents",
+            "MB of text",
+            "signatures s",
+            "duplicates s",
+            "ms a document",
+            "peak memory MB",
+            "before them MB",
+            "fall",
+        ],
+        lines,
+    )
 
 
 def one_size(corpus: str, documents: int) -> None:
@@ -429,8 +485,17 @@ def one_size(corpus: str, documents: int) -> None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         lost = sum(f.duplicates.rows for f in now)
     took = spent["signatures"] + spent["duplicates"]
-    print(documents, round(size / 1e6), f"{spent['signatures']:.1f}", f"{spent['duplicates']:.1f}",
-          f"{1000 * took / documents:.3f}", round(peak), round(base), lost, sep="\t")
+    print(
+        documents,
+        round(size / 1e6),
+        f"{spent['signatures']:.1f}",
+        f"{spent['duplicates']:.1f}",
+        f"{1000 * took / documents:.3f}",
+        round(peak),
+        round(base),
+        lost,
+        sep="\t",
+    )
 
 
 def _mixed(rng: random.Random, sentences: list[str]) -> str:
@@ -444,6 +509,7 @@ def main() -> None:
     parser.add_argument("what", choices=["planted", "outcome", "pairs", "minhash", "scale", "one-size"])
     parser.add_argument("--corpus", default="../shared/data/real")
     parser.add_argument("--before", default="out/curated", help="an output folder of the corpus")
+    parser.add_argument("--below", type=float, default=0.0)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--documents", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=int, default=180)
@@ -454,7 +520,7 @@ def main() -> None:
     elif given.what == "outcome":
         outcome(given.corpus, given.before)
     elif given.what == "pairs":
-        pairs(given.corpus, given.before, given.count, given.seed)
+        pairs(given.corpus, given.before, given.count, given.seed, given.below)
     elif given.what == "minhash":
         minhash(given.corpus, given.before)
     elif given.what == "scale":

@@ -21,7 +21,18 @@ import tempfile
 import time
 from pathlib import Path
 
-STAGES = ("corpus", "encoder", "index", "embeddings", "scores", "signatures", "filters", "duplicates", "prices", "masks")
+STAGES = (
+    "corpus",
+    "encoder",
+    "index",
+    "embeddings",
+    "scores",
+    "signatures",
+    "filters",
+    "duplicates",
+    "prices",
+    "masks",
+)
 
 
 def start(arguments: list[str], out: Path) -> subprocess.Popen[bytes]:

@@ -212,7 +212,7 @@ class Select(Section):
     device: str = "auto"
     """"auto", "cpu", "cuda", "cuda:1"."""
     semantic_duplicates: float | None = Field(0.05, ge=0, lt=1)
-    """SemDeDup's ε: `datamask select`, which sees no text, drops rows whose cosine to a kept one exceeds 1 − this first;
+    """SemDeDup's ε: first, `datamask select`, which sees no text, drops rows whose cosine to a kept one exceeds 1 − ε;
     a curation's `duplicates.semantic` counts from what is usual within the language; null: near-duplicates stay."""
     quotas: list[Quota] = []
     """Shares of groups in the selection."""
@@ -317,12 +317,13 @@ class Filter(Section):
 class Duplicates(Section):
     """Near-duplicates: found by samples of shingles, then every pair is read whole before a document falls."""
 
-    jaccard: float | None = Field(0.45, ge=0.2, le=1)
-    """Share of the shingles of two texts that they have in common, from which they are near-duplicates; null: off."""
+    jaccard: float | None = Field(0.35, ge=0.2, le=1)
+    """Share of the shingles of two texts that they have in common, from which they are near-duplicates; below 0.8 they
+    must also differ by single words here and there, as copies do; null: off."""
     containment: float | None = Field(0.9, ge=0.5, le=1)
     """Share of a text's shingles that are in a longer one, from which it is contained there; null: off."""
     semantic: Literal["off", "candidates", "drop"] = "off"
-    """By embeddings, see select.semantic_duplicates. "candidates": such pairs are read too; "drop": they fall unread."""
+    """By embeddings (ε: select.semantic_duplicates). "candidates": they are read too; "drop": they fall unread."""
     against: list[str] = []
     """Output folders of earlier curations: what those selected stays, and its duplicates fall here."""
     alarm_share: float = Field(0.5, gt=0, le=1)

@@ -83,17 +83,13 @@ def stars(edges: Sequence[Edge], length: Mapping[int, int], fixed: Collection[in
 
 def _first_containers(document: int, around: Mapping[int, Sequence[Edge]]) -> list[int]:
     """The document last, and before it, outermost first, those that contain it."""
-    found: list[int] = []
-    seen = {document}
+    found: dict[int, None] = {}
     stack = [(document, False)]
-    while stack:
-        at, done = stack.pop()
-        if done:
-            found.append(at)
-            continue
-        stack.append((at, True))
-        for edge in around[at]:
-            if edge.only and edge.falls == at and edge.across(at) not in seen:
-                seen.add(edge.across(at))
-                stack.append((edge.across(at), False))
-    return found
+    while stack:  # containers are longer, so there is no circle
+        at, ready = stack.pop()
+        if ready:
+            found[at] = None
+        elif at not in found:
+            stack.append((at, True))
+            stack += [(edge.across(at), False) for edge in around[at] if edge.only and edge.falls == at]
+    return list(found)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -65,7 +66,7 @@ def _blocks(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     sizes = np.asarray(pa.compute.fill_null(pa.compute.binary_length(batch["text"]), 0)).astype(np.int64)
     number = np.cumsum(sizes) // BLOCK_BYTES
     cuts = np.concatenate([[0], np.flatnonzero(np.diff(number)) + 1, [batch.num_rows]])
-    for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
+    for start, stop in pairwise(cuts):
         yield batch.slice(start, stop - start)
 
 

@@ -20,7 +20,7 @@ from datamask import storage
 from datamask.config import Config
 from datamask.errors import InputError
 from datamask.filter.alarm import groups_of, raise_alarm
-from datamask.filter.candidates import Pairs, find_pairs
+from datamask.filter.candidates import find_pairs
 from datamask.filter.postings import PARTITION, Documents, Writer, sampled
 from datamask.filter.resolve import Fall
 from datamask.filter.signatures import sign_shard

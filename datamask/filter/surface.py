@@ -1,4 +1,4 @@
-"""How intact the surface of a text is: what capitals, spaces, line ends and punctuation tell of copies with one wording.
+"""How intact the surface of a text is: what capitals, spaces, line ends and punctuation tell of copies.
 
 Of documents with the same words, the one with least wear is the original as far as anybody can tell. It means nothing
 between different texts.
@@ -44,8 +44,8 @@ class Surface(NamedTuple):
 def surface(codes: np.ndarray, ends: np.ndarray) -> Surface:
     """Of texts given by their code points, one after another, and their ends.
 
-    Blemishes: runs of spaces inside a line and carriage returns; small letters that begin a sentence; every capital of a text
-    that is all capitals; one for a text without any capital, and one for a long text on one line.
+    Blemishes: runs of spaces inside a line and carriage returns; small letters that begin a sentence; every capital of
+    a text that is all capitals; one for a text without any capital, and one for a long text on one line.
     """
     if not len(codes):
         return Surface(*np.zeros((3, len(ends)), np.int64))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from datamask.config import Config
 from datamask.corpus.read import read_batches
 from datamask.filter.candidates import FEW, OWN, STRONG, Pairs
-from datamask.filter.intact import Text, worse
+from datamask.filter.intact import Text, reworded, worse
 from datamask.filter.postings import Documents
 from datamask.filter.resolve import Edge, Fall, stars
 from datamask.filter.shingles import WINDOW, Likeness, codes_of, likeness, once, windows
@@ -143,7 +144,7 @@ def _blocks(folder: str, number: int) -> Iterator[tuple[np.ndarray, pa.Array]]:
         for batch in pa.ipc.open_stream(file):
             sizes = np.cumsum(pa.compute.binary_length(batch["text"]).to_numpy()) // TEXT_BYTES
             cuts = [0, *(np.flatnonzero(np.diff(sizes)) + 1), len(sizes)]
-            for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
+            for start, stop in pairwise(cuts):
                 yield batch["document"].to_numpy()[start:stop], batch["text"].slice(start, stop - start)
 
 
@@ -191,7 +192,10 @@ class _Judge:
         theirs = own >= OWN
         fewer = min(len(a.shingles), len(b.shingles))
         contained = like.containment >= self._rules.containment
-        if like.jaccard >= STRONG or (like.jaccard >= self._rules.jaccard and theirs and fewer >= SHORT):
+        near = like.jaccard >= STRONG
+        if not near and like.jaccard >= self._rules.jaccard and theirs and fewer >= SHORT:
+            near = contained or reworded(a, b)
+        if near:
             larger = max(len(a.shingles), len(b.shingles))
             if contained and larger > LONGER * fewer:
                 self._contained(one, other, like)

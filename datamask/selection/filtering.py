@@ -1,4 +1,4 @@
-"""Near-duplicates left out of one pool in memory, before any solver (shards: `datamask.filter`, which reads the texts)."""
+"""Near-duplicates left out of one pool in memory, before any solver (`datamask.filter` reads the texts)."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def spherical_kmeans(sample: Tensor, clusters: int, generator: torch.Generator, 
     start = torch.randperm(len(sample), generator=generator)[:clusters]
     centroids = sample[start.to(sample.device)].clone()
     for _ in range(iterations):
-        similarity, nearest = (sample @ centroids.T).max(dim=1)
+        similarity, nearest = _nearest(sample, centroids)
         sums = torch.zeros_like(centroids).index_add_(0, nearest, sample)
         empty = torch.bincount(nearest, minlength=clusters) == 0
         if empty.any():
@@ -37,6 +37,12 @@ def spherical_kmeans(sample: Tensor, clusters: int, generator: torch.Generator, 
             break
         centroids = moved
     return centroids
+
+
+def _nearest(rows: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
+    """The greatest cosine of each row with a centroid, and its number; a block of rows × centroids at a time."""
+    parts = [(block @ centroids.T).max(dim=1) for block in rows.split(BLOCK_ROWS)]
+    return torch.cat([part.values for part in parts]), torch.cat([part.indices for part in parts])
 
 
 def nearest_centroids(rows: Tensor, centroids: Tensor, probes: int) -> Tensor:
@@ -52,7 +58,8 @@ def max_earlier_similarity(rows: Tensor, block: int = BLOCK_ROWS) -> Tensor:
     for start in range(0, len(unit), block):
         part = unit[start : start + block]
         similarity = part @ unit[: start + len(part)].T
-        earlier = torch.arange(similarity.shape[1]) < torch.arange(start, start + len(part))[:, None]
+        own = torch.arange(start, start + len(part), device=unit.device)
+        earlier = torch.arange(similarity.shape[1], device=unit.device) < own[:, None]
         found[start : start + len(part)] = similarity.masked_fill(~earlier, 0).amax(dim=1).cpu()
     return found
 

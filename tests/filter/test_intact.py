@@ -1,0 +1,97 @@
+"""Which of two copies is taken for the altered one."""
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from datamask.filter.intact import Text, own, reworded, worse
+from datamask.filter.shingles import codes_of, likeness, once, windows
+from datamask.filter.surface import Surface, surface
+
+GENERATOR = random.Random(0)
+TOPIC = ["harbour", "fisherman", "Lighthouse", "tide", "nets", "boats", "captain", "storm", "village", "market"]
+COMMON = ["the", "of", "and", "a", "to", "in", "was", "it", "for", "on", "with", "as"]
+STRANGE = ["quantum", "ledger", "sonata", "enzyme", "lacrosse", "tariff", "pixel", "nebula", "tundra", "gherkin"]
+
+
+def sentence(words: list[str]) -> str:
+    chosen = [GENERATOR.choice(words if GENERATOR.random() < 0.5 else COMMON) for _ in range(12)]
+    return " ".join(chosen).capitalize() + "."
+
+
+ORIGINAL = "\n".join(" ".join(sentence(TOPIC) for _ in range(4)) for _ in range(6))
+
+
+def text(value: str) -> Text:
+    codes, ends = codes_of(pa.array([value]))
+    made = windows(codes, ends)
+    hashes = made.hashes[: made.count[0]]
+    return Text(hashes, once(hashes), made.units, Surface(*(int(v[0]) for v in surface(codes, ends))))
+
+
+def changed(share: float, insert: bool) -> str:
+    words = ORIGINAL.split(" ")
+    at = set(GENERATOR.sample(range(len(words)), round(share * len(words))))
+    made = []
+    for place, word in enumerate(words):
+        made += [GENERATOR.choice(STRANGE)] * (place in at) + [word] * (place not in at or insert)
+    return " ".join(made)
+
+
+ALTERED = {
+    "capitals": ORIGINAL.upper(),
+    "no capitals": ORIGINAL.lower(),
+    "doubled spaces": ORIGINAL.replace(" ", "  "),
+    "no spaces": "".join(ORIGINAL.split()),
+    "one line": " ".join(ORIGINAL.split()),
+    "no punctuation": ORIGINAL.replace(".", ""),
+    "carriage returns": ORIGINAL.replace("\n", "\r\n"),
+    "words inserted": changed(0.03, insert=True),
+    "words replaced": changed(0.1, insert=False),
+    "navigation": "Home | About | Contact | Login\n" + ORIGINAL,
+    "said twice": ORIGINAL + "\n" + ORIGINAL,
+}
+
+
+@pytest.mark.parametrize("what", ALTERED)
+def test_the_altered_copy_is_told_whichever_comes_first(what):
+    a, b = text(ORIGINAL), text(ALTERED[what])
+    like = likeness(a.shingles, b.shingles)
+    assert worse(a, b, like) == 1
+    assert worse(b, a, like) == -1
+
+
+def test_a_sentence_more_is_no_blemish_and_equal_copies_are_equal():
+    fuller = text(ORIGINAL + " It ended well for everybody who had stayed on shore that night.")
+    a = text(ORIGINAL)
+    assert worse(a, fuller, likeness(a.shingles, fuller.shingles)) == -1
+    assert worse(a, text(ORIGINAL), likeness(a.shingles, a.shingles)) == 0
+
+
+def test_own_letters_are_those_that_were_put_in():
+    a = text("one two three four five six seven eight nine ten eleven twelve")
+    b = text("one two three four five six zebra seven eight nine ten eleven twelve")
+    found = own(b, a.shingles)
+    assert (found.letters, found.places, found.digits) == (5, 1, 0)
+    assert own(a, b.shingles)[:2] == (0, 1)
+    assert np.isnan(own(a, a.shingles).recurs) and own(a, a.shingles).places == 0
+
+
+def test_copies_differ_by_words_and_forms_by_figures_and_relatives_by_sentences():
+    assert reworded(text(ORIGINAL), text(changed(0.1, insert=False)))
+    words = ORIGINAL.split(" ")
+    forms = [" ".join(w if i % 9 else f"{s}{i * 37 % 9000}" for i, w in enumerate(words)) for s in (1, 2)]
+    assert not reworded(*map(text, forms))
+    lines = ORIGINAL.split("\n")
+    other = "\n".join([*lines[:3], sentence(STRANGE), *lines[4:]])
+    assert not reworded(text(ORIGINAL), text(other))
+
+
+def test_surfaces_are_those_of_each_text_whatever_lies_beside_it():
+    texts = ["A b.", "", "x  y", ORIGINAL]
+    together = surface(*codes_of(pa.array(texts)))
+    for place, value in enumerate(texts):
+        alone = surface(*codes_of(pa.array([value])))
+        assert [int(v[place]) for v in together] == [int(v[0]) for v in alone]
