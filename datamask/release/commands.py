@@ -230,7 +230,7 @@ def _show_explanation(found: Explanation) -> None:
     if found.scores:
         _table(["score or signal", "value"], [[name, value] for name, value in found.scores.items()])
     if found.rules:
-        _table(["rule of Gopher's, C4's or FineWeb's that it breaks"], [[rule] for rule in found.rules])
+        _table(["what pulls its quality down"], [[rule] for rule in found.rules])
     if found.neighbours:
         _table(
             ["cosine", "id", "shard/row", "quality_score"],

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 
 from datamask import storage
 from datamask.errors import InputError
-from datamask.quality.rules import SIGNALS
-from datamask.quality.rules import explain as reasons
+from datamask.quality.reasons import reasons
 from datamask.release.layout import QUARANTINE, Release
 from datamask.release.merge import DECISIONS
 
@@ -27,7 +26,7 @@ class Explanation:
     decision: dict[str, Any]  # the row of decisions/
     quarantine: dict[str, Any] | None = None  # file, row, excerpt
     scores: dict[str, float] = field(default_factory=dict)  # every scorer's score and signals
-    rules: list[str] = field(default_factory=list)  # the published rules it fails: value, threshold, source
+    rules: list[str] = field(default_factory=list)  # what pulled its scores down: faults, and published rules it fails
     copy_of: dict[str, Any] | None = None  # the row that was kept of an exact or semantic duplicate
     neighbours: list[dict[str, Any]] = field(default_factory=list)  # nearest selected rows, by cosine
     price_rank: dict[str, int] | None = None  # place by price among the rows that could be selected, of how many
@@ -77,7 +76,7 @@ def _explain(release: Release, manifest: dict[str, Any], decision: dict[str, Any
         found.missing.append(f"scores: {work.absent(shard, 'scores')}")
     else:
         found.scores = {name: value for name, value in scores.items() if name != "chunk_id"}
-        found.rules = failed_rules(found.scores)
+        found.rules = reasons(found.scores)
     if decision["reason"] == "exact_duplicate":
         found.copy_of = _exact_copy(release, work, manifest, shard, chunk_id, found)
     elif decision["reason"] == "semantic_duplicate":
@@ -95,15 +94,6 @@ def _explain(release: Release, manifest: dict[str, Any], decision: dict[str, Any
     else:
         found.neighbours = _neighbours(release, work, manifest, decision, vector["feature_arr"], neighbours)
     return found
-
-
-def failed_rules(scores: Mapping[str, float | None]) -> list[str]:
-    """A sentence for each rule that the signals of a heuristic scorer, whatever its name, break."""
-    found: dict[str, None] = {}
-    for name in (column.removesuffix(f".{SIGNALS[0]}") for column in scores if column.endswith(f".{SIGNALS[0]}")):
-        signals = {signal: scores.get(f"{name}.{signal}") for signal in SIGNALS}
-        found |= dict.fromkeys(reasons(signals))
-    return list(found)
 
 
 class _Work:

@@ -145,7 +145,8 @@ def test_explain_names_the_rules_a_document_breaks(capsys):
     from datamask.quality.rules import SIGNALS, failures
     from datamask.quality.signals import compute
     from datamask.release.commands import _show_explanation
-    from datamask.release.explain import Explanation, failed_rules
+    from datamask.quality import reasons as failed_rules
+    from datamask.release.explain import Explanation
 
     [signals] = compute(["{ lorem ipsum"]).tolist()
     scores = {"edu": 0.2, "mine": 0.1, **{f"mine.{name}": value for name, value in zip(SIGNALS, signals)}}
