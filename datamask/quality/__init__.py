@@ -2,11 +2,12 @@
 
 quality = prepare_quality(shards, encoder, config, work)
 output = score_shard(files, quality, encoder, config, work)
-reasons = explain(signals)
+sentences = reasons(row)
 """
 
 from datamask.quality.documents import Documents, Scorer, Scores
 from datamask.quality.prepare import prepare_quality
+from datamask.quality.reasons import reasons
 from datamask.quality.ref import QualityRef, ScorerRef, Statistics
 from datamask.quality.rules import RULES, SIGNALS, Rule, explain
 from datamask.quality.score import score_shard
@@ -22,6 +23,7 @@ __all__ = [
     "Scores",
     "Statistics",
     "explain",
+    "reasons",
     "prepare_quality",
     "score_shard",
 ]

@@ -103,7 +103,7 @@ def write(url: str, model: Model) -> None:
     tensors = {f"counts.{name}": getattr(model.pool.counts, name).slots for name in ngrams.TABLES}
     tensors |= {f"languages.{name}": getattr(told, name) for name in _LANGUAGES}
     tensors |= {f"usual.{name}": getattr(model.usual, name) for name in _USUAL}
-    facts = {"names": told.names, "languages": told.languages, "middle": model.usual.middle, "signals": terms.SIGNALS}
+    facts = {"names": told.names, "languages": told.languages, "signals": terms.SIGNALS}
     tensors["facts"] = np.frombuffer(json.dumps(facts, sort_keys=True).encode(), dtype=np.uint8)
     with storage.publish(url) as temporary:
         temporary.write_bytes(save({name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}))
@@ -130,7 +130,7 @@ def read(url: str) -> Model:
         told = Languages(
             tuple(facts["names"]), facts["languages"], *(tensors[f"languages.{name}"] for name in _LANGUAGES)
         )
-        usual = Usual(*(tensors[f"usual.{name}"] for name in _USUAL), facts["middle"])
+        usual = Usual(*(tensors[f"usual.{name}"] for name in _USUAL))
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ModelError(f"{url}: damaged ({error}); remove it and run again, it is fitted anew") from error
     return Model(Pool(counts, told), usual)

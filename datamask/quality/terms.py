@@ -15,10 +15,11 @@ import numpy as np
 
 from datamask.quality.measures import MEASURES
 
+SHARP = 2.0  # of the bend where a distance begins to be a fault
 EVIDENCE = 30.0  # words at which a document counts half
-SHARP = 2.0
 GREATEST = 8.0  # a distance is counted up to so many spreads
 GROUP = 10.0  # documents of a group that weigh as much as the whole pool in what is usual
+TOLD = 0.8  # faults from which one is worth a sentence
 GRID = np.linspace(0, 1, 101)
 
 
@@ -66,7 +67,6 @@ class Usual:
     median: np.ndarray  # (groups, TERMS) float64
     spread: np.ndarray  # (groups, TERMS) float64
     ranks: np.ndarray  # (groups, GRID) float64: quantiles of the goodness in each group
-    middle: float  # median goodness of the pool
 
 
 def fit(measured: np.ndarray, group: np.ndarray, groups: int) -> Usual:
@@ -86,7 +86,7 @@ def fit(measured: np.ndarray, group: np.ndarray, groups: int) -> Usual:
         median[one] = np.where(fixed, 0, middle)
         spread[one] = np.where(fixed, least, np.maximum((high - low) / 1.349, least))
         spread[one, 0] = max(0.2 * median[one, 0], 0.1)
-    usual = Usual(median, spread, np.zeros((groups, len(GRID))), 0.0)
+    usual = Usual(median, spread, np.zeros((groups, len(GRID))))
     goodness = 1 - faults(measured, group, usual).sum(axis=1)
     everyone = np.quantile(goodness, GRID)
     ranks = np.zeros((groups, len(GRID)))
@@ -94,7 +94,7 @@ def fit(measured: np.ndarray, group: np.ndarray, groups: int) -> Usual:
         mine = goodness[group == one]
         weight = len(mine) / (len(mine) + GROUP)
         ranks[one] = weight * np.quantile(mine, GRID) + (1 - weight) * everyone if len(mine) else everyone
-    return Usual(median, spread, ranks, float(np.median(goodness)))
+    return Usual(median, spread, ranks)
 
 
 def _quartiles(values: np.ndarray) -> np.ndarray:
@@ -109,8 +109,8 @@ def _quartiles(values: np.ndarray) -> np.ndarray:
 
 def evidence(measured: np.ndarray) -> np.ndarray:
     """(n,) in [0, 1): how much the document shows of itself."""
-    number = measured[:, MEASURES.index("words")].astype(np.float64)
-    return number / (number + EVIDENCE)
+    number = measured[:, MEASURES.index("words")].astype(np.float64) ** 2
+    return number / (number + EVIDENCE**2)
 
 
 def faults(measured: np.ndarray, group: np.ndarray, usual: Usual) -> np.ndarray:
@@ -131,10 +131,28 @@ def score(measured: np.ndarray, group: np.ndarray, usual: Usual) -> tuple[np.nda
     """(n,) float32 in [0, 1], and the (n, TERMS) faults."""
     found = faults(measured, group, usual)
     goodness = 1 - found.sum(axis=1)
-    sure = evidence(measured)
-    goodness = sure * goodness + (1 - sure) * usual.middle
     ranked = np.zeros(len(goodness))
     for one in np.unique(group):
         mine = group == one
         ranked[mine] = np.interp(goodness[mine], usual.ranks[one], GRID)
+    sure = evidence(measured)
+    ranked = sure * ranked + (1 - sure) * 0.5
     return ranked.astype(np.float32), found
+
+
+def explain(signals: Mapping[str, float | None]) -> list[str]:
+    """What pulled a score down, worst first: each fault of TOLD or more with its measure and its part in them all.
+
+    :param signals: of SIGNALS; None where there was nothing to measure
+    """
+    found = [(signals[f"{term.measure}_fault"] or 0.0, term) for term in TERMS]
+    total = sum(fault for fault, _ in found)
+    said = [
+        f"{term.measure} {signals[term.measure]:.3g}: {term.said} ({fault:.1f} of {total:.1f} faults)"
+        for fault, term in sorted(found, key=lambda one: -one[0])
+        if fault >= TOLD and signals[term.measure] is not None
+    ]
+    words = signals["words"] or 0
+    if words < EVIDENCE:
+        said.append(f"words {words:.0f}: too few to judge it by, so its score is drawn towards the middle")
+    return said

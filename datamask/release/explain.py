@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 
 from datamask import storage
 from datamask.errors import InputError
-from datamask.quality.rules import SIGNALS
-from datamask.quality.rules import explain as reasons
+from datamask.quality.reasons import reasons
 from datamask.release.differences import compare
 from datamask.release.dropped import EXACT
 from datamask.release.layout import QUARANTINE, Release
@@ -29,7 +28,7 @@ class Explanation:
     decision: dict[str, Any]  # the row of decisions/
     quarantine: dict[str, Any] | None = None  # file, row, excerpt
     scores: dict[str, float] = field(default_factory=dict)  # every scorer's score and signals
-    rules: list[str] = field(default_factory=list)  # the published rules it fails: value, threshold, source
+    rules: list[str] = field(default_factory=list)  # what pulled its scores down: faults, and published rules it fails
     copy_of: dict[str, Any] | None = None  # the row it fell to, with the similarity that was measured
     pair: dict[str, Any] | None = None  # both texts in parts, what differs marked; share of words in both
     neighbours: list[dict[str, Any]] = field(default_factory=list)  # nearest selected rows, by cosine
@@ -81,7 +80,7 @@ def _explain(release: Release, manifest: dict[str, Any], decision: dict[str, Any
         found.missing.append(f"scores: {work.absent(shard, 'scores')}")
     else:
         found.scores = {name: value for name, value in scores.items() if name != "chunk_id"}
-        found.rules = failed_rules(found.scores)
+        found.rules = reasons(found.scores)
     if decision["outcome"] == "filtered":
         _beside(work, (shard, chunk_id), decision["reason"], found)
     if decision["outcome"] in ("selected", "not_selected") and decision["price"] is not None:
@@ -92,15 +91,6 @@ def _explain(release: Release, manifest: dict[str, Any], decision: dict[str, Any
     else:
         found.neighbours = _neighbours(work, decision, vector["feature_arr"], neighbours)
     return found
-
-
-def failed_rules(scores: Mapping[str, float | None]) -> list[str]:
-    """A sentence for each rule that the signals of a heuristic scorer, whatever its name, break."""
-    found: dict[str, None] = {}
-    for name in (column.removesuffix(f".{SIGNALS[0]}") for column in scores if column.endswith(f".{SIGNALS[0]}")):
-        signals = {signal: scores.get(f"{name}.{signal}") for signal in SIGNALS}
-        found |= dict.fromkeys(reasons(signals))
-    return list(found)
 
 
 def _beside(work: Source, place: Place, reason: str, found: Explanation) -> None:

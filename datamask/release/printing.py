@@ -71,7 +71,7 @@ def show_explanation(found: Explanation) -> None:
     if found.scores:
         table(["score or signal", "value"], [[name, value] for name, value in found.scores.items()])
     if found.rules:
-        table(["rule of Gopher's, C4's or FineWeb's that it breaks"], [[rule] for rule in found.rules])
+        table(["what pulls its quality down"], [[rule] for rule in found.rules])
     if found.neighbours:
         table(
             ["cosine", "id", "shard/row", "quality_score"],

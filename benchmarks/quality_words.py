@@ -1,0 +1,122 @@
+"""Does the default score read the words? Junk planted among real documents, layouts, labels, and what is at both ends.
+
+    python benchmarks/quality_words.py --data '../shared/data/real/real-*.parquet' [--read 20]
+
+Planted: of each language with enough documents of 50 words or more, junk of each kind of `quality_planted.py` made of
+real documents; the area under the curve by which the score puts the intact above the junk, beside the published rules'.
+Layouts: how far the same words laid out otherwise move the score. Labels: nothing is fitted to them. Ends: shares of
+sources and languages in the top and bottom hundredth; with --read, documents of each to read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import duckdb
+import numpy as np
+from quality_planted import layouts, planted
+from scipy.stats import spearmanr
+from sklearn.metrics import roc_auc_score
+
+from datamask.quality import pool
+from datamask.quality.content import ContentScorer
+from datamask.quality.documents import Documents
+from datamask.quality.rules import score as by_rules
+
+PLANTED_SOURCES = ("masakhanews", "de_federal_law", "movie_reviews", "udhr2")
+
+
+def scores(texts: Sequence[str], languages: Sequence[str | None], model: pool.Model) -> dict[str, np.ndarray]:
+    documents = Documents(np.arange(len(texts)), texts, languages=languages)
+    return {"content": ContentScorer(model).score(documents).score, "rules": by_rules(documents.signals)}
+
+
+def auc(good: np.ndarray, bad: np.ndarray) -> float:
+    return float(roc_auc_score(np.r_[np.ones(len(good)), np.zeros(len(bad))], np.r_[good, bad]))
+
+
+def plant(rows: list[dict[str, Any]], model: pool.Model, documents: int) -> None:
+    chosen: dict[str, list[str]] = {}
+    for row in rows:
+        if row["source"] in PLANTED_SOURCES and row["language"] and len(row["text"].split()) >= 50:
+            chosen.setdefault(row["language"], []).append(row["text"])
+    chosen = {name: texts for name, texts in sorted(chosen.items()) if len(texts) >= 50}
+    table: dict[str, dict[str, dict[str, float]]] = {"content": {}, "rules": {}}
+    moved: dict[str, list[np.ndarray]] = {}
+    for language, texts in chosen.items():
+        texts = random.Random(3).sample(texts, min(documents, len(texts)))
+        intact = scores(texts, [language] * len(texts), model)
+        for kind, made in planted(texts, random.Random(5), language).items():
+            if len(made) < 15:
+                continue
+            junk = scores([text for _, text in made], [language] * len(made), model)
+            for name in table:
+                table[name].setdefault(kind, {})[language] = auc(intact[name], junk[name])
+        for kind in layouts(""):
+            laid = scores([layouts(text)[kind] for text in texts], [language] * len(texts), model)
+            for name in table:
+                moved.setdefault(f"{name} {kind}", []).append(np.abs(laid[name] - intact[name]))
+    for name, found in table.items():
+        print(f"\nAUC of intact documents against junk made of them, by {name}\n{'':30}" + "".join(f"{x:>6}" for x in chosen))
+        for kind, by in found.items():
+            print(f"{kind:30}" + "".join(f"{by[x]:6.3f}" if x in by else "     –" for x in chosen))
+    print(f"\n{'how far a layout moves the score':40}{'mean':>8}{'greatest':>10}")
+    for kind, parts in sorted(moved.items()):
+        found = np.concatenate(parts)
+        print(f"{kind:40}{found.mean():8.4f}{found.max():10.4f}")
+
+
+def labels(rows: list[dict[str, Any]], found: dict[str, np.ndarray]) -> None:
+    source = np.array([row["source"] for row in rows])
+    quality = np.array([np.nan if row["quality"] is None else row["quality"] for row in rows])
+    length = np.array([len(row["text"]) for row in rows], dtype=float)
+    main, page = source == "wcxb_main", source == "wcxb_page"
+    print(f"\n{'labels (nothing is fitted to them)':48}" + "".join(f"{name:>10}" for name in (*found, "length")))
+    every = {**found, "length": length}
+    print(f"{'main content against whole page (AUC)':48}" + "".join(f"{auc(s[main], s[page]):10.3f}" for s in every.values()))
+    for name, title in (
+        ("wcxb_page", "page's share of main content (Spearman)"),
+        ("fineweb_gpt4_lines", "share of clean lines (Spearman)"),
+        ("stackexchange_coffee", "votes (Spearman)"),
+    ):
+        mine = source == name
+        print(f"{title:48}" + "".join(f"{spearmanr(s[mine], quality[mine])[0]:10.3f}" for s in every.values()))
+
+
+def ends(rows: list[dict[str, Any]], found: np.ndarray, read: int) -> None:
+    order = np.argsort(found, kind="stable")
+    hundredth = len(order) // 100
+    for title, some in (("top", order[::-1][:hundredth]), ("bottom", order[:hundredth])):
+        print(f"\n{title} hundredth: documents (share of all there are)")
+        for field in ("source", "language"):
+            every = Counter(row[field] for row in rows)
+            held = Counter(rows[place][field] for place in some).most_common(14)
+            print(f"  {field}: " + ", ".join(f"{name} {n} ({100 * n / every[name]:.1f} %)" for name, n in held))
+        for place in random.Random(1).sample(some.tolist(), min(read, len(some))):
+            row = rows[place]
+            excerpt = " ".join(row["text"].split())
+            print(f"--- {found[place]:.3f} {row['source']} {row['language']} {len(row['text'])}: {excerpt[:260]} … {excerpt[-80:]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="glob of parquet files")
+    parser.add_argument("--documents", type=int, default=100, help="of a language that junk is made of")
+    parser.add_argument("--read", type=int, default=0, help="documents of each end to print")
+    options = parser.parse_args()
+    query = f"select text, source, quality, language from read_parquet('{options.data}') where trim(text) <> ''"
+    rows = [row for row in duckdb.sql(query).to_arrow_table().to_pylist() if not row["text"].isspace()]
+    model = pool.fit(*pool.sample((row["text"], row["language"]) for row in rows))
+    print(f"{len(rows):,} documents; groups: {', '.join(model.pool.languages.names)}")
+    every = scores([row["text"] for row in rows], [row["language"] for row in rows], model)
+    labels(rows, every)
+    ends(rows, every["content"], options.read)
+    plant(rows, model, options.documents)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""Why a document's scores are what they are: a sentence for each fault and each published rule that it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from datamask.quality import rules, terms
+
+_Explain = Callable[[Mapping[str, float | None]], list[str]]
+_KINDS: tuple[tuple[tuple[str, ...], _Explain], ...] = (
+    (terms.SIGNALS, terms.explain),
+    (rules.SIGNALS, rules.explain),
+)
+
+
+def reasons(scores: Mapping[str, float | None]) -> list[str]:
+    """Of a row of a scores file, whatever its scorers are called: a scorer is known by the signals it has."""
+    found: dict[str, None] = {}
+    for signals, explain in _KINDS:
+        for name in (column.removesuffix(f".{signals[1]}") for column in scores if column.endswith(f".{signals[1]}")):
+            if all(f"{name}.{signal}" in scores for signal in signals):
+                found |= dict.fromkeys(explain({signal: scores[f"{name}.{signal}"] for signal in signals}))
+    return list(found)
