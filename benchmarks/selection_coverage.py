@@ -125,9 +125,7 @@ def main() -> None:
     _ = problem.objective
     print(f"{len(pool):,} documents, {'+'.join(arguments.atoms)}, {arguments.share:.0%} of the {arguments.unit}; ")
     print(f"calibrated in {time.perf_counter() - started:.1f} s (once for all λ)\n")
-    print(
     print("| λ | bound | fractional gap | mask | its gap | s | rounded | grown by price | cynical | DSIR | EG, mask |")
-    )
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for lamb in arguments.lamb:
         here = problem.at(lamb)
