@@ -18,7 +18,7 @@ import torch
 from datamask.config import Select, validate_section
 from datamask.devices import pick_device
 from datamask.errors import DatamaskError
-from datamask.selection.problem import Pool, Problem, make_problem
+from datamask.selection.problem import Pool, Problem, in_order_of_content, make_problem
 from datamask.selection.result import Draft, Selection
 from datamask.selection.solvers import Progress, solver_for
 
@@ -46,7 +46,10 @@ def select(
     settings = resolve(settings, keywords)
     device = pick_device(settings.device)
     pool = Pool(features, quality, tokens, groups or {}, quality_weights, device=device)
-    return solve(make_problem(pool, settings), progress)
+    order = in_order_of_content(pool, settings.seed)
+    if order is None:
+        return solve(make_problem(pool, settings), progress)
+    return solve(make_problem(pool.take(order), settings), progress).back(order)
 
 
 def solve(problem: Problem, progress: Progress | None = None) -> Selection:
@@ -76,6 +79,7 @@ def finish(problem: Problem, draft: Draft, seconds: float) -> Selection:
         upper_bound=draft.upper_bound,
         seconds=seconds,
         solver=problem.settings.solver,
+        scales=problem.objective.scales,
         history=tuple(draft.history),
     )
 

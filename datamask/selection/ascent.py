@@ -79,7 +79,7 @@ def ascend(
         places.append(_Place(moments, price))
         values.append(value)
         last = iteration == iterations
-        if len(places) > 1 and not feasible.limits and (last or iteration % SPAN == SPAN - 1):
+        if len(places) > 1 and (last or iteration % SPAN == SPAN - 1):
             fitted, middle = _fit(quadratic, places)
             if fitted < bound:
                 bound, at = fitted, middle
