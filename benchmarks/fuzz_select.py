@@ -199,11 +199,11 @@ class Definition:
             if in_tokens:  # so many documents
                 found, low = masks.sum(axis=1), size / (mean * (1 + share))
                 high = size / (mean * (1 - share)) if share < 1 else np.inf
-                forgiven = TOLERANCE * size / mean
+                forgiven = (TOLERANCE + 1e-9) * size / mean
             else:
                 found, low, high = masks @ tokens, size * mean * (1 - share), size * mean * (1 + share)
-                forgiven = TOLERANCE * size * mean
-            good &= (found >= low - forgiven - 1e-9 * low) & (found <= high + forgiven + 1e-9 * size * mean)
+                forgiven = (TOLERANCE + 1e-9) * size * mean
+            good &= (found >= low - forgiven) & (found <= high + forgiven)
         return good
 
     def raw(self, name: str, masks: np.ndarray) -> np.ndarray:

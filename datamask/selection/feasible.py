@@ -10,14 +10,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from datamask.selection.levels import Levels, clipped
+from datamask.selection.levels import Levels, clipped, find_level
 from datamask.selection.limits import GRAIN, Limits
 
 
@@ -45,10 +44,17 @@ class Feasible:
         self.size = limits.size
         self.unit_weights = limits.counted
         self.levels = Levels(limits) if limits else None
+        self.answers = Levels(limits) if limits else None  # at prices of another scale: starts of its own
 
     @cached_property
     def total(self) -> float:
         return float(self.weights.sum())
+
+    @property
+    def is_programme(self) -> bool:
+        """Whether limits of several kinds meet in a pool so small that a linear programme is the quicker answer."""
+        limits = self.limits
+        return len(self.weights) <= PROGRAMME and len(limits.groupings) + (limits.length is not None) > 1
 
     @property
     def everything(self) -> bool:
@@ -58,6 +64,8 @@ class Feasible:
     def project(self, z: torch.Tensor) -> torch.Tensor:
         """The p nearest to z: argmin Σ w_i (p_i − z_i)² over the feasible set."""
         if self.levels is not None:
+            if self.is_programme:  # not the nearest point, but one in that direction
+                return self.levels.programme(z, self.limits.unspent)[0]
             return self.levels.solve(z, clipped).p
         return (z - self._level(z)).clamp_(0, 1)
 
@@ -68,22 +76,19 @@ class Feasible:
 
     def answer(self, price: torch.Tensor) -> tuple[torch.Tensor, Dual]:
         """A feasible s that (nearly) maximises Σ w·price·s, and prices of the budget and the limits that show it."""
-        if self.levels is None:
+        if self.answers is None:
             s = self._fill(price)
             return s, Dual(self._threshold(price, s))
         if len(price) <= PROGRAMME:
-            s, level, multipliers = self.levels.programme(price, self.limits.unspent)
-            return s, Dual(level, level + self.levels.lowered(multipliers), self.levels.ends(multipliers))
+            s, level, multipliers = self.answers.programme(price, self.limits.unspent)
+            return s, Dual(level, level + self.answers.lowered(multipliers), self.answers.ends(multipliers))
         # a proximal point with a small quadratic term gives dual prices close to the linear programme's
         middle, spread = float(price.mean()), float(price.std(correction=0)) or 1.0
-        level = np.zeros(1 + self.levels.count)
-        found = None
-        for step in (0.3 * spread, 1e-2 * spread, 1e-3 * spread):
-            found = self.levels.solve((price - middle) / step, clipped, None if found is None else level / step)
-            level = np.append(found.level, found.multipliers) * step
-        assert found is not None
-        lower = middle + step * found.lower
-        return found.p, Dual(middle + level[0], lower, self.levels.ends(level[1:]))
+        step = 1e-3 * spread
+        found = self.answers.solve((price - middle) / step, clipped)
+        return found.p, Dual(
+            middle + step * found.level, middle + step * found.lower, step * self.answers.ends(found.multipliers)
+        )
 
     def most(self, price: torch.Tensor, dual: Dual) -> float:
         """An upper bound on Σ w·price·s over all selections within the budget and the limits, whatever the dual."""
@@ -192,24 +197,6 @@ def top_up(limits: Limits, order: np.ndarray, selected: np.ndarray) -> None:
         selected[taken] = True
         left -= weights[taken].sum()
         rest = rest[len(taken) :]
-
-
-def find_level(
-    excess: Callable[[float], tuple[float, float]], level: float, low: float, high: float, enough: float
-) -> float:
-    """Where what a budget is overspent by is 0: Newton steps from `level`, kept inside a bracket.
-
-    excess: of a level, that and how fast it falls there. enough: ends within so much of 0.
-    """
-    for _ in range(100):
-        over, slope = excess(level)
-        low, high = (level, high) if over > 0 else (low, level)
-        if abs(over) <= enough or high - low <= 1e-15 * max(1.0, abs(level)):
-            break
-        level = level + over / slope if slope else (low + high) / 2
-        if not low < level < high:
-            level = (low + high) / 2
-    return level
 
 
 def _quantile(z: torch.Tensor, share: float, most: int = 10_000) -> float:

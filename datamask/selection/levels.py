@@ -1,12 +1,13 @@
-"""The limits beside the budget as prices: a level for the budget and one for each limit, found by Newton steps.
+"""The limits beside the budget as prices: a level for the budget and one for each limit.
 
     levels = Levels(limits)
-    found = levels.solve(z, CLIPPED)       # p = clip(z − found.lower, 0, 1) holds the budget and the limits
+    found = levels.solve(z, clipped)       # p = clip(z − found.lower, 0, 1) holds the budget and the limits
     found.lower                            # (N,) what each document's score is lowered by, the budget's level included
 
-Minimised is the dual Σ w φ(z − τ − A ν) + τ·size + Σ_r max(ν_r·high_r, ν_r·low_r): smooth and convex but for the kink of
-each limit at ν_r = 0, where a multiplier rests while its limit has room (steps stay in an orthant, as in Andrew and
-Gao's OWL-QN, ICML 2007). Few multipliers, however many documents: a step costs two looks at N numbers.
+What is minimised is the dual Σ w φ(z − τ − A ν) + τ·size + Σ_r max(ν_r·high_r, ν_r·low_r). With one column of quotas it
+falls apart: value v's own level is the budget's, τ, kept between the levels a_v and b_v at which its documents use
+exactly their greatest and least share, and these do not depend on τ; all values' are found at once. More columns take
+turns (as iterative proportional fitting does), and a length bound is one more number outside of that.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import linprog, minimize
+from scipy.optimize import linprog
 
 from datamask.errors import InputError
 from datamask.selection.limits import Limits
 
-STEPS = 40
-ENOUGH = 1e-9  # of the budget: how exactly it and the limits are met
+STEPS = 60
+CYCLES = 8  # of several columns
+LENGTHS = 20  # steps of the length bound's multiplier
+SETTLED = 1e-9  # change of the multipliers after which these are done
+ENOUGH = 1e-10  # of the budget: how exactly it and the limits are met
 
 Link = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 
@@ -67,7 +71,9 @@ class Levels:
             highs.append(np.array([limits.length.high / scale]))
         self.low, self.high = np.concatenate(lows), np.minimum(np.concatenate(highs), 1e100)
         self.count = len(self.low)
-        self.multipliers = np.zeros(self.count)  # kept: the next start
+        self.multipliers = np.zeros(self.count)  # kept, as are the next two: the next start
+        self.level = 0.0
+        self.bands: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def lowered(self, multipliers: np.ndarray) -> torch.Tensor:
         """A·multipliers: (N,)."""
@@ -85,26 +91,6 @@ class Levels:
         if self.ratio is not None:
             sums.append(np.array([float(mass @ self.ratio)]))
         return np.concatenate(sums)
-
-    def gram(self, mass: torch.Tensor) -> np.ndarray:
-        """[1 A]ᵀ diag(mass) [1 A]: (1 + R, 1 + R)."""
-        found = np.zeros((1 + self.count, 1 + self.count))
-        found[0, 0] = float(mass.sum())
-        found[0, 1:] = found[1:, 0] = self.used(mass)
-        starts = np.concatenate([[1], 1 + np.cumsum(self.widths)]).astype(int)
-        for a, (codes, width) in enumerate(zip(self.codes, self.widths, strict=True)):
-            rows = slice(starts[a], starts[a] + width)
-            found[rows, rows] = np.diag(found[0, rows])
-            for b in range(a):
-                joined = torch.bincount(codes * self.widths[b] + self.codes[b], mass, minlength=width * self.widths[b])
-                columns = slice(starts[b], starts[b] + self.widths[b])
-                found[rows, columns] = joined.numpy().reshape(width, -1)
-                found[columns, rows] = found[rows, columns].T
-            if self.ratio is not None:
-                found[rows, -1] = found[-1, rows] = torch.bincount(codes, mass * self.ratio, minlength=width).numpy()
-        if self.ratio is not None:
-            found[-1, -1] = float(mass @ self.ratio.square())
-        return found
 
     def columns(self, index: torch.Tensor, multipliers: np.ndarray) -> torch.Tensor:
         """(n, 1 + r) of [1 A] for some documents: the limits that bind alone, those with a multiplier."""
@@ -160,87 +146,146 @@ class Levels:
             rows[-1] = self.ratio.numpy()
         return rows
 
-    def solve(self, z: torch.Tensor, link: Link, start: np.ndarray | None = None) -> Found:
-        """The levels at which p = link(z − lower) spends the budget within the limits, nearly.
+    def solve(self, z: torch.Tensor, link: Link) -> Found:
+        """The levels at which p = link(z − lower) spends the budget within the limits."""
+        if self.ratio is None:
+            return self._within(z, link)
+        ratio, start = self.ratio, self.multipliers.copy()
 
-        start: (1 + R,) level and multipliers to begin at; the last call's multipliers without.
-        """
-        if start is None:
-            share = max(0.0, 1 - self.size / self.total)
-            start = np.append(float(torch.quantile(z[:: max(1, len(z) // 10_000)], share)) - 0.5, self.multipliers)
-        x, value, gradient, mass = self._at(start, z, link)
-        spread = float(z.max() - z.min()) + 1.0
-        for _ in range(STEPS):
-            slope = self._slope(x, gradient)
-            if np.abs(slope).max() <= ENOUGH * self.size:
+        def at(multiplier: float) -> Found:
+            self.multipliers = np.append(self.multipliers[:-1], multiplier)
+            return self._within(z, link)
+
+        def used(found: Found) -> float:
+            return float((self.weights * found.p) @ ratio)
+
+        found = at(0.0)
+        low, high = float(self.low[-1]), float(self.high[-1])
+        if not (over := used(found) > high) and used(found) >= low:
+            return found
+        target, last = (high, found) if over else (low, found)
+
+        def excess(multiplier: float) -> tuple[float, float]:
+            nonlocal last
+            last = at(multiplier)
+            mass = self.weights * link(z - last.lower)[2]
+            total = float(mass.sum())
+            middle = float(mass @ ratio) / total if total else 0.0
+            return used(last) - target, float(mass @ (ratio - middle).square())
+
+        far = 1e3 * (float(z.max() - z.min()) + 1.0)
+        first = start[-1] if start[-1] and (start[-1] > 0) == over else 0.0
+        find_level(excess, first, 0.0 if over else -far, far if over else 0.0, 1e3 * ENOUGH * self.size, LENGTHS)
+        return last
+
+    def _within(self, z: torch.Tensor, link: Link) -> Found:
+        """The same at the length bound's multiplier as it is."""
+        x, starts = self.multipliers, np.cumsum([0, *self.widths])
+        length = 0.0 if self.ratio is None else float(x[-1])
+        base = z if not length else z - length * self.ratio  # type: ignore[operator]
+        level = self._level_of(base, link) if not self.codes else 0.0
+        for _ in range(CYCLES if len(self.codes) > 1 else min(1, len(self.codes))):
+            before = x.copy()
+            for column, codes in enumerate(self.codes):
+                mine = slice(starts[column], starts[column + 1])
+                others = x.copy()
+                others[mine] = 0
+                rest = base if len(self.codes) == 1 else z - self.lowered(others)
+                level, x[mine] = self._column(column, codes, rest, link, mine)
+            if np.abs(x - before).max() <= SETTLED * (1 + np.abs(x).max()):
                 break
-            free = np.flatnonzero((slope != 0) | (x != 0))
-            free = free if 0 in free else np.append(0, free)
-            orthant = np.where(x != 0, np.sign(x), -np.sign(slope))
-            hessian = self.gram(mass)[np.ix_(free, free)]
-            hessian[np.diag_indices(len(free))] += 1e-9 * hessian.diagonal().max() + 1e-9 * self.size / spread
-            step = np.zeros(len(x))
-            step[free] = np.linalg.lstsq(hessian, -slope[free], rcond=1e-12)[0]
-            step *= min(1.0, spread / max(float(np.abs(step).max()), 1e-300))
-            share = 1.0
-            while True:
-                then = x + share * step
-                then[1:] = np.where(then[1:] * orthant[1:] < 0, 0.0, then[1:])  # stays in the orthant
-                found = self._at(then, z, link)
-                if found[1] < value - 1e-4 * share * abs(float(slope @ (then - x))) / max(share, 1e-12) or share < 1e-6:
+        lower = level + self.lowered(x)
+        integral, p, _ = link(z - lower)
+        value = float(self.weights @ integral) + level * self.size + self.ends(x)
+        return Found(level, x.copy(), lower, p, value)
+
+    def _level_of(self, z: torch.Tensor, link: Link) -> float:
+        """The budget's alone."""
+
+        def excess(level: float) -> tuple[float, float]:
+            _, p, slope = link(z - level)
+            return float(self.weights @ p) - self.size, float(self.weights @ slope)
+
+        self.level = find_level(excess, self.level, *_ends(z), ENOUGH * self.size)
+        return self.level
+
+    def _column(
+        self, column: int, codes: torch.Tensor, z: torch.Tensor, link: Link, mine: slice
+    ) -> tuple[float, np.ndarray]:
+        """The budget's level, and what each value's own level is above it (V,)."""
+        low, high, width = self.low[mine], self.high[mine], self.widths[column]
+        most = torch.bincount(codes, self.weights, minlength=width).numpy()
+        ends = _ends(z)
+
+        def sums(levels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            _, p, slope = link(z - torch.from_numpy(levels)[codes])
+            used = torch.bincount(codes, self.weights * p, minlength=width).numpy()
+            return used, torch.bincount(codes, self.weights * slope, minlength=width).numpy()
+
+        def own(targets: np.ndarray, start: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+            """The levels (V,) at which values use their targets: Newton's steps, each kept in its bracket."""
+            levels = np.clip(start, *ends)
+            below, above = np.full(width, ends[0]), np.full(width, ends[1])
+            for _ in range(STEPS):
+                used, slope = sums(levels)
+                over = used - targets
+                below, above = np.where(over > 0, levels, below), np.where(over > 0, above, levels)
+                open_ = wanted & (np.abs(over) > ENOUGH * self.size / width) & (above - below > 1e-13 * (ends[1] - ends[0]))
+                if not open_.any():
                     break
-                share /= 2
-            if found[1] >= value:
-                x, value = self._slowly(x, z, link)
-                break
-            x, value, gradient, mass = found
-        self.multipliers = x[1:].copy()
-        lower = x[0] + self.lowered(x[1:])
-        return Found(float(x[0]), x[1:], lower, link(z - lower)[1], value)
+                with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                    then = levels + over / slope
+                middle = (below + above) / 2
+                then = np.where((slope > 0) & (then > below) & (then < above), then, middle)
+                levels = np.where(open_, then, levels)
+            return levels
 
-    def _at(
-        self, x: np.ndarray, z: torch.Tensor, link: Link
-    ) -> tuple[np.ndarray, float, tuple[np.ndarray, np.ndarray], torch.Tensor]:
-        """x, the dual's value, its gradient just above and just below each kink, and the weights of its Hessian."""
-        integral, p, slope = link(z - (x[0] + self.lowered(x[1:])))
-        mass = self.weights * p
-        value = float(self.weights @ integral) + x[0] * self.size + self.ends(x[1:])
-        used = self.used(mass)
-        over = self.size - float(mass.sum())
-        gradient = np.append(over, self.high - used), np.append(over, self.low - used)
-        return x, value, gradient, self.weights * slope
+        least, greatest = self.bands.get(column, (np.full(width, self.level), np.full(width, self.level)))
+        capped, floored = high < most * (1 - 1e-12), low > 0
+        least = np.where(capped, own(high, least, capped) if capped.any() else least, -np.inf)
+        tight = high - low <= ENOUGH * self.size
+        begin = np.where(capped & np.isfinite(least), least, greatest)
+        greatest = np.where(floored, own(low, begin, floored & ~(tight & capped)) if floored.any() else greatest, np.inf)
+        greatest = np.where(tight & capped, least, np.maximum(greatest, least))
 
-    def _slope(self, x: np.ndarray, gradient: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """The gradient; at a kink the least of its subgradients: 0 where a limit has room."""
-        above, below = gradient
-        at_kink = np.where(above < 0, above, np.where(below > 0, below, 0.0))
-        found = np.where(x > 0, above, np.where(x < 0, below, at_kink))
-        found[0] = above[0]
-        return found
+        def excess(level: float) -> tuple[float, float]:
+            used, slope = sums(np.clip(level, least, greatest))
+            inside = (level > least) & (level < greatest)
+            return float(used.sum()) - self.size, float(slope[inside].sum())
 
-    def _slowly(self, x: np.ndarray, z: torch.Tensor, link: Link) -> tuple[np.ndarray, float]:
-        """Where Newton's steps end short (few documents, or none, are between 0 and 1): L-BFGS-B, each multiplier in
-        two parts that are not negative."""
-
-        def dual(split: np.ndarray) -> tuple[float, np.ndarray]:
-            upper, lower = split[1 : 1 + self.count], split[1 + self.count :]
-            point = np.append(split[0], upper - lower)
-            integral, p, _ = link(z - (point[0] + self.lowered(point[1:])))
-            mass = self.weights * p
-            value = float(self.weights @ integral) + split[0] * self.size
-            value += float(upper @ np.where(upper > 0, self.high, 0.0) - lower @ self.low)
-            used = self.used(mass)
-            slope = np.concatenate([[self.size - float(mass.sum())], self.high - used, used - self.low])
-            return value / self.size, slope / self.size
-
-        split = np.concatenate([x[:1], np.maximum(x[1:], 0), np.maximum(-x[1:], 0)])
-        found = minimize(
-            dual,
-            split,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=[(None, None)] + [(0, None)] * (2 * self.count),
-            options={"maxiter": 200, "ftol": 1e-14, "gtol": 1e-10, "maxcor": 30},
+        self.level = find_level(excess, self.level, *ends, 10 * ENOUGH * self.size)
+        levels = np.clip(self.level, least, greatest)
+        self.bands[column] = (
+            np.where(np.isfinite(least), least, self.level),
+            np.where(np.isfinite(greatest), greatest, self.level),
         )
-        point = np.append(found.x[0], found.x[1 : 1 + self.count] - found.x[1 + self.count :])
-        return point, float(found.fun) * self.size
+        return self.level, levels - self.level
+
+
+def find_level(
+    excess: Callable[[float], tuple[float, float]],
+    level: float,
+    low: float,
+    high: float,
+    enough: float,
+    steps: int = 100,
+) -> float:
+    """Where what a budget is overspent by is 0: Newton steps from `level`, kept inside a bracket.
+
+    excess: of a level, that and how fast it falls there. enough: ends within so much of 0.
+    """
+    level = min(max(level, low), high)
+    for _ in range(steps):
+        over, slope = excess(level)
+        low, high = (level, high) if over > 0 else (low, level)
+        if abs(over) <= enough or high - low <= 1e-15 * max(1.0, abs(level)):
+            break
+        level = level + over / slope if slope else (low + high) / 2
+        if not low < level < high:
+            level = (low + high) / 2
+    return level
+
+
+def _ends(z: torch.Tensor) -> tuple[float, float]:
+    """Levels at which everything, and nothing, is selected: to 10⁻¹⁷ where the link is logistic."""
+    return float(z.min()) - 40, float(z.max()) + 40

@@ -21,8 +21,7 @@ import numpy as np
 import torch
 
 from datamask.selection.ascent import Ascent, Record, ascend, standing
-from datamask.selection.feasible import find_level
-from datamask.selection.levels import logistic
+from datamask.selection.levels import find_level, logistic
 from datamask.selection.quadratic import Quadratic
 
 FIRST = 0.1  # ε: of what would account for the gap at the start, were all documents undecided
@@ -53,7 +52,11 @@ class Dual(NamedTuple):
 
 def suits(quadratic: Quadratic) -> bool:
     """Whether it is of one metric whose moment is a vector."""
-    return len(quadratic.prepared) == 1 and quadratic.prepared[0].metric.vector
+    return (
+        len(quadratic.prepared) == 1
+        and quadratic.prepared[0].metric.vector
+        and not quadratic.feasible.is_programme
+    )
 
 
 def newton(
@@ -142,15 +145,14 @@ class _Path:
         (self.rows,), (self.c,) = quadratic.prepared, quadratic.coefficients
         self.base = None if quadratic.base is None else quadratic.base[0].double()
         self.levels = quadratic.feasible.levels
-        self.held: tuple[np.ndarray, float] | None = None  # where the levels were last, and at which ε
+        self.multipliers = np.zeros(0)  # of the limits, at the last place
 
     def at(self, m: torch.Tensor, epsilon: float) -> _Point:
         price = self.quadratic.price([m.float()])
         z = price / epsilon
         if self.levels is not None:
-            before, at = self.held if self.held is not None else (None, 1.0)
-            found = self.levels.solve(z, logistic, None if before is None else before * (at / epsilon))
-            self.held = np.append(found.level, found.multipliers), epsilon
+            found = self.levels.solve(z, logistic)
+            self.multipliers = found.multipliers
             p, value = found.p, epsilon * found.value + self._square(m)
         else:
             level, p = self._fill(z)
@@ -213,9 +215,9 @@ class _Path:
     ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
         """(1 + r, d) and the documents' columns (n, 1 + r) whose product is what the budget and the r limits that bind
         take back of a move: rows regressed on them, each weighted by its share; the mean, without limits."""
-        if self.levels is None or self.held is None or not self.held[0][1:].any():
+        if self.levels is None or not self.multipliers.any():
             return (self.rows.moment(share) / float(share.sum()))[None], None
-        levels, multipliers = self.levels, self.held[0][1:]
+        levels, multipliers = self.levels, self.multipliers
 
         def columns(index: torch.Tensor) -> torch.Tensor:
             return levels.columns(index.cpu(), multipliers)
