@@ -83,7 +83,7 @@ class MomentReward:
         pool = metric.pool
         self.dtype = dtype or product_dtype(pool.device)
         self.z = torch.empty(len(pool), pool.dimensions, dtype=self.dtype, device=pool.device)
-        for part, rows in pool.blocks():
+        for part, rows in pool.blocks(dtype=metric.reads):
             self.z[part] = metric.prepare(rows).to(self.dtype)
         self.scale = metric.unit / metric.size**2
 
