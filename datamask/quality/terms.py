@@ -7,7 +7,7 @@ shows little of itself: its distances are shrunk towards the usual, and its scor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 

@@ -21,7 +21,7 @@ from datamask.config import Select, validate_section
 from datamask.devices import pick_device
 from datamask.errors import DatamaskError, InputError
 from datamask.selection.cover.target import read_words
-from datamask.selection.problem import Pool, Problem, make_problem
+from datamask.selection.problem import Pool, Problem, in_order_of_content, make_problem
 from datamask.selection.result import Draft, Selection
 from datamask.selection.solvers import Progress, solver_for
 
@@ -59,7 +59,14 @@ def select(
     pool = Pool(features, quality, tokens, groups or {}, quality_weights, device=device, **counts)
     if len(words.leaked):
         return _without(pool, words.leaked, settings, progress)
-    return solve(make_problem(pool, settings), progress)
+    return _solved(pool, settings, progress)
+
+
+def _solved(pool: Pool, settings: Select, progress: Progress | None) -> Selection:
+    order = in_order_of_content(pool, settings.seed)
+    if order is None:
+        return solve(make_problem(pool, settings), progress)
+    return solve(make_problem(pool.take(order), settings), progress).back(order)
 
 
 def _without(pool: Pool, leaked: np.ndarray, settings: Select, progress: Progress | None) -> Selection:
@@ -73,7 +80,7 @@ def _without(pool: Pool, leaked: np.ndarray, settings: Select, progress: Progres
     rest = np.setdiff1d(np.arange(len(pool)), leaked)
     if not len(rest):
         raise InputError("every document holds words in a row of the target; name a target from outside the pool")
-    found = solve(make_problem(pool.take(rest), settings), progress)
+    found = _solved(pool.take(rest), settings, progress)
 
     def spread(values: np.ndarray) -> np.ndarray:
         every = np.zeros(len(pool), values.dtype)
@@ -111,6 +118,7 @@ def finish(problem: Problem, draft: Draft, seconds: float) -> Selection:
         upper_bound=draft.upper_bound,
         seconds=seconds,
         solver=problem.settings.solver,
+        scales=problem.objective.scales,
         history=tuple(draft.history),
     )
 

@@ -25,6 +25,7 @@ STALL = 30  # steps that bring less than a tenth of the tolerance, after which i
 MULTILINEAR_STALL = 5  # the same without a bound, and of the tolerance itself
 MEMORY = 8  # values, below the least of which no step may fall
 SPAN = 12  # places whose prices are combined for a bound, after every so many steps
+FITS = {False: 30, True: 8}  # iterations of that; where limits make each dear
 
 Record = Callable[[dict[str, float]], None]
 
@@ -79,7 +80,7 @@ def ascend(
         places.append(_Place(moments, price))
         values.append(value)
         last = iteration == iterations
-        if len(places) > 1 and not feasible.limits and (last or iteration % SPAN == SPAN - 1):
+        if len(places) > 1 and (last or iteration % SPAN == SPAN - 1):
             fitted, middle = _fit(quadratic, places)
             if fitted < bound:
                 bound, at = fitted, middle
@@ -211,7 +212,7 @@ def _fit(quadratic: Quadratic, places: Sequence[_Place]) -> tuple[float, list[to
         value = most + float(shares @ (gram @ shares) - held @ shares)
         return value, (slope[:-1] - slope[-1]).numpy()
 
-    found = minimize(bound, np.full(len(places) - 1, 1 / len(places)), jac=True, method="BFGS", options={"maxiter": 30})
+    found = minimize(bound, np.full(len(places) - 1, 1 / len(places)), jac=True, method="BFGS", options={"maxiter": FITS[bool(feasible.limits)]})
     shares = torch.from_numpy(np.append(found.x, 1 - found.x.sum()))
     middle = [torch.einsum("t,t...->...", shares.to(stack), stack) for stack in stacks]
     return quadratic.bound(middle, shares @ rows)[0], middle

@@ -59,12 +59,17 @@ def _random_moment(problem: Problem, metric: MomentMetric) -> float:
 def _whole(problem: Problem, metric: MomentMetric) -> tuple[torch.Tensor, float]:
     """Of all documents: Σ w_i v_i, and Σ w_i² ‖v_i‖². Holds no rows."""
     weights = problem.weights
+    if problem.pool.is_small:
+        squares = 0.0
+        for part, rows in problem.pool.blocks(dtype=torch.float64):
+            squares += float((weights[part].square() * metric.squares(metric.prepare(rows)).double()).sum())
+        return metric.sum_over(problem.pool, weights), squares
     if metric.vector:
         return prepare(metric).moment(weights), float(weights.square().sum())
     total: torch.Tensor | None = None
     squares = 0.0
-    for part, rows in problem.pool.blocks():
-        z = metric.prepare(rows)
+    for part, rows in problem.pool.blocks(dtype=metric.reads):
+        z = metric.prepare(rows).float()
         squares += float((weights[part].square() * metric.squares(z).double()).sum())
         moment = metric.moment(z.to(row_type(metric, len(z))), weights[part]).float()
         total = moment if total is None else total.add_(moment)

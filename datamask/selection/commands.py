@@ -30,7 +30,7 @@ def select(
     quiet: Annotated[bool, Option("--quiet", help="No progress on stderr.")] = False,
     solver: Annotated[str | None, Option(help=f"{', '.join(get_args(Solver))}.")] = None,
     algorithm: Annotated[
-        str | None, Option(help="Diversity: DiSF, Facility, Pair_simi, or a registered metric.")
+        str | None, Option(help="coverage, DiSF, Facility, Pair_simi, vendi, logdet, or a registered metric.")
     ] = None,
     lamb: Annotated[float | None, Option(help="Weight of quality: 1 top-quality, 0 diversity alone.")] = None,
     calibrate: Annotated[

@@ -86,7 +86,8 @@ def prices_of(problem: Problem, chosen: Selection) -> Prices:
     objective, pool = problem.objective, problem.pool
     mask = torch.from_numpy(chosen.selected).to(pool.device)
     metrics = [term.metric for term in objective.diversity]
-    moments = [_moment(metric, mask) for metric in metrics]
+    fractional = torch.from_numpy(getattr(chosen, "probability", chosen.selected)).double()
+    moments = [_moment(metric, mask, fractional) for metric in metrics]
     prices = make_prices(
         objective.quality, objective.diversity, moments, pool.dimensions, problem.size, problem.unit == "tokens"
     )
@@ -96,12 +97,16 @@ def prices_of(problem: Problem, chosen: Selection) -> Prices:
     return prices.cut(scores, problem.limits.weights, problem.size)
 
 
-def _moment(metric: Any, mask: torch.Tensor) -> torch.Tensor | None:
-    """What a metric knows of a selection, if its gains are linear in that."""
+def _moment(metric: Any, mask: torch.Tensor, fractional: torch.Tensor) -> torch.Tensor | None:
+    """What a metric knows of a selection, if its gains are linear in that.
+
+    Coverage's and the spectrum's is the fractional optimum's: at a mask, a selected document's own part of the state
+    lowers its price, and those like it that were not selected would be scored above it.
+    """
     if isinstance(metric, MomentMetric):
         return metric.exact_moment(mask)
     if isinstance(metric, Coverage | Spectral):
-        return torch.from_numpy(metric.state(mask.cpu().double().numpy() * metric.weights / metric.size))
+        return torch.from_numpy(metric.state(fractional.numpy() * metric.weights / metric.size))
     return None
 
 

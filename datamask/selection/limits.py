@@ -3,12 +3,20 @@
 A limit is a row of coefficients with a lower and an upper end: low ≤ Σ_{i∈S} a_i ≤ high. A quota's rows are the
 budget's own weights restricted to one value of the column (shares are in the budget's unit); the length bound is one
 row, the tokens (the number of documents under a token budget).
+
+What holds, and how exactly:
+- documents are counted exactly: the budget's number of them, and quotas rounded to whole ones;
+- a budget in tokens is never overspent, and what is left of it is less than a pool of these lengths can force
+  (`unspent`: no further document fits), or, where limits stand in the way, than `TOLERANCE` of it;
+- a limit in tokens holds to `TOLERANCE` of the budget, in tokens or in the documents these are on average.
+A selection that misses any of these is never a result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,10 +24,13 @@ import numpy as np
 from datamask.config import Quota, Select
 from datamask.errors import ConfigError, InputError, nearest
 
+TOLERANCE = 1e-3  # of the budget: how exactly limits in tokens hold (documents are whole, sums of lengths a lattice)
+GRAIN = 1e-9  # of the budget: rounding of the sums themselves
+
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """One column's quotas: low[v] ≤ Σ_{i selected, codes[i] = v} weights[i] ≤ high[v]."""
+    """One column's quotas: low[v] ≤ Σ_{i selected, codes[i] = v} weights[i] ≤ high[v], tolerance included."""
 
     column: str
     names: tuple[str, ...]  # of the values, sorted
@@ -30,7 +41,7 @@ class Grouping:
 
 @dataclass(frozen=True, eq=False)
 class Length:
-    """low ≤ Σ_{i selected} coefficients[i] ≤ high."""
+    """low ≤ Σ_{i selected} coefficients[i] ≤ high, tolerance included."""
 
     coefficients: np.ndarray  # (N,)
     low: float
@@ -43,32 +54,86 @@ class Limits:
     size: float
     groupings: tuple[Grouping, ...] = ()
     length: Length | None = None
+    slack: float | None = None  # of a part of a problem: what the whole may leave unspent
 
     def __bool__(self) -> bool:
         return bool(self.groupings or self.length)
 
+    @cached_property
+    def counted(self) -> bool:
+        """Whether the budget counts documents."""
+        return bool((self.weights == 1).all())
+
+    @cached_property
+    def unspent(self) -> float:
+        """The most of the budget that may be left."""
+        if self.slack is not None:
+            return self.slack
+        if self.counted:
+            return 0.0
+        forced = most_unspent(self.weights, self.size)
+        return max(forced, TOLERANCE * self.size) if self else forced
+
+    def part(self, index: np.ndarray, taken: np.ndarray) -> Limits:
+        """Of the documents `index` (n,) alone, beside those already `taken` (N,) bool."""
+        groupings = []
+        for grouping in self.groupings:
+            sums = np.bincount(grouping.codes[taken], self.weights[taken], minlength=len(grouping.names))
+            groupings.append(
+                Grouping(grouping.column, grouping.names, grouping.codes[index], grouping.low - sums, grouping.high - sums)
+            )
+        length = None
+        if self.length is not None:
+            total = float(self.length.coefficients[taken].sum())
+            length = Length(self.length.coefficients[index], self.length.low - total, self.length.high - total)
+        left = self.size - float(self.weights[taken].sum())
+        return Limits(self.weights[index], left, tuple(groupings), length, self.unspent)
+
+    def sample(self, index: np.ndarray, share: float) -> Limits:
+        """Of a sample of the documents that has this share of their weight."""
+        weights, groupings = self.weights[index], []
+        for each in self.groupings:
+            codes = each.codes[index]
+            there = np.bincount(codes, weights, minlength=len(each.names))  # no sample is asked for what it lacks
+            groupings.append(
+                Grouping(each.column, each.names, codes, np.minimum(each.low * share, there), each.high * share)
+            )
+        length = None
+        if self.length is not None:
+            length = Length(self.length.coefficients[index], self.length.low * share, self.length.high * share)
+        return Limits(weights, self.size * share, tuple(groupings), length, self.unspent * share)
+
     def violations(self, selected: np.ndarray) -> list[str]:
-        """What a mask breaks by more than one document, in words; [] if nothing. selected: (N,) bool."""
+        """What a mask breaks, in words; [] if nothing. selected: (N,) bool."""
         found = []
-        one = float(self.weights.max())
+        grain = GRAIN * max(self.size, 1.0)
         taken = float(self.weights[selected].sum())
-        if taken > self.size + 1e-6 or taken < self.size - one - 1e-6:
+        if taken > self.size + grain or taken < self.size - self.unspent - grain:
             found.append(f"the selection takes {taken:.0f} of a budget of {self.size:.0f}")
-        slack = one if one > 1 else 0.0  # documents are counted exactly; tokens to one document
         for grouping in self.groupings:
             sums = np.bincount(grouping.codes[selected], self.weights[selected], minlength=len(grouping.names))
-            for value, name in enumerate(grouping.names):
-                if not grouping.low[value] - slack - 1e-6 <= sums[value] <= grouping.high[value] + slack + 1e-6:
-                    found.append(
-                        f"{grouping.column} = {name!r} has {sums[value]:.0f}, "
-                        f"outside {grouping.low[value]:.0f} to {grouping.high[value]:.0f}"
-                    )
+            for value in np.flatnonzero((sums < grouping.low - grain) | (sums > grouping.high + grain)):
+                found.append(
+                    f"{grouping.column} = {grouping.names[value]!r} has {sums[value]:.0f}, "
+                    f"outside {grouping.low[value]:.0f} to {grouping.high[value]:.0f}"
+                )
         if self.length is not None:
             total = float(self.length.coefficients[selected].sum())
-            slack = float(self.length.coefficients.max())
-            if not self.length.low - slack <= total <= self.length.high + slack:
+            grain = GRAIN * max(abs(self.length.low), abs(total), 1.0)
+            if not self.length.low - grain <= total <= self.length.high + grain:
                 found.append(f"length: {total:.0f} is outside {self.length.low:.0f} to {self.length.high:.0f}")
         return found
+
+
+def most_unspent(weights: np.ndarray, size: float) -> float:
+    """The most that a selection into which no further document fits can leave of the budget.
+
+    Where L is left, every document of at most L is selected: L ≤ size − Σ_{w_i ≤ L} w_i.
+    """
+    ordered = np.sort(weights)
+    before = np.concatenate([[0.0], np.cumsum(ordered)])
+    left = np.minimum(size - before, np.append(ordered, np.inf))
+    return float(max(left.max(), 0.0))
 
 
 def make_limits(
@@ -84,12 +149,13 @@ def make_limits(
     if settings.length_tolerance is not None and tokens is not None:
         mean, tolerance = float(tokens.mean()), settings.length_tolerance
         if settings.budget_tokens:  # Σ tokens is fixed, so the mean is bounded through the number of documents
-            shortest = mean * (1 - tolerance)
-            length = Length(
-                np.ones(len(tokens)), size / (mean * (1 + tolerance)), size / shortest if shortest > 0 else float("inf")
-            )
+            shortest, grain = mean * (1 - tolerance), TOLERANCE * size / mean
+            most = size / shortest if shortest > 0 else float("inf")
+            length = Length(np.ones(len(tokens)), size / (mean * (1 + tolerance)) - grain, most + grain)
         else:
-            length = Length(tokens.astype(np.float64), size * mean * (1 - tolerance), size * mean * (1 + tolerance))
+            whole, grain = size * mean, TOLERANCE * size * mean
+            length = Length(tokens.astype(np.float64), whole * (1 - tolerance) - grain, whole * (1 + tolerance) + grain)
+        _check_length(length, np.asarray(weights), size)
     return Limits(np.asarray(weights, dtype=np.float64), size, groupings, length)
 
 
@@ -119,25 +185,44 @@ def _grouping(quota: Quota, weights: np.ndarray, size: float, groups: Mapping[st
     for name, most in quota.maximum.items():
         if name in names:
             high[names.index(name)] = min(high[names.index(name)], down(most * size))
+    grain = GRAIN * max(size, 1.0)
+    if not whole:
+        low, high = low - TOLERANCE * size, high + TOLERANCE * size
     for value, name in enumerate(names):
-        if low[value] > high[value]:
+        if low[value] > high[value] + grain:
             raise InputError(
                 f"quota: {quota.column} = {name!r} must have at least {low[value]:.0f} and at most {high[value]:.0f}"
             )
-        if low[value] > available[value]:
+        if low[value] > available[value] + grain:
             raise InputError(
                 f"quota: {quota.column} = {name!r} must have at least {low[value]:.0f} of the budget's {size:.0f}, "
                 f"the pool has {available[value]:.0f}; lower the minimum or the budget"
             )
-    if low.sum() > size + 1e-6:
+    if low.clip(0).sum() > size + grain:
         raise InputError(f"quota: the minimums of {quota.column} add up to {low.sum():.0f}, the budget is {size:.0f}")
     most = np.minimum(high, available).sum()
-    if most < size - 1e-6:
+    spare = 0.0 if whole else max(most_unspent(weights, size), TOLERANCE * size)
+    if most < size - spare - grain:
         raise InputError(
             f"quota: the maximums of {quota.column} leave room for {most:.0f}, the budget is {size:.0f}; "
             "raise one or lower the budget"
         )
     return Grouping(quota.column, names, codes.astype(np.int64), low, high)
+
+
+def _check_length(length: Length, weights: np.ndarray, size: float) -> None:
+    """Whether any selection of the budget reaches the bound, the others' limits left aside."""
+    per_weight = length.coefficients / weights
+    for sign in (1, -1):
+        order = np.argsort(sign * per_weight, kind="stable")
+        taken = np.diff(np.minimum(np.cumsum(weights[order]), size), prepend=0.0)
+        extreme = float(taken @ per_weight[order])
+        short = sign < 0 and extreme < length.low * (1 - 1e-9) - 1e-9
+        if short or (sign > 0 and (weights == 1).all() and extreme > length.high * (1 + 1e-9) + 1e-9):
+            raise InputError(
+                "length_tolerance: no selection of this budget comes that near to the pool's mean length; "
+                "raise the tolerance or change the budget"
+            )
 
 
 def _ceil(value: Any) -> Any:

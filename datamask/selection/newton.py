@@ -13,13 +13,15 @@ entropy g(m) is a bound, at any m. m is d numbers, whatever N: where a sample's 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from datamask.selection.ascent import Ascent, Record, ascend, standing
-from datamask.selection.feasible import find_level
+from datamask.selection.levels import find_level, logistic
 from datamask.selection.quadratic import Quadratic
 
 FIRST = 0.1  # ε: of what would account for the gap at the start, were all documents undecided
@@ -49,8 +51,12 @@ class Dual(NamedTuple):
 
 
 def suits(quadratic: Quadratic) -> bool:
-    """Whether it is of one metric whose moment is a vector, over a budget without other limits."""
-    return len(quadratic.prepared) == 1 and quadratic.prepared[0].metric.vector and not quadratic.feasible.limits
+    """Whether it is of one metric whose moment is a vector."""
+    return (
+        len(quadratic.prepared) == 1
+        and quadratic.prepared[0].metric.vector
+        and not quadratic.feasible.is_programme
+    )
 
 
 def newton(
@@ -65,9 +71,9 @@ def newton(
     if isinstance(start, torch.Tensor):
         best = ascend(quadratic, start, tolerance, 0)  # no step: where it stands
         gap = best.bound - best.value
-        start = Dual(best.moments[0].double(), FIRST * gap / _entropy(quadratic))
-        if gap <= tolerance:
-            return best, start
+        if gap <= tolerance or (entropy := _entropy(quadratic)) <= 0:
+            return best, Dual(best.moments[0].double(), 1.0)
+        start = Dual(best.moments[0].double(), FIRST * gap / entropy)
     path, (m, epsilon) = _Path(quadratic), start
     good, shrink, stayed, least = 0.0, SHRINK, False, math.inf
     for _ in range(STAGES):
@@ -98,8 +104,8 @@ def newton(
 def _entropy(quadratic: Quadratic) -> float:
     """Σ w_i (−p ln p − (1 − p) ln(1 − p)) where every p is the same."""
     total = float(quadratic.feasible.weights.sum())
-    even = quadratic.feasible.size / total
-    return total * -(even * math.log(even) + (1 - even) * math.log(max(1 - even, 1e-12)))
+    even = min(1.0, quadratic.feasible.size / total)
+    return total * -(even * math.log(max(even, 1e-12)) + (1 - even) * math.log(max(1 - even, 1e-12)))
 
 
 def _better(quadratic: Quadratic, best: Ascent | None, p: torch.Tensor, now: _Point, least: float) -> Ascent:
@@ -138,22 +144,29 @@ class _Path:
         self.quadratic, self.weights = quadratic, quadratic.feasible.weights
         (self.rows,), (self.c,) = quadratic.prepared, quadratic.coefficients
         self.base = None if quadratic.base is None else quadratic.base[0].double()
+        self.levels = quadratic.feasible.levels
+        self.multipliers = np.zeros(0)  # of the limits, at the last place
 
     def at(self, m: torch.Tensor, epsilon: float) -> _Point:
         price = self.quadratic.price([m.float()])
         z = price / epsilon
-        level, p = self._fill(z)
-        value = self._square(m)
-        value += epsilon * float((self.weights * torch.nn.functional.softplus(z - level)).sum())
-        value += epsilon * level * self.quadratic.feasible.size
+        if self.levels is not None:
+            found = self.levels.solve(z, logistic)
+            self.multipliers = found.multipliers
+            p, value = found.p, epsilon * found.value + self._square(m)
+        else:
+            level, p = self._fill(z)
+            value = self._square(m)
+            value += epsilon * float((self.weights * torch.nn.functional.softplus(z - level)).sum())
+            value += epsilon * level * self.quadratic.feasible.size
         return _Point(m, value, price, p, m - self.quadratic.moments(p)[0].double())
 
     def dual(self, now: _Point) -> float:
         """g without the entropy; `Quadratic.bound` is more, by one document's room in a budget of tokens."""
         feasible = self.quadratic.feasible
-        cut = feasible.cut(now.price)
-        most = float((self.weights * (now.price - cut).clamp(min=0)).sum()) + cut * feasible.size
-        return self.quadratic.offset + most + self._square(now.m)
+        _, dual = feasible.answer(now.price)
+        over = float(self.weights @ (now.price - dual.thresholds(now.price)).clamp(min=0))
+        return self.quadratic.offset + over + dual.level * feasible.size + dual.ends + self._square(now.m)
 
     def _square(self, m: torch.Tensor) -> float:
         """c‖m‖² − 2c m·b."""
@@ -186,15 +199,39 @@ class _Path:
         """(d,): the Hessian's inverse times the gradient, over 2c."""
         share = self.weights * now.p * (1 - now.p)
         share[share < FLAT] = 0
-        centre = self.rows.moment(share) / float(share.sum())
-        gram = torch.zeros(len(centre), len(centre), device=centre.device)
+        centre, columns = self._centre(share)
+        gram = torch.zeros(centre.shape[1], centre.shape[1], device=centre.device)
         for index in share.nonzero()[:, 0].split(BLOCK_ROWS):
             root = share[index].sqrt().to(centre.device, torch.float32)
-            low = ((self.rows.rows(index) - centre) * root[:, None]).bfloat16()  # enough for a direction
+            fitted = centre[0] if columns is None else columns(index).to(centre) @ centre
+            low = ((self.rows.rows(index) - fitted) * root[:, None]).bfloat16()  # enough for a direction
             gram += (low.T @ low).float()
         hessian = torch.eye(len(gram), dtype=torch.float64) + (2 * self.c / epsilon) * gram.double().cpu()
         factor, _ = torch.linalg.cholesky_ex(hessian)
         return torch.cholesky_solve(now.residual.cpu()[:, None], factor)[:, 0].to(now.residual.device)
+
+    def _centre(
+        self, share: torch.Tensor
+    ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
+        """(1 + r, d) and the documents' columns (n, 1 + r) whose product is what the budget and the r limits that bind
+        take back of a move: rows regressed on them, each weighted by its share; the mean, without limits."""
+        if self.levels is None or not self.multipliers.any():
+            return (self.rows.moment(share) / float(share.sum()))[None], None
+        levels, multipliers = self.levels, self.multipliers
+
+        def columns(index: torch.Tensor) -> torch.Tensor:
+            return levels.columns(index.cpu(), multipliers)
+
+        gram, cross = None, None
+        for index in share.nonzero()[:, 0].split(BLOCK_ROWS):
+            part = columns(index)
+            weighted = part * share[index].cpu()[:, None]
+            rows = self.rows.rows(index).cpu().double()
+            more = weighted.T @ part, weighted.T @ rows
+            gram, cross = more if gram is None or cross is None else (gram + more[0], cross + more[1])
+        assert gram is not None and cross is not None
+        found = torch.linalg.pinv(gram, hermitian=True, rtol=1e-10) @ cross
+        return found.float().to(self.rows.z.device), columns
 
     def _fill(self, z: torch.Tensor) -> tuple[float, torch.Tensor]:
         """τ with Σ w sigmoid(z − τ) = size, and these sigmoids."""

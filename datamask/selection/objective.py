@@ -73,6 +73,16 @@ class Objective:
     def terms(self) -> tuple[Term, ...]:
         return self.quality + self.diversity
 
+    @property
+    def margin(self) -> float:
+        """What the terms' absolute values add up to, their zeros included: the scale of rounding in f."""
+        return sum(abs(term.scale) * (abs(term.zero) + max(abs(term.zero), abs(term.one), 1.0)) for term in self.terms)
+
+    @property
+    def scales(self) -> dict[str, dict[str, float]]:
+        """By term: f = Σ scale · (raw − zero)."""
+        return {term.name: {"zero": term.zero, "scale": term.scale} for term in self.terms}
+
     def values(self, masks: torch.Tensor) -> torch.Tensor:
         """f of each mask: (G, N) bool or 0/1 -> (G,) float64."""
         masks = masks.to(self.problem.pool.device)

@@ -26,6 +26,8 @@ from datamask.selection.limits import Limits, make_limits
 if TYPE_CHECKING:
     from datamask.selection.objective import Objective
 
+REORDERED_BYTES = 1 << 28  # of features, at most, that are copied in the order of their content
+SMALL = 1 << 22  # numbers of a pool that is read in float64 throughout
 BLOCK_ROWS = 2048  # rows converted at a time: 6 MB of float32 at d = 768, which stay in the cache
 
 
@@ -100,7 +102,10 @@ class Pool:
         return int(self.features.shape[1])
 
     def rows(self, index: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Unit rows on the pool's device. index: a slice, or row numbers (numpy or torch)."""
+        """Unit rows on the pool's device; in float64 to the last digit. index: a slice, or row numbers (numpy or torch).
+
+        `inverse_norm` is for float32: a row in float64 is divided by its own length.
+        """
         if isinstance(index, np.ndarray):
             index = torch.from_numpy(index)
         here, there = (
@@ -108,19 +113,29 @@ class Pool:
         )
         stored = self.features[here] if isinstance(here, slice) else self.features.index_select(0, here)
         taken = stored.to(self.device, dtype)
-        norm = self.inverse_norm[there].to(dtype)[:, None]
+        if dtype == torch.float64:
+            norm = 1 / torch.linalg.vector_norm(taken, dim=1, keepdim=True)
+        else:
+            norm = self.inverse_norm[there].to(dtype)[:, None]
         return taken * norm if taken is stored else taken.mul_(norm)  # converted: a tensor of our own
 
-    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[tuple[slice, torch.Tensor]]:
-        """(slice, unit rows float32) from first to last; memory is one block's."""
+    def blocks(
+        self, rows: int = BLOCK_ROWS, dtype: torch.dtype = torch.float32
+    ) -> Iterator[tuple[slice, torch.Tensor]]:
+        """(slice, unit rows) from first to last; memory is one block's."""
         for start in range(0, len(self), rows):
             part = slice(start, min(start + rows, len(self)))
-            yield part, self.rows(part)
+            yield part, self.rows(part, dtype)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether reading all of it in float64 costs nothing."""
+        return len(self) * self.dimensions <= SMALL
 
     def take(self, index: np.ndarray) -> Pool:
         """The pool of these rows (copied)."""
         return Pool(
-            features=self.features.index_select(0, torch.from_numpy(index)),
+            features=self.features.index_select(0, torch.from_numpy(index).to(self.features.device)),
             quality=self.quality[index],
             tokens=None if self.tokens is None else self.tokens[index],
             groups={name: np.asarray(values)[index] for name, values in self.groups.items()},
@@ -133,8 +148,9 @@ class Pool:
 
     def _check_rows(self) -> torch.Tensor:
         norms = torch.empty(len(self), dtype=torch.float32)
+        wide = torch.float64 if self.is_small else torch.float32
         for start in range(0, len(self), BLOCK_ROWS):
-            block = self.features[start : start + BLOCK_ROWS].float()
+            block = self.features[start : start + BLOCK_ROWS].to(wide)
             norms[start : start + BLOCK_ROWS] = torch.linalg.vector_norm(block, dim=1).cpu()
         bad = np.flatnonzero(~((norms > 0) & torch.isfinite(norms)).numpy())
         if len(bad):
@@ -201,6 +217,42 @@ def make_problem(pool: Pool, settings: Select) -> Problem:
     unit, size, weights = budget(settings, len(pool), pool.tokens)
     limits = make_limits(settings, weights, size, pool.tokens, pool.groups)
     return Problem(pool, settings, unit, size, torch.from_numpy(weights).to(pool.device), limits)
+
+
+def in_order_of_content(pool: Pool, seed: int) -> np.ndarray | None:
+    """(N,) row numbers in the order of a hash of what the documents are: features, quality, tokens, groups.
+
+    A pool taken in this order is the same pool in whatever order its documents came, so that ties, sums and random
+    draws are the same too; only documents alike in everything are interchangeable. None where copying the features
+    costs too much (`REORDERED_BYTES`).
+    """
+    if pool.features.numel() * pool.features.element_size() > REORDERED_BYTES:
+        return None
+    generator = np.random.default_rng([seed, 11])
+    found = np.zeros(len(pool), dtype=np.uint64)
+    columns = [pool.quality, *([] if pool.tokens is None else [pool.tokens[:, None]])]
+    columns += [np.char.encode(np.asarray(values).astype(str), "utf-8")[:, None] for values in pool.groups.values()]
+    for start in range(0, len(pool), BLOCK_ROWS):
+        part = slice(start, start + BLOCK_ROWS)
+        found[part] = _words(pool.features[part].cpu().contiguous().view(torch.uint8).numpy()) @ _factors(pool, seed)
+    for column in columns:
+        words = _words(np.ascontiguousarray(column).view(np.uint8).reshape(len(pool), -1))
+        found ^= words @ (generator.integers(1, 2**63, words.shape[1], dtype=np.uint64) | np.uint64(1))
+        found *= np.uint64(0x9E3779B97F4A7C15)
+        found ^= found >> np.uint64(31)
+    return np.argsort(found, kind="stable")
+
+
+def _factors(pool: Pool, seed: int) -> np.ndarray:
+    words = -(-pool.dimensions * pool.features.element_size() // 8)
+    return np.random.default_rng([seed, 12]).integers(1, 2**63, words, dtype=np.uint64) | np.uint64(1)
+
+
+def _words(rows: np.ndarray) -> np.ndarray:
+    """(n, bytes) uint8 as (n, words) uint64, filled up with zeros."""
+    missing = -rows.shape[1] % 8
+    rows = np.pad(rows, ((0, 0), (0, missing))) if missing else rows
+    return np.ascontiguousarray(rows).view(np.uint64)
 
 
 def budget(settings: Select, count: int, tokens: np.ndarray | None) -> tuple[str, float, np.ndarray]:

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from datamask.selection.feasible import Feasible
-from datamask.selection.limits import Limits
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.problem import Pool
 
@@ -23,7 +22,7 @@ MOST = 0.7  # of a pool: where more than that is undecided, nothing is gained by
 UNDECIDED = 0.12  # of a pool, at least, and so many documents at least:
 UNDECIDED_ROWS = 8192
 WIDER = 1.2  # times the fractional documents
-EXACT = 1 << 22  # numbers of a small pool
+ROWS = 2048  # priced at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,9 +106,9 @@ def prepare(metric: MomentMetric, pool: Pool | None = None, rows: torch.Tensor |
         return whole if rows is None else whole.take(rows)
     dtype = row_type(metric, len(pool if rows is None else rows))
     if rows is not None:
-        return Prepared(metric, metric.prepare(pool.rows(rows)).to(dtype))
+        return Prepared(metric, metric.prepare(pool.rows(rows, metric.reads)).to(dtype))
     z = torch.empty(len(pool), pool.dimensions, dtype=dtype, device=pool.device)
-    for part, block in pool.blocks():
+    for part, block in pool.blocks(dtype=metric.reads):
         z[part] = metric.prepare(block).to(dtype)
     return Prepared(metric, z)
 
@@ -124,29 +123,82 @@ def _widened(z: torch.Tensor) -> torch.Tensor:
     return z if z.dtype == torch.bfloat16 else z.float()
 
 
-def is_small(pool: Pool) -> bool:
-    """Whether its prices in float64 cost nothing."""
-    return len(pool) * pool.dimensions <= EXACT
-
-
 def exact_price(
     pool: Pool,
     metrics: Sequence[MomentMetric],
     coefficients: Sequence[float],
     linear: torch.Tensor,
     moments: Sequence[torch.Tensor],
+    rows: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """(N,) float64: `Quadratic.price` from a pool's features themselves, not from prepared rows.
+    """(N,) float64: `Quadratic.price` from a pool's features themselves, not from prepared rows; of `rows` alone in
+    float64, of all in float32, or in float64 where that costs nothing."""
+    return priced(pool, metrics, coefficients, linear, moments, rows)[0]
 
-    Computed in float32; in float64 where that costs nothing.
-    """
-    price = linear.clone()
-    exact = is_small(pool)
-    for part, rows in pool.blocks():
-        rows = pool.rows(part, torch.float64) if exact else rows
+
+def priced(
+    pool: Pool,
+    metrics: Sequence[MomentMetric],
+    coefficients: Sequence[float],
+    linear: torch.Tensor,  # of all documents, or of `rows`
+    moments: Sequence[torch.Tensor],
+    rows: torch.Tensor | None = None,
+    errors: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`exact_price`, and no less than what rounding does to each (zeros, if not asked for): (N,) each."""
+    price, error = linear.clone(), torch.zeros_like(linear)
+    count = len(linear)
+    for start in range(0, count, ROWS):
+        part = slice(start, min(start + ROWS, count))
+        here = part if rows is None else rows[part]
         for metric, c, moment in zip(metrics, coefficients, moments, strict=True):
-            price[part] -= 2 * c * metric.products(metric.prepare(rows), moment.to(rows.dtype)).double().cpu()
-    return price
+            dtype = torch.float64 if rows is not None or pool.is_small else metric.reads
+            block = pool.rows(here, dtype)
+            z = metric.prepare(block)
+            z = z if rows is not None or pool.is_small else z.float()
+            price[part] -= 2 * c * metric.products(z, moment.to(z)).double().cpu()
+            if errors:
+                error[part] += 2 * c * metric.error(block.to(z.dtype), moment).cpu()
+    return price, error
+
+
+def certified(
+    pool: Pool,
+    metrics: Sequence[MomentMetric],
+    coefficients: Sequence[float],
+    linear: torch.Tensor,
+    feasible: Feasible,
+    moments: Sequence[torch.Tensor],
+    constant: float = 0.0,
+) -> float:
+    """No selection within the budget and the limits has more than this, rounding included.
+
+    −‖M‖² ≤ ‖m‖² − 2⟨m, M⟩ for any m: the bound is a sum of positive parts of prices. All are computed in float32 with a
+    bound on their error, those that may be positive again in float64; what float64 itself may round is added.
+    """
+    price, error = priced(pool, metrics, coefficients, linear, moments, errors=True)
+    _, dual = feasible.answer(price)
+    thresholds = dual.thresholds(price)
+    near = (price + error > thresholds).nonzero()[:, 0]
+    level = thresholds if thresholds.ndim == 0 else thresholds[near]
+    exact, margin = price[near], error[near]
+    if not pool.is_small:
+        exact, margin = priced(pool, metrics, coefficients, linear[near], moments, near.to(pool.device), errors=True)
+    weights = feasible.weights[near]
+    over = (exact - level).clamp(min=0)
+    found = float(weights @ over) + feasible.held(dual) + spread(coefficients, moments)
+    return found + constant + float(weights @ margin) + rounding_of(
+        float(weights @ (exact.abs() + level.abs())),
+        feasible.held(dual),
+        spread(coefficients, moments),
+        constant,
+        terms=len(linear) + sum(moment.numel() for moment in moments),
+    )
+
+
+def rounding_of(*parts: float, terms: int) -> float:
+    """No less than what float64 rounds in a sum of so many terms, whose absolute values add up to these parts."""
+    return 2.0**-52 * (8 + terms) * sum(abs(part) for part in parts)
 
 
 def spread(coefficients: Sequence[float], moments: Sequence[torch.Tensor]) -> float:
@@ -212,12 +264,12 @@ class Quadratic:
 
     def undecided(self, p: torch.Tensor, price: torch.Tensor) -> tuple[torch.Tensor, Quadratic] | None:
         """Row numbers of the documents that are fractional, near the cut or on its wrong side, and f of these, the
-        others left as they are. None where that is most of them, or where limits tie all documents together."""
+        others left as they are. None where that is most of them."""
         weights, limits = self.feasible.weights, self.feasible.limits
-        above = price - self.feasible.cut(price)
+        above = self.feasible.reduced(price) if limits else price - self.feasible.cut(price)
         open_ = ((p > 0) & (p < 1)) | ((p == 0) & (above > 0)) | ((p == 1) & (above < 0))
         wanted = int(max(WIDER * int(open_.sum()), UNDECIDED * len(p), UNDECIDED_ROWS))
-        if limits or wanted > MOST * len(p):
+        if wanted > MOST * len(p):
             return None
         near = open_.clone()
         near[above.abs().topk(wanted, largest=False).indices] = True
@@ -230,7 +282,7 @@ class Quadratic:
             [rows.take(index) for rows in self.prepared],
             self.coefficients,
             self.linear[index],
-            Feasible(Limits(limits.weights[index.numpy()], left)),
+            Feasible(limits.part(index.numpy(), taken.numpy())),
             self.moments(taken.double()),
             self.offset + float((weights * self.linear)[taken].sum()),
         )
@@ -246,5 +298,5 @@ def sampled(whole: Quadratic, rows: np.ndarray) -> Quadratic:
         [part.take(index) for part in whole.prepared],
         [c / share**2 for c in whole.coefficients],
         whole.linear[index] / share,
-        Feasible(Limits(weights.numpy(), whole.feasible.size * share)),
+        Feasible(whole.feasible.limits.sample(rows, share)),
     )

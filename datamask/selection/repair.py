@@ -1,196 +1,125 @@
-"""From an order of preference to a mask that holds the limits: quotas first, then the budget, then the length bound."""
+"""From an order of preference to a mask that holds the limits.
+
+One column of quotas over a budget in documents is filled in order. Everything else is a small integer programme over
+the documents nearest the cut, the others as they are (HiGHS, through SciPy; Huangfu and Hall, Math. Program. Comput.
+2018); where these cannot do it, over more of them, at last over all, so that what is refused is infeasible.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+import torch
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import coo_array, csr_array, vstack
 
-from datamask.selection.feasible import fill_in_order
-from datamask.selection.limits import Limits
+from datamask.errors import InputError
+from datamask.selection.limits import GRAIN, Limits
 
-WINDOW = 64  # documents on either side of the cut looked at first when lengths are exchanged
+WINDOW = 512  # documents nearest the cut that are decided first
+NODES = 2000  # of a branch and bound, at most: the best selection found by then is taken
+NEAR = 1e-3  # of the best: where it may end
 
 
 def fill_limited(limits: Limits, order: np.ndarray) -> np.ndarray:
-    """(N,) bool: documents taken in this order as far as the limits let them. order: (N,) row numbers, best first."""
-    if limits.length is not None and (limits.length.coefficients == 1).all():  # a token budget
-        return _tilt(limits, order)
-    selected = _fill(limits, order)
-    if limits.length is not None:
-        _exchange_lengths(limits, order, selected)
-    return selected
+    """(N,) bool: documents taken in this order as far as the limits let them. order: (N,) row numbers, best first.
 
+    :raises InputError: no selection holds the limits.
+    """
+    if limits.counted and limits.length is None and len(limits.groupings) == 1:
+        return _fill_one(limits, order)
+    from datamask.selection.feasible import Feasible
 
-def _fill(limits: Limits, order: np.ndarray) -> np.ndarray:
-    if not limits.groupings:
-        return fill_in_order(Limits(limits.weights, limits.size), order)
-    return _fill_one(limits, order) if len(limits.groupings) == 1 else _fill_many(limits, order)
+    value = np.empty(len(order))
+    value[order] = 1 - np.arange(len(order)) / len(order)
+    above = Feasible(limits).reduced(torch.from_numpy(value)).numpy()
+    return mend(limits, above, above > 0)
 
 
 def _fill_one(limits: Limits, order: np.ndarray) -> np.ndarray:
-    """One column: within each value the first to its minimum, then the first of all values under their maximums."""
-    grouping, weights = limits.groupings[0], limits.weights
-    low, high = grouping.low[grouping.codes], grouping.high[grouping.codes]
+    """One column, documents counted: within each value the first to its minimum, then the first of all values."""
+    grouping = limits.groupings[0]
     by_group = order[np.argsort(grouping.codes[order], kind="stable")]
-    spent = np.cumsum(weights[by_group])
     codes = grouping.codes[by_group]
-    first = np.searchsorted(codes, np.arange(len(grouping.names)))
-    before_group = spent[first] - weights[by_group[first]]
     within = np.empty(len(order))
-    within[by_group] = spent - before_group[codes]  # weight of the value's documents up to this one
-    selected = (within - weights < low - 1e-9) & (within <= high + 1e-9)
-    over = weights[selected].sum() - limits.size  # tokens: the documents that reach the minimums may be too many
-    last = order[::-1][(selected & (within > low + 1e-9))[order[::-1]]]
-    selected[last[np.cumsum(weights[last]) - weights[last] < over - 1e-9]] = False
-    rest = order[(~selected & (within <= high + 1e-9))[order]]
-    left = limits.size - weights[selected].sum()
-    selected[rest[np.cumsum(weights[rest]) <= left + 1e-9]] = True
-    for beyond in (False, True):  # what is left goes to the next that fit, at last to one beyond a maximum
-        rest = order[~selected[order]]
-        while len(rest):
-            left = limits.size - weights[selected].sum()
-            sums = np.bincount(grouping.codes[selected], weights[selected], minlength=len(grouping.names))
-            after = sums[grouping.codes[rest]] + (0 if beyond else weights[rest])
-            rest = rest[(weights[rest] <= left + 1e-9) & (after < high[rest] + (-1e-9 if beyond else 1e-9))]
-            selected[rest[:1]] = True
-            rest = rest[1:]
+    within[by_group] = np.arange(len(order)) - np.searchsorted(codes, np.arange(len(grouping.names)))[codes]
+    selected = within < grouping.low[grouping.codes] - GRAIN
+    rest = order[(~selected & (within < grouping.high[grouping.codes] - GRAIN))[order]]
+    selected[rest[: max(0, round(limits.size - selected.sum()))]] = True
     return selected
 
 
-def _fill_many(limits: Limits, order: np.ndarray) -> np.ndarray:
-    """Several columns: twice through the order, first for the minimums, then for the budget."""
-    weights = limits.weights.tolist()
-    columns = [grouping.codes.tolist() for grouping in limits.groupings]
-    short = [grouping.low.tolist() for grouping in limits.groupings]
-    room = [grouping.high.tolist() for grouping in limits.groupings]
-    left = limits.size + 1e-9
-    selected = np.zeros(len(order), dtype=bool)
-    for for_minimums in (True, False):
-        for row in order.tolist():
-            weight = weights[row]
-            if selected[row] or weight > left:
-                continue
-            values = [codes[row] for codes in columns]
-            if any(column[value] + 1e-9 < weight for column, value in zip(room, values, strict=True)):
-                continue
-            if for_minimums and all(column[value] < 1e-9 for column, value in zip(short, values, strict=True)):
-                continue
-            selected[row] = True
-            left -= weight
-            for column, lacking, value in zip(room, short, values, strict=True):
-                column[value] -= weight
-                lacking[value] = max(0.0, lacking[value] - weight)
-    _exchange_groups(limits, order, selected)
-    return selected
+def mend(limits: Limits, value: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """(N,) bool: the selection within the limits that maximises Σ w·value, the documents far from 0 left as they are.
 
+    value: (N,) per unit of the budget, how far above the cut. start: (N,) bool, on which side the far ones are.
 
-def _exchange_groups(limits: Limits, order: np.ndarray, selected: np.ndarray) -> None:
-    """Where columns stood in one another's way: swaps that bring every count nearer to its range, least loss first."""
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    weights = limits.weights
-
-    def excess(mask: np.ndarray) -> list[np.ndarray]:
-        found = []
-        for grouping in limits.groupings:
-            sums = np.bincount(grouping.codes[mask], weights[mask], minlength=len(grouping.names))
-            found.append(np.maximum(sums - grouping.high, 0) - np.maximum(grouping.low - sums, 0))
-        return found
-
-    for _ in range(len(order)):
-        over = excess(selected)
-        lacking = limits.size - weights[selected].sum()
-        wanted = np.zeros(len(order))  # how much taking a document mends
-        harm = np.zeros(len(order))
-        for grouping, amount in zip(limits.groupings, over, strict=True):
-            sums = np.bincount(grouping.codes[selected], weights[selected], minlength=len(grouping.names))
-            wanted += (amount < -1e-9)[grouping.codes]
-            harm += (sums + 1e-9 >= grouping.high)[grouping.codes]
-        unmet = any((np.abs(amount) > 1e-9).any() for amount in over)
-        smallest = weights[~selected].min() if (~selected).any() else np.inf
-        if not unmet and lacking < smallest - 1e-9:
-            return
-        candidates = np.flatnonzero(~selected)
-        if not len(candidates):
-            return
-        taken = candidates[np.lexsort((rank[candidates], (harm - 2 * wanted)[candidates]))[0]]
-        if lacking >= weights[taken] - 1e-9 and not harm[taken]:
-            selected[taken] = True
-            continue
-        given = np.flatnonzero(selected)
-        cost = np.zeros(len(given))
-        for grouping in limits.groupings:  # giving a document of a full value frees the room the taken one needs
-            sums = np.bincount(grouping.codes[selected], weights[selected], minlength=len(grouping.names))
-            same = grouping.codes[given] == grouping.codes[taken]
-            cost += np.where(same, 0, (sums - weights[taken] < grouping.low)[grouping.codes[given]] * 2.0)
-            full = sums[grouping.codes[taken]] + 1e-9 >= grouping.high[grouping.codes[taken]]
-            cost += np.where(same | (not full), 0, 2.0)
-        if cost.min() > 0 and not wanted[taken]:
-            return
-        selected[taken] = True
-        selected[given[np.lexsort((-rank[given], cost))[0]]] = False
-
-
-def _tilt(limits: Limits, order: np.ndarray) -> np.ndarray:
-    """A token budget buys more documents where short ones come first: a document's place in the order is moved by its
-    tokens, as little as brings the number of documents within the length bound."""
-    length, count = limits.length, len(order)
-    assert length is not None
-    rank = np.empty(count)
-    rank[order] = np.arange(count)
-    tokens = limits.weights / limits.weights.mean()
-
-    def fill(tilt: float) -> np.ndarray:
-        return _fill(limits, np.argsort(rank + tilt * count * tokens, kind="stable"))
-
-    selected = fill(0.0)
-    short = selected.sum() < length.low
-    straight, far, tilt = 0.0, None, 0.01 if short else -0.01
-    for _ in range(60):  # twice as much until it is too much, then between the two
-        if length.low <= selected.sum() <= length.high:
-            break
-        selected = fill(tilt)
-        if (selected.sum() < length.low) == short:
-            straight = tilt
-        else:
-            far = tilt
-        tilt = 2 * tilt if far is None else (straight + far) / 2
-    return selected
-
-
-def _exchange_lengths(limits: Limits, order: np.ndarray, selected: np.ndarray) -> None:
-    """Swaps of the documents nearest the cut, of equal group values, until the length bound holds."""
-    length = limits.length
-    assert length is not None
-    per_weight = length.coefficients / limits.weights
-    chosen, left = order[selected[order]][::-1], order[~selected[order]]  # nearest the cut first
-    cells = np.zeros(len(order), dtype=np.int64)
-    for grouping in limits.groupings:
-        cells = cells * (len(grouping.names) + 1) + grouping.codes
+    :raises InputError: no selection holds the limits.
+    """
+    if limits.counted and limits.length is None and len(limits.groupings) == 1:
+        return _fill_one(limits, np.argsort(-value, kind="stable"))
+    nearest = np.argsort(np.abs(value), kind="stable")
     window = WINDOW
     while True:
-        total = float(length.coefficients[selected].sum())
-        sign = 1 if total > length.high else -1 if total < length.low else 0
-        if not sign:
-            return
-        out, into = chosen[:window], left[:window]
-        out, into = out[selected[out]], into[~selected[into]]
-        for cell in np.unique(cells[out]):
-            gives = out[cells[out] == cell]
-            takes = into[cells[into] == cell]
-            gives = gives[np.argsort(-sign * per_weight[gives], kind="stable")]
-            takes = takes[np.argsort(sign * per_weight[takes], kind="stable")]
-            pairs = min(len(gives), len(takes))
-            change = length.coefficients[takes[:pairs]] - length.coefficients[gives[:pairs]]
-            helpful = np.flatnonzero(sign * change < 0)
-            edge = length.high if sign > 0 else length.low
-            for pair in helpful:
-                if sign * (total - edge) <= 0:
-                    break
-                spent = limits.weights[selected].sum() + limits.weights[takes[pair]] - limits.weights[gives[pair]]
-                if spent > limits.size + 1e-9:
-                    continue
-                selected[gives[pair]], selected[takes[pair]] = False, True
-                total += float(change[pair])
-        if window >= len(order):
-            return
-        window *= 2
+        index = np.sort(nearest[:window])
+        taken = start.copy()
+        taken[index] = False
+        part = limits.part(index, taken) if len(index) < len(value) else limits
+        chosen = _best(part, value[index])
+        if chosen is not None:
+            selected = taken
+            selected[index[chosen]] = True
+            if not limits.violations(selected):
+                return selected
+        if window >= len(value):
+            raise InputError(
+                "no selection holds all limits at once (budget, quotas, length_tolerance); loosen one of them"
+            )
+        window *= 4
+
+
+def _best(limits: Limits, value: np.ndarray) -> np.ndarray | None:
+    """(n,) bool: the selection of greatest Σ w·value within the limits, or near it; None where there is none."""
+    rows, low, high = _rows(limits)
+    gain = limits.weights * value
+    gain /= max(float(np.abs(gain).max()), 1e-300)
+    for tighten in (1e-7, 0.0, 1e-6, 1e-5):  # sums end exactly on a limit, and 0 and 1 are nearly so: both are tried
+        room = np.minimum(tighten, (high - low) / 4).clip(0)
+        found = milp(
+            -gain,
+            integrality=np.ones(len(gain)),
+            bounds=Bounds(0, 1),
+            constraints=LinearConstraint(rows, low + room, high - room),
+            options={"node_limit": NODES, "mip_rel_gap": NEAR, "presolve": True},
+        )
+        if found.x is not None:
+            selected: np.ndarray = found.x > 0.5
+            if not limits.violations(selected):
+                return selected
+    return None
+
+
+def _rows(limits: Limits) -> tuple[csr_array, np.ndarray, np.ndarray]:
+    """All limits as rows of coefficients, each scaled to a greatest of one, with their ends."""
+    count = len(limits.weights)
+    parts, lows, highs = [], [], []
+
+    def add(rows: csr_array, low: np.ndarray, high: np.ndarray, scale: float) -> None:
+        parts.append(rows / scale)
+        lows.append(low / scale)
+        highs.append(np.minimum(high, 1e18) / scale)
+
+    grain = GRAIN * max(limits.size, 1.0)
+    most = float(limits.weights.max())
+    whole = coo_array((limits.weights, (np.zeros(count, int), np.arange(count))), shape=(1, count)).tocsr()
+    add(whole, np.array([limits.size - limits.unspent - grain]), np.array([limits.size + grain]), most)
+    for grouping in limits.groupings:
+        shape = (len(grouping.names), count)
+        rows = coo_array((limits.weights, (grouping.codes, np.arange(count))), shape=shape).tocsr()
+        add(rows, grouping.low - grain, grouping.high + grain, most)
+    if limits.length is not None:
+        coefficients = limits.length.coefficients
+        row = coo_array((coefficients, (np.zeros(count, int), np.arange(count))), shape=(1, count)).tocsr()
+        grain = GRAIN * max(abs(limits.length.low), 1.0)
+        ends = np.array([limits.length.low - grain]), np.array([limits.length.high + grain])
+        add(row, *ends, float(coefficients.max()))
+    return vstack(parts).tocsr(), np.concatenate(lows), np.concatenate(highs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,8 @@ class Selection:
 
     selected: (N,) bool; probability: (N,) float32; price: (N,) float32, marginal gain at the solution (0 if unknown).
     objective: λ·Q + (1 − λ)·D, calibrated unless the settings say otherwise. terms: each term on that scale.
-    statistics: each term's raw value, and DiSF's published statistic. upper_bound: no selection within the budget and
+    statistics: each term's raw value, and DiSF's published statistic. scales: of each term, {"zero", "scale"}: the
+    objective is Σ scale · (raw − zero). upper_bound: no selection within the budget and
     the limits has a greater objective; None where the solver has no certificate. gap: how far below, as a share of it.
     """
 
@@ -40,12 +41,24 @@ class Selection:
     upper_bound: float | None
     seconds: float
     solver: str
+    scales: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     history: tuple[Mapping[str, float], ...] = field(default=(), repr=False)
 
     @property
     def indices(self) -> np.ndarray:
         """Row numbers of the selected documents, ascending."""
         return np.flatnonzero(self.selected)
+
+    def back(self, order: np.ndarray) -> Selection:
+        """The same of the pool that this one's rows were taken from. order: (N,) row numbers there."""
+
+        def placed(values: np.ndarray) -> np.ndarray:
+            found = np.empty_like(values)
+            found[order] = values
+            return found
+
+        columns = {name: placed(getattr(self, name)) for name in ("selected", "probability", "price")}
+        return replace(self, **columns)
 
     @property
     def gap(self) -> float | None:
@@ -63,6 +76,7 @@ class Selection:
             "objective": self.objective,
             "terms": dict(self.terms),
             "statistics": dict(self.statistics),
+            "scales": {name: dict(scale) for name, scale in self.scales.items()},
             "upper_bound": self.upper_bound,
             "gap": self.gap,
             "seconds": self.seconds,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from datamask.selection.feasible import Feasible
+from datamask.selection.limits import GRAIN, Limits
 from datamask.selection.quadratic import Quadratic
 
 WINDOW = {True: 512, False: 1024}  # documents a side; of vector metrics, whose rounding leaves less to mend, and others
@@ -27,15 +27,17 @@ def improve(
     """
     mask, weights, own = selected.clone(), quadratic.feasible.weights, quadratic.own
     moments = quadratic.moments(mask.double())
-    allowed = _Allowed(quadratic.feasible)
+    limits = quadratic.feasible.limits
     left, side = ROUNDS, WINDOW[all(rows.metric.vector for rows in quadratic.prepared)]
     while True:
         price = quadratic.price(moments)
         if not left:
             break
         gain = weights * price  # of taking a document, or giving it up, to first order
-        enter = torch.where(mask, -torch.inf, gain - own) / weights
-        leave = torch.where(mask, -gain - own, -torch.inf) / weights
+        above = weights * quadratic.feasible.reduced(price) if limits else gain  # the same, by what the limits charge
+        enter = torch.where(mask, -torch.inf, above - own) / weights
+        leave = torch.where(mask, -above - own, -torch.inf) / weights
+        allowed = _Allowed(limits, mask.numpy())
         out = leave.topk(min(side, int(mask.sum()))).indices
         into = enter.topk(min(side, int((~mask).sum()))).indices
         window = torch.cat([out, into])
@@ -44,7 +46,10 @@ def improve(
             kernel += c * rows.kernel(window).cpu().numpy()
         if not quadratic.feasible.unit_weights:
             kernel *= np.outer(weights[window], weights[window]).astype(np.float32)
-        changed = _swap(kernel, gain[window].numpy(), len(out), allowed, window.numpy(), mask.numpy(), tolerance / side)
+        charged = (gain - above)[window].numpy()
+        changed = _swap(
+            kernel, gain[window].numpy(), charged, len(out), allowed, window.numpy(), tolerance / side
+        )
         if not len(changed):
             break
         moved = torch.from_numpy(changed)
@@ -61,44 +66,55 @@ def improve(
 
 
 class _Allowed:
-    """Which swaps keep the budget and the limits: within a cell of equal group values, and room for the weights."""
+    """Which swaps keep the budget and the limits, as the selection stands."""
 
-    def __init__(self, feasible: Feasible) -> None:
-        limits = feasible.limits
-        self.size, self.weights, self.length = limits.size, limits.weights, limits.length
-        self.unit, self.one = feasible.unit_weights, feasible.one
-        self.cells: np.ndarray | None = None
-        for grouping in limits.groupings:
-            before = 0 if self.cells is None else self.cells * (len(grouping.names) + 1)
-            self.cells = before + grouping.codes
+    def __init__(self, limits: Limits, mask: np.ndarray) -> None:
+        self.limits, self.weights = limits, limits.weights
+        self.spent = float(self.weights[mask].sum())
+        self.sums = [np.bincount(g.codes[mask], self.weights[mask], minlength=len(g.names)) for g in limits.groupings]
+        self.length = 0.0 if limits.length is None else float(limits.length.coefficients[mask].sum())
 
     @property
     def every(self) -> bool:
-        return self.unit and self.cells is None and self.length is None
+        return self.limits.counted and not self.limits
 
-    def partners(self, enters: int, leaves: np.ndarray, left: float, length: float) -> np.ndarray:
-        """Which of `leaves` may make room for `enters`. left: budget unspent; length: the selection's length sum."""
-        fits = np.ones(len(leaves), bool)
-        if self.cells is not None:
-            fits &= self.cells[leaves] == self.cells[enters]
-        if not self.unit:
-            spare = self.weights[leaves] + left - self.weights[enters]  # what is left unspent: under one document
-            fits &= (spare >= -1e-9) & (spare < self.one)
-            if self.cells is not None:  # no group outgrows its share, and together they lose no more than is left
-                fits &= self.weights[leaves] >= self.weights[enters]
-        if self.length is not None:
-            total = length + self.length.coefficients[enters] - self.length.coefficients[leaves]
-            fits &= (total >= self.length.low - 1e-9) & (total <= self.length.high + 1e-9)
+    def pairs(self, enter: np.ndarray, leave: np.ndarray) -> np.ndarray:
+        """(e, l) bool: whether entrants (e,) may take the places of leavers (l,). Row numbers."""
+        limits, grain = self.limits, GRAIN * max(self.limits.size, 1.0)
+        comes, goes = self.weights[enter][:, None], self.weights[leave][None]
+        change = comes - goes
+        fits = np.ones(change.shape, bool)
+        if not limits.counted:
+            spent = self.spent + change
+            fits &= (spent <= limits.size + grain) & (spent >= limits.size - limits.unspent - grain)
+        for grouping, sums in zip(limits.groupings, self.sums, strict=True):
+            into, out = grouping.codes[enter][:, None], grouping.codes[leave][None]
+            same = into == out
+            fits &= sums[into] + np.where(same, change, comes) <= grouping.high[into] + grain
+            fits &= sums[out] + np.where(same, change, -goes) >= grouping.low[out] - grain
+        if limits.length is not None:
+            each = limits.length.coefficients
+            total = self.length + each[enter][:, None] - each[leave][None]
+            fits &= (total >= limits.length.low) & (total <= limits.length.high)
         return fits
+
+    def swap(self, enter: int, leave: int) -> None:
+        self.spent += float(self.weights[enter] - self.weights[leave])
+        for grouping, sums in zip(self.limits.groupings, self.sums, strict=True):
+            sums[grouping.codes[enter]] += self.weights[enter]
+            sums[grouping.codes[leave]] -= self.weights[leave]
+        if self.limits.length is not None:
+            each = self.limits.length.coefficients
+            self.length += float(each[enter] - each[leave])
 
 
 def _swap(
     kernel: np.ndarray,  # (n, n) Σ_m c_m w_i w_j ⟨v_i, v_j⟩
     gain: np.ndarray,  # (n,) of taking a document, to first order
+    charged: np.ndarray,  # (n,) what the limits charge for it: who gains most after that is tried first
     out: int,  # the first so many are selected
     allowed: _Allowed,
     window: np.ndarray,  # (n,) row numbers
-    mask: np.ndarray,
     least: float,  # a swap must gain: so many as a side has documents then leave less than the tolerance behind
 ) -> np.ndarray:
     """The best swaps one after the other, until none gains. Returns the rows that changed sides."""
@@ -106,20 +122,18 @@ def _swap(
     first = inside.copy()
     own = kernel.diagonal().astype(np.float64)
     gain = gain.copy()
-    left = allowed.size - float(allowed.weights[mask].sum())
-    length = 0.0 if allowed.length is None else float(allowed.length.coefficients[mask].sum())
     refused = np.zeros(len(window), bool)  # as entrants, since the last swap
     floor = max(least, 1e-9 * float(np.abs(gain).max() + own.max()))
     for _ in range(8 * len(window)):
         enters = np.where(inside | refused, -np.inf, gain - own)
-        best = np.argpartition(-enters, TRIED)[:TRIED] if len(enters) > TRIED else np.arange(len(enters))
+        tried = enters - charged
+        best = np.argpartition(-tried, TRIED)[:TRIED] if len(enters) > TRIED else np.arange(len(enters))
         leaves = np.where(inside, -gain - own, -np.inf)
-        if enters[best].max() + leaves.max() + 2 * own.max() <= floor:
+        if enters.max() + leaves.max() + 2 * own.max() <= floor:
             break
         pair = enters[best, None] + leaves + 2 * kernel[best]
         if not allowed.every:
-            for row, i in zip(pair, best, strict=True):
-                row[~allowed.partners(window[i], window, left, length)] = -np.inf
+            pair[~allowed.pairs(window[best], window)] = -np.inf
         row, j = divmod(int(pair.argmax()), len(window))
         if pair[row, j] <= floor:
             refused[best] = True
@@ -127,8 +141,7 @@ def _swap(
         i = int(best[row])
         inside[i], inside[j] = True, False
         gain -= 2 * (kernel[i] - kernel[j])
-        left += float(allowed.weights[window[j]] - allowed.weights[window[i]])
-        if allowed.length is not None:
-            length += float(allowed.length.coefficients[window[i]] - allowed.length.coefficients[window[j]])
+        if not allowed.every:
+            allowed.swap(int(window[i]), int(window[j]))
         refused[:] = False
     return window[inside != first]

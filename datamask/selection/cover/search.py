@@ -155,7 +155,7 @@ def _mend(
         for row in order[selected[order] != entering]:
             if not entering and books.spent <= 1e-9:
                 break
-            if entering and (books.spent + weights[row] > 1e-9 or gain[row] <= 0):
+            if entering and books.spent + weights[row] > 1e-9:
                 continue
             pair = (-1, row) if entering else (row, -1)
             if compiled.allowed(*pair, weights, books.spent, np.inf, *books.bounds):

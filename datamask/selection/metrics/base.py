@@ -59,6 +59,11 @@ class MomentMetric:
     def __init__(self, pool: Pool, weights: torch.Tensor, size: float) -> None:
         self.pool, self.weights, self.size = pool, weights, size
 
+    @property
+    def reads(self) -> torch.dtype:
+        """In which format rows are to be read for `prepare`."""
+        return torch.float32
+
     # -- what a subclass defines, on prepared rows z (n, d)
 
     def prepare(self, rows: torch.Tensor) -> torch.Tensor:
@@ -81,6 +86,10 @@ class MomentMetric:
         """⟨v_i, v_j⟩ of these rows with one another: (n, n)."""
         raise NotImplementedError
 
+    def error(self, rows: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
+        """No less than what rounding does to `products(prepare(rows), moment)`, rows (n, d) in their format: (n,)."""
+        raise NotImplementedError
+
     # -- what follows
 
     def of_moment(self, moment: torch.Tensor) -> float:
@@ -94,7 +103,9 @@ class MomentMetric:
     def relaxed(self, mask: torch.Tensor) -> tuple[float, torch.Tensor]:
         """As `RelaxedMetric` has it, in float64: so that the relaxation takes it beside any other such metric."""
         moment = self.exact_moment(mask)
-        products = [self.products(self.prepare(rows.double()), moment) for _, rows in self.pool.blocks()]
+        products = [
+            self.products(self.prepare(rows), moment) for _, rows in self.pool.blocks(dtype=torch.float64)
+        ]
         return self.of_moment(moment), -2 * self.unit / self.size**2 * self.weights * torch.cat(products)
 
     def exact_moment(self, mask: torch.Tensor) -> torch.Tensor:

@@ -7,9 +7,13 @@ from typing import ClassVar
 
 import torch
 
+from datamask.errors import InputError
 from datamask.selection.metrics.base import MomentMetric
 
 EPSILON = 1e-8  # added to the variance before its root (published code)
+RESOLVED = 4.0  # units in the last place, of its root mean square, that a column must vary by
+SHORT = 1e-6  # of √d: standardised rows shorter than that are not brought to the length √d, but to this much more
+NARROW = 16.0  # deviations that a mean may lie from 0 before float32 no longer standardises well
 UNIT = 1e-4  # the published code divides its sum of squares by 10,000
 
 
@@ -30,22 +34,67 @@ class DiSF(MomentMetric):
 
     @cached_property
     def standard(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean (d,) and standard deviation (d,) of the pool's features, float64."""
-        total = torch.zeros(self.pool.dimensions, dtype=torch.float64, device=self.pool.device)
-        squares = torch.zeros_like(total)
-        shift = self.pool.rows(slice(0, 1), torch.float64)[0]  # a point of the cloud: no cancellation in the variance
-        for _, rows in self.pool.blocks():
-            centred = rows - shift.float()
-            total += centred.sum(dim=0, dtype=torch.float64)
-            squares += centred.square().sum(dim=0, dtype=torch.float64)
-        count = len(self.pool)
-        mean = total / count
-        variance = (squares - count * mean.square()).clamp(min=0) / max(count - 1, 1)
-        return mean + shift, (variance + EPSILON).sqrt()
+        """Mean (d,) and √(unbiased variance + EPSILON) (d,) of the pool's unit features, float64.
+
+        Infinite for a column that varies by less than the features' number format resolves: what is left of it is
+        rounding, and counts as constant.
+
+        :raises InputError: that is so of most columns, though the documents differ.
+        """
+        count, d = 0, self.pool.dimensions
+        mean = torch.zeros(d, dtype=torch.float64, device=self.pool.device)
+        squares, lengths = torch.zeros_like(mean), torch.zeros_like(mean)
+        dtype = torch.float64 if self.pool.is_small else torch.float32
+        for _, rows in self.pool.blocks(dtype=dtype):  # merged as by Chan, Golub and LeVeque (1979): no cancellation
+            middle = rows.mean(dim=0)
+            centred = rows - middle
+            here = centred.mean(dim=0, dtype=torch.float64)
+            apart = middle.double() + here - mean
+            total = count + len(rows)
+            squares += centred.square().sum(dim=0, dtype=torch.float64) - len(rows) * here.square()
+            squares += apart.square() * (count * len(rows) / total)
+            lengths += rows.square().sum(dim=0, dtype=torch.float64)
+            mean += apart * (len(rows) / total)
+            count = total
+        variance = squares.clamp(min=0) / max(count - 1, 1)
+        stored = self.pool.features.dtype
+        resolution = RESOLVED * max(torch.finfo(stored).eps, 4e-16) * (lengths / count).sqrt()
+        blurred = variance.sqrt() <= resolution
+        varies = variance.sqrt() > RESOLVED * 4e-16 * (lengths / count).sqrt()
+        if int((blurred & varies).sum()) > d / 2:
+            raise InputError(
+                f"DiSF cannot standardise these features: {int((blurred & varies).sum())} of {d} columns vary by less "
+                f"than {str(stored).removeprefix('torch.')} resolves, in which they are stored; give them in a finer "
+                "format, take away what all documents have in common, or use another algorithm"
+            )
+        return mean, torch.where(blurred, torch.inf, (variance + EPSILON).sqrt())
+
+    @cached_property
+    def reads(self) -> torch.dtype:
+        """float64 where float32 would blur what a column varies by, in narrow cones; rounded once it is standardised."""
+        mean, deviation = self.standard
+        if self.pool.is_small or float((mean.abs() / deviation).max()) > NARROW:
+            return torch.float64
+        return torch.float32
 
     def prepare(self, rows: torch.Tensor) -> torch.Tensor:
         mean, deviation = self.standard
         return whiten(rows, mean.to(rows.dtype), deviation.to(rows.dtype))
+
+    def error(self, rows: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
+        """No less than what rounding does to `products(prepare(rows), moment)`: (n,) float64.
+
+        |zᵀMz| is at most d·‖M‖, ‖M‖ at most the greatest row sum of |M|. 2d sums round zᵀMz; standardising rounds
+        z, the more the nearer its row is to the mean (Higham, Accuracy and Stability of Numerical Algorithms, 3.1).
+        """
+        mean, deviation = self.standard
+        unit = torch.finfo(rows.dtype).eps
+        d = len(mean)
+        raw = (rows.double() - mean) / deviation
+        length = torch.linalg.vector_norm(raw, dim=1).clamp(min=SHORT * d**0.5)
+        blur = unit * (6 * (1 + torch.linalg.vector_norm(mean / deviation) / length) + d)
+        largest = float(moment.double().abs().sum(dim=1).max())
+        return d * largest * (unit * (2 * d + 16) + 2 * blur + blur.square())
 
     def moment(self, z: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         moment = (z * mask.to(z.dtype)[:, None]).T @ z
@@ -68,6 +117,7 @@ class DiSF(MomentMetric):
         C = ZᵀZ / (n − 1) with Z the selected rows, centred and divided by √(unbiased variance + 1e-8).
         """
         index = mask.bool().nonzero()[:, 0]
+        index = index.to(self.pool.device)
         total, gram = self.exact_sums(self.pool.rows(index[:rows], torch.float64))
         for part in index[rows:].split(rows):
             more = self.exact_sums(self.pool.rows(part, torch.float64))
@@ -91,6 +141,7 @@ class DiSF(MomentMetric):
 
 
 def whiten(rows: torch.Tensor, mean: torch.Tensor, deviation: torch.Tensor) -> torch.Tensor:
-    """Rows (n, d) standardised by `mean` and `deviation` (d,) and brought to the length √d (a row at the mean: 0)."""
-    z = (rows - mean) / deviation
-    return z * (z.shape[1] ** 0.5 / torch.linalg.vector_norm(z, dim=1, keepdim=True).clamp(min=1e-12))
+    """Rows (n, d) standardised by `mean` and `deviation` (d,) and brought to the length √d; in proportion shorter where
+    they are within SHORT·√d of the mean, 0 at it."""
+    z, root = (rows - mean) / deviation, rows.shape[1] ** 0.5
+    return z * (root / torch.linalg.vector_norm(z, dim=1, keepdim=True).clamp(min=SHORT * root))

@@ -16,6 +16,7 @@ from datamask.selection.neighbours import nearest
 from datamask.selection.problem import Pool, Problem
 
 TILE = 4096
+EXACT_PRODUCTS = 1 << 27  # multiplications, of a value that is computed in float64 throughout
 NEIGHBOURS = (32, 256)  # of a document, at least and at most: about PER_CENTRE times N / k
 PER_CENTRE = 10
 CALIBRATION_POINTS = 4096  # documents whose nearest selected one is looked for when calibrating
@@ -31,22 +32,36 @@ class FacilityLocation:
         self.pool, self.weights, self.size = pool, weights, size
 
     def value(self, masks: torch.Tensor) -> torch.Tensor:
-        """Raw D of each mask. masks: (G, N); returns (G,) float64 (cosines in float32, their mean in float64)."""
+        """Raw D of each mask. masks: (G, N); returns (G,) float64."""
         return torch.tensor([self.coverage(mask.nonzero()[:, 0]).mean() for mask in masks], dtype=torch.float64)
 
     def coverage(self, selected: torch.Tensor, of: torch.Tensor | None = None) -> torch.Tensor:
-        """Each document's cosine to the nearest selected one. selected, of (None: all): row numbers."""
-        rows = torch.arange(len(self.pool), device=self.pool.device) if of is None else of
+        """Each document's cosine to the nearest selected one, float64. selected, of (None: all): row numbers.
+
+        The nearest is looked for in float32 where products are many, and its cosine taken again in float64: of two
+        that float32 cannot tell apart it may be the lesser.
+        """
+        device = self.pool.device
+        rows = torch.arange(len(self.pool), device=device) if of is None else of
         if not len(selected):
-            return torch.zeros(len(rows), dtype=torch.float64)
-        best = torch.full((len(rows),), -torch.inf, device=self.pool.device)
+            return torch.zeros(len(rows), dtype=torch.float64, device=device)
+        exact = len(rows) * len(selected) * self.pool.dimensions <= EXACT_PRODUCTS
+        dtype = torch.float64 if exact else torch.float32
+        best = torch.full((len(rows),), -torch.inf, device=device, dtype=dtype)
+        nearest = torch.zeros(len(rows), dtype=torch.int64, device=device)
         for chosen in selected.split(TILE):
-            centres = self.pool.rows(chosen)
+            centres = self.pool.rows(chosen, dtype)
             for start in range(0, len(rows), TILE):
                 part = slice(start, start + TILE)
-                similarity = self.pool.rows(rows[part]) @ centres.T
-                best[part] = torch.maximum(best[part], similarity.amax(dim=1))
-        return best.double()
+                value, place = (self.pool.rows(rows[part], dtype) @ centres.T).max(dim=1)
+                nearer = value > best[part]
+                best[part] = torch.where(nearer, value, best[part])
+                nearest[part] = torch.where(nearer, chosen.to(device)[place], nearest[part])
+        if exact:
+            return best
+        parts = zip(rows.split(TILE), nearest.split(TILE), strict=True)
+        wide = torch.float64
+        return torch.cat([(self.pool.rows(a, wide) * self.pool.rows(b, wide)).sum(dim=1) for a, b in parts])
 
     @cached_property
     def graph(self) -> Coverage:

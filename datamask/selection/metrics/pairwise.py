@@ -24,5 +24,10 @@ class Pairwise(MomentMetric):
     def squares(self, z: torch.Tensor) -> torch.Tensor:
         return torch.ones(len(z), device=z.device)  # unit rows
 
+    def error(self, rows: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
+        length = float(torch.linalg.vector_norm(moment.double()))
+        each = torch.finfo(rows.dtype).eps * (2 * rows.shape[1] + 16) * length
+        return torch.full((len(rows),), each, dtype=torch.float64, device=rows.device)
+
     def kernel(self, z: torch.Tensor) -> torch.Tensor:
         return z @ z.T

@@ -15,6 +15,7 @@ from datamask.selection.feasible import Feasible
 from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.objective import Term
 from datamask.selection.problem import Problem
+from datamask.selection.quadratic import rounding_of
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Progress, trial
 
@@ -70,7 +71,8 @@ def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Pro
     if graph is not None and feasible.unit_weights and not problem.limits:
         selected = _covering(problem, selected, lambda mask: graph.improve(mask, tangent(mask.double())[1], rate))
     selected = trial.improve(problem, selected, slope)
-    return Draft(selected, p.float(), price * feasible.weights, bound + objective.constant, tuple(history))
+    bound += objective.constant + rounding_of(bound, objective.margin, terms=len(problem) + problem.pool.dimensions)
+    return Draft(selected, p.float(), price * feasible.weights, bound, tuple(history))
 
 
 def _covering(

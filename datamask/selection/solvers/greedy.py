@@ -59,7 +59,7 @@ def incremental(problem: Problem, terms: list[Term], k: int, progress: Progress)
     prepared = []
     for term in terms:
         assert isinstance(term.metric, MomentMetric)
-        z = torch.cat([term.metric.prepare(rows).float() for _, rows in pool.blocks()])
+        z = torch.cat([term.metric.prepare(rows).float() for _, rows in pool.blocks(dtype=term.metric.reads)])
         prepared.append((term.scale * term.metric.unit, term.metric, z, z.square()))
     squares = [metric.squares(z) for _, metric, z, _ in prepared]
     products = [torch.zeros_like(linear) for _ in prepared]  # ⟨Σ_{j picked} v_j, v_i⟩

@@ -22,7 +22,7 @@ from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.newton import Dual, newton, suits
 from datamask.selection.objective import Term
 from datamask.selection.problem import Problem
-from datamask.selection.quadratic import Prepared, Quadratic, exact_price, is_small, prepare, sampled
+from datamask.selection.quadratic import Prepared, Quadratic, certified, exact_price, prepare, rounding_of, sampled
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Progress, frank_wolfe, greedy
 from datamask.selection.swaps import improve
@@ -55,13 +55,14 @@ def solve(problem: Problem, progress: Progress, warm: Warm | None = None) -> Dra
     objective = problem.objective
     terms = [term for term in objective.diversity if term.scale]
     feasible = Feasible(problem.limits)
+    if feasible.everything and not problem.settings.quotas and problem.settings.length_tolerance is None:
+        return _everything(problem)
     if not terms:
-        price = objective.linear
+        price = objective.linear / problem.size
         p, bound = feasible.respond(price)
         selected = feasible.round(p, price)
-        return Draft(
-            selected, p.float(), price * feasible.weights / problem.size, bound / problem.size + objective.constant
-        )
+        rounding = rounding_of(float(feasible.weights @ price.abs()), objective.margin, terms=len(problem))
+        return Draft(selected, p.float(), price * feasible.weights, bound + objective.constant + rounding)
     if all(isinstance(term.metric, MomentMetric) for term in terms):
         return _or_greedy(problem, terms, _quadratic(problem, terms, feasible, progress, warm or Warm()))
     if len(terms) == 1 and isinstance(terms[0].metric, FacilityLocation):
@@ -75,6 +76,14 @@ def solve(problem: Problem, progress: Progress, warm: Warm | None = None) -> Dra
     return frank_wolfe.solve(problem, terms, feasible, progress)
 
 
+def _everything(problem: Problem) -> Draft:
+    """The budget has room for all documents: the one selection there is, and so the bound."""
+    selected = torch.ones(len(problem), dtype=torch.bool)
+    value = float(problem.objective.values(selected[None])[0])
+    bound = value + rounding_of(value, problem.objective.margin, terms=len(problem))
+    return Draft(selected, selected.float(), upper_bound=bound)
+
+
 def _or_greedy(problem: Problem, terms: list[Term], draft: Draft) -> Draft:
     """In a pool so small that greedy costs nothing, the better of both: rounding is worst with few documents."""
     k, free = int(problem.size), problem.unit == "documents" and not problem.limits
@@ -83,7 +92,14 @@ def _or_greedy(problem: Problem, terms: list[Term], draft: Draft) -> Draft:
     other = torch.zeros(len(problem), dtype=torch.bool)
     other[greedy.incremental(problem, terms, k, lambda record: None).cpu()] = True
     ours, greedys = problem.objective.values(torch.stack([draft.selected, other])).tolist()
-    return draft if ours >= greedys else replace(draft, selected=other)
+    if ours >= greedys:
+        return draft
+    metrics = [term.metric for term in terms if isinstance(term.metric, MomentMetric)]
+    at = other.to(problem.pool.device)
+    coefficients = [term.scale * metric.unit / problem.size**2 for term, metric in zip(terms, metrics, strict=True)]
+    moments = [metric.exact_moment(at) for metric in metrics]
+    price = exact_price(problem.pool, metrics, coefficients, problem.objective.linear / problem.size, moments)
+    return replace(draft, selected=other, price=price)  # documents counted: per document
 
 
 def _facility(problem: Problem, scale: float, metric: FacilityLocation, feasible: Feasible) -> Draft:
@@ -103,7 +119,8 @@ def _facility(problem: Problem, scale: float, metric: FacilityLocation, feasible
     if free:
         other = graph.improve(other, per_document, rate)
     selected = max(selected, other, key=lambda mask: graph.value(mask, per_document, rate))
-    return Draft(selected, mean.float().clamp(0, 1), price * feasible.weights, bound + objective.constant)
+    rounding = rounding_of(bound, scale, objective.margin, terms=count + problem.pool.dimensions)
+    return Draft(selected, mean.float().clamp(0, 1), price * feasible.weights, bound + objective.constant + rounding)
 
 
 def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress: Progress, warm: Warm) -> Draft:
@@ -122,9 +139,12 @@ def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress
     start = _first_guess(problem, quadratic) if warm.mask is None else warm.mask
     relaxed = relax(quadratic, start, warm.tolerance, record)
     warm.mask = relaxed.p
-    bound = certify(quadratic, relaxed)
+    bound = certified(
+        problem.pool, metrics, coefficients, quadratic.linear, feasible, relaxed.best, objective.constant
+    )
+    bound += rounding_of(objective.margin, terms=8)
     selected, price, p = to_mask(quadratic, relaxed, warm.tolerance / 4, record)
-    return Draft(selected, p.float(), price * feasible.weights, bound + objective.constant, tuple(history))
+    return Draft(selected, p.float(), price * feasible.weights, bound, tuple(history))
 
 
 def relax(quadratic: Quadratic, start: torch.Tensor | Dual, tolerance: float, record: Record) -> Ascent:
@@ -189,16 +209,6 @@ def to_mask(
     return selected, price, p
 
 
-def certify(quadratic: Quadratic, relaxed: Ascent) -> float:
-    """The bound at the best prices seen, from the features themselves where those are more exact than the rows."""
-    metrics = [rows.metric for rows in quadratic.prepared]
-    pool = metrics[0].pool
-    if not is_small(pool) and all(rows.exact for rows in quadratic.prepared):
-        return relaxed.bound
-    price = exact_price(pool, metrics, quadratic.coefficients, quadratic.linear, relaxed.best)
-    return quadratic.bound(relaxed.best, price)[0]
-
-
 def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor | Dual:
     """Where to start: everything alike, or in a large pool what the prices learned on a sample say."""
     count, feasible = len(problem), quadratic.feasible
@@ -214,6 +224,7 @@ def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor | Dual:
     found = ascend_multilinear(small, small.feasible.even(), TOLERANCE, LEARNING, copies=copies)
     price = quadratic.price([moment / share for moment in found.moments])
     fractional = float(((found.p > 1e-6) & (found.p < 1 - 1e-6)).double().mean())
-    near = (price - feasible.cut(price)).abs()[:: count // SAMPLE]
+    above = feasible.reduced(price) if feasible.limits else price - feasible.cut(price)
+    near = above.abs()[:: count // SAMPLE]
     band = float(torch.quantile(near, max(fractional, 1e-3)))
     return feasible.project(price / max(2 * band, 1e-300))

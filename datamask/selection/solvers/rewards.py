@@ -19,7 +19,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from datamask.selection.cover.reward import CoverReward
 from datamask.selection.metrics.base import Metric, MomentMetric
+from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.metrics.disf import DiSF
 from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.metrics.pairwise import Pairwise
@@ -58,6 +60,8 @@ def reward_of(problem: Problem, metric: Metric, generator: torch.Generator) -> R
         return MomentReward(metric, generator)
     if isinstance(metric, FacilityLocation):
         return CoverageReward(metric, generator)
+    if isinstance(metric, Coverage):
+        return CoverReward(problem, metric)
     return BlackBoxReward(problem, metric)
 
 
@@ -79,7 +83,7 @@ class MomentReward:
         pool = metric.pool
         self.dtype = dtype or product_dtype(pool.device)
         self.z = torch.empty(len(pool), pool.dimensions, dtype=self.dtype, device=pool.device)
-        for part, rows in pool.blocks():
+        for part, rows in pool.blocks(dtype=metric.reads):
             self.z[part] = metric.prepare(rows).to(self.dtype)
         self.scale = metric.unit / metric.size**2
 
@@ -218,7 +222,10 @@ class BlackBoxReward:
     def alone(self, batch: Tensor, masks: Tensor) -> Tensor:
         pool = self.problem.pool.take(batch.cpu().numpy())
         weights = torch.ones(len(batch), dtype=torch.float64, device=batch.device)
-        return type(self.metric)(pool, weights, float(masks[0].sum())).value(masks.bool()).to(batch.device).float()
+        own = type(self.metric)(pool, weights, float(masks[0].sum()))
+        if hasattr(own, "bind"):
+            own.bind(self.problem.settings)
+        return own.value(masks.bool()).to(batch.device).float()
 
     def start(self, probability: Tensor) -> None:
         self.selected = probability > 0.5

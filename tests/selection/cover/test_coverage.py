@@ -242,8 +242,11 @@ def test_settings() -> None:
 def test_other_solvers_take_coverage() -> None:
     pool = pool_of(17, 40)
     best = solve(problem_of(pool, lamb=0.2, **ALGORITHMS["mixture"])).objective
-    for solver in ("policy-gradient", "direct", "greedy"):
-        extra = {"n_epochs": 40, "n_rollout": 16} if solver == "policy-gradient" else {}
+    learned = {"n_epochs": 300, "n_rollout": 32, "partial": 0.5}
+    for solver, extra in (("policy-gradient", learned), ("direct", {}), ("greedy", {})):
         found = solve(problem_of(pool, lamb=0.2, solver=solver, **ALGORITHMS["mixture"], **extra))
         assert found.selected.sum() == 4 and found.objective <= best + 1e-9
+        assert found.objective > 0.3 * best or solver == "direct"
+    published = {"solver": "policy-gradient", "published": True, "n_epochs": 5, "n_rollout": 8}
+    assert solve(problem_of(pool, lamb=0.2, **ALGORITHMS["mixture"], **published)).selected.sum() == 4
     assert count_ngrams(["a b"]).sum() == 3

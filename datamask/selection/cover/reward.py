@@ -1,0 +1,45 @@
+"""Coverage as a reward for the policy gradient: the rest of the pool is one number an atom."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor, tensor
+
+from datamask.selection.metrics.coverage import Coverage
+from datamask.selection.problem import Problem
+
+
+class CoverReward:
+    """As `solvers.rewards.Reward` has it. The context is the probabilities; a batch's rows alone are read."""
+
+    hard = False
+    exact = False
+
+    def __init__(self, problem: Problem, metric: Coverage) -> None:
+        self.problem, self.metric = problem, metric
+        self.share = metric.weights / metric.size
+
+    def alone(self, batch: Tensor, masks: Tensor) -> Tensor:
+        pool = self.problem.pool.take(batch.cpu().numpy())
+        own = type(self.metric)(pool, self.problem.weights[batch] * 0 + 1, float(masks[0].sum()))
+        own.bind(self.problem.settings)
+        return own.value(masks.bool()).to(batch.device).float()
+
+    def start(self, probability: Tensor) -> None:
+        self.probability = probability.cpu().double().numpy().copy()
+        self.state = self.metric.state(self.probability * self.share)
+
+    def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, None]:
+        index = batch.cpu().numpy()
+        rows, share = self.metric.rows.take(index), self.share[index]
+        rest = self.state - rows.state(self.probability[index] * share)
+        values = np.array(
+            [self.metric.of_state(rest + rows.state(mask * share)) for mask in masks.cpu().double().numpy()]
+        )
+        return tensor(values - values.mean()).to(batch.device).float(), None
+
+    def move(self, batch: Tensor, probability: Tensor) -> None:
+        index, now = batch.cpu().numpy(), probability.cpu().double().numpy()
+        rows = self.metric.rows.take(index)
+        self.state = self.state + rows.state((now - self.probability[index]) * self.share[index])
+        self.probability[index] = now
