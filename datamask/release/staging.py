@@ -122,7 +122,7 @@ def provenance_json(provenance: Provenance) -> dict[str, Any]:
 
 
 def _input(files: ShardFiles) -> dict[str, Any]:
-    names = ("index", "embeddings", "scores", "signatures", "filters", "duplicates", "masks")
+    names = ("index", "embeddings", "scores", "signatures", "atoms", "filters", "duplicates", "masks")
     stages = {name: getattr(files, name) for name in names}
     return {
         "shard": files.shard.name,
