@@ -136,7 +136,8 @@ def build_folder(entries: list[list[str]], folder: Path, outside: Path) -> list[
     growing = []
     for number, (kind, name, end, other, other_end) in enumerate(entries):
         path = folder / (name + end)
-        path.parent.mkdir(parents=True, exist_ok=True) if not path.parent.is_symlink() else None
+        if not os.path.lexists(path.parent):
+            path.parent.mkdir()
         if os.path.lexists(path) or not path.parent.is_dir():
             continue
         rows = [{"text": f"document {number} {n}", "id": f"{number}-{n}"} for n in range(6)]
