@@ -3,7 +3,7 @@
 Each shard's rows are read once, in order; what a filter takes keeps that filter's name. Exact duplicates are found in
 DuckDB over all shards at once, among what passed the other filters: of documents with the same text the least altered
 stays (least `wear` in the signatures: copies in capitals, with doubled spaces or on one line have more; ties: the
-first by shard name, then row), so the order of the shards never matters. A score is no judge: it differs by layout alone.
+first by shard name, then row), so the order of the shards never matters. A score would judge the layout alone.
 """
 
 from __future__ import annotations
