@@ -343,7 +343,7 @@ def minhash(corpus: str, before: str) -> None:
     import xxhash
 
     sets = {
-        p: np.unique(np.array([xxhash.xxh3_64_intdigest(g) for g in five_grams(rows[p]["text"])], np.uint64))
+        p: np.unique(np.array([xxhash.xxh3_64_intdigest(g.encode()) for g in five_grams(rows[p]["text"])], np.uint64))
         for p in places
     }
     index = defaultdict(list)

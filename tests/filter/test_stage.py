@@ -127,7 +127,7 @@ def test_a_template_is_no_duplicate_and_its_true_copies_are(tmp_path):
 
 def test_a_large_family_keeps_one(tmp_path):
     text = document(5)
-    family = [noisy(text, 0.02, n) for n in range(80)]
+    family = [noisy(text, 0.005, n) for n in range(80)]
     files, config, work = corpus(tmp_path, [family[:40] + [document(7)], family[40:]])
     found = falls(files, find_duplicates(files, config, work))
     assert len(found) == 79
@@ -235,7 +235,7 @@ def test_the_stage_is_wanted_unless_near_duplicates_are_to_stay():
 
 
 def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
