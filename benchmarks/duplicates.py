@@ -50,7 +50,7 @@ NAVIGATION = "Home | About us | News | Products | Contact | Login | Search | Pri
 
 def prepared(folder: str, work: str) -> tuple[list[ShardFiles], Config]:
     """The shards of a corpus, indexed and scored with 0 (no encoder is needed), and the default settings."""
-    config = Config.model_validate({"corpus": {"input": [folder]}})
+    config = Config.model_validate({"corpus": {"input": [folder], "group_bytes": 0}})
     files = []
     for shard in plan_shards(config.corpus, work).shards:
         shard = convert_shard(shard, config, work)
@@ -343,7 +343,7 @@ def minhash(corpus: str, before: str) -> None:
     import xxhash
 
     sets = {
-        p: np.unique(np.array([xxhash.xxh3_64_intdigest(g) for g in five_grams(rows[p]["text"])], np.uint64))
+        p: np.unique(np.array([xxhash.xxh3_64_intdigest(g.encode()) for g in five_grams(rows[p]["text"])], np.uint64))
         for p in places
     }
     index = defaultdict(list)

@@ -54,7 +54,7 @@ def stars(edges: Sequence[Edge], length: Mapping[int, int], fixed: Collection[in
             losses.setdefault(document, 0)
         if edge.falls >= 0:
             losses[edge.falls] += 1
-    order = sorted(around, key=lambda d: (d not in fixed, losses[d], -length[d], d))
+    order = sorted(around, key=lambda d: (losses[d], -length[d], d))
     stays: set[int] = set()
     fallen: set[int] = set()
 
@@ -65,6 +65,9 @@ def stars(edges: Sequence[Edge], length: Mapping[int, int], fixed: Collection[in
             if across not in stays and across not in fixed and not (edge.only and edge.falls == document):
                 fallen.add(across)
 
+    for document in order:
+        if document in fixed:
+            settle(document)
     for document in order:
         for container in _first_containers(document, around):
             if container not in stays and container not in fallen:

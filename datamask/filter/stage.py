@@ -7,9 +7,8 @@ stage, the samples (0.6 kB a document) and the candidates' texts.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +68,10 @@ def find_duplicates(
         return found
     with storage.scratch(work) as folder:
         tables, facts = _search(ordered, earlier, config, work, folder, progress)
-    outputs = {name: _write(name, table, facts, work) for name, table in tables.items()}
-    storage.write_json(record, {name: output.key for name, output in outputs.items()})
-    return [outputs[files.shard.name] for files in all_files]
+    outputs = {name: _write(name, table, work) for name, table in tables.items()}
+    keys = {name: output.key for name, output in outputs.items()}
+    storage.write_json(record, {"keys": keys, "facts": facts})
+    return [_with_facts(outputs[files.shard.name], facts) for files in all_files]
 
 
 # ---------------------------------------------------------------- files
@@ -95,29 +95,33 @@ def _semantic(config: Config) -> float | None:
 
 def _cached(all_files: Sequence[ShardFiles], record: str, work: str) -> list[Output] | None:
     try:
-        keys = storage.read_json(record)
+        held = storage.read_json(record)
     except (FileNotFoundError, ValueError):
         return None
+    keys = held["keys"]
     names = [files.shard.name for files in all_files]
     outputs = [storage.find_output(_path(name, keys[name], work), keys[name]) for name in names]
-    return [output for output in outputs if output] if all(outputs) else None
+    return [_with_facts(output, held["facts"]) for output in outputs if output] if all(outputs) else None
+
+
+def _with_facts(output: Output, facts: Mapping[str, Any]) -> Output:
+    """With the facts of the whole corpus beside the shard's own, which alone are in its file."""
+    return replace(output, facts={**output.facts, **facts})
 
 
 def _path(name: str, key: str, work: str) -> str:
     return storage.join(work, "duplicates", f"{name}-{key}.parquet")
 
 
-def _write(name: str, table: pa.Table, facts: Mapping[str, Any], work: str) -> Output:
+def _write(name: str, table: pa.Table, work: str) -> Output:
     rows = hashlib.sha256(repr(table.to_pydict()).encode()).hexdigest()
-    key = storage.key("duplicates", VERSION, name, rows, facts)
+    key = storage.key("duplicates", VERSION, name, rows)
     path = _path(name, key, work)
     if found := storage.find_output(path, key):
         return found
     counts = {entry["values"]: entry["counts"] for entry in table["kind"].value_counts().to_pylist()}
-    own: Callable[[], dict[str, Any]] = partial(
-        dict, facts, duplicates=table.num_rows, kinds=dict(sorted(counts.items()))
-    )
-    return storage.write_output(path, key, SCHEMA, [table], own)
+    facts = {"duplicates": table.num_rows, "kinds": dict(sorted(counts.items()))}
+    return storage.write_output(path, key, SCHEMA, [table], lambda: facts)
 
 
 def _output(output: Output | None) -> Output:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,11 +34,11 @@ def kinds() -> np.ndarray:
 
 
 class Surface(NamedTuple):
-    """Of some texts: (texts,) int64 each."""
+    """Of some texts: (texts,) int64 each; of one text: ints."""
 
-    blemishes: np.ndarray
-    stops: np.ndarray  # ends of sentences
-    wear: np.ndarray  # blemishes, less the punctuation, spaces and line ends that are there
+    blemishes: Any
+    stops: Any  # ends of sentences
+    wear: Any  # blemishes, less the punctuation, spaces and line ends that are there
 
 
 def surface(codes: np.ndarray, ends: np.ndarray) -> Surface:

@@ -3,7 +3,7 @@
 Each shard's rows are read once, in order; what a filter takes keeps that filter's name. Exact duplicates are found in
 DuckDB over all shards at once, among what passed the other filters: of documents with the same text the least altered
 stays (least `wear` in the signatures: copies in capitals, with doubled spaces or on one line have more; ties: the
-first by shard name, then row), so the order of the shards never matters. A score is no judge: it differs by layout alone.
+first by shard name, then row), so the order of the shards never matters. A score would judge the layout alone.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def _shard_rows(files: ShardFiles, plan: _Plan) -> tuple[pa.Table, np.ndarray]:
         )
     for column in scores.column_names[1:]:
         rows = rows.append_column(column, scores[column])
-    rows = rows.append_column("wear", _wear(files, rows["chunk_id"]))
+    rows = rows.append_column("wear", _wear(files, rows["chunk_id"], rows["quality_score"]))
     candidate = np.ones(rows.num_rows, dtype=bool)
     if plan.after:
         if files.masks is None:
@@ -251,10 +251,13 @@ def _shard_rows(files: ShardFiles, plan: _Plan) -> tuple[pa.Table, np.ndarray]:
     return rows, candidate
 
 
-def _wear(files: ShardFiles, chunk_id: pa.ChunkedArray) -> pa.Array:
-    if files.signatures is None:
-        return pa.array(np.zeros(len(chunk_id), np.int32))
-    return storage.read_table(files.signatures.path, ["wear"])["wear"].take(chunk_id)
+def _wear(files: ShardFiles, chunk_id: pa.ChunkedArray, quality: pa.ChunkedArray) -> pa.Array:
+    wear = np.zeros(len(chunk_id), np.int32)
+    if files.signatures is not None:
+        table = storage.read_table(files.signatures.path, ["wear"])
+        wear = table["wear"].to_numpy()[chunk_id.to_numpy()].copy()
+    wear[np.isnan(quality.to_numpy())] = np.iinfo(np.int32).max  # a copy that could be scored goes first
+    return pa.array(wear)
 
 
 def _shard_codes(

@@ -45,7 +45,14 @@ def test_likeness_is_that_of_sets(one, other):
 
 @pytest.mark.parametrize(
     "text",
-    [TEXT, "Füße über die Straße, Ærø", "Ο Σωκράτης ήρθε στην Αθήνα", "እንዴት ነህ ሰላም ለዓለም", "我们今天去公园散步。", "안녕하세요 세계"],
+    [
+        TEXT,
+        "Füße über die Straße, Ærø",
+        "Ο Σωκράτης ήρθε στην Αθήνα",
+        "እንዴት ነህ ሰላም ለዓለም",
+        "我们今天去公园散步。",
+        "안녕하세요 세계",
+    ],
 )
 def test_case_spaces_punctuation_and_accents_do_not_matter(text):
     own = shingles(text)

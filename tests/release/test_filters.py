@@ -166,7 +166,7 @@ def test_filters_after_the_selection_look_only_at_what_it_selected(tmp_path):
     assert len(kept_hashes) == len(set(kept_hashes)) and set(kept_hashes) == selected_hashes
 
 
-def test_not_a_number_is_the_worst_score(tmp_path):
+def test_a_copy_without_a_score_goes_last(tmp_path):
     table = pa.table({"text": ["same"] * 3, "id": ["a", "b", "c"]})
     f = make_shard(tmp_path, "s", table)
     scores = pa.table([[0, 1, 2], [float("nan"), 0.1, 0.1], [1.0] * 3, [float("nan"), 0.1, 0.1]], schema=SCORES)

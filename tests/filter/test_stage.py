@@ -1,0 +1,247 @@
+"""The stage over shards: what falls, to what, whatever the shards, partitions and reruns; earlier releases; alarms."""
+
+import errno
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from datamask import storage
+from datamask.config import Config
+from datamask.corpus.plan import Plan, to_json
+from datamask.errors import InputError, StorageError
+from datamask.filter import find_duplicates, postings, sign_shard, stage, verify, wanted
+from datamask.filter.shingles import likeness, shingles
+from datamask.stages import ShardFiles
+
+WORDS = ["".join(random.Random(n).choices("abcdefghijklmnopqrstuvwxyz", k=3 + n % 7)) for n in range(3000)]
+
+
+def document(seed: int, words: int = 120) -> str:
+    chosen = random.Random(f"document {seed}").choices(WORDS, k=words)
+    return ". ".join(" ".join(chosen[i : i + 10]).capitalize() for i in range(0, words, 10)) + "."
+
+
+def noisy(text: str, share: float, seed: int = 0) -> str:
+    generator = random.Random(f"noise {seed}")
+    return " ".join(generator.choice(WORDS) if generator.random() < share else word for word in text.split(" "))
+
+
+def corpus(folder: Path, shards: list[list[str]], languages: list[list[str]] | None = None, **settings) -> tuple:
+    """Shards of texts with the files the stage reads, and settings."""
+    from datamask.corpus import convert_shard, plan_shards
+
+    (folder / "in").mkdir(parents=True)
+    for number, texts in enumerate(shards):
+        columns = {"text": texts}
+        if languages:
+            columns["language"] = languages[number]
+        pq.write_table(pa.table(columns), folder / f"in/s{number}.parquet", row_group_size=7)
+    given = {"corpus": {"input": [str(folder / "in")], "group_bytes": 0}} | settings
+    config, work = Config.model_validate(given), str(folder / "work")
+    found = []
+    for shard, texts in zip(plan_shards(config.corpus, work).shards, shards, strict=True):
+        ids = pa.array(range(len(texts)), pa.int64())
+
+        def put(name: str, columns: dict, shard_name: str = shard.name) -> storage.Output:
+            table = pa.table(columns)
+            return storage.write_output(
+                f"{work}/{name}/{shard_name}.parquet", f"{name}{shard_name}", table.schema, [table]
+            )
+
+        nothing = pa.array([None] * len(texts), pa.string())
+        index = {"chunk_id": ids, "id": ids.cast(pa.string()), "reason": nothing}
+        files = ShardFiles(
+            convert_shard(shard, config, work),
+            index=put("index", index),
+            scores=put("scores", {"chunk_id": ids, "quality_score": pa.array([0.0] * len(texts), pa.float32())}),
+            filters=put("filters", {"chunk_id": ids, "reason": nothing}),
+        )
+        found.append(replace(files, signatures=sign_shard(files.shard, config, work)))
+    return found, config, work
+
+
+def falls(files: list[ShardFiles], outputs: list[storage.Output]) -> dict:
+    names = {f.shard.name: number for number, f in enumerate(files)}
+    found = {}
+    for f, output in zip(files, outputs, strict=True):
+        for row in storage.read_table(output.path).to_pylist():
+            place = names[f.shard.name], row["chunk_id"]
+            found[place] = ((names.get(row["duplicate_of_shard"]), row["duplicate_of"]), row)
+    return found
+
+
+def many(count: int = 60) -> list[list[str]]:
+    originals = [document(n) for n in range(count)]
+    changed = [
+        [noisy(text, 0.03, 1), noisy(text, 0.1, 2), text.upper(), text[: len(text) // 2], "Home | News\n" + text][n % 5]
+        for n, text in enumerate(originals[: count // 2])
+    ]
+    return [originals[::2], originals[1::2] + changed[::2], [document(1000 + n) for n in range(10)] + changed[1::2]]
+
+
+def test_every_fall_is_to_one_that_stays_at_the_recorded_likeness_of_the_whole_texts(tmp_path):
+    shards = many()
+    files, config, work = corpus(tmp_path, shards)
+    found = falls(files, find_duplicates(files, config, work))
+    assert len(found) == 30
+    for (shard, chunk), ((other, of), row) in found.items():
+        assert (other, of) not in found
+        like = likeness(shingles(shards[shard][chunk]), shingles(shards[other][of]))
+        expected = like.containment if row["kind"] == "contained" else like.jaccard
+        assert row["similarity"] == np.float32(expected)
+    assert {row["kind"] for _, row in found.values()} == {"exact", "near", "contained"}
+
+
+def test_bytes_are_the_same_for_any_partitions_order_and_rerun(tmp_path, monkeypatch):
+    files, config, work = corpus(tmp_path, many())
+    first = find_duplicates(files, config, work)
+    again = find_duplicates(files[::-1], config, work)[::-1]
+    assert [output.path for output in again] == [output.path for output in first]
+    assert all(output.cached for output in again)
+    monkeypatch.setattr(postings, "PARTITION", 500)
+    monkeypatch.setattr(stage, "PARTITION", 500)
+    monkeypatch.setattr(verify, "ROOM", 5000)
+    monkeypatch.setattr(verify, "TEXT_BYTES", 2000)
+    other = find_duplicates(files[::-1], config, str(tmp_path / "other"))[::-1]
+    for a, b in zip(first, other, strict=True):
+        assert Path(a.path).read_bytes() == Path(b.path).read_bytes()
+    assert not list((tmp_path / "other/tmp").iterdir())
+
+
+def test_a_template_is_no_duplicate_and_its_true_copies_are(tmp_path):
+    notice = document(1, 60)
+    forms = [f"{notice} {document(100 + n, 30)}" for n in range(20)]
+    copies = [form.replace(". ", "; ", 1) + " Ad." for form in forms[:3]]
+    files, config, work = corpus(tmp_path, [forms, copies])
+    found = falls(files, find_duplicates(files, config, work))
+    assert len(found) == 3
+    for (shard, chunk), ((other, of), _) in found.items():
+        assert shard != other and chunk == of
+
+
+def test_a_large_family_keeps_one(tmp_path):
+    text = document(5)
+    family = [noisy(text, 0.005, n) for n in range(80)]
+    files, config, work = corpus(tmp_path, [family[:40] + [document(7)], family[40:]])
+    found = falls(files, find_duplicates(files, config, work))
+    assert len(found) == 79
+    assert len({row["cluster"] for _, row in found.values()}) == 1
+
+
+def test_what_is_filtered_out_takes_nobody_out(tmp_path):
+    files, config, work = corpus(tmp_path, [[document(1), document(2)], [document(1) + " More here.", document(3)]])
+    out = pa.table({"chunk_id": pa.array([0, 1], pa.int64()), "reason": ["language", None]})
+    filters = storage.write_output(f"{work}/filters/other.parquet", "other", out.schema, [out])
+    files[0] = replace(files[0], filters=filters)
+    assert not falls(files, find_duplicates(files, config, work))
+
+
+def test_a_new_shard_leaves_the_files_of_old_ones(tmp_path):
+    shards = many()
+    files, config, work = corpus(tmp_path, shards)
+    before = find_duplicates(files[:2], config, work)
+    after = find_duplicates(files, config, work)
+    same = [a.path == b.path for a, b in zip(before, after, strict=False)]
+    rows = [storage.read_table(a.path).equals(storage.read_table(b.path)) for a, b in zip(before, after, strict=False)]
+    assert same == rows
+
+
+def test_what_an_earlier_release_selected_stays_and_its_copies_fall_here(tmp_path):
+    earlier, config, work = corpus(tmp_path / "earlier", [[document(1), document(2), document(3)]])
+    masks = pa.table({"chunk_id": pa.array([0, 1, 2], pa.int64()), "selected": [True, False, True]})
+    output = storage.write_output(f"{work}/masks/m.parquet", "m", masks.schema, [masks])
+    embedded = storage.write_output(f"{work}/embeddings/e.parquet", "e", masks.schema, [masks])
+    earlier = [replace(earlier[0], masks=output, embeddings=embedded)]
+    outputs = {"index": None, "embeddings": None, "scores": None, "filters": None, "masks": None, "signatures": None}
+    for name in outputs:
+        found = getattr(earlier[0], name)
+        outputs[name] = {"path": found.path, "key": found.key, "rows": found.rows}
+    record = {
+        "config": config.model_dump(mode="json"),
+        "plan": to_json(Plan((earlier[0].shard,))),
+        "outputs": [outputs],
+    }
+    storage.write_json(f"{work}/shards.json", record)
+    against = {"duplicates": {"against": [str(tmp_path / "earlier")]}}
+    shards = [[noisy(document(1), 0.03), document(2), document(3) + " And a sentence more.", document(9)]]
+    files, config, work = corpus(tmp_path / "now", shards, **against)
+    rows = storage.read_table(find_duplicates(files, config, work)[0].path).to_pylist()
+    assert [row["chunk_id"] for row in rows] == [0, 2]
+    assert [row["duplicate_of"] for row in rows] == [0, 2]
+    assert all(row["duplicate_of_shard"].startswith(str(tmp_path / "earlier")) for row in rows)
+
+
+def test_alarm_names_the_group_and_stops_if_told_to(tmp_path, caplog):
+    text = document(4)
+    shards = [[noisy(text, 0.01, n) for n in range(25)] + [document(n) for n in range(30, 60)]]
+    languages = [["so"] * 25 + ["en"] * 30]
+    files, config, work = corpus(tmp_path / "a", shards, languages)
+    facts = find_duplicates(files, config, work)[0].facts
+    assert facts["alarms"] == ["language so: 24 of 25 documents"]
+    assert "language so: 24 of 25" in caplog.text and "alarm_share" in caplog.text
+    files, config, work = corpus(tmp_path / "b", shards, languages, duplicates={"alarm": "stop"})
+    with pytest.raises(InputError, match="language so: 24 of 25"):
+        find_duplicates(files, config, work)
+
+
+def embedded(files: list[ShardFiles], rows: list[np.ndarray], work: str) -> list[ShardFiles]:
+    found = []
+    for f, features in zip(files, rows, strict=True):
+        values = pa.array(features.astype(np.float16).ravel())
+        table = pa.table(
+            {
+                "chunk_id": pa.array(range(len(features)), pa.int64()),
+                "feature_arr": pa.FixedSizeListArray.from_arrays(values, features.shape[1]),
+            }
+        )
+        output = storage.write_output(f"{work}/e/{f.shard.name}.parquet", f"e{f.shard.name}", table.schema, [table])
+        found.append(replace(f, embeddings=output))
+    return found
+
+
+@pytest.mark.parametrize(("semantic", "expected"), [("candidates", set()), ("drop", {(0, 5)})])
+def test_embeddings_alone_drop_only_by_setting_and_relative_to_the_language(tmp_path, semantic, expected):
+    generator = np.random.default_rng(0)
+    spread = generator.normal(size=(20, 32))
+    spread[5] = spread[4] + 0.01 * generator.normal(size=32)
+    spread /= np.linalg.norm(spread, axis=1, keepdims=True)
+    # a language that the encoder puts on one point: cosines of .99 among texts that have nothing in common
+    point = np.eye(32)[0] + 0.02 * generator.normal(size=(20, 32))
+    point /= np.linalg.norm(point, axis=1, keepdims=True)
+    assert np.sort((point @ point.T)[np.triu_indices(20, 1)])[0] > 0.95
+    shards = [[document(n) for n in range(20)], [document(50 + n) for n in range(20)]]
+    files, config, work = corpus(
+        tmp_path, shards, [["en"] * 20, ["am"] * 20], duplicates={"semantic": semantic}, select={"device": "cpu"}
+    )
+    files = embedded(files, [spread, point], work)
+    found = falls(files, find_duplicates(files, config, work))
+    assert set(found) == expected
+    for _, row in found.values():
+        assert row["kind"] == "semantic" and row["duplicate_of"] == 4
+
+
+def test_the_stage_is_wanted_unless_near_duplicates_are_to_stay():
+    assert wanted(Config())
+    assert not wanted(Config.model_validate({"select": {"semantic_duplicates": None}}))
+    off = {"jaccard": None, "containment": None}
+    assert not wanted(Config.model_validate({"duplicates": off}))
+    assert wanted(Config.model_validate({"duplicates": off | {"semantic": "drop"}}))
+
+
+def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(StorageError, match="free some space"):
+        storage.scratch_array(str(tmp_path / "a"), np.float16, (10, 10))
+    files, config, work = corpus(tmp_path / "c", many())
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(StorageError, match="free some space"):
+        find_duplicates(files, config, work)
