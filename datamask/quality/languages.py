@@ -128,7 +128,10 @@ def fit(batches: Sequence[Words], given: Sequence[Sequence[str | None]], code: S
                 name = CODE if group == len(texts) else _OTHER + w.SCRIPTS[number[document]]
                 others.setdefault(name, []).append(_words_of(words, document))
     rest = {name: others[name] for name in sorted(others) if name != CODE and len(others[name]) >= LEAST}
-    final = {**rest, _OTHER + "scripts": [one for name in sorted(others) if name not in (*rest, CODE) for one in others[name]]}
+    final = {
+        **rest,
+        _OTHER + "scripts": [one for name in sorted(others) if name not in (*rest, CODE) for one in others[name]],
+    }
     return _of(texts, {CODE: others.get(CODE, []), **final}, len(names) - 1)
 
 

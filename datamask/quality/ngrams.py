@@ -95,7 +95,9 @@ def halves(words: Words) -> np.ndarray:
 
 def count(batches: Iterable[Words]) -> Counts:
     """The counts of both halves of a sample."""
-    held: dict[str, list[list[np.ndarray]]] = {name: [[np.zeros(0, np.uint64)] for _ in range(HALVES)] for name in TABLES}
+    held: dict[str, list[list[np.ndarray]]] = {
+        name: [[np.zeros(0, np.uint64)] for _ in range(HALVES)] for name in TABLES
+    }
     for words in batches:
         place, half = neighbours(words), halves(words)[words.document]
         of_words = {"words": words.hashes, "tails": words.tails, "heads": words.heads}

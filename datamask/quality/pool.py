@@ -71,7 +71,10 @@ def sample(rows: Iterable[tuple[str, str | None]]) -> tuple[list[str], list[str 
     cap, number = STATED, 0
     for text, language in rows:
         heap = held.setdefault(language, [])
-        entry = (-int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "big"), text[:CHARACTERS])
+        entry = (
+            -int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "big"),
+            text[:CHARACTERS],
+        )
         if len(heap) < _most(language, cap):
             heapq.heappush(heap, entry)
             number += 1

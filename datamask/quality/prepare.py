@@ -72,7 +72,11 @@ def _content(
 ) -> ScorerRef:
     """The scorer with the last release's model, where that file is still what it was, or one of these shards."""
     for ref in previous.scorers if previous is not None else ():
-        if ref.settings.kind == "content" and ref.name == settings.name and storage.exists(storage.join(work, ref.path)):
+        if (
+            ref.settings.kind == "content"
+            and ref.name == settings.name
+            and storage.exists(storage.join(work, ref.path))
+        ):
             found = pin_content(settings, ref.path, work)
             if found.fingerprint == ref.fingerprint:
                 return found
