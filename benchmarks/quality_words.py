@@ -106,7 +106,8 @@ def ends(rows: list[dict[str, Any]], found: np.ndarray, read: int) -> None:
             row = rows[place]
             excerpt = " ".join(row["text"].split())
             print(
-                f"--- {found[place]:.3f} {row['source']} {row['language']} {len(row['text'])}: {excerpt[:260]} … {excerpt[-80:]}"
+                f"--- {found[place]:.3f} {row['source']} {row['language']} {len(row['text'])}: "
+                f"{excerpt[:260]} … {excerpt[-80:]}"
             )
 
 

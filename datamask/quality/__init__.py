@@ -23,7 +23,7 @@ __all__ = [
     "Scores",
     "Statistics",
     "explain",
-    "reasons",
     "prepare_quality",
+    "reasons",
     "score_shard",
 ]

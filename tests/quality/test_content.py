@@ -1,4 +1,4 @@
-"""The default score: it reads words and no layout, a document is not judged by itself, and junk of any language falls."""
+"""The default score: it reads words and no layout, no document is judged by itself, junk of any language falls."""
 
 from __future__ import annotations
 

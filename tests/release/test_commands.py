@@ -142,10 +142,10 @@ def test_explain_selected_with_neighbours(two):
 
 
 def test_explain_names_the_rules_a_document_breaks(capsys):
+    from datamask.quality import reasons as failed_rules
     from datamask.quality.rules import SIGNALS, failures
     from datamask.quality.signals import compute
     from datamask.release.commands import _show_explanation
-    from datamask.quality import reasons as failed_rules
     from datamask.release.explain import Explanation
 
     [signals] = compute(["{ lorem ipsum"]).tolist()
