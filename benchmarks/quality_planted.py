@@ -97,7 +97,7 @@ def english_ad(generator: random.Random, length: int) -> str:
         "Call now 1-800-{2}-{2} for a free {0} quote",
         "Best {0}, cheap {0}, {0} for sale, buy {0}, {0} {1}, {1} {0} price",
     )
-    goods = "viagra cialis rolex gucci casino poker loans insurance mortgage iphone nike louis xanax bitcoin".split()
+    goods = ["viagra", "cialis", "rolex", "gucci", "casino", "poker", "loans", "insurance", "mortgage", "xanax"]
     parts: list[str] = []
     while sum(map(len, parts)) < min(length, 3000):
         number = generator.randint(100, 999)
@@ -118,7 +118,7 @@ def html(generator: random.Random, text: str) -> str:
         number = generator.randint(1, 9999)
         parts.append(
             f'<div class="col-md-{number % 12} item" id="p{number}"><p style="margin:0">{sentence}.</p>'
-            f'<a href="/article/{number}.html" target="_blank">&nbsp;&raquo;</a><img src="/i/{number}.jpg" alt=""/></div>'
+            f'<a href="/article/{number}.html">&nbsp;&raquo;</a><img src="/i/{number}.jpg" alt=""/></div>'
         )
     return "\n".join([*parts, "</body></html>"])
 
@@ -136,7 +136,7 @@ def log(generator: random.Random, length: int) -> str:
                     '"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"',
                     f"{time},{number[0]:03d} INFO [worker-{number[1]}] com.example.service.Handler - request "
                     f"{generator.getrandbits(64):016x} done in {number[2]} ms",
-                    f"{time} kernel: [{number[0]}.{number[1]:06d}] eth0: link up, {number[2]} Mbps, lpa 0x{number[3]:04x}",
+                    f"{time} kernel: [{number[0]}.{number[1]:06d}] eth0: link up, {number[2]} Mbps, 0x{number[3]:04x}",
                     f'{{"ts": "{time}", "level": "error", "code": {number[0]}, "host": "{address}", "ok": false}}',
                 )
             )

@@ -61,7 +61,10 @@ def plant(rows: list[dict[str, Any]], model: pool.Model, documents: int) -> None
             for name in table:
                 moved.setdefault(f"{name} {kind}", []).append(np.abs(laid[name] - intact[name]))
     for name, found in table.items():
-        print(f"\nAUC of intact documents against junk made of them, by {name}\n{'':30}" + "".join(f"{x:>6}" for x in chosen))
+        print(
+            f"\nAUC of intact documents against junk made of them, by {name}\n{'':30}"
+            + "".join(f"{x:>6}" for x in chosen)
+        )
         for kind, by in found.items():
             print(f"{kind:30}" + "".join(f"{by[x]:6.3f}" if x in by else "     –" for x in chosen))
     print(f"\n{'how far a layout moves the score':40}{'mean':>8}{'greatest':>10}")
@@ -77,7 +80,10 @@ def labels(rows: list[dict[str, Any]], found: dict[str, np.ndarray]) -> None:
     main, page = source == "wcxb_main", source == "wcxb_page"
     print(f"\n{'labels (nothing is fitted to them)':48}" + "".join(f"{name:>10}" for name in (*found, "length")))
     every = {**found, "length": length}
-    print(f"{'main content against whole page (AUC)':48}" + "".join(f"{auc(s[main], s[page]):10.3f}" for s in every.values()))
+    print(
+        f"{'main content against whole page (AUC)':48}"
+        + "".join(f"{auc(s[main], s[page]):10.3f}" for s in every.values())
+    )
     for name, title in (
         ("wcxb_page", "page's share of main content (Spearman)"),
         ("fineweb_gpt4_lines", "share of clean lines (Spearman)"),
@@ -99,7 +105,10 @@ def ends(rows: list[dict[str, Any]], found: np.ndarray, read: int) -> None:
         for place in random.Random(1).sample(some.tolist(), min(read, len(some))):
             row = rows[place]
             excerpt = " ".join(row["text"].split())
-            print(f"--- {found[place]:.3f} {row['source']} {row['language']} {len(row['text'])}: {excerpt[:260]} … {excerpt[-80:]}")
+            print(
+                f"--- {found[place]:.3f} {row['source']} {row['language']} {len(row['text'])}: "
+                f"{excerpt[:260]} … {excerpt[-80:]}"
+            )
 
 
 def main() -> None:

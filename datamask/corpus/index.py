@@ -57,7 +57,7 @@ REASONS = {
     "nested_too_deep": "the object is nested more than 50 levels deep",
     "blank_line": "the line is empty",
     "line_too_long": "the line is longer than 256 MiB",
-    "no_score": "a column that the quality score is read from (quality.scorers, kind column) is null or no finite number",
+    "no_score": "a column that a quality score is read from is null or no finite number",
     "malformed_row": "the CSV row has another number of fields than the header",
 }
 # what may be done where many rows have the reason

@@ -27,6 +27,8 @@ def pin(settings: Settings, config: Config) -> ScorerRef:
     :raises ModelError: the model is not there; says where it was looked for.
     """
     kind = settings.kind
+    if kind == "content":
+        raise ValueError("a content scorer is fitted to its corpus: see prepare_quality and pin_content")
     if kind == "heuristic":
         return ScorerRef(settings, "", None, storage.key(kind, HEURISTIC_VERSION))
     if kind == "column":

@@ -1,4 +1,4 @@
-"""What is measured of each document's words. The numbers are counts and shares; what they are worth is in `terms.py`."""
+"""What is measured of each document's words: counts and shares. What they are worth is in `terms.py`."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def _order(
 
 
 def _lift(first: np.ndarray, second: np.ndarray, both: np.ndarray, size: np.ndarray, kind: str) -> np.ndarray:
-    """(m,) int64, in 1/_UNIT nats: ln P(second | first) / P(second), the former smoothed towards the latter (Dirichlet).
+    """(m,) int64, in 1/_UNIT nats: ln P(second | first) / P(second), the former smoothed towards the latter.
 
     Where one of the two is unknown nothing is learned of their order: the least integer, left out of means.
     """

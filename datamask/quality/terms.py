@@ -43,7 +43,7 @@ class Term:
 
 
 TERMS: tuple[Term, ...] = (
-    Term("order", "low", 3.5, 0.10, "its words follow one another as by chance", free=1.5),
+    Term("order", "low", 6.0, 0.10, "its words follow one another as by chance", free=1.7),
     Term("known", "low", 0.4, 0.03, "its words are not found in other documents"),
     Term("function_words", "low", 0.6, 0.03, "it has few of the words that every text of its language has"),
     Term("sentences", "low", 1.2, 0.08, "its words are in no sentences"),

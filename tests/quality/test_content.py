@@ -1,4 +1,4 @@
-"""The default score: it reads words and no layout, a document is not judged by itself, and junk of any language falls."""
+"""The default score: it reads words and no layout, no document is judged by itself, junk of any language falls."""
 
 from __future__ import annotations
 
@@ -257,7 +257,10 @@ def test_planted_junk_in_real_languages() -> None:
         }
         for kind, made in junk.items():
             bad = score(model, made, language)
-            assert roc_auc_score(np.r_[np.ones(len(good)), np.zeros(len(bad))], np.r_[good, bad]) > 0.95, (language, kind)
+            assert roc_auc_score(np.r_[np.ones(len(good)), np.zeros(len(bad))], np.r_[good, bad]) > 0.95, (
+                language,
+                kind,
+            )
         laid = score(model, [text.replace("\n", "\r\n\r\n") + "  " for text in texts], language)
         np.testing.assert_array_equal(laid, good)
 

@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_row_per_document_with_its_signals(path: Path, tmp_path: Path) -> None:
-    config, work = build.configure(path), str(tmp_path / "work")
+    config, work = build.configure(path, scorers=[{"kind": "heuristic"}]), str(tmp_path / "work")
     files = build.shards(config, work)
     done: list[int] = []
     quality = prepare_quality([one.shard for one in files], build.ENCODER, config, work)
@@ -153,13 +153,29 @@ def test_embeddings_of_other_documents_are_refused(path: Path, tmp_path: Path) -
         build.scored(config, work, [other], encoder)
 
 
-def test_a_score_that_is_no_number_names_its_documents(tmp_path: Path) -> None:
+@pytest.mark.parametrize("combine", ["sum", "standard", "rank"])
+def test_a_row_without_a_score_is_quarantined(tmp_path: Path, combine: str) -> None:
     rows = records(100)
-    rows[20]["rating"], rows[30]["rating"] = float("nan"), None
+    rows[20]["rating"], rows[30]["rating"], rows[40]["rating"] = float("nan"), None, float("inf")
     path = build.corpus(tmp_path / "in", rows)
-    config, work = build.configure(path, scorers=[{"kind": "column", "column": "rating"}]), str(tmp_path / "work")
-    with pytest.raises(ModelError, match=r"gives no number for 2 document\(s\) of shard .*: chunk_id 20, 30\."):
-        build.scored(config, work, build.shards(config, work))
+    scorers = [{"kind": "column", "column": "rating"}, {"kind": "content"}]
+    config, work = build.configure(path, scorers=scorers, combine=combine), str(tmp_path / "work")
+    files = build.shards(config, work)
+    assert files[0].index.facts["reasons"] == {"empty_text": 1, "no_score": 3, "null_text": 1}
+    table = build.table(build.scored(config, work, files))
+    assert set(table["chunk_id"].to_pylist()) == set(range(100)) - {3, 7, 20, 30, 40}
+    other = build.configure(path, combine=combine)  # a column that is no score may be null
+    assert build.shards(other, work)[0].index.facts["reasons"] == {"empty_text": 1, "null_text": 1}
+
+
+def test_a_model_that_gives_no_number_names_its_documents(path: Path, tmp_path: Path) -> None:
+    config, work = build.configure(path, scorers=[{"kind": "encoder"}]), str(tmp_path / "work")
+    encoder = replace(build.ENCODER, quality_head="classifier")
+    given = np.zeros(298, dtype=np.float32)
+    given[[18, 25]] = np.nan
+    files = [build.embed(build.shards(config, work)[0], work, np.eye(8)[np.arange(298) % 8], given)]
+    with pytest.raises(ModelError, match=r"gives no number for 2 document\(s\) of shard .*: chunk_id 20, 27\."):
+        build.scored(config, work, files, encoder)
     assert not list(Path(work).glob("scores/*"))
 
 
