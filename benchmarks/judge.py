@@ -277,6 +277,8 @@ def names_of(to: Path, number: int) -> Iterator[str]:
 def table(options: argparse.Namespace) -> None:
     """Markdown of what was read, each judge on the pools on which it has read every control."""
     for judge in sorted({path.name.split("-")[1] for path in options.to.glob(f"read-*-{options.bytes}-*.pickle")}):
+        if judge not in [slug(name) for name in options.judge]:
+            continue
         readings: dict[str, dict[int, dict[int, Any]]] = {}
         seconds = []
         for path in sorted(options.to.glob(f"read-{judge}-{options.bytes}-*.pickle")):
