@@ -38,7 +38,7 @@ from datamask.study.ngrams import BUCKETS, Ngrams, ngrams
 from datamask.study.page import interval
 from datamask.study.run import NAMED, expand
 from datamask.study.targets import Item, Target, _items, _name, read_targets
-from datamask.study.verdict import Heard, conclude
+from datamask.study.verdict import Heard, conclude, controls
 
 POOLS, DOCUMENTS, BYTES, SHARE = 5, 12_300, 4_600_000, 0.06
 DRAWS, CONTROLS = 8, 3
@@ -291,10 +291,16 @@ def table(options: argparse.Namespace) -> None:
         whole = {
             arm: [[by_pool[p][d] for d in sorted(by_pool[p])] for p in pools]
             for arm, by_pool in readings.items()
-            if set(by_pool) >= set(pools)
+            if set(by_pool) >= set(pools) and arm not in CONTROLS_OF
         }
-        if set(whole) - {RANDOM, *CONTROLS_OF}:
-            show(judge, whole, pools, float(np.mean(seconds)))
+        checked = [p for p in pools if all(p in readings.get(arm, {}) for arm in CONTROLS_OF)]
+        controls_of = {
+            arm: [[readings[arm][p][d] for d in sorted(readings[arm][p])] for p in checked]
+            for arm in (RANDOM, *CONTROLS_OF)
+            if checked
+        }
+        if set(whole) - {RANDOM}:
+            show(judge, whole, controls_of, pools, float(np.mean(seconds)))
         some = {arm: by_pool for arm, by_pool in readings.items() if arm not in (*whole, *CONTROLS_OF)}
         if some and pools:
             print(f"\n### {judge}: arms of some pools alone\n\n| arm | pools | minus random there |\n|---|--:|--:|")
@@ -305,7 +311,7 @@ def table(options: argparse.Namespace) -> None:
                 print(f"| {arm} | {len(there)} | {interval(Trial(part).contrast(arm, RANDOM))} |")
 
 
-def show(judge: str, whole: dict[str, Any], pools: list[int], seconds: float) -> None:
+def show(judge: str, whole: dict[str, Any], checked: dict[str, Any], pools: list[int], seconds: float) -> None:
     found = conclude({judge: Heard("counts", whole, seconds)}, NAMED).judges[0]
     spread = found.components
     print(
@@ -321,7 +327,7 @@ def show(judge: str, whole: dict[str, Any], pools: list[int], seconds: float) ->
         told = [interval(contrast), f"{contrast.adjusted:.3g}", contrast.says]
         print(f"| {contrast.first} − {contrast.second} | {' | '.join(told)} |")
     print("\n| control | passed | what was seen |\n|---|---|---|")
-    for control in found.controls:
+    for control in controls(checked or whole):
         print(f"| {control.name} | {'yes' if control.passed else 'no'} | {control.said} |")
     held = [
         Trial({"one": [[draws[a]]], "two": [[draws[b]]], RANDOM: [draws]}).contrast("one", "two")
