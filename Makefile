@@ -5,11 +5,12 @@ BIN    := $(VENV)/bin
 INPUT  ?=
 OUT    ?= out/sample
 ARGS   ?=
+TARGETS ?=
 
 export DO_NOT_TRACK = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
-.PHONY: curate test lint server server-down clean
+.PHONY: curate judge-gpu test lint server server-down clean
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "datamask needs Python 3.11 or newer; name one with make PYTHON=python3.12 …")'
@@ -23,6 +24,10 @@ $(VENV)/.dev: $(VENV)/.core
 
 curate: $(VENV)/.core    ## the whole pipeline; INPUT= your text, OUT= where to, ARGS= any option of `datamask curate`
 	@$(BIN)/datamask curate $(if $(INPUT),$(foreach path,$(INPUT),--input '$(path)'),--sample) --output '$(OUT)' $(ARGS)
+
+judge-gpu: $(VENV)/.core  ## the judge with its largest network on a GPU; OUT= a curated corpus, TARGETS= texts from outside it
+	@$(BIN)/datamask judge '$(OUT)' $(foreach path,$(TARGETS),--targets '$(path)') \
+		--judge coder --judge network --size large --network-pools 1 --device cuda $(ARGS)
 
 test: $(VENV)/.dev       ## every test, the fast ones first, files in two processes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)

@@ -29,12 +29,16 @@ from datamask.config import Select
 from datamask.errors import DatamaskError
 from datamask.report.embedded import load_corpus
 from datamask.selection.api import select
-from datamask.study.choices import bytes_of, choices
+from datamask.study.choices import CONTROLS as CONTROLS_OF
+from datamask.study.choices import RANDOM, bytes_of, choices
 from datamask.study.coder import Coder
+from datamask.study.inference import Trial
 from datamask.study.network import SIZES, Network
 from datamask.study.ngrams import BUCKETS, Ngrams, ngrams
-from datamask.study.run import expand
+from datamask.study.page import interval
+from datamask.study.run import NAMED, expand
 from datamask.study.targets import Item, Target, _items, _name, read_targets
+from datamask.study.verdict import Heard, conclude, controls
 
 POOLS, DOCUMENTS, BYTES, SHARE = 5, 12_300, 4_600_000, 0.06
 DRAWS, CONTROLS = 8, 3
@@ -97,7 +101,7 @@ def arms(every: bool = True) -> dict[str, dict[str, Any]]:
         "default, lengths ±10 %": lengths,
         "top-quality": {"solver": "top-quality"},
         "top-quality, documents": {"solver": "top-quality", **documents},
-        "semdedup, documents": {"solver": "semdedup", **documents},
+        "semdedup": {"solver": "semdedup", **documents},
         "direct, documents": {"solver": "direct", **documents},
         "dsir": {"solver": "dsir"},
         **{f"pairwise λ {lamb:g}": {"algorithm": "pairwise", "lamb": lamb} for lamb in LAMBDAS if lamb != 0.5},
@@ -267,11 +271,82 @@ def names_of(to: Path, number: int) -> Iterator[str]:
             yield name
 
 
+# ---------------------------------------------------------------- the tables
+
+
+def table(options: argparse.Namespace) -> None:
+    """Markdown of what was read, each judge on the pools on which it has read every control."""
+    for judge in sorted({path.name.split("-")[1] for path in options.to.glob(f"read-*-{options.bytes}-*.pickle")}):
+        if judge not in [slug(name) for name in options.judge]:
+            continue
+        readings: dict[str, dict[int, dict[int, Any]]] = {}
+        seconds = []
+        for path in sorted(options.to.glob(f"read-{judge}-{options.bytes}-*.pickle")):
+            number, draw = int(path.name.split("-")[3]), int(path.stem.rsplit("-", 1)[1])
+            told = pickle.loads(path.read_bytes())
+            if number in options.pool:
+                readings.setdefault(told["arm"], {}).setdefault(number, {})[draw] = told["read"]
+                seconds.append(told["seconds"])
+        pools = sorted(readings.get(RANDOM, {}))
+        whole = {
+            arm: [[by_pool[p][d] for d in sorted(by_pool[p])] for p in pools]
+            for arm, by_pool in readings.items()
+            if set(by_pool) >= set(pools) and arm not in CONTROLS_OF
+        }
+        checked = [p for p in pools if all(p in readings.get(arm, {}) for arm in CONTROLS_OF)]
+        controls_of = {
+            arm: [[readings[arm][p][d] for d in sorted(readings[arm][p])] for p in checked]
+            for arm in (RANDOM, *CONTROLS_OF)
+            if checked
+        }
+        if set(whole) - {RANDOM}:
+            show(judge, whole, controls_of, pools, float(np.mean(seconds)))
+        some = {arm: by_pool for arm, by_pool in readings.items() if arm not in (*whole, *CONTROLS_OF)}
+        if some and pools:
+            print(f"\n### {judge}: arms of some pools alone\n\n| arm | pools | minus random there |\n|---|--:|--:|")
+            for arm, by_pool in some.items():
+                there = sorted(set(by_pool) & set(pools))
+                both = {name: readings[name] for name in (RANDOM, arm)}
+                part = {name: [[r[p][d] for d in sorted(r[p])] for p in there] for name, r in both.items()}
+                print(f"| {arm} | {len(there)} | {interval(Trial(part).contrast(arm, RANDOM))} |")
+
+
+def show(judge: str, whole: dict[str, Any], checked: dict[str, Any], pools: list[int], seconds: float) -> None:
+    found = conclude({judge: Heard("counts", whole, seconds)}, NAMED).judges[0]
+    spread = found.components
+    print(
+        f"\n### {judge}: {len(pools)} pools, {seconds:.1f} s a choice\n\n| arm | bits a byte | minus random | answers |"
+    )
+    print("|---|--:|--:|--:|")
+    against = {contrast.first: contrast for contrast in found.against}
+    for arm in sorted(found.means, key=lambda arm: found.means[arm]):
+        difference = interval(against[arm]) if arm in against else "–"
+        print(f"| {arm} | {found.means[arm]:.4f} | {difference} | {found.answers[arm]:.3f} |")
+    print("\n| contrast | bits a byte | p, Holm | says |\n|---|--:|--:|---|")
+    for contrast in found.named:
+        told = [interval(contrast), f"{contrast.adjusted:.3g}", contrast.says]
+        print(f"| {contrast.first} − {contrast.second} | {' | '.join(told)} |")
+    print("\n| control | passed | what was seen |\n|---|---|---|")
+    for control in controls(checked or whole):
+        print(f"| {control.name} | {'yes' if control.passed else 'no'} | {control.said} |")
+    held = [
+        Trial({"one": [[draws[a]]], "two": [[draws[b]]], RANDOM: [draws]}).contrast("one", "two")
+        for draws in whole[RANDOM]
+        for a, b in ((0, 1), (2, 3), (4, 5), (6, 7))
+        if len(draws) > b
+    ]
+    inside = sum(contrast.low <= 0 <= contrast.high for contrast in held)
+    print(
+        f"\nA/A within each pool: {inside} of {len(held)} intervals hold 0; SD of a pool {spread.pool:.4f}, of a draw"
+    )
+    print(f"{spread.draw:.4f}, of the items {spread.item:.4f}.")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["arms", "read"])
-    parser.add_argument("--corpus", required=True)
-    parser.add_argument("--targets", required=True)
+    parser.add_argument("what", choices=["arms", "read", "table"])
+    parser.add_argument("--corpus")
+    parser.add_argument("--targets")
     parser.add_argument("--to", type=Path, required=True)
     parser.add_argument("--pool", type=int, nargs="+", default=list(range(POOLS)))
     parser.add_argument("--size", default="tiny", help="of the network")
@@ -283,6 +358,11 @@ def main() -> None:
     parser.add_argument("--every", action="store_true", help="the dear arms too")
     parser.add_argument("--arm", nargs="*")
     options = parser.parse_args()
+    if options.what == "table":
+        table(options)
+        return
+    if not (options.corpus and options.targets):
+        parser.error("--corpus and --targets are needed")
     options.to.mkdir(parents=True, exist_ok=True)
     paths = expand([options.targets])
     targets = read_targets(paths)

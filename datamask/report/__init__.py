@@ -1,4 +1,4 @@
-"""Look and decide: the report page, the sweep over λ, the ablation and its proxy model.
+"""Look and decide: the report page, the sweep over λ, the ablation.
 
 Read in this order: `statistics`, `sample` (what is read), `findings` and `examples` (what is computed), `charts`,
 `themes` and `page` (what is drawn), `report` (the stage). Nothing heavy is imported before it is used.

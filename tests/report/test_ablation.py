@@ -1,4 +1,4 @@
-"""The ablation and its proxy model, small."""
+"""The ablation, small; what the coder says of its arms."""
 
 from __future__ import annotations
 
@@ -7,31 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from datamask.errors import ConfigError
 from datamask.report import arms as page
-from datamask.report.ablation import METRICS, Ablation, Arm, Judge, ablate, choose, hold_out, standard_arms
+from datamask.report.ablation import METRICS, Ablation, Arm, Judge, ablate, choose, standard_arms
 from datamask.report.embedded import Embedded, load_corpus
-from datamask.report.proxy import (
-    MEANS,
-    ProxySettings,
-    _batches,
-    build_model,
-    choice_blocks,
-    evaluate,
-    pack,
-    steps_of,
-    texts,
-    train,
-    train_tokenizer,
-)
 from datamask.stages import record
+from datamask.study import Item, Target
 from tests.report.build import corpus
 
-TINY = ProxySettings(
-    tokens=4096, held_out=8, vocabulary=400, width=32, layers=1, heads=2, context=32, batch=8, rate=1e-2, device="cpu"
-)
+TARGET = Target("outside", tuple(Item(f"Text {n} about law and code of year {n}.".encode()) for n in range(600, 640)))
 SOME = ("random", "top-quality", "λ 0.5", "relaxation, pairwise")
 
 
@@ -45,7 +30,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Embedded:
 
 @pytest.fixture(scope="module")
 def table(embedded: Embedded) -> Ablation:
-    return ablate(lambda seed: embedded, [0, 1], SOME, TINY)
+    return ablate(lambda seed: embedded, [0, 1], SOME, [TARGET])
 
 
 def test_every_arm_spends_the_same_budget(table: Ablation) -> None:
@@ -81,14 +66,6 @@ def test_shards_select_their_share_each(embedded: Embedded) -> None:
     assert abs(selected.sum() - round(0.2 * len(embedded))) <= 8
 
 
-def test_held_out_documents_are_of_every_domain_and_no_arm_sees_them(embedded: Embedded) -> None:
-    held = hold_out(embedded, 8, seed=0)
-    groups = embedded.groups["domain"]
-    assert {name: int(held[groups == name].sum()) for name in set(groups)} == dict.fromkeys(set(groups), 8)
-    kept = embedded.subset(~held)
-    assert not set(kept.rows) & set(embedded.rows[held])
-
-
 def test_a_solver_that_cannot_is_listed_with_its_reason(embedded: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
     from datamask.report import ablation
 
@@ -119,51 +96,18 @@ def test_the_standard_arms_cover_every_solver_and_metric(embedded: Embedded) -> 
 def test_tables_pages_and_files(table: Ablation, tmp_path: Path) -> None:
     paths = page.write(str(tmp_path), table)
     text = Path(paths["markdown"]).read_text(encoding="utf-8")
-    assert "| random |" in text and "±" in text and "### Proxy model" in text
+    assert "| random |" in text and "±" in text and "### What a model learns, by the coder" in text
     assert len(Path(paths["page"]).read_text(encoding="utf-8")) < 2_000_000
 
 
-def test_the_proxy_has_a_loss_for_every_domain_of_every_arm(table: Ablation) -> None:
-    assert list(table.proxy) == ["random", "top-quality", "λ 0.5"]
-    for losses in table.proxy.values():
-        assert set(losses) == {"web", "news", "legal", "code", *MEANS}
-        assert all(
-            0 < value.mean < math.log(TINY.vocabulary) and value.runs == 2
-            for name, value in losses.items()
-            if name != "against random"
-        )
-        mean = np.mean([losses[domain].mean for domain in ("web", "news", "legal", "code")])
-        assert losses["all domains alike"].mean == pytest.approx(mean)
-    assert table.proxy["random"]["against random"].mean == 0
+def test_the_coder_says_what_it_says_of_every_arm_against_random_draws(table: Ablation) -> None:
+    assert table.judged is not None and table.judged_bytes > 1000
+    assert set(table.judged.means) == {row.arm for row in table.rows}
+    assert {contrast.first for contrast in table.judged.against} == set(table.judged.means) - {"random"}
+    assert all(contrast.half_width > 0 for contrast in table.judged.against)
+    assert [control.name for control in table.judged.controls] == ["A/A", "words shuffled", "planted junk"]
 
 
-def test_every_arm_is_trained_on_the_same_number_of_tokens(embedded: Embedded) -> None:
-    tokenizer = train_tokenizer(texts(embedded, np.arange(100)), TINY.vocabulary)
-    wanted = steps_of(TINY) * TINY.batch
-    for documents in (3, len(embedded)):  # fewer tokens than are trained on, and more
-        chosen = np.arange(len(embedded)) < documents
-        blocks, passes = choice_blocks(tokenizer, embedded, chosen, TINY, 0)
-        assert 0 < len(blocks) <= wanted and passes == wanted / len(blocks)
-        seen = torch.cat(list(_batches(len(blocks), TINY.batch, steps_of(TINY), 0)))
-        counts = torch.bincount(seen, minlength=len(blocks))
-        assert len(seen) == wanted and counts.max() - counts.min() <= 1
-
-
-def test_the_proxy_learns_what_it_is_trained_on_and_is_the_same_twice(embedded: Embedded) -> None:
-    tokenizer = train_tokenizer(texts(embedded, np.arange(100)), TINY.vocabulary)
-    blocks = pack(tokenizer, texts(embedded, np.arange(300)), TINY.context)
-    state = torch.random.get_rng_state()
-    untrained, trained = build_model(TINY, 5), train(blocks, TINY, 5)
-    assert torch.equal(torch.random.get_rng_state(), state)
-    before, after = evaluate(untrained, blocks, TINY), evaluate(trained, blocks, TINY)
-    assert before == pytest.approx(math.log(TINY.vocabulary), rel=0.05) and after < 0.6 * before
-    assert evaluate(train(blocks, TINY, 5), blocks, TINY) == after
-
-
-def test_packed_blocks_are_the_documents_end_to_end(embedded: Embedded) -> None:
-    documents = texts(embedded, np.arange(20))
-    tokenizer = train_tokenizer(documents, 400)
-    blocks = pack(tokenizer, documents, 16)
-    assert blocks.shape[1] == 17
-    joined = tokenizer.decode(blocks.flatten().tolist(), skip_special_tokens=True)
-    assert "".join(documents).startswith(joined) and len(joined) > 0.8 * sum(map(len, documents))
+def test_without_targets_nothing_is_judged(embedded: Embedded) -> None:
+    found = ablate(lambda seed: embedded, [0], ["random"])
+    assert found.judged is None and "What a model learns" not in page.markdown(found)
