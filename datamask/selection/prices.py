@@ -89,7 +89,7 @@ class Prices:
                 total = total + ((z @ square) * z).sum(dim=1)
             price[part] += total.double().cpu().numpy()
         if len(self.anchors):
-            price += kernel(pool, self.anchors, None, self.temperature).scores(self.anchor_price)
+            price += kernel(pool, self.anchors, self.temperature).scores(self.anchor_price)
         if len(self.words):
             if ngrams is None:
                 raise InputError("the prices are of words too; documents need their texts to be scored by them")

@@ -4,8 +4,9 @@
     atoms.rows.scores(price), atoms.rows.state(mass), atoms.targets["embedding"]
 
 The parts stand side by side in one matrix, so that a solver passes over the rows once:
-- embedding: A_ij = exp((x_i·y_j − 1) / τ) for the `NEAREST` of the anchors y to a document; a document that is an
-  anchor does not explain itself. t: every anchor alike. A kernel density of the choice, judged at a sample of the pool.
+- embedding: A_ij = exp((x_i·y_j − 1) / τ) for the `NEAREST` of the anchors y to a document. t: every anchor alike. A
+  kernel density of the choice, judged at a sample of the pool; an anchor explains itself, which draws the choice to the
+  sample (benchmarks/LOG.md has the choice without).
 - n-grams: a document's hashed uni- and bigrams as shares that add up to 1 (`ngrams`). t: the pool's own shares
   (part "ngrams"), or the target's (part "target").
 """
@@ -94,7 +95,7 @@ def make_atoms(pool: Pool, weights: np.ndarray, settings: Select) -> Atoms:
     if "embedding" in parts:
         chosen = anchor_rows(pool, settings)
         anchors = pool.rows(chosen).cpu().numpy()
-        blocks.append(kernel(pool, anchors, chosen, settings.coverage.temperature))
+        blocks.append(kernel(pool, anchors, settings.coverage.temperature))
     first = len(anchors)
     width = first + (pool.ngrams.shape[1] if of_words else 0)
     if "embedding" in parts:
@@ -121,8 +122,8 @@ def anchor_rows(pool: Pool, settings: Select) -> np.ndarray:
     return chosen[np.argsort(hashes[chosen], kind="stable")]
 
 
-def kernel(pool: Pool, anchors: np.ndarray, own: np.ndarray | None, temperature: float) -> Rows:
-    """exp((cosine − 1) / temperature) to the nearest anchors. own: (a,) the anchors' row numbers, None: not rows."""
+def kernel(pool: Pool, anchors: np.ndarray, temperature: float) -> Rows:
+    """exp((cosine − 1) / temperature) to the nearest anchors of each document. anchors: (a, d) unit rows."""
     ys = torch.from_numpy(anchors).to(pool.device)
     count = min(NEAREST, len(anchors))
     index, value = np.empty((len(pool), count), np.uint16), np.empty((len(pool), count), np.float32)
@@ -131,9 +132,6 @@ def kernel(pool: Pool, anchors: np.ndarray, own: np.ndarray | None, temperature:
         which, place = which.sort(dim=1)
         index[part] = which.cpu().numpy()
         value[part] = ((near.gather(1, place) - 1) / temperature).exp_().cpu().numpy()
-    if own is not None:
-        number = np.arange(len(anchors), dtype=np.uint16)[:, None]
-        value[own] = np.where(index[own] == number, np.float32(0), value[own])
     start = np.arange(len(pool) + 1, dtype=np.int64) * count
     return Rows(start, index.ravel(), value.ravel(), len(anchors))
 

@@ -161,5 +161,5 @@ def span(problem: Problem, metric: Any) -> tuple[float, float]:
     else:
         per_token = 0.0 if problem.unit == "documents" else feasible.cut(rough.price) / problem.size
         unit = max(rough.bound - zero, 1e-12)
-        best = search.improve(joint, nothing.numpy(), plain, selected, unit, per_token, draws=0)
+        best = search.improve(joint, nothing.numpy(), plain, selected, unit, per_token, draws=search.DRAWS // 3)
     return zero, max(_value(concave, best), *values)
