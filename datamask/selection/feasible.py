@@ -29,6 +29,7 @@ class Dual(NamedTuple):
     level: float  # of the budget
     lower: torch.Tensor | None = None  # (N,) what each document is charged, the level included; None: the level
     ends: float = 0.0  # what the limits' ends add to a bound
+    multipliers: np.ndarray = np.zeros(0)  # (R,) of the limits
 
     def thresholds(self, like: torch.Tensor) -> torch.Tensor:
         """(N,) or a number: what a document's price must exceed."""
@@ -81,14 +82,14 @@ class Feasible:
             return s, Dual(self._threshold(price, s))
         if len(price) <= PROGRAMME:
             s, level, multipliers = self.answers.programme(price, self.limits.unspent)
-            return s, Dual(level, level + self.answers.lowered(multipliers), self.answers.ends(multipliers))
+            return s, Dual(level, level + self.answers.lowered(multipliers), self.answers.ends(multipliers), multipliers)
         # a proximal point with a small quadratic term gives dual prices close to the linear programme's
         middle, spread = float(price.mean()), float(price.std(correction=0)) or 1.0
         step = 1e-3 * spread
         found = self.answers.solve((price - middle) / step, clipped)
-        return found.p, Dual(
-            middle + step * found.level, middle + step * found.lower, step * self.answers.ends(found.multipliers)
-        )
+        multipliers = step * found.multipliers
+        level, lower = middle + step * found.level, middle + step * found.lower
+        return found.p, Dual(level, lower, self.answers.ends(multipliers), multipliers)
 
     def most(self, price: torch.Tensor, dual: Dual) -> float:
         """An upper bound on Σ w·price·s over all selections within the budget and the limits, whatever the dual."""
