@@ -202,7 +202,7 @@ def learn(
         settings,
         unit,
         size * share,
-        torch.from_numpy(sample.weights),
+        torch.from_numpy(sample.weights).to(pool.device),
         limits.sample(sample.rows, share),
         copies=1 / share,
     )
@@ -387,7 +387,8 @@ def select_shards(
     held = spread(plan.coefficients, relaxed.best)
     bound = most + held + plan.constant
     bound += rounding_of(float(weights @ np.abs(at_relaxed)), most, held, plan.constant, terms=len(weights))
-    facts = _facts(plan, weights, quality, chosen, total, statistics, bound, history)
+    value = relaxed.value + plan.constant
+    facts = _facts(plan, weights, quality, chosen, total, statistics, bound, value, history)
     prices = make_prices(plan.quality, plan.diversity, total, width, size, unit == "tokens")
     prices = prices.cut(at_chosen, weights, size)
     return Exchanged(chosen, probability.astype(np.float32), (at_chosen * weights).astype(np.float32), prices, facts)
@@ -456,6 +457,7 @@ def _facts(
     moments: list[torch.Tensor],
     sums: list[Any],
     bound: float,
+    relaxed: float,
     history: list[dict[str, float]],
 ) -> dict[str, Any]:
     mass = weights * chosen / plan.size
@@ -474,8 +476,11 @@ def _facts(
         "objective": objective,
         "terms": {term.name: term.calibrated(raw[term.name]) for term in terms},
         "statistics": {**raw, **exact},
+        "scales": {term.name: {"zero": term.zero, "scale": term.scale} for term in terms},
         "upper_bound": bound,
         "gap": max(0.0, bound - objective) / max(abs(bound), 1e-12),
+        "relaxed": relaxed,
+        "integrality": max(0.0, min(relaxed, bound) - objective) / max(abs(bound), 1e-12),
         "history": history,
     }
 

@@ -19,7 +19,6 @@ import torch
 from datamask.selection.levels import Levels, clipped, find_level
 from datamask.selection.limits import GRAIN, Limits
 
-
 PROGRAMME = 256  # documents of a pool whose best response under limits is a linear programme
 
 
@@ -82,7 +81,9 @@ class Feasible:
             return s, Dual(self._threshold(price, s))
         if len(price) <= PROGRAMME:
             s, level, multipliers = self.answers.programme(price, self.limits.unspent)
-            return s, Dual(level, level + self.answers.lowered(multipliers), self.answers.ends(multipliers), multipliers)
+            return s, Dual(
+                level, level + self.answers.lowered(multipliers), self.answers.ends(multipliers), multipliers
+            )
         # a proximal point with a small quadratic term gives dual prices close to the linear programme's
         middle, spread = float(price.mean()), float(price.std(correction=0)) or 1.0
         step = 1e-3 * spread
@@ -213,7 +214,9 @@ def _weighted_cut(price: torch.Tensor, weights: torch.Tensor, size: float) -> fl
     if len(price) > 4096:
         thin = price[:: len(price) // 2048]
         order = torch.argsort(thin, descending=True)
-        spent = weights[:: len(price) // 2048][order].cumsum(0) * (float(weights.sum()) / float(weights[:: len(price) // 2048].sum()))
+        spent = weights[:: len(price) // 2048][order].cumsum(0) * (
+            float(weights.sum()) / float(weights[:: len(price) // 2048].sum())
+        )
         at = int(torch.searchsorted(spent, size))
         first, last = thin[order[max(0, at - 160)]], thin[order[min(len(order) - 1, at + 160)]]
         above = float(weights[price > first].sum())

@@ -231,7 +231,9 @@ class Levels:
                 used, slope = sums(levels)
                 over = used - targets
                 below, above = np.where(over > 0, levels, below), np.where(over > 0, above, levels)
-                open_ = wanted & (np.abs(over) > ENOUGH * self.size / width) & (above - below > 1e-13 * (ends[1] - ends[0]))
+                open_ = (
+                    wanted & (np.abs(over) > ENOUGH * self.size / width) & (above - below > 1e-13 * (ends[1] - ends[0]))
+                )
                 if not open_.any():
                     break
                 with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -246,7 +248,9 @@ class Levels:
         least = np.where(capped, own(high, least, capped) if capped.any() else least, -np.inf)
         tight = high - low <= ENOUGH * self.size
         begin = np.where(capped & np.isfinite(least), least, greatest)
-        greatest = np.where(floored, own(low, begin, floored & ~(tight & capped)) if floored.any() else greatest, np.inf)
+        greatest = np.where(
+            floored, own(low, begin, floored & ~(tight & capped)) if floored.any() else greatest, np.inf
+        )
         greatest = np.where(tight & capped, least, np.maximum(greatest, least))
 
         def excess(level: float) -> tuple[float, float]:

@@ -3,8 +3,8 @@
     with fake_device() as device:                     # torch.device("meta"), which needs no driver
         Pool(features, quality, device=device)
 
-Every tensor of the device is a `Far` around one on the CPU. As with CUDA, an operation takes tensors of one device alone
-(but numbers of no dimensions), an index may lie on the CPU where what is indexed does not, though not the other way
+Every tensor of the device is a `Far` around one on the CPU. As with CUDA, an operation takes tensors of one device
+alone (but numbers of no dimensions), an index may lie on the CPU where what is indexed does not, though not the other way
 round, a generator draws on its own device, and NumPy is given none of them.
 """
 
