@@ -9,7 +9,7 @@ ARGS   ?=
 export DO_NOT_TRACK = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
-.PHONY: curate test test-gpu lint server server-down clean
+.PHONY: curate test lint server server-down clean
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "datamask needs Python 3.11 or newer; name one with make PYTHON=python3.12 …")'
@@ -26,9 +26,6 @@ curate: $(VENV)/.core    ## the whole pipeline; INPUT= your text, OUT= where to,
 
 test: $(VENV)/.dev       ## every test, the fast ones first, files in two processes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
-
-test-gpu: $(VENV)/.dev   ## the device tests on a CUDA device, where there is one
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m gpu tests/selection/test_devices.py $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

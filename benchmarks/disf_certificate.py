@@ -36,7 +36,7 @@ def quadratic_of(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
 def shifted_bound(
     linear: np.ndarray, kernel: np.ndarray, u: np.ndarray, k: int, p: np.ndarray, steps: int = 600
 ) -> float:
-    """max over 0 ≤ p ≤ 1, Σp = k of (linear − u)·p − pᵀ(K − diag u)p, from above: Frank and Wolfe's bound along their path."""
+    """max over 0 ≤ p ≤ 1, Σp = k of (linear − u)·p − pᵀ(K − diag u)p, from above, by Frank and Wolfe."""
     best, shifted = np.inf, kernel - np.diag(u)
     product = shifted @ p
     for _ in range(steps):
@@ -119,11 +119,10 @@ def main() -> None:
         values = linear[sets].sum(axis=1) - sum(kernel[sets[:, a], sets[:, b]] for a in range(5) for b in range(5))
         found, best = solve(problem), float(values.max()) + problem.objective.constant
         print(
-            f"- {100 * (best - found.objective) / abs(best):.3f} %, {100 * (found.upper_bound - best) / abs(best):.1f} %"
+            f"- {100 * (best - found.objective) / abs(best):.3f} %, "
+            f"{100 * (found.upper_bound - best) / abs(best):.1f} %"
         )
-    print(
-        "| documents | λ | mask | annealed | fractional | bound | diagonal shift | gap | of it whole documents | shifted |"
-    )
+    print("| documents | λ | mask | annealed | fractional | bound | shifted | gap | of it whole | gap, shifted |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for count in arguments.documents:
         index = rng.choice(len(quality), count, replace=False)
@@ -145,7 +144,8 @@ def main() -> None:
                 below = "–"
             print(
                 f"| {count:,} | {lamb} | {found.objective:.4f} | {annealed} | {found.relaxed:.4f} "
-                f"| {found.upper_bound:.4f} | {shift} | {100 * found.gap:.2f} % | {100 * found.integrality:.2f} % | {below} |",
+                f"| {found.upper_bound:.4f} | {shift} | {100 * found.gap:.2f} % "
+                f"| {100 * found.integrality:.2f} % | {below} |",
                 flush=True,
             )
 

@@ -33,7 +33,7 @@ class FacilityLocation:
 
     def value(self, masks: torch.Tensor) -> torch.Tensor:
         """Raw D of each mask. masks: (G, N); returns (G,) float64."""
-        return torch.tensor([self.coverage(mask.nonzero()[:, 0]).mean() for mask in masks], dtype=torch.float64)
+        return torch.tensor([float(self.coverage(mask.nonzero()[:, 0]).mean()) for mask in masks], dtype=torch.float64)
 
     def coverage(self, selected: torch.Tensor, of: torch.Tensor | None = None) -> torch.Tensor:
         """Each document's cosine to the nearest selected one, float64. selected, of (None: all): row numbers.
