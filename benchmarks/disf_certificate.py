@@ -138,6 +138,7 @@ def main() -> None:
                 least = float(np.linalg.eigvalsh(kernel - np.diag(u))[0])
                 u += min(least, 0.0) - 1e-12 * float(kernel.diagonal().mean())
                 tight = shifted_bound(linear, kernel, u, int(problem.size), found.selected.astype(float)) + constant
+                tight = min(tight, found.upper_bound)  # no help, or a barrier that did not get far
                 shift = f"{tight:.4f}"
                 below = f"{100 * (tight - found.objective) / abs(tight):.1f} %"
             else:
