@@ -128,7 +128,11 @@ def _limits(rng: np.random.Generator, asked: dict[str, Any], groups: dict[str, n
         names = sorted(set(groups[column]))
         chosen = str(rng.choice(names))
         share = float(rng.choice([0.2, 0.4, 0.6]))
-        quota = [{"minimum": {chosen: share}}, {"maximum": {chosen: share}}, {"as_pool": float(rng.choice([0, 0.1, 0.3]))}]
+        quota = [
+            {"minimum": {chosen: share}},
+            {"maximum": {chosen: share}},
+            {"as_pool": float(rng.choice([0, 0.1, 0.3]))},
+        ]
         quotas.append({"column": column, **quota[rng.integers(0, 3)]})
     if quotas:
         asked["quotas"] = quotas
@@ -334,12 +338,17 @@ def main() -> None:
             name = problem.partition(":")[0]
             counts[name] += 1
             shown.setdefault(name, []).append(f"  {seed} {instance.kind} {instance.asked}: {problem}")
-    print("| instances | " + " | ".join(names := ["bound", "own bound", "value", "limits", "refused", "crash", "order"]))
+    print(
+        "| instances | " + " | ".join(names := ["bound", "own bound", "value", "limits", "refused", "crash", "order"])
+    )
     print("|---" * (len(names) + 1) + "|")
     print(f"| {arguments.instances:,} | " + " | ".join(str(counts[name]) for name in names) + " |")
     print(f"{time.perf_counter() - started:.0f} s")
     for name in names:
-        print("\n".join([f"{name}:", *shown[name][: arguments.show]]) if name in shown else "", end="\n" if name in shown else "")
+        print(
+            "\n".join([f"{name}:", *shown[name][: arguments.show]]) if name in shown else "",
+            end="\n" if name in shown else "",
+        )
 
 
 if __name__ == "__main__":

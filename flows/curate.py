@@ -196,7 +196,7 @@ def _select(
     if prices:
         masked = stages.each([Step(each.mask, {"prices": prices, **common})], shards)
         drift = stages.whole(whole.measure_drift, all_files=masked, config=config)
-        if abs(drift.budget - 1) > DRIFT or drift.gap > previous.gap + DRIFT:
+        if abs(drift.budget - 1) > DRIFT or drift.gap > previous.gap + DRIFT or drift.broken:
             get_run_logger().info("the prices of release %s miss: %s; selecting again", previous.version, drift)
             prices = drift = None
     if config.select.scope == "corpus" and not prices:

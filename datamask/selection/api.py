@@ -119,6 +119,7 @@ def finish(problem: Problem, draft: Draft, seconds: float) -> Selection:
         seconds=seconds,
         solver=problem.settings.solver,
         scales=problem.objective.scales,
+        relaxed=draft.relaxed,
         history=tuple(draft.history),
     )
 

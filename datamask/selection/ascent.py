@@ -212,7 +212,13 @@ def _fit(quadratic: Quadratic, places: Sequence[_Place]) -> tuple[float, list[to
         value = most + float(shares @ (gram @ shares) - held @ shares)
         return value, (slope[:-1] - slope[-1]).numpy()
 
-    found = minimize(bound, np.full(len(places) - 1, 1 / len(places)), jac=True, method="BFGS", options={"maxiter": FITS[bool(feasible.limits)]})
+    found = minimize(
+        bound,
+        np.full(len(places) - 1, 1 / len(places)),
+        jac=True,
+        method="BFGS",
+        options={"maxiter": FITS[bool(feasible.limits)]},
+    )
     shares = torch.from_numpy(np.append(found.x, 1 - found.x.sum()))
     middle = [torch.einsum("t,t...->...", shares.to(stack), stack) for stack in stacks]
     return quadratic.bound(middle, shares @ rows)[0], middle

@@ -110,7 +110,11 @@ def best_among(problem: Problem, metric: MomentMetric, rows: np.ndarray) -> tupl
     start = feasible.even()
     accuracy = ACCURACY * quadratic.spread(quadratic.moments(start))
     found = ascend_multilinear(quadratic, start, accuracy, ITERATIONS)
-    _, moments, _ = improve(quadratic, feasible.round(found.p, found.price), accuracy)
+    mask, moments, _ = improve(quadratic, feasible.round(found.p, found.price), accuracy)
+    if problem.pool.is_small:  # to the last digit, whatever order the rows were summed in
+        mass = torch.zeros(len(problem), dtype=torch.float64)
+        mass[torch.from_numpy(rows)] = feasible.weights * mask
+        moments = [metric.sum_over(problem.pool, mass)]
     return size, -quadratic.spread(moments)
 
 

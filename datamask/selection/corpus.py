@@ -9,6 +9,7 @@ candidates are gathered and solved as one problem; larger corpora exchange sums 
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,12 +23,12 @@ from datamask.devices import pick_device
 from datamask.errors import InputError
 from datamask.selection.api import solve
 from datamask.selection.cover.stage import words_of
-from datamask.selection.exchange import Shard, can_exchange, select_shards
+from datamask.selection.exchange import Shard, UndecidedTooFew, can_exchange, select_shards
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.metrics.spectral import Spectral
 from datamask.selection.prices import Prices, make_prices
-from datamask.selection.problem import Pool, Problem, make_problem
+from datamask.selection.problem import Pool, Problem, in_order_of_content, make_problem
 from datamask.selection.result import Selection
 from datamask.storage import scratch_array
 
@@ -60,9 +61,10 @@ def select_corpus(
     present = [shard for shard in shards if len(shard)]
     lengths = [len(shard) for shard in shards]
     if sum(lengths) > JOINT_DOCUMENTS and can_exchange(settings):
-        found = select_shards(present, settings, pick_device(settings.device), progress)
-        columns = (found.selected, found.probability, found.price)
-        return CorpusSelection(tuple(_split(columns, lengths)), found.prices, found.facts)
+        with contextlib.suppress(UndecidedTooFew):
+            found = select_shards(present, settings, pick_device(settings.device), progress)
+            columns = (found.selected, found.probability, found.price)
+            return CorpusSelection(tuple(_split(columns, lengths)), found.prices, found.facts)
     with tempfile.TemporaryDirectory(prefix="datamask-") as folder:
         features = _gather(shards, folder, progress)
         pool = Pool(
@@ -73,9 +75,11 @@ def select_corpus(
             device=pick_device(settings.device),
             **words_of(present, settings),
         )
-        problem = make_problem(pool, settings)
+        order = in_order_of_content(pool, settings.seed)
+        problem = make_problem(pool if order is None else pool.take(order), settings)
         chosen = solve(problem)
         prices = prices_of(problem, chosen)
+        chosen = chosen if order is None else chosen.back(order)
     facts = {name: value for name, value in chosen.facts().items() if name != "seconds"}
     columns = (chosen.selected, chosen.probability, chosen.price)
     return CorpusSelection(tuple(_split(columns, lengths)), prices, facts)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +24,7 @@ from datamask.selection.api import pick_device
 from datamask.selection.candidates import read_candidates
 from datamask.selection.corpus import _gather, prices_of
 from datamask.selection.cover.stage import words_of
+from datamask.selection.feasible import Feasible
 from datamask.selection.problem import Pool, Problem, make_problem
 from datamask.stages import ShardFiles
 from datamask.storage import read_table
@@ -36,12 +37,13 @@ class Drift:
     budget: float  # spent, over what there is to spend
     objective: float
     upper_bound: float
+    broken: tuple[str, ...] = ()  # limits that the selection misses, in words: prices know nothing of quotas
 
     @property
     def gap(self) -> float:
         return (self.upper_bound - self.objective) / max(abs(self.upper_bound), 1e-12)
 
-    def as_dict(self) -> dict[str, float]:
+    def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "gap": self.gap}
 
 
@@ -75,11 +77,11 @@ def drift_of(problem: Problem, selected: np.ndarray) -> Drift:
         problem.pool.features, problem.pool.quality, problem.pool.device, problem.pool.ngrams
     )
     gain = price.astype(np.float64)
-    order = np.argsort(-gain, kind="stable")
-    taken = np.diff(np.minimum(np.cumsum(weights[order]), problem.size), prepend=0.0)  # the last one in part
-    best = float(taken @ gain[order])
+    _, best = Feasible(problem.limits).respond(torch.from_numpy(gain))
     bound = objective + best - float((weights * gain)[selected].sum())
-    return Drift(float(weights[selected].sum()) / problem.size, objective, max(bound, objective))
+    limits = replace(problem.limits, size=float(weights[selected].sum()))  # the budget is judged by itself
+    broken = tuple(limits.violations(selected)) if limits else ()
+    return Drift(float(weights[selected].sum()) / problem.size, objective, max(bound, objective), broken)
 
 
 def _selected(files: ShardFiles) -> np.ndarray:

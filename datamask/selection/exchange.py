@@ -8,6 +8,8 @@
     3. sift, _solve    the same by the prices of that solution: documents of which the sample knew nothing come in
     4. settle(shard)   prices for the certificate, and the exact sums of what is selected
 
+Quotas and a length bound are a few more numbers: what the limits charge for a document is taken off its worth.
+
 Each is a function of one shard and small state (d or d² numbers), so that a map-reduce can call it; `select_shards`
 runs them here. Memory: a shard's features, the undecided's (`room` of them) and some forty bytes a document. The
 calibration of diversity and DiSF's standardisation are the sample's; the bound covers the whole corpus.
@@ -26,14 +28,15 @@ from datamask.config import Select
 from datamask.selection.ascent import Ascent, ascend_multilinear
 from datamask.selection.calibration import SAMPLE, row_hashes
 from datamask.selection.feasible import Feasible
-from datamask.selection.limits import Limits
+from datamask.selection.levels import Levels
+from datamask.selection.limits import Limits, make_limits
 from datamask.selection.metrics import metric_class
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.disf import DiSF
 from datamask.selection.objective import Term, make_terms, weigh, worth
 from datamask.selection.prices import Prices, make_prices
 from datamask.selection.problem import Pool, Problem, budget
-from datamask.selection.quadratic import Quadratic, exact_price, prepare, spread
+from datamask.selection.quadratic import Quadratic, exact_price, prepare, priced, rounding_of, spread
 from datamask.selection.solvers import relaxation
 
 ROOM_BYTES = 3 << 27  # of the undecided documents' float16 features
@@ -127,15 +130,23 @@ class _Posed(NamedTuple):
     def undecided(self) -> np.ndarray:
         return self.band.undecided(self.worth)
 
-    def fits(self, weights: np.ndarray, size: float) -> bool:
-        """Whether what is undecided can fill what those in leave of the budget, and was kept."""
-        left = size - float(weights[self.inside].sum())
-        kept = len(self.features) == int(self.undecided.sum())
-        return kept and 0 < left <= float(weights[self.undecided].sum()) * (1 + 1e-12)
+    def fits(self, limits: Limits) -> bool:
+        """Whether what is undecided can fill what those in leave of the budget and the limits, and was kept."""
+        index = np.flatnonzero(self.undecided)
+        if len(self.features) != len(index):
+            return False
+        part = limits.part(index, self.inside)
+        if not 0 < part.size <= float(part.weights.sum()) * (1 + 1e-12):
+            return False
+        for each in part.groupings:
+            there = np.bincount(each.codes, part.weights, minlength=len(each.names))
+            if (each.high < 0).any() or (each.low > there).any():
+                return False
+        return part.length is None or part.length.high >= 0
 
 
 class Settled(NamedTuple):
-    relaxed: np.ndarray  # (n,) prices that the bound is taken at, float32
+    relaxed: np.ndarray  # (n,) prices that the bound is taken at, rounding included
     price: np.ndarray  # (n,) prices at the selection
     moments: list[torch.Tensor]  # exact, of the selection
     sums: list[tuple[torch.Tensor, torch.Tensor] | None]  # of DiSF's published statistic
@@ -153,10 +164,13 @@ class Exchanged:
 
 
 def can_exchange(settings: Select) -> bool:
-    """Whether these settings can be solved by sums: the relaxation of moment metrics, and no limit but the budget."""
-    limited = bool(settings.quotas) or settings.length_tolerance is not None
+    """Whether these settings can be solved by sums: the relaxation of moment metrics, under any budget and limits."""
     moments = all(issubclass(metric_class(name), MomentMetric) for name in settings.metrics)
-    return settings.solver == "relaxation" and not limited and moments
+    return settings.solver == "relaxation" and moments
+
+
+class UndecidedTooFew(Exception):
+    """Those that could be kept undecided cannot hold the limits: the features must be gathered after all."""
 
 
 def sketch(features: np.ndarray, weights: np.ndarray, quality: np.ndarray, seed: int, first: int = 0) -> Sketch:
@@ -174,12 +188,12 @@ def merge(sketches: Sequence[Sketch]) -> Sketch:
 
 
 def learn(
-    sample: Sketch, weights: np.ndarray, quality: np.ndarray, unit: str, size: float, settings: Select, device: Any
-) -> tuple[Plan, list[torch.Tensor], np.ndarray]:
-    """The plan, the moments to price at first, and how often each document is in these (N,).
-
-    weights (N,), quality (N, Q): the whole corpus's.
+    sample: Sketch, limits: Limits, quality: np.ndarray, unit: str, settings: Select, device: Any
+) -> tuple[Plan, list[torch.Tensor], np.ndarray, np.ndarray]:
+    """The plan, the moments to price at first, how often each document is in these (N,), and what the limits charge
+    for it there (N,). limits, quality (N, Q): the whole corpus's.
     """
+    weights, size = limits.weights, limits.size
     sample = Sketch(*(column[:SAMPLE] for column in sample))
     share = float(sample.weights.sum() / weights.sum())
     pool = Pool(sample.features, sample.quality, device=device)
@@ -188,8 +202,8 @@ def learn(
         settings,
         unit,
         size * share,
-        torch.from_numpy(sample.weights),
-        Limits(sample.weights, size * share),
+        torch.from_numpy(sample.weights).to(pool.device),
+        limits.sample(sample.rows, share),
         copies=1 / share,
     )
     terms = make_terms(problem, weights, size, quality)
@@ -203,7 +217,22 @@ def learn(
     found = ascend_multilinear(small, small.feasible.even(), relaxation.TOLERANCE, LEARNING_STEPS, copies=1 / share)
     beside = np.zeros(len(weights))
     beside[sample.rows] = found.p.numpy() / share
-    return plan, [moment / share for moment in found.moments], beside
+    charge = _charge(limits, small, found.price, share)
+    return plan, [moment / share for moment in found.moments], beside, charge
+
+
+def _charge(limits: Limits, part: Quadratic, price: torch.Tensor, share: float = 1.0) -> np.ndarray:
+    """(N,) what the limits take off each document's price, as a part of the problem has it, or a sample of a share."""
+    if not limits:
+        return np.zeros(len(limits.weights))
+    feasible = part.feasible
+    _, dual = feasible.answer(price)
+    whole, here = Levels(limits), feasible.answers
+    assert here is not None
+    multipliers = dual.multipliers * share
+    if whole.ratio is not None:
+        multipliers[-1] *= whole.scale / here.scale
+    return whole.lowered(multipliers).numpy()
 
 
 def appraise(
@@ -231,11 +260,12 @@ def sift(
     quality: np.ndarray,
     moments: Sequence[torch.Tensor],
     beside: np.ndarray,
+    charge: np.ndarray,
     band: Band,
 ) -> Sifted:
-    """A shard's part of the problem that the undecided pose. weights, beside: (n,)."""
+    """A shard's part of the problem that the undecided pose. weights, beside, charge: (n,)."""
     pool = Pool(features, quality, device=plan.device)
-    value = appraise(plan, pool, weights, moments, beside)
+    value = appraise(plan, pool, weights, moments, beside) - charge
     taken = torch.from_numpy(weights * band.inside(value))
     base = [metric.sum_over(pool, taken, torch.float32) for metric in plan.metrics]
     return Sifted(value, base, features[band.undecided(value)])
@@ -249,8 +279,10 @@ def settle(
     selected: np.ndarray,
     relaxed: Sequence[torch.Tensor],
     chosen: Sequence[torch.Tensor],
+    thresholds: np.ndarray,
 ) -> Settled:
-    """A shard's part of the certificate and of the exact objective. relaxed, chosen: moments to price at."""
+    """A shard's part of the certificate and of the exact objective. relaxed, chosen: moments to price at; thresholds:
+    (n,) about what a document's price must exceed at the first, above which prices are computed in float64."""
     pool = Pool(features, quality, device=plan.device)
     index = torch.from_numpy(np.flatnonzero(selected))
     moments: list[torch.Tensor] = []
@@ -259,7 +291,15 @@ def settle(
         mass = torch.from_numpy(weights * selected)
         moments.append(metric.sum_over(pool, mass))
         sums.append(metric.exact_sums(pool.rows(index, torch.float64)) if isinstance(metric, DiSF) else None)
-    return Settled(_price(plan, pool, relaxed), _price(plan, pool, chosen), moments, sums)
+    linear = torch.from_numpy(worth(plan.quality, pool.quality) / plan.size)
+    price, error = priced(pool, plan.metrics, plan.coefficients, linear, relaxed, errors=True)
+    most = price + error
+    near = (most > torch.from_numpy(thresholds)).nonzero()[:, 0]
+    if not pool.is_small:
+        at = near.to(pool.device)
+        exact, error = priced(pool, plan.metrics, plan.coefficients, linear[near], relaxed, at, errors=True)
+        most[near] = exact + error
+    return Settled(most.numpy(), _price(plan, pool, chosen), moments, sums)
 
 
 def select_shards(
@@ -271,10 +311,13 @@ def select_shards(
 ) -> Exchanged:
     """All four passes in this process. Shards must not be empty.
 
-    :raises InputError: as `make_problem`.
+    :raises InputError: as `make_problem`, or no selection holds the limits.
+    :raises UndecidedTooFew: see there.
     """
     tokens = np.concatenate([shard.tokens for shard in shards])
     unit, size, weights = budget(settings, len(tokens), tokens)
+    groups = {name: np.concatenate([shard.groups[name] for shard in shards]) for name in shards[0].groups}
+    limits = make_limits(settings, weights, size, tokens, groups)
     quality = np.concatenate([np.asarray(shard.quality, dtype=np.float64).reshape(len(shard), -1) for shard in shards])
     parts = _parts([len(shard) for shard in shards])
     sketches: list[Sketch] = []
@@ -283,7 +326,7 @@ def select_shards(
         sketches = [merge([*sketches, mine])]
         progress(len(shard) // 4)
     (sample,) = sketches
-    plan, moments, beside = learn(sample, weights, quality, unit, size, settings, device)
+    plan, moments, beside, charge = learn(sample, limits, quality, unit, settings, device)
     known = Pool(sample.features, sample.quality, device=device)
     width = sample.features.shape[1]
     room = max(1, room_bytes // (2 * width))
@@ -292,7 +335,7 @@ def select_shards(
     def pose(band: Band, moments: list[torch.Tensor], beside: np.ndarray, most: int) -> _Posed:
         value, base, features, found = np.empty(len(weights)), None, [sample.features[:0]], 0
         for shard, part in zip(shards, parts, strict=True):
-            done = sift(plan, shard.features(), weights[part], quality[part], moments, beside[part], band)
+            done = sift(plan, shard.features(), weights[part], quality[part], moments, beside[part], charge[part], band)
             value[part] = done.worth
             base = _added(base, done.base)
             found += len(done.features)
@@ -304,13 +347,15 @@ def select_shards(
         return _Posed(value, band, base, np.concatenate(features))
 
     for number in range(SOLVES):
-        about = appraise(plan, known, sample.weights, moments, beside[sample.rows])
+        about = appraise(plan, known, sample.weights, moments, beside[sample.rows]) - charge[sample.rows]
         band = make_band(about, sample.weights, _stands(len(about), len(weights), learned=number == 0), size, room)
         posed = pose(band, moments, beside, most=round(OVERFLOW * room))
-        if not posed.fits(weights, size):  # the sample misjudged: by exact ranks, for one more read
+        if not posed.fits(limits):  # the sample misjudged: by exact ranks, for one more read
             exact = make_band(posed.worth, weights, np.ones(len(weights)), size, room)
             posed = pose(exact, moments, beside, most=len(weights))
-        chosen, probability, relaxed, moments = _solve(plan, posed, weights, linear, history)
+            if not posed.fits(limits):
+                raise UndecidedTooFew
+        chosen, probability, relaxed, moments, charge, thresholds = _solve(plan, posed, limits, linear, history)
         beside = chosen.astype(np.float64)
         for shard in shards:
             progress(len(shard) // 4)
@@ -319,7 +364,16 @@ def select_shards(
     statistics: list[Any] = [None] * len(plan.metrics)
     at_relaxed, at_chosen = np.empty(len(tokens)), np.empty(len(tokens))
     for shard, part in zip(shards, parts, strict=True):
-        done = settle(plan, shard.features(), weights[part], quality[part], chosen[part], relaxed.best, moments)
+        done = settle(
+            plan,
+            shard.features(),
+            weights[part],
+            quality[part],
+            chosen[part],
+            relaxed.best,
+            moments,
+            thresholds[part],
+        )
         at_relaxed[part], at_chosen[part] = done.relaxed, done.price
         total = _added(total, done.moments)
         for number, pair in enumerate(done.sums):
@@ -327,9 +381,14 @@ def select_shards(
             statistics[number] = pair if before is None or pair is None else (before[0] + pair[0], before[1] + pair[1])
         progress(len(shard) - 3 * (len(shard) // 4))
     assert total is not None
-    _, most = Feasible(Limits(weights, size)).respond(torch.from_numpy(at_relaxed))
-    bound = most + spread(plan.coefficients, relaxed.best) + plan.constant
-    facts = _facts(plan, weights, quality, chosen, total, statistics, bound, history)
+    if broken := limits.violations(chosen):
+        raise UndecidedTooFew(broken[0])
+    _, most = Feasible(limits).respond(torch.from_numpy(at_relaxed))
+    held = spread(plan.coefficients, relaxed.best)
+    bound = most + held + plan.constant
+    bound += rounding_of(float(weights @ np.abs(at_relaxed)), most, held, plan.constant, terms=len(weights))
+    value = relaxed.value + plan.constant
+    facts = _facts(plan, weights, quality, chosen, total, statistics, bound, value, history)
     prices = make_prices(plan.quality, plan.diversity, total, width, size, unit == "tokens")
     prices = prices.cut(at_chosen, weights, size)
     return Exchanged(chosen, probability.astype(np.float32), (at_chosen * weights).astype(np.float32), prices, facts)
@@ -361,17 +420,18 @@ def _stands(sampled: int, count: int, learned: bool) -> np.ndarray:
 
 
 def _solve(
-    plan: Plan, posed: _Posed, weights: np.ndarray, linear: np.ndarray, history: list[dict[str, float]]
-) -> tuple[np.ndarray, np.ndarray, Ascent, list[torch.Tensor]]:
-    """The mask, the probabilities, the relaxed optimum, and the moments of the mask as far as bf16 knows them."""
+    plan: Plan, posed: _Posed, limits: Limits, linear: np.ndarray, history: list[dict[str, float]]
+) -> tuple[np.ndarray, np.ndarray, Ascent, list[torch.Tensor], np.ndarray, np.ndarray]:
+    """The mask, the probabilities, the relaxed optimum, the moments of the mask as far as bf16 knows them, what the
+    limits charge for each document, and what its price must exceed where the bound is taken."""
+    weights = limits.weights
     index, inside = np.flatnonzero(posed.undecided), posed.inside
-    left = plan.size - float(weights[inside].sum())
     pool = Pool(posed.features, np.zeros(len(index)), device=plan.device)
     problem = Quadratic(
         [prepare(metric, pool) for metric in plan.metrics],
         plan.coefficients,
         torch.from_numpy(linear[index]),
-        Feasible(Limits(weights[index], left)),
+        Feasible(limits.part(index, inside)),
         posed.base,
         float((weights * linear)[inside].sum()),
     )
@@ -379,11 +439,14 @@ def _solve(
     def record(step: dict[str, float]) -> None:
         history.append({"step": len(history), **{name: value + plan.constant for name, value in step.items()}})
 
-    relaxed = relaxation.relax(problem, problem.feasible.even(), relaxation.TOLERANCE, record)
+    relaxed = relaxation.relax(problem, problem.feasible.alike(), relaxation.TOLERANCE, record)
     chosen, _, p = relaxation.to_mask(problem, relaxed, relaxation.TOLERANCE / 4, record)
     selected, probability = inside.copy(), inside.astype(np.float64)
     selected[index], probability[index] = chosen.numpy(), p.numpy()
-    return selected, probability, relaxed, problem.moments(chosen.double())
+    price = problem.price(relaxed.best)
+    charge = _charge(limits, problem, price)
+    level = problem.feasible.answer(price)[1].level
+    return selected, probability, relaxed, problem.moments(chosen.double()), charge, level + charge
 
 
 def _facts(
@@ -394,6 +457,7 @@ def _facts(
     moments: list[torch.Tensor],
     sums: list[Any],
     bound: float,
+    relaxed: float,
     history: list[dict[str, float]],
 ) -> dict[str, Any]:
     mass = weights * chosen / plan.size
@@ -412,8 +476,11 @@ def _facts(
         "objective": objective,
         "terms": {term.name: term.calibrated(raw[term.name]) for term in terms},
         "statistics": {**raw, **exact},
+        "scales": {term.name: {"zero": term.zero, "scale": term.scale} for term in terms},
         "upper_bound": bound,
         "gap": max(0.0, bound - objective) / max(abs(bound), 1e-12),
+        "relaxed": relaxed,
+        "integrality": max(0.0, min(relaxed, bound) - objective) / max(abs(bound), 1e-12),
         "history": history,
     }
 

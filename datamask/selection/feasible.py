@@ -28,6 +28,7 @@ class Dual(NamedTuple):
     level: float  # of the budget
     lower: torch.Tensor | None = None  # (N,) what each document is charged, the level included; None: the level
     ends: float = 0.0  # what the limits' ends add to a bound
+    multipliers: np.ndarray = np.zeros(0)  # (R,) of the limits
 
     def thresholds(self, like: torch.Tensor) -> torch.Tensor:
         """(N,) or a number: what a document's price must exceed."""
@@ -80,14 +81,16 @@ class Feasible:
             return s, Dual(self._threshold(price, s))
         if len(price) <= PROGRAMME:
             s, level, multipliers = self.answers.programme(price, self.limits.unspent)
-            return s, Dual(level, level + self.answers.lowered(multipliers), self.answers.ends(multipliers))
+            return s, Dual(
+                level, level + self.answers.lowered(multipliers), self.answers.ends(multipliers), multipliers
+            )
         # a proximal point with a small quadratic term gives dual prices close to the linear programme's
         middle, spread = float(price.mean()), float(price.std(correction=0)) or 1.0
         step = 1e-3 * spread
         found = self.answers.solve((price - middle) / step, clipped)
-        return found.p, Dual(
-            middle + step * found.level, middle + step * found.lower, step * self.answers.ends(found.multipliers)
-        )
+        multipliers = step * found.multipliers
+        level, lower = middle + step * found.level, middle + step * found.lower
+        return found.p, Dual(level, lower, self.answers.ends(multipliers), multipliers)
 
     def most(self, price: torch.Tensor, dual: Dual) -> float:
         """An upper bound on Σ w·price·s over all selections within the budget and the limits, whatever the dual."""
@@ -211,7 +214,9 @@ def _weighted_cut(price: torch.Tensor, weights: torch.Tensor, size: float) -> fl
     if len(price) > 4096:
         thin = price[:: len(price) // 2048]
         order = torch.argsort(thin, descending=True)
-        spent = weights[:: len(price) // 2048][order].cumsum(0) * (float(weights.sum()) / float(weights[:: len(price) // 2048].sum()))
+        spent = weights[:: len(price) // 2048][order].cumsum(0) * (
+            float(weights.sum()) / float(weights[:: len(price) // 2048].sum())
+        )
         at = int(torch.searchsorted(spent, size))
         first, last = thin[order[max(0, at - 160)]], thin[order[min(len(order) - 1, at + 160)]]
         above = float(weights[price > first].sum())

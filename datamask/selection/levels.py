@@ -64,11 +64,12 @@ class Levels:
         lows = [grouping.low for grouping in limits.groupings]
         highs = [grouping.high for grouping in limits.groupings]
         self.ratio: torch.Tensor | None = None
+        self.scale = 1.0  # tokens (documents, under a budget in tokens) that a unit of the budget has on average
         if limits.length is not None:  # per unit of weight, scaled to a mean of one
-            scale = float(limits.length.coefficients.sum() / limits.weights.sum())
-            self.ratio = torch.from_numpy(limits.length.coefficients / limits.weights / scale)
-            lows.append(np.array([limits.length.low / scale]))
-            highs.append(np.array([limits.length.high / scale]))
+            self.scale = float(limits.length.coefficients.sum() / limits.weights.sum())
+            self.ratio = torch.from_numpy(limits.length.coefficients / limits.weights / self.scale)
+            lows.append(np.array([limits.length.low / self.scale]))
+            highs.append(np.array([limits.length.high / self.scale]))
         self.low, self.high = np.concatenate(lows), np.minimum(np.concatenate(highs), 1e100)
         self.count = len(self.low)
         self.multipliers = np.zeros(self.count)  # kept, as are the next two: the next start
@@ -230,7 +231,9 @@ class Levels:
                 used, slope = sums(levels)
                 over = used - targets
                 below, above = np.where(over > 0, levels, below), np.where(over > 0, above, levels)
-                open_ = wanted & (np.abs(over) > ENOUGH * self.size / width) & (above - below > 1e-13 * (ends[1] - ends[0]))
+                open_ = (
+                    wanted & (np.abs(over) > ENOUGH * self.size / width) & (above - below > 1e-13 * (ends[1] - ends[0]))
+                )
                 if not open_.any():
                     break
                 with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -245,7 +248,9 @@ class Levels:
         least = np.where(capped, own(high, least, capped) if capped.any() else least, -np.inf)
         tight = high - low <= ENOUGH * self.size
         begin = np.where(capped & np.isfinite(least), least, greatest)
-        greatest = np.where(floored, own(low, begin, floored & ~(tight & capped)) if floored.any() else greatest, np.inf)
+        greatest = np.where(
+            floored, own(low, begin, floored & ~(tight & capped)) if floored.any() else greatest, np.inf
+        )
         greatest = np.where(tight & capped, least, np.maximum(greatest, least))
 
         def excess(level: float) -> tuple[float, float]:

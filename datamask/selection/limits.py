@@ -80,7 +80,9 @@ class Limits:
         for grouping in self.groupings:
             sums = np.bincount(grouping.codes[taken], self.weights[taken], minlength=len(grouping.names))
             groupings.append(
-                Grouping(grouping.column, grouping.names, grouping.codes[index], grouping.low - sums, grouping.high - sums)
+                Grouping(
+                    grouping.column, grouping.names, grouping.codes[index], grouping.low - sums, grouping.high - sums
+                )
             )
         length = None
         if self.length is not None:

@@ -52,11 +52,7 @@ class Dual(NamedTuple):
 
 def suits(quadratic: Quadratic) -> bool:
     """Whether it is of one metric whose moment is a vector."""
-    return (
-        len(quadratic.prepared) == 1
-        and quadratic.prepared[0].metric.vector
-        and not quadratic.feasible.is_programme
-    )
+    return len(quadratic.prepared) == 1 and quadratic.prepared[0].metric.vector and not quadratic.feasible.is_programme
 
 
 def newton(
@@ -210,9 +206,7 @@ class _Path:
         factor, _ = torch.linalg.cholesky_ex(hessian)
         return torch.cholesky_solve(now.residual.cpu()[:, None], factor)[:, 0].to(now.residual.device)
 
-    def _centre(
-        self, share: torch.Tensor
-    ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
+    def _centre(self, share: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
         """(1 + r, d) and the documents' columns (n, 1 + r) whose product is what the budget and the r limits that bind
         take back of a move: rows regressed on them, each weighted by its share; the mean, without limits."""
         if self.levels is None or not self.multipliers.any():

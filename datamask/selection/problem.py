@@ -102,7 +102,7 @@ class Pool:
         return int(self.features.shape[1])
 
     def rows(self, index: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Unit rows on the pool's device; in float64 to the last digit. index: a slice, or row numbers (numpy or torch).
+        """Unit rows on the pool's device, in float64 to the last digit. index: a slice, or row numbers (any array).
 
         `inverse_norm` is for float32: a row in float64 is divided by its own length.
         """

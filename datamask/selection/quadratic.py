@@ -187,12 +187,17 @@ def certified(
     weights = feasible.weights[near]
     over = (exact - level).clamp(min=0)
     found = float(weights @ over) + feasible.held(dual) + spread(coefficients, moments)
-    return found + constant + float(weights @ margin) + rounding_of(
-        float(weights @ (exact.abs() + level.abs())),
-        feasible.held(dual),
-        spread(coefficients, moments),
-        constant,
-        terms=len(linear) + sum(moment.numel() for moment in moments),
+    return (
+        found
+        + constant
+        + float(weights @ margin)
+        + rounding_of(
+            float(weights @ (exact.abs() + level.abs())),
+            feasible.held(dual),
+            spread(coefficients, moments),
+            constant,
+            terms=len(linear) + sum(moment.numel() for moment in moments),
+        )
     )
 
 

@@ -18,6 +18,7 @@ class Draft:
     probability: torch.Tensor  # (N,) float, in [0, 1]
     price: torch.Tensor | None = None  # (N,) marginal gain of a document at the solution, where the solver knows it
     upper_bound: float | None = None  # no feasible selection's objective is greater
+    relaxed: float | None = None  # the objective of the fractional optimum that the mask was rounded from
     history: tuple[Mapping[str, float], ...] = ()  # {"step", "objective", …} as the solver went
 
 
@@ -30,6 +31,9 @@ class Selection:
     statistics: each term's raw value, and DiSF's published statistic. scales: of each term, {"zero", "scale"}: the
     objective is Σ scale · (raw − zero). upper_bound: no selection within the budget and
     the limits has a greater objective; None where the solver has no certificate. gap: how far below, as a share of it.
+    relaxed: the objective of the fractional optimum, where the solver has one. What `relaxed` is below the bound, the
+    solver left; what the objective is below `relaxed`, whole documents cost (`integrality`, as a share of the bound):
+    a fraction p pays p² of what a document costs against itself, a mask p. No mask may reach it.
     """
 
     selected: np.ndarray
@@ -42,6 +46,7 @@ class Selection:
     seconds: float
     solver: str
     scales: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    relaxed: float | None = None
     history: tuple[Mapping[str, float], ...] = field(default=(), repr=False)
 
     @property
@@ -67,6 +72,13 @@ class Selection:
             return None
         return max(0.0, self.upper_bound - self.objective) / max(abs(self.upper_bound), 1e-12)
 
+    @property
+    def integrality(self) -> float | None:
+        """The part of `gap` that whole documents cost; None without a fractional optimum."""
+        if self.upper_bound is None or self.relaxed is None:
+            return None
+        return min(self.gap or 0.0, max(0.0, self.relaxed - self.objective) / max(abs(self.upper_bound), 1e-12))
+
     def facts(self) -> dict[str, Any]:
         """Everything but the arrays, ready for JSON."""
         return {
@@ -79,6 +91,8 @@ class Selection:
             "scales": {name: dict(scale) for name, scale in self.scales.items()},
             "upper_bound": self.upper_bound,
             "gap": self.gap,
+            "relaxed": self.relaxed,
+            "integrality": self.integrality,
             "seconds": self.seconds,
             "history": [dict(step) for step in self.history],
         }

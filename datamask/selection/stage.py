@@ -25,7 +25,7 @@ from datamask.selection.prices import Prices
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
-VERSION = 5
+VERSION = 6
 MASK_SCHEMA = pa.schema(
     [
         ("chunk_id", pa.int64()),

@@ -47,9 +47,7 @@ def improve(
         if not quadratic.feasible.unit_weights:
             kernel *= np.outer(weights[window], weights[window]).astype(np.float32)
         charged = (gain - above)[window].numpy()
-        changed = _swap(
-            kernel, gain[window].numpy(), charged, len(out), allowed, window.numpy(), tolerance / side
-        )
+        changed = _swap(kernel, gain[window].numpy(), charged, len(out), allowed, window.numpy(), tolerance / side)
         if not len(changed):
             break
         moved = torch.from_numpy(changed)

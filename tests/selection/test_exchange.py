@@ -179,7 +179,24 @@ def test_what_has_no_sums_is_gathered():
     assert exchange.can_exchange(Select(algorithm="DiSF"))
     assert not exchange.can_exchange(Select(algorithm="Facility"))
     assert not exchange.can_exchange(Select(solver="greedy"))
-    assert not exchange.can_exchange(Select(quotas=[Quota(column="domain", maximum={"a": 0.5})]))
+    assert exchange.can_exchange(Select(quotas=[Quota(column="domain", maximum={"a": 0.5})]))
+
+
+@pytest.mark.parametrize("metric", ["pairwise", "DiSF"])
+@pytest.mark.parametrize("limit", [{"quotas": [{"column": "domain", "as_pool": 0.01}]}, {"length_tolerance": 0.05}])
+def test_limits_hold_across_shards_without_gathering(metric, limit):
+    data = documents(8000)
+    domain = np.array([f"d{topic % 5}" for topic in data[3]])
+    settings = Select(algorithm=metric, **limit)
+    parts = np.array_split(np.argsort(data[3], kind="stable"), 8)
+    made = [Rows(data[0][p], data[1][p], data[2][p], {"domain": domain[p]}) for p in parts]
+    found = exchange.select_shards(made, settings, torch.device("cpu"), room_bytes=4000 * 2 * WIDTH)
+    problem = make_problem(Pool(data[0], data[1], data[2], {"domain": domain}), settings)
+    mask = np.zeros(8000, bool)
+    mask[np.concatenate(parts)] = found.selected
+    assert not problem.limits.violations(mask)
+    assert problem.objective.evaluate(torch.from_numpy(mask)).objective > 0.995 * solve(problem).objective
+    assert found.facts["upper_bound"] >= found.facts["objective"]
 
 
 def test_the_sample_does_not_depend_on_the_shards(monkeypatch):

@@ -103,9 +103,7 @@ class MomentMetric:
     def relaxed(self, mask: torch.Tensor) -> tuple[float, torch.Tensor]:
         """As `RelaxedMetric` has it, in float64: so that the relaxation takes it beside any other such metric."""
         moment = self.exact_moment(mask)
-        products = [
-            self.products(self.prepare(rows), moment) for _, rows in self.pool.blocks(dtype=torch.float64)
-        ]
+        products = [self.products(self.prepare(rows), moment) for _, rows in self.pool.blocks(dtype=torch.float64)]
         return self.of_moment(moment), -2 * self.unit / self.size**2 * self.weights * torch.cat(products)
 
     def exact_moment(self, mask: torch.Tensor) -> torch.Tensor:

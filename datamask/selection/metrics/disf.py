@@ -71,7 +71,7 @@ class DiSF(MomentMetric):
 
     @cached_property
     def reads(self) -> torch.dtype:
-        """float64 where float32 would blur what a column varies by, in narrow cones; rounded once it is standardised."""
+        """float64 where float32 would blur what a column varies by (narrow cones); z is rounded after that."""
         mean, deviation = self.standard
         if self.pool.is_small or float((mean.abs() / deviation).max()) > NARROW:
             return torch.float64

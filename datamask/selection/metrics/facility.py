@@ -13,7 +13,7 @@ from datamask.selection.coverage import Coverage
 from datamask.selection.feasible import fill_in_order
 from datamask.selection.limits import Limits
 from datamask.selection.neighbours import nearest
-from datamask.selection.problem import Pool, Problem
+from datamask.selection.problem import Pool, Problem, in_order_of_content
 
 TILE = 4096
 EXACT_PRODUCTS = 1 << 27  # multiplications, of a value that is computed in float64 throughout
@@ -33,7 +33,7 @@ class FacilityLocation:
 
     def value(self, masks: torch.Tensor) -> torch.Tensor:
         """Raw D of each mask. masks: (G, N); returns (G,) float64."""
-        return torch.tensor([self.coverage(mask.nonzero()[:, 0]).mean() for mask in masks], dtype=torch.float64)
+        return torch.tensor([float(self.coverage(mask.nonzero()[:, 0]).mean()) for mask in masks], dtype=torch.float64)
 
     def coverage(self, selected: torch.Tensor, of: torch.Tensor | None = None) -> torch.Tensor:
         """Each document's cosine to the nearest selected one, float64. selected, of (None: all): row numbers.
@@ -74,7 +74,9 @@ class FacilityLocation:
         """Raw values of a random selection and of this metric's own best, which greedy and swaps stand for."""
         generator = problem.generator(stream=5)
         count = len(self.pool)
-        points = np.sort(generator.choice(count, min(CALIBRATION_POINTS, count), replace=False))
+        by_content = in_order_of_content(self.pool, problem.settings.seed)
+        by_content = np.arange(count) if by_content is None else by_content
+        points = np.sort(by_content[generator.choice(count, min(CALIBRATION_POINTS, count), replace=False)])
         of = torch.from_numpy(points).to(self.pool.device)
         plain = Limits(problem.limits.weights, problem.size)
 
@@ -83,7 +85,7 @@ class FacilityLocation:
             chosen = torch.from_numpy(np.sort(order[spent <= plain.size + 1e-9])).to(self.pool.device)
             return float(self.coverage(chosen, of).mean())
 
-        zero = float(np.mean([value(generator.permutation(count)) for _ in range(RANDOM_SETS)]))
+        zero = float(np.mean([value(by_content[generator.permutation(count)]) for _ in range(RANDOM_SETS)]))
         order = self.graph.greedy(np.zeros(count), 1.0, plain)
         if problem.unit == "documents":
             mask = torch.from_numpy(fill_in_order(plain, order))

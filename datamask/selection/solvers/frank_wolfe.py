@@ -72,7 +72,7 @@ def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Pro
         selected = _covering(problem, selected, lambda mask: graph.improve(mask, tangent(mask.double())[1], rate))
     selected = trial.improve(problem, selected, slope)
     bound += objective.constant + rounding_of(bound, objective.margin, terms=len(problem) + problem.pool.dimensions)
-    return Draft(selected, p.float(), price * feasible.weights, bound, tuple(history))
+    return Draft(selected, p.float(), price * feasible.weights, bound, history=tuple(history))
 
 
 def _covering(

@@ -21,7 +21,7 @@ def draw(logits: Tensor, k: int, rollouts: int, generator: torch.Generator) -> T
 def draw_masks(logits: Tensor, k: int, rollouts: int, generator: torch.Generator) -> Tensor:
     """As `draw`, as masks (G, n) float32, in no order: several times faster."""
     arrivals = _arrivals(logits, k, rollouts, generator)
-    if not arrivals.is_cuda:
+    if arrivals.device.type == "cpu":
         cut = np.partition(arrivals.numpy(), k - 1, axis=1)[:, k - 1 : k]  # vectorised, as topk is not
         taken = arrivals <= torch.from_numpy(cut)
         if int(taken.sum()) == rollouts * k:  # else arrivals are equal to the bit

@@ -139,12 +139,11 @@ def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress
     start = _first_guess(problem, quadratic) if warm.mask is None else warm.mask
     relaxed = relax(quadratic, start, warm.tolerance, record)
     warm.mask = relaxed.p
-    bound = certified(
-        problem.pool, metrics, coefficients, quadratic.linear, feasible, relaxed.best, objective.constant
-    )
+    bound = certified(problem.pool, metrics, coefficients, quadratic.linear, feasible, relaxed.best, objective.constant)
     bound += rounding_of(objective.margin, terms=8)
     selected, price, p = to_mask(quadratic, relaxed, warm.tolerance / 4, record)
-    return Draft(selected, p.float(), price * feasible.weights, bound, tuple(history))
+    value = relaxed.value + objective.constant
+    return Draft(selected, p.float(), price * feasible.weights, bound, value, tuple(history))
 
 
 def relax(quadratic: Quadratic, start: torch.Tensor | Dual, tolerance: float, record: Record) -> Ascent:

@@ -1,0 +1,59 @@
+"""Small pools, each against every selection there is (benchmarks/fuzz_select.py does it by the thousand)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import fuzz_select  # noqa: E402
+
+
+@pytest.mark.parametrize("first", range(0, 240, 20))
+def test_small_pools(first):
+    for seed in range(first, first + 20):
+        rng = np.random.default_rng([seed, 1])
+        found = fuzz_select.judge(fuzz_select.make(seed), rng if rng.random() < 0.2 else None)
+        assert not found, (seed, found)
+
+
+@pytest.mark.parametrize("seed", [1_000_155, 1_000_182, 2_000_154])
+def test_found_before(seed):
+    """Limits in tokens that few selections hold, or none; features in a narrow cone."""
+    assert not fuzz_select.judge(fuzz_select.make(seed))
+
+
+def test_a_lie_is_seen():
+    """The judge can fail: a bound that is too low, and a value that is not the definition's."""
+    from dataclasses import replace
+
+    instance = fuzz_select.make(3)
+    honest = instance.run()
+    assert not fuzz_select.judge(instance)
+    low = replace(honest, upper_bound=honest.objective - 0.1, objective=honest.objective + 0.01)
+    instance.run = lambda order=None: low  # type: ignore[method-assign]
+    assert {problem.partition(":")[0] for problem in fuzz_select.judge(instance)} >= {"own bound", "value"}
+
+
+@pytest.mark.parametrize("common", [0.3, 0.7, 0.95, 0.999])
+@pytest.mark.parametrize("algorithm", ["Pair_simi", "DiSF"])
+def test_narrow_cones_end_below_their_bound(common, algorithm):
+    """Real encoders' features lie in a cone: objective as defined, no mask above the bound."""
+    rng = np.random.default_rng(0)
+    plain = fuzz_select.unit(rng.standard_normal((1500, 48)))
+    axis = fuzz_select.unit(rng.standard_normal((1, 48)))
+    features = (common * axis + np.sqrt(1 - common**2) * plain).astype(np.float32)
+    quality = rng.random((1500, 1))
+    asked = {"algorithm": algorithm, "select_ratio": 0.1}
+    instance = fuzz_select.Instance(features, quality, np.ones(1500), {}, asked)
+    found = instance.run()
+    truth = fuzz_select.Definition.__new__(fuzz_select.Definition)
+    truth.instance, truth.x = instance, fuzz_select.unit(features.astype(np.float64))
+    masks = np.array([found.selected, *(rng.permutation(found.selected) for _ in range(20))]).astype(float)
+    values = truth.values(found.scales, masks)
+    assert values[0] == pytest.approx(found.objective, rel=1e-6, abs=1e-6)
+    assert values.max() <= found.upper_bound
