@@ -62,8 +62,9 @@ class Selection:
             found[order] = values
             return found
 
-        columns = {name: placed(getattr(self, name)) for name in ("selected", "probability", "price")}
-        return replace(self, **columns)
+        return replace(
+            self, selected=placed(self.selected), probability=placed(self.probability), price=placed(self.price)
+        )
 
     @property
     def gap(self) -> float | None:

@@ -72,7 +72,8 @@ def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Pro
         "relaxed": found.value + objective.constant,
     }
     history.append({**facts, "upper_bound": found.bound + objective.constant})
-    return Draft(mask, found.p.float(), price, found.bound + objective.constant, tuple(history))
+    bound, relaxed = found.bound + objective.constant, found.value + objective.constant
+    return Draft(mask, found.p.float(), price, bound, relaxed, tuple(history))
 
 
 def to_mask(
