@@ -52,12 +52,13 @@ def outcome_table(groups: Groups) -> dict[str, Any]:
     """The groups of a column beside the pool: SHOWN of them, the rest summed.
 
     Worst first: by the least share that filters take of a group (the Wilson interval's lower end, so that two of three
-    do not come before 320 of 331), then by the share of it that is chosen.
+    do not come before 320 of 331), then by the share of it that is chosen. Groups of fewer than LEAST come last.
     """
     filters = [name for name in groups.outcomes if name.startswith("filter:")]
     low, _ = wilson(groups.count("filter:"), groups.count() - groups.count("quarantine:"))
     chosen = groups.count("selected") / np.maximum(groups.count(), 1)
-    order = np.lexsort((np.array(groups.values), chosen, -low.round(6)))
+    few = groups.count() < LEAST  # of so few, nothing can be said
+    order = np.lexsort((np.array(groups.values), chosen, -low.round(6), few))
     total = _row("all", groups, groups.total, int(groups.whole()), None)
     rows = [
         _row(excerpt(groups.values[g], 60), groups, groups.documents[g], groups.whole(), total) for g in order[:SHOWN]
