@@ -32,6 +32,7 @@ LOCAL = 0.5  # how much of a token's weight is its rarity within its languages
 COMMON = (0.12, 0.25)  # greatest mean cosine of documents of a language, of a kind; benchmarks/LOG.md
 GROUP = 5  # documents of a group whose common direction can be told
 MEAN = 0.99  # of the mean document is taken off; the rest keeps a document that is the mean from having no direction
+ALIKE = 0.999  # the mean cosine of documents of a group beyond which they count as all the same: they keep a direction
 NOTHING = 1e-4  # of the mean square length of tokens' vectors: a token the decomposition knows nothing of
 SMOOTHING = 5  # documents without a token that every group is taken to have besides
 
@@ -189,7 +190,7 @@ def without_common(vectors: np.ndarray, counts: scipy.sparse.csr_array, groups: 
     directions = (sums[told] / sizes[told, None]).astype(np.float64)
     common = (directions**2).sum(axis=1)  # the mean cosine of two documents
     told, directions = told[common > share], directions[common > share]
-    common = common[common > share]
+    common = np.minimum(common[common > share], ALIKE)
     if not len(told):
         return vectors
     left, _, right = np.linalg.svd(directions / np.sqrt(common)[:, None], full_matrices=False)
