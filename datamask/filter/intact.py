@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from datamask.filter.shingles import WINDOW, Likeness
-from datamask.filter.surface import Surface
+from datamask.filter.surface import Prose, Surface
 
 TWICE = 1.15  # times as many windows a shingle: the same is said twice
 BATTERED = 0.05  # blemishes a letter, by which one copy's surface tells all
@@ -30,6 +30,11 @@ SMALL = 1.15  # times as many shingles: what a line of navigation adds
 PIECE = 6  # letters by which recurrence is told
 RECURS = 0.02  # difference of the shares that recur, from which it is told: benchmarks/duplicates.py shows both kinds
 
+# Of 1,370 pages around their reviewed main text, what the page adds is less prose in 94 of 100; of 6,000 halves and
+# three quarters of other documents what is missing is less prose in 11 of 100
+LESS = 0.8  # times the share of prose
+ADDED = 1.03  # times as many shingles: from there on an addition has a shape of its own
+
 
 @dataclass(frozen=True, eq=False)
 class Text:
@@ -39,6 +44,7 @@ class Text:
     shingles: np.ndarray  # uint32, ascending, each once
     units: np.ndarray  # (W + 11,) uint32: its letters
     surface: Surface  # of ints
+    prose: Prose  # of ints
 
 
 class Own(NamedTuple):
@@ -79,6 +85,21 @@ def _longer(short: Text, long: Text, added: Own) -> int:
     if small and added.letters <= SCATTERED * added.places:
         return 1
     return 1 if long.surface.stops <= short.surface.stops else -1
+
+
+def packaging(small: Text, large: Text) -> bool:
+    """Whether what a text adds to one contained in it is packaging: menus, links and tables, not paragraphs like it."""
+    more = large.prose.characters - small.prose.characters
+    if more <= 0 or len(large.shingles) < ADDED * len(small.shingles):
+        return False
+    added = (large.prose.prose - small.prose.prose) / more
+    return bool(added < LESS * small.prose.prose / max(1, small.prose.characters))
+
+
+def most(small: Text, large: Text) -> bool:
+    """Whether a text makes up at least half of the one that contains it, or of that one's paragraphs."""
+    half = 2 * len(small.shingles) >= len(large.shingles)
+    return half or 2 * small.prose.prose >= max(1, large.prose.prose)
 
 
 def own(text: Text, other: np.ndarray) -> Own:

@@ -27,7 +27,7 @@ from datamask.filter.verify import Rules, decide
 from datamask.stages import Progress, ShardFiles, recorded, silent
 from datamask.storage import Output
 
-VERSION = 2
+VERSION = 3
 SCHEMA = pa.schema(
     [
         ("chunk_id", pa.int64()),

@@ -16,6 +16,8 @@ TABLE = 0x20000
 UPPER, LOWER, SPACE, STOP, RETURN, BREAK, MARK = 1, 2, 4, 8, 16, 32, 64
 CASED = 40  # letters with case, from which a text without a single capital has lost them
 SHOUTED = 0.5  # share of a text's cased letters that are capitals inside words, from which it is all capitals
+PARAGRAPH = 80  # characters, from which a line is prose whatever it ends in
+SENTENCE = 40  # characters, from which a line is prose if it ends as a sentence does
 LONG = 200  # characters, from which a text on one line may have lost its line ends
 
 
@@ -72,3 +74,30 @@ def surface(codes: np.ndarray, ends: np.ndarray) -> Surface:
     stops = counted(kind == STOP)
     parts = counted(kind == MARK) + stops + counted(spaces) + counted(lines)
     return Surface(blemishes, stops, blemishes - parts)
+
+
+class Prose(NamedTuple):
+    """Of some texts: (texts,) int64 each; of one text: ints."""
+
+    characters: Any  # of all lines
+    prose: Any  # of the lines that are paragraphs or sentences, not a menu's entries or a table's cells
+
+
+def prose(codes: np.ndarray, ends: np.ndarray) -> Prose:
+    """Of texts given by their code points, one after another, and their ends."""
+    if not len(codes):
+        return Prose(*np.zeros((2, len(ends)), np.int64))
+    kind = kinds()[codes if codes.max() < TABLE else np.minimum(codes, TABLE - 1)]
+    cuts = np.flatnonzero(kind == BREAK) + 1
+    stops = np.union1d(cuts, ends[ends > 0])
+    starts = np.concatenate([[0], stops[:-1]])
+    lengths = stops - starts
+    stop = kind == STOP
+    closed = stop[stops - 1] | stop[np.maximum(stops - 2, starts)] | stop[np.maximum(stops - 3, starts)]
+    said = (lengths >= PARAGRAPH) | ((lengths >= SENTENCE) & closed)
+
+    def summed(values: np.ndarray) -> np.ndarray:
+        found = np.concatenate([[0], np.cumsum(values)])
+        return np.diff(found[np.searchsorted(stops, ends, side="right")], prepend=0)
+
+    return Prose(summed(lengths), summed(np.where(said, lengths, 0)))

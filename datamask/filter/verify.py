@@ -19,11 +19,11 @@ from scipy.sparse.csgraph import connected_components
 from datamask.config import Config
 from datamask.corpus.read import read_batches
 from datamask.filter.candidates import FEW, OWN, STRONG, Pairs
-from datamask.filter.intact import Text, reworded, worse
+from datamask.filter.intact import Text, most, packaging, reworded, worse
 from datamask.filter.postings import Documents
 from datamask.filter.resolve import Edge, Fall, stars
 from datamask.filter.shingles import WINDOW, Likeness, codes_of, likeness, once, windows
-from datamask.filter.surface import Surface, surface
+from datamask.filter.surface import Prose, Surface, prose, surface
 from datamask.stages import Progress, ShardFiles
 from datamask.storage import storage_errors
 
@@ -33,6 +33,9 @@ SHORT = 100  # shingles: two shorter texts that share a sentence are alike too s
 LONGER = 1.15  # times as many shingles: a text that holds another and so much more is no noisy copy of it
 NAVIGATION = 1.5  # times as many: what is more may be navigation alone
 QUALITY_NOISE = 0.5  # standard deviations of quality_score that a change of layout may cost (issue of the score)
+# Of 6,000 halves and three quarters 3 in 100 beat the whole by 0.2 and leave packaging; of 1,370 reviewed main texts
+# 79 in 100 do against their page
+CLEARER = 0.2  # standard deviations by which a text must beat what contains it, if all that adds is packaging
 ROUNDS = 3  # of comparing what stays of one group
 
 
@@ -75,7 +78,7 @@ def decide(
     spread = float(np.nanstd(quality)) if np.isfinite(quality).any() else 0.0
     found: dict[int, tuple[Fall, int]] = {}
     for number in range(parts):
-        judge = _Judge(_read(folder, number), documents, quality, spread * QUALITY_NOISE, rules)
+        judge = _Judge(_read(folder, number), documents, quality, spread, rules)
         mine = part[pairs.one] == number
         for a, b, own in zip(pairs.one[mine], pairs.other[mine], pairs.own[mine], strict=True):
             judge.compare(int(a), int(b), float(own))
@@ -152,13 +155,14 @@ def _read(folder: str, number: int) -> dict[int, Text]:
     found = {}
     for documents, texts in _blocks(folder, number):
         codes, ends = codes_of(texts)
-        made, seen = windows(codes, ends), surface(codes, ends)
+        made, seen, lines = windows(codes, ends), surface(codes, ends), prose(codes, ends)
         for place, document in enumerate(documents.tolist()):
             first, count = int(made.first[place]), int(made.count[place])
             hashes = made.hashes[first : first + count].copy()
             units = made.units[first : first + count + WINDOW - 1].copy()
             parts = Surface(*(int(values[place]) for values in seen))
-            found[document] = Text(hashes, once(hashes), units, parts)
+            said = Prose(*(int(values[place]) for values in lines))
+            found[document] = Text(hashes, once(hashes), units, parts, said)
     return found
 
 
@@ -173,13 +177,13 @@ class _Judge:
         texts: dict[int, Text],
         documents: Documents,
         quality: np.ndarray,
-        noise: float,
+        spread: float,
         rules: Rules,
     ) -> None:
         self._texts = texts
         self._documents = documents
         self._quality = quality
-        self._noise = noise
+        self._spread = spread
         self._rules = rules
         self._edges: dict[tuple[int, int], Edge] = {}
         self._seen: set[tuple[int, int]] = set()
@@ -213,10 +217,16 @@ class _Judge:
             self._edges[one, other] = Edge(one, other, "semantic", cosine, falls)
 
     def _contained(self, one: int, other: int, like: Likeness) -> None:
-        """The shorter one falls, unless all that the longer one adds is a little without a sentence."""
-        small, large = sorted((one, other), key=lambda d: len(self._texts[d].shingles))
+        """The shorter one falls, unless the longer one is the same in packaging, or all it adds is without a sentence.
+
+        A packed text that holds mostly something else is no copy, and nothing to fall to: neither falls.
+        """
+        small, large = self._by_length(one, other)
         a, b = self._texts[small], self._texts[large]
-        if len(b.shingles) <= NAVIGATION * len(a.shingles) and (falls := worse(a, b, like)) > 0:
+        if self._packed(small, large):
+            if most(a, b):
+                self._edges[one, other] = Edge(one, other, "contained", like.containment, large)
+        elif len(b.shingles) <= NAVIGATION * len(a.shingles) and (falls := worse(a, b, like)) > 0:
             self._edges[one, other] = Edge(one, other, "contained", like.containment, large if falls > 0 else small)
         else:
             self._edges[one, other] = Edge(one, other, "contained", like.containment, small, only=True)
@@ -224,12 +234,24 @@ class _Judge:
     def _worse(self, one: int, other: int, like: Likeness) -> int:
         """The copy that should fall, −1 if none is worse by more than noise."""
         found = worse(self._texts[one], self._texts[other], like)
+        small, large = self._by_length(one, other)
+        if self._packed(small, large):
+            return large
         if found:
             return one if found < 0 else other
         margin = self._quality[one] - self._quality[other]
-        if abs(margin) > self._noise > 0:
+        if abs(margin) > QUALITY_NOISE * self._spread > 0:
             return one if margin < 0 else other
         return -1
+
+    def _by_length(self, one: int, other: int) -> tuple[int, int]:
+        small, large = sorted((one, other), key=lambda d: (len(self._texts[d].shingles), d))
+        return small, large
+
+    def _packed(self, small: int, large: int) -> bool:
+        """Whether the larger one is the smaller one in packaging, and the worse for it."""
+        margin = self._quality[small] - self._quality[large]
+        return bool(margin > CLEARER * self._spread > 0) and packaging(self._texts[small], self._texts[large])
 
     def falls(self) -> dict[int, tuple[Fall, int]]:
         """Who falls, after what stays of a group has been compared with its first ones."""

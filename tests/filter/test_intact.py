@@ -8,7 +8,7 @@ import pytest
 
 from datamask.filter.intact import Text, own, reworded, worse
 from datamask.filter.shingles import codes_of, likeness, once, windows
-from datamask.filter.surface import Surface, surface
+from datamask.filter.surface import Prose, Surface, prose, surface
 
 GENERATOR = random.Random(0)
 TOPIC = ["harbour", "fisherman", "Lighthouse", "tide", "nets", "boats", "captain", "storm", "village", "market"]
@@ -28,7 +28,10 @@ def text(value: str) -> Text:
     codes, ends = codes_of(pa.array([value]))
     made = windows(codes, ends)
     hashes = made.hashes[: made.count[0]]
-    return Text(hashes, once(hashes), made.units, Surface(*(int(v[0]) for v in surface(codes, ends))))
+    seen, said = surface(codes, ends), prose(codes, ends)
+    return Text(
+        hashes, once(hashes), made.units, Surface(*(int(v[0]) for v in seen)), Prose(*(int(v[0]) for v in said))
+    )
 
 
 def changed(share: float, insert: bool) -> str:
