@@ -36,13 +36,31 @@ from datamask.study.inference import Trial
 from datamask.study.network import SIZES, Network
 from datamask.study.ngrams import BUCKETS, Ngrams, ngrams
 from datamask.study.page import interval
-from datamask.study.run import NAMED, expand
+from datamask.study.run import expand
 from datamask.study.targets import Item, Target, _items, _name, read_targets
 from datamask.study.verdict import Heard, conclude, controls
 
 POOLS, DOCUMENTS, BYTES, SHARE = 5, 12_300, 4_600_000, 0.06
 DRAWS, CONTROLS = 8, 3
 METRICS, LAMBDAS = ("pairwise", "disf", "facility"), (0.0, 0.3, 0.5, 0.7, 0.9)
+COVERAGE: tuple[tuple[str, float, dict[str, float]], ...] = (
+    ("embedding", 0.3, {"embedding": 1}),
+    ("embedding", 0.5, {"embedding": 1}),
+    ("embedding", 0.7, {"embedding": 1}),
+    ("n-grams", 0.5, {"ngrams": 1}),
+    ("n-grams", 0.7, {"ngrams": 1}),
+    ("n-grams and embedding", 0.5, {"ngrams": 0.5, "embedding": 0.5}),
+    ("target", 0.3, {"target": 1}),
+    ("target and embedding", 0.3, {"target": 0.5, "embedding": 0.5}),
+)
+NAMED = (  # the contrasts, named before any run: what is the default now, and what could be
+    ("pairwise λ 0.5", RANDOM),
+    ("top-quality", RANDOM),
+    ("coverage of embedding λ 0.5", RANDOM),
+    ("coverage of n-grams λ 0.7", RANDOM),
+    ("coverage of n-grams and embedding λ 0.5", RANDOM),
+    ("coverage of target and embedding λ 0.3", RANDOM),
+)
 FUNCTION_WORDS = re.compile(r"\b(?:the|of|and|to|in|is|that|for|it|with|as|was|on|are|by)\b", re.IGNORECASE)
 
 
@@ -96,36 +114,26 @@ def arms(every: bool = True) -> dict[str, dict[str, Any]]:
     """Name -> changes of the settings; budgets in tokens unless the name says otherwise. Dear ones come last."""
     documents, lengths = {"budget": "documents"}, {"length_tolerance": 0.1}
     found: dict[str, dict[str, Any]] = {
-        "default": {},
-        "default, documents": documents,
-        "default, lengths ±10 %": lengths,
+        "pairwise λ 0.5": {"algorithm": "pairwise"},
+        "pairwise λ 0.5, documents": {"algorithm": "pairwise", **documents},
         "top-quality": {"solver": "top-quality"},
-        "top-quality, documents": {"solver": "top-quality", **documents},
+        **{
+            f"coverage of {name} λ {lamb:g}": {"algorithm": "coverage", "lamb": lamb, "coverage": {"atoms": atoms}}
+            for name, lamb, atoms in COVERAGE
+        },
         "semdedup": {"solver": "semdedup", **documents},
-        "direct, documents": {"solver": "direct", **documents},
         "dsir": {"solver": "dsir"},
-        **{f"pairwise λ {lamb:g}": {"algorithm": "pairwise", "lamb": lamb} for lamb in LAMBDAS if lamb != 0.5},
-        "pairwise λ 0.3, documents": {"algorithm": "pairwise", "lamb": 0.3, **documents},
-        "facility λ 0.5": {"algorithm": "facility"},
-        "disf λ 0.5": {"algorithm": "disf"},
     }
-    if "coverage" in Select.model_fields:
-        for name, lamb, atoms in (
-            ("embedding", 0.5, {"embedding": 1}),
-            ("n-grams", 0.7, {"ngrams": 1}),
-            ("target", 0.3, {"target": 1}),
-            ("target and embedding", 0.3, {"target": 1, "embedding": 1}),
-        ):
-            found[f"coverage of {name} λ {lamb:g}"] = {
-                "algorithm": "coverage", "lamb": lamb, "coverage": {"atoms": atoms}
-            }  # fmt: skip
     if every:
-        found["greedy, pairwise λ 0.5, documents"] = {"solver": "greedy", **documents}
+        found |= {
+            "pairwise λ 0.5, lengths ±10 %": {"algorithm": "pairwise", **lengths},
+            "top-quality, documents": {"solver": "top-quality", **documents},
+            "direct, documents": {"solver": "direct", **documents},
+            "greedy, pairwise λ 0.5, documents": {"solver": "greedy", "algorithm": "pairwise", **documents},
+        }
         for metric in METRICS:
             for lamb in LAMBDAS:
                 changes = {"algorithm": metric, "lamb": lamb}
-                if (metric, lamb) == ("pairwise", 0.5):  # the default
-                    continue
                 found.setdefault(f"{metric} λ {lamb:g}", changes)
                 found.setdefault(f"{metric} λ {lamb:g}, documents", {**changes, **documents})
                 if lamb in (0.0, 0.7):
@@ -259,7 +267,10 @@ def read(options: argparse.Namespace, whole: dict[str, Any], targets: list[Targe
 def judge_of(name: str, options: argparse.Namespace, whole: dict[str, Any]) -> Any:
     if name == "network":
         size = SIZES[options.size]()
-        size = replace(size, passes=options.passes) if options.passes else size
+        if options.passes or options.rate:
+            passes, rates = options.passes or size.passes, tuple(options.rate or size.rates)
+            name = f"{size.name}, {passes:g} passes at {' '.join(f'{rate:g}' for rate in rates)}"
+            size = replace(size, name=name, passes=passes, rates=rates)
         return Network(size, whole["texts"], "cpu")
     return {"coder": Coder, "n-grams": Ngrams}[name]()
 
@@ -351,6 +362,7 @@ def main() -> None:
     parser.add_argument("--pool", type=int, nargs="+", default=list(range(POOLS)))
     parser.add_argument("--size", default="tiny", help="of the network")
     parser.add_argument("--passes", type=float, help="of the network over a choice")
+    parser.add_argument("--rate", type=float, nargs="+", help="of the network; by default its size's three")
     parser.add_argument("--bytes", type=int, default=BYTES)
     parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--controls", action="store_true")

@@ -24,12 +24,13 @@ from datamask.errors import ConfigError, DatamaskError
 from datamask.report import statistics
 from datamask.report.embedded import Embedded
 from datamask.report.statistics import Interval
-from datamask.selection.api import select, solve
+from datamask.selection.api import solve
 from datamask.selection.problem import Problem, make_problem
 from datamask.study.choices import RANDOM, bytes_of
+from datamask.study.chosen import chosen, names_of, texts_of
 from datamask.study.coder import Coder
 from datamask.study.overlap import without_overlap
-from datamask.study.run import hear, names_of, texts_of
+from datamask.study.run import hear
 from datamask.study.targets import Target
 from datamask.study.verdict import Judged, conclude
 
@@ -94,6 +95,14 @@ def standard_arms(corpus: Embedded) -> list[Arm]:
         for solver in _SOLVERS
         for metric in METRICS
     ]
+    covered = ("embedding", "ngrams", *(["target"] if corpus.config.select.target else []))
+    arms += [
+        Arm(
+            f"relaxation, coverage of {part}",
+            {"solver": "relaxation", "algorithm": "coverage", "coverage": {"atoms": {part: 1.0}}},
+        )
+        for part in covered
+    ]
     own = {"solver": "relaxation"}
     arms += [Arm(f"λ {lamb:g}", {**own, "lamb": lamb}) for lamb in (0.0, 0.3, 0.5, 0.7, 0.9)]
     arms += [Arm("scope corpus", own), Arm(f"scope shard ({SHARDS} shards by source)", own, shards=True)]
@@ -137,7 +146,7 @@ def ablate(
         raise ConfigError("no seeds; give at least one, three for intervals")
     found: dict[str, list[dict[str, float]]] = {}
     refused: dict[str, str] = {}
-    chosen: list[tuple[Embedded, dict[str, npt.NDArray[np.bool_]]]] = []
+    done: list[tuple[Embedded, dict[str, npt.NDArray[np.bool_]]]] = []
     for seed in seeds:
         pool = load(seed)
         judge = Judge(pool, pool.settings(seed=seed))
@@ -151,7 +160,7 @@ def ablate(
                 continue
             started = time.perf_counter()
             try:
-                selected = choose(pool, arm, seed)
+                selected = choose(pool, arm, seed, targets)
             except DatamaskError as error:
                 refused[arm.name] = str(error)
                 continue
@@ -159,11 +168,11 @@ def ablate(
             found.setdefault(arm.name, []).append({**judge.columns(selected), "seconds": seconds})
             progress(f"seed {seed}  {arm.name}  {seconds:.1f} s")
             choices[arm.name] = selected
-        if not chosen or pool.share < 1:  # where every seed's pool is the whole corpus, it is judged once
-            chosen.append((pool, choices))
+        if not done or pool.share < 1:  # where every seed's pool is the whole corpus, it is judged once
+            done.append((pool, choices))
     rows = [Row(name, _intervals(values)) for name, values in found.items()]
     rows += [Row(name, {}, why) for name, why in refused.items()]
-    judged, limit = _judge(chosen, targets, set(refused), progress) if targets else (None, 0)
+    judged, limit = _judge(done, targets, set(refused), progress) if targets else (None, 0)
     return Ablation(
         name=pool.config.release.name,
         algorithm=judge.settings.metric,
@@ -183,17 +192,16 @@ def _intervals(values: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
 
 
 def _judge(
-    chosen: Sequence[tuple[Embedded, Mapping[str, npt.NDArray[np.bool_]]]],
+    done: Sequence[tuple[Embedded, Mapping[str, npt.NDArray[np.bool_]]]],
     targets: Sequence[Target],
     refused: set[str],
     progress: Callable[[str], None],
 ) -> tuple[Judged, int]:
     """The coder's reading of every arm over the pools, and the bytes of every choice."""
-    texts = [texts_of(pool) for pool, _ in chosen]
-    kept, _ = without_overlap(targets, texts[0], names_of(chosen[0][0]))
+    texts = [texts_of(pool) for pool, _ in done]
+    kept, _ = without_overlap(targets, texts[0], names_of(done[0][0]))
     masks = [
-        {name: mask for name, mask in choices.items() if name != RANDOM and name not in refused}
-        for _, choices in chosen
+        {name: mask for name, mask in choices.items() if name != RANDOM and name not in refused} for _, choices in done
     ]
     limit = min(bytes_of(held, mask) for held, by_arm in zip(texts, masks, strict=True) for mask in by_arm.values())
     heard = hear(Coder(), list(zip(texts, masks, strict=True)), kept, limit, DRAWS, 3, 0, progress)
@@ -203,20 +211,22 @@ def _judge(
 # ---------------------------------------------------------------- an arm
 
 
-def choose(pool: Embedded, arm: Arm, seed: int) -> npt.NDArray[np.bool_]:
-    """The arm's selection: (N,) bool.
+def choose(pool: Embedded, arm: Arm, seed: int, judged: Sequence[Target] = ()) -> npt.NDArray[np.bool_]:
+    """The arm's selection: (N,) bool. `judged`: targets whose items a choice for a target must not be told.
 
     :raises DatamaskError: the solver cannot do what the arm asks, or is not there.
     """
     settings = Select.model_validate({**pool.settings(seed=seed).model_dump(exclude={"quotas"}), **arm.changes})
     quality = pool.scores[arm.scorer] if arm.scorer else pool.quality
     if not arm.shards:
-        return select(pool.features, quality, tokens=pool.tokens, settings=settings).selected
-    chosen = np.zeros(len(pool), dtype=bool)
+        return chosen(pool, settings, judged, quality=quality)
+    selected = np.zeros(len(pool), dtype=bool)
     for rows in np.array_split(_by_group(pool), SHARDS):
         part = settings.model_copy(update={"select_ratio": _ratio(settings, len(pool)), "budget_documents": None})
-        chosen[rows] = select(pool.features[rows], quality[rows], tokens=pool.tokens[rows], settings=part).selected
-    return chosen
+        keep = np.zeros(len(pool), dtype=bool)
+        keep[rows] = True
+        selected[keep] = chosen(pool.subset(keep), part, judged, quality=quality[keep])
+    return selected
 
 
 def _ratio(settings: Select, count: int) -> float:

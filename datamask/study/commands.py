@@ -19,7 +19,8 @@ def judge(
         typer.Option(help="Texts from outside the pool: JSON lines (question, answer) or plain text; patterns too."),
     ] = None,
     arm: Annotated[
-        list[str] | None, typer.Option(help="One more choice: NAME=setting=value,…, e.g. 'λ 0.7=lamb=0.7'.")
+        list[str] | None,
+        typer.Option(help="One more choice: NAME=setting=value,…, e.g. 'words=algorithm=coverage,lamb=0.7'."),
     ] = None,
     judges: Annotated[
         list[str] | None, typer.Option("--judge", help="coder, n-grams, network; several times. [coder, n-grams]")
@@ -93,7 +94,7 @@ def read_arms(given: Sequence[str]) -> dict[str, dict[str, Any]]:
         name, _, rest = text.partition("=")
         name = name.strip()
         changes: dict[str, Any] = {}
-        for part in rest.split(","):
+        for part in _settings(rest):
             setting, equals, value = part.partition("=")
             if not name or not equals:
                 raise ConfigError(f"--arm {text!r}: write NAME=setting=value,setting=value, e.g. 'λ 0.7=lamb=0.7'")
@@ -111,3 +112,15 @@ def read_arms(given: Sequence[str]) -> dict[str, dict[str, Any]]:
             raise ConfigError(f"--arm {text!r}: {error.errors()[0]['msg']}") from error
         found[name] = changes
     return found
+
+
+def _settings(text: str) -> list[str]:
+    """The text at its commas; those within {…} and […] are a value's own."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "{[") - (character in "}]")
+        if character == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts

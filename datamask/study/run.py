@@ -22,9 +22,9 @@ import numpy.typing as npt
 from datamask.config import Select
 from datamask.errors import ConfigError, DatamaskError, InputError
 from datamask.report.embedded import Embedded, load_corpus
-from datamask.selection.api import select
 from datamask.storage import is_remote
 from datamask.study.choices import RANDOM, bytes_of, choices
+from datamask.study.chosen import chosen, names_of, texts_of
 from datamask.study.coder import ORDER, Coded, Coder
 from datamask.study.inference import Draw
 from datamask.study.ngrams import Ngrams
@@ -38,6 +38,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     TOP_QUALITY: {"solver": "top-quality"},
     SEMDEDUP: {"solver": "semdedup"},
 }
+BUDGETS = ("select_ratio", "budget_documents", "budget_tokens")
 NAMED = ((DEFAULT, RANDOM), (DEFAULT, TOP_QUALITY), (DEFAULT, SEMDEDUP))  # the contrasts, named before any run
 OWN = "held-out documents of the pool itself"
 HELD_OUT, HELD_BYTES = 60, 1_500  # documents, and bytes of each
@@ -103,7 +104,7 @@ def study(
     progress(f"looking for {len(read)} targets in {len(texts):,} documents")
     kept, found = without_overlap(read, texts, names_of(whole))
     own, rest = _hold_out(whole, texts, settings)
-    pools, refused = _pools(whole, texts, rest, settings, progress)
+    pools, refused, notes = _pools(whole, texts, rest, kept, settings, progress)
     held = {
         f"pool {number} {arm}": bytes_of(pool.texts, mask)
         for number, pool in enumerate(pools)
@@ -131,6 +132,7 @@ def study(
         ],
         "in_the_pool": {name: asdict(each) for name, each in found.items()},
         "refused": refused,
+        "notes": notes,
         "order": settings.order,
         "seed": settings.seed,
     }
@@ -164,17 +166,6 @@ def expand(patterns: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def texts_of(corpus: Embedded) -> list[bytes]:
-    """The candidates' texts."""
-    return [(row.get("text") or "").encode("utf-8", "replace") for row in corpus.sample.columns(corpus.rows, ["text"])]
-
-
-def names_of(corpus: Embedded) -> list[str]:
-    """The candidates as people look them up, shard:chunk_id."""
-    sample = corpus.sample
-    return [f"{sample.files[sample.shard[row]].shard.name}:{sample.chunk_id[row]}" for row in corpus.rows]
-
-
 def _hold_out(whole: Embedded, texts: Sequence[bytes], settings: Settings) -> tuple[list[Target], npt.NDArray[np.intp]]:
     """The pool's own target, and the rows that are left to choose from."""
     order = np.random.default_rng([settings.seed, 73]).permutation(len(whole))
@@ -186,42 +177,48 @@ def _hold_out(whole: Embedded, texts: Sequence[bytes], settings: Settings) -> tu
 
 
 def _pools(
-    whole: Embedded, texts: Sequence[bytes], rest: npt.NDArray[np.intp], settings: Settings, progress: Progress
-) -> tuple[list[_Pool], dict[str, str]]:
-    """The pools and what every arm chooses from them; and the arms that could not choose, with why."""
+    whole: Embedded,
+    texts: Sequence[bytes],
+    rest: npt.NDArray[np.intp],
+    judged: Sequence[Target],
+    settings: Settings,
+    progress: Progress,
+) -> tuple[list[_Pool], dict[str, str], list[str]]:
+    """The pools and what every arm chooses from them; the arms that could not choose, with why; and notes."""
     size = min(settings.documents, len(rest) // 2) if settings.pools > 1 else len(rest)
     arms = {**ARMS, **settings.arms}
-    found, refused = [], {}
+    found, refused, notes = [], {}, []
     for number in range(settings.pools):
         rows = np.sort(np.random.default_rng([settings.seed, number, 79]).permutation(rest)[:size])
         keep = np.zeros(len(whole), dtype=bool)
         keep[rows] = True
         corpus = replace(whole.subset(keep), share=whole.share * size / len(whole))
+        held = [texts[row] for row in rows.tolist()]
         masks = {}
         for name, changes in arms.items():
             if name in refused:
                 continue
             started = time.perf_counter()
+            told: list[str] = []
             try:
-                masks[name] = choose(corpus, changes, number)
+                masks[name] = chosen(corpus, settings_of(corpus, changes, number), judged, held, note=told.append)
             except ConfigError as error:
                 if name not in ARMS:
-                    raise
+                    raise ConfigError(f"arm {name}: {error}") from error
                 refused[name] = str(error)
                 continue
+            notes += [f"pool {number}, {name}: {line}" for line in told]
             progress(f"pool {number}  {name} chosen  {time.perf_counter() - started:.1f} s")
-        found.append(_Pool(corpus, [texts[row] for row in rows.tolist()], masks))
-    return found, refused
+        found.append(_Pool(corpus, held, masks))
+    return found, refused, notes
 
 
-def choose(corpus: Embedded, changes: Mapping[str, Any], seed: int) -> npt.NDArray[np.bool_]:
-    """The selection with the corpus's settings and some changes, (N,) bool.
-
-    :raises DatamaskError: the solver cannot do what the settings ask.
-    """
+def settings_of(corpus: Embedded, changes: Mapping[str, Any], seed: int) -> Select:
+    """The corpus's settings with some changes; a budget among them takes the place of the corpus's."""
     own = corpus.settings(seed=seed).model_dump(exclude={"quotas"})
-    settings = Select.model_validate({**own, **changes})
-    return select(corpus.features, corpus.quality, tokens=corpus.tokens, settings=settings).selected
+    if any(changes.get(name) is not None for name in BUDGETS):
+        own |= dict.fromkeys(BUDGETS)
+    return Select.model_validate({**own, **changes})
 
 
 def _judges(settings: Settings, pool: Sequence[bytes]) -> Iterator[tuple[Judge, int, int]]:

@@ -66,6 +66,16 @@ def test_shards_select_their_share_each(embedded: Embedded) -> None:
     assert abs(selected.sum() - round(0.2 * len(embedded))) <= 8
 
 
+def test_arms_of_coverage_choose_by_the_texts(embedded: Embedded) -> None:
+    arms = {arm.name: arm for arm in standard_arms(embedded)}
+    by_words = choose(embedded, arms["relaxation, coverage of ngrams"], 0)
+    by_embedding = choose(embedded, arms["relaxation, coverage of embedding"], 0)
+    assert by_words.sum() == by_embedding.sum() and (by_words != by_embedding).any()
+    words = arms["relaxation, coverage of ngrams"].changes
+    shards = choose(embedded, Arm("x", {**words, "budget_tokens": None}, shards=True), 0)
+    assert abs(shards.sum() - by_words.sum()) <= 8
+
+
 def test_a_solver_that_cannot_is_listed_with_its_reason(embedded: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
     from datamask.report import ablation
 

@@ -63,6 +63,42 @@ def test_it_says_no_verdict_with_one_kind_of_judge_and_writes_its_page(out, targ
     assert "Every arm against a random choice" in page and "vegaEmbed" in page
 
 
+def test_arms_of_coverage_are_given_the_texts_and_a_target_without_what_the_judge_reads(
+    out, target, tmp_path, capsys, monkeypatch
+):
+    from datamask.study import chosen
+
+    given = []
+    select = chosen.select
+
+    def watched(*arguments, **keywords):
+        given.append(keywords)
+        return select(*arguments, **keywords)
+
+    monkeypatch.setattr(chosen, "select", watched)
+    asked = [json.loads(line) for line in target.read_text().splitlines()]
+    judged = tmp_path / "judged.jsonl"
+    judged.write_text("\n".join(map(json.dumps, asked[::2])))
+    arms = [
+        "--arm", "words=algorithm=coverage,lamb=0.3,coverage={anchors: 50, atoms: {ngrams: 1, embedding: 1}}",
+        "--arm", f"aimed=algorithm=coverage,target=[{target}]",
+    ]  # fmt: skip
+    assert run("judge", out, "--targets", judged, "--pools", "1", "--bytes", "8000", *arms, "--to", tmp_path) == 0
+    found = json.loads((tmp_path / "judge.json").read_text())
+    assert {"words", "aimed"} <= set(found["judges"][0]["means"]), capsys.readouterr()
+    words, aimed = (
+        next(k for k in given if k["settings"].metric == m)
+        for m in ("coverage-ngrams+coverage-embedding", "coverage-target+coverage-embedding")
+    )
+    assert len(words["texts"]) == len(aimed["texts"]) and "target" not in words
+    assert aimed["target"] == [f"{row['question']} {row['answer']}" for row in asked[1::2]]
+
+
+def test_a_choice_may_not_be_told_all_that_it_is_judged_by(out, target, capsys):
+    assert run("judge", out, "--targets", target, *QUICK, "--arm", f"x=algorithm=coverage,target=[{target}]") == 3
+    assert "the judge reads every item of select.target" in capsys.readouterr().err
+
+
 def test_the_network_is_asked_for_by_name_and_the_same_twice(out, target, tmp_path, capsys, monkeypatch):
     from datamask.report.proxy import ProxySettings
     from datamask.study import network
