@@ -15,11 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from tokenizers import Tokenizer, normalizers, pre_tokenizers
+from tokenizers import Tokenizer
 
 SEPARATOR = "\x1e"  # between words tokenised together: a token of its own, and in next to no word
 TOGETHER = 1000  # words tokenised as one text: the library's record of a text costs more than a word's tokens
-MANY = 100_000  # words tokenised at a time
 REMEMBERED = 300_000  # words, and eight times as many tokens: some 50 MB
 
 # Kinds of byte. The tokenizer splits between white space and all else, and between a letter and a sign. What is beyond
@@ -65,11 +64,7 @@ class WordTokenizer:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._plain = Tokenizer.from_str(tokenizer.to_str())  # for words that normalizer and pre-tokenizer leave alone
-        self._plain.normalizer = normalizers.Sequence([])
-        self._plain.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         (self._separator,) = tokenizer.encode(SEPARATOR, add_special_tokens=False).ids
-        self._spelled = tokenizer.id_to_token(self._separator)  # the separator's byte as a letter
         self._lock = threading.Lock()
         self._forget()
 
@@ -131,27 +126,8 @@ class WordTokenizer:
         self._ends = np.concatenate([self._ends, self._ends[-1] + np.cumsum(lengths)])
 
     def _tokens(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        ids, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
-        for first in range(0, len(words), MANY):
-            some = words[first : first + MANY]
-            plain = np.array([word.isascii() and word.isprintable() for word in some])
-            parts, sizes = [], np.zeros(len(some), np.int64)
-            for chosen in (plain, ~plain):
-                of_kind = [some[i] for i in np.flatnonzero(chosen)]
-                if chosen is plain:
-                    part, sizes[chosen] = self._joined(self._plain, self._spelled, [word.lower() for word in of_kind])
-                else:
-                    part, sizes[chosen] = self._joined(self._tokenizer, SEPARATOR, of_kind)
-                parts.append(part)
-            # the parts' ids, each word's where the word stands
-            order = np.concatenate([np.repeat(np.flatnonzero(chosen), sizes[chosen]) for chosen in (plain, ~plain)])
-            ids.append(np.concatenate(parts)[np.argsort(order, kind="stable")])
-            lengths.append(sizes)
-        return np.concatenate(ids), np.concatenate(lengths)
-
-    def _joined(self, tokenizer: Tokenizer, between: str, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        groups = [words[first : first + TOGETHER] for first in range(0, len(words), TOGETHER)]
-        joined = _encode(tokenizer, [f" {between} ".join(group) for group in groups])
+        groups = [list(words[first : first + TOGETHER]) for first in range(0, len(words), TOGETHER)]
+        joined = self._encode([f" {SEPARATOR} ".join(group) for group in groups])
         ids, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
         for group, together in zip(groups, joined, strict=True):
             separators = np.flatnonzero(together == self._separator)
@@ -159,15 +135,14 @@ class WordTokenizer:
                 ids.append(np.delete(together, separators))
                 lengths.append(np.diff(separators, prepend=-1, append=len(together)) - 1)
             else:  # a word holds the separator
-                alone = _encode(tokenizer, group)
+                alone = self._encode(group)
                 ids.extend(alone)
                 lengths.append(np.array([len(one) for one in alone]))
         return np.concatenate(ids), np.concatenate(lengths)
 
-
-def _encode(tokenizer: Tokenizer, texts: list[str]) -> list[np.ndarray]:
-    encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-    return [np.array(encoding.ids, np.int32) for encoding in encodings]
+    def _encode(self, texts: list[str]) -> list[np.ndarray]:
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
 
 def split_words(texts: Sequence[str]) -> tuple[pa.LargeStringArray, np.ndarray]:
