@@ -65,6 +65,16 @@ def _prepare_static(shards: Sequence[Shard], config: Config, work: str, previous
             return ref
     folder = storage.join(work, "encoder", f"{how}-{storage.key(sorted(shard.fingerprint for shard in shards))}")
     if not storage.exists(storage.join(folder, COMPLETE)):
+        if previous is not None and previous.kind == "static":
+            why = "its files are gone"
+            if not _name(previous.path).startswith(how):
+                why = "it was fitted by other settings or an earlier version of datamask"
+            LOGGER.warning(
+                "the static encoder of the last release, %s, cannot be kept: %s. A new one is fitted, and every "
+                "document is embedded again",
+                _name(previous.path),
+                why,
+            )
         fit(sample_texts(shards, config, settings.fit_documents, SEED), settings, folder)
     return _static_ref(settings, folder)
 

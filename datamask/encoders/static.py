@@ -1,4 +1,4 @@
-"""The embedded default encoder: fitted on the corpus itself in a quarter of a minute, no download, no GPU.
+"""The embedded default encoder: fitted on the corpus itself in seconds (benchmarks/RESULTS.md), no download, no GPU.
 
 A byte-level BPE tokenizer and, per token, a vector: latent semantic analysis (Deerwester et al. 1990) of the
 TF-IDF weighted documents by randomised SVD (Halko, Martinsson & Tropp 2011), every language with its share of the

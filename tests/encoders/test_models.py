@@ -248,3 +248,20 @@ def test_tokenizer_of_a_folder_without_tokenizer_json(make_corpus: Make, bert: P
     ref = prepared(make_corpus(sentences(3)), model=str(bert))
     tokenizer = AutoTokenizer.from_pretrained(bert)
     assert load_tokenizer(ref).count(["water"]).tolist() == [len(tokenizer.tokenize("water"))]
+
+
+def test_the_encoder_of_an_earlier_version_is_fitted_anew_and_that_is_said(
+    make_corpus: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    corpus = make_corpus(sentences(60))
+    with monkeypatch.context() as earlier:
+        earlier.setattr("datamask.encoders.prepare.VERSION", 2)
+        first = prepare_encoder([corpus.shard], settings(), corpus.work)
+    assert not caplog.records
+    now = prepare_encoder([corpus.shard], settings(), corpus.work, first)
+    assert now.fingerprint != first.fingerprint and now.path != first.path
+    (record,) = caplog.records
+    assert "earlier version of datamask" in record.getMessage() and "embedded again" in record.getMessage()
+    caplog.clear()
+    assert prepare_encoder([corpus.shard], settings(), corpus.work, now) == now
+    assert not caplog.records

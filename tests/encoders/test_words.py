@@ -27,6 +27,8 @@ TRICKY = [
     "中文字符没有空格。ภาษาไทย\nनमस्ते",
     "tab\tfeed\x0ctube\x0bcr\rend",
     "\x00\x00nul\x00",
+    "a capital before the next text's ÉTÉ: A",
+    "É \x7f DEL ~ ğ Ğ",
 ]
 
 
