@@ -20,7 +20,7 @@ from datamask.config import Select
 from datamask.errors import ConfigError
 from datamask.selection import metric_names, metrics
 from datamask.selection.metrics import BUILT_IN
-from datamask.selection.problem import Pool, make_problem
+from datamask.selection.problem import Pool, in_order_of_content, make_problem
 
 MODULE = '''
 """Two metrics: the widest angle that separates every pair, and the volume that the selected features span."""
@@ -97,8 +97,9 @@ def documents(count: int, width: int = 6, seed: int = 0) -> tuple[np.ndarray, np
 
 
 def everything(features: np.ndarray, quality: np.ndarray, settings: Select) -> torch.Tensor:
-    """f of every selection within the budget."""
-    problem = make_problem(Pool(features, quality), settings)
+    """f of every selection within the budget, on `select`'s scale: its draws are of the pool in the order of content."""
+    pool = Pool(features, quality)
+    problem = make_problem(pool.take(in_order_of_content(pool, settings.seed)), settings)
     sets = list(combinations(range(len(quality)), int(problem.size)))
     masks = torch.zeros(len(sets), len(quality), dtype=torch.bool)
     masks[torch.arange(len(sets))[:, None], torch.tensor(sets)] = True
