@@ -13,8 +13,7 @@ from datamask.filter.surface import Prose, Surface, prose, surface
 GENERATOR = random.Random(0)
 TOPIC = ["harbour", "fisherman", "Lighthouse", "tide", "nets", "boats", "captain", "storm", "village", "market"]
 COMMON = ["the", "of", "and", "a", "to", "in", "was", "it", "for", "on", "with", "as"]
-STRANGERS = ["quantum", "ledger", "sonata", "enzyme", "lacrosse", "tariff", "pixel", "nebula", "tundra", "gherkin"]
-STRANGE = [one + other for one in STRANGERS for other in ("", *STRANGERS)]
+STRANGE = ["".join(random.Random(n).choices("bcdfgjkmpquvxyz", k=4 + n % 5)) for n in range(200)]
 
 
 def sentence(words: list[str]) -> str:
@@ -119,7 +118,7 @@ def test_a_quotation_is_not_most_of_what_it_stands_in():
 def test_another_name_throughout_is_another_document():
     lines = [f"{words} The harbour master of NAME was asked again." for words in ORIGINAL.split("\n")]
     one, other = (text("\n".join(lines).replace("NAME", name)) for name in ("Rotterdam", "Antwerpen"))
-    assert own(one, other.shingles).echo == own(other, one.shingles).echo == 1
+    assert own(one, other.shingles).echo == own(other, one.shingles).echo == pytest.approx(5 / 6)
     assert not reworded(one, other)
 
 
