@@ -13,7 +13,7 @@ from datamask.filter.surface import Prose, Surface, prose, surface
 GENERATOR = random.Random(0)
 TOPIC = ["harbour", "fisherman", "Lighthouse", "tide", "nets", "boats", "captain", "storm", "village", "market"]
 COMMON = ["the", "of", "and", "a", "to", "in", "was", "it", "for", "on", "with", "as"]
-STRANGE = ["".join(random.Random(n).choices("bcdfgjkmpquvxyz", k=4 + n % 5)) for n in range(200)]
+STRANGE = ["".join(random.Random(n).choices("bcdfgjkmpquvxyz", k=4 + n % 5)) for n in range(5000)]
 
 
 def sentence(words: list[str]) -> str:
