@@ -27,8 +27,8 @@ SCATTERED = 30  # letters a place: additions of a word or two
 REWORDED = 18  # letters a place
 FIGURES = 0.2
 # One name for another throughout (ceiling for floor, patent attorney for attorney) is another document: the same words
-# differ again and again on both sides. Of 264 copies with one word in ten replaced 1 in 250 looks so, of 48 pairs of laws,
-# licences, functions and manuals that looked like copies over half do.
+# differ again and again on both sides. Of 264 copies with one word in ten replaced 1 in 250 looks so, of 48 pairs of
+# laws, licences, functions and manuals that looked like copies over half do.
 ECHO = 0.05  # of the places where they differ, the share that differ as one before does
 A_WORD = 4  # letters: more than one Han letter counts for
 AROUND = 2  # letters on either side by which shorter places are compared
