@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,8 +49,12 @@ NAVIGATION = "Home | About us | News | Products | Contact | Login | Search | Pri
 # ---------------------------------------------------------------- the stages, on any folder of parquet
 
 
-def prepared(folder: str, work: str) -> tuple[list[ShardFiles], Config]:
-    """The shards of a corpus, indexed and scored with 0 (no encoder is needed), and the default settings."""
+def prepared(folder: str, work: str, score: Mapping[str, float] | None = None) -> tuple[list[ShardFiles], Config]:
+    """The shards of a corpus, indexed and scored (no encoder is needed), and the default settings.
+
+    score: of some texts; the others' are drawn from 0 to 1, as percentiles are. None: all are 0.
+    """
+    drawn = random.Random(9)
     config = Config.model_validate({"corpus": {"input": [folder], "group_bytes": 0}})
     files = []
     for shard in plan_shards(config.corpus, work).shards:
@@ -72,8 +77,14 @@ def prepared(folder: str, work: str) -> tuple[list[ShardFiles], Config]:
             }
             parts.append(pa.table(rows, schema=INDEX))
         table = pa.concat_tables(parts)
-        ids = table.filter(pa.compute.is_null(table["reason"]))["chunk_id"]
-        scores = pa.table({"chunk_id": ids, "quality_score": pa.array(np.zeros(len(ids), np.float32))})
+        kept = pa.compute.is_null(table["reason"])
+        ids = table.filter(kept)["chunk_id"]
+        values = [0.0] * len(ids)
+        if score is not None:
+            texts = [t for batch in read_batches(shard, config, ["text"]) for t in batch["text"].to_pylist()]
+            good_texts = [t for t, k in zip(texts, kept.to_pylist(), strict=True) if k]
+            values = [score.get(t, drawn.random()) for t in good_texts]
+        scores = pa.table({"chunk_id": ids, "quality_score": pa.array(values, pa.float32())})
 
         def put(stage: str, rows: pa.Table, name: str = shard.name) -> storage.Output:
             return storage.write_output(f"{work}/{stage}/{name}.parquet", f"{stage}-{name}", rows.schema, [rows])
@@ -164,7 +175,22 @@ def changes(text: str, pool: list[str], language: str, rng: random.Random) -> di
     }
 
 
-def planted(corpus: str, seed: int, parts: int = 3) -> None:
+def scored(before: str, texts: list[str], languages: list[str]) -> dict[str, float]:
+    """quality_score of texts, by the scorers of an earlier run."""
+    from datamask.quality.combine import combine
+    from datamask.quality.documents import Documents
+    from datamask.quality.load import load_scorer
+    from datamask.quality.ref import QualityRef
+
+    work = f"{before}/work"
+    [path] = Path(work, "quality").glob("*.json")
+    quality = QualityRef.from_dict(storage.read_json(str(path)))
+    documents = Documents(np.arange(len(texts)), texts, languages=languages)
+    scores = {r.name: load_scorer(r, Config(), work).score(documents).score for r in quality.scorers}
+    return dict(zip(texts, combine(scores, quality).tolist(), strict=True))
+
+
+def planted(corpus: str, before: str | None, seed: int, parts: int) -> None:
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         rows = [row for path in sorted(Path(corpus).glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
@@ -183,10 +209,13 @@ def planted(corpus: str, seed: int, parts: int = 3) -> None:
                 for kind, text in changes(base, pool, language, rng).items():
                     copies.append((text, base, kind, language))
         report = []
-        kept_rows = defaultdict(list)
         for part in range(13):  # every document once with each change, in 13 corpora
             chosen = [c for place, c in enumerate(copies) if (place // 13 + place % 13) % 13 == part]
-            report.append(_plant(rows, chosen, f"{folder}/{part}", rng, kept_rows))
+            score = None
+            if before:
+                both = {text: language for copy, base, _, language in chosen for text in (copy, base)}
+                score = scored(before, list(both), list(both.values()))
+            report.append(_plant(rows, chosen, f"{folder}/{part}", rng, score))
             shutil.rmtree(f"{folder}/{part}")
             if part + 1 >= parts:
                 break
@@ -209,7 +238,7 @@ def planted(corpus: str, seed: int, parts: int = 3) -> None:
     table(["change", "copies", "one of the two falls", "least in", "the intact one stays"], lines)
 
 
-def _plant(rows, chosen, folder, rng, kept_rows) -> list[tuple[str, str, bool, bool]]:
+def _plant(rows, chosen, folder, rng, score) -> list[tuple[str, str, bool, bool]]:
     """Adds the copies at random places among the documents; (kind, language, caught, the intact one stays) of each."""
     everything = [(row["text"] or "", None) for row in rows if row["text"] and row["text"].strip()]
     place_of = {}
@@ -220,7 +249,7 @@ def _plant(rows, chosen, folder, rng, kept_rows) -> list[tuple[str, str, bool, b
     for number in range(3):
         part = everything[number * size : (number + 1) * size]
         pq.write_table(pa.table({"text": [t for t, _ in part]}), f"{folder}/in/{number}.parquet", row_group_size=1000)
-    files, config = prepared(f"{folder}/in", f"{folder}/work")
+    files, config = prepared(f"{folder}/in", f"{folder}/work", score)
     files, _ = run(files, config, f"{folder}/work")
     by_text = defaultdict(list)
     for number, f in enumerate(files):
@@ -530,6 +559,8 @@ def main() -> None:
     parser.add_argument("what", choices=["planted", "outcome", "pairs", "minhash", "scale", "one-size"])
     parser.add_argument("--corpus", default="../shared/data/real")
     parser.add_argument("--before", default="out/curated", help="an output folder of the corpus")
+    parser.add_argument("--scored", action="store_true", help="planted: score the texts with the scorers of --before")
+    parser.add_argument("--parts", type=int, default=3, help="planted: corpora")
     parser.add_argument("--below", type=float, default=0.0)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--documents", type=int, default=1_000_000)
@@ -537,7 +568,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     if given.what == "planted":
-        planted(given.corpus, given.seed)
+        planted(given.corpus, given.before if given.scored else None, given.seed, given.parts)
     elif given.what == "outcome":
         outcome(given.corpus, given.before)
     elif given.what == "pairs":

@@ -206,6 +206,7 @@ def _measure(config: Config, folder: Path, name: str, rows: pa.Table, stop: str 
     from datamask.release import Provenance, export, filter_corpus, publish
     from datamask.report import write_report
     from datamask.selection import learn_prices, mask_shard
+    from datamask.selection.cover.stage import count_shard, reads_words
 
     place = folder / name
     place.mkdir()
@@ -233,7 +234,10 @@ def _measure(config: Config, folder: Path, name: str, rows: pa.Table, stop: str 
     files = replace(files, index=timed("index", lambda: index_shard(shard, encoder, config, work)))
     files = replace(files, embeddings=timed("embed", lambda: embed_shard(files, encoder, config, work)))
     files = replace(files, scores=timed("score", lambda: score_shard(files, quality, encoder, config, work)))
-    files = replace(files, signatures=timed("signatures", lambda: sign_shard(shard, config, work)))
+    if config.filter.exact_duplicates or near_duplicates_wanted(config):
+        files = replace(files, signatures=timed("signatures", lambda: sign_shard(shard, config, work)))
+    if reads_words(config.select):
+        files = replace(files, atoms=timed("atoms", lambda: count_shard(files, config, work)))
     files = replace(files, filters=timed("filter", lambda: filter_corpus([files], config, work))[0])
     if near_duplicates_wanted(config):
         files = replace(files, duplicates=timed("duplicates", lambda: find_duplicates([files], config, work))[0])

@@ -156,10 +156,10 @@ def _common(
             wanted = large[pair] * count + held[at] % count
             place = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
             hit = held[place] == wanted
-            common += np.bincount(pair[hit], minlength=len(one))
+            common[begin:end] += np.bincount(pair[hit] - begin, minlength=end - begin)
             if rare is not None:
                 hit &= rare[held[at] % count]
-                few += np.bincount(pair[hit], minlength=len(one))
+                few[begin:end] += np.bincount(pair[hit] - begin, minlength=end - begin)
     return common, few
 
 

@@ -29,13 +29,15 @@ from datamask.storage import storage_errors
 
 ROOM = 1 << 26  # letters of the texts decided at a time: 0.25 GB of shingles, and as much text
 TEXT_BYTES = 1 << 23  # of texts shingled at a time
-SHORT = 100  # shingles: two shorter texts that share a sentence are alike too soon, and must be alike at STRONG
+SHORT = 200  # shingles: two shorter texts that share a sentence are alike too soon, and must be alike at STRONG
 LONGER = 1.15  # times as many shingles: a text that holds another and so much more is no noisy copy of it
 NAVIGATION = 1.5  # times as many: what is more may be navigation alone
 QUALITY_NOISE = 0.5  # standard deviations of quality_score that a change of layout may cost (issue of the score)
 # Of 6,000 halves and three quarters 3 in 100 beat the whole by 0.2 and leave packaging; of 1,370 reviewed main texts
 # 79 in 100 do against their page
 CLEARER = 0.2  # standard deviations by which a text must beat what contains it, if all that adds is packaging
+CLEAR = 1.4  # standard deviations, if what it adds is text like the rest
+LITTLE = 0.4  # of the larger one's shingles: less is a quotation, by which the better of the two does not fall
 ROUNDS = 3  # of comparing what stays of one group
 
 
@@ -219,13 +221,15 @@ class _Judge:
     def _contained(self, one: int, other: int, like: Likeness) -> None:
         """The shorter one falls, unless the longer one is the same in packaging, or all it adds is without a sentence.
 
-        A packed text that holds mostly something else is no copy, and nothing to fall to: neither falls.
+        Of a worse text that holds mostly something else neither is a copy: neither falls.
         """
         small, large = self._by_length(one, other)
         a, b = self._texts[small], self._texts[large]
         if self._packed(small, large):
             if most(a, b):
                 self._edges[one, other] = Edge(one, other, "contained", like.containment, large)
+        elif len(a.shingles) < LITTLE * len(b.shingles) and self._better(small, large, QUALITY_NOISE):
+            return
         elif len(b.shingles) <= NAVIGATION * len(a.shingles) and (falls := worse(a, b, like)) > 0:
             self._edges[one, other] = Edge(one, other, "contained", like.containment, large if falls > 0 else small)
         else:
@@ -250,8 +254,12 @@ class _Judge:
 
     def _packed(self, small: int, large: int) -> bool:
         """Whether the larger one is the smaller one in packaging, and the worse for it."""
-        margin = self._quality[small] - self._quality[large]
-        return bool(margin > CLEARER * self._spread > 0) and packaging(self._texts[small], self._texts[large])
+        if self._better(small, large, CLEAR):
+            return True
+        return self._better(small, large, CLEARER) and packaging(self._texts[small], self._texts[large])
+
+    def _better(self, one: int, other: int, deviations: float) -> bool:
+        return bool(self._quality[one] - self._quality[other] > deviations * self._spread > 0)
 
     def falls(self) -> dict[int, tuple[Fall, int]]:
         """Who falls, after what stays of a group has been compared with its first ones."""

@@ -48,8 +48,8 @@ def make_figures(f: Findings) -> dict[str, Figure]:
         figures["neighbours"] = Figure(
             charts.outline(f.neighbours, "cosine to the nearest other document of the choice"),
             "How similar is the most similar document?",
-            f"Mass at the right are documents that have a near copy in the same choice; above {NEAR_DUPLICATE} "
-            "they count as near-duplicates.",
+            f"Mass at the right are documents with another of nearly the same embedding in the same choice; those above "
+            f"{NEAR_DUPLICATE} are counted under diversity.",
         )
     if f.lengths:
         figures["lengths"] = Figure(

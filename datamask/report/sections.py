@@ -224,7 +224,7 @@ def _diversity(f: Findings, figures: dict[str, Figure]) -> list[Block]:
         "documents",
         "mean quality",
         "Vendi score",
-        "near-duplicates",
+        "near by embedding",
         "nearest cosine (median)",
         "mean cosine",
     ]
@@ -244,9 +244,10 @@ def _diversity(f: Findings, figures: dict[str, Figure]) -> list[Block]:
     ]
     note = (
         "All choices have the same size. pool: a random sample of all documents; random: of those that could be chosen "
-        "(after filters and semantic deduplication); top-quality: the best-scored of those. Vendi score: the effective number of "
+        "(after filters and duplicates); top-quality: the best-scored of those. Vendi score: the effective number of "
         "directions the embeddings point in (exp of the entropy of the spectrum); effective number of groups: exp of the "
-        f"entropy of their shares. Near-duplicates: documents with a cosine above {NEAR_DUPLICATE} to another of the same choice."
+        f"entropy of their shares. Near by embedding: documents with a cosine above {NEAR_DUPLICATE} to another of the same "
+        "choice; whether they are copies, no text has been compared for this."
     )
     blocks = [table(head, rows, OURS, note)]
     if "spectrum" in figures:
@@ -332,10 +333,10 @@ def _duplicates(f: Findings, figures: dict[str, Figure]) -> list[Block]:
     d = f.duplicates
     if not d.get("groups"):
         return []
-    text = f"{count(d['documents'])} documents fell to a copy that stays, in {count(d['groups'])} groups."
+    text = f"{count(d['documents'])} documents fell to another that stays, in {count(d['groups'])} groups. {_kinds(f)}".rstrip()
     if (checked := d.get("checked")) and checked["pairs"]:
         text += (
-            f" Of {count(checked['pairs'])} pairs drawn at random, {count(checked['unlike'])} share less than a fifth of "
+            f" Of {count(checked['pairs'])} pairs drawn at random, contained ones left out, {count(checked['unlike'])} share less than a fifth of "
             f"their words; half share more than {percent(checked['median'], 0)}."
         )
     documents = [
@@ -356,6 +357,21 @@ def _duplicates(f: Findings, figures: dict[str, Figure]) -> list[Block]:
     title, note = "The largest groups", "The document that stayed."
     blocks.append({"kind": "documents", "title": title, "note": note, "documents": documents})
     return blocks
+
+
+def _kinds(f: Findings) -> str:
+    """What each kind of duplicate was compared by, with its number."""
+    settings = f.settings.get("duplicates", {})
+    said = {
+        "near_duplicate": f"near-duplicates, whose whole texts share {percent(settings.get('jaccard') or 0.8, 0)} or more of "
+        "their shingles (Jaccard; below 80 % only texts that differ by a word here and there)",
+        "contained": f"contained, where {percent(settings.get('containment') or 0.9, 0)} or more of the shorter text is in the "
+        "longer one: the shorter one fell, or the longer one where it adds menus and links and scores lower",
+        "semantic_duplicate": "semantic, by embeddings alone, their texts not compared",
+    }
+    counts = {row["outcome"].removeprefix("filter:"): row["documents"] for row in f.totals}
+    parts = [f"{count(counts[reason])} {text}" for reason, text in said.items() if counts.get(reason)]
+    return f"By kind: {'; '.join(parts)}." if parts else ""
 
 
 def _stages(f: Findings, figures: dict[str, Figure]) -> list[Block]:

@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from datamask.filter.intact import Text, own, reworded, worse
+from datamask.filter.intact import Text, most, own, packaging, reworded, worse
 from datamask.filter.shingles import codes_of, likeness, once, windows
 from datamask.filter.surface import Prose, Surface, prose, surface
 
 GENERATOR = random.Random(0)
 TOPIC = ["harbour", "fisherman", "Lighthouse", "tide", "nets", "boats", "captain", "storm", "village", "market"]
 COMMON = ["the", "of", "and", "a", "to", "in", "was", "it", "for", "on", "with", "as"]
-STRANGE = ["quantum", "ledger", "sonata", "enzyme", "lacrosse", "tariff", "pixel", "nebula", "tundra", "gherkin"]
+STRANGE = ["".join(random.Random(n).choices("bcdfgjkmpquvxyz", k=4 + n % 5)) for n in range(5000)]
 
 
 def sentence(words: list[str]) -> str:
@@ -98,3 +98,38 @@ def test_surfaces_are_those_of_each_text_whatever_lies_beside_it():
     for place, value in enumerate(texts):
         alone = surface(*codes_of(pa.array([value])))
         assert [int(v[place]) for v in together] == [int(v[0]) for v in alone]
+
+
+MENU = "\n".join(f"{name}\nPrices and offers" for name in ("Home", "About", "Shop", "Basket", "Log in") * 12)
+
+
+def test_menus_are_packaging_and_the_other_half_of_a_text_is_not():
+    page, half = text(MENU + "\n" + ORIGINAL), text(ORIGINAL[: len(ORIGINAL) // 2])
+    assert packaging(text(ORIGINAL), page) and most(text(ORIGINAL), page)
+    assert not packaging(half, text(ORIGINAL))
+    assert not packaging(text(ORIGINAL), text(ORIGINAL))
+
+
+def test_a_quotation_is_not_most_of_what_it_stands_in():
+    longer = ORIGINAL + "\n" + "\n".join(" ".join(sentence(TOPIC) for _ in range(4)) for _ in range(12))
+    assert not most(text(ORIGINAL), text(longer))
+
+
+def test_another_name_throughout_is_another_document():
+    lines = [f"{words} The harbour master of NAME was asked again." for words in ORIGINAL.split("\n")]
+    one, other = (text("\n".join(lines).replace("NAME", name)) for name in ("Rotterdam", "Antwerpen"))
+    assert own(one, other.shingles).echo == own(other, one.shingles).echo == pytest.approx(5 / 6)
+    assert not reworded(one, other)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "\n\n", "Home\n", "x" * 80, "A sentence that is long enough to be told from others.\n\nHome"]
+)
+def test_prose_is_that_of_each_text_whatever_lies_beside_it(value):
+    texts = ["Home\nNews", value, ORIGINAL, "", value]
+    together = prose(*codes_of(pa.array(texts)))
+    for place, one in enumerate(texts):
+        lines = one.splitlines(keepends=True)
+        said = [line for line in lines if len(line) >= 80 or (len(line) >= 40 and "." in line.rstrip("\n")[-2:])]
+        assert int(together.characters[place]) == len(one)
+        assert int(together.prose[place]) == sum(map(len, said))

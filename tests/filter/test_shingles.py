@@ -91,7 +91,7 @@ def test_a_signature_samples_by_the_bound_of_its_length():
         assert sample == wide[wide <= bound(scale[[place]])[0]].tolist()
     assert SAMPLE / 2 <= len(batch["sample"][3]) <= 3 * SAMPLE
     lengths = np.array([len(s) for s in batch["sample"].to_pylist()])
-    counted = sampled(lengths, batch["sample"].flatten().to_numpy())
+    counted = sampled(lengths, batch["sample"].flatten().to_numpy()).astype(int)
     assert (np.diff(counted, axis=1) <= 0).all() and (counted[:, 0] == lengths).all()
 
 

@@ -32,7 +32,13 @@ def noisy(text: str, share: float, seed: int = 0) -> str:
     return " ".join(generator.choice(WORDS) if generator.random() < share else word for word in text.split(" "))
 
 
-def corpus(folder: Path, shards: list[list[str]], languages: list[list[str]] | None = None, **settings) -> tuple:
+def corpus(
+    folder: Path,
+    shards: list[list[str]],
+    languages: list[list[str]] | None = None,
+    scores: list[list[float]] | None = None,
+    **settings,
+) -> tuple:
     """Shards of texts with the files the stage reads, and settings."""
     from datamask.corpus import convert_shard, plan_shards
 
@@ -45,7 +51,8 @@ def corpus(folder: Path, shards: list[list[str]], languages: list[list[str]] | N
     given = {"corpus": {"input": [str(folder / "in")], "group_bytes": 0}} | settings
     config, work = Config.model_validate(given), str(folder / "work")
     found = []
-    for shard, texts in zip(plan_shards(config.corpus, work).shards, shards, strict=True):
+    for number, (shard, texts) in enumerate(zip(plan_shards(config.corpus, work).shards, shards, strict=True)):
+        quality = pa.array(scores[number] if scores else [0.0] * len(texts), pa.float32())
         ids = pa.array(range(len(texts)), pa.int64())
 
         def put(name: str, columns: dict, shard_name: str = shard.name) -> storage.Output:
@@ -59,7 +66,7 @@ def corpus(folder: Path, shards: list[list[str]], languages: list[list[str]] | N
         files = ShardFiles(
             convert_shard(shard, config, work),
             index=put("index", index),
-            scores=put("scores", {"chunk_id": ids, "quality_score": pa.array([0.0] * len(texts), pa.float32())}),
+            scores=put("scores", {"chunk_id": ids, "quality_score": quality}),
             filters=put("filters", {"chunk_id": ids, "reason": nothing}),
         )
         found.append(replace(files, signatures=sign_shard(files.shard, config, work)))
@@ -245,3 +252,44 @@ def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(np, "savez", full)
     with pytest.raises(StorageError, match="free some space"):
         find_duplicates(files, config, work)
+
+
+def lines(seed: int, words: int) -> str:
+    return document(seed, words).replace(". ", ".\n")
+
+
+def menu(seed: int, entries: int) -> str:
+    return "\n".join(" ".join(random.Random(f"menu {seed} {n}").choices(WORDS, k=2)) for n in range(entries))
+
+
+@pytest.mark.parametrize(
+    ("name", "better", "around", "falls_to"),
+    [
+        (
+            "the page around a better text falls",
+            0.3,
+            lambda text: menu(1, 30) + "\n" + text + "\n" + menu(2, 30),
+            {1: 0},
+        ),
+        ("scores as near as copies' say nothing", 0.01, lambda text: menu(1, 60) + "\n" + text, {0: 1}),
+        ("the half falls, though it scores better", 0.3, lambda text: text + "\n" + lines(77, 120), {0: 1}),
+        ("the whole falls if it is far worse", 0.9, lambda text: text + "\n" + lines(77, 100), {1: 0}),
+        ("a quotation falls", 0.01, lambda text: text + "\n" + lines(77, 600), {0: 1}),
+        ("neither falls to a worse text of other things", 0.3, lambda text: text + "\n" + lines(77, 600), {}),
+    ],
+)
+@pytest.mark.parametrize("swap", [False, True])
+def test_which_of_a_contained_pair_falls(tmp_path, name, better, around, falls_to, swap):
+    text = lines(5, 120)
+    shards, scores = [[text], [around(text)], [lines(100 + n, 80) for n in range(40)]], [[0.0], [0.0], []]
+    scores[0][0], scores[1][0], scores[2] = 0.05 + better, 0.05, [n / 40 for n in range(40)]
+    if swap:
+        shards[:2], scores[:2] = shards[1::-1], scores[1::-1]
+        falls_to = {1 - a: 1 - b for a, b in falls_to.items()}
+    files, config, work = corpus(tmp_path, shards, scores=scores)
+    found = falls(files, find_duplicates(files, config, work))
+    assert {shard: other for (shard, _), ((other, _), _) in found.items()} == falls_to, name
+    for (shard, chunk), ((other, of), row) in found.items():
+        assert row["kind"] == "contained"
+        like = likeness(shingles(shards[shard][chunk]), shingles(shards[other][of]))
+        assert row["similarity"] == np.float32(like.containment)
