@@ -118,7 +118,7 @@ def test_the_network_is_asked_for_by_name_and_the_same_twice(out, target, tmp_pa
     [
         ([], "no targets; name texts from outside the pool"),
         (["--targets", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
-        (["--targets", "T", "--bytes", "90000000"], "is more than some choices hold (pool 0 default"),
+        (["--targets", "T", "--bytes", "90000000"], "ask for at most"),
         (["--targets", "T", "--judge", "oracle"], "--judge oracle: valid are coder, n-grams, network"),
         (["--targets", "T", "--judge", "network", "--size", "huge"], "--size huge: valid are tiny, small, large"),
         (["--targets", "T", "--draws", "3"], "--draws 3: at least 8"),
