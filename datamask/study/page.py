@@ -36,6 +36,10 @@ def lead(found: Finding) -> str:
         f"{count(facts['bytes'])} bytes of each choice ({100 * facts['budget_share']:.1f} % of its pool), "
         f"{facts['draws']} random draws a pool; bits a byte on {len(outside)} targets from outside the pool, each "
         "alike; less is better. Intervals are 95 %: a two-way bootstrap over the targets' items and draws or pools."
+        + (
+            f" So few pools as {facts['pools']} give wide intervals; five give useful ones."
+            * (facts["pools"] in (2, 3))
+        )
     )
 
 
@@ -84,6 +88,11 @@ def tables(found: Finding) -> list[Table]:
         rows = [[pair, f"{tau:+.2f}" if math.isfinite(tau) else "–"] for pair, tau in found.agreement.items()]
         made.append(("Agreement of the judges over the arms (Kendall's τ)", ["judges", "τ"], rows))
     made.append(_targets(found))
+    facts: Any = found.facts
+    left = [[arm, f"could not choose: {why}"] for arm, why in facts.get("refused", {}).items()]
+    left += [note.split(": ", 1) for note in facts.get("notes", [])]
+    if left:
+        made.append(("What was left out", ["where", "what"], left))
     return made
 
 

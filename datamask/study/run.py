@@ -112,7 +112,10 @@ def study(
     }
     limit = settings.bytes or min(*held.values(), MOST_BYTES)
     if short := [f"{name}: {size:,}" for name, size in held.items() if size < limit]:
-        raise InputError(f"--bytes {limit:,} is more than some choices hold ({', '.join(short[:3])}); ask for fewer")
+        raise InputError(
+            f"--bytes {limit:,} is more than some choices hold ({', '.join(short[:3])}); "
+            f"ask for at most {min(held.values()):,}"
+        )
     heard = {}
     judged = [*kept, *own]
     for judge, draws, count in _judges(settings, pools[0].texts):

@@ -16,9 +16,11 @@ def show_finding(found: Finding, paths: Mapping[str, str]) -> None:
     """What was judged, the verdicts as sentences, then the tables."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     console.print(page.lead(found), soft_wrap=True)
-    for verdict in found.verdicts:
-        console.print(f"\n{verdict.first} against {verdict.second}: {verdict.says}", style="bold")
-        console.print(f"  {verdict.why}", soft_wrap=True)
+    console.print()
+    for place, verdict in enumerate(found.verdicts, 1):
+        console.print(f"{verdict.first} against {verdict.second}: {verdict.says}", style="bold")
+        if [verdict.why] != [following.why for following in found.verdicts[place : place + 1]]:  # the same why once
+            console.print(f"  {verdict.why}", soft_wrap=True)
     for title, head, rows in page.tables(found)[1:]:
         console.print(f"\n{title}", style="bold")
         print_table(console, head, rows)
