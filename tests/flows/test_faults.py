@@ -10,6 +10,7 @@ import pytest
 
 import datamask.corpus
 import datamask.encoders
+import datamask.filter
 import datamask.quality
 import datamask.release
 import datamask.report
@@ -25,14 +26,15 @@ STAGES = {
     "embed": (datamask.encoders, "embed_shard"),
     "score": (datamask.quality, "score_shard"),
     "filter": (datamask.release, "filter_corpus"),
-    "duplicates": (datamask.selection, "find_duplicates"),
+    "signatures": (datamask.filter, "sign_shard"),
+    "duplicates": (datamask.filter, "find_duplicates"),
     "prices": (datamask.selection, "learn_prices"),
     "mask": (datamask.selection, "mask_shard"),
     "export": (datamask.release, "export"),
     "report": (datamask.report, "write_report"),
     "publish": (datamask.release, "publish"),
 }
-PER_SHARD = ("convert", "index", "embed", "score", "mask")
+PER_SHARD = ("convert", "index", "embed", "score", "signatures", "mask")
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def documents(count: int, width: int = 6, seed: int = 0) -> tuple[np.ndarray, np
 
 
 def everything(features: np.ndarray, quality: np.ndarray, settings: Select) -> torch.Tensor:
-    """f of every selection within the budget, on `select`'s scale: its draws are of the pool in the order of content."""
+    """f of every selection within the budget, on `select`'s scale: its draws take the pool in the order of content."""
     pool = Pool(features, quality)
     problem = make_problem(pool.take(in_order_of_content(pool, settings.seed)), settings)
     sets = list(combinations(range(len(quality)), int(problem.size)))
