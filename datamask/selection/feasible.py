@@ -19,6 +19,7 @@ import torch
 from datamask.selection.levels import Levels, clipped, find_level
 from datamask.selection.limits import GRAIN, Limits
 
+SPENT = 1e-6  # of the budget: how exactly a projection spends it
 PROGRAMME = 256  # documents of a pool whose best response under limits is a linear programme
 
 
@@ -67,7 +68,10 @@ class Feasible:
             if self.is_programme:  # not the nearest point, but one in that direction
                 return self.levels.programme(z, self.limits.unspent)[0]
             return self.levels.solve(z, clipped).p
-        return (z - self._level(z)).clamp_(0, 1)
+        p = (z - self._level(z)).clamp_(0, 1)
+        if abs(float(self.weights @ p) - self.size) > SPENT * self.size:
+            return self._fill(z)  # so far away that no float64 level parts the last document: the vertex is the nearest
+        return p
 
     def respond(self, price: torch.Tensor) -> tuple[torch.Tensor, float]:
         """A feasible s that (nearly) maximises Σ w·price·s, and an upper bound on that maximum."""
