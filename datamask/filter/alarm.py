@@ -27,12 +27,12 @@ def groups_of(
 ) -> dict[str, np.ndarray]:
     """Of each column of COLUMNS the corpus has: the value (object) of each document that may fall; null: ""."""
     parts = [files.shard for files in all_files if files.shard.parts]
-    present = corpus_schema(parts, config).names if parts else []
-    columns = [name for name in COLUMNS if name in present]
+    schema = corpus_schema(parts, config) if parts else pa.schema([])
+    columns = [name for name in COLUMNS if name in schema.names]
     found: dict[str, list[np.ndarray]] = {name: [] for name in columns}
     for number, files in enumerate(all_files, start=earlier):
         mine = documents.chunk_id[documents.shard == number]
-        batches = list(read_documents(files, config, columns)) if columns and len(mine) else []
+        batches = list(read_documents(files, config, columns, schema=schema)) if columns and len(mine) else []
         if not batches:
             continue
         table = pa.Table.from_batches(batches)

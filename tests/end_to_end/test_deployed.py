@@ -130,6 +130,7 @@ def test_deploy_run_refresh_and_stop(environment, tmp_path):
     for old, new in {
         'input: ""\n': f"input: {tmp_path / 'corpus'}\n",
         "active: false": "active: true",
+        "enabled: false": "enabled: true",
         "output: out/curated\n": f"output: {tmp_path / 'out'}\n",
         '"0 3 * * *"': '"* * * * * */20"',
     }.items():
