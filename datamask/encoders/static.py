@@ -20,6 +20,7 @@ from safetensors.numpy import save_file
 from threadpoolctl import threadpool_limits
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
+from datamask.encoders.blocks import product
 from datamask.encoders.counts import Sample, count_tokens, scale_rows, with_values
 from datamask.encoders.languages import language_groups
 from datamask.encoders.svd import Centred, right_singular
@@ -177,7 +178,7 @@ def without_common(vectors: np.ndarray, counts: scipy.sparse.csr_array, groups: 
     orthogonal with the least change (Löwdin 1950), so that what is taken from one language stays in the others; a
     linear map of token vectors is one of the means of them.
     """
-    means = scale_rows(counts, 1 / np.maximum(np.asarray(counts.sum(axis=1)).ravel(), 1)) @ vectors
+    means = product(scale_rows(counts, 1 / np.maximum(np.asarray(counts.sum(axis=1)).ravel(), 1)), vectors)
     if len(means) < 2:
         return vectors
     centre = (MEAN * means.mean(axis=0, dtype=np.float64)).astype(np.float32)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse
 
+from datamask.encoders.blocks import gram, product
+
 OVERSAMPLES = 32
 POWER_ITERATIONS = 1  # two are no better here (benchmarks/LOG.md)
 NEGLIGIBLE = 1e-3  # of the largest singular value: float32 tells no direction below that
@@ -29,11 +31,11 @@ class Centred:
 
     def times(self, right: np.ndarray) -> np.ndarray:
         """float32 [rows, k] of float32 [columns, k]."""
-        return self._beside(self._rows @ right)
+        return self._beside(product(self._rows, right))
 
     def transposed_times(self, right: np.ndarray) -> np.ndarray:
         """float32 [columns, k] of float32 [rows, k]."""
-        return self._columns @ self._beside(right)
+        return product(self._columns, self._beside(right))
 
     def _beside(self, values: np.ndarray) -> np.ndarray:
         return values - self._axes @ (self._axes.T @ values)
@@ -54,17 +56,16 @@ def right_singular(matrix: Centred, rank: int, generator: np.random.Generator) -
         for _ in range(POWER_ITERATIONS):
             range_ = orthonormal(matrix.times(matrix.transposed_times(range_)))
     inside = matrix.transposed_times(range_)
-    values, vectors = np.linalg.eigh((inside.T @ inside).astype(np.float64))
+    values, vectors = np.linalg.eigh(gram(inside))
     order = np.argsort(-values, kind="stable")[:rank]
     order = order[values[order] > max(NEGLIGIBLE**2 * values.max(initial=0), 1e-12)]
-    return inside @ (vectors[:, order] / np.sqrt(values[order])).astype(np.float32)
+    return product(inside, (vectors[:, order] / np.sqrt(values[order])).astype(np.float32))
 
 
 def orthonormal(columns: np.ndarray) -> np.ndarray:
     """An orthonormal basis of the columns' span, by their Gram matrix, twice, which is faster than QR and as exact."""
     for _ in range(2):
-        exact = columns.astype(np.float64)
-        values, vectors = np.linalg.eigh(exact.T @ exact)
+        values, vectors = np.linalg.eigh(gram(columns))
         kept = values > max(1e-10 * values.max(initial=0), 1e-12)
-        columns = columns @ (vectors[:, kept] / np.sqrt(values[kept])).astype(np.float32)
+        columns = product(columns, (vectors[:, kept] / np.sqrt(values[kept])).astype(np.float32))
     return columns
