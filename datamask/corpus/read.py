@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask.config import Config
-from datamask.corpus.columns import FINEWEB, Column, plain, recognise, union
+from datamask.corpus.columns import FINEWEB, Column, plain, recognise, shown, spelled, union
 from datamask.corpus.inputs import damage
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.project import EXTRA, project
@@ -56,6 +56,32 @@ def corpus_schema(shards: Sequence[Shard], config: Config) -> pa.Schema:
     with ThreadPoolExecutor(min(FOOTERS, len(parts) or 1), thread_name_prefix="footers") as pool:
         schemas = list(pool.map(lambda part: _part_schema(part, config), parts))
     return union([(part.path, schema) for part, schema in zip(parts, schemas, strict=True)])
+
+
+def check_columns(shards: Sequence[Shard], config: Config) -> None:
+    """Whether every column that corpus.columns names is in a file of the corpus (converted shards).
+
+    :raises InputError: one is in none; names the columns that are there.
+    """
+    lacking = {name: theirs for name, theirs in config.corpus.columns.items() if name not in config.corpus.drop}
+    there: dict[str, None] = {}
+    for shard in shards:
+        for own in shard_schema(shard, config).names:
+            lacking.pop(own, None)
+        for part in shard.converted_from or shard.parts if lacking else ():
+            there |= dict.fromkeys(_names_in(part, shard, config))
+    for name, theirs in lacking.items():
+        raise InputError(
+            f"corpus.columns.{name}: no file has a column {theirs!r}{nearest(theirs, there)} "
+            f"(columns there are: {shown(list(there))})"
+        )
+
+
+def _names_in(part: Part, shard: Shard, config: Config) -> list[str]:
+    if part.format == "parquet":
+        with damage(part.path), open_parquet(part.path) as file:
+            return spelled(file.schema_arrow)
+    return spelled(shard_schema(shard, config))  # a column that is not renamed is called as in the file
 
 
 def read_batches(

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Shard
-from datamask.corpus.read import corpus_schema, read_documents
+from datamask.corpus.read import check_columns, corpus_schema, read_documents
 from datamask.errors import ConfigError, ConservationError, InputError, nearest
 from datamask.maps import Mapper, groups, here, rounds
 from datamask.release import exact
@@ -113,10 +113,11 @@ def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str, ma
 
 
 def check_filters(shards: Sequence[Shard], config: Config) -> None:
-    """What can be told before anything is embedded or scored: whether the filters fit the (converted) shards.
+    """What can be told before anything is embedded or scored: whether columns and filters fit the (converted) shards.
 
-    :raises ConfigError: see `filter_corpus`.
+    :raises ConfigError: see `filter_corpus`. :raises InputError: see `corpus.read.check_columns`.
     """
+    check_columns(shards, config)
     names = [scorer.name for scorer in config.quality.scorers]
     _plan(corpus_schema(shards, config), [*names, "quality_score"], config, names)
 
