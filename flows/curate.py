@@ -200,7 +200,7 @@ def _select(
             get_run_logger().info("the prices of release %s miss: %s; selecting again", previous.version, drift)
             prices = drift = None
     if config.select.scope == "corpus" and not prices:
-        prices = stages.whole(whole.learn_prices, all_files=shards, solver=config.select.solver, **common)
+        prices = maps.learn_prices(stages, shards, work)
     shards = stages.each([Step(each.mask, {"prices": prices, **common})], shards) if not drift else masked
     if config.filter.order == "after":
         shards = filtered(shards)

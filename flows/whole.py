@@ -21,6 +21,16 @@ def filter_corpus(stages: Stages, shards: Sequence[ShardFiles], work: str) -> li
     return outputs
 
 
+def learn_prices(stages: Stages, shards: Sequence[ShardFiles], work: str) -> Output:
+    """One selection over all shards, as prices that each shard applies on its own."""
+    from datamask.selection import learn_prices as run
+
+    output: Output = stages.rounds(
+        "prices", run, 8, _rows(shards), lambda output: output.cached, all_files=shards, config=stages.config, work=work
+    )
+    return output
+
+
 def export(stages: Stages, shards: Sequence[ShardFiles], out: str, provenance: Provenance) -> Staged:
     """The selected documents, the decisions on all others, and the quarantine, staged."""
     from datamask.release import export as run

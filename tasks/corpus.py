@@ -59,17 +59,6 @@ def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str) 
     return _named_if_cached("duplicates", outputs)
 
 
-@task(name="prices", task_run_name="learn prices with {solver}", **STAGE)
-def learn_prices(all_files: Sequence[ShardFiles], solver: str, config: Config, work: str) -> Any:
-    """One selection over all shards, as prices that each shard applies on its own."""
-    from datamask.selection import learn_prices as run
-
-    same_arithmetic()
-    with on_gpu("prices", config) as own:
-        output = run(all_files, own, work)
-    return _named("prices", output, output.cached)
-
-
 @task(name="drift", task_run_name="check the saved prices", **STAGE)
 def measure_drift(all_files: Sequence[ShardFiles], config: Config) -> Any:
     """How far a selection by saved prices is from budget and bound."""
