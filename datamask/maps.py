@@ -127,6 +127,21 @@ def read_arrays(url: str, *names: str) -> list[np.ndarray]:
         return [held[name] for name in names]
 
 
+def write_array(url: str, array: np.ndarray) -> None:
+    """Publishes one array, for `mapped`."""
+    with storage.publish(url, durable=False) as temporary, temporary.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+
+
+def mapped(url: str) -> np.ndarray:
+    """`write_array`'s array: on a disk what is looked at is read, of an object store all of it."""
+    with storage.storage_errors(url):
+        if not storage.is_remote(url):
+            return np.load(storage.filesystem(url)[1], mmap_mode="r", allow_pickle=False)
+        with storage.open_input(url) as file:
+            return np.load(io.BytesIO(file.read()), allow_pickle=False)
+
+
 @dataclass(frozen=True, eq=False)
 class Handed:
     """Arrays that one round hands to the next: in a file, or, where there is no folder, as they are."""

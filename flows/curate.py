@@ -189,7 +189,7 @@ def _select(
     if config.filter.order == "before":
         shards = filtered(shards)
     if near_duplicates_wanted(config):
-        outputs = stages.whole(whole.find_duplicates, all_files=shards, **common)
+        outputs = maps.find_duplicates(stages, shards, work)
         shards = [replace(files, duplicates=output) for files, output in zip(shards, outputs, strict=True)]
     check_left(shards, config)
     prices, drift = previous.prices, None

@@ -99,7 +99,7 @@ def test_a_small_sample_is_made_up_for(metric, monkeypatch):
 def test_a_sample_that_misjudges_costs_one_more_read(monkeypatch):
     """Prices of the sample say nothing about where the cut is: exact ranks do, and the budget is spent all the same."""
     data = documents(5000, seed=7)
-    monkeypatch.setattr(exchange, "_stands", lambda sampled, count, learned: np.full(sampled, 1e-3))
+    monkeypatch.setattr(exchange, "stands_for", lambda sampled, count, learned: np.full(sampled, 1e-3))
     _, mask, made = run(data, shards(data, np.arange(5000), 3), Select(algorithm="pairwise"), room=1000)
     assert mask.sum() == 500
     assert {shard.reads for shard in made} == {2 + 2 * rounds.SOLVES}
