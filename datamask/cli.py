@@ -52,6 +52,10 @@ COMMANDS = {
     "sweep": ("datamask.report.commands:sweep", "Measure the balance of quality and diversity for λ from 0 to 1."),
     "ablate": ("datamask.report.commands:ablate", "Compare selections of one embedded corpus side by side."),
     "judge": ("datamask.study.commands:judge", "Judge whether a model learns more from the choice than from others."),
+    "tune": (
+        "datamask.study.commands:tune",
+        "Choose λ and the mixture of diversities by the judge; write a configuration.",
+    ),
 }
 
 
