@@ -273,7 +273,7 @@ def read(options: argparse.Namespace, whole: dict[str, Any], targets: list[Targe
             for name in names_of(options.to, number)
             if (path := options.to / f"arm-{number}-{slug(name)}.npz").exists() and wanted(name, options.arm)
         }
-        controls = CONTROLS if options.controls else 0
+        controls = options.only if options.controls else 0
         for arm, draw, choice in choices(pool["texts"], masks, options.bytes, options.draws, number, controls):
             if arm in CONTROLS_OF and not wanted(arm, options.arm):
                 continue
@@ -406,6 +406,7 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, default=BYTES)
     parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--controls", action="store_true")
+    parser.add_argument("--only", type=int, default=CONTROLS, help="draws of each control")
     parser.add_argument("--judge", nargs="*", default=["coder", "n-grams"])
     parser.add_argument("--every", action="store_true", help="the dear arms too")
     parser.add_argument("--arm", nargs="*")

@@ -157,8 +157,10 @@ def check(tuning: Tuning, paths: Sequence[str]) -> None:
     """:raises ConfigError: settings that nothing can be tuned with."""
     if tuning.evaluations < LEAST_EVALUATIONS:
         raise ConfigError(f"--evaluations {tuning.evaluations}: at least {LEAST_EVALUATIONS}, or nothing is searched")
-    if tuning.draws < 8 or tuning.pools < 2:
-        raise ConfigError("--pools must be 2 or more, so that the gain has an interval")
+    if tuning.pools < 2:
+        raise ConfigError(f"--pools {tuning.pools}: at least 2, or the gain has no interval")
+    if tuning.draws < 8:
+        raise ConfigError(f"--draws {tuning.draws}: at least 8, or the spread of random choices is not known")
     if len(paths) < 2:
         raise ConfigError("one target set: name two or more, since some are held out whole to check what was tuned")
     if tuning.held_out is not None and not 0 < tuning.held_out < len(paths):
@@ -203,8 +205,10 @@ class _Bench:
     ) -> None:
         self.pool, self.space, self.told, self.judged = pool, space, list(told), judged
         self.seen, self.unseen, self.coder, self.tuning = seen, unseen, coder, tuning
-        own = bytes_of(pool.texts, self.own(pool, tuning.seed))
-        share = float(np.mean(self.own(pool, tuning.seed))) * sum(map(len, pool.texts))
+        mask = self.own(pool, tuning.seed)
+        own, share = bytes_of(pool.texts, mask), float(np.mean(mask)) * sum(map(len, pool.texts))
+        if tuning.bytes and tuning.bytes > own:
+            raise InputError(f"--bytes {tuning.bytes:,} is more than the own settings' choice holds; at most {own:,}")
         self.limit = tuning.bytes or min(MOST_BYTES, int(ROOM * min(own, share)))
 
     def own(self, pool: _Pool, seed: int) -> npt.NDArray[np.bool_]:
