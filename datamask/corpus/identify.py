@@ -1,9 +1,9 @@
 """In which language a document is, where the corpus does not say: the stage `languages`.
 
-    shard = identify_shard(shard, config, work)      # the shard with `language` and `language_score` beside its columns
+    shard = identify_shard(shard, config, work)      # the shard with `language`, `language_score` beside it
 
-By CLD2 (Sites 2013, github.com/CLD2Owners/cld2), whose 303 languages come with the package pycld2, offline. The score is
-the share of the text's letters that CLD2 lays to the language. What the corpus says itself is kept.
+By CLD2 (Sites 2013, github.com/CLD2Owners/cld2), whose model is in the package pycld2, offline. The score is the share
+of the text that CLD2 lays to the language. What the corpus says itself is kept.
 """
 
 from __future__ import annotations

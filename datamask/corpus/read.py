@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -35,6 +36,10 @@ BATCH_BYTES = 64 << 20  # of a batch, on average over its row group: rows may be
 INDEX_COLUMNS = ("id", "token_count", "characters", "text_hash")  # read_documents takes these from the index
 SAMPLE_FACTOR = 50  # sample_texts looks at so many times the rows it returns, at least SAMPLE_ROWS
 SAMPLE_ROWS = 500_000
+FOOTERS = 16  # opened at a time
+SCHEMAS = 50_000  # of files that this process remembers
+
+_SCHEMAS: dict[tuple[object, ...], pa.Schema] = {}
 
 
 def shard_schema(shard: Shard, config: Config) -> pa.Schema:
@@ -55,8 +60,11 @@ def corpus_schema(shards: Sequence[Shard], config: Config) -> pa.Schema:
 
     :raises InputError: a column's types exclude each other.
     """
-    ordered = sorted(shards, key=lambda shard: shard.name)
-    return union([one for shard in ordered for one in _schemas(shard, config)])
+    parts = [part for shard in sorted(shards, key=lambda shard: shard.name) for part in shard.parts]
+    with ThreadPoolExecutor(min(FOOTERS, len(parts) or 1), thread_name_prefix="footers") as pool:
+        schemas = list(pool.map(lambda part: _part_schema(part, config), parts))
+    beside = [(shard.beside.path, BESIDE.remove(0)) for shard in shards if shard.beside]
+    return union([*((part.path, schema) for part, schema in zip(parts, schemas, strict=True)), *beside[:1]])
 
 
 def check_columns(shards: Sequence[Shard], config: Config) -> None:
@@ -254,8 +262,15 @@ def _schema(file: pq.ParquetFile) -> pa.Schema:
 
 
 def _part_schema(part: Part, config: Config) -> pa.Schema:
-    with damage(part.path), open_parquet(part.path) as file:
-        return pa.schema([(column.name, column.type) for column in _part_columns(file, part.path, config)])
+    """Of a file's footer, which is opened once in this process: a corpus of many files is asked for often."""
+    known = (part.path, part.fingerprint, *sorted(config.corpus.columns.items()), None, *config.corpus.drop)
+    if known not in _SCHEMAS:
+        with damage(part.path), open_parquet(part.path) as file:
+            columns = [(column.name, column.type) for column in _part_columns(file, part.path, config)]
+        if len(_SCHEMAS) >= SCHEMAS:
+            _SCHEMAS.clear()
+        _SCHEMAS[known] = pa.schema(columns)
+    return _SCHEMAS[known]
 
 
 def _wanted(schema: pa.Schema, columns: Sequence[str] | None, shard: Shard) -> pa.Schema:

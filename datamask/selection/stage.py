@@ -169,7 +169,7 @@ def _inputs(files: ShardFiles) -> list[str | None]:
         raise InputError(f"shard {files.shard.name} is not embedded, scored and indexed yet")
     outputs = [files.index, files.embeddings, files.scores, files.filters, files.duplicates]
     outputs += [files.atoms] if files.atoms else []
-    return [files.shard.name, files.shard.fingerprint, *(output.key if output else None for output in outputs)]
+    return [files.shard.name, files.shard.columns_key, *(output.key if output else None for output in outputs)]
 
 
 def _budget(config: Config) -> dict[str, object]:
