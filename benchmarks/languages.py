@@ -24,10 +24,8 @@ SHOWN = ("am", "ti", "om", "so", "ha", "yo", "ig", "sn", "rn", "lg", "ln", "xh",
 
 
 def known(paths: str, documents: int) -> list[tuple[str, str]]:
-    tables = [
-        pq.read_table(path, columns=["text", "language", "source"])
-        for path in sorted(Path("/").glob(str(Path(paths).resolve()).lstrip("/")))
-    ]
+    places = sorted(Path("/").glob(str(Path(paths).resolve()).lstrip("/")))
+    tables = [pq.read_table(path, columns=["text", "language", "source"]) for path in places]
     taken: Counter[str] = Counter()
     found = []
     for row in pa.concat_tables(tables).to_pylist():
