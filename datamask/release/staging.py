@@ -34,7 +34,7 @@ from datamask.release.layout import (
     version_path,
 )
 from datamask.release.manifest import release_key
-from datamask.release.merge import DECISIONS, Conservation, decide
+from datamask.release.merge import DECISIONS, REPEATED, Conservation, decide
 from datamask.release.quarantine import QUARANTINED, Source, quarantine_rows, sources
 from datamask.release.stripes import Folders, Stripe, cut
 from datamask.stages import Progress, ShardFiles, silent
@@ -68,7 +68,7 @@ def export(
         if version_key(version) == key:
             return Staged(version_path(out, version), out, key, version)
     staged = Staged(storage.join(out, "work", "staging", key), out, key)
-    layout = Layout.of(corpus, key)
+    layout = Layout.of(corpus, key, config.select.repeat > 1)
     written_files: list[WrittenFile] = []
     conservation, shards = Conservation(), {}
     with connect(config.filter.memory_limit, storage.join(out, "work")) as connection:
@@ -77,7 +77,8 @@ def export(
             conservation.add(sums)
             shards[files.shard.name] = sums.to_json()
             with written(staged.folder, _decisions_path(files), written_files) as temporary:
-                table = decided.select(DECISIONS.names).cast(DECISIONS).replace_schema_metadata(sealed(key))
+                schema = REPEATED if config.select.repeat > 1 else DECISIONS
+                table = decided.select(schema.names).cast(schema).replace_schema_metadata(sealed(key))
                 pq.write_table(table, temporary, compression="zstd")
     conservation.check("the corpus")
     if not conservation.selected:
@@ -168,6 +169,7 @@ def _write_data(
 
     def decisions(files: ShardFiles) -> pa.Table:
         names = ["chunk_id", "id", "outcome", "quality_score", "probability", "token_count"]
+        names += ["repeat"] if config.select.repeat > 1 else []
         return storage.read_table(storage.join(staged.folder, _decisions_path(files)), names)
 
     def write(stripe: Stripe) -> list[WrittenFile]:
@@ -216,24 +218,29 @@ def _selections(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """For each shard, its selected rows' chunk_ids, dump codes and bytes of text; dump and language alone are read."""
     read = [name for name in ("dump", "language") if name in layout.corpus.names]
+    repeated = config.select.repeat > 1 and config.release.repeated_rows
     for files in ordered:
         assert files.index is not None
-        outcome = storage.read_table(storage.join(staged.folder, _decisions_path(files)), ["outcome"])["outcome"]
-        selected = pc.equal(outcome, "selected").to_numpy()
+        columns = ["outcome", "repeat"] if repeated else ["outcome"]
+        decided = storage.read_table(storage.join(staged.folder, _decisions_path(files)), columns)
+        selected = pc.equal(decided["outcome"], "selected").to_numpy()
+        times = decided["repeat"].to_numpy() if repeated else selected.astype(np.int32)
         chunk_ids = np.flatnonzero(selected)
-        sizes = storage.read_table(files.index.path, ["bytes"])["bytes"].to_numpy()[chunk_ids]
+        sizes = storage.read_table(files.index.path, ["bytes"])["bytes"].to_numpy()[chunk_ids] * times[chunk_ids]
         dumps: list[np.ndarray] = []
         if read and len(chunk_ids):
             for batch in read_batches(files.shard, config, read, CENSUS_ROWS, layout.corpus, selected):
                 ids = batch["chunk_id"].to_numpy()
-                chosen = batch.filter(pa.array(selected[ids[0] : ids[-1] + 1]))
+                here = times[ids[0] : ids[-1] + 1]
+                chosen = batch.take(pa.array(np.repeat(np.arange(len(here)), here)))
                 if "language" in read:
                     census.languages.update(_counts(chosen["language"]))
                 if "dump" in read:
-                    dumps.append(_codes(chosen["dump"], census.folders))
+                    once = batch.filter(pa.array(selected[ids[0] : ids[-1] + 1]))
+                    dumps.append(_codes(once["dump"], census.folders))
         codes = np.concatenate(dumps) if dumps else np.full(len(chunk_ids), census.folders.code(None))
         for dump, code in census.folders.codes.items():
-            if rows := int((codes == code).sum()):
+            if rows := int(times[chunk_ids][codes == code].sum()):
                 census.dumps[dump] += rows
         yield chunk_ids, codes, sizes
 
