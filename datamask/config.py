@@ -37,9 +37,10 @@ class Corpus(Section):
     """Which text, and how it is read."""
 
     input: list[str] = []
-    """Files, folders or globs; local, s3://, gs:// or hf://; parquet, JSON lines, CSV, Arrow, text, packed, mixed."""
+    """Files, folders or globs; local, s3://, gs:// or hf://; parquet, JSON lines, CSV, TSV, Arrow, Feather, .txt, WARC,
+    WET; packed too (.gz, .zst, .bz2, .xz, .zip); mixed."""
     columns: dict[str, str] = {}
-    """Our column name: the corpus's name for it, e.g. {text: content}. FineWeb's and common names are recognised."""
+    """Our column name: the corpus's name for it, e.g. {text: content, url: meta.url}; common names are recognised."""
     drop: list[str] = []
     """Columns left out, e.g. ones whose type differs from file to file."""
     encoding: str | None = None

@@ -14,6 +14,7 @@ from prefect.runtime import flow_run
 from prefect.states import Completed
 from pydantic import Field
 
+import flows.whole as maps
 import tasks.corpus as whole
 import tasks.shards as each
 from datamask import storage
@@ -114,8 +115,7 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     shards, certificate = _select(stages, shards, work, previous)
     failed = _check_complete(failed, stages)
     provenance = Provenance(portable(encoder, work), quality.as_dict(), certificate, tuple(failed), plan.skipped)
-    rows = sum(files.shard.rows or 0 for files in shards)
-    staged = stages.whole(whole.export, rows, all_files=shards, config=config, out=out, provenance=provenance)
+    staged = maps.export(stages, shards, out, provenance)
     _check_conservation(staged, shards)
     report = stages.whole(
         whole.write_report,
@@ -183,7 +183,7 @@ def _select(
     common: dict[str, Any] = {"config": config, "work": work}
 
     def filtered(shards: list[ShardFiles]) -> list[ShardFiles]:
-        outputs = stages.whole(whole.filter_corpus, all_files=shards, **common)
+        outputs = maps.filter_corpus(stages, shards, work)
         return [replace(files, filters=output) for files, output in zip(shards, outputs, strict=True)]
 
     if config.filter.order == "before":

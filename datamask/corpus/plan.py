@@ -27,7 +27,7 @@ class Part:
     """A file, or a run of a parquet file's row groups."""
 
     path: str
-    format: str  # parquet, arrow, or jsonl, csv, tsv, txt with or without .gz, .zst, .bz2, .xz, .zip
+    format: str  # parquet, arrow, or jsonl, csv, tsv, txt, warc, wet with or without .gz, .zst, .bz2, .xz, .zip
     fingerprint: str  # of the whole file's content
     bytes: int
     row_groups: tuple[int, int] | None = None  # first, one past the last; None: all

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,8 @@ from datamask.config import Config
 from datamask.corpus.columns import FINEWEB
 from datamask.corpus.read import read_batches
 from datamask.release.read_ahead import read_ahead
-from datamask.release.stripes import Folders, Run, Stripe, file_name
-from datamask.stages import Progress, ShardFiles
+from datamask.release.stripes import Run, Stripe, file_name
+from datamask.stages import ShardFiles
 
 ADDED = pa.schema(
     [("quality_score", pa.float32()), ("probability", pa.float32()), ("shard", pa.string()), ("chunk_id", pa.int64())]
@@ -98,25 +98,25 @@ def written(folder: str, path: str, found: list[WrittenFile]) -> Iterator[Path]:
 
 def write_stripe(
     stripe: Stripe,
-    all_files: Sequence[ShardFiles],
+    shards: Mapping[int, ShardFiles],
     config: Config,
     layout: Layout,
-    folders: Folders,
+    names: Mapping[str | None, str],
     folder: str,
     decisions: Callable[[ShardFiles], pa.Table],
-    progress: Progress,
     readers: int = 1,
 ) -> list[WrittenFile]:
     """Writes the stripe's file for each dump in it.
 
+    :param shards: those of the stripe, by their place.
+    :param names: the folder of each dump.
     :param decisions: of a shard: chunk_id, id, outcome, quality_score, probability, token_count of every row.
     :param readers: shards read ahead, each in a thread.
     """
     found: list[WrittenFile] = []
-    names = folders.names()
     with contextlib.ExitStack() as stack:
         writers: dict[str, _Writer] = {}
-        runs = [partial(_documents, run, all_files[run.shard], config, layout, decisions) for run in stripe.runs]
+        runs = [partial(_documents, run, shards[run.shard], config, layout, decisions) for run in stripe.runs]
         for dump, table in read_ahead(runs, readers, stack):
             name = names[dump]
             if name not in writers:
@@ -126,7 +126,6 @@ def write_stripe(
             writers[name].add(table)
             if sum(writer.bytes for writer in writers.values()) > PENDING_BYTES:
                 max(writers.values(), key=lambda writer: writer.bytes).flush()
-            progress(table.num_rows)
     return sorted(found, key=lambda file: file.path)
 
 
