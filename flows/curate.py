@@ -19,6 +19,7 @@ import tasks.corpus as whole
 import tasks.shards as each
 from datamask import storage
 from datamask.config import Config, Solver, validate
+from datamask.corpus.identify import wanted as languages_wanted
 from datamask.corpus.index import check_quarantine
 from datamask.corpus.plan import FailedFile, Plan, Shard
 from datamask.errors import ConservationError, IncompleteError
@@ -104,9 +105,10 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     config, work = stages.config, storage.join(out, "work")
     before = latest_version(out)
     failed = list(plan.failures)
-    shards = stages.each(
-        [Step(each.convert, {"config": config, "work": work})], [ShardFiles(shard) for shard in plan.shards]
-    )
+    steps = [Step(each.convert, {"config": config, "work": work})]
+    if languages_wanted(config):
+        steps.append(Step(each.languages, {"config": config, "work": work}))
+    shards = stages.each(steps, [ShardFiles(shard) for shard in plan.shards])
     _check_complete(failed, stages)
     previous.check([files.shard for files in shards])
     check_filters([files.shard for files in shards], config)  # now, not after hours of embedding

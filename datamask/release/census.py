@@ -23,7 +23,7 @@ from datamask.corpus.read import read_batches
 from datamask.maps import read_arrays, write_arrays
 from datamask.release.data_files import WrittenFile, sealed, written
 from datamask.release.duck import connect
-from datamask.release.merge import DECISIONS, Conservation, decide
+from datamask.release.merge import DECISIONS, REPEATED, Conservation, decide
 from datamask.release.quarantine import Source, sources
 from datamask.stages import ShardFiles
 
@@ -66,18 +66,20 @@ def _decide(files: ShardFiles, state: Exporting, connection: duckdb.DuckDBPyConn
     decided, sums = decide(files, connection)
     written_files: list[WrittenFile] = []
     with written(state.staged.folder, decisions_path(files), written_files) as temporary:
-        table = decided.select(DECISIONS.names).cast(DECISIONS).replace_schema_metadata(sealed(state.staged.key))
+        schema = REPEATED if state.config.select.repeat > 1 else DECISIONS
+        table = decided.select(schema.names).cast(schema).replace_schema_metadata(sealed(state.staged.key))
         pq.write_table(table, temporary, compression="zstd")
     selected = pc.equal(decided["outcome"], "selected").to_numpy()
     chunk_ids = np.flatnonzero(selected)
-    dumps, values, languages = _census(files, state, selected)
+    times = _rows(decided, state)
+    dumps, values, languages = _census(files, state, times)
     found = ShardDecided(
         sums,
         written_files[0],
         tuple(sources(files.shard)),
         _selection(files, state),
         values,
-        {value: int(rows) for value, rows in zip(values, np.bincount(dumps, minlength=len(values)), strict=True)},
+        {value: int(times[chunk_ids[dumps == place]].sum()) for place, value in enumerate(values)},
         languages,
     )
     facts = json.dumps(_to_json(found)).encode()
@@ -85,27 +87,36 @@ def _decide(files: ShardFiles, state: Exporting, connection: duckdb.DuckDBPyConn
         found.selection,
         chunk_id=chunk_ids,
         dump=dumps,
-        bytes=decided["bytes"].to_numpy()[chunk_ids],
+        bytes=(decided["bytes"].to_numpy() * times)[chunk_ids],
         facts=np.frombuffer(facts, np.uint8),
     )
     return found
 
 
+def _rows(decided: pa.Table, state: Exporting) -> np.ndarray:
+    """(rows read,) rows of the data files that each becomes."""
+    if state.config.select.repeat > 1 and state.config.release.repeated_rows:
+        return decided["repeat"].to_numpy()
+    return pc.equal(decided["outcome"], "selected").to_numpy().astype(np.int32)
+
+
 def _census(
-    files: ShardFiles, state: Exporting, selected: np.ndarray
+    files: ShardFiles, state: Exporting, times: np.ndarray
 ) -> tuple[np.ndarray, tuple[str | None, ...], dict[str, int]]:
-    """(each selected row's dump as a place among the values, the values, documents by language)."""
+    """(each selected row's dump as a place among the values, the values, rows by language). times: (rows read,)."""
     schema = state.layout.corpus
     read = [name for name in ("dump", "language") if name in schema.names]
     languages: Counter[str] = Counter()
     values: dict[str | None, int] = {}
     parts: list[np.ndarray] = []
-    if read and selected.any():
-        for batch in read_batches(files.shard, state.config, read, CENSUS_ROWS, schema, selected):
+    if read and times.any():
+        for batch in read_batches(files.shard, state.config, read, CENSUS_ROWS, schema, times > 0):
             ids = batch["chunk_id"].to_numpy()
-            chosen = batch.filter(pa.array(selected[ids[0] : ids[-1] + 1]))
+            here = times[ids[0] : ids[-1] + 1]
+            chosen = batch.filter(pa.array(here > 0))
             if "language" in read:
-                counts = pc.value_counts(chosen["language"].drop_null()).to_pylist()
+                languages_here = batch["language"].take(pa.array(np.repeat(np.arange(len(here)), here)))
+                counts = pc.value_counts(languages_here.drop_null()).to_pylist()
                 languages.update({item["values"]: item["counts"] for item in counts})
             if "dump" in read:
                 encoded = chosen["dump"].fill_null("").dictionary_encode()
@@ -114,7 +125,7 @@ def _census(
                 parts.append(codes[encoded.indices.to_numpy()])
     if parts:
         return np.concatenate(parts), tuple(values), dict(languages)
-    return np.zeros(int(selected.sum()), np.int32), (None,), dict(languages)
+    return np.zeros(int((times > 0).sum()), np.int32), (None,), dict(languages)
 
 
 # ---------------------------------------------------------------- the file between the rounds

@@ -26,6 +26,7 @@ from datamask.stages import ShardFiles
 ADDED = pa.schema(
     [("quality_score", pa.float32()), ("probability", pa.float32()), ("shard", pa.string()), ("chunk_id", pa.int64())]
 )
+REPEAT = pa.field("repeat", pa.int32())  # before these where documents may be taken several times
 INDEXED = ("id", "token_count")  # the index's: the input's where it has them, else made or counted
 BATCH_ROWS = 4000
 KEY_METADATA = b"datamask.release"
@@ -42,25 +43,27 @@ class Layout:
     release: pa.Schema
 
     @classmethod
-    def of(cls, corpus: pa.Schema, key: str = "") -> Layout:
+    def of(cls, corpus: pa.Schema, key: str = "", repeated: bool = False) -> Layout:
         """FineWeb's columns first, id and token_count always among them; the input's others; ours.
 
         :param key: the release's, which every file carries.
+        :param repeated: with the column `repeat`.
         """
+        ours = pa.schema([REPEAT, *ADDED]) if repeated else ADDED
         there = {*corpus.names, *INDEXED}
         first = [FINEWEB.field(name) for name in FINEWEB.names if name in there]
         others = [field for field in corpus if field.name not in FINEWEB.names]
         read = pa.schema([*first, *others])
-        taken = {*read.names, *ADDED.names}
+        taken = {*read.names, *ours.names}
         fields = []
         for field in read:
             name = field.name
-            if name in ADDED.names:
+            if name in ours.names:
                 while name in taken:
                     name += "_original"
                 taken.add(name)
             fields.append(field.with_name(name))
-        return cls(read, pa.schema([*fields, *ADDED], metadata=sealed(key)))
+        return cls(read, pa.schema([*fields, *ours], metadata=sealed(key)))
 
 
 def sealed(key: str) -> dict[bytes, bytes]:
@@ -140,10 +143,13 @@ def _documents(
         chosen = ids[selected[ids[0] : ids[-1] + 1]]
         if not len(chosen):
             continue
+        if config.select.repeat > 1 and config.release.repeated_rows:
+            chosen = np.repeat(chosen, decided["repeat"].to_numpy()[chosen])
         documents = batch.take(pa.array(chosen - ids[0]))
         facts = decided.take(pa.array(chosen))
         columns = [facts[name] if name in INDEXED else documents[name] for name in layout.corpus.names]
         added = [
+            *([facts["repeat"]] if config.select.repeat > 1 else []),
             facts["quality_score"],
             facts["probability"],
             pa.repeat(files.shard.name, len(chosen)),

@@ -81,7 +81,7 @@ def export(
     staged = Staged(storage.join(out, "work", "staging", key), out, key)
     if _complete(staged):
         return staged
-    layout = Layout.of(corpus_schema([files.shard for files in ordered], config), key)
+    layout = Layout.of(corpus_schema([files.shard for files in ordered], config), key, config.select.repeat > 1)
     maps = maps or Threads(min(THREADS, os.cpu_count() or 1))
     with rounds(storage.join(out, "work"), "export", key) as folder:
         _stage(ordered, Exporting(config, staged, layout, folder, {}), provenance, inputs, maps)
@@ -176,7 +176,8 @@ def _input(files: ShardFiles) -> dict[str, Any]:
     return {
         "shard": files.shard.name,
         "fingerprint": files.shard.fingerprint,
-        "keys": {name: output.key for name, output in stages.items() if output is not None},
+        "keys": {name: output.key for name, output in stages.items() if output is not None}
+        | ({"languages": files.shard.beside.fingerprint} if files.shard.beside else {}),
     }
 
 
@@ -209,6 +210,7 @@ def write_stripes(state: Exporting, item: tuple[Stripe, Mapping[int, ShardFiles]
 
     def decisions(files: ShardFiles) -> pa.Table:
         names = ["chunk_id", "id", "outcome", "quality_score", "probability", "token_count"]
+        names += ["repeat"] if state.config.select.repeat > 1 else []
         return storage.read_table(storage.join(folder, decisions_path(files)), names)
 
     files = write_stripe(stripe, shards, state.config, state.layout, state.names, folder, decisions, state.readers)
