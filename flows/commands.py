@@ -132,6 +132,7 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool) -> None:
     from rich.console import Console
 
     from flows.console import Display, summary
+    from flows.server import trouble
     from flows.warm import warm_up
     from tasks.progress import BOARD, Board
 
@@ -143,6 +144,8 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool) -> None:
             found = flow()
     except BaseException as error:
         let_go(error)
+        if told := trouble(error):
+            raise told from error
         raise
     finally:
         BOARD.reset(token)
