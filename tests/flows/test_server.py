@@ -3,6 +3,7 @@
 import errno
 import http.server
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -11,8 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from datamask.errors import InputError
+from datamask.errors import InputError, StorageError
 from flows.server import trouble
+from flows.warm import Server
 
 
 def answered(status):
@@ -64,6 +66,34 @@ class Other(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *arguments):
         pass
+
+
+def test_a_throw_away_server_answers_until_it_is_ended_and_keeps_its_records(tmp_path, monkeypatch):
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    server = Server()
+    try:
+        server.wait()
+        assert httpx.get(f"{server.url}/health", timeout=60).status_code == 200
+        assert httpx.post(f"{server.url}/flows/", json={"name": "kept"}, timeout=60).is_success
+        assert os.getpgid(server.process.pid) != os.getpgid(0)  # Ctrl-C does not reach it
+    finally:
+        server.end()
+    assert server.process.returncode is not None
+    with sqlite3.connect(tmp_path / "prefect.db") as database:
+        assert database.execute("select name from flow").fetchall() == [("kept",)]
+
+
+def test_a_throw_away_server_that_does_not_start_is_told(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "file"))
+    with pytest.raises(StorageError, match=r"throw-away server did not start: it ended with status \d"):
+        Server().wait()
+
+
+def test_no_server_is_begun_where_one_is_set(monkeypatch):
+    monkeypatch.setenv("PREFECT_API_URL", "http://here/api")
+    assert Server.begin() is None
 
 
 @pytest.mark.parametrize("there", [True, False])
