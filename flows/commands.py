@@ -11,9 +11,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -37,6 +37,10 @@ FailedOption = Annotated[
 ]
 
 
+TextColumnOption = Annotated[
+    str | None, typer.Option("--text-column", help="The column that holds the text; meta.body reaches into a struct.")
+]
+IdColumnOption = Annotated[str | None, typer.Option("--id-column", help="The column that names a document.")]
 LossOption = Annotated[
     bool,
     typer.Option("--allow-loss", help="Publish though shards of the last release, or many rows, are gone."),
@@ -49,11 +53,13 @@ def curate(
     sample: Annotated[bool, typer.Option("--sample", help="Curate text gathered from this machine.")] = False,
     config: ConfigOption = None,
     set_: SetOption = None,
+    text_column: TextColumnOption = None,
+    id_column: IdColumnOption = None,
     as_json: JsonOption = False,
     allow_failed_shards: FailedOption = False,
 ) -> None:
     """Curate a corpus, end to end: read, embed, score, select, filter, publish, report."""
-    chosen = _settings(config, set_, input, allow_failed_shards)
+    chosen = _settings(config, set_, input, allow_failed_shards, columns={"text": text_column, "id": id_column})
     if sample == bool(chosen.corpus.input):
         raise ConfigError("give --input, or --sample for a corpus gathered from this machine, one of the two")
     if sample:
@@ -81,6 +87,8 @@ def refresh(
     input: InputOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
+    text_column: TextColumnOption = None,
+    id_column: IdColumnOption = None,
     as_json: JsonOption = False,
     allow_failed_shards: FailedOption = False,
     allow_loss: LossOption = False,
@@ -96,7 +104,8 @@ def refresh(
     if config is None:
         with contextlib.suppress(InputError):  # none yet: everything is new
             last = settings.from_release(find_release(output).manifest()["settings"])
-    chosen = _settings(config, set_, input, allow_failed_shards, last)
+    columns = {"text": text_column, "id": id_column}
+    chosen = _settings(config, set_, input, allow_failed_shards, last, columns)
     if allow_loss:
         chosen = chosen.model_copy(update={"run": chosen.run.model_copy(update={"allow_loss": True})})
     if not chosen.corpus.input:
@@ -116,10 +125,14 @@ def _settings(
     input: list[str] | None,
     allow_failed_shards: bool,
     base: dict[str, Any] | None = None,
+    columns: Mapping[str, str | None] = MappingProxyType({}),
 ) -> settings.Config:
     chosen = settings.load(path, overrides or [], base)
     if input:
         chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update={"input": input})})
+    if named := {ours: theirs for ours, theirs in columns.items() if theirs}:
+        merged = {"columns": {**chosen.corpus.columns, **named}}
+        chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update=merged)})
     if allow_failed_shards:
         chosen = chosen.model_copy(update={"run": chosen.run.model_copy(update={"allow_failed_shards": True})})
     return chosen
