@@ -93,11 +93,11 @@ def fit_from_file(
         table[column].to_pylist(), table[named].to_pylist() if named else None, positive, f"{path}, column {column}"
     )
     vectors, check, encoder = (None, None, None) if signals_only else _vectors(texts, config)
-    signals = Documents(np.arange(len(texts)), texts).signals
-    found = features(vectors, signals)
+    documents = Documents(np.arange(len(texts)), texts)
+    found = features(vectors, documents)
     lengths = np.array([len(value) for value in texts], dtype=np.float64)
-    others = {"signals alone": features(None, signals)} if vectors is not None else {}
-    measured = compare(found, {"heuristic": score(signals), "length": lengths}, labels, seed, str(path))
+    others = {"signals alone": features(None, documents)} if vectors is not None else {}
+    measured = compare(found, {"heuristic": score(documents.signals), "length": lengths}, labels, seed, str(path))
     for name, fewer in others.items():
         measured[f"probe, {name}"] = compare(fewer, {}, labels, seed, str(path))["probe"]
     described = {

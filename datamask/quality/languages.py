@@ -19,10 +19,11 @@ LEAST = 20  # documents of the sample that make a group
 FREQUENT = 100  # words that stand in most documents: its function words, mostly
 PROFILE = 400  # words that tell it from others
 TRUST = 5  # a document is in its likeliest language where it has at least this part of the usual frequent words
+BACKGROUND = 0.05  # of a word's share in a language, what comes from all of them
 LOOK = 400  # a document's first words, which its language is told from
 CODE = "code"
 _CODE_SHARE = 0.06  # of a document's characters braces, brackets, operators: more make it source code
-_OTHER = "other "
+OTHER = "other "  # begins the names of groups of scripts
 _BITS = 18
 
 
@@ -67,7 +68,7 @@ class Languages:
                 if likely >= 0 and share[document] >= self.usual[likely] / TRUST:
                     found[document] = likely
                 else:
-                    found[document] = scripts.get(_OTHER + w.SCRIPTS[number[document]], len(self.names) - 1)
+                    found[document] = scripts.get(OTHER + w.SCRIPTS[number[document]], len(self.names) - 1)
         found[code > _CODE_SHARE] = self.languages
         return found
 
@@ -90,9 +91,9 @@ class Languages:
         return told, share
 
     def function_words(self, words: Words, group: np.ndarray) -> np.ndarray:
-        """(documents,) share of words that most documents of the group hold."""
-        found = self.frequent[self.rows(words.hashes), group[words.document]] & words.is_word
-        return words.count(found) / np.maximum(words.count(words.is_word), 1)
+        """(tokens,) bool: words that most documents of the group hold."""
+        found: np.ndarray = self.frequent[self.rows(words.hashes), group[words.document]] & words.is_word
+        return found
 
 
 def _slot(hashes: np.ndarray) -> np.ndarray:
@@ -125,12 +126,12 @@ def fit(batches: Sequence[Words], given: Sequence[Sequence[str | None]], code: S
         number = _scripts(words)
         for document, group in enumerate(first.groups(words, langs, share)):
             if group >= len(texts):
-                name = CODE if group == len(texts) else _OTHER + w.SCRIPTS[number[document]]
+                name = CODE if group == len(texts) else OTHER + w.SCRIPTS[number[document]]
                 others.setdefault(name, []).append(_words_of(words, document))
     rest = {name: others[name] for name in sorted(others) if name != CODE and len(others[name]) >= LEAST}
     final = {
         **rest,
-        _OTHER + "scripts": [one for name in sorted(others) if name not in (*rest, CODE) for one in others[name]],
+        OTHER + "scripts": [one for name in sorted(others) if name not in (*rest, CODE) for one in others[name]],
     }
     return _of(texts, {CODE: others.get(CODE, []), **final}, len(names) - 1)
 
@@ -141,7 +142,7 @@ def _words_of(words: Words, document: int) -> np.ndarray:
 
 
 def _of(texts: dict[str, list[np.ndarray]], others: dict[str, list[np.ndarray]], languages: int) -> Languages:
-    everything = {**texts, **others} if others else {**texts, CODE: [], _OTHER + "scripts": []}
+    everything = {**texts, **others} if others else {**texts, CODE: [], OTHER + "scripts": []}
     totals, tops, profiles = [], [], []
     for hashes in everything.values():
         joined = np.concatenate(hashes) if hashes else np.zeros(0, np.uint64)
@@ -156,6 +157,7 @@ def _of(texts: dict[str, list[np.ndarray]], others: dict[str, list[np.ndarray]],
     slots = _slot(vocabulary)
     vocabulary = vocabulary[np.diff(slots, prepend=-1) != 0]  # sorted, so equal slots are neighbours
     likelihood = np.zeros((len(vocabulary) + 1, languages), dtype=np.float32)
+    shares = np.zeros((len(vocabulary), languages))
     frequent = np.zeros((len(vocabulary) + 1, len(everything)), dtype=bool)
     for place, (joined, top) in enumerate(zip(totals, tops, strict=True)):
         frequent[:-1, place] = np.isin(vocabulary, top)
@@ -163,7 +165,10 @@ def _of(texts: dict[str, list[np.ndarray]], others: dict[str, list[np.ndarray]],
             row = np.searchsorted(vocabulary, joined)
             row[row == len(vocabulary)] = 0
             counts = np.bincount(row[vocabulary[row] == joined], minlength=len(vocabulary))
-            likelihood[:-1, place] = np.log((counts + 0.1) / (len(joined) + 100))
+            shares[:, place] = counts / max(1, len(joined))
+    # a word that a language lacks says the same of each, however few documents it has
+    every = shares.mean(axis=1, keepdims=True) + 1e-9
+    likelihood[:-1] = np.log((1 - BACKGROUND) * shares + BACKGROUND * every)
     usual = [_usual(vocabulary, hashes, frequent[:-1, place]) for place, hashes in enumerate(everything.values())]
     return Languages(
         tuple(everything),

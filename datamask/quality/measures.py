@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from datamask.quality import words as w
 from datamask.quality.languages import Languages
+from datamask.quality.lexicon import lexicon
 from datamask.quality.ngrams import PAIR, Counts, halves, neighbours, pairs
 from datamask.quality.words import Words, mix
 
@@ -17,7 +19,7 @@ MEASURES = (
     "order",  # how much likelier neighbours are than words further apart, in nats: by pairs of words and by joints
     "known",  # share of words that the other half of the pool knows
     "function_words",  # share of words that most documents of the language hold
-    "sentences",  # share of words in sentences: 3 to 60 words, closed by a mark that ends one
+    "sentences",  # share of words in sentences or clauses: 3 to 60 words, closed by a mark that ends one, or ; or :
     "letters",  # share of characters that are letters, white space left out, here and below
     "digits",
     "capitals",  # share of words that begin with a capital, where at least half of the words have a case
@@ -27,10 +29,38 @@ MEASURES = (
     "broken",  # share of characters that no writing has: U+FFFD, controls, private use, UTF-8 read as Latin-1
     "shouts",  # exclamation marks, currencies, per cents, addresses a word
     "bars",  # separators, arrows, stars, pictures a word
+    "menus",  # share of words among which stand several of those that a site's menus are made of
+    "adverts",  # the same of advertisements
+    "titles",  # share of words among words of which at least half have a capital
+    "prose",  # share of words among function words, few capitals and few digits
     "code",  # share of characters that programs are written with
 )
+PLAIN = (  # what needs no pool, and is a share
+    "sentences",
+    "letters",
+    "digits",
+    "capitals",
+    "upper_case",
+    "repeated",
+    "tags",
+    "broken",
+    "shouts",
+    "bars",
+    "menus",
+    "adverts",
+    "titles",
+    "code",
+)
+REACH = 12  # words on either side: what stands among them is judged in 25 words at a time, whatever the lines are
+SEVERAL = {"menus": 4, "adverts": 5}  # of 25 words
 RUN = 8
 SENTENCE = (3, 60)
+_CLAUSES = np.array([ord(mark) for mark in ";:；：؛—–"], dtype=np.uint32)  # verse and dialogue have few other marks
+_ELEMENTS = """a abbr address article aside audio b blockquote body br button canvas center cite code col dd del div dl
+    dt em embed fieldset figcaption figure font footer form frame h0 head header hr html i iframe img
+    input ins label legend li link main meta nav noscript object ol option p param pre q script section
+    select small source span strike strong style sub summary sup svg table tbody td textarea tfoot th
+    thead title tr tt u ul video"""
 _UNIT = 1024  # sums of logarithms are sums of whole numbers, so that they depend on no order
 APART = 7  # words of a document so far from each other are as good as shuffled
 JOINTS = 0.7  # weight of how words end and the next ones begin, against which words they are
@@ -83,16 +113,59 @@ def plain(words: Words) -> dict[str, np.ndarray]:
         "broken": share(words.total(meaning == w.BROKEN) + 2 * words.at(_mojibake(words)), ink),
         "shouts": marked / np.maximum(number, 1),
         "bars": words.total(meaning == w.BAR) / np.maximum(number, 1),
+        "menus": _listed(words, "menus", number),
+        "adverts": _listed(words, "adverts", number),
+        "titles": _titles(words, number),
         "code": share(words.total(meaning == w.CODE), ink),
     }
 
 
+def _around(words: Words, mask: np.ndarray) -> np.ndarray:
+    """(tokens,) int64: True among the tokens up to REACH away in the same document."""
+    before = np.concatenate([[0], np.cumsum(mask)])
+    place = np.arange(len(words.start))
+    first, last = words.first[words.document], words.first[words.document + 1]
+    return before[np.minimum(place + REACH + 1, last)] - before[np.maximum(place - REACH, first)]
+
+
+def _listed(words: Words, kind: str, number: np.ndarray) -> np.ndarray:
+    held = lexicon(kind).held(words)
+    return share(words.count(words.is_word & (_around(words, held) >= SEVERAL[kind])), number)
+
+
+def _titles(words: Words, number: np.ndarray) -> np.ndarray:
+    capital = words.kinds[words.start] & w.UPPER != 0
+    inside = 2 * _around(words, capital) >= _around(words, words.is_word)
+    return share(words.count(words.is_word & inside), number)
+
+
+def _prose(words: Words, pool: Pool, group: np.ndarray, function: np.ndarray) -> np.ndarray:
+    kind, number = words.kinds[words.start], np.maximum(_around(words, words.is_word), 1)
+    least = 0.33 * np.maximum(pool.languages.usual[group], 0.02)[words.document]
+    reads = _around(words, function) >= least * number
+    reads &= _around(words, kind & w.UPPER != 0) <= 0.4 * number
+    reads &= _around(words, kind & w.DIGIT != 0) <= 0.25 * number
+    return share(words.count(words.is_word & reads), words.count(words.is_word))
+
+
 def _tags(words: Words) -> np.ndarray:
-    """Places of "<" before a letter, "/" or "!", and of "&" before a name or number and ";"."""
+    """Places of "<" before an HTML element's name, "/" and one, or "!"; and of "&" before a name or number and ";".
+
+    What only looks so is left out: of names of one letter ("a<b" in a formula), those that no ">" and no "href" follows.
+    """
     points = words.points
-    opens = np.flatnonzero(points[:-1] == ord("<")) + 1
-    letter = words.kinds[opens] & (w.UPPER | w.LOWER) != 0
-    tags = opens[letter | (points[opens] == ord("/")) | (points[opens] == ord("!"))]
+    opens = np.flatnonzero(points[:-2] == ord("<")) + 1
+    marked = opens[points[opens] == ord("!")]
+    closing = points[opens] == ord("/")
+    begins = opens + closing
+    token = np.minimum(np.searchsorted(words.start, begins), len(words.start) - 1) if len(words.start) else begins * 0
+    named = np.zeros(len(opens), dtype=bool)
+    if len(opens) and len(words.start):
+        named = (words.start[token] == begins) & np.isin(words.hashes[token], _elements())
+        end = np.minimum(words.end[token], len(points) - 1)
+        link = (points[end] == ord(" ")) & (points[np.minimum(end + 1, len(points) - 1)] == ord("h"))  # <a href
+        named &= (end - begins > 1) | closing | link | (points[end] == ord(">"))
+    tags = np.union1d(opens[named], marked)
     names = np.flatnonzero(points == ord("&"))
     ends = np.flatnonzero(points == ord(";"))
     if len(names) and len(ends):
@@ -101,6 +174,12 @@ def _tags(words: Words) -> np.ndarray:
         names = names[(end > names + 1) & (end < names + 9) & (blanks == 0)]
         tags = np.sort(np.concatenate([tags, names]))
     return tags
+
+
+@cache
+def _elements() -> np.ndarray:
+    """Hashes of the names of HTML's elements."""
+    return np.unique(Words(_ELEMENTS.split()).hashes)
 
 
 def _mojibake(words: Words) -> np.ndarray:
@@ -132,7 +211,8 @@ def _repeated(words: Words) -> np.ndarray:
 
 
 def _sentences(words: Words, number: np.ndarray) -> np.ndarray:
-    stops = np.flatnonzero((words.kinds[words.start] & w.STOP != 0) & ~words.is_word)
+    closes = (words.kinds[words.start] & w.STOP != 0) | np.isin(words.points[words.start], _CLAUSES)
+    stops = np.flatnonzero(closes & ~words.is_word)
     document = words.document[stops]
     begins = np.maximum(np.concatenate([[0], stops[:-1]])[: len(stops)], words.first[document])
     before = np.concatenate([[0], np.cumsum(words.is_word)])
@@ -148,12 +228,14 @@ def in_pool(words: Words, pool: Pool, group: np.ndarray) -> dict[str, np.ndarray
     known = counts.words.count(words.hashes, half)
     ends = counts.tails.count(words.tails, half), counts.heads.count(words.heads, half)
     size = np.maximum(pool.languages.words[group], 1000.0).astype(np.float32)[words.document]
+    function = pool.languages.function_words(words, group)
     near, far = (_order(words, apart, pool, half, known, ends, size) for apart in (1, APART))
     letters = words.is_word & (words.kinds[words.start] & w.DIGIT == 0)
     return {
         "order": near - far,
         "known": share(words.count(letters & (known > 0)), words.count(letters)),
-        "function_words": pool.languages.function_words(words, group),
+        "function_words": share(words.count(function), words.count(words.is_word)),
+        "prose": _prose(words, pool, group, function),
     }
 
 

@@ -21,12 +21,12 @@ from datamask import storage
 from datamask.errors import ModelError
 from datamask.quality import languages, ngrams, terms
 from datamask.quality.languages import Languages
-from datamask.quality.measures import Pool, measure, plain
+from datamask.quality.measures import PLAIN, Pool, measure, plain
 from datamask.quality.ngrams import Counts, Table
 from datamask.quality.terms import Usual
 from datamask.quality.words import Words
 
-VERSION = 1
+VERSION = 2
 DOCUMENTS = 10_000  # of the sample: more, and the most frequent languages have fewer of theirs
 STATED = 1000  # documents of a language at most, and of those that state none four times as many
 CHARACTERS = 6000  # of a document, its first
@@ -51,6 +51,15 @@ def batches(texts: Sequence[str], given: Sequence[str | None]) -> Iterator[tuple
             first, held = place + 1, 0
 
 
+def measured(texts: Sequence[str]) -> np.ndarray:
+    """(n, len(PLAIN)) float64: what is measured of texts without a pool; NaN where there is nothing to measure."""
+    parts = [np.zeros((0, len(PLAIN)))]
+    for words, _ in batches(texts, [None] * len(texts)):
+        found = plain(words)
+        parts.append(np.stack([found[name] for name in PLAIN], axis=1))
+    return np.concatenate(parts)
+
+
 def fit(texts: Sequence[str], given: Sequence[str | None]) -> Model:
     """Of a sample's texts and the languages they are said to be in."""
     laid = list(batches([text[:CHARACTERS] for text in texts], given))
@@ -59,7 +68,7 @@ def fit(texts: Sequence[str], given: Sequence[str | None]) -> Model:
     pool = Pool(ngrams.count(words), languages.fit(words, stated, code))
     found = [measure(one, names, pool) for one, names in laid]
     measured, group = (np.concatenate([part[place] for part in found]) for place in (0, 1))
-    return Model(pool, terms.fit(measured, group, len(pool.languages.names)))
+    return Model(pool, terms.fit(measured, group, pool.languages.names))
 
 
 def sample(rows: Iterable[tuple[str, str | None]]) -> tuple[list[str], list[str | None]]:

@@ -18,11 +18,12 @@ from safetensors.numpy import load_file, save_file
 
 from datamask.errors import ModelError
 from datamask.quality.documents import Documents, Need, Scores, plain
+from datamask.quality.pool import PLAIN, measured
 from datamask.quality.rules import SIGNALS
 from datamask.quality.rules import score as heuristic_score
 
 WEIGHTS = ("probe.safetensors", "probe.json")
-FORMAT = 1
+FORMAT = 2
 CHECK_SENTENCES = (
     "The mill stood where the river bends, and its wheel turned for two hundred years.",
     "Click here to subscribe to our newsletter! Terms of use | Privacy policy",
@@ -50,14 +51,16 @@ class Probe:
         return (1 / (1 + np.exp(-linear)) if self.kind == "class" else linear).astype(np.float32)
 
 
-def features(vectors: np.ndarray | None, signals: np.ndarray) -> np.ndarray:
-    """(n, d) float64 of (n, dimensions) embeddings, if used, and (n, len(SIGNALS)) heuristic signals.
+def features(vectors: np.ndarray | None, documents: Documents) -> np.ndarray:
+    """(n, d) float64: embeddings (n, dimensions), if used; the heuristic signals and their score; what the content
+    score measures of a document without a pool (`pool.PLAIN`).
 
-    Signals are damped by log(1 + v), since counts and ratios have long tails; one that does not apply is 0. The
-    heuristic score itself is one more feature.
+    Signals are damped by log(1 + v), since counts and ratios have long tails; one that does not apply is 0.
     """
+    signals = documents.signals
     damped = np.log1p(np.nan_to_num(signals.astype(np.float64), nan=0.0))
-    rules = np.column_stack([damped, heuristic_score(signals)])
+    words = np.sqrt(np.nan_to_num(measured(documents.texts), nan=0.0))
+    rules = np.column_stack([damped, heuristic_score(signals), words])
     return rules if vectors is None else np.column_stack([vectors.astype(np.float64), rules])
 
 
@@ -76,7 +79,7 @@ def save(folder: str | Path, probe: Probe, description: Mapping[str, Any], check
         "check": np.zeros((0, 0), np.float32) if check is None else check.astype(np.float32),
     }
     save_file(tensors, target / WEIGHTS[0])
-    described = {"format": FORMAT, "kind": probe.kind, "signals": list(SIGNALS), **description}
+    described = {"format": FORMAT, "kind": probe.kind, "signals": [*SIGNALS, *PLAIN], **description}
     text = json.dumps(described, indent=2, sort_keys=True, ensure_ascii=False)
     (target / WEIGHTS[1]).write_text(text + "\n", encoding="utf-8")
 
@@ -94,11 +97,11 @@ def read_description(folder: str | Path) -> dict[str, Any]:
         )
     try:
         described: dict[str, Any] = json.loads((Path(folder) / WEIGHTS[1]).read_text(encoding="utf-8"))
-        current = described["format"] == FORMAT and described["signals"] == list(SIGNALS)
+        current = described["format"] == FORMAT and described["signals"] == [*SIGNALS, *PLAIN]
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"probe {folder}: {WEIGHTS[1]} is broken ({error}); fit the probe again") from error
     if not current:
-        raise ModelError(f"probe {folder} was fitted on other heuristic signals than this version's; fit it again")
+        raise ModelError(f"probe {folder} was fitted on other signals than this version's; fit it again")
     return described
 
 
@@ -114,7 +117,9 @@ def read(folder: str | Path) -> tuple[Probe, np.ndarray | None, dict[str, Any]]:
         intercept = float(tensors["intercept"][0])
     except (SafetensorError, KeyError, IndexError, OSError, ValueError) as error:
         raise ModelError(f"probe {folder}: {WEIGHTS[0]} is broken ({error}); fit the probe again") from error
-    if size != {described["dimensions"] + len(SIGNALS) + 1} or not all(np.isfinite(t).all() for t in tensors.values()):
+    if size != {described["dimensions"] + len(SIGNALS) + 1 + len(PLAIN)} or not all(
+        np.isfinite(t).all() for t in tensors.values()
+    ):
         raise ModelError(f"probe {folder}: {WEIGHTS[0]} does not hold the weights {WEIGHTS[1]} speaks of; fit it again")
     probe = Probe(described["kind"], tensors["mean"], tensors["scale"], tensors["coefficients"], intercept)
     return probe, tensors["check"] if len(tensors["check"]) else None, described
@@ -139,7 +144,7 @@ class ProbeScorer:
         vectors = documents.vectors if self._dimensions else None
         if vectors is not None and vectors.shape[1] != self._dimensions:
             raise ModelError(self._other(f"{vectors.shape[1]} dimensions instead of {self._dimensions}"))
-        return plain(self._probe.predict(features(vectors, documents.signals)))
+        return plain(self._probe.predict(features(vectors, documents)))
 
     def check_encoder(self, vectors: np.ndarray) -> None:
         """Checks that the vectors a run's encoder gives for CHECK_SENTENCES are those the probe was fitted with.

@@ -24,7 +24,7 @@ from datamask.storage import Output
 if TYPE_CHECKING:
     from datamask.encoders import EncoderRef
 
-VERSION = 1
+VERSION = 2
 WINDOW_DOCUMENTS = 2048
 WINDOW_CHARACTERS = 8_000_000
 QUALITY = "quality_score"

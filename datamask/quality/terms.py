@@ -7,18 +7,20 @@ shows little of itself: its distances are shrunk towards the usual, and its scor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from datamask.quality.languages import OTHER
 from datamask.quality.measures import MEASURES
 
 SHARP = 2.0  # of the bend where a distance begins to be a fault
 EVIDENCE = 30.0  # words at which a document counts half
 GREATEST = 8.0  # a distance is counted up to so many spreads
 GROUP = 10.0  # documents of a group that weigh as much as the whole pool in what is usual
+BY_WORDS = ("known", "function_words")  # measures that say nothing of a language that the sample lacks
 TOLD = 0.8  # faults from which one is worth a sentence
 GRID = np.linspace(0, 1, 101)
 
@@ -43,19 +45,23 @@ class Term:
 
 
 TERMS: tuple[Term, ...] = (
-    Term("order", "low", 6.0, 0.10, "its words follow one another as by chance", free=1.7),
-    Term("known", "low", 0.4, 0.03, "its words are not found in other documents"),
-    Term("function_words", "low", 0.6, 0.03, "it has few of the words that every text of its language has"),
-    Term("sentences", "low", 1.2, 0.08, "its words are in no sentences"),
-    Term("letters", "both", 0.6, 0.02, "it has too few letters, or hardly anything else"),
-    Term("digits", "high", 0.4, 0.06, "it is full of digits", root=True),
-    Term("capitals", "both", 1.2, 0.05, "too many or too few of its words have a capital"),
-    Term("upper_case", "high", 1.0, 0.06, "it is written in capitals", root=True),
-    Term("repeated", "high", 1.5, 0.06, "it repeats itself", fixed=True),
-    Term("tags", "high", 1.5, 0.10, "it holds HTML", root=True, fixed=True),
-    Term("broken", "high", 3.0, 0.010, "its characters are broken", root=True, fixed=True),
+    Term("order", "low", 6.5, 0.08, "its words follow one another as by chance", free=1.9),
+    Term("known", "low", 0.2, 0.03, "its words are not found in other documents"),
+    Term("function_words", "low", 0.2, 0.03, "it has few of the words that every text of its language has"),
+    Term("sentences", "low", 0.4, 0.08, "its words are in no sentences", free=0.0),
+    Term("letters", "low", 1.2, 0.03, "it has too few letters", free=0.2),
+    Term("digits", "high", 1.2, 0.06, "it is full of digits", root=True, free=0.8),
+    Term("capitals", "both", 0.4, 0.05, "too many or too few of its words have a capital", free=1.0),
+    Term("upper_case", "high", 2.2, 0.04, "it is written in capitals", root=True, free=0.3),
+    Term("titles", "high", 0.4, 0.06, "it is full of titles and names"),
+    Term("prose", "low", 1.0, 0.08, "it does not read as running text", free=0.0),
+    Term("repeated", "high", 1.8, 0.06, "it repeats itself", fixed=True, free=0.0),
+    Term("tags", "high", 1.5, 0.06, "it holds HTML", root=True, fixed=True, free=0.2),
+    Term("broken", "high", 3.5, 0.010, "its characters are broken", root=True, fixed=True),
     Term("shouts", "high", 0.7, 0.12, "it shouts, names prices and addresses", root=True, fixed=True),
-    Term("bars", "high", 2.0, 0.04, "it is full of separators and pictures", root=True, fixed=True),
+    Term("bars", "high", 2.4, 0.04, "it is full of separators and pictures", root=True, fixed=True, free=0.0),
+    Term("menus", "high", 2.0, 0.05, "it holds menus", root=True, fixed=True, free=0.6),
+    Term("adverts", "high", 1.5, 0.10, "it holds advertisements", root=True, fixed=True),
 )
 SIGNALS: tuple[str, ...] = (*MEASURES, *(f"{term.measure}_fault" for term in TERMS))
 
@@ -69,8 +75,15 @@ class Usual:
     ranks: np.ndarray  # (groups, GRID) float64: quantiles of the goodness in each group
 
 
-def fit(measured: np.ndarray, group: np.ndarray, groups: int) -> Usual:
-    """Of a sample: (n, MEASURES) and its (n,) groups."""
+def fit(measured: np.ndarray, group: np.ndarray, names: Sequence[str]) -> Usual:
+    """Of a sample: (n, MEASURES), its (n,) groups and their names.
+
+    Documents of no language that the sample has (groups that begin with OTHER) are compared with the whole pool, by
+    what needs no words of theirs: what is usual among pages that nobody can tell the language of is menus.
+    """
+    groups = len(names)
+    strange = np.array([name.startswith(OTHER) for name in names])
+    by_words = np.array([term.measure in BY_WORDS for term in TERMS])
     values = np.stack([term.value(measured) for term in TERMS], axis=1)
     enough = evidence(measured) > 0.5
     everyone = _quartiles(values[enough] if enough.any() else values)
@@ -79,21 +92,23 @@ def fit(measured: np.ndarray, group: np.ndarray, groups: int) -> Usual:
     fixed = np.array([term.fixed for term in TERMS])
     for one in range(groups):
         mine = values[(group == one) & enough]
-        weight = len(mine) / (len(mine) + GROUP)
-        found = _quartiles(mine) if len(mine) else everyone
+        weight = 0 if strange[one] else len(mine) / (len(mine) + GROUP)
+        found = _quartiles(mine) if weight else everyone
         found = np.where(np.isnan(found), everyone, found)
         low, middle, high = weight * found + (1 - weight) * everyone
         median[one] = np.where(fixed, 0, middle)
         spread[one] = np.where(fixed, least, np.maximum((high - low) / 1.349, least))
         spread[one, 0] = max(0.2 * median[one, 0], 0.1)
+        if strange[one]:
+            spread[one, by_words] = np.inf
     usual = Usual(median, spread, np.zeros((groups, len(GRID))))
     goodness = 1 - faults(measured, group, usual).sum(axis=1)
     everyone = np.quantile(goodness, GRID)
     ranks = np.zeros((groups, len(GRID)))
     for one in range(groups):
         mine = goodness[group == one]
-        weight = len(mine) / (len(mine) + GROUP)
-        ranks[one] = weight * np.quantile(mine, GRID) + (1 - weight) * everyone if len(mine) else everyone
+        weight = 0 if strange[one] else len(mine) / (len(mine) + GROUP)
+        ranks[one] = weight * np.quantile(mine, GRID) + (1 - weight) * everyone if weight else everyone
     return Usual(median, spread, ranks)
 
 

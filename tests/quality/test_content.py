@@ -192,6 +192,44 @@ def test_language_is_told_where_it_is_not_said(model: pool.Model) -> None:
     assert {model.pool.languages.names[place] for place in code} == {"code"}
 
 
+def test_a_small_language_takes_no_text_of_a_large_one() -> None:
+    """A word that a language lacks counts the same against each, though a small sample's shares are coarser."""
+    generator = random.Random(4)
+    texts = [grammar(0, generator, 20) for _ in range(200)] + [grammar(1, generator, 2) for _ in range(20)]
+    groups = pool.fit(texts, ["xa"] * 200 + ["xb"] * 20).pool.languages
+    mixed = " ".join(f"stranger{n} {word}" for n, word in enumerate(grammar(0, generator, 8).split()))
+    assert [groups.names[place] for place in groups.groups(Words([mixed]), [None], np.zeros(1))] == ["xa"]
+
+
+def plain(text: str) -> dict[str, float]:
+    return {name: float(values[0]) for name, values in measures.plain(Words([text])).items()}
+
+
+def test_menus_and_advertisements_are_told_by_their_words_side_by_side() -> None:
+    menu = "Home About us Products News Contact Login Search Privacy Policy Terms Sitemap Share on Facebook Twitter"
+    offer = "Buy cheap replica rolex now, best price guaranteed, free shipping, order today, all watches on sale"
+    assert plain(menu)["menus"] > 0.9 > 0.1 > plain(PROSE)["menus"]
+    assert plain(offer)["adverts"] > 0.9 > 0.1 > plain(PROSE)["adverts"]
+    assert plain("首页 登录 注册 搜索 联系 我们")["menus"] > 0.5
+    assert plain(f"{PROSE} {menu}\n{PROSE}")["menus"] == plain(f"{PROSE}\n{menu} {PROSE}")["menus"] > 0.05
+
+
+@pytest.mark.parametrize(
+    ("text", "tags"),
+    [
+        ("<p>one</p>", 2),
+        ("<a href=x>one", 1),
+        ("&nbsp;one", 1),
+        ("if a<b and c<d", 0),
+        ("$x<a$ one", 0),
+        ("a <foo>", 0),
+    ],
+)
+def test_tags_are_html_and_no_formulas(text: str, tags: int) -> None:
+    found = plain(text)
+    assert round(found["tags"] * found["words"]) == tags
+
+
 @pytest.mark.parametrize("text", [" ", "\x00" * 50, "😀" * 500, "a\ud800b", "." * 900, "中" * 300, "{" * 100, "<" * 99])
 def test_odd_texts_have_a_score(model: pool.Model, text: str) -> None:
     found = score(model, [text, PROSE, text], None)

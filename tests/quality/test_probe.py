@@ -187,7 +187,7 @@ def test_broken_probes(tmp_path: Path) -> None:
         read(tmp_path)
     rows = labelled(60)
     texts = [row["text"] for row in rows]
-    inputs = features(None, Documents(np.arange(60), texts).signals)
+    inputs = features(None, Documents(np.arange(60), texts))
     probe = fit_probe(inputs, read_labels([row["label"] for row in rows], None, None, "here"), 0)
     save(tmp_path, probe, {"dimensions": 0, "encoder": None}, None)
     np.testing.assert_allclose(read(tmp_path)[0].predict(inputs), probe.predict(inputs), atol=1e-5)
@@ -197,7 +197,7 @@ def test_broken_probes(tmp_path: Path) -> None:
         read(tmp_path)
     described = storage.read_json(str(tmp_path / "probe.json"))
     (tmp_path / "probe.json").write_text(json.dumps({**described, "signals": ["words"]}))
-    with pytest.raises(ModelError, match="fitted on other heuristic signals"):
+    with pytest.raises(ModelError, match="fitted on other signals"):
         read(tmp_path)
 
 
@@ -212,6 +212,6 @@ def test_on_real_pages_it_beats_the_rules() -> None:
     texts = [row["text"] for row in rows]
     pages = [json.loads(row["meta"])["page"] for row in rows]
     labels = read_labels([row["source"] for row in rows], pages, "wcxb_main", "real")
-    signals = Documents(np.arange(len(texts)), texts).signals
-    predicted, fold = out_of_fold(features(None, signals), labels, 0, "real")
+    documents = Documents(np.arange(len(texts)), texts)
+    predicted, fold = out_of_fold(features(None, documents), labels, 0, "real")
     assert agreement(predicted, labels, fold).pooled > 0.9
