@@ -148,6 +148,11 @@ class Quality(Section):
             raise ValueError(f"scorers need distinct names, found {names}")
         return self
 
+    @property
+    def reads_encoder(self) -> bool:
+        """Whether a scorer looks at the encoder: else quality can be prepared while the encoder is fitted."""
+        return any(scorer.kind in ("probe", "encoder") for scorer in self.scorers)
+
 
 class Quota(Section):
     """Bounds on the shares of a group's values in the selection, in the budget's own unit (documents or tokens)."""

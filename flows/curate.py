@@ -159,11 +159,20 @@ def _embed_and_score(
     config = stages.config
     common: dict[str, Any] = {"config": config, "work": work}
     converted = [files.shard for files in shards]
-    encoder = stages.whole(
+    of_encoder = stages.start(
         whole.prepare_encoder, shards=converted, model=config.encoder.model, previous=previous.encoder, **common
     )
-    quality = stages.whole(
-        whole.prepare_quality, shards=converted, encoder=encoder, previous=previous.quality, **common
+    of_quality = None
+    if not config.quality.reads_encoder:  # a core beside the encoder's
+        of_quality = stages.start(
+            whole.prepare_quality, shards=converted, encoder=None, previous=previous.quality, **common
+        )
+    if config.filter.exact_duplicates or near_duplicates_wanted(config):
+        shards = stages.each([Step(each.sign, common)], shards)
+    encoder = stages.finish(of_encoder)
+    quality = stages.finish(
+        of_quality
+        or stages.start(whole.prepare_quality, shards=converted, encoder=encoder, previous=previous.quality, **common)
     )
     shards = stages.each([Step(each.index, {"encoder": encoder, **common})], shards)
     check_quarantine(shards, config)  # before they are embedded
@@ -171,8 +180,6 @@ def _embed_and_score(
         Step(each.embed, {"encoder": encoder, **common}),
         Step(each.score, {"quality": quality, "encoder": encoder, **common}),
     ]
-    if config.filter.exact_duplicates or near_duplicates_wanted(config):
-        steps.append(Step(each.sign, common))
     if reads_words(config.select):
         steps.append(Step(each.atoms, common))
     return encoder, quality, stages.each(steps, shards)

@@ -47,6 +47,14 @@ class Step:
         return self.task.name
 
 
+@dataclass(frozen=True)
+class Started:
+    """A stage that sees the corpus as a whole, under way."""
+
+    stage: str
+    future: PrefectFuture[Any]
+
+
 @dataclass
 class ShardTimes:
     """Seconds a shard took in each stage; `worked` are those whose file was not there."""
@@ -82,13 +90,21 @@ class Stages:
 
     def whole(self, task: Task[..., Any], rows: int = 0, **parameters: Any) -> Any:
         """The result of a stage that sees the corpus as a whole; its error, if it fails for good."""
+        return self.finish(self.start(task, rows, **parameters))
+
+    def start(self, task: Task[..., Any], rows: int = 0, **parameters: Any) -> "Started":
+        """Begins a stage that sees the corpus as a whole, and goes on; `finish` has its result."""
         self.board.begin(task.name, total=rows)
-        future = self._submit(task, parameters)
+        return Started(task.name, self._submit(task, parameters))
+
+    def finish(self, started: "Started") -> Any:
+        """What `whole` returns of a stage that was started."""
+        future = started.future
         waiting: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
         future.add_done_callback(waiting.put)
         self._next(waiting)
         result = future.result()
-        self.board.end_whole(task.name, cached=future.state.name == "Cached")
+        self.board.end_whole(started.stage, cached=future.state.name == "Cached")
         return result
 
     def rounds(

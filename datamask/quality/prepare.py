@@ -33,7 +33,11 @@ SAMPLE_ROWS = 200_000  # looked at, of shards in the order of a hash of their co
 
 
 def prepare_quality(
-    shards: Sequence[Shard], encoder: EncoderRef, config: Config, work: str, previous: QualityRef | None = None
+    shards: Sequence[Shard],
+    encoder: EncoderRef | None,
+    config: Config,
+    work: str,
+    previous: QualityRef | None = None,
 ) -> QualityRef:
     """The scorers of `config.quality`, each loaded once to see that it can be, and pinned by its files' content.
 
@@ -42,6 +46,7 @@ def prepare_quality(
     every shard is scored alone and yet on one scale.
 
     :param shards: the corpus, converted
+    :param encoder: None will do unless `config.quality.reads_encoder`
     :param previous: of the last release: a refresh keeps what was fitted then, so that old and new scores compare and
         what is scored stays scored; scorers whose settings or files changed are fitted again.
     :raises ModelError: a model is missing, broken, or does not fit the settings.
@@ -110,13 +115,13 @@ def _same(previous: QualityRef, refs: tuple[ScorerRef, ...], combine: str) -> bo
     return previous.combine == combine and identity(previous.scorers) == identity(refs)
 
 
-def _check(ref: ScorerRef, scorer: Scorer, shards: Sequence[Shard], encoder: EncoderRef, config: Config) -> None:
+def _check(ref: ScorerRef, scorer: Scorer, shards: Sequence[Shard], encoder: EncoderRef | None, config: Config) -> None:
     if "encoder_scores" in scorer.needs and not getattr(encoder, "quality_head", None):
         raise ConfigError(
             f"quality.scorers: {ref.name} is of kind encoder, but the encoder gives no score; "
             f"set encoder.quality_head to a classifier on the same encoder"
         )
-    if isinstance(scorer, ProbeScorer) and "vectors" in scorer.needs and encoder.kind != "column":
+    if isinstance(scorer, ProbeScorer) and "vectors" in scorer.needs and encoder and encoder.kind != "column":
         from datamask.encoders.encode import load_encoder  # loads torch
 
         model = load_encoder(encoder, config.encoder.device)
@@ -135,7 +140,11 @@ def _check(ref: ScorerRef, scorer: Scorer, shards: Sequence[Shard], encoder: Enc
 
 
 def _fit(
-    refs: Sequence[ScorerRef], scorers: Sequence[Scorer], shards: Sequence[Shard], encoder: EncoderRef, config: Config
+    refs: Sequence[ScorerRef],
+    scorers: Sequence[Scorer],
+    shards: Sequence[Shard],
+    encoder: EncoderRef | None,
+    config: Config,
 ) -> dict[str, Statistics]:
     sample = _sample(scorers, shards, encoder, config)
     if not len(sample):
@@ -154,11 +163,13 @@ def _fit(
     return fitted
 
 
-def _sample(scorers: Sequence[Scorer], shards: Sequence[Shard], encoder: EncoderRef, config: Config) -> Documents:
+def _sample(
+    scorers: Sequence[Scorer], shards: Sequence[Shard], encoder: EncoderRef | None, config: Config
+) -> Documents:
     """The documents with the least hashes of their text, of shards in the order of a hash of their content."""
     needs = frozenset().union(*(scorer.needs for scorer in scorers))
     columns = list(dict.fromkeys(column for scorer in scorers for column in scorer.columns))
-    given = [encoder.name] if "vectors" in needs and encoder.kind == "column" else []
+    given = [encoder.name] if "vectors" in needs and encoder and encoder.kind == "column" else []
     stated = ["language"] if "languages" in needs else []
     wanted = list(dict.fromkeys(["text", *columns, *stated, *given]))
     chosen: list[tuple[int, int, dict[str, Any]]] = []  # a heap, of negated hashes
@@ -181,10 +192,11 @@ def _sample(scorers: Sequence[Scorer], shards: Sequence[Shard], encoder: Encoder
     found = [row for _, _, row in sorted(chosen, key=lambda entry: entry[:2], reverse=True)]
     texts = [row["text"] for row in found]
     vectors = encoder_scores = None
-    if given:
+    assert encoder is not None or not needs & {"vectors", "encoder_scores"}  # config.quality.reads_encoder
+    if encoder and given:
         vectors = np.array([row[encoder.name] for row in found], dtype=np.float32)[:, : encoder.dimensions]
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    elif needs & {"vectors", "encoder_scores"}:
+    elif encoder and needs & {"vectors", "encoder_scores"}:
         from datamask.encoders.encode import load_encoder  # loads torch
 
         model = load_encoder(encoder, config.encoder.device)
