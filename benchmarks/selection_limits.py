@@ -1,21 +1,24 @@
-"""Seconds under limits: tokens, quotas and a length bound beside a plain budget of documents, and another version beside.
+"""Seconds under limits: tokens, quotas, a length bound beside a plain budget of documents, and another version beside.
 
     python benchmarks/selection_limits.py pool.npz --documents 20488
     python benchmarks/selection_limits.py pool.npz --documents 20488 --beside /path/to/another/checkout --most 60
 
 pool.npz: `features` (N, d), `quality` (N,), `tokens` (N,) and the columns for quotas, `domain` and `source` (N,). More
 documents than it has are drawn around its own: each a document's features, moved a little towards another's. Seconds
-are the process's own of one thread, `select` alone; a case that takes more than `--most` is given up.
+are the process's own of one thread, `select` alone; the other version's objective is by this one's calibration (its
+bound is by its own); a case that takes more than `--most` is given up.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -89,17 +92,24 @@ def run(arguments: argparse.Namespace) -> None:
                 signal.alarm(arguments.most)
                 try:
                     found = select(
-                        data["features"], data["quality"], tokens=data["tokens"], groups=groups, algorithm=metric, **case
+                        data["features"],
+                        data["quality"],
+                        tokens=data["tokens"],
+                        groups=groups,
+                        algorithm=metric,
+                        **case,
                     )
-                    facts = f"{found.objective:.5f}|{found.upper_bound:.5f}"
+                    scales = {name: dict(scale) for name, scale in getattr(found, "scales", {}).items()}
+                    told = json.dumps({"raw": dict(found.statistics), "scales": scales})
+                    facts = f"{found.objective:.5f}|{found.upper_bound:.5f}|{told}"
                 except GivenUp:
-                    facts = "–|–"
+                    facts = "–|–|{}"
                 except Exception as error:
-                    facts = f"{str(error)[:40]}|–"
+                    facts = f"{str(error)[:40]}|–|{{}}"
                 finally:
                     signal.alarm(0)
                 spent = time.process_time() - began
-                seconds = f"> {spent:.0f}" if facts == "–|–" else f"{spent:.1f}"
+                seconds = f"> {spent:.0f}" if facts.startswith("–") else f"{spent:.1f}"
                 print(f"{count:,}|{metric}|{name}|{seconds}|{facts}", flush=True)
 
 
@@ -123,17 +133,30 @@ def main() -> None:
         for metric in arguments.metric:
             results = []
             for tree in trees:
-                here = [sys.executable, os.path.abspath(__file__), arguments.pool, "--rows", "--most", str(arguments.most)]
+                here = [
+                    sys.executable,
+                    str(Path(__file__).resolve()),
+                    arguments.pool,
+                    "--rows",
+                    "--most",
+                    str(arguments.most),
+                ]
                 here += ["--documents", str(count), "--metric", metric, "--case", *arguments.case]
-                path = os.path.abspath(tree or os.path.join(os.path.dirname(__file__), ".."))
+                path = str(Path(tree or Path(__file__).parents[1]).resolve())
                 environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
                 found = subprocess.run(here, env=environment, capture_output=True, text=True, cwd=path)
                 lines = [line.split("|") for line in found.stdout.splitlines()]
-                results.append({line[2]: ", ".join(line[3:]) for line in lines if len(line) == 6})
+                results.append({line[2]: line[3:] for line in lines if len(line) == 7})
                 if found.returncode:
                     print(found.stderr[-500:], file=sys.stderr)
             for name in arguments.case:
-                print(f"| {count:,} | {metric} | {name} | " + " | ".join(each.get(name, "–") for each in results) + " |")
+                cells = [each.get(name, ["–", "–", "–", "{}"]) for each in results]
+                scales = json.loads(cells[-1][3]).get("scales", {})
+                for cell in cells[:-1]:  # by the last one's calibration
+                    raw = json.loads(cell[3]).get("raw")
+                    if raw and scales:
+                        cell[1] = f"{sum(s['scale'] * (raw[n] - s['zero']) for n, s in scales.items()):.5f}"
+                print(f"| {count:,} | {metric} | {name} | " + " | ".join(", ".join(cell[:3]) for cell in cells) + " |")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from scipy.optimize import lsq_linear
 if TYPE_CHECKING:
     from datamask.selection.levels import Levels, Link
 
-STEPS = 25
+STEPS = 40
 WIDER = 100.0, 10.0, 1.0  # times
 RIDGE = 1e-7  # of the Hessian's greatest diagonal: columns of quotas add up to the same, so that it is singular
 ENDED = 1e-6  # of the budget: near enough, where no step helps any more
@@ -122,9 +122,7 @@ def solve_jointly(
     return x, done or levels.joint.missed(x, levels.joint.look(z, link, x)[1]) <= ENDED * levels.size
 
 
-def _steps(
-    levels: Levels, z: torch.Tensor, link: Link, start: np.ndarray, enough: float
-) -> tuple[np.ndarray, bool]:
+def _steps(levels: Levels, z: torch.Tensor, link: Link, start: np.ndarray, enough: float) -> tuple[np.ndarray, bool]:
     joint, x = levels.joint, start
     value, used, mass = joint.look(z, link, x)
     region, hessian = max(1.0, float(z.std(correction=0))), None

@@ -160,6 +160,10 @@ class Levels:
 
     def solve(self, z: torch.Tensor, link: Link) -> Found:
         """The levels at which p = link(z − lower) spends the budget within the limits."""
+        return self.solve_quickly(z, link) or self._solve_in_turn(z, link)
+
+    def solve_quickly(self, z: torch.Tensor, link: Link) -> Found | None:
+        """The same; None where limits of several kinds meet and Newton's steps on all of them do not get there."""
         if len(self.codes) + (self.ratio is not None) > 1:
             begin = np.append(self.level, self.multipliers)
             x, done = solve_jointly(self, z, link, begin, JOINTLY)
@@ -169,6 +173,11 @@ class Levels:
                 integral, p, _ = link(z - lower)
                 value = float(self.weights @ integral) + self.level * self.size + self.ends(self.multipliers)
                 return Found(self.level, self.multipliers.copy(), lower, p, value)
+            return None
+        return self._solve_in_turn(z, link)
+
+    def _solve_in_turn(self, z: torch.Tensor, link: Link) -> Found:
+        """One limit after the other, the length bound outside of the quotas."""
         if self.ratio is None:
             return self._within(z, link)
         ratio, start = self.ratio, self.multipliers.copy()
