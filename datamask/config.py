@@ -320,6 +320,10 @@ class Filter(Section):
     """Least token_count."""
     max_tokens: int | None = Field(None, ge=1)
     """Greatest token_count."""
+    decontaminate: list[str] = []
+    """Files of test items (JSON lines with text, or question and answer; or plain text): what holds one is left out."""
+    contamination: float = Field(0.5, gt=0, le=1)
+    """Share of a test item's words, in rows of 13, that a document may not hold; 39 words are always too many."""
     exact_duplicates: bool = True
     """Keep one, the least altered, of documents with the same normalised text, across all shards."""
     order: Literal["before", "after"] = "before"

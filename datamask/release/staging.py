@@ -171,7 +171,7 @@ def provenance_json(provenance: Provenance) -> dict[str, Any]:
 
 
 def _input(files: ShardFiles) -> dict[str, Any]:
-    names = ("index", "embeddings", "scores", "signatures", "atoms", "filters", "duplicates", "masks")
+    names = ("index", "embeddings", "scores", "signatures", "atoms", "leaks", "filters", "duplicates", "masks")
     stages = {name: getattr(files, name) for name in names}
     return {
         "shard": files.shard.name,

@@ -34,7 +34,7 @@ from datamask.release.data_files import KEY_METADATA
 from datamask.release.duck import connect, insert
 from datamask.release.layout import MANIFEST, QUARANTINE, Release
 from datamask.release.manifest import FORMATS, parse_manifest, problems_of, release_key, render_manifest
-from datamask.release.merge import DECISIONS, REPEATED, Conservation, sums
+from datamask.release.merge import Conservation, schema_of, sums
 from datamask.release.quarantine import QUARANTINED
 from datamask.stages import Progress, silent
 
@@ -260,13 +260,13 @@ def _check_rows(
         except DamagedFileError as error:
             found.problems.append(str(error))
     whole = Conservation()
-    repeated, rows = _repeats(manifest["settings"])
+    _, rows = _repeats(manifest["settings"])
     shards = manifest["conservation"]["shards"]
     for shard in sorted(shards):
         path = f"decisions/{shard}.parquet"
         if path not in readable:
             continue
-        if not _same_schema(release, path, REPEATED if repeated else DECISIONS):
+        if not _same_schema(release, path, schema_of(manifest["settings"])):
             found.problems.append(f"{path} does not have the columns of decisions")
             continue
         try:
