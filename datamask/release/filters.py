@@ -28,6 +28,7 @@ from datamask.filter.leaks import items_of
 from datamask.maps import Mapper, groups, here, rounds
 from datamask.release import exact
 from datamask.release.duck import connect
+from datamask.release.personal import Rules
 from datamask.release.where import Condition, check
 from datamask.stages import ShardFiles
 from datamask.storage import Output
@@ -130,6 +131,7 @@ def check_filters(shards: Sequence[Shard], config: Config) -> None:
     :raises ConfigError: see `filter_corpus`. :raises InputError: see `corpus.read.check_columns`.
     """
     check_columns(shards, config)
+    Rules.of(config.release)
     if contamination.wanted(config):
         items_of(config)
     names = [scorer.name for scorer in config.quality.scorers]
