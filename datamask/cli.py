@@ -56,6 +56,10 @@ COMMANDS = {
     "sweep": ("datamask.report.commands:sweep", "Measure the balance of quality and diversity for λ from 0 to 1."),
     "ablate": ("datamask.report.commands:ablate", "Compare selections of one embedded corpus side by side."),
     "judge": ("datamask.study.commands:judge", "Judge whether a model learns more from the choice than from others."),
+    "tune": (
+        "datamask.study.commands:tune",
+        "Choose λ and the mixture of diversities by the judge; write a configuration.",
+    ),
 }
 
 
@@ -179,8 +183,6 @@ def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
             return f"datamask: {error}", error.exit_code
         if told := full(error):
             return f"datamask: {told}", 5
-        if type(error).__module__.partition(".")[0] in ("httpx", "httpcore", "websockets"):
-            return f"datamask: {_server()} does not answer any more ({_one_line(error)}); {CONTINUES}", 5
         if isinstance(error, OSError) and error.strerror:
             return f"datamask: {error.strerror}{f': {error.filename}' if error.filename else ''}", 5
         if out_of_memory(error):
@@ -204,11 +206,6 @@ def _count_interrupts() -> list[int]:
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGINT, note)
     return found
-
-
-def _server() -> str:
-    url = os.environ.get("PREFECT_API_URL")
-    return f"the Prefect server at {url}" if url else "Prefect's throw-away server"
 
 
 def _one_line(error: BaseException) -> str:

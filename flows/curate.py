@@ -194,7 +194,7 @@ def _select(
     if config.filter.order == "before":
         shards = filtered(shards)
     if near_duplicates_wanted(config):
-        outputs = stages.whole(whole.find_duplicates, all_files=shards, **common)
+        outputs = maps.find_duplicates(stages, shards, work)
         shards = [replace(files, duplicates=output) for files, output in zip(shards, outputs, strict=True)]
     check_left(shards, config)
     prices, drift = previous.prices, None
@@ -205,7 +205,7 @@ def _select(
             get_run_logger().info("the prices of release %s miss: %s; selecting again", previous.version, drift)
             prices = drift = None
     if config.select.scope == "corpus" and not prices:
-        prices = stages.whole(whole.learn_prices, all_files=shards, solver=config.select.solver, **common)
+        prices = maps.learn_prices(stages, shards, work)
     shards = stages.each([Step(each.mask, {"prices": prices, **common})], shards) if not drift else masked
     if config.filter.order == "after":
         shards = filtered(shards)
