@@ -312,7 +312,10 @@ class Filter(Section):
     where: str | None = None
     """A SQL condition (DuckDB) over columns and scores, e.g. "token_count > 50 and url not like '%spam%'"."""
     languages: list[str] = []
-    """Keep these values of `language`; []: all."""
+    """Keep these values of `language`; []: all. What a corpus does not state is identified (en, am)."""
+    identify: Literal["needed", "always", "off"] = "needed"
+    """Identify the language of documents whose corpus does not state it: "needed": for filter.languages; "always": it
+    is in the release too, as language and language_score; "off": what is not stated is not in filter.languages."""
     min_tokens: int | None = Field(None, ge=0)
     """Least token_count."""
     max_tokens: int | None = Field(None, ge=1)

@@ -19,6 +19,7 @@ import tasks.corpus as whole
 import tasks.shards as each
 from datamask import storage
 from datamask.config import Config, Solver, validate
+from datamask.corpus.identify import wanted as languages_wanted
 from datamask.corpus.index import check_quarantine
 from datamask.corpus.plan import FailedFile, Plan, Shard
 from datamask.errors import ConservationError, IncompleteError
@@ -104,9 +105,10 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     config, work = stages.config, storage.join(out, "work")
     before = latest_version(out)
     failed = list(plan.failures)
-    shards = stages.each(
-        [Step(each.convert, {"config": config, "work": work})], [ShardFiles(shard) for shard in plan.shards]
-    )
+    steps = [Step(each.convert, {"config": config, "work": work})]
+    if languages_wanted(config):
+        steps.append(Step(each.languages, {"config": config, "work": work}))
+    shards = stages.each(steps, [ShardFiles(shard) for shard in plan.shards])
     _check_complete(failed, stages)
     previous.check([files.shard for files in shards])
     check_filters([files.shard for files in shards], config)  # now, not after hours of embedding
@@ -189,7 +191,7 @@ def _select(
     if config.filter.order == "before":
         shards = filtered(shards)
     if near_duplicates_wanted(config):
-        outputs = stages.whole(whole.find_duplicates, all_files=shards, **common)
+        outputs = maps.find_duplicates(stages, shards, work)
         shards = [replace(files, duplicates=output) for files, output in zip(shards, outputs, strict=True)]
     check_left(shards, config)
     prices, drift = previous.prices, None
@@ -200,7 +202,7 @@ def _select(
             get_run_logger().info("the prices of release %s miss: %s; selecting again", previous.version, drift)
             prices = drift = None
     if config.select.scope == "corpus" and not prices:
-        prices = stages.whole(whole.learn_prices, all_files=shards, solver=config.select.solver, **common)
+        prices = maps.learn_prices(stages, shards, work)
     shards = stages.each([Step(each.mask, {"prices": prices, **common})], shards) if not drift else masked
     if config.filter.order == "after":
         shards = filtered(shards)

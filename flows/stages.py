@@ -23,7 +23,7 @@ from datamask.config import Config
 from datamask.errors import StorageError, is_retryable
 from datamask.stages import ShardFiles
 from flows.artifacts import StageArtifacts
-from flows.engine import claiming_gpu, task_runner, workers_without_interrupts
+from flows.engine import claiming_gpu, cluster_answers, task_runner, workers_without_interrupts
 from tasks.batch import ShardFailure, ShardResult, ShardsFailed, describe
 from tasks.options import configured, needs_gpu
 from tasks.progress import BOARD, Board
@@ -69,7 +69,7 @@ class Stages:
 
     def __enter__(self) -> Self:
         self._token = BOARD.set(self.board)
-        with workers_without_interrupts(self.config.run):
+        with workers_without_interrupts(self.config.run), cluster_answers(self.config.run):
             self._runner.__enter__()
             if self.config.run.engine == "dask":
                 _ = self._runner.client  # type: ignore[attr-defined]  # starts the cluster, which else the first task does

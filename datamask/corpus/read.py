@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from datamask.stages import ShardFiles
 
 CHUNK_ID = pa.field("chunk_id", pa.int64())
+# the file beside a shard (`identify`): a row per row
+BESIDE = pa.schema([CHUNK_ID, *(FINEWEB.field(name) for name in ("language", "language_score"))])
 BATCH_ROWS = 1000
 BATCH_BYTES = 64 << 20  # of a batch, on average over its row group: rows may be long
 INDEX_COLUMNS = ("id", "token_count", "characters", "text_hash")  # read_documents takes these from the index
@@ -44,7 +47,12 @@ def shard_schema(shard: Shard, config: Config) -> pa.Schema:
 
     :raises InputError: see `columns.recognise` and `columns.union`.
     """
-    return union([(part.path, _part_schema(part, config)) for part in shard.parts])
+    return union(_schemas(shard, config))
+
+
+def _schemas(shard: Shard, config: Config) -> list[tuple[str, pa.Schema]]:
+    parts = [(part.path, _part_schema(part, config)) for part in shard.parts]
+    return [*parts, (shard.beside.path, BESIDE.remove(0))] if shard.beside else parts
 
 
 def corpus_schema(shards: Sequence[Shard], config: Config) -> pa.Schema:
@@ -55,7 +63,8 @@ def corpus_schema(shards: Sequence[Shard], config: Config) -> pa.Schema:
     parts = [part for shard in sorted(shards, key=lambda shard: shard.name) for part in shard.parts]
     with ThreadPoolExecutor(min(FOOTERS, len(parts) or 1), thread_name_prefix="footers") as pool:
         schemas = list(pool.map(lambda part: _part_schema(part, config), parts))
-    return union([(part.path, schema) for part, schema in zip(parts, schemas, strict=True)])
+    beside = [(shard.beside.path, BESIDE.remove(0)) for shard in shards if shard.beside]
+    return union([*((part.path, schema) for part, schema in zip(parts, schemas, strict=True)), *beside[:1]])
 
 
 def check_columns(shards: Sequence[Shard], config: Config) -> None:
@@ -103,6 +112,11 @@ def read_batches(
     """
     schema = schema or shard_schema(shard, config)
     wanted = _wanted(schema, columns, shard)
+    if shard.beside and {*BESIDE.names[1:]} & {*wanted.names}:
+        yield from _with_beside(
+            read_batches(replace(shard, beside=None), config, columns, batch_rows, schema, only), shard
+        )
+        return
     first = 0
     for part in shard.parts:
         with damage(part.path), open_parquet(part.path) as file:
@@ -116,6 +130,20 @@ def read_batches(
                         yield _numbered(batch, at, known, wanted)
                         at += batch.num_rows
                 first += rows
+
+
+def _with_beside(batches: Iterator[pa.RecordBatch], shard: Shard) -> Iterator[pa.RecordBatch]:
+    """The batches with the columns that lie beside the shard."""
+    assert shard.beside is not None
+    table = read_table(shard.beside.path, BESIDE.names[1:]).combine_chunks()
+    for batch in batches:
+        first = batch["chunk_id"][0].as_py() if batch.num_rows else 0
+        own = table.slice(first, batch.num_rows).combine_chunks()
+        for name in table.column_names:
+            if (place := batch.schema.get_field_index(name)) >= 0:
+                values = own[name].chunk(0) if own[name].num_chunks else pa.nulls(0, BESIDE.field(name).type)
+                batch = batch.set_column(place, batch.schema.field(place), values)
+        yield batch
 
 
 def read_documents(

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from datamask import storage
 from datamask.config import Config, validate
 from datamask.corpus import convert_shard, corpus_schema, read_batches
+from datamask.corpus.identify import identify_shard
 from datamask.corpus.inputs import find_inputs
 from datamask.corpus.inspect import inspect_files
 from datamask.corpus.plan import Part, Reading, Shard
@@ -37,13 +38,17 @@ def compare_with_corpus(
 ) -> None:
     """Adds to `found` what differs. The corpus's files are recognised by their content, wherever they lie now."""
     own = manifest["settings"]["corpus"]
-    config = validate({"corpus": {**own, "input": list(against)}})
+    filters = {name: manifest["settings"]["filter"].get(name) for name in ("languages", "identify")}
+    filters["identify"] = filters["identify"] or "off"  # of a release from before there was such a setting
+    config = validate({"corpus": {**own, "input": list(against)}, "filter": filters})
     with tempfile.TemporaryDirectory(prefix="datamask-") as work:
         shards, missing = _shards(manifest, list(against), config, work)
         found.problems += missing
         if missing:
             return
-        converted = {name: convert_shard(shard, config, work) for name, shard in shards.items()}
+        converted = {
+            name: identify_shard(convert_shard(shard, config, work), config, work) for name, shard in shards.items()
+        }
         layout = Layout.of(corpus_schema(list(converted.values()), config))
         found.compared = 0
         wrong: dict[str, list[str]] = {}

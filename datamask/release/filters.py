@@ -138,7 +138,8 @@ def _plan(schema: pa.Schema, scores: Sequence[str], config: Config, scorers: Seq
         if "language" not in schema.names:
             raise ConfigError(
                 f"filter.languages is set, but the corpus has no column language{nearest('language', schema.names)} "
-                f"(columns: {', '.join(schema.names)}); map it: --set corpus.columns.language=NAME"
+                f"(columns: {', '.join(schema.names)}), and filter.identify is off; "
+                "map it: --set corpus.columns.language=NAME, or have it identified: --set filter.identify=needed"
             )
         documents = list(dict.fromkeys([*documents, "language"]))
     return _Plan(config, condition, schema, tuple(documents), tuple(wanted), settings.order == "after")
@@ -159,7 +160,7 @@ def _key(all_files: Sequence[ShardFiles], plan: _Plan) -> str:
         masks = [files.masks.key] if plan.after and files.masks else []
         if plan.config.filter.exact_duplicates and files.signatures:
             masks.append(files.signatures.key)
-        inputs.append([files.shard.name, files.shard.fingerprint, files.index.key, files.scores.key, *masks])
+        inputs.append([files.shard.name, files.shard.columns_key, files.index.key, files.scores.key, *masks])
     settings = plan.config.filter.model_dump(mode="json", exclude={"memory_limit"})
     return storage.key("filter", VERSION, settings, plan.config.corpus.columns if plan.documents else {}, inputs)
 

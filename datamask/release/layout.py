@@ -61,6 +61,11 @@ class Staged:
         conservation: dict[str, Any] = storage.read_json(place)["conservation"]
         return conservation
 
+    def unread(self) -> dict[str, list[dict[str, Any]]]:
+        """What of the input is not in it, `path` and `error` of each: `failed`, and `skipped` as nothing to read."""
+        draft = storage.read_json(storage.join(self.folder, MANIFEST) if self.published else self.draft)
+        return {"failed": draft["provenance"]["failed"], "skipped": draft["skipped"]}
+
 
 @dataclass(frozen=True)
 class Picture:

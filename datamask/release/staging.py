@@ -176,7 +176,8 @@ def _input(files: ShardFiles) -> dict[str, Any]:
     return {
         "shard": files.shard.name,
         "fingerprint": files.shard.fingerprint,
-        "keys": {name: output.key for name, output in stages.items() if output is not None},
+        "keys": {name: output.key for name, output in stages.items() if output is not None}
+        | ({"languages": files.shard.beside.fingerprint} if files.shard.beside else {}),
     }
 
 

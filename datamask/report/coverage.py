@@ -130,7 +130,7 @@ def words(
     part = SMOOTHED / max(len(of[chosen]), 1)
 
     def smooth(mean: Mean) -> npt.NDArray[np.float64]:
-        return (1 - part) * mean.share + part * (wanted.share + pool.share) / 2
+        return (1 - part) * mean.share + part * (wanted.share + pool.share + ours.share) / 3
 
     def lost(t: npt.NDArray[np.float64], c: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         with np.errstate(divide="ignore", invalid="ignore"):
