@@ -24,6 +24,7 @@ from datamask.corpus.index import check_quarantine
 from datamask.corpus.plan import FailedFile, Plan, Shard
 from datamask.errors import ConservationError, IncompleteError
 from datamask.filter import wanted as near_duplicates_wanted
+from datamask.filter.contamination import wanted as decontamination_wanted
 from datamask.release.filters import check_filters, check_left
 from datamask.release.layout import Picture, Provenance, Release, Staged, latest_version
 from datamask.report.warnings import sentence
@@ -175,6 +176,8 @@ def _embed_and_score(
         steps.append(Step(each.sign, common))
     if reads_words(config.select):
         steps.append(Step(each.atoms, common))
+    if decontamination_wanted(config):
+        steps.append(Step(each.leaks, common))
     return encoder, quality, stages.each(steps, shards)
 
 
