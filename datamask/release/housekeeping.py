@@ -26,10 +26,8 @@ from datamask.release.publication import one_publisher
 from datamask.stages import RECORD
 
 # folders of work/ whose files carry their key; what lies elsewhere is never touched
-STAGES = frozenset(
-    "corpus languages encoder index embeddings quality scores atoms leaks signatures filters duplicates prices masks "
-    "staging rounds".split()
-)
+STAGES = {"corpus", "languages", "encoder", "index", "embeddings", "quality", "scores", "atoms", "leaks", "signatures"}
+STAGES |= {"filters", "duplicates", "prices", "masks", "staging", "rounds"}
 _KEY = re.compile(r"[0-9a-f]{16}")
 # bytes a document in work/ beside its embedding (index, scores, signatures, masks, encoder's share), measured on 42,232
 # real documents: 2,600; twice that for what a release and scratch files take for a while
