@@ -14,15 +14,19 @@ from prefect.runtime import flow_run
 from prefect.states import Completed
 from pydantic import Field
 
+import flows.whole as maps
 import tasks.corpus as whole
 import tasks.shards as each
 from datamask import storage
 from datamask.config import Config, Solver, validate
+from datamask.corpus.identify import wanted as languages_wanted
 from datamask.corpus.index import check_quarantine
 from datamask.corpus.plan import FailedFile, Plan, Shard
 from datamask.errors import ConservationError, IncompleteError
 from datamask.filter import wanted as near_duplicates_wanted
+from datamask.filter.contamination import wanted as decontamination_wanted
 from datamask.release.filters import check_filters, check_left
+from datamask.release.housekeeping import check_room
 from datamask.release.layout import Picture, Provenance, Release, Staged, latest_version
 from datamask.report.warnings import sentence
 from datamask.selection.cover.stage import reads_words
@@ -102,10 +106,12 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     """
     config, work = stages.config, storage.join(out, "work")
     before = latest_version(out)
+    check_room(plan, config, out)
     failed = list(plan.failures)
-    shards = stages.each(
-        [Step(each.convert, {"config": config, "work": work})], [ShardFiles(shard) for shard in plan.shards]
-    )
+    steps = [Step(each.convert, {"config": config, "work": work})]
+    if languages_wanted(config):
+        steps.append(Step(each.languages, {"config": config, "work": work}))
+    shards = stages.each(steps, [ShardFiles(shard) for shard in plan.shards])
     _check_complete(failed, stages)
     previous.check([files.shard for files in shards])
     check_filters([files.shard for files in shards], config)  # now, not after hours of embedding
@@ -114,8 +120,7 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     shards, certificate = _select(stages, shards, work, previous)
     failed = _check_complete(failed, stages)
     provenance = Provenance(portable(encoder, work), quality.as_dict(), certificate, tuple(failed), plan.skipped)
-    rows = sum(files.shard.rows or 0 for files in shards)
-    staged = stages.whole(whole.export, rows, all_files=shards, config=config, out=out, provenance=provenance)
+    staged = maps.export(stages, shards, out, provenance)
     _check_conservation(staged, shards)
     report = stages.whole(
         whole.write_report,
@@ -173,6 +178,8 @@ def _embed_and_score(
         steps.append(Step(each.sign, common))
     if reads_words(config.select):
         steps.append(Step(each.atoms, common))
+    if decontamination_wanted(config):
+        steps.append(Step(each.leaks, common))
     return encoder, quality, stages.each(steps, shards)
 
 
@@ -183,13 +190,13 @@ def _select(
     common: dict[str, Any] = {"config": config, "work": work}
 
     def filtered(shards: list[ShardFiles]) -> list[ShardFiles]:
-        outputs = stages.whole(whole.filter_corpus, all_files=shards, **common)
+        outputs = maps.filter_corpus(stages, shards, work)
         return [replace(files, filters=output) for files, output in zip(shards, outputs, strict=True)]
 
     if config.filter.order == "before":
         shards = filtered(shards)
     if near_duplicates_wanted(config):
-        outputs = stages.whole(whole.find_duplicates, all_files=shards, **common)
+        outputs = maps.find_duplicates(stages, shards, work)
         shards = [replace(files, duplicates=output) for files, output in zip(shards, outputs, strict=True)]
     check_left(shards, config)
     prices, drift = previous.prices, None
@@ -200,7 +207,7 @@ def _select(
             get_run_logger().info("the prices of release %s miss: %s; selecting again", previous.version, drift)
             prices = drift = None
     if config.select.scope == "corpus" and not prices:
-        prices = stages.whole(whole.learn_prices, all_files=shards, solver=config.select.solver, **common)
+        prices = maps.learn_prices(stages, shards, work)
     shards = stages.each([Step(each.mask, {"prices": prices, **common})], shards) if not drift else masked
     if config.filter.order == "after":
         shards = filtered(shards)

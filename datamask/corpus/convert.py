@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from datamask.config import Config
-from datamask.corpus import arrow, delimited
+from datamask.corpus import arrow, delimited, web
 from datamask.corpus.columns import Column, recognise, union
 from datamask.corpus.inputs import damage, open_stream
 from datamask.corpus.inspect import content_of
@@ -39,12 +39,17 @@ def convert_shard(shard: Shard, config: Config, work: str) -> Shard:
         for part in shard.parts:
             _check_footer(part)
         return shard
-    settings = config.corpus
-    output_key = key("convert", VERSION, shard.fingerprint, dict(settings.columns), list(settings.drop))
-    url = join(work, "corpus", f"{shard.name}-{output_key}.parquet")
+    url, output_key = converted_to(shard, config, work)
     output = find_output(url, output_key) or _write(shard, config, url, output_key)
     part = Part(output.path, "parquet", shard.fingerprint, sum(part.bytes for part in shard.parts), rows=output.rows)
     return replace(shard, parts=(part,), converted_from=shard.parts)
+
+
+def converted_to(shard: Shard, config: Config, work: str) -> tuple[str, str]:
+    """The file that a shard is converted to, and its key."""
+    settings = config.corpus
+    output_key = key("convert", VERSION, shard.fingerprint, dict(settings.columns), list(settings.drop))
+    return join(work, "corpus", f"{shard.name}-{output_key}.parquet"), output_key
 
 
 def _check_footer(part: Part) -> None:
@@ -67,8 +72,7 @@ class _Source:
 
 
 def _write(shard: Shard, config: Config, url: str, output_key: str) -> Output:
-    kinds = {"jsonl": _json_source, "csv": _csv_source, "tsv": _csv_source, "arrow": _arrow_source, "txt": _text_source}
-    sources = [kinds[part.format.partition(".")[0]](part, config) for part in shard.parts]
+    sources = [SOURCES[part.format.partition(".")[0]](part, config) for part in shard.parts]
     schema = union(
         [
             (part.path, pa.schema([(column.name, column.type) for column in source.columns]))
@@ -257,3 +261,20 @@ def _text_source(part: Part, config: Config) -> _Source:
         yield rows, ["line_too_long" if long else None], [excerpt(data) if long else None]
 
     return _Source(columns, batches)
+
+
+def _web_source(part: Part, config: Config) -> _Source:
+    """WARC and WET."""
+    columns = recognise(web.SCHEMA, config.corpus.columns, part.path, config.corpus.drop)
+    return _Source(columns, lambda: web.batches(part))
+
+
+SOURCES = {
+    "jsonl": _json_source,
+    "csv": _csv_source,
+    "tsv": _csv_source,
+    "arrow": _arrow_source,
+    "txt": _text_source,
+    "warc": _web_source,
+    "wet": _web_source,
+}

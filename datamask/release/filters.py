@@ -1,18 +1,17 @@
 """Filters: which documents may be selected at all. Ids and scores first, documents' columns only if a filter asks.
 
-Each shard's rows are read once, in order; what a filter takes keeps that filter's name. Exact duplicates are found in
-DuckDB over all shards at once, among what passed the other filters: of documents with the same text the least altered
-stays (least `wear` in the signatures: copies in capitals, with doubled spaces or on one line have more; ties: the
-first by shard name, then row), so the order of the shards never matters. A score would judge the layout alone.
+Each shard's rows are read once, in order; what a filter takes keeps that filter's name. Exact duplicates are found over
+all shards, among what passed the other filters (`exact`): of documents with the same text the least altered stays
+(least `wear` in the signatures: copies in capitals, with doubled spaces or on one line have more; ties: the first by
+shard name, then row), so the order of the shards never matters. A score would judge the layout alone.
 """
 
 from __future__ import annotations
 
 import hashlib
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import duckdb
 import numpy as np
@@ -22,16 +21,28 @@ import pyarrow.compute as pc
 from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Shard
-from datamask.corpus.read import corpus_schema, read_documents
+from datamask.corpus.read import check_columns, corpus_schema, read_documents
 from datamask.errors import ConfigError, ConservationError, InputError, nearest
-from datamask.release.duck import connect, insert
+from datamask.filter import contamination
+from datamask.filter.leaks import items_of
+from datamask.maps import Mapper, groups, here, rounds
+from datamask.release import exact
+from datamask.release.duck import connect
+from datamask.release.personal import Rules
 from datamask.release.where import Condition, check
-from datamask.stages import Progress, ShardFiles, silent
+from datamask.stages import ShardFiles
 from datamask.storage import Output
 
-VERSION = 2
-SCHEMA = pa.schema([("chunk_id", pa.int64()), ("reason", pa.string())])
-NAMES = ("where", "language", "min_tokens", "max_tokens", "exact_duplicate")  # the first that takes a row names it
+VERSION = 3
+SCHEMA = pa.schema([("chunk_id", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
+NAMES = (
+    "where",
+    "language",
+    "min_tokens",
+    "max_tokens",
+    "contaminated",
+    "exact_duplicate",
+)  # the first that takes a row names it
 PASSED = 0  # codes: 0, then 1 + the filter's place in NAMES
 BATCH_ROWS = 20_000  # documents at a time when a filter reads them (fewer where texts are long)
 LIGHT = ("chunk_id", "id", "token_count", "characters")  # the index's columns that a condition may name
@@ -47,6 +58,7 @@ class _Plan:
     documents: tuple[str, ...]  # the documents' columns that are read
     scores: tuple[str, ...]  # the scores that are read
     after: bool  # of the selection: only what the masks selected is looked at
+    common: frozenset[int] = frozenset()  # of the test items' rows of words: what is usual in the pool
 
 
 def check_left(all_files: Sequence[ShardFiles], config: Config) -> None:
@@ -79,37 +91,49 @@ def check_left(all_files: Sequence[ShardFiles], config: Config) -> None:
     )
 
 
-def filter_corpus(
-    all_files: Sequence[ShardFiles], config: Config, work: str, progress: Progress = silent
-) -> list[Output]:
+def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str, maps: Mapper = here) -> list[Output]:
     """Each shard's filters file (chunk_id, reason), in the order of `all_files`.
 
     With `filter.order: after` the files must carry masks, and only selected rows are looked at.
     A shard's file is named by its own rows' reasons, so a new shard that changes nothing in another leaves it, and all
     that follows from it, as it was.
 
+    :param maps: who runs the rounds: the filters that look at a document alone, a group of shards each; exact
+        duplicates, a part of the hashes each; the files.
     :raises ConfigError: filter.where is not a condition on these columns, or a filter needs a column there is not.
     :raises ConservationError: a shard's index and scores do not have the same rows.
     """
+    ordered = sorted(all_files, key=lambda files: files.shard.name)
     plan = _plan(corpus_schema([files.shard for files in all_files], config), _common_scores(all_files), config)
     key = _key(all_files, plan)
     record = storage.join(work, "filters", f"corpus-{key}.json")
     if (found := _cached(all_files, record, work)) is not None:
         return found
-    ordered = sorted(all_files, key=lambda files: files.shard.name)
-    outputs = {}
-    with connect(config.filter.memory_limit, work) as connection:
-        for files, reasons, seconds in _reasons(ordered, plan, connection, progress):
-            outputs[files.shard.name] = _write(files, reasons, work, seconds)
-    storage.write_json(record, {name: output.key for name, output in outputs.items()})
-    return [outputs[files.shard.name] for files in all_files]
+    if contamination.wanted(config):
+        plan = replace(plan, common=contamination.common_rows(ordered, config))
+    with rounds(work, "filter", key) as folder:
+        rows = sum(files.index.rows for files in ordered if files.index)
+        parts = exact.parts_of(rows) if config.filter.exact_duplicates else 0
+        state = Filtering(config, plan, work, exact.Exchange(folder, len(places := groups(ordered)), parts))
+        items = [(number, tuple(ordered[place] for place in group)) for number, group in enumerate(places)]
+        counts = [sum(files.shard.rows or 0 for files in shards) for _, shards in items]
+        maps(look, state, items, counts)
+        maps(find_repeated, state, range(parts))
+        outputs = [output for group in maps(write_filters, state, items, counts) for output in group]
+    by_name = {files.shard.name: output for files, output in zip(ordered, outputs, strict=True)}
+    storage.write_json(record, {name: output.key for name, output in by_name.items()})
+    return [by_name[files.shard.name] for files in all_files]
 
 
 def check_filters(shards: Sequence[Shard], config: Config) -> None:
-    """What can be told before anything is embedded or scored: whether the filters fit the (converted) shards.
+    """What can be told before anything is embedded or scored: whether columns and filters fit the (converted) shards.
 
-    :raises ConfigError: see `filter_corpus`.
+    :raises ConfigError: see `filter_corpus`. :raises InputError: see `corpus.read.check_columns`.
     """
+    check_columns(shards, config)
+    Rules.of(config.release)
+    if contamination.wanted(config):
+        items_of(config)
     names = [scorer.name for scorer in config.quality.scorers]
     _plan(corpus_schema(shards, config), [*names, "quality_score"], config, names)
 
@@ -130,7 +154,8 @@ def _plan(schema: pa.Schema, scores: Sequence[str], config: Config, scorers: Seq
         if "language" not in schema.names:
             raise ConfigError(
                 f"filter.languages is set, but the corpus has no column language{nearest('language', schema.names)} "
-                f"(columns: {', '.join(schema.names)}); map it: --set corpus.columns.language=NAME"
+                f"(columns: {', '.join(schema.names)}), and filter.identify is off; "
+                "map it: --set corpus.columns.language=NAME, or have it identified: --set filter.identify=needed"
             )
         documents = list(dict.fromkeys([*documents, "language"]))
     return _Plan(config, condition, schema, tuple(documents), tuple(wanted), settings.order == "after")
@@ -151,7 +176,8 @@ def _key(all_files: Sequence[ShardFiles], plan: _Plan) -> str:
         masks = [files.masks.key] if plan.after and files.masks else []
         if plan.config.filter.exact_duplicates and files.signatures:
             masks.append(files.signatures.key)
-        inputs.append([files.shard.name, files.shard.fingerprint, files.index.key, files.scores.key, *masks])
+        masks += [files.leaks.key] if files.leaks else []
+        inputs.append([files.shard.name, files.shard.columns_key, files.index.key, files.scores.key, *masks])
     settings = plan.config.filter.model_dump(mode="json", exclude={"memory_limit"})
     return storage.key("filter", VERSION, settings, plan.config.corpus.columns if plan.documents else {}, inputs)
 
@@ -171,10 +197,10 @@ def _path(files: ShardFiles, key: str, work: str) -> str:
     return storage.join(work, "filters", f"{files.shard.name}-{key}.parquet")
 
 
-def _write(files: ShardFiles, reasons: pa.Table, work: str, seconds: float) -> Output:
-    codes = reasons["code"].to_numpy()
+def _write(files: ShardFiles, chunk_id: np.ndarray, codes: np.ndarray, details: Mapping[int, str], work: str) -> Output:
     assert files.index is not None and files.scores is not None
-    key = storage.key("filter", VERSION, files.index.key, files.scores.key, hashlib.sha256(codes.tobytes()).hexdigest())
+    content = [hashlib.sha256(codes.tobytes()).hexdigest(), *(sorted(details.items()) if details else ())]
+    key = storage.key("filter", VERSION, files.index.key, files.scores.key, *content)
     path = _path(files, key, work)
     if found := storage.find_output(path, key):
         return found
@@ -182,44 +208,64 @@ def _write(files: ShardFiles, reasons: pa.Table, work: str, seconds: float) -> O
     filtered = {name: count for name, count in zip(NAMES, counts[1:], strict=True) if count}
     facts = {"rows": len(codes), "passed": counts[PASSED], "filtered": filtered}
     names = pa.array([None, *NAMES], pa.string()).take(pa.array(codes))
-    table = pa.table([reasons["chunk_id"], names], schema=SCHEMA)
-    output = storage.write_output(path, key, SCHEMA, [table], lambda: facts)
-    return Output(output.path, key, output.rows, output.facts, seconds)
+    told = pa.nulls(len(codes), pa.string())
+    if details:
+        fell = codes == 1 + NAMES.index("contaminated")
+        said = zip(chunk_id.tolist(), fell.tolist(), strict=True)
+        told = pa.array([details.get(number) if took else None for number, took in said], pa.string())
+    table = pa.table([chunk_id, names, told], schema=SCHEMA)
+    return storage.write_output(path, key, SCHEMA, [table], lambda: facts)
+
+
+# ---------------------------------------------------------------- rounds
+
+
+@dataclass(frozen=True)
+class Filtering:
+    """What the workers of a round are told."""
+
+    config: Config
+    plan: _Plan
+    work: str
+    exchange: exact.Exchange
+
+
+Group = tuple[int, tuple[ShardFiles, ...]]  # number, shards
+
+
+def look(state: Filtering, group: Group) -> None:
+    """What the filters say of each document by itself."""
+    number, shards = group
+    exchange, plan = state.exchange, state.plan
+    if exchange.looked_at(number):
+        return
+    codes, chunk_ids, passed = [], [], []
+    with connect(state.config.filter.memory_limit, state.work) as connection:
+        for place, files in enumerate(shards):
+            rows, candidate = _shard_rows(files, plan)
+            codes.append(_shard_codes(files, rows, candidate, plan, connection))
+            chunk_ids.append(rows["chunk_id"].to_numpy())
+            passed.append(exact.texts(number, place, rows, (codes[-1] == PASSED) & candidate))
+    exchange.publish(number, codes, chunk_ids, passed)
+
+
+def find_repeated(state: Filtering, part: int) -> None:
+    """Which of the texts of a part are there more than once."""
+    exact.find(state.exchange, part)
+
+
+def write_filters(state: Filtering, group: Group) -> list[Output]:
+    """The shards' files."""
+    number, shards = group
+    found = []
+    for files, (chunk_id, codes, repeated) in zip(shards, state.exchange.read(number), strict=True):
+        codes[repeated] = 1 + NAMES.index("exact_duplicate")
+        details = _contaminated(files, state.plan)
+        found.append(_write(files, chunk_id, codes, details, state.work))
+    return found
 
 
 # ---------------------------------------------------------------- reasons
-
-
-def _reasons(
-    ordered: Sequence[ShardFiles], plan: _Plan, connection: duckdb.DuckDBPyConnection, progress: Progress
-) -> Iterator[tuple[ShardFiles, pa.Table, float]]:
-    """(shard, table of chunk_id and code, seconds) by shard; exact duplicates need a second pass, over codes alone."""
-    duplicates = plan.config.filter.exact_duplicates
-    if duplicates:
-        connection.execute("CREATE TABLE codes (shard INTEGER, chunk_id BIGINT, code UTINYINT)")
-        connection.execute("CREATE TABLE passed (shard INTEGER, chunk_id BIGINT, text_hash BLOB, wear INTEGER)")
-        connection.execute("BEGIN")
-    seconds = []
-    for number, files in enumerate(ordered):
-        started = time.perf_counter()
-        rows, candidate = _shard_rows(files, plan)
-        codes = _shard_codes(files, rows, candidate, plan, connection)
-        if not duplicates:
-            yield files, pa.table({"chunk_id": rows["chunk_id"], "code": codes}), time.perf_counter() - started
-        else:
-            _remember(connection, number, rows, codes, (codes == PASSED) & candidate)
-            seconds.append(time.perf_counter() - started)
-        progress(rows.num_rows)
-    if duplicates:
-        _find_duplicates(connection)
-        for number, files in enumerate(ordered):
-            table = connection.sql(
-                "SELECT codes.chunk_id, CASE WHEN repeated.chunk_id IS NULL THEN code ELSE $code END::UTINYINT AS code "
-                "FROM codes LEFT JOIN (SELECT chunk_id FROM repeated WHERE shard = $shard) repeated USING (chunk_id) "
-                "WHERE codes.shard = $shard ORDER BY codes.chunk_id",
-                params={"shard": number, "code": 1 + NAMES.index("exact_duplicate")},
-            ).to_arrow_table()
-            yield files, table, seconds[number]
 
 
 def _shard_rows(files: ShardFiles, plan: _Plan) -> tuple[pa.Table, np.ndarray]:
@@ -291,7 +337,16 @@ def _shard_codes(
         take("min_tokens", ~(tokens >= settings.min_tokens))
     if settings.max_tokens is not None:
         take("max_tokens", ~(tokens <= settings.max_tokens))
+    if contamination.wanted(plan.config):
+        take("contaminated", np.isin(rows["chunk_id"].to_numpy(), list(_contaminated(files, plan))))
     return codes
+
+
+def _contaminated(files: ShardFiles, plan: _Plan) -> dict[int, str]:
+    """What each contaminated document of a shard holds, by chunk_id."""
+    if not contamination.wanted(plan.config):
+        return {}
+    return contamination.contaminated(files, plan.config, plan.common)
 
 
 def _joined(rows: pa.Table, documents: pa.RecordBatch) -> pa.Table:
@@ -299,41 +354,3 @@ def _joined(rows: pa.Table, documents: pa.RecordBatch) -> pa.Table:
         if name not in rows.column_names:
             rows = rows.append_column(name, documents[name])
     return rows
-
-
-# ---------------------------------------------------------------- exact duplicates
-
-
-def _remember(
-    connection: duckdb.DuckDBPyConnection, number: int, rows: pa.Table, codes: np.ndarray, candidate: np.ndarray
-) -> None:
-    shard = pa.scalar(number, pa.int32())
-    for name, table in (
-        ("codes", pa.table({"shard": pa.repeat(shard, len(codes)), "chunk_id": rows["chunk_id"], "code": codes})),
-        (
-            "passed",
-            pa.table(
-                {
-                    "shard": pa.repeat(shard, len(codes)),
-                    "chunk_id": rows["chunk_id"],
-                    "text_hash": rows["text_hash"],
-                    "wear": rows["wear"],
-                }
-            ).filter(pa.array(candidate)),
-        ),
-    ):
-        insert(connection, name, table)
-
-
-def _find_duplicates(connection: duckdb.DuckDBPyConnection) -> None:
-    """Table `repeated`: every row whose text a row that stays has. 64-bit hashes first: most texts are seen once."""
-    connection.execute(
-        "CREATE TEMP TABLE twice AS SELECT hash(text_hash) AS h FROM passed GROUP BY h HAVING count(*) > 1"
-    ).fetchall()
-    connection.execute(
-        "CREATE TEMP TABLE repeated AS SELECT shard, chunk_id FROM ("
-        "  SELECT shard, chunk_id,"
-        "    row_number() OVER (PARTITION BY text_hash ORDER BY wear, shard, chunk_id) AS place"
-        "  FROM passed SEMI JOIN twice ON hash(text_hash) = h"
-        ") WHERE place > 1"
-    ).fetchall()

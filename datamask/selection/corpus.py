@@ -4,7 +4,7 @@
     chosen.decisions[0].selected, chosen.prices, chosen.facts
 
 A shard has `features()` (read anew at each pass), `quality`, `tokens`, `groups`, and a length. Up to `JOINT_DOCUMENTS`
-candidates are gathered and solved as one problem; larger corpora exchange sums (`datamask.selection.exchange`).
+candidates are gathered and solved as one problem; larger corpora exchange sums (`datamask.selection.rounds`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from datamask.config import Select
+from datamask.config import Config, Select
 from datamask.devices import pick_device
 from datamask.errors import InputError
 from datamask.selection.api import solve
 from datamask.selection.cover.stage import words_of
-from datamask.selection.exchange import Shard, UndecidedTooFew, can_exchange, select_shards
+from datamask.selection.exchange import Shard, can_exchange
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.metrics.spectral import Spectral
 from datamask.selection.prices import Prices, make_prices
 from datamask.selection.problem import Pool, Problem, in_order_of_content, make_problem
 from datamask.selection.result import Selection
+from datamask.selection.rounds import UndecidedTooFew, select_shards
 from datamask.storage import scratch_array
 
 JOINT_DOCUMENTS = 500_000  # candidates solved as one problem; more by exchanging sums, where the solver can
@@ -43,6 +44,7 @@ class Decision:
     selected: np.ndarray
     probability: np.ndarray
     price: np.ndarray
+    repeat: np.ndarray | None = None  # how often, where documents may be repeated
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +64,9 @@ def select_corpus(
     lengths = [len(shard) for shard in shards]
     if sum(lengths) > JOINT_DOCUMENTS and can_exchange(settings):
         with contextlib.suppress(UndecidedTooFew):
-            found = select_shards(present, settings, pick_device(settings.device), progress)
-            columns = (found.selected, found.probability, found.price)
-            return CorpusSelection(tuple(_split(columns, lengths)), found.prices, found.facts)
+            found = select_shards(present, Config(select=settings))
+            exchanged = (found.selected, found.probability, found.price)
+            return CorpusSelection(tuple(_split(exchanged, lengths)), found.prices, found.facts)
     with tempfile.TemporaryDirectory(prefix="datamask-") as folder:
         features = _gather(shards, folder, progress)
         pool = Pool(
@@ -81,14 +83,15 @@ def select_corpus(
         prices = prices_of(problem, chosen)
         chosen = chosen if order is None else chosen.back(order)
     facts = {name: value for name, value in chosen.facts().items() if name != "seconds"}
-    columns = (chosen.selected, chosen.probability, chosen.price)
+    columns = [chosen.selected, chosen.probability, chosen.price]
+    columns += [] if chosen.repeat is None else [chosen.repeat]
     return CorpusSelection(tuple(_split(columns, lengths)), prices, facts)
 
 
 def prices_of(problem: Problem, chosen: Selection) -> Prices:
     """What the finished selection pays for a document."""
     objective, pool = problem.objective, problem.pool
-    mask = torch.from_numpy(chosen.selected).to(pool.device)
+    mask = torch.from_numpy(chosen.selected if chosen.repeat is None else chosen.repeat).to(pool.device)
     metrics = [term.metric for term in objective.diversity]
     fractional = torch.from_numpy(getattr(chosen, "probability", chosen.selected)).double()
     moments = [_moment(metric, mask, fractional) for metric in metrics]
@@ -98,7 +101,7 @@ def prices_of(problem: Problem, chosen: Selection) -> Prices:
     if not prices.complete:
         return prices
     scores = prices.score(pool.features, pool.quality, pool.device, pool.ngrams)
-    return prices.cut(scores, problem.limits.weights, problem.size)
+    return prices.cut(scores, problem.limits.weights * problem.settings.repeat, problem.size)
 
 
 def _moment(metric: Any, mask: torch.Tensor, fractional: torch.Tensor) -> torch.Tensor | None:

@@ -1,0 +1,55 @@
+"""The task that runs some items of a round of a stage that sees the whole corpus (`datamask.maps`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from prefect import task
+from prefect.states import Completed
+
+from tasks.gpus import on_gpu
+from tasks.options import STAGE, same_arithmetic
+from tasks.progress import reporter
+
+
+class Part:
+    """Consecutive items of a round. No dataclass: Prefect would look through it for results of other tasks."""
+
+    def __init__(
+        self,
+        stage: str,
+        label: str,
+        work: Callable[[Any, Any], Any],
+        state: Any,
+        items: tuple[Any, ...],
+        rows: tuple[int, ...],
+    ) -> None:
+        """:param work: called with the state, a dataclass with the run's settings in `config`, and an item.
+        :param rows: of progress, an item each.
+        """
+        self.stage, self.label, self.work, self.state, self.items, self.rows = stage, label, work, state, items, rows
+
+
+@dataclass(frozen=True)
+class RoundDone:
+    label: str
+    results: tuple[Any, ...]
+    seconds: float
+
+
+@task(name="round", task_run_name="{label}", **STAGE)
+def run_round(label: str, part: Part) -> Any:
+    """The results of some items of a round."""
+    same_arithmetic()
+    began = time.perf_counter()
+    report = reporter(part.stage, label)
+    found = []
+    with on_gpu(part.stage, part.state.config) as own:
+        state = replace(part.state, config=own)
+        for item, rows in zip(part.items, part.rows, strict=True):
+            found.append(part.work(state, item))
+            report(rows)
+    return Completed(message=f"{part.stage}: {label}", data=RoundDone(label, tuple(found), time.perf_counter() - began))
