@@ -24,7 +24,9 @@ from datamask.corpus.index import check_quarantine
 from datamask.corpus.plan import FailedFile, Plan, Shard
 from datamask.errors import ConservationError, IncompleteError
 from datamask.filter import wanted as near_duplicates_wanted
+from datamask.filter.contamination import wanted as decontamination_wanted
 from datamask.release.filters import check_filters, check_left
+from datamask.release.housekeeping import check_room
 from datamask.release.layout import Picture, Provenance, Release, Staged, latest_version
 from datamask.report.warnings import sentence
 from datamask.selection.cover.stage import reads_words
@@ -104,6 +106,7 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     """
     config, work = stages.config, storage.join(out, "work")
     before = latest_version(out)
+    check_room(plan, config, out)
     failed = list(plan.failures)
     steps = [Step(each.convert, {"config": config, "work": work})]
     if languages_wanted(config):
@@ -182,6 +185,8 @@ def _embed_and_score(
     ]
     if reads_words(config.select):
         steps.append(Step(each.atoms, common))
+    if decontamination_wanted(config):
+        steps.append(Step(each.leaks, common))
     return encoder, quality, stages.each(steps, shards)
 
 
