@@ -23,6 +23,7 @@ from datamask.errors import ConfigError, nearest
 Solver = Literal["relaxation", "policy-gradient", "greedy", "top-quality", "random", "semdedup", "direct"]
 Algorithm = str  # "pairwise" | "DiSF" | "facility", the published names, or a registered metric
 PUBLISHED_NAMES = {"Pair_simi": "pairwise", "DiSF": "disf", "Facility": "facility"}
+COVERAGE_LAMB, TARGET_LAMB, PAPER_LAMB = 0.7, 0.3, 0.5  # docs/judge.md; arXiv 2512.24265, section 4
 Part = Literal["embedding", "ngrams", "target"]
 
 
@@ -171,8 +172,8 @@ class Coverage(Section):
     """What algorithm coverage explains, and by which atoms."""
 
     atoms: dict[Part, float] = {}
-    """Weights of: embedding (the pool, by anchors), ngrams (the pool's words), target (its words, of select.target);
-    {}: the embedding, and as much of the target if there is one."""
+    """Weights of: ngrams (the pool's words), embedding (the pool, by anchors), target (its words, of select.target);
+    {}: the pool's words; with a target, it and the embedding alike."""
     anchors: int = Field(1500, ge=1, le=40_000)
     """Documents of the pool, chosen by hash, at which the choice's density in embedding space is judged."""
     temperature: float = Field(0.1, gt=0)
@@ -195,8 +196,8 @@ class Select(Section):
 
     solver: Solver = "relaxation"
     """relaxation (with certificate), policy-gradient (the paper's), greedy, or a baseline."""
-    algorithm: Algorithm | dict[Algorithm, float] = "Pair_simi"
-    """coverage, Pair_simi (pairwise), DiSF, Facility, vendi, logdet, or registered; or {name: weight}."""
+    algorithm: Algorithm | dict[Algorithm, float] = "coverage"
+    """coverage (docs/judge.md says why), Pair_simi (pairwise), DiSF, Facility, vendi, logdet, or registered; or {name: weight}."""
     select_ratio: float | None = Field(0.1, gt=0, le=1)
     """Budget: share of the candidate documents."""
     budget_documents: int | None = Field(None, ge=1)
@@ -205,8 +206,9 @@ class Select(Section):
     """Budget: tokens, instead of select_ratio."""
     repeat: int = Field(1, ge=1, le=64)
     """How often a document may be taken, under budget_tokens: the release says how often in a column `repeat`."""
-    lamb: float = Field(0.5, ge=0, le=1)
-    """λ, the weight of quality: 1 is top-quality, 0 is diversity alone."""
+    lamb: float = Field(COVERAGE_LAMB, ge=0, le=1)
+    """λ, the weight of quality: 1 is top-quality, 0 is diversity alone. Not set: 0.7, with a target 0.3, and the
+    paper's 0.5 where algorithm is not coverage alone."""
     target: list[str] = []
     """Files whose texts the choice explains (algorithm coverage): text, or JSON lines (text; question, answer)."""
     coverage: Coverage = Coverage()
@@ -246,6 +248,14 @@ class Select(Section):
     """policy-gradient: of ln P(mask); mask − k·softmax(logits), or the exact one of the order drawn (Plackett–Luce)."""
     published: bool = False
     """policy-gradient: exactly the published estimator, without our variance reduction."""
+
+    @model_validator(mode="after")
+    def _usual_lamb(self) -> Select:
+        if "lamb" not in self.model_fields_set:
+            covers = isinstance(self.algorithm, str) and self.algorithm.lower() == "coverage"
+            usual = (TARGET_LAMB if self.target else COVERAGE_LAMB) if covers else PAPER_LAMB
+            self.__dict__["lamb"] = usual  # not set by anybody: another algorithm has another
+        return self
 
     @field_validator("algorithm")
     @classmethod
@@ -303,7 +313,7 @@ class Select(Section):
         """Weight by the parts of algorithm coverage."""
         if self.coverage.atoms:
             return {str(part): weight for part, weight in self.coverage.atoms.items()}
-        return {"target": 0.5, "embedding": 0.5} if self.target else {"embedding": 1.0}
+        return {"target": 0.5, "embedding": 0.5} if self.target else {"ngrams": 1.0}
 
     @property
     def metric(self) -> str:

@@ -50,7 +50,7 @@ def select(
     :raises InputError: the arrays do not fit together, hold what is not a number, or cannot meet the budget or limits.
     :raises ConfigError: a setting is unknown, invalid, or asks a solver for what it cannot do.
     """
-    settings = resolve(settings, keywords)
+    settings = resolve(settings, keywords, words=texts is not None or atoms is not None or target is not None)
     device = pick_device(settings.device)
     words = read_words(texts, atoms, target, settings)
     if target is not None and not settings.target:
@@ -131,10 +131,22 @@ def finish(problem: Problem, draft: Draft, seconds: float) -> Selection:
     )
 
 
-def resolve(settings: Select | None, keywords: Mapping[str, Any]) -> Select:
-    """Settings with keywords laid over them; a budget among the keywords replaces the settings' one."""
+def resolve(settings: Select | None, keywords: Mapping[str, Any], words: bool = False) -> Select:
+    """Settings with keywords laid over them; a budget among the keywords replaces the settings' one.
+
+    :param words: whether texts are at hand; where there are features alone, the algorithm is the published one unless
+        it is set, and coverage is the embedding's.
+    """
     given = (settings or Select()).model_dump(exclude_unset=True)
     budgets = ("select_ratio", "budget_documents", "budget_tokens")
     if any(keywords.get(name) is not None for name in budgets):
         given = {name: value for name, value in given.items() if name not in budgets} | {"select_ratio": None}
-    return validate_section(Select, {**given, **keywords})
+    found = validate_section(Select, {**given, **keywords})
+    if words:
+        return found
+    if "algorithm" not in found.model_fields_set:
+        return resolve(found, {"algorithm": "Pair_simi"})
+    if not found.coverage.atoms:
+        atoms = {"target": 0.5, "embedding": 0.5} if found.target else {"embedding": 1.0}
+        return found.model_copy(update={"coverage": found.coverage.model_copy(update={"atoms": atoms})})
+    return found
