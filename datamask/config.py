@@ -197,7 +197,7 @@ class Select(Section):
     solver: Solver = "relaxation"
     """relaxation (with certificate), policy-gradient (the paper's), greedy, or a baseline."""
     algorithm: Algorithm | dict[Algorithm, float] = "coverage"
-    """coverage (docs/judge.md says why), Pair_simi (pairwise), DiSF, Facility, vendi, logdet, or registered; or {name: weight}."""
+    """coverage (why: docs/judge.md), Pair_simi, DiSF, Facility, vendi, logdet, or registered; or {name: weight}."""
     select_ratio: float | None = Field(0.1, gt=0, le=1)
     """Budget: share of the candidate documents."""
     budget_documents: int | None = Field(None, ge=1)
