@@ -170,6 +170,8 @@ def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
                 completion_init()
             app(args=arguments, prog_name="datamask")
         except SystemExit as end:
+            if end.code == 130:  # what typer makes of Ctrl-C
+                return INTERRUPTED, 130
             return "", end.code if isinstance(end.code, int) else int(bool(end.code))
         finally:
             sys.stdout.flush()

@@ -65,6 +65,7 @@ def write_report(
     from datamask.report import StageTime
     from datamask.report import write_report as run
 
+    same_arithmetic()
     written = run(staged, all_files, config, certificate, [StageTime(**s) for s in stages])
     return _named_if_published("report", staged, written)
 
