@@ -9,7 +9,6 @@ RUN words where all of them do, one after another. Shorter ones are not looked f
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,12 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from datamask.errors import InputError
-from datamask.study.ngrams import word_hash
+from datamask.selection.cover.ngrams import hashed_words
+from datamask.selection.cover.target import in_a_row
 from datamask.study.targets import LEAST_ITEMS, Target
 
 RUN, LEAST = 13, 8  # words
-_WORDS = re.compile(rb"[0-9A-Za-z_\x80-\xff]+")
-_BASE = np.uint64(0x9E3779B97F4A7C15)
 Hashes = npt.NDArray[np.uint64]
 
 
@@ -44,25 +42,18 @@ def without_overlap(
     :param texts, names: the pool's documents and what to call them.
     :raises InputError: more than half of a target stands in the pool, or fewer than LEAST_ITEMS of it are left.
     """
-    asked: dict[int, dict[int, tuple[int, int]]] = {}  # run -> hash -> (target, item)
-    for place, target in enumerate(targets):
-        for number, item in enumerate(target.items):
-            words = _hashes(item.whole)
-            run = min(RUN, len(words))
-            if run >= LEAST:
-                for value in _runs(words, run).tolist():
-                    asked.setdefault(run, {}).setdefault(value, (place, number))
+    asked = _asked(targets)
     hits: dict[tuple[int, int], str] = {}
-    keys = {run: np.sort(np.fromiter(known, dtype=np.uint64, count=len(known))) for run, known in asked.items()}
-    for text, name in zip(texts, names, strict=True):
-        words = _hashes(text)
-        for run, known in keys.items():
-            if len(words) < run:
-                continue
-            runs = _runs(words, run)
-            nearest = known[np.minimum(np.searchsorted(known, runs), len(known) - 1)]
-            for value in np.unique(runs[nearest == runs]).tolist():
-                hits.setdefault(asked[run][value], name)
+    first = 0
+    for single, _, document, count in hashed_words(text.decode("utf-8", "replace") for text in texts):
+        for run, (known, owners) in asked.items():
+            hashes, at = in_a_row(single, document, run)
+            low = np.searchsorted(known, hashes)
+            there = np.flatnonzero(known[np.minimum(low, len(known) - 1)] == hashes)
+            for place in there.tolist():
+                for owner in range(low[place], np.searchsorted(known, hashes[place], side="right")):
+                    hits.setdefault(owners[owner], names[first + document[at[place]]])
+        first += count
     kept, found = [], {}
     for place, target in enumerate(targets):
         own = sorted(number for of, number in hits if of == place)
@@ -71,6 +62,28 @@ def without_overlap(
             found[target.name] = Found(len(own), len(target.items), " ".join(example.split())[:80], hits[place, own[0]])
         kept.append(_checked(target, own, found))
     return kept, found
+
+
+def _asked(targets: Sequence[Target]) -> dict[int, tuple[Hashes, list[tuple[int, int]]]]:
+    """Run -> the hashes of all runs of so many words, sorted, and the (target, item) of each."""
+    found: dict[int, list[tuple[int, tuple[int, int]]]] = {}
+    owners = [(place, number) for place, target in enumerate(targets) for number in range(len(target.items))]
+    texts = (targets[place].items[number].whole.decode("utf-8", "replace") for place, number in owners)
+    first = 0
+    for single, _, document, count in hashed_words(texts):
+        length = np.bincount(document, minlength=count)
+        for run in range(LEAST, RUN + 1):
+            hashes, at = in_a_row(single, document, run)
+            whole = length[document[at]] == run if run < RUN else np.ones(len(at), dtype=bool)
+            rows = found.setdefault(run, [])
+            for value, of in zip(hashes[whole].tolist(), document[at[whole]].tolist(), strict=True):
+                rows.append((value, owners[first + of]))
+        first += count
+    return {
+        run: (np.array([value for value, _ in sorted(rows)], dtype=np.uint64), [owner for _, owner in sorted(rows)])
+        for run, rows in found.items()
+        if rows
+    }
 
 
 def _checked(target: Target, own: Sequence[int], found: Mapping[str, Found]) -> Target:
@@ -82,15 +95,3 @@ def _checked(target: Target, own: Sequence[int], found: Mapping[str, Found]) -> 
             f"in document {told.document}; a choice that holds it would win by memory, so name another target"
         )
     return replace(target, items=rest)
-
-
-def _hashes(text: bytes) -> Hashes:
-    return np.array([word_hash(word) for word in _WORDS.findall(text.lower())], dtype=np.uint64)
-
-
-def _runs(words: Hashes, run: int) -> Hashes:
-    """(n − run + 1,) hashes of all runs of so many words."""
-    total = np.zeros(len(words) - run + 1, dtype=np.uint64)
-    for place in range(run):
-        total = total * _BASE + words[place : len(words) - run + 1 + place]
-    return total ^ (total >> np.uint64(29))

@@ -23,7 +23,7 @@ from datamask.config import Select
 from datamask.errors import ConfigError, DatamaskError, InputError
 from datamask.report.embedded import Embedded, load_corpus
 from datamask.storage import is_remote
-from datamask.study.choices import RANDOM, bytes_of, choices
+from datamask.study.choices import RANDOM, bytes_of, choices, most_bytes
 from datamask.study.chosen import chosen, names_of, texts_of
 from datamask.study.coder import ORDER, Coded, Coder
 from datamask.study.inference import Draw
@@ -190,13 +190,17 @@ def _pools(
     """The pools and what every arm chooses from them; the arms that could not choose, with why; and notes."""
     size = min(settings.documents, len(rest) // 2) if settings.pools > 1 else len(rest)
     arms = {**ARMS, **settings.arms}
-    found, refused, notes = [], {}, []
+    found: list[_Pool] = []
+    refused: dict[str, str] = {}
+    notes: list[str] = []
     for number in range(settings.pools):
         rows = np.sort(np.random.default_rng([settings.seed, number, 79]).permutation(rest)[:size])
         keep = np.zeros(len(whole), dtype=bool)
         keep[rows] = True
         corpus = replace(whole.subset(keep), share=whole.share * size / len(whole))
         held = [texts[row] for row in rows.tolist()]
+        if not found:
+            _check_bytes(corpus, held, arms, settings)
         masks = {}
         for name, changes in arms.items():
             if name in refused:
@@ -214,6 +218,19 @@ def _pools(
             progress(f"pool {number}  {name} chosen  {time.perf_counter() - started:.1f} s")
         found.append(_Pool(corpus, held, masks))
     return found, refused, notes
+
+
+def _check_bytes(
+    corpus: Embedded, texts: Sequence[bytes], arms: Mapping[str, Mapping[str, Any]], settings: Settings
+) -> None:
+    """:raises InputError: more bytes are asked for than an arm's budget can hold; said before anything is chosen."""
+    for name, changes in arms.items():
+        most = most_bytes(texts, corpus.tokens, settings_of(corpus, changes, 0))
+        if settings.bytes and settings.bytes > most:
+            raise InputError(
+                f"--bytes {settings.bytes:,} is more than any choice within the budget of {name} can hold; "
+                f"ask for at most {most:,}, and for less than that, since few choices take the longest documents"
+            )
 
 
 def settings_of(corpus: Embedded, changes: Mapping[str, Any], seed: int) -> Select:

@@ -138,6 +138,14 @@ def test_refusals(out, target, arguments, message, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_too_many_bytes_are_refused_before_anything_is_chosen(out, target, capsys, monkeypatch):
+    from datamask.study import run as module
+
+    monkeypatch.setattr(module, "chosen", None)  # it would fail if it were called
+    assert run("judge", out, "--targets", target, "--bytes", "90000000") == 3
+    assert "more than any choice within the budget of default can hold" in capsys.readouterr().err
+
+
 def test_a_target_that_stands_in_the_pool_is_found_and_named(out, tmp_path, capsys):
     texts = pq.read_table(out / "part-0.parquet")["text"].to_pylist()[100:112]
     path = tmp_path / "leak.jsonl"

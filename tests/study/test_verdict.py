@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
+from datamask.config import Select
 from datamask.errors import InputError
 from datamask.study import Item, Target
-from datamask.study.choices import CLEAN, CONTROLS, JUNK, RANDOM, SHUFFLED, choices, shuffle_words
+from datamask.study.choices import CLEAN, CONTROLS, JUNK, RANDOM, SHUFFLED, bytes_of, choices, most_bytes, shuffle_words
 from datamask.study.coder import Coder
 from datamask.study.ngrams import BUCKETS, Ngrams, Pairs, words_of
 from datamask.study.run import hear
@@ -187,3 +190,20 @@ def test_the_ngrams_see_words_shuffled(pools, targets):
 def test_a_choice_of_one_word_has_no_pairs():
     read = Ngrams().read(b"word", [Target("t", (Item(b"another word"), Item(b"")) * 4)])["t"]
     assert np.isfinite(read.bits).all() and read.bits[1] == 0
+
+
+@pytest.mark.parametrize("budget", [{"budget_documents": 3}, {"budget_tokens": 40}, {"select_ratio": 0.3}])
+def test_no_choice_within_the_budget_holds_more_than_the_most(budget):
+    """By brute force over all choices of nine documents; and under documents one of them holds exactly that."""
+    generator = np.random.default_rng(2)
+    texts = [b"x" * int(size) for size in generator.integers(5, 200, 9)]
+    tokens = generator.integers(5, 30, 9)
+    settings = Select.model_validate({"select_ratio": None, **budget})
+    masks = np.array(list(product([False, True], repeat=9)))
+    if "budget_tokens" in budget:
+        fits = masks @ tokens <= 40
+    else:
+        fits = masks.sum(axis=1) <= budget.get("budget_documents", 3)
+    held = max(bytes_of(texts, mask) for mask in masks[fits])
+    most = most_bytes(texts, tokens, settings)
+    assert held <= most and (held == most or "budget_documents" not in budget)
