@@ -302,6 +302,8 @@ def judge_of(name: str, options: argparse.Namespace, whole: dict[str, Any]) -> A
     if name != "network":
         return {"coder": Coder, "n-grams": Ngrams}[name]()
     size = SIZES[options.size]()
+    if options.before:
+        size = replace(size, name=f"{size.name} after {options.before:,}", before=options.before)
     if options.passes or options.rate:
         passes, rates = options.passes or size.passes, tuple(options.rate or size.rates)
         told = f"{size.name}, {passes:g} passes at {' '.join(f'{rate:g}' for rate in rates)}"
@@ -331,7 +333,7 @@ def names_of(to: Path, number: int) -> Iterator[str]:
 def table(options: argparse.Namespace) -> None:
     """Markdown of what was read, each judge on the pools on which it has read every control."""
     for judge in sorted({path.name.split("-")[1] for path in options.to.glob(f"read-*-{options.bytes}-*.pickle")}):
-        if judge not in [slug(name) for name in options.judge]:
+        if judge not in [slug(name) for name in options.judge]:  # a network by the name of its readings
             continue
         readings: dict[str, dict[int, dict[int, Any]]] = {}
         seconds = []
@@ -410,6 +412,7 @@ def main() -> None:
     parser.add_argument("--size", default="tiny", help="of the network")
     parser.add_argument("--passes", type=float, help="of the network over a choice")
     parser.add_argument("--rate", type=float, nargs="+", help="of the network; by default its size's three")
+    parser.add_argument("--before", type=int, help="bytes that the network has read before; by default its size's")
     parser.add_argument("--bytes", type=int, default=BYTES)
     parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--controls", action="store_true")

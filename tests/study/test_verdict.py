@@ -152,6 +152,13 @@ def test_a_judge_that_failed_a_control_is_not_heard(heard):
     assert "net failed its control planted junk: was not read" in found.verdicts[0].why
 
 
+def test_two_pairs_of_a_control_are_told_apart_by_the_spread_of_the_random_draws(heard):
+    few = {arm: [draws[:2] if arm in CONTROLS else draws for draws in by[:1]] for arm, by in heard.readings.items()}
+    assert all(control.passed for control in controls(few))
+    same = {**few, SHUFFLED: [few[RANDOM][0][:2]]}
+    assert not controls(same)[1].passed
+
+
 def test_the_pools_own_documents_are_shown_and_in_no_mean(pools, targets):
     own = Target("own", tuple(Item(text) for text in pools[0][0][:10]), own=True)
     read = hear(Coder(), pools, [*targets, own], 12_000, 8, 3, 0, lambda line: None)
