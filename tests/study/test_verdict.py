@@ -16,7 +16,7 @@ from datamask.study.ngrams import BUCKETS, Ngrams, Pairs, words_of
 from datamask.study.run import hear
 from datamask.study.targets import BETWEEN
 from datamask.study.verdict import NO_VERDICT, Heard, conclude, controls
-from tests.study.test_inference import coded
+from tests.study.test_inference import coded, readings
 
 SUBJECTS = "the king,a sailor,my sister,this old dog,every teacher,our neighbour".split(",")
 VERBS = "sees,finds,carries home,does not like,talks about,paints".split(",")
@@ -152,11 +152,11 @@ def test_a_judge_that_failed_a_control_is_not_heard(heard):
     assert "net failed its control planted junk: was not read" in found.verdicts[0].why
 
 
-def test_two_pairs_of_a_control_are_told_apart_by_the_spread_of_the_random_draws(heard):
-    few = {arm: [draws[:2] if arm in CONTROLS else draws for draws in by[:1]] for arm, by in heard.readings.items()}
-    assert all(control.passed for control in controls(few))
-    same = {**few, SHUFFLED: [few[RANDOM][0][:2]]}
-    assert not controls(same)[1].passed
+@pytest.mark.parametrize("worse,passed", [(5.0, True), (0.0, False)])
+def test_a_control_of_few_draws_is_told_apart_by_the_spread_of_the_random_ones(worse, passed):
+    arms = {RANDOM: 0.0, SHUFFLED: worse, JUNK: worse, CLEAN: 0.0}  # one draw of each control, eight random ones
+    found = controls(readings(np.random.default_rng(3), arms))
+    assert [control.passed for control in found] == [True, passed, passed]
 
 
 def test_the_pools_own_documents_are_shown_and_in_no_mean(pools, targets):
@@ -190,8 +190,8 @@ def test_words_cost_what_witten_and_bell_say():
 
 
 def test_the_ngrams_see_words_shuffled(pools, targets):
-    readings = hear(Ngrams(), pools, targets, 12_000, 8, 4, 0, lambda line: None).readings
-    assert {control.name: control.passed for control in controls(readings)}["words shuffled"]
+    found = hear(Ngrams(), pools, targets, 12_000, 8, 4, 0, lambda line: None).readings
+    assert {control.name: control.passed for control in controls(found)}["words shuffled"]
 
 
 def test_a_choice_of_one_word_has_no_pairs():
