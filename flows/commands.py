@@ -142,20 +142,24 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool) -> None:
     """Runs a flow with its progress on stderr, and prints its numbers on stdout."""
     began = cli.began or time.monotonic()
     quiet_prefect()
+    from flows.warm import Server, warmed_up
+
+    server = Server.begin()  # first: it takes longer than all that is loaded here meanwhile
     from rich.console import Console
 
     from flows.console import Display, summary
-    from flows.warm import warm_up
+    from flows.server import trouble
     from tasks.progress import BOARD, Board
 
     board = Board()
     token = BOARD.set(board)
     try:
-        with interruptible(), Display(board):
-            warm_up()
+        with interruptible(), Display(board), warmed_up(server):
             found = flow()
     except BaseException as error:
         let_go(error)
+        if told := trouble(error):
+            raise told from error
         raise
     finally:
         BOARD.reset(token)
@@ -219,8 +223,6 @@ def quiet_prefect() -> None:
     # what Prefect's own threads say of a server that is gone, a page of it for every line of log
     os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
     logging.raiseExceptions = False
-    # a throw-away server takes seconds to start, and more than Prefect's 20 s on a busy machine
-    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "180")
     if os.environ.get("PREFECT_API_URL"):
         # the server's automation takes a run that is silent for 90 s as lost; Prefect's own beat is every 180 s
         os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", "30")

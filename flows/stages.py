@@ -17,13 +17,12 @@ from typing import Any, Self
 
 from prefect import Task
 from prefect.futures import PrefectFuture
-from prefect.utilities.annotations import quote
 
 from datamask.config import Config
 from datamask.errors import StorageError, is_retryable
 from datamask.stages import ShardFiles
 from flows.artifacts import StageArtifacts
-from flows.engine import claiming_gpu, task_runner, workers_without_interrupts
+from flows.engine import claiming_gpu, cluster_answers, task_runner, workers_without_interrupts
 from tasks.batch import ShardFailure, ShardResult, ShardsFailed, describe
 from tasks.options import configured, needs_gpu
 from tasks.progress import BOARD, Board
@@ -69,7 +68,7 @@ class Stages:
 
     def __enter__(self) -> Self:
         self._token = BOARD.set(self.board)
-        with workers_without_interrupts(self.config.run):
+        with workers_without_interrupts(self.config.run), cluster_answers(self.config.run):
             self._runner.__enter__()
             if self.config.run.engine == "dask":
                 _ = self._runner.client  # type: ignore[attr-defined]  # starts the cluster, which else the first task does
@@ -157,7 +156,7 @@ class Stages:
             last = min(first + size, len(items))
             name = f"{work.__name__.strip('_').replace('_', ' ')} {first + 1}–{last} of {len(items)}"
             part = Part(stage, name, work, given, tuple(items[first:last]), tuple(rows[first:last]))
-            future = self._submit(run_round.with_options(name=stage), {"label": name, "part": quote(part)})
+            future = self._submit(run_round.with_options(name=stage), {"label": name, "part": part})
             pending[future] = (first, last)
             future.add_done_callback(finished.put)
         while pending:

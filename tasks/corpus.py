@@ -6,18 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from prefect import task
-from prefect.logging import get_run_logger
 from prefect.states import Completed
 
+from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Plan, Shard
 from datamask.release.layout import Picture, Staged
 from datamask.stages import ShardFiles
-from datamask.storage import Output
 from tasks.gpus import on_gpu
 from tasks.options import STAGE, same_arithmetic
-from tasks.progress import reporter
-from tasks.shards import published
 
 
 @task(name="plan", task_run_name="plan shards", **STAGE)
@@ -46,30 +43,6 @@ def prepare_quality(shards: Sequence[Shard], encoder: Any, config: Config, work:
     return _unless_there("quality", work, "quality", lambda: prepare(shards, encoder, config, work, previous))
 
 
-@task(name="duplicates", task_run_name="find duplicates", **STAGE)
-def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str) -> Any:
-    """Near-duplicates and contained texts, over all shards."""
-    from datamask.filter import find_duplicates as run
-
-    same_arithmetic()
-    with on_gpu("duplicates", config) as own:
-        outputs = run(all_files, own, work, reporter("duplicates", ""))
-    for alarm in outputs[0].facts["alarms"] if outputs else ():
-        get_run_logger().warning("duplicates take much of %s", alarm)
-    return _named_if_cached("duplicates", outputs)
-
-
-@task(name="prices", task_run_name="learn prices with {solver}", **STAGE)
-def learn_prices(all_files: Sequence[ShardFiles], solver: str, config: Config, work: str) -> Any:
-    """One selection over all shards, as prices that each shard applies on its own."""
-    from datamask.selection import learn_prices as run
-
-    same_arithmetic()
-    with on_gpu("prices", config) as own:
-        output = run(all_files, own, work)
-    return _named("prices", output, output.cached)
-
-
 @task(name="drift", task_run_name="check the saved prices", **STAGE)
 def measure_drift(all_files: Sequence[ShardFiles], config: Config) -> Any:
     """How far a selection by saved prices is from budget and bound."""
@@ -92,6 +65,7 @@ def write_report(
     from datamask.report import StageTime
     from datamask.report import write_report as run
 
+    same_arithmetic()
     written = run(staged, all_files, config, certificate, [StageTime(**s) for s in stages])
     return _named_if_published("report", staged, written)
 
@@ -105,14 +79,17 @@ def publish(staged: Staged, pictures: Sequence[Picture], warnings: Sequence[Mapp
     return _named(f"publish {release.path}", release, staged.published is not None)
 
 
+def published(work: str, folder: str) -> frozenset[str]:
+    """The names in a stage's folder; a stage that adds none had nothing to do."""
+    fs, path = storage.filesystem(storage.join(work, folder))
+    fs.invalidate_cache(path)
+    return frozenset(fs.glob(f"{path}/*"))
+
+
 def _unless_there(stage: str, work: str, folder: str, run: Callable[[], Any]) -> Any:
     before = published(work, folder)
     result = run()
     return _named(stage, result, bool(before) and published(work, folder) == before)
-
-
-def _named_if_cached(stage: str, outputs: list[Output]) -> Any:
-    return _named(stage, outputs, bool(outputs) and all(output.cached for output in outputs))
 
 
 def _named_if_published(stage: str, staged: Staged, result: Any) -> Any:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array
 
 from datamask.config import Config
-from datamask.corpus.read import read_documents
+from datamask.corpus.read import INDEX_COLUMNS, read_documents, shard_schema
 from datamask.errors import ConservationError, InputError
 from datamask.filter.resolve import REASONS as DUPLICATES
+from datamask.maps import Handed, hand, handed
 from datamask.selection.cover.stage import read_ngrams
 from datamask.stages import ShardFiles
 from datamask.storage import read_table
@@ -87,6 +89,74 @@ def read_candidates(files: ShardFiles, config: Config) -> Candidates:
     )
 
 
+@dataclass(frozen=True)
+class CandidateGroup:
+    """Consecutive shards' candidates as files: small, for a worker that reads their features."""
+
+    embeddings: tuple[str, ...]
+    facts: Handed  # quality, tokens, groups_<column>; index: places in the embeddings; ends: of the shards in index
+    count: int
+    columns: tuple[str, ...]  # of the groups
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def quality(self) -> np.ndarray:
+        return self.facts.read("quality")[0]
+
+    @property
+    def tokens(self) -> np.ndarray:
+        return self.facts.read("tokens")[0]
+
+    @property
+    def groups(self) -> Mapping[str, np.ndarray]:
+        return dict(zip(self.columns, self.facts.read(*(f"groups_{name}" for name in self.columns)), strict=True))
+
+    def features(self) -> np.ndarray:
+        """(N, d) float16, a shard at a time."""
+        index, ends = self.facts.read("index", "ends")
+        found: np.ndarray | None = None
+        start = 0
+        for path, end in zip(self.embeddings, ends.tolist(), strict=True):
+            if end > start:
+                rows = read_features(read_table(path, ["feature_arr"]), path)
+                if found is None:
+                    found = np.empty((self.count, rows.shape[1]), rows.dtype)
+                if rows.shape[1] != found.shape[1]:
+                    raise InputError(
+                        f"{path}: features of {rows.shape[1]} dimensions, others have {found.shape[1]}; "
+                        "embed all shards with one encoder"
+                    )
+                found[start:end] = rows[index[start:end]]
+            start = end
+        assert found is not None, "a group without candidates has no features"
+        return found
+
+
+def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> CandidateGroup:
+    """The candidates of a group of shards. A round's function: see `datamask.maps`.
+
+    :param state: config, and the folder of the rounds.
+    :raises ConservationError, InputError: see `read_candidates`.
+    """
+    number, shards = item
+    name = f"candidates-{number}"
+    paths = tuple(files.embeddings.path for files in shards if files.embeddings)
+    columns = tuple(dict.fromkeys(quota.column for quota in state.config.select.quotas))
+    if found := handed(state.folder, name):
+        return CandidateGroup(paths, found, int(found.read("ends")[0][-1]), columns)
+    read = [read_candidates(files, state.config) for files in shards]
+    arrays = {
+        "quality": np.concatenate([each.quality for each in read]),
+        "tokens": np.concatenate([each.tokens for each in read]),
+        "index": np.concatenate([each.index for each in read]),
+        "ends": np.cumsum([len(each) for each in read]),
+        **{f"groups_{name}": np.concatenate([each.groups[name] for each in read]) for name in columns},
+    }
+    return CandidateGroup(paths, hand(state.folder, name, **arrays), int(arrays["ends"][-1]), columns)
+
+
 def read_features(table: pa.Table, where: str) -> np.ndarray:
     """(rows, d) of a table's feature_arr: fixed-size or variable lists of any float type.
 
@@ -124,13 +194,17 @@ def _groups(files: ShardFiles, config: Config, chunk_id: np.ndarray, index: np.n
     columns = list(dict.fromkeys(quota.column for quota in config.select.quotas))
     if not columns:
         return {}
-    batches: Sequence[pa.RecordBatch] = list(read_documents(files, config, columns))
+    own = {*shard_schema(files.shard, config).names, *INDEX_COLUMNS}
+    there = [column for column in columns if column in own]
+    nothing = np.full(len(index), "", dtype=str)  # the value of a column that other shards have, as of a null
+    batches: Sequence[pa.RecordBatch] = list(read_documents(files, config, there)) if there else []
     if not batches:
-        return {column: np.array([], dtype=str) for column in columns}
+        return dict.fromkeys(columns, nothing)
     table = pa.Table.from_batches(batches)
     _same_rows(files.shard.name, chunk_id, table, "corpus shard")
-    filled = {name: pa.compute.fill_null(table[name].cast(pa.string()), "") for name in columns}
-    return {name: values.to_numpy(zero_copy_only=False).astype(str)[index] for name, values in filled.items()}
+    filled = {name: pa.compute.fill_null(table[name].cast(pa.string()), "") for name in there}
+    values = {name: column.to_numpy(zero_copy_only=False).astype(str)[index] for name, column in filled.items()}
+    return {name: values.get(name, nothing) for name in columns}
 
 
 def _sorted_ids(table: pa.Table, where: str) -> np.ndarray:

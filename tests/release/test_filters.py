@@ -14,6 +14,7 @@ from datamask import storage
 from datamask.errors import ConfigError, ConservationError
 from datamask.filter import sign_shard
 from datamask.release import check_filters, filter_corpus
+from datamask.release.duck import connect, insert
 from tests.release.made import SCORES, documents, make_corpus, make_masks, make_shard, settings
 
 CONDITIONS = {  # as SQL, and as Python over a row
@@ -201,10 +202,13 @@ def test_a_memory_limit_that_is_no_size_is_refused(limit):
         settings(filter={"memory_limit": limit})
 
 
-def test_too_little_memory_is_one_message(corpus, tmp_path):
-    _, files, _ = corpus
-    with pytest.raises(ConfigError, match=r"filter\.memory_limit = 1KB is too little.*raise it"):
-        filter_corpus(files, settings(filter={"memory_limit": "1KB", "where": "token_count > 0"}), str(tmp_path))
+def test_too_little_memory_is_one_message(tmp_path):
+    with (
+        pytest.raises(ConfigError, match=r"filter\.memory_limit = 1KB is too little.*raise it"),
+        connect("1KB", str(tmp_path)) as connection,
+    ):
+        connection.execute("CREATE TABLE numbers (number BIGINT)")
+        insert(connection, "numbers", pa.table({"number": list(range(100_000))}))
     assert not list((tmp_path / "tmp").iterdir())
 
 
@@ -227,3 +231,11 @@ def test_filters_are_checked_before_anything_is_scored(corpus, where, says):
     else:
         with pytest.raises(ConfigError, match=says):
             check_filters(shards, config)
+
+
+def test_a_quota_of_a_column_that_no_file_has_is_told_before_anything_is_scored(corpus):
+    _, files, _ = corpus
+    shards = [f.shard for f in files]
+    check_filters(shards, settings(select={"quotas": [{"column": "language", "as_pool": 0.1}]}))
+    with pytest.raises(ConfigError, match=r"quotas: no file of the corpus has a column 'langage'; did you mean \"lang"):
+        check_filters(shards, settings(select={"quotas": [{"column": "langage", "as_pool": 0.1}]}))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from datamask import config as settings
 from datamask import storage
 from datamask.corpus.plan import Part, Shard
 from datamask.errors import ConfigError, ConservationError, InputError
-from datamask.selection import learn_prices, mask_shard
+from datamask.maps import Threads, here
+from datamask.selection import learn_prices, mask_shard, stage
 from datamask.stages import ShardFiles
 
 WIDTH = 12
@@ -93,6 +96,36 @@ def test_second_run_is_cached_and_any_order_gives_the_same_bytes(shards, tmp_pat
     )
 
 
+@pytest.mark.parametrize("algorithm", ["pairwise", "DiSF"])
+def test_rounds_give_the_same_bytes_on_any_workers_and_after_a_failure(shards, tmp_path, monkeypatch, algorithm):
+    config = configured(algorithm=algorithm)
+    alone = learn_prices(shards, config, str(tmp_path / "alone"))
+    monkeypatch.setattr(stage, "JOINT_DOCUMENTS", 100)
+    monkeypatch.setattr(stage, "groups", lambda ordered: [(0,), (1, 2), (3,)])
+    plain = learn_prices(shards, config, str(tmp_path / "plain"))
+    expected = {path.name: path.read_bytes() for path in (tmp_path / "plain" / "prices").iterdir()}
+    assert len(expected) == 6
+    assert plain.facts["objective"] == pytest.approx(alone.facts["objective"], rel=0.02)
+    assert plain.facts["selected"] == alone.facts["selected"]
+    assert not list((tmp_path / "plain" / "rounds").iterdir())
+
+    for failing in range(1, 9):  # a worker is lost in each round; the next run goes on where it stopped
+        work = tmp_path / f"failed-{failing}"
+        calls = iter(range(1, 100))
+
+        def broken(work, state, items, rows=None, calls=calls, failing=failing):
+            items = list(items)
+            if next(calls) == failing:
+                here(work, state, items[:-1])
+                raise ConnectionResetError("a worker was lost")
+            return Threads(3)(work, state, [pickle.loads(pickle.dumps(item)) for item in items])
+
+        with pytest.raises(ConnectionResetError):
+            learn_prices(shards, config, str(work), broken)
+        learn_prices(shards, config, str(work), Threads(2))
+        assert {path.name: path.read_bytes() for path in (work / "prices").iterdir()} == expected
+
+
 def test_a_new_shard_is_scored_by_saved_prices(shards, tmp_path):
     work, config = str(tmp_path / "work"), configured(algorithm="pairwise")
     prices = learn_prices(shards[:3], config, work)
@@ -144,3 +177,22 @@ def test_a_new_shard_of_another_width_is_refused(shards, tmp_path):
     prices = learn_prices(shards, config, work)
     with pytest.raises(InputError, match="of 12 dimensions, these have 8"):
         mask_shard(write_shard(tmp_path / "work", "new", 9, width=8), prices, config, work)
+
+
+def test_a_quota_counts_a_shard_without_its_column_as_without_a_value(shards, tmp_path):
+    """As where the value is null; only a column that no shard has is an error, of `check_filters`."""
+    placed = []
+    for number, files in enumerate(shards):
+        rows = {"text": ["a document"] * 81} | ({"kind": ["x", "y", "y"] * 27} if number else {})
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(pa.table(rows), path)
+        part = Part(str(path), "parquet", f"f{number}", path.stat().st_size, None, 81)
+        placed.append(replace(files, shard=replace(files.shard, parts=(part,))))
+    config = configured(quotas=[{"column": "kind", "minimum": {"x": 0.5}}])
+    prices = learn_prices(placed, config, str(tmp_path / "work"))
+    chosen = {"x": 0, "y": 0, "": 0}
+    for number, files in enumerate(placed):
+        table = storage.read_table(mask_shard(files, prices, config, str(tmp_path / "work")).path)
+        for row in table.filter(table["selected"])["chunk_id"].to_pylist():
+            chosen["xyy"[row % 3] if number else ""] += 1
+    assert chosen["x"] >= 39 and sum(chosen.values()) == 78
