@@ -72,7 +72,7 @@ def drift_of(problem: Problem, selected: np.ndarray) -> Drift:
     """selected: (N,) bool, of any size. Its objective and bound mean little where its size is far from the budget."""
     weights = problem.weights.cpu().numpy()
     objective = problem.objective.evaluate(torch.from_numpy(selected)).objective
-    chosen: Any = SimpleNamespace(selected=selected)
+    chosen: Any = SimpleNamespace(selected=selected, repeat=None)
     price = prices_of(problem, chosen).score(
         problem.pool.features, problem.pool.quality, problem.pool.device, problem.pool.ngrams
     )
