@@ -20,6 +20,7 @@ from datamask.config import Config
 from datamask.errors import InputError
 from datamask.filter.alarm import groups_of, raise_alarm
 from datamask.filter.candidates import find_pairs
+from datamask.filter.intact import Natural
 from datamask.filter.postings import PARTITION, Documents, Writer, sampled
 from datamask.filter.resolve import Fall
 from datamask.filter.signatures import sign_shard
@@ -27,7 +28,7 @@ from datamask.filter.verify import Rules, decide
 from datamask.stages import Progress, ShardFiles, recorded, silent
 from datamask.storage import Output
 
-VERSION = 3
+VERSION = 4
 SCHEMA = pa.schema(
     [
         ("chunk_id", pa.int64()),
@@ -169,12 +170,23 @@ def _search(
     pairs = find_pairs(folder, partitions, documents, rules.jaccard, rules.containment, near)
     for path in Path(folder).glob("postings-*"):
         path.unlink()
-    found = decide(pairs, cosines, documents, quality, sources, rules, folder, progress)
+    found = decide(pairs, cosines, documents, quality, sources, rules, folder, progress, _natural(ordered, work))
     fallen = np.zeros(len(documents), bool)
     fallen[list(found)] = True
     alarms = raise_alarm(groups, fallen[documents.fixed :], settings.alarm_share, settings.alarm)
     facts = {"compared": len(documents) - documents.fixed, "candidates": len(pairs), "alarms": alarms}
     return dict(_tables(found, documents, names, len(earlier))), facts
+
+
+def _natural(ordered: Sequence[ShardFiles], work: str) -> Natural | None:
+    """What tells which of two copies has words that were put in: the counts that the content score was made with."""
+    held = _output(ordered[0].scores).facts.get("pool") if ordered else None
+    if not held or not storage.exists(storage.join(work, held)):
+        return None
+    from datamask.quality import pool
+
+    model = pool.read(storage.join(work, held))
+    return lambda texts: pool.natural(texts, model)
 
 
 def _load(

@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from datamask.config import Config
 from datamask.corpus.read import read_batches
 from datamask.filter.candidates import FEW, OWN, STRONG, Pairs
-from datamask.filter.intact import Text, most, packaging, reworded, worse
+from datamask.filter.intact import Natural, Text, most, packaging, reworded, worse
 from datamask.filter.postings import Documents
 from datamask.filter.resolve import Edge, Fall, stars
 from datamask.filter.shingles import WINDOW, Likeness, codes_of, likeness, once, windows
@@ -58,12 +58,14 @@ def decide(
     rules: Rules,
     folder: str,
     progress: Progress,
+    natural: Natural | None = None,
 ) -> dict[int, tuple[Fall, int]]:
     """Each document that falls, what it falls to, and its cluster: the lowest number of the documents it is tied to.
 
     :param cosines: pairs that are duplicates by their embeddings alone.
     :param quality: (N,) quality_score, or NaN.
     :param sources: the shards, by their number, with the settings they are read by.
+    :param natural: see `worse`.
     """
     ties = np.array(list(cosines), dtype=np.int64).reshape(-1, 2)
     one, other = np.concatenate([pairs.one, ties[:, 0]]), np.concatenate([pairs.other, ties[:, 1]])
@@ -80,7 +82,7 @@ def decide(
     spread = float(np.nanstd(quality)) if np.isfinite(quality).any() else 0.0
     found: dict[int, tuple[Fall, int]] = {}
     for number in range(parts):
-        judge = _Judge(_read(folder, number), documents, quality, spread, rules)
+        judge = _Judge(_read(folder, number), documents, quality, spread, rules, natural)
         mine = part[pairs.one] == number
         for a, b, own in zip(pairs.one[mine], pairs.other[mine], pairs.own[mine], strict=True):
             judge.compare(int(a), int(b), float(own))
@@ -164,7 +166,7 @@ def _read(folder: str, number: int) -> dict[int, Text]:
             units = made.units[first : first + count + WINDOW - 1].copy()
             parts = Surface(*(int(values[place]) for values in seen))
             said = Prose(*(int(values[place]) for values in lines))
-            found[document] = Text(hashes, once(hashes), units, parts, said)
+            found[document] = Text(hashes, once(hashes), units, parts, said, texts[place].as_py())
     return found
 
 
@@ -181,7 +183,9 @@ class _Judge:
         quality: np.ndarray,
         spread: float,
         rules: Rules,
+        natural: Natural | None,
     ) -> None:
+        self._natural = natural
         self._texts = texts
         self._documents = documents
         self._quality = quality
@@ -230,14 +234,14 @@ class _Judge:
                 self._edges[one, other] = Edge(one, other, "contained", like.containment, large)
         elif len(a.shingles) < LITTLE * len(b.shingles) and self._better(small, large, QUALITY_NOISE):
             return
-        elif len(b.shingles) <= NAVIGATION * len(a.shingles) and (falls := worse(a, b, like)) > 0:
+        elif len(b.shingles) <= NAVIGATION * len(a.shingles) and (falls := worse(a, b, like, self._natural)) > 0:
             self._edges[one, other] = Edge(one, other, "contained", like.containment, large if falls > 0 else small)
         else:
             self._edges[one, other] = Edge(one, other, "contained", like.containment, small, only=True)
 
     def _worse(self, one: int, other: int, like: Likeness) -> int:
         """The copy that should fall, −1 if none is worse by more than noise."""
-        found = worse(self._texts[one], self._texts[other], like)
+        found = worse(self._texts[one], self._texts[other], like, self._natural)
         small, large = self._by_length(one, other)
         if self._packed(small, large):
             return large

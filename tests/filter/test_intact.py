@@ -1,6 +1,8 @@
 """Which of two copies is taken for the altered one."""
 
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -133,3 +135,19 @@ def test_prose_is_that_of_each_text_whatever_lies_beside_it(value):
         said = [line for line in lines if len(line) >= 80 or (len(line) >= 40 and "." in line.rstrip("\n")[-2:])]
         assert int(together.characters[place]) == len(one)
         assert int(together.prose[place]) == sum(map(len, said))
+
+
+def test_a_word_put_in_the_place_of_another_is_told_by_how_words_follow_one_another() -> None:
+    """Where the altered copy's words recur as often, the corpus's counts decide; without them nobody can."""
+    swapped = ORIGINAL.split(" ")
+    for place in range(5, len(swapped) - 1, 20):
+        swapped[place], swapped[place + 1] = swapped[place + 1], swapped[place]
+    a, b = (replace(text(value), text=value) for value in (ORIGINAL, " ".join(swapped)))
+    like = likeness(a.shingles, b.shingles)
+    assert 0.3 < like.jaccard < 1
+
+    def natural(texts: Sequence[str]) -> list[float]:
+        return [2.0 if one == ORIGINAL else 1.9 for one in texts]
+
+    assert worse(a, b, like, natural) == 1 and worse(b, a, like, natural) == -1
+    assert worse(a, b, like, lambda texts: [float("nan")] * 2) == worse(a, b, like)
