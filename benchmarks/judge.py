@@ -34,7 +34,7 @@ from datamask.study.choices import RANDOM, bytes_of, choices
 from datamask.study.coder import Coder
 from datamask.study.inference import Trial
 from datamask.study.network import SIZES, Network
-from datamask.study.ngrams import BUCKETS, Ngrams, ngrams
+from datamask.study.ngrams import BUCKETS, Ngrams, words_of
 from datamask.study.page import interval
 from datamask.study.run import expand
 from datamask.study.targets import Item, Target, _items, _name, read_targets
@@ -42,9 +42,11 @@ from datamask.study.verdict import Heard, conclude, controls
 
 POOLS, DOCUMENTS, BYTES, SHARE = 5, 12_300, 4_600_000, 0.06
 DRAWS, CONTROLS = 8, 3
+NETWORK_POOLS = 3  # that the network reads; it starts from what stands in none of them
 METRICS, LAMBDAS = ("pairwise", "disf", "facility"), (0.0, 0.3, 0.5, 0.7, 0.9)
 HALF = {"target": 0.5, "embedding": 0.5}
 COVERAGE: tuple[tuple[str, float, dict[str, float]], ...] = (
+    ("embedding", 0.0, {"embedding": 1}),
     ("embedding", 0.3, {"embedding": 1}),
     ("embedding", 0.5, {"embedding": 1}),
     ("embedding", 0.7, {"embedding": 1}),
@@ -125,6 +127,8 @@ def arms(every: bool = True) -> dict[str, dict[str, Any]]:
         },
         "semdedup": {"solver": "semdedup", **documents},
         "dsir": {"solver": "dsir"},
+        "random above the lowest tenth of quality": {"solver": "above", "floor": 0.1},
+        "random above the lower half of quality": {"solver": "above", "floor": 0.5},
         OTHERS: {"algorithm": "coverage", "lamb": 0.3, "coverage": {"atoms": HALF}, "every": 2},
     }
     if every:
@@ -153,6 +157,8 @@ def choose(pool: dict[str, Any], changes: dict[str, Any], seed: int) -> Any:
     for _ in range(8):
         if changes.get("solver") == "dsir":
             mask = dsir(pool, share, seed)
+        elif changes.get("solver") == "above":
+            mask = above(pool, changes["floor"], share, seed)
         else:
             budget = (
                 {"budget_documents": round(share * len(pool["tokens"])), "budget_tokens": None}
@@ -181,6 +187,12 @@ def covered(pool: dict[str, Any], changes: dict[str, Any], told: Sequence[Target
     return {"atoms": pool["ngrams"], **({"target": aims} if "target" in changes["coverage"]["atoms"] else {})}
 
 
+def ngrams(text: bytes) -> Any:
+    """The buckets of a text's words and pairs of words in one bag, DSIR's features."""
+    words = words_of(text)
+    return np.concatenate([words, (words[:-1] * 40_503 + words[1:] + 7) % BUCKETS])
+
+
 def dsir(pool: dict[str, Any], share: float, seed: int) -> Any:
     """Importance resampling (arXiv 2302.03169): log-ratio of hashed n-grams, target to pool, and Gumbel noise."""
     if "log_weight" not in pool:
@@ -200,6 +212,15 @@ def dsir(pool: dict[str, Any], share: float, seed: int) -> Any:
     taken = np.cumsum(pool["tokens"][order]) <= share * pool["tokens"].sum()
     mask = np.zeros(len(order), dtype=bool)
     mask[order[taken]] = True
+    return mask
+
+
+def above(pool: dict[str, Any], floor: float, share: float, seed: int) -> Any:
+    """A random choice of the documents above a quantile of quality."""
+    order = np.random.default_rng([seed, 107]).permutation(len(pool["tokens"]))
+    order = order[pool["quality"][order] >= np.quantile(pool["quality"], floor)]
+    mask = np.zeros(len(pool["tokens"]), dtype=bool)
+    mask[order[np.cumsum(pool["tokens"][order]) <= share * pool["tokens"].sum()]] = True
     return mask
 
 
@@ -252,7 +273,7 @@ def read(options: argparse.Namespace, whole: dict[str, Any], targets: list[Targe
             for name in names_of(options.to, number)
             if (path := options.to / f"arm-{number}-{slug(name)}.npz").exists() and wanted(name, options.arm)
         }
-        controls = CONTROLS if options.controls else 0
+        controls = options.only if options.controls else 0
         for arm, draw, choice in choices(pool["texts"], masks, options.bytes, options.draws, number, controls):
             if arm in CONTROLS_OF and not wanted(arm, options.arm):
                 continue
@@ -271,14 +292,23 @@ def read(options: argparse.Namespace, whole: dict[str, Any], targets: list[Targe
 
 
 def judge_of(name: str, options: argparse.Namespace, whole: dict[str, Any]) -> Any:
-    if name == "network":
-        size = SIZES[options.size]()
-        if options.passes or options.rate:
-            passes, rates = options.passes or size.passes, tuple(options.rate or size.rates)
-            name = f"{size.name}, {passes:g} passes at {' '.join(f'{rate:g}' for rate in rates)}"
-            size = replace(size, name=name, passes=passes, rates=rates)
-        return Network(size, whole["texts"], "cpu")
-    return {"coder": Coder, "n-grams": Ngrams}[name]()
+    if name != "network":
+        return {"coder": Coder, "n-grams": Ngrams}[name]()
+    size = SIZES[options.size]()
+    if options.passes or options.rate:
+        passes, rates = options.passes or size.passes, tuple(options.rate or size.rates)
+        told = f"{size.name}, {passes:g} passes at {' '.join(f'{rate:g}' for rate in rates)}"
+        size = replace(size, name=told, passes=passes, rates=rates)
+    reached = np.unique(np.concatenate([rows_of(pool, len(whole["tokens"])) for pool in range(NETWORK_POOLS)]))
+    out = np.setdiff1d(np.arange(len(whole["tokens"])), reached)  # what no pool that the network reads can choose
+    network = Network(size, whole["texts"], "cpu", before=[whole["texts"][row] for row in out])
+    kept = options.to / f"start-{slug(size.name)}.pickle"
+    if kept.exists():
+        network.starts = pickle.loads(kept.read_bytes())
+    elif size.before:
+        network._start(0)
+        kept.write_bytes(pickle.dumps(network.starts))
+    return network
 
 
 def names_of(to: Path, number: int) -> Iterator[str]:
@@ -376,6 +406,7 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, default=BYTES)
     parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--controls", action="store_true")
+    parser.add_argument("--only", type=int, default=CONTROLS, help="draws of each control")
     parser.add_argument("--judge", nargs="*", default=["coder", "n-grams"])
     parser.add_argument("--every", action="store_true", help="the dear arms too")
     parser.add_argument("--arm", nargs="*")

@@ -4,6 +4,11 @@ from datamask import select
 
 chosen = select(features, quality, select_ratio=0.1, lamb=0.5)
 chosen.selected, chosen.objective, chosen.upper_bound
+
+from datamask import Release, curate, refresh
+
+release = curate("dumps/*.parquet", "out/mine", select={"lamb": 0.7})
+release.dataset(), release.decisions(), release.certificate
 """
 
 from __future__ import annotations
@@ -11,11 +16,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from datamask.api import Release
     from datamask.selection.api import select
     from datamask.selection.result import Selection
 
 __version__ = "0.1.0"
-__all__ = ["Selection", "__version__", "select"]
+__all__ = ["Release", "Selection", "__version__", "curate", "refresh", "select"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,4 +29,12 @@ def __getattr__(name: str) -> Any:
         import datamask.selection
 
         return getattr(datamask.selection, name)
+    if name == "Release":
+        from datamask.api import Release
+
+        return Release
+    if name in ("curate", "refresh"):  # of the layer above
+        from datamask.layers import above
+
+        return above("flows.api", name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,12 +24,15 @@ from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.completion import completion_init
 from typer.core import TyperCommand, TyperGroup
 
-from datamask.errors import LESS_MEMORY, DatamaskError, full, out_of_memory, printable
+from datamask.errors import LESS_MEMORY, ConfigError, DatamaskError, full, out_of_memory, printable
 from datamask.layers import claim, leave_working_directory
 
 ENTRY_POINTS = "datamask.commands"
+SHELLS = ("bash", "zsh", "fish")
+COMPLETE = "_DATAMASK_COMPLETE"  # set by the shell's script when it asks
 CONTINUES = "the same command continues from here"
 INTERRUPTED = f"datamask: interrupted; {CONTINUES}"
 began = 0.0  # when the command was given, by time.monotonic(); 0: not by a command
@@ -40,6 +43,7 @@ COMMANDS = {
     "refresh": ("", "Bring the last release up to date with what is new in its input; nothing new, no release."),
     "plan": ("datamask.costs:plan", "Time a sample of each stage here and say what the whole corpus will cost."),
     "config": ("datamask.cli:show_config", "Print the complete configuration as YAML, a comment per setting."),
+    "completion": ("datamask.cli:completion", "Print the script that completes commands and options in a shell."),
     "sample": ("datamask.corpus.commands:sample", "Gather a sample corpus from the Python packages of this machine."),
     "select": ("datamask.selection.commands:select", "Select from one file of embedded, scored documents."),
     "fit-quality": ("datamask.quality.commands:fit_quality", "Fit a quality classifier on labelled documents."),
@@ -52,17 +56,36 @@ COMMANDS = {
     "sweep": ("datamask.report.commands:sweep", "Measure the balance of quality and diversity for λ from 0 to 1."),
     "ablate": ("datamask.report.commands:ablate", "Compare selections of one embedded corpus side by side."),
     "judge": ("datamask.study.commands:judge", "Judge whether a model learns more from the choice than from others."),
+    "tune": (
+        "datamask.study.commands:tune",
+        "Choose λ and the mixture of diversities by the judge; write a configuration.",
+    ),
 }
 
 
 def show_config(
     config: Annotated[Path | None, typer.Option(help="YAML file whose settings replace the defaults.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead, without comments.")] = False,
 ) -> None:
     """Print the complete configuration as YAML, a comment per setting."""
     from datamask.config import load, to_yaml
 
+    if as_json:
+        print(load(config, set_ or []).model_dump_json())
+        return
     print(to_yaml(load(config, set_ or [])), end="")
+
+
+def completion(
+    shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")] = "bash",
+) -> None:
+    """Print the script that completes commands and options in a shell: `eval "$(datamask completion bash)"`."""
+    from typer.completion import get_completion_script
+
+    if shell not in SHELLS:
+        raise ConfigError(f"completion {shell}: no such shell; valid are {', '.join(SHELLS)}")
+    print(get_completion_script(prog_name="datamask", complete_var=COMPLETE, shell=shell))
 
 
 def _locate(name: str) -> Callable[..., Any]:
@@ -139,6 +162,8 @@ def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
     interrupts = _count_interrupts()
     try:
         try:
+            if COMPLETE in os.environ:
+                completion_init()
             app(args=arguments, prog_name="datamask")
         except SystemExit as end:
             return "", end.code if isinstance(end.code, int) else int(bool(end.code))
@@ -158,8 +183,6 @@ def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
             return f"datamask: {error}", error.exit_code
         if told := full(error):
             return f"datamask: {told}", 5
-        if type(error).__module__.partition(".")[0] in ("httpx", "httpcore", "websockets"):
-            return f"datamask: {_server()} does not answer any more ({_one_line(error)}); {CONTINUES}", 5
         if isinstance(error, OSError) and error.strerror:
             return f"datamask: {error.strerror}{f': {error.filename}' if error.filename else ''}", 5
         if out_of_memory(error):
@@ -183,11 +206,6 @@ def _count_interrupts() -> list[int]:
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGINT, note)
     return found
-
-
-def _server() -> str:
-    url = os.environ.get("PREFECT_API_URL")
-    return f"the Prefect server at {url}" if url else "Prefect's throw-away server"
 
 
 def _one_line(error: BaseException) -> str:

@@ -37,9 +37,10 @@ class Corpus(Section):
     """Which text, and how it is read."""
 
     input: list[str] = []
-    """Files, folders or globs; local, s3://, gs:// or hf://; parquet, JSON lines, CSV, Arrow, text, packed, mixed."""
+    """Files, folders or globs; local, s3://, gs:// or hf://; parquet, JSON lines, CSV, TSV, Arrow, Feather, .txt, WARC,
+    WET; packed too (.gz, .zst, .bz2, .xz, .zip); mixed."""
     columns: dict[str, str] = {}
-    """Our column name: the corpus's name for it, e.g. {text: content}. FineWeb's and common names are recognised."""
+    """Our column name: the corpus's name for it, e.g. {text: content, url: meta.url}; common names are recognised."""
     drop: list[str] = []
     """Columns left out, e.g. ones whose type differs from file to file."""
     encoding: str | None = None
@@ -197,6 +198,8 @@ class Select(Section):
     """Budget: documents, instead of select_ratio."""
     budget_tokens: int | None = Field(None, ge=1)
     """Budget: tokens, instead of select_ratio."""
+    repeat: int = Field(1, ge=1, le=64)
+    """How often a document may be taken, under budget_tokens: the release says how often in a column `repeat`."""
     lamb: float = Field(0.5, ge=0, le=1)
     """λ, the weight of quality: 1 is top-quality, 0 is diversity alone."""
     target: list[str] = []
@@ -260,6 +263,21 @@ class Select(Section):
             raise ValueError("no budget; set select_ratio, budget_documents or budget_tokens")
         return self
 
+    @model_validator(mode="after")
+    def _repeatable(self) -> Select:
+        if self.repeat == 1:
+            return self
+        if not self.budget_tokens:
+            raise ValueError("repeat takes documents several times, so the budget must count tokens; set budget_tokens")
+        if self.solver != "relaxation":
+            raise ValueError(f"repeat is for solver relaxation; {self.solver} takes a document once")
+        if "facility" in self.metrics:
+            raise ValueError(
+                "repeat and Facility: a second copy of a document is no nearer to any other, so it changes nothing; "
+                "use coverage, Pair_simi, DiSF, vendi or logdet, or set repeat to 1"
+            )
+        return self
+
     @property
     def metrics(self) -> dict[str, float]:
         """Weight by the metrics' canonical names: pairwise, disf, coverage-embedding, …, or a registered one."""
@@ -294,7 +312,10 @@ class Filter(Section):
     where: str | None = None
     """A SQL condition (DuckDB) over columns and scores, e.g. "token_count > 50 and url not like '%spam%'"."""
     languages: list[str] = []
-    """Keep these values of `language`; []: all."""
+    """Keep these values of `language`; []: all. What a corpus does not state is identified (en, am)."""
+    identify: Literal["needed", "always", "off"] = "needed"
+    """Identify the language of documents whose corpus does not state it: "needed": for filter.languages; "always": it
+    is in the release too, as language and language_score; "off": what is not stated is not in filter.languages."""
     min_tokens: int | None = Field(None, ge=0)
     """Least token_count."""
     max_tokens: int | None = Field(None, ge=1)
@@ -345,6 +366,8 @@ class Release(Section):
     """Text bytes after which a new data file begins."""
     row_group_rows: int = Field(1000, ge=1)
     """Rows of a row group: small ones stream and shuffle well."""
+    repeated_rows: bool = False
+    """select.repeat above 1: publish a document as often as it is taken; false: once, with the column `repeat`."""
     keep: int = Field(0, ge=0)
     """Releases kept, the newest; 0: all."""
 

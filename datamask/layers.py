@@ -6,10 +6,12 @@ imported in their place; so they are loaded from beside this package, and what s
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from datamask.errors import ConfigError
 
@@ -40,6 +42,15 @@ def claim() -> None:
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         spec.loader.exec_module(module)
+
+
+def above(module: str, name: str) -> Any:
+    """What a module of the packages above has under a name; imported on first use, never by the packages here.
+
+    :raises ConfigError: see `claim`.
+    """
+    claim()
+    return getattr(importlib.import_module(module), name)
 
 
 def leave_working_directory() -> None:

@@ -14,6 +14,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import stat
 import tempfile
 import time
@@ -149,6 +150,19 @@ def exists(url: str) -> bool:
     return True
 
 
+def size_of(url: str) -> int | None:
+    """Bytes of a file; None if there is none.
+
+    :raises StorageError: it cannot be told.
+    """
+    with storage_errors(url):
+        fs, path = filesystem(url)
+        try:
+            return int(fs.info(path)["size"])
+        except FileNotFoundError:
+            return None
+
+
 def open_input(url: str, mode: str = "rb") -> Any:
     """An open file object for reading, local or remote.
 
@@ -214,11 +228,12 @@ def fingerprint(url: str) -> str:
 
 
 @contextlib.contextmanager
-def publish(url: str) -> Iterator[Path]:
+def publish(url: str, durable: bool = True) -> Iterator[Path]:
     """Yields a temporary local path; what is written there appears at `url` whole, or not at all.
 
     Local: a hidden file in the target's own folder, fsynced and renamed. Remote: one put of the finished file.
 
+    :param durable: False leaves out the fsync: for what can be made again after the machine lost its power.
     :raises StorageError: no permission, no space, or a read-only place; the message names the path.
     :raises TransientError: the store failed for now; nothing appeared.
     """
@@ -242,9 +257,11 @@ def publish(url: str) -> Iterator[Path]:
             if is_remote(url):
                 fs.put_file(str(temporary), path)
             else:
-                _sync(temporary)
+                if durable:
+                    _sync(temporary)
                 temporary.replace(target)
-                _sync(target.parent)
+                if durable:
+                    _sync(target.parent)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -263,10 +280,15 @@ def remove_leftovers(folder: str) -> None:
     if is_remote(folder):
         return  # unfinished files of a remote target lie in the system's own temporary folder
     oldest = time.time() - LEFTOVER_SECONDS
-    for path in Path(filesystem(folder)[1]).rglob(f".*{_TEMPORARY}"):
+    root = Path(filesystem(folder)[1])
+    for path in root.rglob(f".*{_TEMPORARY}"):
         with contextlib.suppress(OSError):
             if path.is_file() and path.stat().st_mtime < oldest:
                 path.unlink()
+    for path in (root / "rounds").glob("*"):  # of stages that were given up: see `datamask.maps`
+        with contextlib.suppress(OSError):
+            if max((found.stat().st_mtime for found in path.rglob("*")), default=0.0) < oldest:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 # ---------------------------------------------------------------- scratch
@@ -291,6 +313,20 @@ def scratch(work: str) -> Iterator[str]:
             if error.errno in FULL and not isinstance(error, DatamaskError):
                 raise _final(error, name, "write") from error
             raise
+
+
+def private_folder(name: str) -> Path:
+    """A folder in the system's temporary folder that this user's processes share and nobody else can write to.
+
+    :raises StorageError: somebody else has put something there.
+    """
+    folder = Path(tempfile.gettempdir()) / f"datamask-{name}-{os.getuid()}"
+    with storage_errors(str(folder), "write"), contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()  # others may foresee the name: what they made, or a link of theirs, is not ours
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise StorageError(f"{folder} is not a folder that you alone can write to; remove it, or set TMPDIR")
+    return folder
 
 
 def scratch_array(path: str, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -11,9 +11,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -37,6 +37,10 @@ FailedOption = Annotated[
 ]
 
 
+TextColumnOption = Annotated[
+    str | None, typer.Option("--text-column", help="The column that holds the text; meta.body reaches into a struct.")
+]
+IdColumnOption = Annotated[str | None, typer.Option("--id-column", help="The column that names a document.")]
 LossOption = Annotated[
     bool,
     typer.Option("--allow-loss", help="Publish though shards of the last release, or many rows, are gone."),
@@ -49,11 +53,13 @@ def curate(
     sample: Annotated[bool, typer.Option("--sample", help="Curate text gathered from this machine.")] = False,
     config: ConfigOption = None,
     set_: SetOption = None,
+    text_column: TextColumnOption = None,
+    id_column: IdColumnOption = None,
     as_json: JsonOption = False,
     allow_failed_shards: FailedOption = False,
 ) -> None:
     """Curate a corpus, end to end: read, embed, score, select, filter, publish, report."""
-    chosen = _settings(config, set_, input, allow_failed_shards)
+    chosen = _settings(config, set_, input, allow_failed_shards, columns={"text": text_column, "id": id_column})
     if sample == bool(chosen.corpus.input):
         raise ConfigError("give --input, or --sample for a corpus gathered from this machine, one of the two")
     if sample:
@@ -81,6 +87,8 @@ def refresh(
     input: InputOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
+    text_column: TextColumnOption = None,
+    id_column: IdColumnOption = None,
     as_json: JsonOption = False,
     allow_failed_shards: FailedOption = False,
     allow_loss: LossOption = False,
@@ -96,7 +104,8 @@ def refresh(
     if config is None:
         with contextlib.suppress(InputError):  # none yet: everything is new
             last = settings.from_release(find_release(output).manifest()["settings"])
-    chosen = _settings(config, set_, input, allow_failed_shards, last)
+    columns = {"text": text_column, "id": id_column}
+    chosen = _settings(config, set_, input, allow_failed_shards, last, columns)
     if allow_loss:
         chosen = chosen.model_copy(update={"run": chosen.run.model_copy(update={"allow_loss": True})})
     if not chosen.corpus.input:
@@ -116,10 +125,14 @@ def _settings(
     input: list[str] | None,
     allow_failed_shards: bool,
     base: dict[str, Any] | None = None,
+    columns: Mapping[str, str | None] = MappingProxyType({}),
 ) -> settings.Config:
     chosen = settings.load(path, overrides or [], base)
     if input:
         chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update={"input": input})})
+    if named := {ours: theirs for ours, theirs in columns.items() if theirs}:
+        merged = {"columns": {**chosen.corpus.columns, **named}}
+        chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update=merged)})
     if allow_failed_shards:
         chosen = chosen.model_copy(update={"run": chosen.run.model_copy(update={"allow_failed_shards": True})})
     return chosen
@@ -129,20 +142,24 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool) -> None:
     """Runs a flow with its progress on stderr, and prints its numbers on stdout."""
     began = cli.began or time.monotonic()
     quiet_prefect()
+    from flows.warm import Server, warmed_up
+
+    server = Server.begin()  # first: it takes longer than all that is loaded here meanwhile
     from rich.console import Console
 
     from flows.console import Display, summary
-    from flows.warm import warm_up
+    from flows.server import trouble
     from tasks.progress import BOARD, Board
 
     board = Board()
     token = BOARD.set(board)
     try:
-        with interruptible(), Display(board):
-            warm_up()
+        with interruptible(), Display(board), warmed_up(server):
             found = flow()
     except BaseException as error:
         let_go(error)
+        if told := trouble(error):
+            raise told from error
         raise
     finally:
         BOARD.reset(token)
@@ -206,8 +223,6 @@ def quiet_prefect() -> None:
     # what Prefect's own threads say of a server that is gone, a page of it for every line of log
     os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
     logging.raiseExceptions = False
-    # a throw-away server takes seconds to start, and more than Prefect's 20 s on a busy machine
-    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "180")
     if os.environ.get("PREFECT_API_URL"):
         # the server's automation takes a run that is silent for 90 s as lost; Prefect's own beat is every 180 s
         os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", "30")

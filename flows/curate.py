@@ -14,10 +14,12 @@ from prefect.runtime import flow_run
 from prefect.states import Completed
 from pydantic import Field
 
+import flows.whole as maps
 import tasks.corpus as whole
 import tasks.shards as each
 from datamask import storage
 from datamask.config import Config, Solver, validate
+from datamask.corpus.identify import wanted as languages_wanted
 from datamask.corpus.index import check_quarantine
 from datamask.corpus.plan import FailedFile, Plan, Shard
 from datamask.errors import ConservationError, IncompleteError
@@ -103,9 +105,10 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     config, work = stages.config, storage.join(out, "work")
     before = latest_version(out)
     failed = list(plan.failures)
-    shards = stages.each(
-        [Step(each.convert, {"config": config, "work": work})], [ShardFiles(shard) for shard in plan.shards]
-    )
+    steps = [Step(each.convert, {"config": config, "work": work})]
+    if languages_wanted(config):
+        steps.append(Step(each.languages, {"config": config, "work": work}))
+    shards = stages.each(steps, [ShardFiles(shard) for shard in plan.shards])
     _check_complete(failed, stages)
     previous.check([files.shard for files in shards])
     check_filters([files.shard for files in shards], config)  # now, not after hours of embedding
@@ -114,8 +117,7 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     shards, certificate = _select(stages, shards, work, previous)
     failed = _check_complete(failed, stages)
     provenance = Provenance(portable(encoder, work), quality.as_dict(), certificate, tuple(failed), plan.skipped)
-    rows = sum(files.shard.rows or 0 for files in shards)
-    staged = stages.whole(whole.export, rows, all_files=shards, config=config, out=out, provenance=provenance)
+    staged = maps.export(stages, shards, out, provenance)
     _check_conservation(staged, shards)
     report = stages.whole(
         whole.write_report,
@@ -183,7 +185,7 @@ def _select(
     common: dict[str, Any] = {"config": config, "work": work}
 
     def filtered(shards: list[ShardFiles]) -> list[ShardFiles]:
-        outputs = stages.whole(whole.filter_corpus, all_files=shards, **common)
+        outputs = maps.filter_corpus(stages, shards, work)
         return [replace(files, filters=output) for files, output in zip(shards, outputs, strict=True)]
 
     if config.filter.order == "before":

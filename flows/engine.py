@@ -10,7 +10,7 @@ from typing import Any
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from datamask.config import Run
-from datamask.errors import MissingExtraError
+from datamask.errors import MissingExtraError, StorageError, one_line
 
 
 def task_runner(run: Run) -> TaskRunner[Any]:
@@ -62,6 +62,23 @@ def workers_without_interrupts(run: Run) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def cluster_answers(run: Run) -> Iterator[None]:
+    """What goes wrong inside with a cluster of one's own is told as such.
+
+    :raises StorageError: nothing that `run.address` names answers.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not run.address:
+            raise
+        raise StorageError(
+            f"run.address = {run.address}: no {run.engine.capitalize()} cluster answers there ({one_line(error)}); "
+            "start it, or leave run.address out for processes of this machine"
+        ) from error
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""Drives tasks on the run's engine: one for the whole corpus, or each batch of shards through its stages in turn.
+"""Drives tasks on the run's engine: one for the whole corpus, the rounds of a stage that sees all of it, or each batch
+of shards through its stages in turn.
 
 A batch goes on to its next stage when it is through with the last, whatever the other batches do, and a failed shard
 falls out alone. Only small results pass through here.
@@ -6,8 +7,9 @@ falls out alone. Only small results pass through here.
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from math import ceil
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -15,15 +17,17 @@ from typing import Any, Self
 
 from prefect import Task
 from prefect.futures import PrefectFuture
+from prefect.utilities.annotations import quote
 
 from datamask.config import Config
-from datamask.errors import StorageError
+from datamask.errors import StorageError, is_retryable
 from datamask.stages import ShardFiles
 from flows.artifacts import StageArtifacts
-from flows.engine import claiming_gpu, task_runner, workers_without_interrupts
+from flows.engine import claiming_gpu, cluster_answers, task_runner, workers_without_interrupts
 from tasks.batch import ShardFailure, ShardResult, ShardsFailed, describe
 from tasks.options import configured, needs_gpu
 from tasks.progress import BOARD, Board
+from tasks.rounds import Part, RoundDone, run_round
 
 # task runs of a stage, unless run.shards_per_task says otherwise
 PER_WORKER = 16  # enough to even the load; more cost time: some 20 ms each, of this process and the server
@@ -65,7 +69,7 @@ class Stages:
 
     def __enter__(self) -> Self:
         self._token = BOARD.set(self.board)
-        with workers_without_interrupts(self.config.run):
+        with workers_without_interrupts(self.config.run), cluster_answers(self.config.run):
             self._runner.__enter__()
             if self.config.run.engine == "dask":
                 _ = self._runner.client  # type: ignore[attr-defined]  # starts the cluster, which else the first task does
@@ -85,6 +89,28 @@ class Stages:
         self._next(waiting)
         result = future.result()
         self.board.end_whole(task.name, cached=future.state.name == "Cached")
+        return result
+
+    def rounds(
+        self, stage: str, run: Callable[..., Any], number: int, rows: int, cached: Callable[[Any], bool], **given: Any
+    ) -> Any:
+        """The result of a stage of maps and reduces: its reduces in this process, the items of its maps as tasks.
+
+        An error of a reduce that may pass begins the stage again, which finds what its maps have published.
+
+        :param number: of its rounds. :param rows: of the corpus. :param cached: of the result, whether it was there.
+        """
+        self.board.begin(stage, total=rows)
+        maps = Rounds(self, stage, rows / max(number, 1))
+        for attempt in range(self.config.run.retries + 1):
+            try:
+                result = run(maps=maps, **given)
+                break
+            except Exception as error:
+                if attempt == self.config.run.retries or not is_retryable(error):
+                    raise
+                time.sleep(self.config.run.retry_delay * 2**attempt)
+        self.board.end_whole(stage, cached=cached(result))
         return result
 
     def each(self, steps: Sequence[Step], shards: Sequence[ShardFiles]) -> list[ShardFiles]:
@@ -118,6 +144,30 @@ class Stages:
         return [through[files.shard.name] for files in shards if files.shard.name in through]
 
     # ------------------------------------------------------------ inside
+
+    def round(
+        self, stage: str, work: Callable[[Any, Any], Any], given: Any, items: Sequence[Any], rows: Sequence[int]
+    ) -> list[Any]:
+        """The results of one round, in the items' order; the first error that a task ends in."""
+        finished: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
+        pending: dict[PrefectFuture[Any], tuple[int, int]] = {}
+        found: list[Any] = [None] * len(items)
+        size = self._size(len(items))
+        for first in range(0, len(items), size):
+            last = min(first + size, len(items))
+            name = f"{work.__name__.strip('_').replace('_', ' ')} {first + 1}–{last} of {len(items)}"
+            part = Part(stage, name, work, given, tuple(items[first:last]), tuple(rows[first:last]))
+            future = self._submit(run_round.with_options(name=stage), {"label": name, "part": quote(part)})
+            pending[future] = (first, last)
+            future.add_done_callback(finished.put)
+        while pending:
+            future = self._next(finished)
+            first, last = pending.pop(future)
+            done: RoundDone = future.result()
+            found[first:last] = done.results
+            self.board.settle_part(stage, done.label, sum(rows[first:last]))
+            future = None  # type: ignore[assignment]  # let its result go
+        return found
 
     def _submit(self, task: Task[..., Any], parameters: dict[str, Any]) -> PrefectFuture[Any]:
         gpu = needs_gpu(task.name, self.config)
@@ -162,10 +212,34 @@ class Stages:
         return [result.files for result in results]
 
     def _batches(self, shards: Sequence[ShardFiles]) -> list[Sequence[ShardFiles]]:
+        size = self.config.run.shards_per_task or self._size(len(shards))
+        return [shards[first : first + size] for first in range(0, len(shards), size)] if shards else []
+
+    def _size(self, count: int) -> int:
         run = self.config.run
         here = None if run.address else PER_WORKER * (run.workers or os.cpu_count() or 1)
-        size = run.shards_per_task or ceil(len(shards) / min(AT_MOST, here or AT_MOST))
-        return [shards[first : first + size] for first in range(0, len(shards), size)] if shards else []
+        return max(1, ceil(count / min(AT_MOST, here or AT_MOST)))
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """A `datamask.maps.Mapper` whose items are Prefect tasks on the run's engine."""
+
+    stages: Stages
+    stage: str
+    share: float  # of the stage's progress that a round is, in rows
+
+    def __call__(
+        self,
+        work: Callable[[Any, Any], Any],
+        state: Any,
+        items: Sequence[Any],
+        rows: Sequence[int] | None = None,
+    ) -> list[Any]:
+        weights = [1] * len(items) if rows is None else list(rows)
+        total = max(sum(weights), 1)
+        ends = [round(self.share * done / total) for done in accumulate(weights, initial=0)]
+        return self.stages.round(self.stage, work, state, items, [b - a for a, b in pairwise(ends)])
 
 
 def label(batch: Sequence[ShardFiles]) -> str:

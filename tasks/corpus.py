@@ -11,7 +11,7 @@ from prefect.states import Completed
 
 from datamask.config import Config
 from datamask.corpus.plan import Plan, Shard
-from datamask.release.layout import Picture, Provenance, Staged
+from datamask.release.layout import Picture, Staged
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 from tasks.gpus import on_gpu
@@ -46,14 +46,6 @@ def prepare_quality(shards: Sequence[Shard], encoder: Any, config: Config, work:
     return _unless_there("quality", work, "quality", lambda: prepare(shards, encoder, config, work, previous))
 
 
-@task(name="filter", task_run_name="filter the corpus", **STAGE)
-def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str) -> Any:
-    """Conditions, languages, lengths and exact duplicates over all shards."""
-    from datamask.release import filter_corpus as run
-
-    return _named_if_cached("filter", run(all_files, config, work))
-
-
 @task(name="duplicates", task_run_name="find duplicates", **STAGE)
 def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str) -> Any:
     """Near-duplicates and contained texts, over all shards."""
@@ -86,15 +78,6 @@ def measure_drift(all_files: Sequence[ShardFiles], config: Config) -> Any:
     same_arithmetic()
     with on_gpu("drift", config) as own:
         return _named("drift", run(all_files, own))
-
-
-@task(name="export", task_run_name="export", **STAGE)
-def export(all_files: Sequence[ShardFiles], config: Config, out: str, provenance: Provenance) -> Any:
-    """The selected documents, the decisions on all others, and the quarantine, staged."""
-    from datamask.release import export as run
-
-    staged = run(all_files, config, out, provenance, reporter("export", ""))
-    return _named_if_published("export", staged, staged)
 
 
 @task(name="report", task_run_name="report", **STAGE)

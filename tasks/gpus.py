@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from datamask import storage
 from datamask.config import Config
 from tasks.options import needs_gpu
 
@@ -50,8 +50,7 @@ def leased(devices: Sequence[str], folder: Path | None = None) -> Iterator[int]:
     :param devices: the machine's names of the devices.
     :param folder: of the locks; by default one per user in the temporary folder.
     """
-    place = folder or Path(tempfile.gettempdir()) / f"datamask-gpus-{os.getuid()}"
-    place.mkdir(parents=True, exist_ok=True)
+    place = folder or storage.private_folder("gpus")
     while True:
         for number, device in enumerate(devices):
             with (place / f"{device.replace('/', '-')}.lock").open("a") as lock:

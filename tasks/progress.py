@@ -77,6 +77,13 @@ class Board:
             line.seconds += seconds
             line.last = time.monotonic()
 
+    def settle_part(self, stage: str, part: str, rows: int) -> None:
+        """Items of a round are through, which count as `rows`."""
+        with self._lock:
+            line = self.stages[stage]
+            line.rows += rows - self._rows.pop((stage, part), 0)
+            line.last = time.monotonic()
+
     def fail(self, stage: str, shard: str) -> None:
         """A shard failed for good."""
         with self._lock:

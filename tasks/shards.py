@@ -31,6 +31,19 @@ def convert(batch: Sequence[ShardFiles], label: str, config: Config, work: str) 
     return run_batch("convert", batch, one)
 
 
+@task(name="languages", task_run_name="languages {label}", **STAGE)
+def languages(batch: Sequence[ShardFiles], label: str, config: Config, work: str) -> Any:
+    """The language of every document whose corpus does not state it."""
+    from datamask.corpus.identify import identify_shard
+
+    def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
+        before = published(work, "languages", files.shard.name)
+        shard = identify_shard(files.shard, config, work, progress)
+        return replace(files, shard=shard), published(work, "languages", files.shard.name) == before
+
+    return run_batch("languages", batch, one)
+
+
 @task(name="index", task_run_name="index {label}", **STAGE)
 def index(batch: Sequence[ShardFiles], label: str, encoder: Any, config: Config, work: str) -> Any:
     """Ids, tokens, hashes and quarantine of every row."""

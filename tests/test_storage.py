@@ -274,3 +274,26 @@ def test_threads_share_the_store(store: Store) -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_a_folder_for_this_user_alone_is_not_taken_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name can be foreseen, so whoever comes first could lead it elsewhere or own it."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = storage.private_folder("x")
+    assert folder == storage.private_folder("x") and folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o777)
+    with pytest.raises(StorageError, match="not a folder that you alone can write to; remove it, or set TMPDIR"):
+        storage.private_folder("x")
+    folder.rmdir()
+    (tmp_path / "theirs").mkdir()
+    folder.symlink_to(tmp_path / "theirs")
+    with pytest.raises(StorageError, match="alone can write to"):
+        storage.private_folder("x")
+    folder.unlink()
+    folder.touch()
+    with pytest.raises(StorageError, match="alone can write to"):
+        storage.private_folder("x")
+    folder.unlink()
+    monkeypatch.setattr("os.getuid", lambda: 54321)
+    with pytest.raises(StorageError, match="alone can write to"):
+        storage.private_folder("x")

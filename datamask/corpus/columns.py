@@ -81,20 +81,20 @@ def recognise(schema: pa.Schema, mapping: Mapping[str, str], where: str, drop: S
                 break
     if "text" not in taken:
         wanted_text = mapping.get("text")
-        there = shown(schema.names) or "none"
+        there = shown(spelled(schema)) or "none"
         if wanted_text:
             raise InputError(
                 f"{where}: no column {wanted_text!r}, which corpus.columns names as the text"
-                f"{nearest(wanted_text, schema.names)} (columns there are: {there})"
+                f"{nearest(wanted_text, spelled(schema))} (columns there are: {there})"
             )
         raise InputError(
             f"{where}: no text column; columns there are: {there}. "
-            "Name the one that holds the text: --set corpus.columns.text=NAME"
+            "Name the one that holds the text: --text-column NAME (--set corpus.columns.text=NAME)"
         )
     if not is_texty(_type_at(schema, taken["text"])):
         raise InputError(
             f"{where}: column {'.'.join(taken['text'])!r} has type {_type_at(schema, taken['text'])}, not text; "
-            "name another: --set corpus.columns.text=NAME"
+            "name another: --text-column NAME (--set corpus.columns.text=NAME)"
         )
     for name, theirs in mapping.items():
         path = _locate(schema, theirs)
@@ -115,6 +115,16 @@ def recognise(schema: pa.Schema, mapping: Mapping[str, str], where: str, drop: S
         names.add(name)
         columns.append(Column(name, (field.name,), plain(field.type)))
     return [column for column in columns if column.name == "text" or column.name not in drop]
+
+
+def spelled(schema: pa.Schema) -> list[str]:
+    """The names that a setting may give: columns, and of structs their fields too, as meta.url."""
+    found = []
+    for field in schema:
+        found.append(field.name)
+        if pa.types.is_struct(field.type):
+            found += [f"{field.name}.{inner}" for inner in spelled(pa.schema(list(field.type)))]
+    return found
 
 
 def shown(names: Sequence[str]) -> str:
@@ -200,17 +210,20 @@ def _fits(type_: pa.DataType, name: str) -> bool:
 def _locate(schema: pa.Schema, name: str) -> tuple[str, ...] | None:
     if schema.get_field_index(name) >= 0:
         return (name,)
-    first, dot, rest = name.partition(".")
-    if dot and (index := schema.get_field_index(first)) >= 0:
-        type_ = schema.field(index).type
-        if pa.types.is_struct(type_) and type_.get_field_index(rest) >= 0:
-            return (first, rest)
+    for dot in (place for place, sign in enumerate(name) if sign == "."):  # names may have dots of their own
+        index = schema.get_field_index(name[:dot])
+        if index >= 0 and pa.types.is_struct(schema.field(index).type):
+            inner = _locate(pa.schema(list(schema.field(index).type)), name[dot + 1 :])
+            if inner is not None:
+                return (name[:dot], *inner)
     return None
 
 
 def _type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
     type_ = schema.field(path[0]).type
-    return type_ if len(path) == 1 else type_.field(type_.get_field_index(path[1])).type
+    for name in path[1:]:
+        type_ = type_.field(type_.get_field_index(name)).type
+    return type_
 
 
 def union(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
@@ -10,10 +11,14 @@ import typer
 def sample(
     output: Annotated[str, typer.Argument(help="Folder for the parquet files.")] = "out/sample-corpus",
     documents: Annotated[int, typer.Option(min=1, help="Greatest number of documents.")] = 20_000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Gather a sample corpus from this machine's Python packages: docstrings and long comments, as FineWeb parquet."""
     from datamask.corpus.sample import sample_corpus
 
     written = sample_corpus(output, documents)
+    if as_json:
+        print(json.dumps({"output": output, "documents": written.documents, "files": [str(f) for f in written.files]}))
+        return
     print(f"{written.documents:,} documents from {written.packages:,} packages in {len(written.files)} files: {output}")
     print(f"next: datamask curate --input {output} --output out/sample")

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from datamask.config import Config
-from datamask.corpus import arrow, delimited
+from datamask.corpus import arrow, delimited, web
 from datamask.corpus.columns import Column, recognise, union
 from datamask.corpus.inputs import damage, open_stream
 from datamask.corpus.inspect import content_of
@@ -67,8 +67,7 @@ class _Source:
 
 
 def _write(shard: Shard, config: Config, url: str, output_key: str) -> Output:
-    kinds = {"jsonl": _json_source, "csv": _csv_source, "tsv": _csv_source, "arrow": _arrow_source, "txt": _text_source}
-    sources = [kinds[part.format.partition(".")[0]](part, config) for part in shard.parts]
+    sources = [SOURCES[part.format.partition(".")[0]](part, config) for part in shard.parts]
     schema = union(
         [
             (part.path, pa.schema([(column.name, column.type) for column in source.columns]))
@@ -257,3 +256,20 @@ def _text_source(part: Part, config: Config) -> _Source:
         yield rows, ["line_too_long" if long else None], [excerpt(data) if long else None]
 
     return _Source(columns, batches)
+
+
+def _web_source(part: Part, config: Config) -> _Source:
+    """WARC and WET."""
+    columns = recognise(web.SCHEMA, config.corpus.columns, part.path, config.corpus.drop)
+    return _Source(columns, lambda: web.batches(part))
+
+
+SOURCES = {
+    "jsonl": _json_source,
+    "csv": _csv_source,
+    "tsv": _csv_source,
+    "arrow": _arrow_source,
+    "txt": _text_source,
+    "warc": _web_source,
+    "wet": _web_source,
+}

@@ -59,7 +59,12 @@ REASONS = {
     "line_too_long": "the line is longer than 256 MiB",
     "no_score": "a column that a quality score is read from is null or no finite number",
     "malformed_row": "the CSV row has another number of fields than the header",
+    "http_status": "the server's answer was not the page (a redirect, an error)",
+    "not_html": "the record is no page of HTML or text",
+    "no_content": "no main text was found in the page",
 }
+# of web archives, where they are usual: no sign that a file is read in the wrong way
+USUAL = {"http_status", "not_html", "no_content"}
 # what may be done where many rows have the reason
 HINTS = {
     "undecodable_text": ". Is it in another encoding? --set corpus.encoding=cp1252",
@@ -114,12 +119,14 @@ def check_quarantine(shards: Sequence[ShardFiles], config: Config) -> None:
     found = []
     for files in shards:
         assert files.index is not None
-        bad, rows = files.index.facts["quarantined"], files.index.rows
+        usual = sum(files.index.facts["reasons"].get(name, 0) for name in USUAL)
+        bad, rows = files.index.facts["quarantined"] - usual, files.index.rows - usual
         if bad < FEW or bad <= config.run.quarantine * rows:
             continue
         parts = files.shard.converted_from or files.shard.parts
         named = parts[0].path + (f" and {len(parts) - 1} more files" if len(parts) > 1 else "")
         reasons = sorted(files.index.facts["reasons"].items(), key=lambda item: -item[1])
+        reasons = [(name, count) for name, count in reasons if name not in USUAL]
         told = ", ".join(f"{count:,} {name} ({REASONS.get(name, name)})" for name, count in reasons)
         table = read_table(files.index.path, ["chunk_id", "reason", "excerpt"])
         [first] = table.filter(pc.equal(table["reason"], reasons[0][0])).slice(0, 1).to_pylist()

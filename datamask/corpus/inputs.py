@@ -21,7 +21,10 @@ from datamask.errors import DatamaskError, InputError, one_line
 from datamask.storage import filesystem, is_remote, open_input, storage_errors
 
 COMPRESSIONS = {".gz": "gz", ".zst": "zst", ".zstd": "zst", ".bz2": "bz2", ".xz": "xz", ".zip": "zip"}
-_TEXTS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv", ".txt": "txt"}
+_TEXTS = {
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv", ".txt": "txt",
+    ".warc": "warc", ".wet": "wet",
+}  # fmt: skip
 # file name's end: format
 FORMATS = {
     ".parquet": "parquet",
@@ -31,7 +34,10 @@ FORMATS = {
     **_TEXTS,
     **{end + more: f"{kind}.{name}" for end, kind in _TEXTS.items() for more, name in COMPRESSIONS.items()},
 }
-READABLE = ".parquet, .arrow, .jsonl (.json and .ndjson too), .csv, .tsv, .txt; of text also .gz, .zst, .bz2, .xz, .zip"
+READABLE = (
+    ".parquet, .arrow, .jsonl (.json and .ndjson too), .csv, .tsv, .txt, .warc, .wet; "
+    "of all but the first two also .gz, .zst, .bz2, .xz, .zip"
+)
 # beside the .arrow files of a data set that `datasets` saved
 DESCRIBES = {"state.json", "dataset_info.json", "dataset_dict.json", "dataset_infos.json"}
 
@@ -174,6 +180,7 @@ def _matches(given: str) -> Iterator[_Match]:
 def _remote(given: str) -> Iterator[_Match]:
     with storage_errors(given, "read"):
         fs, path = filesystem(given)
+        fs.invalidate_cache()  # a worker that lives for days would be told of what was there once
         scheme = given.split("://")[0] + "://"
         try:
             info = fs.info(path)

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
 from datamask.config import Corpus
+from datamask.corpus import web
 from datamask.corpus.arrow import open_arrow
 from datamask.corpus.columns import recognise
 from datamask.corpus.delimited import header
@@ -120,7 +121,7 @@ def _inspect(file: InputFile, settings: Corpus, relevant: str, fingerprint: str)
     empty = False
     reading = None
     try:
-        if file.size == 0 and file.format not in ("jsonl", "csv", "tsv", "txt"):
+        if file.size == 0 and file.format not in ("jsonl", "csv", "tsv", "txt", "warc", "wet"):
             raise InputError(f"{file.path}: an empty file (0 bytes) is no {file.format}; copy it again from its source")
         if file.format == "parquet":
             with damage(file.path), open_parquet(file.path) as parquet:
@@ -156,6 +157,8 @@ def _check_stream(file: InputFile, small: int, reading: Reading | None) -> bool:
         head = stream.read(BLOCK_BYTES)
         if file.format.startswith("jsonl"):
             check_head(head[:1000], file.path)
+        if file.format.startswith(("warc", "wet")):
+            web.check(bytes(head[:1000]), file.path)
         if file.format != "jsonl" and file.size < small:
             while stream.read(BLOCK_BYTES):
                 pass

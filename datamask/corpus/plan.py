@@ -27,7 +27,7 @@ class Part:
     """A file, or a run of a parquet file's row groups."""
 
     path: str
-    format: str  # parquet, arrow, or jsonl, csv, tsv, txt with or without .gz, .zst, .bz2, .xz, .zip
+    format: str  # parquet, arrow, or jsonl, csv, tsv, txt, warc, wet with or without .gz, .zst, .bz2, .xz, .zip
     fingerprint: str  # of the whole file's content
     bytes: int
     row_groups: tuple[int, int] | None = None  # first, one past the last; None: all
@@ -43,6 +43,12 @@ class Shard:
     parts: tuple[Part, ...]
     fingerprint: str  # of the content of its rows, not of where they lie
     converted_from: tuple[Part, ...] = ()  # the user's own files, where `parts` is what they were converted to
+    beside: Part | None = None  # language and language_score of every row, in place of the parts' own
+
+    @property
+    def columns_key(self) -> str:
+        """Of the content of its rows and of what is beside them."""
+        return f"{self.fingerprint}-{self.beside.fingerprint}" if self.beside else self.fingerprint
 
     @property
     def rows(self) -> int | None:
@@ -77,7 +83,12 @@ def from_json(data: Mapping[str, Any]) -> Plan:
     """The plan that `to_json` wrote."""
     return Plan(
         shards=tuple(
-            Shard(shard["name"], tuple(_part(part) for part in shard["parts"]), shard["fingerprint"])
+            Shard(
+                shard["name"],
+                tuple(_part(part) for part in shard["parts"]),
+                shard["fingerprint"],
+                beside=_part(shard["beside"]) if shard.get("beside") else None,
+            )
             for shard in data["shards"]
         ),
         failures=tuple(FailedFile(**failed) for failed in data["failures"]),

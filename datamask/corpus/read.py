@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask.config import Config
-from datamask.corpus.columns import FINEWEB, Column, plain, recognise, union
+from datamask.corpus.columns import FINEWEB, Column, plain, recognise, shown, spelled, union
 from datamask.corpus.inputs import damage
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.project import EXTRA, project
@@ -27,11 +29,17 @@ if TYPE_CHECKING:
     from datamask.stages import ShardFiles
 
 CHUNK_ID = pa.field("chunk_id", pa.int64())
+# the file beside a shard (`identify`): a row per row
+BESIDE = pa.schema([CHUNK_ID, *(FINEWEB.field(name) for name in ("language", "language_score"))])
 BATCH_ROWS = 1000
 BATCH_BYTES = 64 << 20  # of a batch, on average over its row group: rows may be long
 INDEX_COLUMNS = ("id", "token_count", "characters", "text_hash")  # read_documents takes these from the index
 SAMPLE_FACTOR = 50  # sample_texts looks at so many times the rows it returns, at least SAMPLE_ROWS
 SAMPLE_ROWS = 500_000
+FOOTERS = 16  # opened at a time
+SCHEMAS = 50_000  # of files that this process remembers
+
+_SCHEMAS: dict[tuple[object, ...], pa.Schema] = {}
 
 
 def shard_schema(shard: Shard, config: Config) -> pa.Schema:
@@ -39,7 +47,12 @@ def shard_schema(shard: Shard, config: Config) -> pa.Schema:
 
     :raises InputError: see `columns.recognise` and `columns.union`.
     """
-    return union([(part.path, _part_schema(part, config)) for part in shard.parts])
+    return union(_schemas(shard, config))
+
+
+def _schemas(shard: Shard, config: Config) -> list[tuple[str, pa.Schema]]:
+    parts = [(part.path, _part_schema(part, config)) for part in shard.parts]
+    return [*parts, (shard.beside.path, BESIDE.remove(0))] if shard.beside else parts
 
 
 def corpus_schema(shards: Sequence[Shard], config: Config) -> pa.Schema:
@@ -47,8 +60,37 @@ def corpus_schema(shards: Sequence[Shard], config: Config) -> pa.Schema:
 
     :raises InputError: a column's types exclude each other.
     """
-    ordered = sorted(shards, key=lambda shard: shard.name)
-    return union([(part.path, _part_schema(part, config)) for shard in ordered for part in shard.parts])
+    parts = [part for shard in sorted(shards, key=lambda shard: shard.name) for part in shard.parts]
+    with ThreadPoolExecutor(min(FOOTERS, len(parts) or 1), thread_name_prefix="footers") as pool:
+        schemas = list(pool.map(lambda part: _part_schema(part, config), parts))
+    beside = [(shard.beside.path, BESIDE.remove(0)) for shard in shards if shard.beside]
+    return union([*((part.path, schema) for part, schema in zip(parts, schemas, strict=True)), *beside[:1]])
+
+
+def check_columns(shards: Sequence[Shard], config: Config) -> None:
+    """Whether every column that corpus.columns names is in a file of the corpus (converted shards).
+
+    :raises InputError: one is in none; names the columns that are there.
+    """
+    lacking = {name: theirs for name, theirs in config.corpus.columns.items() if name not in config.corpus.drop}
+    there: dict[str, None] = {}
+    for shard in shards:
+        for own in shard_schema(shard, config).names:
+            lacking.pop(own, None)
+        for part in shard.converted_from or shard.parts if lacking else ():
+            there |= dict.fromkeys(_names_in(part, shard, config))
+    for name, theirs in lacking.items():
+        raise InputError(
+            f"corpus.columns.{name}: no file has a column {theirs!r}{nearest(theirs, there)} "
+            f"(columns there are: {shown(list(there))})"
+        )
+
+
+def _names_in(part: Part, shard: Shard, config: Config) -> list[str]:
+    if part.format == "parquet":
+        with damage(part.path), open_parquet(part.path) as file:
+            return spelled(file.schema_arrow)
+    return spelled(shard_schema(shard, config))  # a column that is not renamed is called as in the file
 
 
 def read_batches(
@@ -70,6 +112,11 @@ def read_batches(
     """
     schema = schema or shard_schema(shard, config)
     wanted = _wanted(schema, columns, shard)
+    if shard.beside and {*BESIDE.names[1:]} & {*wanted.names}:
+        yield from _with_beside(
+            read_batches(replace(shard, beside=None), config, columns, batch_rows, schema, only), shard
+        )
+        return
     first = 0
     for part in shard.parts:
         with damage(part.path), open_parquet(part.path) as file:
@@ -83,6 +130,20 @@ def read_batches(
                         yield _numbered(batch, at, known, wanted)
                         at += batch.num_rows
                 first += rows
+
+
+def _with_beside(batches: Iterator[pa.RecordBatch], shard: Shard) -> Iterator[pa.RecordBatch]:
+    """The batches with the columns that lie beside the shard."""
+    assert shard.beside is not None
+    table = read_table(shard.beside.path, BESIDE.names[1:]).combine_chunks()
+    for batch in batches:
+        first = batch["chunk_id"][0].as_py() if batch.num_rows else 0
+        own = table.slice(first, batch.num_rows).combine_chunks()
+        for name in table.column_names:
+            if (place := batch.schema.get_field_index(name)) >= 0:
+                values = own[name].chunk(0) if own[name].num_chunks else pa.nulls(0, BESIDE.field(name).type)
+                batch = batch.set_column(place, batch.schema.field(place), values)
+        yield batch
 
 
 def read_documents(
@@ -201,8 +262,15 @@ def _schema(file: pq.ParquetFile) -> pa.Schema:
 
 
 def _part_schema(part: Part, config: Config) -> pa.Schema:
-    with damage(part.path), open_parquet(part.path) as file:
-        return pa.schema([(column.name, column.type) for column in _part_columns(file, part.path, config)])
+    """Of a file's footer, which is opened once in this process: a corpus of many files is asked for often."""
+    known = (part.path, part.fingerprint, *sorted(config.corpus.columns.items()), None, *config.corpus.drop)
+    if known not in _SCHEMAS:
+        with damage(part.path), open_parquet(part.path) as file:
+            columns = [(column.name, column.type) for column in _part_columns(file, part.path, config)]
+        if len(_SCHEMAS) >= SCHEMAS:
+            _SCHEMAS.clear()
+        _SCHEMAS[known] = pa.schema(columns)
+    return _SCHEMAS[known]
 
 
 def _wanted(schema: pa.Schema, columns: Sequence[str] | None, shard: Shard) -> pa.Schema:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Shard
-from datamask.corpus.read import read_batches, shard_schema
+from datamask.corpus.read import BESIDE, read_batches, shard_schema
 
 
 def corpus_rows(
@@ -28,6 +28,11 @@ def corpus_rows(
     found: list[dict[str, Any]] = [{} for _ in chunk_ids]
     if not present:
         return found
+    if shard.beside:
+        found = corpus_rows(replace(shard, beside=None), config, chunk_ids, names)
+        beside = [name for name in BESIDE.names[1:] if name in names]
+        values = storage.read_table(shard.beside.path, beside).take(pa.array(chunk_ids)).to_pylist() if beside else []
+        return [row | value for row, value in zip(found, values or [{}] * len(found), strict=True)]
     order = np.argsort(chunk_ids, kind="stable")
     ordered = np.asarray(chunk_ids)[order]
     first = 0

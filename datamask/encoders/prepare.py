@@ -157,6 +157,8 @@ def local_folder(url: str) -> str:
             atexit.register(shutil.rmtree, target, ignore_errors=True)
             for remote in fs.find(path):
                 file = target / remote[len(path) :].lstrip("/")
+                if ".." in file.parts:  # a store's keys may hold any characters
+                    raise InputError(f"{url} holds a file whose name leads out of it: {remote}; use another model")
                 file.parent.mkdir(parents=True, exist_ok=True)
                 fs.get_file(remote, str(file))
             _FETCHED[url] = str(target)

@@ -84,6 +84,7 @@ def _key(ordered: Sequence[ShardFiles], earlier: Sequence[tuple[str, ShardFiles,
     for files in ordered:
         filters = files.filters.key if files.filters and config.filter.order == "before" else None
         embedded = [_output(files.embeddings).key, config.select.seed] if semantic else []
+        embedded += [files.shard.beside.fingerprint] if files.shard.beside else []  # languages are compared apart
         inputs.append([files.shard.name, _output(files.signatures).key, _output(files.scores).key, filters, *embedded])
     settings = config.duplicates.model_dump(mode="json", exclude={"against", "alarm"})
     against = [[place, f.shard.fingerprint, _output(f.masks).key] for place, f, _ in earlier]

@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 from datamask import storage
 from datamask.config import Config, validate
 from datamask.corpus import convert_shard, corpus_schema, read_batches
+from datamask.corpus.identify import identify_shard
 from datamask.corpus.inputs import find_inputs
 from datamask.corpus.inspect import inspect_files
 from datamask.corpus.plan import Part, Reading, Shard
-from datamask.release.data_files import ADDED, Layout
+from datamask.release.data_files import Layout
 from datamask.release.layout import Release
 from datamask.stages import Progress
 
@@ -37,13 +38,17 @@ def compare_with_corpus(
 ) -> None:
     """Adds to `found` what differs. The corpus's files are recognised by their content, wherever they lie now."""
     own = manifest["settings"]["corpus"]
-    config = validate({"corpus": {**own, "input": list(against)}})
+    filters = {name: manifest["settings"]["filter"].get(name) for name in ("languages", "identify")}
+    filters["identify"] = filters["identify"] or "off"  # of a release from before there was such a setting
+    config = validate({"corpus": {**own, "input": list(against)}, "filter": filters})
     with tempfile.TemporaryDirectory(prefix="datamask-") as work:
         shards, missing = _shards(manifest, list(against), config, work)
         found.problems += missing
         if missing:
             return
-        converted = {name: convert_shard(shard, config, work) for name, shard in shards.items()}
+        converted = {
+            name: identify_shard(convert_shard(shard, config, work), config, work) for name, shard in shards.items()
+        }
         layout = Layout.of(corpus_schema(list(converted.values()), config))
         found.compared = 0
         wrong: dict[str, list[str]] = {}
@@ -102,12 +107,12 @@ def _beside(
     shard: Shard, ids: np.ndarray, tables: Iterator[pa.Table], config: Config, layout: Layout
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
     """Published rows and the corpus's rows of the same chunk_ids, a batch at a time; None where it has no such rows."""
-    wanted = np.zeros(max(int(ids.max()) + 1, shard.rows or 0), dtype=bool)
-    wanted[ids] = True
+    times = np.bincount(ids, minlength=max(int(ids.max()) + 1, shard.rows or 0))  # a document may be several rows
     pending = next(tables)
-    for batch in read_batches(shard, config, layout.corpus.names, schema=layout.corpus, only=wanted):
+    for batch in read_batches(shard, config, layout.corpus.names, schema=layout.corpus, only=times > 0):
         here = batch["chunk_id"].to_numpy()
-        source = pa.Table.from_batches([batch.filter(pa.array(wanted[here[0] : here[-1] + 1]))])
+        often = times[here[0] : here[-1] + 1]
+        source = pa.Table.from_batches([batch.take(pa.array(np.repeat(np.arange(len(often)), often)))])
         while pending.num_rows < source.num_rows and (more := next(tables, None)) is not None:
             pending = pa.concat_tables([pending, more])
         rows = pending.slice(0, source.num_rows)
@@ -125,7 +130,7 @@ def _differences(rows: pa.Table, source: pa.Table | None, layout: Layout) -> Ite
     if source is None:
         yield "chunk_id", ids.tolist()
         return
-    released = [name for name in rows.column_names if name not in ADDED.names]
+    released = rows.column_names[: len(layout.corpus.names)]
     for name, published in zip(layout.corpus.names, released, strict=True):
         theirs, ours = source[name].combine_chunks(), rows[published].combine_chunks()
         if not theirs.equals(ours):

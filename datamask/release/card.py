@@ -33,6 +33,7 @@ IDENTITY = ("dimensions", "revision", "max_length", "long_documents", "fingerpri
 NOTES = {
     "quality_score": "how good the document is on its own",
     "probability": "with which it was selected; 1 except at the margin",
+    "repeat": "how often it is to be taken, so that the budget of tokens is spent",
     "shard": "shard of the source",
     "chunk_id": "row of the shard",
     "id": "of the source; made from shard and row where it has none",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,12 +20,13 @@ from datamask.config import Config
 from datamask.corpus.columns import FINEWEB
 from datamask.corpus.read import read_batches
 from datamask.release.read_ahead import read_ahead
-from datamask.release.stripes import Folders, Run, Stripe, file_name
-from datamask.stages import Progress, ShardFiles
+from datamask.release.stripes import Run, Stripe, file_name
+from datamask.stages import ShardFiles
 
 ADDED = pa.schema(
     [("quality_score", pa.float32()), ("probability", pa.float32()), ("shard", pa.string()), ("chunk_id", pa.int64())]
 )
+REPEAT = pa.field("repeat", pa.int32())  # before these where documents may be taken several times
 INDEXED = ("id", "token_count")  # the index's: the input's where it has them, else made or counted
 BATCH_ROWS = 4000
 KEY_METADATA = b"datamask.release"
@@ -42,25 +43,27 @@ class Layout:
     release: pa.Schema
 
     @classmethod
-    def of(cls, corpus: pa.Schema, key: str = "") -> Layout:
+    def of(cls, corpus: pa.Schema, key: str = "", repeated: bool = False) -> Layout:
         """FineWeb's columns first, id and token_count always among them; the input's others; ours.
 
         :param key: the release's, which every file carries.
+        :param repeated: with the column `repeat`.
         """
+        ours = pa.schema([REPEAT, *ADDED]) if repeated else ADDED
         there = {*corpus.names, *INDEXED}
         first = [FINEWEB.field(name) for name in FINEWEB.names if name in there]
         others = [field for field in corpus if field.name not in FINEWEB.names]
         read = pa.schema([*first, *others])
-        taken = {*read.names, *ADDED.names}
+        taken = {*read.names, *ours.names}
         fields = []
         for field in read:
             name = field.name
-            if name in ADDED.names:
+            if name in ours.names:
                 while name in taken:
                     name += "_original"
                 taken.add(name)
             fields.append(field.with_name(name))
-        return cls(read, pa.schema([*fields, *ADDED], metadata=sealed(key)))
+        return cls(read, pa.schema([*fields, *ours], metadata=sealed(key)))
 
 
 def sealed(key: str) -> dict[bytes, bytes]:
@@ -95,25 +98,25 @@ def written(folder: str, path: str, found: list[WrittenFile]) -> Iterator[Path]:
 
 def write_stripe(
     stripe: Stripe,
-    all_files: Sequence[ShardFiles],
+    shards: Mapping[int, ShardFiles],
     config: Config,
     layout: Layout,
-    folders: Folders,
+    names: Mapping[str | None, str],
     folder: str,
     decisions: Callable[[ShardFiles], pa.Table],
-    progress: Progress,
     readers: int = 1,
 ) -> list[WrittenFile]:
     """Writes the stripe's file for each dump in it.
 
+    :param shards: those of the stripe, by their place.
+    :param names: the folder of each dump.
     :param decisions: of a shard: chunk_id, id, outcome, quality_score, probability, token_count of every row.
     :param readers: shards read ahead, each in a thread.
     """
     found: list[WrittenFile] = []
-    names = folders.names()
     with contextlib.ExitStack() as stack:
         writers: dict[str, _Writer] = {}
-        runs = [partial(_documents, run, all_files[run.shard], config, layout, decisions) for run in stripe.runs]
+        runs = [partial(_documents, run, shards[run.shard], config, layout, decisions) for run in stripe.runs]
         for dump, table in read_ahead(runs, readers, stack):
             name = names[dump]
             if name not in writers:
@@ -123,7 +126,6 @@ def write_stripe(
             writers[name].add(table)
             if sum(writer.bytes for writer in writers.values()) > PENDING_BYTES:
                 max(writers.values(), key=lambda writer: writer.bytes).flush()
-            progress(table.num_rows)
     return sorted(found, key=lambda file: file.path)
 
 
@@ -141,10 +143,13 @@ def _documents(
         chosen = ids[selected[ids[0] : ids[-1] + 1]]
         if not len(chosen):
             continue
+        if config.select.repeat > 1 and config.release.repeated_rows:
+            chosen = np.repeat(chosen, decided["repeat"].to_numpy()[chosen])
         documents = batch.take(pa.array(chosen - ids[0]))
         facts = decided.take(pa.array(chosen))
         columns = [facts[name] if name in INDEXED else documents[name] for name in layout.corpus.names]
         added = [
+            *([facts["repeat"]] if config.select.repeat > 1 else []),
             facts["quality_score"],
             facts["probability"],
             pa.repeat(files.shard.name, len(chosen)),

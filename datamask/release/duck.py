@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import shutil
-import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,9 +58,8 @@ def connect(memory_limit: str, work: str | None = None) -> Iterator[duckdb.DuckD
 @contextlib.contextmanager
 def temporary_folder(work: str) -> Iterator[Path]:
     """A folder under work/tmp (the system's, when work is remote), removed afterwards, with those of dead processes."""
-    parent = (
-        Path(tempfile.gettempdir(), "datamask") if storage.is_remote(work) else Path(storage.filesystem(work)[1], "tmp")
-    )
+    remote = storage.is_remote(work)
+    parent = storage.private_folder("duckdb") if remote else Path(storage.filesystem(work)[1], "tmp")
     folder = parent / f"duckdb-{uuid.uuid4().hex}"
     try:
         parent.mkdir(parents=True, exist_ok=True)

@@ -1,17 +1,16 @@
 """Filters: which documents may be selected at all. Ids and scores first, documents' columns only if a filter asks.
 
-Each shard's rows are read once, in order; what a filter takes keeps that filter's name. Exact duplicates are found in
-DuckDB over all shards at once, among what passed the other filters: of documents with the same text the least altered
-stays (least `wear` in the signatures: copies in capitals, with doubled spaces or on one line have more; ties: the
-first by shard name, then row), so the order of the shards never matters. A score would judge the layout alone.
+Each shard's rows are read once, in order; what a filter takes keeps that filter's name. Exact duplicates are found over
+all shards, among what passed the other filters (`exact`): of documents with the same text the least altered stays
+(least `wear` in the signatures: copies in capitals, with doubled spaces or on one line have more; ties: the first by
+shard name, then row), so the order of the shards never matters. A score would judge the layout alone.
 """
 
 from __future__ import annotations
 
 import hashlib
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -22,11 +21,13 @@ import pyarrow.compute as pc
 from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Shard
-from datamask.corpus.read import corpus_schema, read_documents
+from datamask.corpus.read import check_columns, corpus_schema, read_documents
 from datamask.errors import ConfigError, ConservationError, InputError, nearest
-from datamask.release.duck import connect, insert
+from datamask.maps import Mapper, groups, here, rounds
+from datamask.release import exact
+from datamask.release.duck import connect
 from datamask.release.where import Condition, check
-from datamask.stages import Progress, ShardFiles, silent
+from datamask.stages import ShardFiles
 from datamask.storage import Output
 
 VERSION = 2
@@ -79,37 +80,44 @@ def check_left(all_files: Sequence[ShardFiles], config: Config) -> None:
     )
 
 
-def filter_corpus(
-    all_files: Sequence[ShardFiles], config: Config, work: str, progress: Progress = silent
-) -> list[Output]:
+def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str, maps: Mapper = here) -> list[Output]:
     """Each shard's filters file (chunk_id, reason), in the order of `all_files`.
 
     With `filter.order: after` the files must carry masks, and only selected rows are looked at.
     A shard's file is named by its own rows' reasons, so a new shard that changes nothing in another leaves it, and all
     that follows from it, as it was.
 
+    :param maps: who runs the rounds: the filters that look at a document alone, a group of shards each; exact
+        duplicates, a part of the hashes each; the files.
     :raises ConfigError: filter.where is not a condition on these columns, or a filter needs a column there is not.
     :raises ConservationError: a shard's index and scores do not have the same rows.
     """
+    ordered = sorted(all_files, key=lambda files: files.shard.name)
     plan = _plan(corpus_schema([files.shard for files in all_files], config), _common_scores(all_files), config)
     key = _key(all_files, plan)
     record = storage.join(work, "filters", f"corpus-{key}.json")
     if (found := _cached(all_files, record, work)) is not None:
         return found
-    ordered = sorted(all_files, key=lambda files: files.shard.name)
-    outputs = {}
-    with connect(config.filter.memory_limit, work) as connection:
-        for files, reasons, seconds in _reasons(ordered, plan, connection, progress):
-            outputs[files.shard.name] = _write(files, reasons, work, seconds)
-    storage.write_json(record, {name: output.key for name, output in outputs.items()})
-    return [outputs[files.shard.name] for files in all_files]
+    with rounds(work, "filter", key) as folder:
+        rows = sum(files.index.rows for files in ordered if files.index)
+        parts = exact.parts_of(rows) if config.filter.exact_duplicates else 0
+        state = Filtering(config, plan, work, exact.Exchange(folder, len(places := groups(ordered)), parts))
+        items = [(number, tuple(ordered[place] for place in group)) for number, group in enumerate(places)]
+        counts = [sum(files.shard.rows or 0 for files in shards) for _, shards in items]
+        maps(look, state, items, counts)
+        maps(find_repeated, state, range(parts))
+        outputs = [output for group in maps(write_filters, state, items, counts) for output in group]
+    by_name = {files.shard.name: output for files, output in zip(ordered, outputs, strict=True)}
+    storage.write_json(record, {name: output.key for name, output in by_name.items()})
+    return [by_name[files.shard.name] for files in all_files]
 
 
 def check_filters(shards: Sequence[Shard], config: Config) -> None:
-    """What can be told before anything is embedded or scored: whether the filters fit the (converted) shards.
+    """What can be told before anything is embedded or scored: whether columns and filters fit the (converted) shards.
 
-    :raises ConfigError: see `filter_corpus`.
+    :raises ConfigError: see `filter_corpus`. :raises InputError: see `corpus.read.check_columns`.
     """
+    check_columns(shards, config)
     names = [scorer.name for scorer in config.quality.scorers]
     _plan(corpus_schema(shards, config), [*names, "quality_score"], config, names)
 
@@ -130,7 +138,8 @@ def _plan(schema: pa.Schema, scores: Sequence[str], config: Config, scorers: Seq
         if "language" not in schema.names:
             raise ConfigError(
                 f"filter.languages is set, but the corpus has no column language{nearest('language', schema.names)} "
-                f"(columns: {', '.join(schema.names)}); map it: --set corpus.columns.language=NAME"
+                f"(columns: {', '.join(schema.names)}), and filter.identify is off; "
+                "map it: --set corpus.columns.language=NAME, or have it identified: --set filter.identify=needed"
             )
         documents = list(dict.fromkeys([*documents, "language"]))
     return _Plan(config, condition, schema, tuple(documents), tuple(wanted), settings.order == "after")
@@ -151,7 +160,7 @@ def _key(all_files: Sequence[ShardFiles], plan: _Plan) -> str:
         masks = [files.masks.key] if plan.after and files.masks else []
         if plan.config.filter.exact_duplicates and files.signatures:
             masks.append(files.signatures.key)
-        inputs.append([files.shard.name, files.shard.fingerprint, files.index.key, files.scores.key, *masks])
+        inputs.append([files.shard.name, files.shard.columns_key, files.index.key, files.scores.key, *masks])
     settings = plan.config.filter.model_dump(mode="json", exclude={"memory_limit"})
     return storage.key("filter", VERSION, settings, plan.config.corpus.columns if plan.documents else {}, inputs)
 
@@ -171,8 +180,7 @@ def _path(files: ShardFiles, key: str, work: str) -> str:
     return storage.join(work, "filters", f"{files.shard.name}-{key}.parquet")
 
 
-def _write(files: ShardFiles, reasons: pa.Table, work: str, seconds: float) -> Output:
-    codes = reasons["code"].to_numpy()
+def _write(files: ShardFiles, chunk_id: np.ndarray, codes: np.ndarray, work: str) -> Output:
     assert files.index is not None and files.scores is not None
     key = storage.key("filter", VERSION, files.index.key, files.scores.key, hashlib.sha256(codes.tobytes()).hexdigest())
     path = _path(files, key, work)
@@ -182,44 +190,58 @@ def _write(files: ShardFiles, reasons: pa.Table, work: str, seconds: float) -> O
     filtered = {name: count for name, count in zip(NAMES, counts[1:], strict=True) if count}
     facts = {"rows": len(codes), "passed": counts[PASSED], "filtered": filtered}
     names = pa.array([None, *NAMES], pa.string()).take(pa.array(codes))
-    table = pa.table([reasons["chunk_id"], names], schema=SCHEMA)
-    output = storage.write_output(path, key, SCHEMA, [table], lambda: facts)
-    return Output(output.path, key, output.rows, output.facts, seconds)
+    table = pa.table([chunk_id, names], schema=SCHEMA)
+    return storage.write_output(path, key, SCHEMA, [table], lambda: facts)
+
+
+# ---------------------------------------------------------------- rounds
+
+
+@dataclass(frozen=True)
+class Filtering:
+    """What the workers of a round are told."""
+
+    config: Config
+    plan: _Plan
+    work: str
+    exchange: exact.Exchange
+
+
+Group = tuple[int, tuple[ShardFiles, ...]]  # number, shards
+
+
+def look(state: Filtering, group: Group) -> None:
+    """What the filters say of each document by itself."""
+    number, shards = group
+    exchange, plan = state.exchange, state.plan
+    if exchange.looked_at(number):
+        return
+    codes, chunk_ids, passed = [], [], []
+    with connect(state.config.filter.memory_limit, state.work) as connection:
+        for place, files in enumerate(shards):
+            rows, candidate = _shard_rows(files, plan)
+            codes.append(_shard_codes(files, rows, candidate, plan, connection))
+            chunk_ids.append(rows["chunk_id"].to_numpy())
+            passed.append(exact.texts(number, place, rows, (codes[-1] == PASSED) & candidate))
+    exchange.publish(number, codes, chunk_ids, passed)
+
+
+def find_repeated(state: Filtering, part: int) -> None:
+    """Which of the texts of a part are there more than once."""
+    exact.find(state.exchange, part)
+
+
+def write_filters(state: Filtering, group: Group) -> list[Output]:
+    """The shards' files."""
+    number, shards = group
+    found = []
+    for files, (chunk_id, codes, repeated) in zip(shards, state.exchange.read(number), strict=True):
+        codes[repeated] = 1 + NAMES.index("exact_duplicate")
+        found.append(_write(files, chunk_id, codes, state.work))
+    return found
 
 
 # ---------------------------------------------------------------- reasons
-
-
-def _reasons(
-    ordered: Sequence[ShardFiles], plan: _Plan, connection: duckdb.DuckDBPyConnection, progress: Progress
-) -> Iterator[tuple[ShardFiles, pa.Table, float]]:
-    """(shard, table of chunk_id and code, seconds) by shard; exact duplicates need a second pass, over codes alone."""
-    duplicates = plan.config.filter.exact_duplicates
-    if duplicates:
-        connection.execute("CREATE TABLE codes (shard INTEGER, chunk_id BIGINT, code UTINYINT)")
-        connection.execute("CREATE TABLE passed (shard INTEGER, chunk_id BIGINT, text_hash BLOB, wear INTEGER)")
-        connection.execute("BEGIN")
-    seconds = []
-    for number, files in enumerate(ordered):
-        started = time.perf_counter()
-        rows, candidate = _shard_rows(files, plan)
-        codes = _shard_codes(files, rows, candidate, plan, connection)
-        if not duplicates:
-            yield files, pa.table({"chunk_id": rows["chunk_id"], "code": codes}), time.perf_counter() - started
-        else:
-            _remember(connection, number, rows, codes, (codes == PASSED) & candidate)
-            seconds.append(time.perf_counter() - started)
-        progress(rows.num_rows)
-    if duplicates:
-        _find_duplicates(connection)
-        for number, files in enumerate(ordered):
-            table = connection.sql(
-                "SELECT codes.chunk_id, CASE WHEN repeated.chunk_id IS NULL THEN code ELSE $code END::UTINYINT AS code "
-                "FROM codes LEFT JOIN (SELECT chunk_id FROM repeated WHERE shard = $shard) repeated USING (chunk_id) "
-                "WHERE codes.shard = $shard ORDER BY codes.chunk_id",
-                params={"shard": number, "code": 1 + NAMES.index("exact_duplicate")},
-            ).to_arrow_table()
-            yield files, table, seconds[number]
 
 
 def _shard_rows(files: ShardFiles, plan: _Plan) -> tuple[pa.Table, np.ndarray]:
@@ -299,41 +321,3 @@ def _joined(rows: pa.Table, documents: pa.RecordBatch) -> pa.Table:
         if name not in rows.column_names:
             rows = rows.append_column(name, documents[name])
     return rows
-
-
-# ---------------------------------------------------------------- exact duplicates
-
-
-def _remember(
-    connection: duckdb.DuckDBPyConnection, number: int, rows: pa.Table, codes: np.ndarray, candidate: np.ndarray
-) -> None:
-    shard = pa.scalar(number, pa.int32())
-    for name, table in (
-        ("codes", pa.table({"shard": pa.repeat(shard, len(codes)), "chunk_id": rows["chunk_id"], "code": codes})),
-        (
-            "passed",
-            pa.table(
-                {
-                    "shard": pa.repeat(shard, len(codes)),
-                    "chunk_id": rows["chunk_id"],
-                    "text_hash": rows["text_hash"],
-                    "wear": rows["wear"],
-                }
-            ).filter(pa.array(candidate)),
-        ),
-    ):
-        insert(connection, name, table)
-
-
-def _find_duplicates(connection: duckdb.DuckDBPyConnection) -> None:
-    """Table `repeated`: every row whose text a row that stays has. 64-bit hashes first: most texts are seen once."""
-    connection.execute(
-        "CREATE TEMP TABLE twice AS SELECT hash(text_hash) AS h FROM passed GROUP BY h HAVING count(*) > 1"
-    ).fetchall()
-    connection.execute(
-        "CREATE TEMP TABLE repeated AS SELECT shard, chunk_id FROM ("
-        "  SELECT shard, chunk_id,"
-        "    row_number() OVER (PARTITION BY text_hash ORDER BY wear, shard, chunk_id) AS place"
-        "  FROM passed SEMI JOIN twice ON hash(text_hash) = h"
-        ") WHERE place > 1"
-    ).fetchall()

@@ -30,6 +30,8 @@ DECISIONS = pa.schema(
     ]
 )
 
+REPEATED = DECISIONS.append(pa.field("repeat", pa.int32()))  # where documents may be taken several times
+
 # A mask's reason `filter:<name>`: a filter before the selection; one after it takes from what is selected.
 _JOIN = """
 SELECT $shard AS shard, chunk_id, i.id,
@@ -41,11 +43,12 @@ SELECT $shard AS shard, chunk_id, i.id,
        WHEN starts_with(m.reason, 'filter:') THEN m.reason[8:]
        WHEN m.selected THEN f.reason
        ELSE nullif(m.reason, 'not_selected') END AS reason,
-  s.quality_score, m.probability, m.price, i.token_count, i.characters, i.bytes
+  s.quality_score, m.probability, m.price, i.token_count, {repeat} i.characters, i.bytes
 FROM index_rows i LEFT JOIN mask_rows m USING (chunk_id) LEFT JOIN score_rows s USING (chunk_id)
   LEFT JOIN filter_rows f USING (chunk_id)
 ORDER BY chunk_id
 """
+_REPEAT = "CASE WHEN m.selected AND f.reason IS NULL THEN m.repeat ELSE 0 END::INTEGER AS repeat,"
 
 
 @dataclass
@@ -88,14 +91,14 @@ class Conservation:
 
 
 def decide(files: ShardFiles, connection: duckdb.DuckDBPyConnection) -> tuple[pa.Table, Conservation]:
-    """A row per row read, by chunk_id: DECISIONS, and characters and bytes; and their sums.
+    """A row per row read, by chunk_id: DECISIONS or REPEATED, and characters and bytes; and their sums.
 
     :raises ConservationError: a row has no decision, or two, or a mask decides about a row that was not read.
     """
     name = files.shard.name
     assert files.index is not None and files.masks is not None and files.scores is not None
     index = storage.read_table(files.index.path, ["chunk_id", "id", "token_count", "characters", "bytes", "reason"])
-    masks = storage.read_table(files.masks.path, ["chunk_id", "selected", "probability", "price", "reason"])
+    masks = storage.read_table(files.masks.path)
     scores = storage.read_table(files.scores.path, ["chunk_id", "quality_score"])
     filters = (
         storage.read_table(files.filters.path)
@@ -108,7 +111,8 @@ def decide(files: ShardFiles, connection: duckdb.DuckDBPyConnection) -> tuple[pa
     for view, table in tables.items():
         connection.register(view, table)
     try:
-        joined = connection.sql(_JOIN, params={"shard": name}).to_arrow_table()
+        query = _JOIN.format(repeat=_REPEAT if "repeat" in masks.column_names else "")
+        joined = connection.sql(query, params={"shard": name}).to_arrow_table()
     finally:
         for view in tables:
             connection.unregister(view)
@@ -126,7 +130,8 @@ def decide(files: ShardFiles, connection: duckdb.DuckDBPyConnection) -> tuple[pa
 
 
 def sums(decided: pa.Table) -> Conservation:
-    """The numbers of DECISIONS rows; of characters too where the table has them."""
+    """The numbers of DECISIONS rows; of characters too where the table has them. What is selected counts as often as
+    it is repeated in tokens and characters, once in rows."""
     outcome = decided["outcome"]
     selected = pc.equal(outcome, "selected")
 
@@ -134,6 +139,8 @@ def sums(decided: pa.Table) -> Conservation:
         if column not in decided.column_names:
             return 0
         values = decided[column] if of is None else pc.if_else(of, decided[column], 0)
+        if of is not None and "repeat" in decided.column_names:
+            values = pc.multiply(values, decided["repeat"].cast(pa.int64()))
         return pc.sum(values).as_py() or 0
 
     def reasons(what: str) -> Counter[str]:

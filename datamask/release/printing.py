@@ -58,6 +58,7 @@ def show_explanation(found: Explanation) -> None:
     if found.quarantine:
         print(f"  row {found.quarantine['row']} of {found.quarantine['file']}: {found.quarantine['excerpt'] or ''!r}")
     facts = [[name, decision[name]] for name in ("token_count", "quality_score", "probability", "price")]
+    facts += [["repeat", decision["repeat"]]] if "repeat" in decision else []
     if found.price_rank:
         facts.append(["place by price", place_by_price(found.price_rank)])
     if not found.quarantine:

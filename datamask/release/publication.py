@@ -128,7 +128,7 @@ def _copy(source: str, target: str, files: Sequence[str]) -> None:
 
 def _clear_staging(staged: Staged) -> None:
     folder = storage.join(staged.out, "work", "staging", staged.key)
-    for url in (folder, f"{folder}-stripes", f"{folder}.json"):
+    for url in (folder, f"{folder}.json"):
         fs, path = storage.filesystem(url)
         if storage.exists(url):
             with storage.storage_errors(url, "remove"):

@@ -1,30 +1,30 @@
 """Export: from masks to a staged release. What became of every row first, then the selected rows' text.
 
-The staging folder lies at work/staging/<key>; each of its files appears whole, so an export that was killed goes on
-where it stopped. Nothing in it depends on time, machine or number of threads.
+Two rounds: `decide_shards` joins masks, filters and scores, shard by shard, and `write_stripes` writes the data files;
+between them the stripes are cut. The staging folder lies at work/staging/<key>; each of its files appears whole, so an
+export that was killed goes on where it stopped. Nothing in it depends on time, machine or number of workers.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datamask import storage
 from datamask.config import Config
 from datamask.corpus.inspect import check_unchanged
-from datamask.corpus.read import corpus_schema, read_batches
+from datamask.corpus.read import corpus_schema
 from datamask.errors import IncompleteError, InputError
+from datamask.maps import Mapper, Threads, groups, read_arrays, rounds
+from datamask.release.census import ShardDecided, decide_shards, decisions_path
 from datamask.release.data_files import Layout, WrittenFile, sealed, write_stripe, written
-from datamask.release.duck import connect
 from datamask.release.layout import (
     QUARANTINE,
     Provenance,
@@ -34,22 +34,34 @@ from datamask.release.layout import (
     version_path,
 )
 from datamask.release.manifest import release_key
-from datamask.release.merge import DECISIONS, Conservation, decide
-from datamask.release.quarantine import QUARANTINED, Source, quarantine_rows, sources
+from datamask.release.merge import Conservation
+from datamask.release.quarantine import QUARANTINED, Source, quarantine_rows
 from datamask.release.stripes import Folders, Stripe, cut
-from datamask.stages import Progress, ShardFiles, silent
+from datamask.stages import ShardFiles
 
-CENSUS_ROWS = 100_000  # read at a time for dump and language
-THREADS = 8  # files written side by side, at most
+THREADS = 8  # files written side by side by a plain call, at most
+
+
+@dataclass(frozen=True)
+class Exporting:
+    """What the workers of a round are told."""
+
+    config: Config
+    staged: Staged
+    layout: Layout
+    folder: str  # of what the rounds hand on
+    names: Mapping[str | None, str]  # a dump's folder
+    readers: int = 1  # threads that read ahead for a stripe
 
 
 def export(
-    all_files: Sequence[ShardFiles], config: Config, out: str, provenance: Provenance, progress: Progress = silent
+    all_files: Sequence[ShardFiles], config: Config, out: str, provenance: Provenance, maps: Mapper | None = None
 ) -> Staged:
     """Data files, decisions and quarantine in the staging folder of this selection's key.
 
     If a release carries the key already, it is returned and nothing is written.
 
+    :param maps: who runs the rounds; threads of this process by default.
     :raises IncompleteError: shards failed, and run.allow_failed_shards is not set.
     :raises InputError: nothing was selected.
     :raises ConservationError: the rows do not add up.
@@ -61,24 +73,40 @@ def export(
             "mend or remove them, or publish without them: --allow-failed-shards"
         )
     ordered = sorted(all_files, key=lambda files: files.shard.name)
-    corpus = corpus_schema([files.shard for files in ordered], config)
     inputs = [_input(files) for files in ordered]
     key = release_key(inputs, config.model_dump(mode="json"), provenance_json(provenance))
     for version in list_versions(out):
         if version_key(version) == key:
             return Staged(version_path(out, version), out, key, version)
     staged = Staged(storage.join(out, "work", "staging", key), out, key)
-    layout = Layout.of(corpus, key)
-    written_files: list[WrittenFile] = []
-    conservation, shards = Conservation(), {}
-    with connect(config.filter.memory_limit, storage.join(out, "work")) as connection:
-        for files in ordered:
-            decided, sums = decide(files, connection)
-            conservation.add(sums)
-            shards[files.shard.name] = sums.to_json()
-            with written(staged.folder, _decisions_path(files), written_files) as temporary:
-                table = decided.select(DECISIONS.names).cast(DECISIONS).replace_schema_metadata(sealed(key))
-                pq.write_table(table, temporary, compression="zstd")
+    if _complete(staged):
+        return staged
+    layout = Layout.of(corpus_schema([files.shard for files in ordered], config), key, config.select.repeat > 1)
+    maps = maps or Threads(min(THREADS, os.cpu_count() or 1))
+    with rounds(storage.join(out, "work"), "export", key) as folder:
+        _stage(ordered, Exporting(config, staged, layout, folder, {}), provenance, inputs, maps)
+    return staged
+
+
+def _complete(staged: Staged) -> bool:
+    """Whether an earlier attempt came to the end of this stage."""
+    if not storage.exists(staged.draft):
+        return False
+    files = storage.read_json(staged.draft)["files"]
+    return all(storage.size_of(storage.join(staged.folder, file["path"])) == file["bytes"] for file in files)
+
+
+def _stage(
+    ordered: Sequence[ShardFiles], state: Exporting, provenance: Provenance, inputs: Sequence[Any], maps: Mapper
+) -> None:
+    config, staged = state.config, state.staged
+    places = groups(ordered)
+    items = [tuple(ordered[place] for place in group) for group in places]
+    rows = [sum(files.shard.rows or 0 for files in item) for item in items]
+    decided = [each for group in maps(decide_shards, state, items, rows) for each in group]
+    conservation = Conservation()
+    for each in decided:
+        conservation.add(each.conservation)
     conservation.check("the corpus")
     if not conservation.selected:
         filtered = ", ".join(f"{count} by {name}" for name, count in sorted(conservation.filtered.items())) or "none"
@@ -87,29 +115,50 @@ def export(
             f"quarantined: {conservation.quarantined.total()}; not selected: {conservation.not_selected}), so there is "
             "no release; loosen filter.* or the budget"
         )
+    written_files = [each.decisions for each in decided]
     with (
         written(staged.folder, QUARANTINE, written_files) as temporary,
-        pq.ParquetWriter(temporary, QUARANTINED.with_metadata(sealed(key)), compression="zstd") as writer,
+        pq.ParquetWriter(temporary, QUARANTINED.with_metadata(sealed(staged.key)), compression="zstd") as writer,
     ):
-        for files in ordered:
-            writer.write_table(quarantine_rows(files))
-    census = _Census()
-    written_files += _write_data(ordered, config, layout, staged, census, progress)
-    check_unchanged([files.shard for files in ordered], storage.join(out, "work"))
+        for files, each in zip(ordered, decided, strict=True):
+            there = each.conservation.quarantined
+            writer.write_table(quarantine_rows(files) if there else QUARANTINED.empty_table())
+    folders = Folders()
+    stripes = list(cut(_selections(decided, folders), config.release.rows_per_file, config.release.bytes_per_file))
+    names = folders.names()
+    readers = -(-min(THREADS, os.cpu_count() or 1) // len(stripes))
+    stripe_items = [(stripe, {run.shard: ordered[run.shard] for run in stripe.runs}) for stripe in stripes]
+    done = maps(
+        write_stripes, replace(state, names=names, readers=readers), stripe_items, [stripe.rows for stripe in stripes]
+    )
+    written_files += [file for files in done for file in files]
+    check_unchanged([files.shard for files in ordered], storage.join(staged.out, "work"))
+    dumps: Counter[str | None] = Counter()
+    languages: Counter[str] = Counter()
+    for each in decided:
+        dumps.update({dump: rows for dump, rows in each.dumps.items() if rows})
+        languages.update(each.languages)
     draft = {
-        "key": key,
+        "key": staged.key,
         "settings": config.model_dump(mode="json"),
         "inputs": inputs,
-        "sources": [_source(files, source) for files in ordered for source in sources(files.shard)],
+        "sources": [
+            _source(files, source) for files, each in zip(ordered, decided, strict=True) for source in each.sources
+        ],
         "provenance": provenance_json(provenance),
-        "conservation": {"total": conservation.to_json(), "shards": shards},
-        "columns": [{"name": column.name, "type": str(column.type)} for column in layout.release],
-        **census.to_json(),
+        "conservation": {
+            "total": conservation.to_json(),
+            "shards": {
+                files.shard.name: each.conservation.to_json() for files, each in zip(ordered, decided, strict=True)
+            },
+        },
+        "columns": [{"name": column.name, "type": str(column.type)} for column in state.layout.release],
+        "dumps": dict(sorted((names[dump], rows) for dump, rows in dumps.items())),
+        "languages": dict(sorted(languages.items())),
         "skipped": [asdict(skipped) for skipped in provenance.skipped],
         "files": [file.to_json() for file in sorted(written_files, key=lambda file: file.path)],
     }
     storage.write_json(staged.draft, draft)
-    return staged
 
 
 def provenance_json(provenance: Provenance) -> dict[str, Any]:
@@ -127,7 +176,8 @@ def _input(files: ShardFiles) -> dict[str, Any]:
     return {
         "shard": files.shard.name,
         "fingerprint": files.shard.fingerprint,
-        "keys": {name: output.key for name, output in stages.items() if output is not None},
+        "keys": {name: output.key for name, output in stages.items() if output is not None}
+        | ({"languages": files.shard.beside.fingerprint} if files.shard.beside else {}),
     }
 
 
@@ -137,61 +187,35 @@ def _source(files: ShardFiles, source: Source) -> dict[str, Any]:
     return {"shard": files.shard.name} | {name: facts[name] for name in kept}
 
 
-def _decisions_path(files: ShardFiles) -> str:
-    return f"decisions/{files.shard.name}.parquet"
-
-
 # ---------------------------------------------------------------- data files
 
 
-@dataclass
-class _Census:
-    """What the selected documents are, counted while the stripes are cut."""
-
-    folders: Folders = field(default_factory=Folders)
-    dumps: Counter[str | None] = field(default_factory=Counter)
-    languages: Counter[str] = field(default_factory=Counter)
-
-    def to_json(self) -> dict[str, Any]:
-        names = self.folders.names()
-        dumps = sorted((names[dump], rows) for dump, rows in self.dumps.items())
-        return {"dumps": dict(dumps), "languages": dict(sorted(self.languages.items()))}
+def _selections(
+    decided: Sequence[ShardDecided], folders: Folders
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """For each shard, its selected rows' chunk_ids, dump codes and bytes of text; one shard's are held at a time."""
+    for each in decided:
+        codes = np.array([folders.code(dump) for dump in each.dump_values], dtype=np.int64)
+        chunk_ids, dumps, sizes = read_arrays(each.selection, "chunk_id", "dump", "bytes")
+        yield chunk_ids, codes[dumps], sizes
 
 
-def _write_data(
-    ordered: Sequence[ShardFiles], config: Config, layout: Layout, staged: Staged, census: _Census, progress: Progress
-) -> list[WrittenFile]:
-    """All stripes, side by side; one that an earlier attempt finished is taken as it is."""
-    settings = config.release
-    selections = _selections(ordered, config, layout, staged, census)
-    stripes = list(cut(selections, settings.rows_per_file, settings.bytes_per_file))
+def write_stripes(state: Exporting, item: tuple[Stripe, Mapping[int, ShardFiles]]) -> list[WrittenFile]:
+    """A stripe's data files; what an earlier attempt finished is taken as it is."""
+    stripe, shards = item
+    folder = state.staged.folder
+    record = storage.join(state.folder, f"stripe-{stripe.number:06d}.json")
+    if (done := _recorded(record, folder)) is not None:
+        return done
 
     def decisions(files: ShardFiles) -> pa.Table:
         names = ["chunk_id", "id", "outcome", "quality_score", "probability", "token_count"]
-        return storage.read_table(storage.join(staged.folder, _decisions_path(files)), names)
+        names += ["repeat"] if state.config.select.repeat > 1 else []
+        return storage.read_table(storage.join(folder, decisions_path(files)), names)
 
-    def write(stripe: Stripe) -> list[WrittenFile]:
-        record = storage.join(f"{staged.folder}-stripes", f"{stripe.number:06d}.json")
-        if (done := _recorded(record, staged.folder)) is not None:
-            progress(stripe.rows)
-            return done
-        files = write_stripe(
-            stripe, ordered, config, layout, census.folders, staged.folder, decisions, progress, readers
-        )
-        storage.write_json(record, [file.to_json() for file in files])
-        return files
-
-    cores = min(THREADS, os.cpu_count() or 1)
-    threads = min(cores, len(stripes))
-    readers = -(-cores // threads)
-    with ThreadPoolExecutor(threads, thread_name_prefix="export") as pool:
-        futures = [pool.submit(write, stripe) for stripe in stripes]
-        wait(futures, return_when=FIRST_EXCEPTION)
-        pool.shutdown(cancel_futures=True)
-    for future in futures:
-        if not future.cancelled() and (error := future.exception()):
-            raise error
-    return [file for future in futures for file in future.result()]
+    files = write_stripe(stripe, shards, state.config, state.layout, state.names, folder, decisions, state.readers)
+    storage.write_json(record, [file.to_json() for file in files])
+    return files
 
 
 def _recorded(record: str, folder: str) -> list[WrittenFile] | None:
@@ -199,50 +223,4 @@ def _recorded(record: str, folder: str) -> list[WrittenFile] | None:
         files = [WrittenFile(**item) for item in storage.read_json(record)]
     except (FileNotFoundError, ValueError, TypeError):
         return None
-    there = all(_size(storage.join(folder, file.path)) == file.bytes for file in files)
-    return files if there else None
-
-
-def _size(url: str) -> int | None:
-    fs, path = storage.filesystem(url)
-    if not storage.exists(url):
-        return None
-    with storage.storage_errors(url):
-        return int(fs.size(path))
-
-
-def _selections(
-    ordered: Sequence[ShardFiles], config: Config, layout: Layout, staged: Staged, census: _Census
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For each shard, its selected rows' chunk_ids, dump codes and bytes of text; dump and language alone are read."""
-    read = [name for name in ("dump", "language") if name in layout.corpus.names]
-    for files in ordered:
-        assert files.index is not None
-        outcome = storage.read_table(storage.join(staged.folder, _decisions_path(files)), ["outcome"])["outcome"]
-        selected = pc.equal(outcome, "selected").to_numpy()
-        chunk_ids = np.flatnonzero(selected)
-        sizes = storage.read_table(files.index.path, ["bytes"])["bytes"].to_numpy()[chunk_ids]
-        dumps: list[np.ndarray] = []
-        if read and len(chunk_ids):
-            for batch in read_batches(files.shard, config, read, CENSUS_ROWS, layout.corpus, selected):
-                ids = batch["chunk_id"].to_numpy()
-                chosen = batch.filter(pa.array(selected[ids[0] : ids[-1] + 1]))
-                if "language" in read:
-                    census.languages.update(_counts(chosen["language"]))
-                if "dump" in read:
-                    dumps.append(_codes(chosen["dump"], census.folders))
-        codes = np.concatenate(dumps) if dumps else np.full(len(chunk_ids), census.folders.code(None))
-        for dump, code in census.folders.codes.items():
-            if rows := int((codes == code).sum()):
-                census.dumps[dump] += rows
-        yield chunk_ids, codes, sizes
-
-
-def _counts(column: pa.Array) -> dict[str, int]:
-    return {item["values"]: item["counts"] for item in pc.value_counts(column.drop_null()).to_pylist()}
-
-
-def _codes(column: pa.Array, folders: Folders) -> np.ndarray:
-    encoded = column.fill_null("").dictionary_encode()
-    codes = np.array([folders.code(value or None) for value in encoded.dictionary.to_pylist()], dtype=np.int64)
-    return codes[encoded.indices.to_numpy()]
+    return files if all(storage.size_of(storage.join(folder, file.path)) == file.bytes for file in files) else None

@@ -34,7 +34,7 @@ from datamask.release.data_files import KEY_METADATA
 from datamask.release.duck import connect, insert
 from datamask.release.layout import MANIFEST, QUARANTINE, Release
 from datamask.release.manifest import FORMATS, parse_manifest, problems_of, release_key, render_manifest
-from datamask.release.merge import DECISIONS, Conservation, sums
+from datamask.release.merge import DECISIONS, REPEATED, Conservation, sums
 from datamask.release.quarantine import QUARANTINED
 from datamask.stages import Progress, silent
 
@@ -260,12 +260,13 @@ def _check_rows(
         except DamagedFileError as error:
             found.problems.append(str(error))
     whole = Conservation()
+    repeated, rows = _repeats(manifest["settings"])
     shards = manifest["conservation"]["shards"]
     for shard in sorted(shards):
         path = f"decisions/{shard}.parquet"
         if path not in readable:
             continue
-        if not _same_schema(release, path, DECISIONS):
+        if not _same_schema(release, path, REPEATED if repeated else DECISIONS):
             found.problems.append(f"{path} does not have the columns of decisions")
             continue
         try:
@@ -289,7 +290,9 @@ def _check_rows(
             ("data files", "published", selected),
             ("quarantine", "quarantined", decisions.filter(pc.equal(decisions["outcome"], "quarantined"))),
         ):
-            if problem := _other_rows(connection, table, shard, expected.select(["chunk_id"])):
+            times = expected["repeat"] if rows and what == "data files" else pa.repeat(1, expected.num_rows)
+            wanted = expected.select(["chunk_id"]).append_column("times", times)
+            if problem := _other_rows(connection, table, shard, wanted):
                 found.problems.append(f"shard {shard}: {problem} in the {what}")
     total = {**manifest["conservation"]["total"]}
     strangers = connection.execute("SELECT DISTINCT shard FROM published").fetchall()
@@ -306,6 +309,16 @@ def _check_rows(
     )
     if total["rows"] != parts:
         found.problems.append(f"conservation of the whole: {total['rows']} rows read, {parts} accounted for")
+
+
+def _repeats(settings: dict[str, Any]) -> tuple[bool, bool]:
+    """Whether documents may be taken several times, and whether they are so many rows then."""
+    found = []
+    for section, name in (("select", "repeat"), ("release", "repeated_rows")):
+        values = settings.get(section)
+        found.append(values.get(name, 0) if isinstance(values, dict) else 0)
+    repeated = isinstance(found[0], int) and found[0] > 1
+    return repeated, repeated and found[1] is True
 
 
 def _same_schema(release: Release, path: str, expected: pa.Schema) -> bool:
@@ -326,10 +339,10 @@ def _other_rows(connection: duckdb.DuckDBPyConnection, table: str, shard: str, e
     mine = f"(SELECT chunk_id, count(*) AS n FROM {table} WHERE shard = $shard GROUP BY chunk_id)"
     [(missing, strange, twice)] = connection.execute(
         "SELECT count(*) FILTER (WHERE p.n IS NULL), count(*) FILTER (WHERE e.chunk_id IS NULL), "
-        f"count(*) FILTER (WHERE p.n > 1) FROM expected e FULL JOIN {mine} p USING (chunk_id)",
+        f"count(*) FILTER (WHERE p.n <> e.times) FROM expected e FULL JOIN {mine} p USING (chunk_id)",
         {"shard": shard},
     ).fetchall()
     connection.unregister("expected")
     said = [f"{missing} rows are missing"] * (missing > 0) + [f"{strange} rows should not be"] * (strange > 0)
-    said += [f"{twice} rows are twice"] * (twice > 0)
+    said += [f"{twice} rows are twice, or not as often as they should be"] * (twice > 0)
     return ", ".join(said) or None

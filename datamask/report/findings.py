@@ -78,6 +78,7 @@ class Findings:
     signals: Rows = field(default_factory=list)  # junk signals of the chosen beside the candidates', worst first
     pairs: Rows = field(default_factory=list)  # dropped and kept documents side by side
     warnings: Rows = field(default_factory=list)  # worst first; see `losses`
+    unread: dict[str, Any] = field(default_factory=dict)  # failed, skipped -> count, files of the input
 
     def total(self, *prefixes: str, unit: str = "documents") -> int:
         """Documents (or tokens) whose outcome begins with one of `prefixes`; all of them without any."""

@@ -83,9 +83,13 @@ def deterministic() -> Iterator[None]:
         torch.use_deterministic_algorithms(before)
 
 
+NARROW = 96  # up to this width float32 is the faster on a CPU: 37,000 tokens a second against 28,000 at width 64
+
+
 def loss_of(model: Any, batch: torch.Tensor) -> torch.Tensor:
     """(sequences, context) nats of each next token of (sequences, context + 1) tokens."""
-    fast = batch.device.type == "cuda" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    wide = model.config.hidden_size > NARROW and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    fast = batch.device.type == "cuda" or wide
     with torch.autocast(batch.device.type, torch.bfloat16, enabled=fast):
         logits = model(input_ids=batch[:, :-1]).logits
     flat = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), batch[:, 1:].flatten(), reduction="none")

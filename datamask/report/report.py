@@ -7,7 +7,7 @@ report.pictures      # for the dataset card; report.facts for a task's artifact
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from threading import Thread
 from typing import Any
@@ -22,6 +22,7 @@ from datamask.stages import ShardFiles, record
 
 PAGE = "report.html"
 DATA = "report.json"
+FILES = 100  # of the input's that are named where they are not in the release; the manifest names all
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,11 @@ def write_report(
     library.start()
     findings = find(all_files, config, certificate, stages, work=storage.join(staged.out, "work"))
     library.join()
-    return write_findings(staged.folder, findings)
+    return write_findings(staged.folder, replace(findings, unread=_unread(staged)))
+
+
+def _unread(staged: Staged) -> dict[str, Any]:
+    return {kind: {"count": len(files), "files": files[:FILES]} for kind, files in staged.unread().items() if files}
 
 
 def write_findings(folder: str, findings: Findings) -> Report:

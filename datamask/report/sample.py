@@ -152,7 +152,7 @@ def read_sample(
     for number, files in enumerate(all_files):
         index, masks, table = _shard_tables(files, signals=tally is not None)
         outcome = _outcomes(index, masks)
-        _add_totals(totals, outcome, index["token_count"])
+        _add_totals(totals, outcome, _counted(index, masks))
         corpus = corpus_columns(files.shard, config, columns_to_group)
         if tally:
             chosen = pc.is_null(masks["reason"]).to_numpy()
@@ -213,7 +213,7 @@ def _shard_tables(files: ShardFiles, signals: bool) -> tuple[pa.Table, pa.Table,
             f"shard {files.shard.name}: index, scores or masks are missing; the report comes after them"
         )
     index = storage.read_table(files.index.path, ["chunk_id", "token_count", "reason"])
-    masks = storage.read_table(files.masks.path, ["chunk_id", "selected", "probability", "price", "reason"])
+    masks = storage.read_table(files.masks.path)
     with storage.open_parquet(files.scores.path) as file:
         names = [name for name in file.schema_arrow.names if name != "chunk_id" and (signals or "." not in name)]
         scores = file.read(columns=["chunk_id", *names])
@@ -245,6 +245,15 @@ def _outcomes(index: pa.Table, masks: pa.Table) -> pa.Array:
     found[lost] = quarantined.filter(pa.array(lost)).to_numpy(zero_copy_only=False)
     found[~lost] = pc.fill_null(masks["reason"], "selected").to_numpy(zero_copy_only=False)
     return pa.array(found, pa.string())
+
+
+def _counted(index: pa.Table, masks: pa.Table) -> pa.ChunkedArray:
+    """(rows read,) tokens, of a document that is taken several times as often."""
+    if "repeat" not in masks.column_names:
+        return index["token_count"]
+    times = np.ones(index.num_rows, dtype=np.int64)
+    times[masks["chunk_id"].to_numpy()] = np.maximum(masks["repeat"].to_numpy(), 1)
+    return pc.multiply(index["token_count"], pa.array(times))
 
 
 def _add_totals(totals: dict[str, list[int]], outcome: pa.Array, tokens: pa.ChunkedArray) -> None:

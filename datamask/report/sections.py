@@ -77,7 +77,19 @@ def _selected(f: Findings) -> list[Block]:
     ]
     rows.append(["all rows read", count(f.total()), "100 %", count(f.total(unit="tokens")), "100 %"])
     note = "Every row that was read is in exactly one of these lines: rows read = selected + not selected + filtered + quarantined."
-    return [table(["outcome", "documents", "share", "tokens", "share"], rows, "selected", note)]
+    return [table(["outcome", "documents", "share", "tokens", "share"], rows, "selected", note), *_unread(f)]
+
+
+def _unread(f: Findings) -> list[Block]:
+    """The input's files that are in none of the lines above, and why."""
+    titles = {"failed": "Not included, because they failed", "skipped": "Met in the input and not read"}
+    blocks = []
+    for kind, title in titles.items():
+        if found := f.unread.get(kind):
+            rows = [[file["path"], file["error"]] for file in found["files"]]
+            note = "All of them are in manifest.json." if found["count"] > len(rows) else ""
+            blocks.append(table(["file", "why"], rows, note=note, title=f"{title}: {count(found['count'])} files"))
+    return blocks
 
 
 def _losses(f: Findings) -> list[Block]:

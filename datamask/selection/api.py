@@ -88,7 +88,8 @@ def _without(pool: Pool, leaked: np.ndarray, settings: Select, progress: Progres
         return every
 
     columns = (spread(found.selected), spread(found.probability), spread(found.price))
-    return replace(found, selected=columns[0], probability=columns[1], price=columns[2])
+    repeat = None if found.repeat is None else spread(found.repeat)
+    return replace(found, selected=columns[0], probability=columns[1], price=columns[2], repeat=repeat)
 
 
 def solve(problem: Problem, progress: Progress | None = None) -> Selection:
@@ -102,11 +103,16 @@ def solve(problem: Problem, progress: Progress | None = None) -> Selection:
 def finish(problem: Problem, draft: Draft, seconds: float) -> Selection:
     """A draft as the user gets it. A mask outside the budget or the limits is an error, never a result."""
     selected = draft.selected.numpy().astype(bool)
-    broken = problem.limits.violations(selected)
+    repeat = None if draft.repeat is None else draft.repeat.numpy().astype(np.int32)
+    if repeat is None:
+        broken = problem.limits.violations(selected)
+    else:
+        index = np.repeat(np.arange(len(repeat)), repeat)
+        broken = problem.limits.copies(index, problem.settings.repeat).violations(np.ones(len(index), bool))
     if broken:
         solver, found = problem.settings.solver, "; ".join(broken[:3])
         raise DatamaskError(f"solver {solver} found no selection within the limits: {found}; loosen one of them")
-    value = problem.objective.evaluate(draft.selected)
+    value = problem.objective.evaluate(draft.selected if draft.repeat is None else draft.repeat)
     price = torch.zeros(len(problem)) if draft.price is None else draft.price
     return Selection(
         selected=selected,
@@ -121,6 +127,7 @@ def finish(problem: Problem, draft: Draft, seconds: float) -> Selection:
         scales=problem.objective.scales,
         relaxed=draft.relaxed,
         history=tuple(draft.history),
+        repeat=repeat,
     )
 
 

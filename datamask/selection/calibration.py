@@ -34,6 +34,10 @@ def quality_span(weights: np.ndarray, size: float, quality: np.ndarray) -> tuple
 
 def diversity_span(problem: Problem, metric: Metric) -> tuple[float, float]:
     """A metric's expected value over random selections, and its own best over the relaxed budget."""
+    if problem.settings.repeat > 1:
+        from datamask.selection.cover.repeat import span
+
+        return span(problem, metric)
     if isinstance(metric, MomentMetric):
         return _random_moment(problem, metric), _best_moment(problem, metric)
     calibrate = getattr(metric, "calibrate", None)

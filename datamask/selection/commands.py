@@ -45,6 +45,7 @@ def select(
     ] = None,
     budget_documents: Annotated[int | None, Option(help="Budget: documents.")] = None,
     budget_tokens: Annotated[int | None, Option(help="Budget: tokens; needs the column token_count.")] = None,
+    repeat: Annotated[int | None, Option(help="How often a row may be taken, under --budget-tokens.")] = None,
     length_tolerance: Annotated[float | None, Option(help="Mean tokens within this share of the pool's mean.")] = None,
     n_epochs: Annotated[int | None, Option("--n_epochs", "--n-epochs", help="policy-gradient: steps.")] = None,
     n_rollout: Annotated[int | None, Option("--n_rollout", "--n-rollout", help="…: masks drawn a step.")] = None,
@@ -72,9 +73,9 @@ def select(
     settings = resolve(load(config, set_ or []).select, given)
     pick_device(settings.device)  # before a large file is read
     pool = read_pool(input_, settings, quality or ["quality_score"])
-    selected, probability, facts = _run(pool, settings, (lambda record: None) if quiet else _Report())
+    selected, probability, times, facts = _run(pool, settings, (lambda record: None) if quiet else _Report())
     facts = {"input": input_, "output": output, **facts}
-    write_mask(output, pool, selected, probability, {name: facts[name] for name in facts if name != "seconds"})
+    write_mask(output, pool, selected, probability, times, {name: facts[name] for name in facts if name != "seconds"})
     print(json.dumps(facts) if json_ else _summary(facts))
 
 
@@ -92,8 +93,8 @@ class _Report:
 
 def _run(
     pool: PoolFile, settings: Select, report: Callable[[Mapping[str, float]], None]
-) -> tuple[Any, Any, dict[str, Any]]:
-    """selected (N,), probability (N,), facts: near-duplicates left out, then the solver on what stays."""
+) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """selected (N,), probability (N,), repeat (N,) or None, facts: near-duplicates out, then the solver."""
     import numpy as np
 
     from datamask.selection.api import select as select_arrays
@@ -116,8 +117,12 @@ def _run(
     )
     selected, probability = np.zeros(count, dtype=bool), np.zeros(count, dtype=np.float32)
     selected[keep], probability[keep] = found.selected, found.probability
+    repeat = None
+    if found.repeat is not None:
+        repeat = np.zeros(count, dtype=np.int32)
+        repeat[keep] = found.repeat
     left_out = {"documents": count, "semantic_duplicates": count - len(keep)}
-    return selected, probability, {**found.facts(), **left_out}
+    return selected, probability, repeat, {**found.facts(), **left_out}
 
 
 def _summary(facts: Mapping[str, Any]) -> str:

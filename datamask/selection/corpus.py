@@ -43,6 +43,7 @@ class Decision:
     selected: np.ndarray
     probability: np.ndarray
     price: np.ndarray
+    repeat: np.ndarray | None = None  # how often, where documents may be repeated
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +64,8 @@ def select_corpus(
     if sum(lengths) > JOINT_DOCUMENTS and can_exchange(settings):
         with contextlib.suppress(UndecidedTooFew):
             found = select_shards(present, settings, pick_device(settings.device), progress)
-            columns = (found.selected, found.probability, found.price)
-            return CorpusSelection(tuple(_split(columns, lengths)), found.prices, found.facts)
+            exchanged = (found.selected, found.probability, found.price)
+            return CorpusSelection(tuple(_split(exchanged, lengths)), found.prices, found.facts)
     with tempfile.TemporaryDirectory(prefix="datamask-") as folder:
         features = _gather(shards, folder, progress)
         pool = Pool(
@@ -81,14 +82,15 @@ def select_corpus(
         prices = prices_of(problem, chosen)
         chosen = chosen if order is None else chosen.back(order)
     facts = {name: value for name, value in chosen.facts().items() if name != "seconds"}
-    columns = (chosen.selected, chosen.probability, chosen.price)
+    columns = [chosen.selected, chosen.probability, chosen.price]
+    columns += [] if chosen.repeat is None else [chosen.repeat]
     return CorpusSelection(tuple(_split(columns, lengths)), prices, facts)
 
 
 def prices_of(problem: Problem, chosen: Selection) -> Prices:
     """What the finished selection pays for a document."""
     objective, pool = problem.objective, problem.pool
-    mask = torch.from_numpy(chosen.selected).to(pool.device)
+    mask = torch.from_numpy(chosen.selected if chosen.repeat is None else chosen.repeat).to(pool.device)
     metrics = [term.metric for term in objective.diversity]
     fractional = torch.from_numpy(getattr(chosen, "probability", chosen.selected)).double()
     moments = [_moment(metric, mask, fractional) for metric in metrics]
@@ -98,7 +100,7 @@ def prices_of(problem: Problem, chosen: Selection) -> Prices:
     if not prices.complete:
         return prices
     scores = prices.score(pool.features, pool.quality, pool.device, pool.ngrams)
-    return prices.cut(scores, problem.limits.weights, problem.size)
+    return prices.cut(scores, problem.limits.weights * problem.settings.repeat, problem.size)
 
 
 def _moment(metric: Any, mask: torch.Tensor, fractional: torch.Tensor) -> torch.Tensor | None:

@@ -166,7 +166,7 @@ class Exchanged:
 def can_exchange(settings: Select) -> bool:
     """Whether these settings can be solved by sums: the relaxation of moment metrics, under any budget and limits."""
     moments = all(issubclass(metric_class(name), MomentMetric) for name in settings.metrics)
-    return settings.solver == "relaxation" and moments
+    return settings.solver == "relaxation" and moments and settings.repeat == 1
 
 
 class UndecidedTooFew(Exception):

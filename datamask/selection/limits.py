@@ -15,7 +15,7 @@ A selection that misses any of these is never a result.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -104,6 +104,25 @@ class Limits:
         if self.length is not None:
             length = Length(self.length.coefficients[index], self.length.low * share, self.length.high * share)
         return Limits(weights, self.size * share, tuple(groupings), length, self.unspent * share)
+
+    def repeated(self, most: int) -> Limits:
+        """Of documents that may be taken `most` times, each as one of so much more weight."""
+        length = None
+        if self.length is not None:
+            length = Length(self.length.coefficients * most, self.length.low, self.length.high)
+        return Limits(self.weights * most, self.size, self.groupings, length, self._unspent(most))
+
+    def copies(self, index: np.ndarray, most: int) -> Limits:
+        """Of documents `index` (n,), each as often as it stands there, `most` times at most."""
+        groupings = [replace(each, codes=each.codes[index]) for each in self.groupings]
+        length = self.length
+        if length is not None:
+            length = replace(length, coefficients=length.coefficients[index])
+        return Limits(self.weights[index], self.size, tuple(groupings), length, self._unspent(most))
+
+    def _unspent(self, most: int) -> float:
+        forced = most_unspent(np.repeat(self.weights, most), self.size)
+        return max(forced, TOLERANCE * self.size) if self else forced
 
     def violations(self, selected: np.ndarray) -> list[str]:
         """What a mask breaks, in words; [] if nothing. selected: (N,) bool."""

@@ -94,9 +94,9 @@ class Objective:
         return total
 
     def evaluate(self, mask: torch.Tensor) -> Evaluation:
-        """f of one mask (N,) and its terms, in float64."""
+        """f of one mask (N,) and its terms, in float64. Whole numbers: documents taken so often."""
         problem = self.problem
-        mask = mask.bool().cpu()
+        mask = mask.cpu()
         weighted = (mask.double() * problem.weights.cpu()).numpy() / problem.size
         raw = {term.name: float(weighted @ problem.pool.quality[:, term.column]) for term in self.quality}
         exact: dict[str, float] = {}
@@ -126,7 +126,8 @@ def make_terms(
     settings = problem.settings
     columns, diversity = [], []
     for column, name in enumerate(problem.pool.quality_names):
-        zero, one = quality_span(weights, size, quality[:, column]) if settings.calibrate else (0.0, 1.0)
+        most = weights if settings.repeat == 1 else weights * settings.repeat
+        zero, one = quality_span(most, size, quality[:, column]) if settings.calibrate else (0.0, 1.0)
         columns.append(Term(name, 0.0, zero, one, column=column))
     for name in settings.metrics:
         metric = metric_class(name)(problem.pool, problem.weights, problem.size)

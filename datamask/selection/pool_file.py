@@ -59,10 +59,19 @@ def read_pool(url: str, settings: Select, quality: Sequence[str] = ("quality_sco
     )
 
 
-def write_mask(url: str, pool: PoolFile, selected: np.ndarray, probability: np.ndarray, facts: dict[str, Any]) -> None:
-    """Publishes chunk_id, selected, probability, a row per row of the input, in its order."""
+def write_mask(
+    url: str,
+    pool: PoolFile,
+    selected: np.ndarray,
+    probability: np.ndarray,
+    repeat: np.ndarray | None,
+    facts: dict[str, Any],
+) -> None:
+    """Publishes chunk_id, selected, probability, a row per row of the input, in its order; and repeat, if any."""
     fields = [("chunk_id", pool.chunk_id.type), ("selected", pa.bool_()), ("probability", pa.float32())]
     table = pa.table([pool.chunk_id, selected, probability.astype(np.float32)], schema=pa.schema(fields))
+    if repeat is not None:
+        table = table.append_column("repeat", pa.array(repeat.astype(np.int32)))
     storage.write_output(url, storage.key("select", facts), table.schema, [table], lambda: facts)
 
 

@@ -266,8 +266,9 @@ def budget(settings: Select, count: int, tokens: np.ndarray | None) -> tuple[str
             raise ConfigError(f"{need} needs the documents' token counts; pass tokens, or set another budget")
     if settings.budget_tokens and tokens is not None:
         size, total, least = float(settings.budget_tokens), float(tokens.sum()), float(tokens.min())
-        if size > total:
-            raise InputError(f"budget_tokens {size:.0f} is more than the pool's {total:.0f} tokens; lower it")
+        if size > total * settings.repeat:
+            times = f", each {settings.repeat} times" if settings.repeat > 1 else ""
+            raise InputError(f"budget_tokens {size:.0f} is more than the pool's {total:.0f} tokens{times}; lower it")
         if size < least:
             raise InputError(f"budget_tokens {size:.0f} is less than the shortest document's {least:.0f}; raise it")
         return "tokens", size, np.asarray(tokens, dtype=np.float64)

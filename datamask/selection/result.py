@@ -20,6 +20,7 @@ class Draft:
     upper_bound: float | None = None  # no feasible selection's objective is greater
     relaxed: float | None = None  # the objective of the fractional optimum that the mask was rounded from
     history: tuple[Mapping[str, float], ...] = ()  # {"step", "objective", …} as the solver went
+    repeat: torch.Tensor | None = None  # (N,) int64, how often each is taken, where documents may be repeated
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +35,8 @@ class Selection:
     relaxed: the objective of the fractional optimum, where the solver has one. What `relaxed` is below the bound, the
     solver left; what the objective is below `relaxed`, whole documents cost (`integrality`, as a share of the bound):
     a fraction p pays p² of what a document costs against itself, a mask p. No mask may reach it.
+    repeat: with `select.repeat` above 1, (N,) int32, how often each document is taken; `probability` is then its
+    fractional weight, from 0 to `select.repeat`, and `upper_bound` holds for both.
     """
 
     selected: np.ndarray
@@ -48,6 +51,7 @@ class Selection:
     scales: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     relaxed: float | None = None
     history: tuple[Mapping[str, float], ...] = field(default=(), repr=False)
+    repeat: np.ndarray | None = None
 
     @property
     def indices(self) -> np.ndarray:
@@ -63,7 +67,11 @@ class Selection:
             return found
 
         return replace(
-            self, selected=placed(self.selected), probability=placed(self.probability), price=placed(self.price)
+            self,
+            selected=placed(self.selected),
+            probability=placed(self.probability),
+            price=placed(self.price),
+            repeat=None if self.repeat is None else placed(self.repeat),
         )
 
     @property
@@ -86,6 +94,7 @@ class Selection:
             "solver": self.solver,
             "documents": len(self.selected),
             "selected": int(self.selected.sum()),
+            **({} if self.repeat is None else {"copies": int(self.repeat.sum())}),
             "objective": self.objective,
             "terms": dict(self.terms),
             "statistics": dict(self.statistics),

@@ -19,13 +19,13 @@ from datamask.config import Config
 from datamask.devices import pick_device
 from datamask.errors import ConfigError, InputError
 from datamask.selection.candidates import Candidates, read_candidates
-from datamask.selection.corpus import select_corpus
+from datamask.selection.corpus import Decision, select_corpus
 from datamask.selection.cover.stage import target_facts, with_atoms
 from datamask.selection.prices import Prices
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
-VERSION = 6
+VERSION = 7
 MASK_SCHEMA = pa.schema(
     [
         ("chunk_id", pa.int64()),
@@ -35,6 +35,7 @@ MASK_SCHEMA = pa.schema(
         ("reason", pa.string()),
     ]
 )
+REPEAT = pa.field("repeat", pa.int32())  # last of a mask's columns, where select.repeat is above 1
 PRICES_SCHEMA = pa.schema([("shard", pa.string()), ("candidates", pa.int64()), ("selected", pa.int64())])
 
 
@@ -59,8 +60,8 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, pro
     chosen = select_corpus(shards, config.select, progress)
     rows = []
     for files, candidates, decision in zip(ordered, shards, chosen.decisions, strict=True):
-        table = _mask_table(candidates, decision.selected, decision.probability, decision.price)
-        storage.write_output(_decision(work, candidates.shard, key), _decided(files, key), MASK_SCHEMA, [table])
+        table = _mask_table(candidates, decision, config.select.repeat)
+        storage.write_output(_decision(work, candidates.shard, key), _decided(files, key), table.schema, [table])
         rows.append((candidates.shard, len(candidates), int(decision.selected.sum())))
     with storage.publish(url.removesuffix(".parquet") + ".npz") as temporary:
         chosen.prices.save(temporary)
@@ -99,16 +100,18 @@ def mask_shard(
             with storage.open_input(prices.path.removesuffix(".parquet") + ".npz") as file:
                 known = Prices.load(file)
             device = pick_device(config.select.device)
-            selected, probability, price = known.apply(
+            scored = known.apply(
                 candidates.features(),
                 candidates.quality,
                 candidates.tokens,
                 device,
                 candidates.ngrams() if candidates.words else None,
             )
+            # above the cut, a document is worth taking as often as it may be
+            made = Decision(*scored, scored[0].astype(np.int32) * config.select.repeat)
         else:
-            selected, probability, price, facts = _alone(candidates, config)
-        table = _mask_table(candidates, selected, probability, price)
+            made, facts = _alone(candidates, config)
+        table = _mask_table(candidates, made, config.select.repeat)
     reasons = table["reason"].to_pylist()
     filtered = [reason.removeprefix("filter:") for reason in reasons if reason and reason.startswith("filter:")]
     facts |= {
@@ -122,11 +125,11 @@ def mask_shard(
         yield table
         progress(table.num_rows)
 
-    output = storage.write_output(url, key, MASK_SCHEMA, batches(), lambda: facts)
+    output = storage.write_output(url, key, table.schema, batches(), lambda: facts)
     return replace(output, seconds=time.perf_counter() - started)
 
 
-def _alone(candidates: Candidates, config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, object]]:
+def _alone(candidates: Candidates, config: Config) -> tuple[Decision, dict[str, object]]:
     settings = config.select
     if settings.select_ratio is None or settings.budget_documents or settings.budget_tokens:
         raise ConfigError(
@@ -135,20 +138,28 @@ def _alone(candidates: Candidates, config: Config) -> tuple[np.ndarray, np.ndarr
     count = len(candidates)
     none = np.zeros(count, np.float32)
     if round(settings.select_ratio * count) == 0:
-        return none.astype(bool), none, none, {"objective": None}
+        return Decision(none.astype(bool), none, none), {"objective": None}
     chosen = select_corpus([candidates], settings)
-    decision = chosen.decisions[0]
-    return decision.selected, decision.probability, decision.price, {**chosen.facts, "scope": "shard"}
+    return chosen.decisions[0], {**chosen.facts, "scope": "shard"}
 
 
-def _mask_table(candidates: Candidates, selected: np.ndarray, probability: np.ndarray, price: np.ndarray) -> pa.Table:
-    count = len(candidates.chunk_id)
-    spread = [np.zeros(count, dtype) for dtype in (bool, np.float32, np.float32)]
-    for column, values in zip(spread, (selected, probability, price), strict=True):
+def _mask_table(candidates: Candidates, decision: Decision, repeat: int) -> pa.Table:
+    """repeat: `select.repeat`; above 1, a column says how often each document is taken."""
+
+    def spread(values: np.ndarray, dtype: type) -> np.ndarray:
+        column: np.ndarray = np.zeros(len(candidates.chunk_id), dtype)
         column[candidates.index] = values
+        return column
+
+    selected = np.asarray(decision.selected, bool)
     reason = candidates.reason.copy()
-    reason[candidates.index[~np.asarray(selected, bool)]] = "not_selected"
-    return pa.table([candidates.chunk_id, *spread, pa.array(reason, pa.string())], schema=MASK_SCHEMA)
+    reason[candidates.index[~selected]] = "not_selected"
+    columns = [spread(selected, bool), spread(decision.probability, np.float32), spread(decision.price, np.float32)]
+    table = pa.table([candidates.chunk_id, *columns, pa.array(reason, pa.string())], schema=MASK_SCHEMA)
+    if repeat == 1:
+        return table
+    times = selected.astype(np.int32) if decision.repeat is None else decision.repeat
+    return table.append_column(REPEAT, pa.array(spread(times, np.int32)))
 
 
 def _decision(work: str, shard: str, key: str) -> str:
@@ -169,7 +180,7 @@ def _inputs(files: ShardFiles) -> list[str | None]:
         raise InputError(f"shard {files.shard.name} is not embedded, scored and indexed yet")
     outputs = [files.index, files.embeddings, files.scores, files.filters, files.duplicates]
     outputs += [files.atoms] if files.atoms else []
-    return [files.shard.name, files.shard.fingerprint, *(output.key if output else None for output in outputs)]
+    return [files.shard.name, files.shard.columns_key, *(output.key if output else None for output in outputs)]
 
 
 def _budget(config: Config) -> dict[str, object]:

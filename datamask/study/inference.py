@@ -8,10 +8,12 @@
 The design is crossed: every arm is read on the same items. A round of the bootstrap draws items with replacement
 within each target, the same for all arms; pools with replacement; and draws with replacement within a pool (Owen,
 "The pigeonhole bootstrap", Annals of Applied Statistics 2007: such rounds overstate the variance of a crossed mean,
-never understate it). Deviations are widened by √(n/(n−1)), since drawing n of n with replacement understates the
-spread by that. Intervals are the estimate ± Student's t times the rounds' standard deviation, with pools − 1 degrees
-of freedom, or draws − 1 where there is one pool. There an arm of one choice has no spread of its own to draw from; it
-gets the residuals of the reference's draws: two draws of documents differ by as much.
+never understate it). An arm has one choice in each of a few pools, too few to tell its own spread from: what pools
+and draws add to a reading is drawn from the residuals of all arms together (the two-way layout of arms and pools, with
+one variance for all; Scheffé, The Analysis of Variance, 1959, chapter 4), that is of the reference's draws around
+their pool's mean, and of the arms around what arm and pool explain. Residuals are widened to the variance that their
+degrees of freedom give. Intervals are the estimate ± Student's t times the rounds' standard deviation, with the
+residuals' degrees of freedom. Where the draws of two arms belong together (controls), their differences are drawn.
 """
 
 from __future__ import annotations
@@ -136,8 +138,8 @@ class Trial:
             if paired:
                 by_pool[:, pool] = _draw(a[pool] - b[pool], generator)
             else:
-                by_pool[:, pool] = self._side(a[pool], pool, generator) - self._side(b[pool], pool, generator)
-        spread = float(np.std(_draw(by_pool, generator), ddof=1))
+                by_pool[:, pool] = self._side(a[pool], generator) - self._side(b[pool], generator)
+        spread = float(np.std(_draw(by_pool, generator) if paired else by_pool.mean(axis=1), ddof=1))
         difference = self.mean(first) - self.mean(second)
         freedom = self._freedom(first, second, paired)
         half = float(stats.t.ppf(1 - LEVEL / 2, freedom) * spread)
@@ -191,23 +193,39 @@ class Trial:
             for arm, by_pool in self.readings.items()
         }
 
-    def _side(self, values: Floats, pool: int, generator: np.random.Generator) -> Floats:
-        """One arm of one pool, (rounds, draws) -> (rounds,): its draws drawn again."""
-        if values.shape[1] > 1 or self.pools > 1:
-            return _draw(values, generator)
-        known = self._rounds[self.reference][pool]
-        residuals = (known - known.mean(axis=1, keepdims=True)) * _widen(known.shape[1])
-        taken = generator.integers(0, known.shape[1], len(known))
-        return np.asarray(values[:, 0] + residuals[np.arange(len(known)), taken])
+    @cached_property
+    def _residuals(self) -> tuple[Floats, int]:
+        """What pools and draws add to a reading, over all arms, widened to its variance; and its degrees of freedom."""
+        reference = self.means(self.reference)
+        found = [draws - draws.mean() for draws in reference]
+        freedom = sum(len(draws) - 1 for draws in reference)
+        others = [self.means(arm) for arm in self.readings if arm != self.reference]
+        if self.pools > 1 and others:
+            table = np.array([[draws.mean() for draws in arm] for arm in others])  # (arms, pools)
+            if len(table) == 1:  # its differences from the reference, whose own spread is taken off
+                table = table - np.array([draws.mean() for draws in reference])
+                table /= np.sqrt(1 + np.mean([1 / len(draws) for draws in reference]))
+                rest = table - table.mean()
+            else:
+                rest = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
+            found.append(rest.ravel())
+            freedom += max(1, len(table) - 1) * (self.pools - 1)
+        every = np.concatenate(found)
+        return every * np.sqrt(len(every) / max(1, freedom)), freedom
+
+    def _side(self, values: Floats, generator: np.random.Generator) -> Floats:
+        """One arm of one pool, (rounds, draws) -> (rounds,): its mean and what the draws might have added."""
+        residuals, _ = self._residuals
+        return np.asarray(values.mean(axis=1) + generator.choice(residuals, values.shape).mean(axis=1))
 
     def _freedom(self, first: str, second: str, paired: bool) -> int:
-        if self.pools > 1:
-            return self.pools - 1
-        sides = [len(self.readings[first][0]), len(self.readings[second][0])]
-        draws = min(sides) if paired else max(*sides, len(self.readings.get(self.reference, [[]])[0]))
-        if draws < 2:
+        if paired:
+            freedom = self.pools - 1 or min(len(self.readings[arm][0]) for arm in (first, second)) - 1
+        else:
+            freedom = self._residuals[1]
+        if freedom < 1:
             raise InputError("one pool and one draw of every arm have no spread; give several pools or random draws")
-        return draws - 1
+        return freedom
 
 
 def _draw(values: Floats, generator: np.random.Generator) -> Floats:

@@ -1,13 +1,15 @@
-"""The judge of words alone: what targets' hashed n-grams cost under a choice's, DSIR's KL reduction.
+"""The judge of words alone: what a target's words cost, each given the one before it, by a choice's counts.
 
     read = Ngrams().read(cut(texts, 4_600_000), targets)
     read["arc_easy"].bits_per_byte
 
-Words and pairs of words are hashed into BUCKETS (Xie et al., "Data Selection for Language Models via Importance
-Resampling", arXiv 2302.03169, section 2: 10,000 buckets, unigrams and bigrams). A target's cost is the cross-entropy
-of its n-grams under the choice's distribution, in bits for each byte of the target's text. It differs from
-KL(target ‖ choice) by the target's own entropy, a constant: a difference of two choices is the difference of their KL
-reductions, of which the paper reports a correlation of 0.82 with downstream results. It knows no order beyond pairs.
+Words are hashed into BUCKETS. A word costs its cross-entropy under the choice's pairs, interpolated with its words by
+method C of Witten and Bell ("The zero-frequency problem", IEEE Transactions on Information Theory 37, 1991): after the
+word v, w has the probability (n(v, w) + t(v) P(w)) / (n(v) + t(v)), where n counts and t(v) is how many different words
+were seen after v; P is the words' own distribution with one added to every bucket, as in DSIR (arXiv 2302.03169).
+DSIR's KL reduction, which adds words and pairs up in one bag, does not see words out of order: half of its cost is the
+words', which no order changes, and the hashed pairs of a shuffled text fall into buckets as full as before. The
+cross-entropy of a model of pairs does, and is what Moore and Lewis choose text by (ACL 2010). It knows nothing beyond.
 """
 
 from __future__ import annotations
@@ -26,20 +28,48 @@ from datamask.study.targets import BETWEEN, Target
 
 BUCKETS = 10_000
 _WORDS = re.compile(rb"[0-9A-Za-z_\x80-\xff]+|[^0-9A-Za-z_\x80-\xff\s]+")
-_MIX = np.uint64(0x9E3779B97F4A7C15)
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 
 
-def ngrams(text: bytes) -> npt.NDArray[np.int64]:
-    """The buckets of a text's words and pairs of words, (n,) int64."""
-    words = np.array([word_hash(word) for word in _WORDS.findall(text.lower())], dtype=np.uint64)
-    pairs = (words[:-1] * _MIX + words[1:]) * _MIX
-    return np.concatenate([words % BUCKETS, (pairs >> np.uint64(20)) % BUCKETS]).astype(np.int64)
+def words_of(text: bytes) -> Integers:
+    """The buckets of a text's words and signs, in their order, (n,)."""
+    return np.array([word_hash(word) for word in _WORDS.findall(text.lower())], dtype=np.int64) % BUCKETS
 
 
 @lru_cache(1 << 20)
 def word_hash(word: bytes) -> int:
     """32 bits, the same on every machine and in every run."""
     return zlib.crc32(word)
+
+
+class Pairs:
+    """What was counted in a text: its words, and its pairs of words."""
+
+    def __init__(self, text: bytes) -> None:
+        words = words_of(text)
+        counts = np.bincount(words, minlength=BUCKETS) + 1.0  # a bucket never seen still has a probability
+        self._word = counts / counts.sum()
+        self._keys, self._counts = np.unique(words[:-1] * BUCKETS + words[1:], return_counts=True)
+        first = self._keys // BUCKETS
+        self._kinds = np.bincount(first, minlength=BUCKETS)  # t(v)
+        self._after = np.bincount(first, weights=self._counts, minlength=BUCKETS) + self._kinds  # n(v) + t(v)
+
+    def bits(self, words: Integers) -> float:
+        """What words in a row cost; the first of them by itself."""
+        if not len(words):
+            return 0.0
+        return float(-np.log2(self._word[words[0]]) - np.log2(self.given(words[:-1], words[1:])).sum())
+
+    def given(self, before: Integers, words: Integers) -> Floats:
+        """(n,): the probability of each word after the one before it."""
+        asked = before * BUCKETS + words
+        seen = np.zeros(len(asked))
+        if len(self._keys):
+            place = np.minimum(np.searchsorted(self._keys, asked), len(self._keys) - 1)
+            seen = np.where(self._keys[place] == asked, self._counts[place], 0)
+        kinds, after = self._kinds[before], self._after[before]
+        return np.where(kinds, (seen + kinds * self._word[words]) / np.maximum(after, 1), self._word[words])
 
 
 class Ngrams:
@@ -54,16 +84,15 @@ class Ngrams:
         """
         if not targets:
             raise InputError("no targets to judge by; name files from outside the pool")
-        counts = np.bincount(ngrams(choice), minlength=BUCKETS) + 1.0  # a bucket never seen still has a cost
-        cost = -np.log2(counts / counts.sum())
-        return {target.name: _cost(target, cost) for target in targets}
+        pairs = Pairs(choice)
+        return {target.name: _cost(target, pairs) for target in targets}
 
 
-def _cost(target: Target, cost: npt.NDArray[np.float64]) -> Coded:
+def _cost(target: Target, pairs: Pairs) -> Coded:
     zeros = np.zeros(len(target.items))
     return Coded(
         target=target.name,
-        bits=np.array([cost[ngrams(item.whole)].sum() for item in target.items]),
+        bits=np.array([pairs.bits(words_of(item.whole)) for item in target.items]),
         bytes=np.array([len(BETWEEN) + len(item.whole) for item in target.items]),
         answer_bits=zeros,
         answer_bytes=zeros.astype(np.int64),

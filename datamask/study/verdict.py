@@ -136,7 +136,8 @@ def _random_against_random(readings: Readings, own: Sequence[str]) -> Control:
     found = []
     for pair in range(pairs):
         a, b = ([[draws[2 * pair + side]] for draws in by_pool] for side in (0, 1))
-        found.append(Trial({"one draw": a, "another": b, RANDOM: by_pool}, own=own).contrast("one draw", "another"))
+        trial = Trial({"one draw": a, "another": b, RANDOM: by_pool}, own=own)
+        found.append(trial.contrast("one draw", "another", paired=len(by_pool) > 1))  # by the pair's own spread
     alike = sum(p >= LEVEL for p in holm([contrast.p for contrast in found]))
     inside = sum(contrast.low <= 0 <= contrast.high for contrast in found)
     said = f"{alike} of {pairs} pairs of random draws not told apart; {inside} of {pairs} intervals hold 0"

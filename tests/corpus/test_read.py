@@ -382,3 +382,20 @@ def test_a_shard_schema_needs_no_rows(tmp_path: Path) -> None:
     config = Config(corpus=Corpus())
     assert shard_schema(shard, config).names == ["text"] and list(read_batches(shard, config)) == []
     assert replace(shard, name="y").rows == 0
+
+
+def test_nested_columns_as_deep_as_they_go_and_names_that_are_not_there(tmp_path):
+    from datamask.corpus.read import check_columns
+
+    rows = [{"body": {"main.text": f"text {n}"}, "meta": {"web": {"url": f"u{n}"}, "key": str(n)}} for n in range(5)]
+    path = build.write(tmp_path / "x.jsonl", rows)
+    columns = {"text": "body.main.text", "url": "meta.web.url", "id": "meta.key"}
+    shards, config, _ = build.shards(tmp_path, path, columns=columns)
+    found = [row for batch in read_batches(shards[0], config, ["text", "url", "id"]) for row in batch.to_pylist()]
+    assert [(row["text"], row["url"], row["id"]) for row in found] == [(f"text {n}", f"u{n}", str(n)) for n in range(5)]
+    check_columns(shards, config)
+    shards, config, _ = build.shards(tmp_path, path, columns={**columns, "id": "meta.kye"})
+    with pytest.raises(InputError, match=r"corpus.columns.id: no file has a column 'meta.kye'; did you mean.*meta.key"):
+        check_columns(shards, config)
+    with pytest.raises(InputError, match=r"no column 'body.text'.*columns there are: body, body.main.text, meta"):
+        build.shards(tmp_path, path, columns={"text": "body.text"})

@@ -21,7 +21,8 @@ from datamask.devices import cpu_has_bfloat16, pick_device, pick_dtype
 from datamask.encoders import EncoderRef, embed_shard, load_tokenizer, prepare_encoder
 from datamask.encoders.encode import StaticEncoder, load_encoder
 from datamask.encoders.models import TransformerEncoder, WholeEncoder
-from datamask.errors import ConfigError, ModelError
+from datamask.encoders.prepare import local_folder
+from datamask.errors import ConfigError, InputError, ModelError
 from tests.encoders.conftest import Corpus, save_encoder, sentences, settings
 
 Make = Callable[..., Corpus]
@@ -265,3 +266,37 @@ def test_the_encoder_of_an_earlier_version_is_fitted_anew_and_that_is_said(
     caplog.clear()
     assert prepare_encoder([corpus.shard], settings(), corpus.work, now) == now
     assert not caplog.records
+
+
+def remote_model(files: dict[str, bytes]) -> str:
+    """A folder in a store of this test's own."""
+    import fsspec
+
+    url = f"memory://models/{id(files)}"
+    for name, content in files.items():
+        fsspec.filesystem("memory").store.pop(f"/models/{id(files)}/{name}", None)
+        with fsspec.open(f"{url}/{name}", "wb") as file:
+            file.write(content)
+    return url
+
+
+def test_a_model_is_fetched_to_a_place_that_nobody_foresees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever could foresee it would put a model of theirs there before us."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    first, second = (Path(local_folder(remote_model({"modules.json": b"[]"}))) for _ in range(2))
+    assert first != second and (first / "modules.json").read_bytes() == b"[]"
+    for folder in (first, second):
+        assert folder.parent == tmp_path and folder.stat().st_mode & 0o077 == 0
+
+
+def test_a_model_in_a_store_leads_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object store's keys may hold any characters."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    url = remote_model({"modules.json": b"[]"})
+    fs, path = storage.filesystem(url)
+    monkeypatch.setattr(fs, "find", lambda _: [f"{path}/modules.json", f"{path}/../../taken.txt"])
+    monkeypatch.setattr(fs, "get_file", lambda remote, local: Path(local).write_bytes(b"taken"))
+    with pytest.raises(InputError, match=r"a file whose name leads out of it: .*taken\.txt"):
+        local_folder(url)
+    assert not list(tmp_path.rglob("taken.txt"))

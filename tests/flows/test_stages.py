@@ -1,6 +1,6 @@
 """The driver, on real Prefect tasks: chaining, failures, retries, the same results on every engine."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +54,47 @@ def whole(value):
     if value < 0:
         raise InputError("negative")
     return value + 1
+
+
+@dataclass(frozen=True)
+class Told:
+    config: Config
+    folder: str
+    more: int = 0
+
+
+def _tried(told, item):
+    marks = Path(told.folder, f"item-{item}.tries")
+    tries = int(marks.read_text()) + 1 if marks.exists() else 1
+    marks.write_text(str(tries))
+    if item == 3 and tries < 3:
+        raise TransientError("connection reset")
+    if item < 0:
+        raise InputError(f"{item} is negative")
+    return item + told.more
+
+
+def counted(folder, config, maps, items):
+    first = maps(_tried, Told(config, folder), items, [10] * len(items))
+    return maps(_tried, Told(config, folder, more=sum(first)), items)
+
+
+@pytest.mark.parametrize("count", [1, 5, 100])
+def test_rounds_are_tasks_whose_results_come_in_order(tmp_path, count):
+    @flow
+    def run(items):
+        with Stages(config()) as stages:
+            found = stages.rounds(
+                "filter", counted, 2, 1000, lambda found: False, folder=str(tmp_path), config=config(), items=items
+            )
+            return found, stages.board.stages["filter"]
+
+    found, line = run(list(range(count)))
+    assert found == [item + sum(range(count)) for item in range(count)]
+    assert (line.rows, line.done, line.ended) == (1000, 1, True)
+    with pytest.raises(InputError, match="-1 is negative"):
+        run([1, -1])
+    assert (tmp_path / "item--1.tries").read_text() == "1"  # bad input is never tried again
 
 
 @flow

@@ -11,6 +11,7 @@ from datamask.cli import main
 from datamask.release import Staged
 from datamask.report import write_report
 from tests.report.build import corpus
+from tests.report.test_report import draft
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,9 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("out")
     all_files, config, certificate = corpus(folder)
     release = folder / "releases" / "0001-0123456789abcdef"
-    write_report(Staged(str(release), str(folder), "key"), all_files, config, certificate)
+    staged = Staged(str(release), str(folder), "key")
+    draft(staged)
+    write_report(staged, all_files, config, certificate)
     (release / "manifest.json").write_text('{"key": "0123456789abcdef"}')
     return folder
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +26,19 @@ from tests.report.build import HOSTILE, ROWS, corpus
 STAGES = [StageTime("embed", 3, 0, 12.5), StageTime("score", 0, 3, 0.0)]
 
 
+def draft(staged: Staged) -> None:
+    """What the stage before leaves beside the staged release, as far as the report reads it."""
+    failed = [{"path": "in/torn.parquet", "error": "<b>cut</b> short"}]
+    skipped = [{"path": f"in/{n}.doc", "error": "no format that is read"} for n in range(120)]
+    storage.write_json(staged.draft, {"provenance": {"failed": failed}, "skipped": skipped})
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict:
     folder = tmp_path_factory.mktemp("corpus")
     all_files, config, certificate = corpus(folder)
     staged = Staged(str(folder / "staging"), str(folder), "key")
+    draft(staged)
     written = write_report(staged, all_files, config, certificate, STAGES)
     return {
         "files": all_files,
@@ -130,6 +139,13 @@ def test_the_page_is_whole_in_itself_and_bounded(made: dict) -> None:
     assert html.count("<script>") == html.count("</script>") == 2
 
 
+def test_what_was_not_read_stands_on_the_page(made: dict) -> None:
+    html = made["html"]
+    assert "Not included, because they failed: 1 files" in html and "Met in the input and not read: 120 files" in html
+    assert "in/torn.parquet" in html and "&lt;b&gt;cut&lt;/b&gt; short" in html
+    assert "in/99.doc" in html and "in/100.doc" not in html and "All of them are in manifest.json." in html
+
+
 def test_hostile_text_stays_text(made: dict) -> None:
     findings: Findings = copy.deepcopy(made["findings"])
     findings.examples[0]["text"] = excerpt(HOSTILE, 400)
@@ -179,6 +195,7 @@ def test_duplicate_groups_are_counted(made: dict) -> None:
 
 def test_the_same_input_gives_the_same_data(made: dict) -> None:
     again = find(made["files"], made["config"], made["certificate"], STAGES)
+    again = replace(again, unread=made["findings"].unread)
     assert json.dumps(again.as_json(), sort_keys=True) == json.dumps(made["findings"].as_json(), sort_keys=True)
 
 

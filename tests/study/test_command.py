@@ -15,10 +15,8 @@ from tests.report.build import corpus
 from tests.study.test_verdict import documents
 
 
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def build(folder: Path) -> Path:
     """An output folder whose documents are long enough to be read."""
-    folder = tmp_path_factory.mktemp("out")
     all_files, config, _ = corpus(folder)
     for number, path in enumerate(sorted(folder.glob("part-*.parquet"))):
         table = pq.read_table(path)
@@ -26,6 +24,11 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pq.write_table(table.set_column(0, "text", [texts]), path, row_group_size=64)
     record(str(folder / "work"), all_files, config)
     return folder
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("out"))
 
 
 @pytest.fixture(scope="module")

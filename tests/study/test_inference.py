@@ -51,12 +51,13 @@ def test_holm_is_the_closed_test_of_all_subsets(p):
     assert holm(p) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("pools", [1, 5])
-def test_an_interval_holds_the_truth_as_often_as_it_says(pools):
+@pytest.mark.parametrize("pools,others", [(1, 0), (5, 0), (3, 0), (3, 5), (2, 3)])
+def test_an_interval_holds_the_truth_as_often_as_it_says(pools, others):
     generator = np.random.default_rng(0)
     held = []
     for seed in range(100):
-        found = readings(generator, {"random": 0.0, "x": 2.0}, pools=pools, own=4.0)
+        more = {f"arm {number}": float(number) for number in range(others)}
+        found = readings(generator, {"random": 0.0, "x": 2.0, **more}, pools=pools, pool_sd=2.0, own=4.0)
         contrast = Trial(found, rounds=300, seed=seed).contrast("x", "random")
         held.append(contrast.low <= 0.02 <= contrast.high)
     assert 0.91 <= np.mean(held) <= 1.0
@@ -81,6 +82,36 @@ def test_with_many_pools_and_items_that_agree_it_is_the_t_test_over_pools():
     assert contrast.low == pytest.approx(expected.low, abs=0.02 * (expected.high - expected.low))
     assert contrast.high == pytest.approx(expected.high, abs=0.02 * (expected.high - expected.low))
     assert contrast.p == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, rel=0.15)
+
+
+def test_the_residuals_are_those_of_least_squares():
+    """Dummies of arms and pools for the arms, of pools for the reference's draws: the rest, and its freedom."""
+    generator = np.random.default_rng(6)
+    found = readings(generator, {"random": 0.0, "x": 1.0, "y": 2.0, "z": 0.5}, pools=3, draws=4, pool_sd=3.0)
+    trial = Trial(found, rounds=10)
+    squares, freedom = 0.0, 0
+    for names in (["random"], ["x", "y", "z"]):
+        cells = [(arm, p, v) for arm in names for p, draws in enumerate(trial.means(arm)) for v in draws]
+        dummies = np.array([[arm == n for n in names] + [p == q for q in range(3)] for arm, p, _ in cells], float)
+        values = np.array([v for _, _, v in cells])
+        solution, _, rank, _ = np.linalg.lstsq(dummies, values, rcond=None)
+        squares += float(((values - dummies @ solution) ** 2).sum())
+        freedom += len(values) - int(rank)
+    residuals, told = trial._residuals
+    assert told == freedom == 9 + 4
+    assert np.mean(residuals**2) == pytest.approx(squares / freedom)
+
+
+def test_more_arms_make_an_interval_over_few_pools_narrower():
+    generator = np.random.default_rng(7)
+    arms = dict.fromkeys(("random", "x", "y", "z", "u", "v"), 0.0)
+    wide, narrow = [], []
+    for _ in range(10):
+        found = readings(generator, arms, pools=3, draws=1, item_sd=5.0)
+        alone = {name: found[name] for name in ("random", "x")}
+        wide.append(Trial(alone, rounds=200).contrast("x", "random").half_width)
+        narrow.append(Trial(found, rounds=200).contrast("x", "random").half_width)
+    assert np.mean(narrow) < 0.7 * np.mean(wide)
 
 
 def test_the_items_spread_is_scipys_bootstrap_of_the_same_mean():

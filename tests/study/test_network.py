@@ -98,7 +98,36 @@ def test_a_choice_shorter_than_a_batch_and_a_pool_without_text_are_refused(netwo
 
 
 def test_sizes_are_what_they_say():
-    for name, low, high in (("tiny", 0.1e6, 0.3e6), ("small", 0.9e6, 1.3e6), ("large", 20e6, 100e6)):
+    for name, low, high in (("tiny", 0.1e6, 0.3e6), ("small", 0.7e6, 1.0e6), ("large", 20e6, 100e6)):
         size = SIZES[name]()
         count = sum(p.numel() for p in build_model(replace(size.model, device="cpu"), 0).parameters())
-        assert low < count < high and len(size.rates) == 3 and min(size.rates) < max(size.rates) / 10
+        assert low < count < high and bool(size.before) == (name != "large")
+    assert len(size.rates) == 3 and min(size.rates) < max(size.rates) / 10
+
+
+def test_choices_start_from_what_was_read_before_and_its_notes_say_so(asked):
+    """From a start like the target a choice costs less than from noise; every choice starts from the same weights."""
+    size = replace(TINY, rates=(1e-2,), before=20_000)
+    cold, warm = Network(size, documents(0, 60), "cpu"), Network(size, documents(0, 60), "cpu", before=documents(5, 60))
+    choice = cut(documents(1, 60), 6_000)
+    assert warm.read(choice, asked)["t"].bits_per_byte + 0.2 < cold.read(choice, asked)["t"].bits_per_byte
+    start = {name: value.clone() for name, value in warm.starts[0].items()}
+    warm.read(cut(noise(1, 60), 6_000), asked)
+    assert all(torch.equal(start[name], value) for name, value in warm.starts[0].items())
+    again = Network(size, documents(0, 60), "cpu", before=documents(5, 60))
+    np.testing.assert_array_equal(again.read(choice, asked)["t"].bits, warm.read(choice, asked)["t"].bits)
+    assert "of other text" in warm.notes() and "of other text" not in cold.notes() and not cold.starts
+
+
+def test_the_rate_falls_to_nothing_only_on_the_choice(network):
+    """A start is trained at a constant rate; on a choice the last step moves the weights hardly at all."""
+    blocks = network._blocks(cut(documents(1, 60), 8_000))
+    moves = {}
+    for falls in (True, False):
+        ends = []
+        for steps in (59, 60):  # one run stopped a step before the other's end
+            model = build_model(SHAPE, 0)
+            network._run(model, blocks, 1e-2, steps, 0, falls)
+            ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+        moves[falls] = float((ends[1] - ends[0]).norm())
+    assert moves[True] < moves[False]

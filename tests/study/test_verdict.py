@@ -9,7 +9,7 @@ from datamask.errors import InputError
 from datamask.study import Item, Target
 from datamask.study.choices import CLEAN, CONTROLS, JUNK, RANDOM, SHUFFLED, choices, shuffle_words
 from datamask.study.coder import Coder
-from datamask.study.ngrams import BUCKETS, Ngrams, ngrams
+from datamask.study.ngrams import BUCKETS, Ngrams, Pairs, words_of
 from datamask.study.run import hear
 from datamask.study.targets import BETWEEN
 from datamask.study.verdict import NO_VERDICT, Heard, conclude, controls
@@ -157,12 +157,33 @@ def test_the_pools_own_documents_are_shown_and_in_no_mean(pools, targets):
     assert found.means == plain.means and found.own["default"] != found.means["default"]
 
 
-def test_ngrams_are_words_and_pairs_and_cost_what_they_should():
-    buckets = ngrams(b"The cat, the CAT")
-    assert len(buckets) == 5 + 4 and len(set(buckets.tolist())) == 3 + 3  # the cat , the cat: one pair comes twice
-    assert buckets.min() >= 0 and buckets.max() < BUCKETS
-    choice, item = b"a b a b a b", Item(b"a b")
-    counts = np.bincount(ngrams(choice), minlength=BUCKETS) + 1.0
-    expected = -sum(np.log2(counts[bucket] / counts.sum()) for bucket in ngrams(item.whole))
-    read = Ngrams().read(choice, [Target("t", (item,) * 8)])["t"]
-    assert read.bits.tolist() == pytest.approx([expected] * 8)
+def test_words_cost_what_witten_and_bell_say():
+    """By the formula over dictionaries, on a text small enough to count by hand."""
+    choice, asked = b"a b a c a b", [b"a", b"b"]
+    assert words_of(b"The cat, the CAT").tolist() == words_of(b"the CAT , The cat").tolist()
+    bucket = {word: int(words_of(word)[0]) for word in (b"a", b"b", b"c", b"z")}
+    alone = {word: (count + 1) / (6 + BUCKETS) for word, count in ((b"a", 3), (b"b", 2), (b"c", 1), (b"z", 0))}
+    pairs = Pairs(choice)
+    for before, word, seen, all_after, kinds in (
+        (b"a", b"b", 2, 3, 2), (b"a", b"c", 1, 3, 2), (b"a", b"z", 0, 3, 2), (b"b", b"a", 1, 1, 1),
+    ):  # fmt: skip
+        expected = (seen + kinds * alone[word]) / (all_after + kinds)
+        found = pairs.given(np.array([bucket[before]]), np.array([bucket[word]]))
+        assert found.tolist() == pytest.approx([expected])
+    never = pairs.given(np.array([bucket[b"z"]]), np.array([bucket[b"a"]]))
+    assert never.tolist() == pytest.approx([alone[b"a"]])  # nothing was seen after z: the word's own
+    everything = pairs.given(np.full(BUCKETS, bucket[b"a"]), np.arange(BUCKETS))
+    assert everything.sum() == pytest.approx(1)
+    read = Ngrams().read(choice, [Target("t", (Item(b" ".join(asked)),) * 8)])["t"]
+    bits = -np.log2(alone[b"a"]) - np.log2((2 + 2 * alone[b"b"]) / 5)
+    assert read.bits.tolist() == pytest.approx([bits] * 8)
+
+
+def test_the_ngrams_see_words_shuffled(pools, targets):
+    readings = hear(Ngrams(), pools, targets, 12_000, 8, 4, 0, lambda line: None).readings
+    assert {control.name: control.passed for control in controls(readings)}["words shuffled"]
+
+
+def test_a_choice_of_one_word_has_no_pairs():
+    read = Ngrams().read(b"word", [Target("t", (Item(b"another word"), Item(b"")) * 4)])["t"]
+    assert np.isfinite(read.bits).all() and read.bits[1] == 0

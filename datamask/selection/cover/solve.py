@@ -9,12 +9,12 @@ import torch
 
 from datamask.selection.cover import search
 from datamask.selection.cover.joint import Joint
-from datamask.selection.cover.tangent import Concave, StateMetric, as_state, maximise
+from datamask.selection.cover.tangent import Concave, Record, StateMetric, as_state, maximise
 from datamask.selection.feasible import Feasible, fill_in_order
 from datamask.selection.limits import Limits
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.coverage import Coverage
-from datamask.selection.objective import Term
+from datamask.selection.objective import Objective, Term
 from datamask.selection.result import Draft
 from datamask.selection.solvers import trial
 
@@ -38,30 +38,12 @@ def suits(terms: list[Term]) -> bool:
 
 def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Progress) -> Draft:
     objective, size = problem.objective, problem.size
-    covers = [(term.scale, term.metric) for term in terms if isinstance(term.metric, Coverage)]
-    others = [(term.scale, as_state(term.metric)) for term in terms if not isinstance(term.metric, Coverage)]
-    metrics: list[StateMetric] = []
-    scales: list[float] = []
-    joint = None
-    if covers:
-        joint = Joint.of([metric for _, metric in covers], [scale for scale, _ in covers])
-        metrics, scales = [joint], [1.0]
-    for scale, metric in others:
-        assert metric is not None
-        metrics.append(metric)
-        scales.append(scale)
-    concave = Concave(metrics, scales, objective.linear, feasible, size)
-    history: list[dict[str, float]] = []
-
-    def record(step: dict[str, float]) -> None:
-        shifted = {name: value + objective.constant for name, value in step.items()}
-        history.append({"step": len(history), **shifted})
-        progress(history[-1])
-
-    spread = _spread(terms, problem)
+    concave, joint, others = make_concave(problem, terms, feasible)
+    record, history = recorder(objective, progress)
+    spread = spread_of(terms, problem)
     found = maximise(concave, feasible.alike(), ACCURACY * spread, STEPS, record)
     selected = feasible.round(found.p, found.price).numpy()
-    selected = to_mask(concave, joint, found.p, found.price, selected, spread, problem.settings.seed)
+    selected = to_mask(concave, joint, found.price, selected, spread, problem.settings.seed)
     mask = torch.from_numpy(selected)
     if len(problem) * problem.pool.dimensions**2 <= TRIED and (joint is None or others):
         mask = trial.improve(problem, mask, lambda p: concave.price(concave.states(p)) * feasible.weights / size)
@@ -76,10 +58,39 @@ def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Pro
     return Draft(mask, found.p.float(), price, bound, relaxed, tuple(history))
 
 
+def make_concave(problem: Problem, terms: list[Term], feasible: Feasible) -> tuple[Concave, Joint | None, bool]:
+    """f, all its coverages as one (the first of its metrics), and whether there are other metrics."""
+    objective, size = problem.objective, problem.size
+    covers = [(term.scale, term.metric) for term in terms if isinstance(term.metric, Coverage)]
+    others = [(term.scale, as_state(term.metric)) for term in terms if not isinstance(term.metric, Coverage)]
+    metrics: list[StateMetric] = []
+    scales: list[float] = []
+    joint = None
+    if covers:
+        joint = Joint.of([metric for _, metric in covers], [scale for scale, _ in covers])
+        metrics, scales = [joint], [1.0]
+    for scale, metric in others:
+        assert metric is not None
+        metrics.append(metric)
+        scales.append(scale)
+    return Concave(metrics, scales, objective.linear, feasible, size), joint, bool(others)
+
+
+def recorder(objective: Objective, progress: Progress) -> tuple[Record, list[dict[str, float]]]:
+    """What a solver calls with each step, and the history this makes."""
+    history: list[dict[str, float]] = []
+
+    def record(step: dict[str, float]) -> None:
+        shifted = {name: value + objective.constant for name, value in step.items()}
+        history.append({"step": len(history), **shifted})
+        progress(history[-1])
+
+    return record, history
+
+
 def to_mask(
-    concave: Concave, joint: Joint | None, p: torch.Tensor, price: torch.Tensor, selected: np.ndarray, spread: float,
-    seed: int,
-) -> np.ndarray:  # fmt: skip
+    concave: Concave, joint: Joint | None, price: torch.Tensor, selected: np.ndarray, spread: float, seed: int
+) -> np.ndarray:
     """The best mask found from rounding, by exact gains of coverage; other metrics by prices that are renewed."""
     limits, weights = concave.feasible.limits, concave.feasible.limits.weights
     if joint is None:
@@ -130,7 +141,7 @@ def _value(concave: Concave, selected: np.ndarray) -> float:
     return concave.value(p, concave.states(p))
 
 
-def _spread(terms: list[Term], problem: Problem) -> float:
+def spread_of(terms: list[Term], problem: Problem) -> float:
     """What the objective spans between a random selection and its terms' own best."""
     every = [*terms, *problem.objective.quality]
     return (

@@ -58,7 +58,8 @@ class OfMoment:
 
     def products(self, slope: np.ndarray) -> np.ndarray:
         moment, metric = torch.from_numpy(slope).to(self.metric.pool.device), self.metric
-        parts = [metric.products(metric.prepare(rows.double()), moment) for _, rows in metric.pool.blocks()]
+        blocks = metric.pool.blocks(dtype=torch.float64)  # float32 would end the ascent where its rounding begins
+        parts = [metric.products(metric.prepare(rows), moment) for _, rows in blocks]
         return torch.cat(parts).cpu().double().numpy()
 
 
@@ -209,10 +210,9 @@ def ascend(
 def undecided(problem: Concave, found: Found) -> tuple[torch.Tensor, Concave] | None:
     """The documents that are fractional or near the cut, and f of these; None where that is no use."""
     limits, weights = problem.feasible.limits, problem.feasible.weights
-    metric = problem.metrics[0]
-    if limits or problem.base is not None or len(problem.metrics) > 1 or not hasattr(metric, "take"):
+    if limits or problem.base is not None or len(problem.metrics) != 1 or not hasattr(problem.metrics[0], "take"):
         return None
-    p, price = found.p, found.price
+    metric, p, price = problem.metrics[0], found.p, found.price
     above = price - problem.feasible.cut(price)
     free = (p > DECIDED) & (p < 1 - DECIDED) | (p <= DECIDED) & (above > 0) | (p >= 1 - DECIDED) & (above < 0)
     wanted = int(max(WIDER * int(free.sum()), FEWEST))

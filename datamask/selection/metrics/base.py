@@ -3,16 +3,22 @@
 `Metric` is all the policy gradient needs. A metric whose relaxation to fractional masks is concave can add
 `relaxed` (`RelaxedMetric`) and works with the relaxation too. Pairwise and DiSF are `MomentMetric`s: they see a mask
 only through a sum over its documents, D(p) = −‖Σ_i p_i w_i v_i‖² / size², which is what makes them fast, and what lets
-shards select jointly by exchanging sums.
+shards select jointly by exchanging sums. Coverage, Vendi and log-determinant are `MixtureMetric`s: any concave function
+of such a sum.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 
 from datamask.selection.problem import Pool
+
+if TYPE_CHECKING:
+    from datamask.selection.problem import Problem
 
 ROWS = 8192  # gathered at a time
 
@@ -122,3 +128,53 @@ class MomentMetric:
             total = moment if total is None else total.add_(moment)
         assert total is not None
         return total
+
+
+class MixtureMetric(ABC):
+    """D as a concave function of the state Σ_i mass_i v_i, mass_i = p_i w_i / size the document's share of the budget.
+
+    A subclass says what v and D are (`cover.tangent.StateMetric`); value, gradient and calibration follow. p need not
+    be 0 or 1: a document that is repeated counts as often.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, pool: Pool, weights: torch.Tensor, size: float) -> None:
+        self.pool, self.weights, self.size = pool, weights.cpu().numpy(), size
+
+    @abstractmethod
+    def state(self, mass: np.ndarray) -> np.ndarray:
+        """Σ_i mass_i v_i, float64. mass: (N,) shares of the budget."""
+
+    @abstractmethod
+    def products(self, slope: np.ndarray) -> np.ndarray:
+        """⟨slope, v_i⟩ of every document: (N,) float64."""
+
+    @abstractmethod
+    def of_state(self, state: np.ndarray) -> float:
+        """Raw D."""
+
+    @abstractmethod
+    def slope(self, state: np.ndarray) -> np.ndarray:
+        """dD / dstate, of the state's shape."""
+
+    @abstractmethod
+    def inside(self, state: np.ndarray) -> bool:
+        """Whether D is defined there (an extrapolated state may not be)."""
+
+    def value(self, masks: torch.Tensor) -> torch.Tensor:
+        """Raw D of each mask, float64. masks: (G, N)."""
+        shares = masks.cpu().double().numpy() * (self.weights / self.size)
+        return torch.tensor([self.of_state(self.state(share)) for share in shares], dtype=torch.float64)
+
+    def relaxed(self, mask: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """Raw D of a fractional mask (N,), and its gradient (N,)."""
+        share = self.weights / self.size
+        state = self.state(mask.cpu().double().numpy() * share)
+        return self.of_state(state), torch.from_numpy(self.products(self.slope(state)) * share)
+
+    def calibrate(self, problem: Problem) -> tuple[float, float]:
+        """Raw values of a random selection, and of this metric's own best."""
+        from datamask.selection.cover.solve import span
+
+        return span(problem, self)

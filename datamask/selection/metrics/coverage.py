@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
 
 from datamask.selection.cover.atoms import Atoms, Rows, make_atoms
-from datamask.selection.problem import Pool
+from datamask.selection.metrics.base import MixtureMetric
 
 if TYPE_CHECKING:
     from datamask.config import Select
-    from datamask.selection.problem import Problem
 
 
-class Coverage:
+class Coverage(MixtureMetric):
     """D(p) = Σ_j t_j log u_j − Σ_j t_j log m_j, with u = (1 − α) Σ_i w_i A_ij + α m_j, m the whole pool's mixture.
 
     w_i = p_i b_i / size is the share of the budget that document i takes. The log-likelihood of the atoms under the
@@ -26,9 +24,6 @@ class Coverage:
 
     name: ClassVar[str] = "coverage"
     part: ClassVar[str] = ""
-
-    def __init__(self, pool: Pool, weights: torch.Tensor, size: float) -> None:
-        self.pool, self.weights, self.size = pool, weights.cpu().numpy(), size
 
     def bind(self, settings: Select) -> None:
         """Builds the atoms these settings ask for. Called once, before anything else."""
@@ -72,25 +67,6 @@ class Coverage:
     def products(self, slope: np.ndarray) -> np.ndarray:
         """⟨slope, A_i⟩ of every document: (N,)."""
         return self.rows.scores(slope)
-
-    # -- what the other solvers ask for
-
-    def value(self, masks: torch.Tensor) -> torch.Tensor:
-        """Raw D of each mask, float64. masks: (G, N)."""
-        shares = masks.cpu().double().numpy() * (self.weights / self.size)
-        return torch.tensor([self.of_state(self.state(share)) for share in shares], dtype=torch.float64)
-
-    def relaxed(self, mask: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """Raw D of a fractional mask (N,), and its gradient (N,)."""
-        share = self.weights / self.size
-        state = self.state(mask.cpu().double().numpy() * share)
-        return self.of_state(state), torch.from_numpy(self.products(self.slope(state)) * share)
-
-    def calibrate(self, problem: Problem) -> tuple[float, float]:
-        """Raw values of a random selection, and of this metric's own best."""
-        from datamask.selection.cover.solve import span
-
-        return span(problem, self)
 
 
 class EmbeddingCoverage(Coverage):

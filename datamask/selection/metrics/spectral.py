@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 
+from datamask.selection.metrics.base import MixtureMetric
 from datamask.selection.problem import BLOCK_ROWS, Pool
-
-if TYPE_CHECKING:
-    from datamask.selection.problem import Problem
 
 EXACT = 1 << 22  # numbers of a pool that is read in float64
 
 
-class Spectral:
+class Spectral(MixtureMetric):
     """A concave function of C = Σ_i w_i x_i x_iᵀ, w the shares of the budget: (d, d), trace 1."""
 
     name: ClassVar[str]
 
     def __init__(self, pool: Pool, weights: torch.Tensor, size: float) -> None:
-        self.pool, self.weights, self.size = pool, weights.cpu().numpy(), size
+        super().__init__(pool, weights, size)
         self.dtype = torch.float64 if len(pool) * pool.dimensions <= EXACT else torch.float32
 
     def state(self, mass: np.ndarray) -> np.ndarray:
@@ -42,31 +40,8 @@ class Spectral:
             parts.append(((rows @ matrix) * rows).sum(dim=1))
         return torch.cat(parts).double().cpu().numpy()
 
-    def of_state(self, state: np.ndarray) -> float:
-        raise NotImplementedError
-
-    def slope(self, state: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
     def inside(self, state: np.ndarray) -> bool:
         return bool(np.linalg.eigvalsh(state)[0] > -1e-12)
-
-    def value(self, masks: torch.Tensor) -> torch.Tensor:
-        """Raw D of each mask, float64. masks: (G, N)."""
-        shares = masks.cpu().double().numpy() * (self.weights / self.size)
-        return torch.tensor([self.of_state(self.state(share)) for share in shares], dtype=torch.float64)
-
-    def relaxed(self, mask: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """Raw D of a fractional mask (N,), and its gradient (N,)."""
-        share = self.weights / self.size
-        state = self.state(mask.cpu().double().numpy() * share)
-        return self.of_state(state), torch.from_numpy(self.products(self.slope(state)) * share)
-
-    def calibrate(self, problem: Problem) -> tuple[float, float]:
-        """Raw values of a random selection, and of this metric's own best."""
-        from datamask.selection.cover.solve import span
-
-        return span(problem, self)
 
 
 class Vendi(Spectral):

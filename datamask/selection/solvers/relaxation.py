@@ -15,6 +15,7 @@ import torch
 from datamask.errors import ConfigError
 from datamask.selection.ascent import Ascent, Record, ascend, ascend_multilinear, standing
 from datamask.selection.calibration import SAMPLE
+from datamask.selection.cover import repeat
 from datamask.selection.cover import solve as cover
 from datamask.selection.feasible import Feasible, fill_in_order
 from datamask.selection.metrics.base import MomentMetric
@@ -54,6 +55,8 @@ def solve(problem: Problem, progress: Progress, warm: Warm | None = None) -> Dra
     """
     objective = problem.objective
     terms = [term for term in objective.diversity if term.scale]
+    if problem.settings.repeat > 1:
+        return repeat.solve(problem, terms, progress)
     feasible = Feasible(problem.limits)
     if feasible.everything and not problem.settings.quotas and problem.settings.length_tolerance is None:
         return _everything(problem)

@@ -1,0 +1,165 @@
+"""A stage that sees the whole corpus, as rounds of maps with small reduces between them.
+
+    def find(all_files, config, work, maps=here):
+        counts = maps(count, State(config, folder), groups(all_files))      # a round: any worker, any order
+        total = sum(counts)                                                 # its reduce: in the calling process
+        return maps(write, State(config, folder, total), all_files)
+
+The function of a round lies at the top of its module and is called with the round's state and an item; both, and what
+it returns, are small and picklable. What is large it publishes as a file under a name that follows from state and item,
+and an item whose file is there returns at once: so a stage that was killed goes on where it stopped, and an item that
+is tried again, on whatever machine, gives the same. Rounds regroup rows through files laid out by part (`deal`,
+`gather`), as Spark's sort shuffle does: one file for each item of a round, read in slices by the items of the next.
+
+`here` calls the items one after another; `flows/` has a Mapper that makes them Prefect tasks on threads, Dask or Ray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from datamask import storage
+from datamask.stages import ShardFiles
+
+State = TypeVar("State")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+FOLDER = "rounds"  # of work/: what rounds hand to one another, gone when their stage has ended
+GROUPS = 64  # of shards, about, as far as the bounds allow
+GROUP_ROWS = (1 << 13, 1 << 17)  # rows of a group of shards: enough to be worth a task, few enough to be held
+
+
+class Mapper(Protocol):
+    """Calls work(state, item) for every item, in any order, on any workers; the results in the items' order."""
+
+    def __call__(
+        self,
+        work: Callable[[State, Item], Result],
+        state: State,
+        items: Sequence[Item],
+        rows: Sequence[int] | None = None,
+    ) -> list[Result]:
+        """:param rows: what each item counts for in the stage's progress. :raises: what an item raises for good."""
+        ...
+
+
+def here(
+    work: Callable[[State, Item], Result], state: State, items: Sequence[Item], rows: Sequence[int] | None = None
+) -> list[Result]:
+    """One item after another, in this thread."""
+    return [work(state, item) for item in items]
+
+
+class Threads:
+    """A Mapper with threads of this process, for rounds that mostly wait or compress."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+
+    def __call__(
+        self,
+        work: Callable[[State, Item], Result],
+        state: State,
+        items: Sequence[Item],
+        rows: Sequence[int] | None = None,
+    ) -> list[Result]:
+        with ThreadPoolExecutor(self.threads, thread_name_prefix=getattr(work, "__name__", "map")) as pool:
+            futures = [pool.submit(work, state, item) for item in items]
+            wait(futures, return_when=FIRST_EXCEPTION)
+            pool.shutdown(cancel_futures=True)
+        for future in futures:
+            if not future.cancelled() and (error := future.exception()):
+                raise error
+        return [future.result() for future in futures]
+
+
+def groups(all_files: Sequence[ShardFiles]) -> list[tuple[int, ...]]:
+    """Places of consecutive shards that an item handles together, so that tiny shards do not mean as many files."""
+    total = sum(files.shard.rows or 0 for files in all_files)
+    room = min(max(total // GROUPS, GROUP_ROWS[0]), GROUP_ROWS[1])
+    found: list[list[int]] = []
+    held = 0
+    for place, files in enumerate(all_files):
+        rows = files.shard.rows or 0
+        if not found or held + rows > room:
+            found.append([])
+            held = 0
+        found[-1].append(place)
+        held += rows
+    return [tuple(group) for group in found]
+
+
+@contextlib.contextmanager
+def rounds(work: str, stage: str, key: str) -> Iterator[str]:
+    """The folder that the stage's rounds share; it goes when the block ends, and stays for another try if it fails."""
+    folder = storage.join(work, FOLDER, f"{stage}-{key}")
+    yield folder
+    clear(folder)
+
+
+def clear(folder: str) -> None:
+    fs, path = storage.filesystem(folder)
+    if storage.exists(folder):
+        with storage.storage_errors(folder, "remove"):
+            fs.rm(path, recursive=True)
+
+
+# ---------------------------------------------------------------- files between rounds
+
+
+def write_arrays(url: str, **arrays: np.ndarray) -> None:
+    """Publishes arrays by name."""
+    with storage.publish(url, durable=False) as temporary, temporary.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def read_arrays(url: str, *names: str) -> list[np.ndarray]:
+    """Some of `write_arrays`' arrays."""
+    with storage.open_input(url) as file, np.load(file, allow_pickle=False) as held:
+        return [held[name] for name in names]
+
+
+def deal(url: str, records: np.ndarray, part: np.ndarray, parts: int) -> None:
+    """Publishes records (n,), of one structured type, laid out by their part (n,), within a part in their order."""
+    order = np.argsort(part, kind="stable")
+    bounds = np.searchsorted(part[order], np.arange(parts + 1)).astype(np.int64)
+    with storage.publish(url, durable=False) as temporary, temporary.open("wb") as file:
+        file.write(np.int64(parts).tobytes() + bounds.tobytes())
+        file.write(np.ascontiguousarray(records[order]).view(np.uint8).data)
+
+
+def gather(urls: Sequence[str], dtype: Any, first: int, last: int | None = None) -> np.ndarray:
+    """The records of a part, or of parts `first` to `last` − 1, of files that `deal` wrote, in the files' order."""
+    kind = np.dtype(dtype)
+    found = [dealt(url, kind, first, first + 1 if last is None else last)[0] for url in urls]
+    return np.concatenate(found) if found else np.zeros(0, kind)
+
+
+def dealt(url: str, dtype: Any, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+    """(records of parts `first` to `last` − 1 of one file, where each of these parts begins and the last ends)."""
+    kind = np.dtype(dtype)
+    with storage.storage_errors(url), storage.open_input(url) as file:
+        file.seek(8 * (1 + first))
+        bounds = np.frombuffer(_read(file, 8 * (last - first + 1), url), np.int64)
+        start, stop = int(bounds[0]), int(bounds[-1])
+        if start == stop:
+            return np.zeros(0, kind), bounds - start
+        file.seek(0)
+        parts = int(np.frombuffer(_read(file, 8, url), np.int64)[0])
+        file.seek(8 * (2 + parts) + start * kind.itemsize)
+        data = _read(file, (stop - start) * kind.itemsize, url)
+    return np.frombuffer(data, kind), bounds - start
+
+
+def _read(file: io.BufferedIOBase, size: int, url: str) -> bytes:
+    data = bytes(file.read(size))
+    if len(data) != size:
+        raise storage.DamagedFileError(f"{url}: cut short; remove it and run again")
+    return data

@@ -1,0 +1,116 @@
+"""What `from datamask import curate, refresh` gives: the flows as functions, with their results as objects.
+
+    from datamask import curate
+
+    release = curate("dumps/*.parquet", "out/mine", select={"lamb": 0.7}, filter={"min_tokens": 50})
+    release.certificate["gap"]
+    release.dataset()
+
+In a notebook the stages' bars run below the cell, and a release shows its report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from datamask import config as settings
+from datamask.api import Release
+from datamask.errors import InputError
+
+Settings = settings.Config | Mapping[str, Any] | str | Path
+
+
+def curate(
+    input: str | Path | Sequence[str | Path],
+    output: str | Path = "out/curated",
+    *,
+    config: Settings | None = None,
+    progress: bool = True,
+    **sections: Mapping[str, Any],
+) -> Release:
+    """Curates a corpus, end to end, in this process: what `datamask curate` does.
+
+    :param input: files, folders or globs.
+    :param output: folder or URL for work/ and releases/.
+    :param config: a Config, plain data, or a YAML file.
+    :param progress: show the stages on stderr, or below the notebook's cell.
+    :param sections: settings by section, e.g. select={"lamb": 0.7}; they go before config's.
+    :raises ConfigError, InputError, IncompleteError: as the command, with the same messages.
+    """
+    chosen = _config(config, sections, input)
+
+    def flow() -> dict[str, Any]:
+        from flows.curate import curate as run
+
+        return run(config=chosen, output=str(output))
+
+    return _run(flow, progress)
+
+
+def refresh(
+    output: str | Path,
+    input: str | Path | Sequence[str | Path] = (),
+    *,
+    config: Settings | None = None,
+    progress: bool = True,
+    **sections: Mapping[str, Any],
+) -> Release:
+    """Brings the last release up to date with its input: what `datamask refresh` does. Nothing new: the last release.
+
+    :param input: files, folders or globs; none: those of the last release.
+    :param config: as for `curate`; None: the last release's.
+    :raises ConfigError, InputError, IncompleteError: as the command, with the same messages.
+    """
+    from datamask.release.layout import find_release
+
+    if config is None:
+        try:
+            config = settings.from_release(find_release(str(output)).manifest()["settings"])
+        except InputError:
+            if not input:
+                raise
+    chosen = _config(config, sections, input)
+
+    def flow() -> dict[str, Any]:
+        from flows.refresh import refresh as run
+
+        return run(config=chosen, output=str(output))
+
+    return _run(flow, progress)
+
+
+def _config(
+    given: Settings | None, sections: Mapping[str, Mapping[str, Any]], input: str | Path | Sequence[str | Path]
+) -> settings.Config:
+    if isinstance(given, str | Path):
+        base = settings.load(given).model_dump(mode="json")
+    else:
+        base = given.model_dump(mode="json") if isinstance(given, settings.Config) else dict(given or {})
+    for name, values in sections.items():
+        base[name] = {**base.get(name, {}), **values}
+    paths = [str(input)] if isinstance(input, str | Path) else [str(path) for path in input]
+    if paths:
+        base["corpus"] = {**base.get("corpus", {}), "input": paths}
+    return settings.validate(base)
+
+
+def _run(flow: Callable[[], dict[str, Any]], progress: bool) -> Release:
+    from flows.commands import quiet_prefect
+
+    quiet_prefect()
+    from flows.console import Display
+    from tasks.progress import BOARD, Board
+
+    board = Board()
+    token = BOARD.set(board)
+    try:
+        with ExitStack() as stack:
+            if progress:
+                stack.enter_context(Display(board))
+            found = flow()
+    finally:
+        BOARD.reset(token)
+    return Release(found.get("release") or found["latest"], found=found)

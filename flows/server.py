@@ -1,0 +1,61 @@
+"""What is told of a Prefect server that cannot be reached, refuses, or goes away while a run is at it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from datamask.errors import DatamaskError, StorageError, one_line
+
+CONTINUES = "the same command continues from here"
+STARTS = "make server starts one; without PREFECT_API_URL a run has one of its own"
+LIBRARIES = ("httpx", "httpcore", "websockets")
+
+
+def trouble(error: BaseException) -> StorageError | None:
+    """The message for an error that Prefect's client made of trouble with its server; None: it has another cause."""
+    if isinstance(error, DatamaskError):
+        return None
+    url = os.environ.get("PREFECT_API_URL")
+    server = f"the Prefect server at {url}" if url else "Prefect's throw-away server"
+    for cause in _chain(error):
+        status = getattr(getattr(cause, "response", None), "status_code", None)
+        if status in (401, 403):
+            return StorageError(f"{server} refused ({status}); set PREFECT_API_AUTH_STRING to its password")
+        if status is not None and _of_a_client(cause):
+            what = "failed" if status >= 500 else "is of another version, or is none"
+            return StorageError(f"{server} {what} ({one_line(cause)}); see docs/operations.md, For a team")
+        if str(cause).startswith("Failed to reach API"):  # Prefect's, where a flow run begins
+            return StorageError(f"{server} does not answer; {STARTS if url else CONTINUES}")
+        if "ephemeral Prefect API server" in str(cause):
+            return StorageError(f"{server} did not start; look at {_home()}, or start one: make server")
+        if _of_a_client(cause) or _not_connected(cause):
+            return StorageError(f"{server} does not answer any more ({one_line(cause)}); {CONTINUES}")
+    return None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, what it was raised from, and what groups of errors hold."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            for inner in error.exceptions:
+                yield from _chain(inner)
+        error = error.__cause__
+
+
+def _of_a_client(error: BaseException) -> bool:
+    return any(kind.__module__.partition(".")[0] in LIBRARIES for kind in type(error).__mro__)
+
+
+def _not_connected(error: BaseException) -> bool:
+    """asyncio's and the system's, of a connection to another address of this machine."""
+    return isinstance(error, ConnectionRefusedError) or (
+        isinstance(error, OSError) and "Connect call failed" in str(error)
+    )
+
+
+def _home() -> str:
+    return os.environ.get("PREFECT_HOME", "~/.prefect")

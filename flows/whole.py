@@ -1,0 +1,47 @@
+"""The stages of maps and reduces, each with the run's engine as its Mapper. Heavy imports happen where the work is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from datamask.release.layout import Provenance, Staged
+from datamask.stages import ShardFiles
+from datamask.storage import Output
+from flows.stages import Stages
+
+
+def filter_corpus(stages: Stages, shards: Sequence[ShardFiles], work: str) -> list[Output]:
+    """Conditions, languages, lengths and exact duplicates over all shards."""
+    from datamask.release import filter_corpus as run
+
+    outputs: list[Output] = stages.rounds(
+        "filter", run, 3, _rows(shards), _all_cached, all_files=shards, config=stages.config, work=work
+    )
+    return outputs
+
+
+def export(stages: Stages, shards: Sequence[ShardFiles], out: str, provenance: Provenance) -> Staged:
+    """The selected documents, the decisions on all others, and the quarantine, staged."""
+    from datamask.release import export as run
+
+    staged: Staged = stages.rounds(
+        "export",
+        run,
+        2,
+        _rows(shards),
+        lambda staged: staged.published is not None,
+        all_files=shards,
+        config=stages.config,
+        out=out,
+        provenance=provenance,
+    )
+    return staged
+
+
+def _rows(shards: Sequence[ShardFiles]) -> int:
+    return sum(files.shard.rows or 0 for files in shards)
+
+
+def _all_cached(outputs: Sequence[Any]) -> bool:
+    return bool(outputs) and all(output.cached for output in outputs)

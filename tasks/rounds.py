@@ -1,0 +1,49 @@
+"""The task that runs some items of a round of a stage that sees the whole corpus (`datamask.maps`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from prefect import task
+from prefect.states import Completed
+
+from tasks.gpus import on_gpu
+from tasks.options import STAGE, same_arithmetic
+from tasks.progress import reporter
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive items of a round."""
+
+    stage: str
+    label: str
+    work: Callable[[Any, Any], Any]  # called with the state and an item
+    state: Any  # a dataclass with the run's settings in `config`
+    items: tuple[Any, ...]
+    rows: tuple[int, ...]  # of progress, an item each
+
+
+@dataclass(frozen=True)
+class RoundDone:
+    label: str
+    results: tuple[Any, ...]
+    seconds: float
+
+
+@task(name="round", task_run_name="{label}", **STAGE)
+def run_round(label: str, part: Part) -> Any:
+    """The results of some items of a round."""
+    same_arithmetic()
+    began = time.perf_counter()
+    report = reporter(part.stage, label)
+    found = []
+    with on_gpu(part.stage, part.state.config) as own:
+        state = replace(part.state, config=own)
+        for item, rows in zip(part.items, part.rows, strict=True):
+            found.append(part.work(state, item))
+            report(rows)
+    return Completed(message=f"{part.stage}: {label}", data=RoundDone(label, tuple(found), time.perf_counter() - began))
