@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from datamask.filter.shingles import WINDOW, Likeness
+from datamask.filter.shingles import WINDOW, Likeness, unspaced
 from datamask.filter.surface import Prose, Surface
 
 TWICE = 1.15  # times as many windows a shingle: the same is said twice
@@ -25,8 +25,8 @@ NOTHING = (
 SCATTERED = 30  # letters a place: additions of a word or two
 # Copies with one word in ten replaced have 4 to 18 letters of their own a place, and up to 0.17 of them are digits
 # (3rd and 97th percentile of 264 in 15 languages); laws, licences and forms that share parts have 40 and more, or 0.3.
-REWORDED = 18  # letters a place
-FIGURES = 0.2
+REWORDED = 22  # letters a place
+FIGURES = 0.25
 # One name for another throughout (ceiling for floor, patent attorney for attorney) is another document: the same words
 # differ again and again on both sides. Of 264 copies with one word in ten replaced 1 in 250 looks so, of 48 pairs of
 # laws, licences, functions and manuals that looked like copies over half do.
@@ -54,6 +54,11 @@ class Text:
     surface: Surface  # of ints
     prose: Prose  # of ints
     text: str = ""
+
+    @property
+    def unspaced(self) -> bool:
+        """Whether most of its letters are Han or kana, where a word is a letter or two."""
+        return bool(unspaced(self.units).mean() > 0.5) if len(self.units) else False
 
 
 class Own(NamedTuple):

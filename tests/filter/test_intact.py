@@ -11,6 +11,7 @@ import pytest
 from datamask.filter.intact import Text, most, own, packaging, reworded, worse
 from datamask.filter.shingles import codes_of, likeness, once, windows
 from datamask.filter.surface import Prose, Surface, prose, surface
+from datamask.filter.verify import UNSPACED
 
 GENERATOR = random.Random(0)
 TOPIC = ["harbour", "fisherman", "Lighthouse", "tide", "nets", "boats", "captain", "storm", "village", "market"]
@@ -151,3 +152,22 @@ def test_a_word_put_in_the_place_of_another_is_told_by_how_words_follow_one_anot
 
     assert worse(a, b, like, natural) == 1 and worse(b, a, like, natural) == -1
     assert worse(a, b, like, lambda texts: [float("nan")] * 2) == worse(a, b, like)
+
+
+@pytest.mark.parametrize(
+    "alphabet",
+    [
+        "的一是不了人在有我他这中大来上国个到说们为子和你地出道也时年",
+        "あいうえおかきくけこさしすせそたちつてとなにぬねの",
+    ],
+)
+def test_copies_in_scripts_without_spaces_are_found_with_a_letter_in_ten_replaced(alphabet: str) -> None:
+    generator = random.Random(1)
+    letters = generator.choices(alphabet, k=600)
+    copy = list(letters)
+    for place in generator.sample(range(600), 60):
+        copy[place] = "龍"
+    a, b = text("".join(letters)), text("".join(copy))
+    like = likeness(a.shingles, b.shingles)
+    assert a.unspaced and not text(ORIGINAL).unspaced
+    assert like.jaccard > 0.35 * UNSPACED and reworded(a, b)
