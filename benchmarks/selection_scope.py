@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from selection_scale import embedded
 
-from datamask.config import Select
+from datamask.config import Config, Select
 from datamask.selection.corpus import select_corpus
-from datamask.selection.exchange import select_shards
 from datamask.selection.problem import Pool, make_problem
+from datamask.selection.rounds import select_shards
 
 
 @dataclass
@@ -67,7 +67,7 @@ def main() -> None:
         together = select_corpus(shards(parts), settings)
         print(f"| {name} | corpus, joint | {value(parts, [d.selected for d in together.decisions]):.5f} |", flush=True)
         made = shards(parts)
-        found = select_shards(made, settings, torch.device("cpu"), room_bytes=arguments.room * features.shape[1] * 2)
+        found = select_shards(made, Config(select=settings), room_bytes=arguments.room * features.shape[1] * 2)
         masks = np.split(found.selected, np.cumsum([len(part) for part in parts])[:-1])
         reads = max(shard.reads for shard in made)
         print(f"| {name} | corpus, sums in {reads} reads | {value(parts, masks):.5f} |", flush=True)

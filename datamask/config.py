@@ -320,6 +320,10 @@ class Filter(Section):
     """Least token_count."""
     max_tokens: int | None = Field(None, ge=1)
     """Greatest token_count."""
+    decontaminate: list[str] = []
+    """Files of test items (JSON lines with text, or question and answer; or plain text): what holds one is left out."""
+    contamination: float = Field(0.5, gt=0, le=1)
+    """Share of a test item's words, in rows of 13, that a document may not hold; 39 words are always too many."""
     exact_duplicates: bool = True
     """Keep one, the least altered, of documents with the same normalised text, across all shards."""
     order: Literal["before", "after"] = "before"
@@ -360,6 +364,13 @@ class Release(Section):
     """Name of the dataset on its card."""
     license: str | None = None
     """Licence identifier for the card, which only you can know: the sources' (FineWeb's is odc-by); null: none."""
+    personal: Literal["off", "flag", "replace"] = "off"
+    """Personal data in the published text: "flag": counted by document, in a column personal_data; "replace": counted,
+    and replaced by what belongs to nobody."""
+    personal_kinds: list[Literal["email", "ip", "phone", "card"]] = ["email", "ip", "phone", "card"]
+    """Which."""
+    personal_region: str | None = Field(None, pattern="^[A-Z]{2}$")
+    """Of phone numbers without a country's code (ISO 3166: DE); null: only numbers that have one are found."""
     rows_per_file: int = Field(500_000, ge=1)
     """Greatest number of rows of a data file."""
     bytes_per_file: int = Field(1_000_000_000, ge=1000)

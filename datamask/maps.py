@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -124,6 +125,54 @@ def read_arrays(url: str, *names: str) -> list[np.ndarray]:
     """Some of `write_arrays`' arrays."""
     with storage.open_input(url) as file, np.load(file, allow_pickle=False) as held:
         return [held[name] for name in names]
+
+
+def write_array(url: str, array: np.ndarray) -> None:
+    """Publishes one array, for `mapped`."""
+    with storage.publish(url, durable=False) as temporary, temporary.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+
+
+def mapped(url: str) -> np.ndarray:
+    """`write_array`'s array: on a disk what is looked at is read, of an object store all of it."""
+    with storage.storage_errors(url):
+        if not storage.is_remote(url):
+            return np.load(storage.filesystem(url)[1], mmap_mode="r", allow_pickle=False)
+        with storage.open_input(url) as file:
+            return np.load(io.BytesIO(file.read()), allow_pickle=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Handed:
+    """Arrays that one round hands to the next: in a file, or, where there is no folder, as they are."""
+
+    url: str = ""
+    arrays: Mapping[str, np.ndarray] | None = None
+
+    def read(self, *names: str) -> list[np.ndarray]:
+        return read_arrays(self.url, *names) if self.arrays is None else [self.arrays[name] for name in names]
+
+    def names(self) -> list[str]:
+        if self.arrays is not None:
+            return list(self.arrays)
+        with storage.open_input(self.url) as file, np.load(file, allow_pickle=False) as held:
+            return list(held)
+
+
+def hand(folder: str | None, name: str, **arrays: np.ndarray) -> Handed:
+    """Hands arrays on, under a name that follows from what they are."""
+    if folder is None:
+        return Handed(arrays=arrays)
+    url = storage.join(folder, f"{name}.npz")
+    write_arrays(url, **arrays)
+    return Handed(url)
+
+
+def handed(folder: str | None, name: str) -> Handed | None:
+    """What was handed on under this name by an earlier attempt."""
+    if folder is None or not storage.exists(url := storage.join(folder, f"{name}.npz")):
+        return None
+    return Handed(url)
 
 
 def deal(url: str, records: np.ndarray, part: np.ndarray, parts: int) -> None:

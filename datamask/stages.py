@@ -31,6 +31,7 @@ class ShardFiles:
     duplicates: Output | None = None
     masks: Output | None = None
     atoms: Output | None = None
+    leaks: Output | None = None
 
 
 # ---------------------------------------------------------------- the last run's files, for what looks at them later

@@ -24,6 +24,7 @@ from datamask.corpus.index import check_quarantine
 from datamask.corpus.plan import FailedFile, Plan, Shard
 from datamask.errors import ConservationError, IncompleteError
 from datamask.filter import wanted as near_duplicates_wanted
+from datamask.filter.contamination import wanted as decontamination_wanted
 from datamask.release.filters import check_filters, check_left
 from datamask.release.layout import Picture, Provenance, Release, Staged, latest_version
 from datamask.report.warnings import sentence
@@ -175,6 +176,8 @@ def _embed_and_score(
         steps.append(Step(each.sign, common))
     if reads_words(config.select):
         steps.append(Step(each.atoms, common))
+    if decontamination_wanted(config):
+        steps.append(Step(each.leaks, common))
     return encoder, quality, stages.each(steps, shards)
 
 
@@ -191,7 +194,7 @@ def _select(
     if config.filter.order == "before":
         shards = filtered(shards)
     if near_duplicates_wanted(config):
-        outputs = stages.whole(whole.find_duplicates, all_files=shards, **common)
+        outputs = maps.find_duplicates(stages, shards, work)
         shards = [replace(files, duplicates=output) for files, output in zip(shards, outputs, strict=True)]
     check_left(shards, config)
     prices, drift = previous.prices, None
@@ -202,7 +205,7 @@ def _select(
             get_run_logger().info("the prices of release %s miss: %s; selecting again", previous.version, drift)
             prices = drift = None
     if config.select.scope == "corpus" and not prices:
-        prices = stages.whole(whole.learn_prices, all_files=shards, solver=config.select.solver, **common)
+        prices = maps.learn_prices(stages, shards, work)
     shards = stages.each([Step(each.mask, {"prices": prices, **common})], shards) if not drift else masked
     if config.filter.order == "after":
         shards = filtered(shards)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from prefect.logging import get_run_logger
+
 from datamask.release.layout import Provenance, Staged
 from datamask.stages import ShardFiles
 from datamask.storage import Output
@@ -19,6 +21,29 @@ def filter_corpus(stages: Stages, shards: Sequence[ShardFiles], work: str) -> li
         "filter", run, 3, _rows(shards), _all_cached, all_files=shards, config=stages.config, work=work
     )
     return outputs
+
+
+def find_duplicates(stages: Stages, shards: Sequence[ShardFiles], work: str) -> list[Output]:
+    """Near-duplicates and contained texts, over all shards."""
+    from datamask.filter import find_duplicates as run
+    from datamask.filter.stage import ROUNDS
+
+    outputs: list[Output] = stages.rounds(
+        "duplicates", run, ROUNDS, _rows(shards), _all_cached, all_files=shards, config=stages.config, work=work
+    )
+    for alarm in outputs[0].facts["alarms"] if outputs else ():
+        get_run_logger().warning("duplicates take much of %s", alarm)
+    return outputs
+
+
+def learn_prices(stages: Stages, shards: Sequence[ShardFiles], work: str) -> Output:
+    """One selection over all shards, as prices that each shard applies on its own."""
+    from datamask.selection import learn_prices as run
+
+    output: Output = stages.rounds(
+        "prices", run, 8, _rows(shards), lambda output: output.cached, all_files=shards, config=stages.config, work=work
+    )
+    return output
 
 
 def export(stages: Stages, shards: Sequence[ShardFiles], out: str, provenance: Provenance) -> Staged:

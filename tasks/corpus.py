@@ -6,17 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from prefect import task
-from prefect.logging import get_run_logger
 from prefect.states import Completed
 
 from datamask.config import Config
 from datamask.corpus.plan import Plan, Shard
 from datamask.release.layout import Picture, Staged
 from datamask.stages import ShardFiles
-from datamask.storage import Output
 from tasks.gpus import on_gpu
 from tasks.options import STAGE, same_arithmetic
-from tasks.progress import reporter
 from tasks.shards import published
 
 
@@ -44,30 +41,6 @@ def prepare_quality(shards: Sequence[Shard], encoder: Any, config: Config, work:
 
     same_arithmetic()
     return _unless_there("quality", work, "quality", lambda: prepare(shards, encoder, config, work, previous))
-
-
-@task(name="duplicates", task_run_name="find duplicates", **STAGE)
-def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str) -> Any:
-    """Near-duplicates and contained texts, over all shards."""
-    from datamask.filter import find_duplicates as run
-
-    same_arithmetic()
-    with on_gpu("duplicates", config) as own:
-        outputs = run(all_files, own, work, reporter("duplicates", ""))
-    for alarm in outputs[0].facts["alarms"] if outputs else ():
-        get_run_logger().warning("duplicates take much of %s", alarm)
-    return _named_if_cached("duplicates", outputs)
-
-
-@task(name="prices", task_run_name="learn prices with {solver}", **STAGE)
-def learn_prices(all_files: Sequence[ShardFiles], solver: str, config: Config, work: str) -> Any:
-    """One selection over all shards, as prices that each shard applies on its own."""
-    from datamask.selection import learn_prices as run
-
-    same_arithmetic()
-    with on_gpu("prices", config) as own:
-        output = run(all_files, own, work)
-    return _named("prices", output, output.cached)
 
 
 @task(name="drift", task_run_name="check the saved prices", **STAGE)
@@ -109,10 +82,6 @@ def _unless_there(stage: str, work: str, folder: str, run: Callable[[], Any]) ->
     before = published(work, folder)
     result = run()
     return _named(stage, result, bool(before) and published(work, folder) == before)
-
-
-def _named_if_cached(stage: str, outputs: list[Output]) -> Any:
-    return _named(stage, outputs, bool(outputs) and all(output.cached for output in outputs))
 
 
 def _named_if_published(stage: str, staged: Staged, result: Any) -> Any:

@@ -108,6 +108,18 @@ def atoms(batch: Sequence[ShardFiles], label: str, config: Config, work: str) ->
     return run_batch("atoms", batch, one)
 
 
+@task(name="leaks", task_run_name="leaks {label}", **STAGE)
+def leaks(batch: Sequence[ShardFiles], label: str, config: Config, work: str) -> Any:
+    """Where documents hold words in a row of test items."""
+    from datamask.filter.leaks import find_leaks
+
+    def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
+        output = find_leaks(files, config, work, progress)
+        return replace(files, leaks=output), output.cached
+
+    return run_batch("leaks", batch, one)
+
+
 @task(name="mask", task_run_name="mask {label}", **STAGE)
 def mask(batch: Sequence[ShardFiles], label: str, prices: Output | None, config: Config, work: str) -> Any:
     """Which documents are selected: by the corpus's prices, or the shard on its own."""

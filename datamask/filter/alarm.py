@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask.config import Config
+from datamask.corpus.plan import Shard
 from datamask.corpus.read import corpus_schema, read_documents
 from datamask.errors import InputError
-from datamask.filter.postings import Documents
 from datamask.stages import ShardFiles
 
 COLUMNS = ("language", "source")  # of the corpus, where it has them
@@ -22,40 +22,58 @@ NAMED = 5  # groups in a message, worst first
 _log = logging.getLogger(__name__)
 
 
-def groups_of(
-    all_files: Sequence[ShardFiles], documents: Documents, earlier: int, config: Config
-) -> dict[str, np.ndarray]:
-    """Of each column of COLUMNS the corpus has: the value (object) of each document that may fall; null: ""."""
-    parts = [files.shard for files in all_files if files.shard.parts]
-    schema = corpus_schema(parts, config) if parts else pa.schema([])
-    columns = [name for name in COLUMNS if name in schema.names]
-    found: dict[str, list[np.ndarray]] = {name: [] for name in columns}
-    for number, files in enumerate(all_files, start=earlier):
-        mine = documents.chunk_id[documents.shard == number]
-        batches = list(read_documents(files, config, columns, schema=schema)) if columns and len(mine) else []
-        if not batches:
+def alarm_columns(shards: Sequence[Shard], config: Config) -> tuple[tuple[str, ...], pa.Schema]:
+    """Those of COLUMNS that the corpus has, and its schema."""
+    with_parts = [shard for shard in shards if shard.parts]
+    schema = corpus_schema(with_parts, config) if with_parts else pa.schema([])
+    return tuple(name for name in COLUMNS if name in schema.names), schema
+
+
+def read_groups(
+    files: ShardFiles, chunk_id: np.ndarray, columns: Sequence[str], schema: pa.Schema | None, config: Config
+) -> Iterator[tuple[str, np.ndarray]]:
+    """(column, values (n,) str of these documents; null: ""). chunk_id: (n,)."""
+    batches = list(read_documents(files, config, columns, schema=schema)) if columns and len(chunk_id) else []
+    table = pa.Table.from_batches(batches) if batches else None
+    for name in columns:
+        if table is None:
+            yield name, np.zeros(0, dtype=str)
             continue
-        table = pa.Table.from_batches(batches)
-        places = np.searchsorted(table["chunk_id"].to_numpy(), mine)
-        for name in columns:
-            values = pc.fill_null(table[name].cast(pa.string()), "").to_numpy(zero_copy_only=False)
-            found[name].append(values[places])
-    return {name: np.concatenate(values) for name, values in found.items() if values}
+        values = pc.fill_null(table[name].cast(pa.string()), "").to_numpy(zero_copy_only=False)
+        yield name, values[np.searchsorted(table["chunk_id"].to_numpy(), chunk_id)].astype(str)
 
 
-def raise_alarm(groups: Mapping[str, np.ndarray], fallen: np.ndarray, share: float, do: str) -> list[str]:
+class Losses:
+    """Documents of each group, and those of them that fall."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, dict[str, tuple[int, int]]] = {}
+
+    def add(self, column: str, values: np.ndarray, fallen: np.ndarray) -> None:
+        """Some documents: values (n,) str, fallen (n,) bool."""
+        known = self._counts.setdefault(column, {})
+        unique, place = np.unique(values, return_inverse=True)
+        counts = np.bincount(place, minlength=len(unique)), np.bincount(place, fallen, minlength=len(unique))
+        for value, count, lost in zip(unique.tolist(), *(column.tolist() for column in counts), strict=True):
+            before = known.get(value, (0, 0))
+            known[value] = (before[0] + count, before[1] + int(lost))
+
+    def __iter__(self) -> Iterator[tuple[str, list[tuple[str, int, int]]]]:
+        """(column, its values with documents and fallen ones, sorted)."""
+        for column, counts in self._counts.items():
+            yield column, [(value, *counts[value]) for value in sorted(counts)]
+
+
+def raise_alarm(losses: Losses, share: float, do: str) -> list[str]:
     """A sentence for each group of which more than `share` falls, worst first; logged.
 
-    :param groups: of `groups_of`. :param fallen: (N,) bool, of the same documents.
     :raises InputError: there is one, and `do` is "stop".
     """
     said = []
-    for name, values in groups.items():
-        unique, place = np.unique(values.astype(str), return_inverse=True)
-        count, lost = np.bincount(place), np.bincount(place, fallen)
-        over = [i for i in np.flatnonzero((count >= LEAST) & (lost > share * count)) if unique[i]]
-        for i in sorted(over, key=lambda i: (-lost[i] / count[i], unique[i])):
-            said.append((lost[i] / count[i], f"{name} {unique[i]}: {int(lost[i])} of {count[i]} documents"))
+    for name, groups in losses:
+        over = [group for group in groups if group[0] and group[1] >= LEAST and group[2] > share * group[1]]
+        for value, count, lost in sorted(over, key=lambda group: (-group[2] / group[1], group[0])):
+            said.append((lost / count, f"{name} {value}: {lost} of {count} documents"))
     sentences = [text for _, text in sorted(said, key=lambda item: -item[0])]
     if not sentences:
         return []

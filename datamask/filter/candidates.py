@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from datamask.filter.postings import KEYS, Documents, Shared, partitions_of
-from datamask.storage import storage_errors
+from datamask.filter.postings import KEYS, Documents, Shared
 
 NEIGHBOURS = 16  # of a shingle's documents, each is paired with the longest and with those next in length
 FEW = 6  # groups of copies: a shingle in more of them is a template's
@@ -41,69 +39,72 @@ class Pairs:
         return len(self.one)
 
 
-def find_pairs(
-    folder: str, partitions: int, documents: Documents, jaccard: float, containment: float, more: np.ndarray
-) -> Pairs:
-    """The pairs that are worth reading.
+@dataclass(frozen=True, eq=False)
+class Estimated:
+    """Pairs that are worth a second look: (P,) each."""
 
-    :param folder: of the postings.
+    one: np.ndarray
+    other: np.ndarray
+    common: np.ndarray  # int64: sampled shingles in common
+    strong: np.ndarray  # bool: alike whatever they share
+    copies: np.ndarray  # (C, 2) int64: pairs, of all, that are copies by the estimate
+
+
+def estimate(
+    codes: np.ndarray, common: np.ndarray, documents: Documents, jaccard: float, containment: float
+) -> Estimated:
+    """Of pairs that meet, from their whole samples.
+
+    :param codes: (P,) of pairs. :param common: (P,) sampled shingles in common.
     :param jaccard, containment: what the verification asks for, at least.
-    :param more: (M, 2) int64: further pairs to be estimated, e.g. of near embeddings.
     """
-    codes = _meetings(folder, partitions, documents)
-    if len(more):
-        codes = np.union1d(codes, _code(more.min(axis=1), more.max(axis=1)))
-    one, other = _ends(codes)
-    free = other >= documents.fixed  # two of an earlier release are none of our business
-    one, other = one[free], other[free]
+    one, other = ends(codes)
     scale = np.maximum(documents.scale[one], documents.scale[other])
     sizes = [documents.sampled[side, scale].astype(np.int64) for side in (one, other)]
-    common, _ = _common(folder, partitions, documents, one, other, None)
     smaller = np.maximum(np.minimum(*sizes), 1)
-    estimate = common / np.maximum(sizes[0] + sizes[1] - common, 1)
-    groups = _groups(len(documents), one, other, estimate >= STRONG)
+    jaccards = common / np.maximum(sizes[0] + sizes[1] - common, 1)
     # few sampled shingles say little: let those through
     slack = np.sqrt(48 / np.clip(smaller, 6, 48))
-    strong = estimate >= STRONG - JACCARD_SLACK * slack
-    near = strong | (estimate >= jaccard - JACCARD_SLACK * slack)
+    strong = jaccards >= STRONG - JACCARD_SLACK * slack
+    near = strong | (jaccards >= jaccard - JACCARD_SLACK * slack)
     near |= common / smaller >= containment - CONTAINMENT_SLACK * slack
-    one, other, common, strong = one[near], other[near], common[near], strong[near]
-    _, few = _common(folder, partitions, documents, one, other, groups)
-    own = (few / np.maximum(common, 1)).astype(np.float32)
-    worth = strong | (own >= OWN)
-    return Pairs(one[worth], other[worth], own[worth])
+    copies = jaccards >= STRONG
+    return Estimated(one[near], other[near], common[near], strong[near], np.stack([one[copies], other[copies]], axis=1))
 
 
-def _code(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def worth_reading(found: Estimated, few: np.ndarray) -> Pairs:
+    """few: (P,) of the shingles in common, those that few groups of copies have."""
+    own = (few / np.maximum(found.common, 1)).astype(np.float32)
+    worth = found.strong | (own >= OWN)
+    return Pairs(found.one[worth], found.other[worth], own[worth])
+
+
+def code_of(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return one.astype(np.uint64) << np.uint64(32) | other.astype(np.uint64)
 
 
-def _ends(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def ends(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (codes >> np.uint64(32)).astype(np.int64), (codes & np.uint64(0xFFFF_FFFF)).astype(np.int64)
 
 
-def _meetings(folder: str, partitions: int, documents: Documents) -> np.ndarray:
-    """Codes of pairs, ascending, that share two keys, or one where the samples have room for few in common."""
-    files = [Path(folder) / f"pairs-{number}" for number in range(partitions)]
-    for shared in partitions_of(folder, partitions, documents.windows):
-        found = [_code(*pair) for pair in _neighbours(shared)]
-        codes = np.concatenate(found) if found else np.zeros(0, np.uint64)
-        target = codes % np.uint64(partitions)  # a pair's meetings come together again
-        with storage_errors(folder, "write"):
-            for number, path in enumerate(files):
-                with path.open("ab") as file:
-                    file.write(codes[target == number].tobytes())
-    kept = []
-    for path in files:
-        code, count = np.unique(np.fromfile(path, np.uint64), return_counts=True)
-        once = np.flatnonzero(count < 2)
-        one, other = _ends(code[once])
-        scale = np.maximum(documents.scale[one], documents.scale[other])
-        room = np.minimum(documents.sampled[one, scale], documents.sampled[other, scale])
-        count[once[room < KEYS // 2]] = 2
-        kept.append(code[count >= 2])
-        path.unlink()
-    return np.sort(np.concatenate(kept))
+def meetings(shared: Shared) -> np.ndarray:
+    """Codes of the pairs that meet in a partition, once for each shingle they meet at."""
+    found = [code_of(*pair) for pair in _neighbours(shared)]
+    return np.concatenate(found) if found else np.zeros(0, np.uint64)
+
+
+def met(codes: np.ndarray, documents: Documents) -> np.ndarray:
+    """Codes of pairs, ascending, that share two keys, or one where the samples have room for few in common.
+
+    :param codes: of all meetings of some pairs.
+    """
+    code, count = np.unique(codes, return_counts=True)
+    once = np.flatnonzero(count < 2)
+    one, other = ends(code[once])
+    scale = np.maximum(documents.scale[one], documents.scale[other])
+    room = np.minimum(documents.sampled[one, scale], documents.sampled[other, scale])
+    count[once[room < KEYS // 2]] = 2
+    return code[count >= 2]
 
 
 def _neighbours(shared: Shared) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -128,40 +129,48 @@ def _neighbours(shared: Shared) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield pair(second - step, second)
 
 
-def _common(
-    folder: str,
-    partitions: int,
-    documents: Documents,
-    one: np.ndarray,
-    other: np.ndarray,
-    groups: np.ndarray | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """(sampled shingles that each pair has in common, those of them in few groups of copies): (P,) int64."""
-    common = np.zeros(len(one), np.int64)
-    few = np.zeros(len(one), np.int64)
-    for shared in partitions_of(folder, partitions, documents.windows):
-        if not len(shared.shingle):
-            continue
-        count = np.int64(shared.shingle[-1]) + 1
-        rare = _in_few(shared, groups) if groups is not None else None
+class Holders:
+    """A partition's shingles by the documents that hold them."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._count = np.int64(shared.shingle[-1]) + 1 if len(shared.shingle) else np.int64(1)
         order = np.argsort(shared.document, kind="stable")  # by document, then shingle
-        held = shared.document[order] * count + shared.shingle[order]
-        first = np.searchsorted(shared.document[order], np.arange(len(documents) + 1))
-        mine = np.diff(first)
-        swap = mine[one] > mine[other]  # the shingles of the one with fewer are looked up
-        small, large = np.where(swap, other, one), np.where(swap, one, other)
-        for begin, end in _blocks(mine[small]):
-            lengths = mine[small[begin:end]]
+        document = shared.document[order].astype(np.int64)
+        self._documents, self._first = np.unique(document, return_index=True)
+        self._lengths = np.diff(np.append(self._first, len(document)))
+        place = np.repeat(np.arange(len(self._documents)), self._lengths)
+        self._held = place * self._count + shared.shingle[order]
+
+    def common(self, one: np.ndarray, other: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
+        """(P,) int64: shingles of the partition that the documents of each pair have in common.
+
+        :param among: (shingles,) bool: those that count; None: all.
+        """
+        found = np.zeros(len(one), np.int64)
+        (a, there), (b, here) = self._places(one), self._places(other)
+        pairs = np.flatnonzero(there & here)
+        a, b = a[pairs], b[pairs]
+        swap = self._lengths[a] > self._lengths[b]  # the shingles of the one with fewer are looked up
+        small, large = np.where(swap, b, a), np.where(swap, a, b)
+        for begin, end in _blocks(self._lengths[small]):
+            lengths = self._lengths[small[begin:end]]
             pair = np.repeat(np.arange(begin, end), lengths)
-            at = np.arange(len(pair)) + np.repeat(first[small[begin:end]] - (np.cumsum(lengths) - lengths), lengths)
-            wanted = large[pair] * count + held[at] % count
-            place = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
-            hit = held[place] == wanted
-            common[begin:end] += np.bincount(pair[hit] - begin, minlength=end - begin)
-            if rare is not None:
-                hit &= rare[held[at] % count]
-                few[begin:end] += np.bincount(pair[hit] - begin, minlength=end - begin)
-    return common, few
+            before = np.cumsum(lengths) - lengths
+            at = np.arange(len(pair)) + np.repeat(self._first[small[begin:end]] - before, lengths)
+            shingle = self._held[at] % self._count
+            wanted = large[pair] * self._count + shingle
+            place = np.minimum(np.searchsorted(self._held, wanted), len(self._held) - 1)
+            hit = self._held[place] == wanted
+            if among is not None:
+                hit &= among[shingle]
+            found[pairs[begin:end]] = np.bincount(pair[hit] - begin, minlength=end - begin)
+        return found
+
+    def _places(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if not len(self._documents):
+            return np.zeros(len(documents), np.int64), np.zeros(len(documents), bool)
+        place = np.minimum(np.searchsorted(self._documents, documents), len(self._documents) - 1)
+        return place, self._documents[place] == documents
 
 
 def _blocks(lengths: np.ndarray, room: int = 1 << 20) -> Iterator[tuple[int, int]]:
@@ -175,9 +184,9 @@ def _blocks(lengths: np.ndarray, room: int = 1 << 20) -> Iterator[tuple[int, int
         begin = end
 
 
-def _in_few(shared: Shared, groups: np.ndarray) -> np.ndarray:
-    """Whether each shingle is in at most FEW groups of copies."""
-    group = groups[shared.document]
+def in_few(shared: Shared, groups: Groups) -> np.ndarray:
+    """(shingles,) bool: whether each is in at most FEW groups of copies."""
+    group = groups.of(shared.document)
     order = np.lexsort((group, shared.shingle))
     shingle, group = shared.shingle[order], group[order]
     new = np.ones(len(shingle), bool)
@@ -185,7 +194,25 @@ def _in_few(shared: Shared, groups: np.ndarray) -> np.ndarray:
     return np.bincount(shingle[new]) <= FEW
 
 
-def _groups(count: int, one: np.ndarray, other: np.ndarray, joined: np.ndarray) -> np.ndarray:
-    """(N,) int32: number of the group of each document, where the joined pairs are in one."""
-    edges = coo_array((np.ones(int(joined.sum()), bool), (one[joined], other[joined])), shape=(count, count))
-    return connected_components(edges, directed=False)[1]
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Which documents are in one group; a document that is not among them is alone."""
+
+    documents: np.ndarray  # (G,) ascending
+    group: np.ndarray  # (G,)
+
+    def of(self, documents: np.ndarray) -> np.ndarray:
+        """(n,) int64: equal where they are in one group, or the same document."""
+        alone = documents.astype(np.int64) + len(self.documents)
+        if not len(self.documents):
+            return alone
+        place = np.minimum(np.searchsorted(self.documents, documents), len(self.documents) - 1)
+        return np.where(self.documents[place] == documents, self.group[place], alone)
+
+
+def groups_of_pairs(one: np.ndarray, other: np.ndarray) -> Groups:
+    """The documents of these pairs, those that pairs connect in one group; numbered as their lowest documents are."""
+    documents, place = np.unique(np.concatenate([one, other]), return_inverse=True)
+    edges = coo_array((np.ones(len(one), bool), (place[: len(one)], place[len(one) :])), shape=2 * documents.shape)
+    group = connected_components(edges, directed=False)[1] if len(documents) else np.zeros(0, np.int32)
+    return Groups(documents, group)

@@ -5,14 +5,11 @@ Only what two documents share is kept of a partition: most sampled shingles are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from datamask.filter.signatures import COARSEST, bound
-from datamask.storage import storage_errors
 
 KEYS = 8  # smallest shingles of a sample, by which a document finds others: at containment 0.6 all 8 miss one in 1,500
 PARTITION = 1 << 22  # postings of a partition, about: 50 MB, and twice as much to sort them
@@ -21,7 +18,8 @@ POSTING = np.dtype([("hash", np.uint64), ("document", np.uint32)])  # document: 
 
 @dataclass(frozen=True, eq=False)
 class Documents:
-    """What is held in memory of each document that may have duplicates, in the order they count as seen: (N,) each."""
+    """What is known of each document that may have duplicates, in the order they count as seen: (N,) each, in memory or
+    mapped from files."""
 
     shard: np.ndarray  # int32: number of its shard
     chunk_id: np.ndarray  # int64
@@ -35,31 +33,17 @@ class Documents:
         return len(self.shard)
 
 
-class Writer:
-    """Puts the samples of documents into partitions."""
-
-    def __init__(self, folder: str, partitions: int) -> None:
-        self._folder = Path(folder)
-        self.partitions = partitions
-
-    def add(self, first: int, lengths: np.ndarray, hashes: np.ndarray) -> None:
-        """Samples of documents numbered from `first` on: lengths (n,), and their hashes one after another."""
-        rank = np.arange(len(hashes)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        found = np.empty(len(hashes), POSTING)
-        found["hash"] = hashes
-        found["document"] = np.repeat(np.arange(first, first + len(lengths)), lengths) * 2 + (rank < KEYS)
-        partition = _partition(hashes, self.partitions)
-        order = np.argsort(partition, kind="stable")
-        cuts = np.searchsorted(partition[order], np.arange(self.partitions + 1))
-        with storage_errors(str(self._folder), "write"):
-            for number in range(self.partitions):
-                part = found[order[cuts[number] : cuts[number + 1]]]
-                if len(part):
-                    with (self._folder / f"postings-{number}").open("ab") as file:
-                        file.write(part.tobytes())
+def postings_of(lengths: np.ndarray, hashes: np.ndarray) -> np.ndarray:
+    """(H,) POSTING of documents numbered from 0: lengths (n,) of their samples, and their hashes one after another."""
+    rank = np.arange(len(hashes)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    found = np.empty(len(hashes), POSTING)
+    found["hash"] = hashes
+    found["document"] = np.repeat(np.arange(len(lengths)), lengths) * 2 + (rank < KEYS)
+    return found
 
 
-def _partition(hashes: np.ndarray, partitions: int) -> np.ndarray:
+def partition_of(hashes: np.ndarray, partitions: int) -> np.ndarray:
+    """(H,) the partition of each hash."""
     mixed = (hashes & np.uint64(0xFFFF_FFFF)) * np.uint64(partitions)
     return (mixed >> np.uint64(32)).astype(np.int32)
 
@@ -88,13 +72,8 @@ class Shared:
         return np.flatnonzero(np.diff(self.shingle, prepend=-1))
 
 
-def read_shared(folder: str, number: int, windows: np.ndarray) -> Shared:
-    """A partition; windows (N,): the documents' lengths. What is read once is there in order from then on."""
-    path, ready = Path(folder) / f"postings-{number}", Path(folder) / f"postings-{number}.npz"
-    if ready.exists():
-        with np.load(ready) as held:
-            return Shared(held["shingle"], held["document"], held["key"])
-    found = np.fromfile(path, POSTING) if path.exists() else np.zeros(0, POSTING)
+def shared_of(found: np.ndarray, windows: np.ndarray) -> Shared:
+    """Of a partition's POSTINGs; windows (N,): the documents' lengths."""
     order = np.argsort(found["hash"])
     hashes, document = found["hash"][order], found["document"][order]
     new = np.ones(len(hashes), bool)
@@ -104,13 +83,4 @@ def read_shared(folder: str, number: int, windows: np.ndarray) -> Shared:
     key = (document[several] & 1).astype(bool)
     document = (document[several] >> 1).astype(np.int32)
     order = np.lexsort((document, -windows[document], shingle))
-    shared = Shared(shingle[order], document[order], key[order])
-    with storage_errors(folder, "write"):
-        np.savez(ready, shingle=shared.shingle, document=shared.document, key=shared.key)
-        path.unlink(missing_ok=True)
-    return shared
-
-
-def partitions_of(folder: str, count: int, windows: np.ndarray) -> Iterator[Shared]:
-    for number in range(count):
-        yield read_shared(folder, number, windows)
+    return Shared(shingle[order], document[order], key[order])

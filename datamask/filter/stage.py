@@ -1,46 +1,35 @@
 """The stage that finds near-duplicates across all shards: candidates, verification, decisions.
 
-Memory is a partition of the samples or of the candidates' texts, and 60 bytes a document; disk, for the time of the
-stage, the samples (0.6 kB a document) and the candidates' texts.
+The work is `rounds` of maps; here are the reduces between them. The caller holds some 60 bytes a document and the pairs
+that are read; a worker a partition of the samples, a part of the pairs, or the texts of connected candidates. Disk, for
+the time of the stage: the samples (0.6 kB a document) and the candidates' texts.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from datamask import storage
 from datamask.config import Config
 from datamask.errors import InputError
-from datamask.filter.alarm import groups_of, raise_alarm
-from datamask.filter.candidates import find_pairs
-from datamask.filter.intact import Natural
-from datamask.filter.postings import PARTITION, Documents, Writer, sampled
-from datamask.filter.resolve import Fall
+from datamask.filter import rounds
+from datamask.filter.alarm import Losses, alarm_columns, raise_alarm
+from datamask.filter.candidates import Pairs, code_of, groups_of_pairs
+from datamask.filter.postings import PARTITION
+from datamask.filter.rounds import FACTS, VERSION, Falling, Fetching, Group, Judged, Searching, Source, path_of
 from datamask.filter.signatures import sign_shard
-from datamask.filter.verify import Rules, decide
-from datamask.stages import Progress, ShardFiles, recorded, silent
+from datamask.filter.verify import Rules, parts_of
+from datamask.maps import Handed, Mapper, groups, hand, here, write_array
+from datamask.maps import rounds as shared_folder
+from datamask.stages import ShardFiles, recorded, silent
 from datamask.storage import Output
 
-VERSION = 4
-SCHEMA = pa.schema(
-    [
-        ("chunk_id", pa.int64()),
-        ("duplicate_of_shard", pa.string()),
-        ("duplicate_of", pa.int64()),
-        ("similarity", pa.float32()),
-        ("kind", pa.string()),  # exact, near, contained, semantic
-        ("cluster", pa.string()),  # SHARD/CHUNK_ID of the first seen of those tied to one another
-    ]
-)
 OFF = 2.0  # a threshold that nothing reaches
-_MIX = np.uint64(0x9E3779B97F4A7C15)
+ROUNDS = 10
 
 
 def wanted(config: Config) -> bool:
@@ -50,29 +39,29 @@ def wanted(config: Config) -> bool:
     return config.select.semantic_duplicates is not None and bool(asked)
 
 
-def find_duplicates(
-    all_files: Sequence[ShardFiles], config: Config, work: str, progress: Progress = silent
-) -> list[Output]:
+def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str, maps: Mapper = here) -> list[Output]:
     """A file per shard, in the order given, of its documents that are duplicates of one that stays.
 
     Each has been compared with that one on the whole texts (kind semantic, which needs a setting of its own, by their
     embeddings). With `filter.order: before`, only what passes the filters is compared. A shard's file is named by its
     own rows, so a new shard that changes nothing in another leaves it as it was.
 
+    :param maps: who runs the rounds.
     :raises InputError: `duplicates.against` is no curation, or too much of a group falls (`duplicates.alarm`).
     :raises StorageError: there is no room for the scratch files.
     """
     ordered = sorted(all_files, key=lambda files: files.shard.name)
     earlier = [item for place in config.duplicates.against for item in _earlier(place, work)]
-    record = storage.join(work, "duplicates", f"corpus-{_key(ordered, earlier, config)}.json")
+    key = _key(ordered, earlier, config)
+    record = storage.join(work, "duplicates", f"corpus-{key}.json")
     if (found := _cached(all_files, record, work)) is not None:
         return found
-    with storage.scratch(work) as folder:
-        tables, facts = _search(ordered, earlier, config, work, folder, progress)
-    outputs = {name: _write(name, table, work) for name, table in tables.items()}
-    keys = {name: output.key for name, output in outputs.items()}
+    with shared_folder(work, "duplicates", key) as folder:
+        outputs, facts = _Search(ordered, earlier, config, work, folder, maps).run()
+    by_name = {files.shard.name: output for files, output in zip(ordered, outputs, strict=True)}
+    keys = {name: output.key for name, output in by_name.items()}
     storage.write_json(record, {"keys": keys, "facts": facts})
-    return [_with_facts(outputs[files.shard.name], facts) for files in all_files]
+    return [_with_facts(by_name[files.shard.name], facts) for files in all_files]
 
 
 # ---------------------------------------------------------------- files
@@ -102,28 +91,13 @@ def _cached(all_files: Sequence[ShardFiles], record: str, work: str) -> list[Out
         return None
     keys = held["keys"]
     names = [files.shard.name for files in all_files]
-    outputs = [storage.find_output(_path(name, keys[name], work), keys[name]) for name in names]
+    outputs = [storage.find_output(path_of(name, keys[name], work), keys[name]) for name in names]
     return [_with_facts(output, held["facts"]) for output in outputs if output] if all(outputs) else None
 
 
 def _with_facts(output: Output, facts: Mapping[str, Any]) -> Output:
     """With the facts of the whole corpus beside the shard's own, which alone are in its file."""
     return replace(output, facts={**output.facts, **facts})
-
-
-def _path(name: str, key: str, work: str) -> str:
-    return storage.join(work, "duplicates", f"{name}-{key}.parquet")
-
-
-def _write(name: str, table: pa.Table, work: str) -> Output:
-    rows = hashlib.sha256(repr(table.to_pydict()).encode()).hexdigest()
-    key = storage.key("duplicates", VERSION, name, rows)
-    path = _path(name, key, work)
-    if found := storage.find_output(path, key):
-        return found
-    counts = {entry["values"]: entry["counts"] for entry in table["kind"].value_counts().to_pylist()}
-    facts = {"duplicates": table.num_rows, "kinds": dict(sorted(counts.items()))}
-    return storage.write_output(path, key, SCHEMA, [table], lambda: facts)
 
 
 def _output(output: Output | None) -> Output:
@@ -149,142 +123,219 @@ def _earlier(place: str, work: str) -> list[tuple[str, ShardFiles, Config]]:
     return found
 
 
-def _search(
-    ordered: Sequence[ShardFiles],
-    earlier: Sequence[tuple[str, ShardFiles, Config]],
-    config: Config,
-    work: str,
-    folder: str,
-    progress: Progress,
-) -> tuple[dict[str, pa.Table], dict[str, Any]]:
-    sources = [(files, own) for _, files, own in earlier] + [(files, config) for files in ordered]
-    names = [f"{place}:{files.shard.name}" for place, files, _ in earlier] + [files.shard.name for files in ordered]
-    documents, quality, rows, partitions = _load(sources, len(earlier), config, folder)
-    settings = config.duplicates
-    rules = Rules(settings.jaccard or OFF, settings.containment or OFF)
-    near, cosines = np.zeros((0, 2), np.int64), {}
-    groups = groups_of(ordered, documents, len(earlier), config)
-    if (epsilon := _semantic(config)) is not None and len(documents) > documents.fixed:
-        near, relative = _embedded(ordered, documents, rows, groups, epsilon, config, folder, progress)
-        if settings.semantic == "drop":
-            cosines = {(int(a), int(b)): float(c) for (a, b), c in zip(near, relative, strict=True)}
-    pairs = find_pairs(folder, partitions, documents, rules.jaccard, rules.containment, near)
-    for path in Path(folder).glob("postings-*"):
-        path.unlink()
-    found = decide(pairs, cosines, documents, quality, sources, rules, folder, progress, _natural(ordered, work))
-    fallen = np.zeros(len(documents), bool)
-    fallen[list(found)] = True
-    alarms = raise_alarm(groups, fallen[documents.fixed :], settings.alarm_share, settings.alarm)
-    facts = {"compared": len(documents) - documents.fixed, "candidates": len(pairs), "alarms": alarms}
-    return dict(_tables(found, documents, names, len(earlier))), facts
+class _Search:
+    """The reduces, and what the caller holds: arrays (N,) of the documents."""
 
-
-def _natural(ordered: Sequence[ShardFiles], work: str) -> Natural | None:
-    """What tells which of two copies has words that were put in: the counts that the content score was made with."""
-    held = _output(ordered[0].scores).facts.get("pool") if ordered else None
-    if not held or not storage.exists(storage.join(work, held)):
-        return None
-    from datamask.quality import pool
-
-    model = pool.read(storage.join(work, held))
-    return lambda texts: pool.natural(texts, model)
-
-
-def _load(
-    sources: Sequence[tuple[ShardFiles, Config]], earlier: int, config: Config, folder: str
-) -> tuple[Documents, np.ndarray, np.ndarray, int]:
-    """(documents, their quality, their row in the shard's stage files, number of partitions)."""
-    total = sum(_output(files.signatures).rows for files, _ in sources)
-    partitions = max(1, -(-total * 64 // PARTITION))
-    writer = Writer(folder, partitions)
-    parts: list[tuple[np.ndarray, ...]] = []
-    first = fixed = 0
-    for number, (files, _) in enumerate(sources):
-        rows, chunk_id, quality = _compared(files, number < earlier, config)
-        table = storage.read_table(_output(files.signatures).path, ["chunk_id", "windows", "scale", "sample"])
-        table = table.take(pa.array(chunk_id)).combine_chunks()
-        some = table["windows"].to_numpy() > 0
-        rows, quality, table = rows[some], quality[some], table.filter(pa.array(some)).combine_chunks()
-        lists = table["sample"].combine_chunks()
-        lists = lists.chunk(0) if isinstance(lists, pa.ChunkedArray) and lists.num_chunks else lists
-        lengths = pa.compute.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
-        hashes = pa.compute.list_flatten(lists).to_numpy(zero_copy_only=False)
-        writer.add(first, lengths, hashes)
-        smallest = hashes[np.cumsum(lengths) - lengths] if len(hashes) else hashes
-        columns = [table[name].to_numpy() for name in ("chunk_id", "windows", "scale")]
-        parts.append(
-            (
-                np.full(len(lengths), number, np.int32),
-                *columns,
-                sampled(lengths, hashes),
-                smallest * _MIX,
-                quality,
-                rows,
-            )
+    def __init__(
+        self,
+        ordered: Sequence[ShardFiles],
+        earlier: Sequence[tuple[str, ShardFiles, Config]],
+        config: Config,
+        work: str,
+        folder: str,
+        maps: Mapper,
+    ) -> None:
+        self.ordered, self.config, self.maps = ordered, config, maps
+        sources = [Source(n, files, own, place) for n, (place, files, own) in enumerate(earlier)]
+        sources += [Source(len(earlier) + n, files, None) for n, files in enumerate(ordered)]
+        self.sources, self.earlier = sources, len(earlier)
+        places = [*groups([files for _, files, _ in earlier])]
+        places += [tuple(len(earlier) + place for place in group) for group in groups(ordered)]
+        self.groups: list[Group] = [
+            (number, tuple(sources[place] for place in group)) for number, group in enumerate(places)
+        ]
+        self.rows = [sum(source.files.shard.rows or 0 for source in group) for _, group in self.groups]
+        total = sum(_output(source.files.signatures).rows for source in sources)
+        settings = config.duplicates
+        columns, schema = alarm_columns([files.shard for files in ordered], config)
+        self.state = Searching(
+            config,
+            work,
+            folder,
+            len(self.groups),
+            max(1, -(-total * 64 // PARTITION)),
+            Rules(settings.jaccard or OFF, settings.containment or OFF),
+            columns,
+            schema,
+            pool=_output(ordered[0].scores).facts.get("pool") if ordered else None,
         )
-        first += len(lengths)
-        fixed += len(lengths) if number < earlier else 0
-    shard, chunk_id, windows, scale, counts, draw, quality, rows = (
-        np.concatenate([part[place] for part in parts]) for place in range(8)
-    )
-    return Documents(shard, chunk_id, windows, scale, counts, draw, fixed), quality, rows, partitions
+
+    def run(self) -> tuple[list[Output], dict[str, Any]]:
+        self._load()
+        near, cosines = self._near()
+        pairs = self._candidates(near)
+        falls = self._decide(pairs, near, cosines)
+        alarms = self._alarms(falls["document"])
+        compared = len(self.shard) - self.state.fixed
+        facts = {"compared": compared, "candidates": len(pairs), "alarms": alarms}
+        return self._write(falls), facts
+
+    # ------------------------------------------------------------ documents
+
+    def _load(self) -> None:
+        counts = self.maps(rounds.load, self.state, self.groups, self.rows)
+        self.ends = np.cumsum(counts)
+        first = tuple((self.ends - counts).tolist())
+        columns = [[] for _ in FACTS]  # type: list[list[np.ndarray]]
+        for number, _ in self.groups:
+            for column, part in zip(columns, self._facts(number).read(*FACTS), strict=True):
+                column.append(part)
+        facts = {name: np.concatenate(parts) for name, parts in zip(FACTS, columns, strict=True)}
+        for name in FACTS[:6]:
+            write_array(self.state.at(name) + ".npy", facts[name])
+        self.shard, self.chunk_id, self.windows = facts["shard"], facts["chunk_id"], facts["windows"]
+        self.quality, self.stage_rows = facts["quality"], facts["rows"]
+        spread = float(np.nanstd(self.quality)) if np.isfinite(self.quality).any() else 0.0
+        fixed = int((self.shard < self.earlier).sum())
+        self.state = replace(self.state, first=first, fixed=fixed, spread=spread)
+
+    def _facts(self, number: int) -> Handed:
+        return Handed(self.state.at("facts", number) + ".npz")
+
+    # ------------------------------------------------------------ pairs
+
+    def _near(self) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs (P, 2) of documents near by their embeddings, and their relative cosine, where that is asked for."""
+        epsilon = _semantic(self.config)
+        mine = slice(self.state.fixed, None)
+        if epsilon is None or not len(self.shard[mine]):
+            return np.zeros((0, 2), np.int64), np.zeros(0, np.float32)
+        first_row = np.concatenate([[0], np.cumsum([_output(files.embeddings).rows for files in self.ordered])])
+        language = np.zeros(len(self.shard[mine]), np.int64)
+        if "language" in self.state.columns:
+            values = [self._facts(n).read("group_language")[0] for n, group in self.groups if not group[0].place]
+            language = np.unique(np.concatenate(values), return_inverse=True)[1]
+        posed = Embedded(
+            tuple(self.ordered),
+            first_row,
+            hand(
+                self.state.folder,
+                "embedded",
+                rows=self.stage_rows[mine] + first_row[self.shard[mine] - self.earlier],
+                group=language,
+            ),
+            epsilon,
+        )
+        [found] = self.maps(find_near, self.state, [posed])
+        pairs, relative = found.read("pairs", "relative")
+        pairs = pairs + self.state.fixed
+        codes = np.unique(code_of(pairs.min(axis=1), pairs.max(axis=1)))
+        for part in range(self.state.partitions):
+            own = codes[codes % np.uint64(self.state.partitions) == part]
+            write_array(self.state.at("near", part) + ".npy", own)
+        return pairs, relative
+
+    def _candidates(self, near: np.ndarray) -> Pairs:
+        partitions = range(self.state.partitions)
+        self.maps(rounds.meet, self.state, partitions)
+        self.maps(rounds.gather_met, self.state, partitions)
+        self.maps(rounds.count_common, self.state, partitions)
+        estimated = self.maps(rounds.estimate_part, self.state, partitions)
+        copies = np.concatenate([found.read("copies")[0] for found in estimated])
+        known = groups_of_pairs(copies[:, 0], copies[:, 1])
+        write_array(self.state.at("copies") + ".npy", known.documents)
+        write_array(self.state.at("copy") + ".npy", known.group)
+        self.maps(rounds.count_few, self.state, partitions)
+        chosen = [found.read("one", "other", "own") for found in self.maps(rounds.choose, self.state, partitions)]
+        one, other, own = (np.concatenate(parts) for parts in zip(*chosen, strict=True))
+        order = np.lexsort((other, one))
+        return Pairs(one[order], other[order], own[order])
+
+    # ------------------------------------------------------------ decisions
+
+    def _decide(self, pairs: Pairs, near: np.ndarray, cosines: np.ndarray) -> dict[str, np.ndarray]:
+        """What falls, by document."""
+        if self.config.duplicates.semantic != "drop":
+            near, cosines = near[:0], cosines[:0]
+        known = groups_of_pairs(np.concatenate([pairs.one, near[:, 0]]), np.concatenate([pairs.other, near[:, 1]]))
+        if not len(known.documents):
+            names = ("document", "stays", "kind", "similarity", "cluster")
+            return {name: np.zeros(0, np.float32 if name == "similarity" else np.int64) for name in names}
+        part = parts_of(self.windows[known.documents], known)
+        self._fetch(known.documents, part)
+        of_pair = part[np.searchsorted(known.documents, pairs.one)]
+        of_tie = part[np.searchsorted(known.documents, near[:, 0])]
+        items = []
+        for number in range(int(part.max()) + 1):
+            mine, ties, documents = of_pair == number, of_tie == number, known.documents[part == number]
+            given = {"one": pairs.one[mine], "other": pairs.other[mine], "own": pairs.own[mine]}
+            given |= {"tie": near[ties], "cosine": cosines[ties]}
+            about = hand(self.state.folder, f"about-{number}", document=documents, quality=self.quality[documents])
+            items.append(Judged(number, hand(self.state.folder, f"pairs-{number}", **given), about))
+        found = self.maps(rounds.judge, self.state, items)
+        names = ("document", "stays", "kind", "similarity", "cluster")
+        columns = zip(*(falls.read(*names) for falls in found), strict=True)
+        falls = dict(zip(names, (np.concatenate(parts) for parts in columns), strict=True))
+        order = np.argsort(falls["document"])
+        return {name: column[order] for name, column in falls.items()}
+
+    def _fetch(self, documents: np.ndarray, part: np.ndarray) -> None:
+        cuts = np.searchsorted(documents, [0, *self.ends.tolist()])
+        items = []
+        for group, start, stop in zip(self.groups, cuts[:-1], cuts[1:], strict=True):
+            wanted = hand(
+                self.state.folder, f"wanted-{group[0]}", document=documents[start:stop], part=part[start:stop]
+            )
+            items.append(Fetching(group, wanted))
+        self.maps(rounds.fetch, self.state, items, self.rows)
+
+    def _alarms(self, documents: np.ndarray) -> list[str]:
+        losses, settings = Losses(), self.config.duplicates
+        fallen = np.zeros(len(self.shard), bool)
+        fallen[documents] = True
+        for (number, group), end in zip(self.groups, self.ends.tolist(), strict=True):
+            if not group[0].place and self.state.columns:
+                values = self._facts(number).read(*(f"group_{name}" for name in self.state.columns))
+                for name, column in zip(self.state.columns, values, strict=True):
+                    losses.add(name, column, fallen[end - len(column) : end])
+        return raise_alarm(losses, settings.alarm_share, settings.alarm)
+
+    def _write(self, falls: Mapping[str, np.ndarray]) -> list[Output]:
+        shard = self.shard[falls["document"]]
+        columns = {
+            "shard": shard,
+            "chunk_id": self.chunk_id[falls["document"]],
+            "stays_shard": self.shard[falls["stays"]],
+            "stays": self.chunk_id[falls["stays"]],
+            "similarity": falls["similarity"],
+            "kind": falls["kind"],
+            "cluster_shard": self.shard[falls["cluster"]],
+            "cluster": self.chunk_id[falls["cluster"]],
+        }
+        items = []
+        for group in self.groups:
+            if group[1][0].place:
+                continue
+            start, stop = np.searchsorted(shard, [group[1][0].number, group[1][-1].number + 1])
+            own = {name: column[start:stop] for name, column in columns.items()}
+            named = np.unique(np.concatenate([own["stays_shard"], own["cluster_shard"]])).tolist()
+            names = {number: self.sources[number].name for number in named}
+            items.append(Falling(group, hand(self.state.folder, f"falling-{group[0]}", **own), names))
+        rows = [sum(source.files.shard.rows or 0 for source in item.group[1]) for item in items]
+        return [output for outputs in self.maps(rounds.write, self.state, items, rows) for output in outputs]
 
 
-def _compared(files: ShardFiles, fixed: bool, config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(rows in the stages' files, chunk_id, quality) of the documents of a shard that are compared."""
-    scores = storage.read_table(_output(files.scores).path, ["chunk_id", "quality_score"])
-    keep = np.ones(scores.num_rows, bool)
-    if fixed:
-        keep = storage.read_table(_output(files.masks).path, ["selected"])["selected"].to_numpy()
-    elif config.filter.order == "before":
-        keep = storage.read_table(_output(files.filters).path, ["reason"])["reason"].is_null().to_numpy()
-    rows = np.flatnonzero(keep)
-    quality = scores["quality_score"].to_numpy().astype(np.float32)
-    return rows, scores["chunk_id"].to_numpy()[rows], quality[rows]
+# ---------------------------------------------------------------- by embeddings
 
 
-def _embedded(
-    ordered: Sequence[ShardFiles],
-    documents: Documents,
-    rows: np.ndarray,
-    groups: Mapping[str, np.ndarray],
-    epsilon: float,
-    config: Config,
-    folder: str,
-    progress: Progress,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of documents (P, 2) near by their embeddings, and their relative cosine."""
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """What is compared by its embeddings."""
+
+    shards: tuple[ShardFiles, ...]
+    first_row: np.ndarray
+    documents: Handed  # rows: among those of all embeddings files; group: language
+    epsilon: float
+
+
+def find_near(state: Searching, item: Embedded) -> Handed:
+    """Pairs of near embeddings: places among the documents (P, 2), and their relative cosine. On one worker."""
     from datamask.filter.semantic import near_pairs
 
-    first_row = np.concatenate([[0], np.cumsum([_output(files.embeddings).rows for files in ordered])])
-    mine = slice(documents.fixed, None)
-    base = documents.shard[mine].min(initial=documents.shard[-1])
-    places = rows[mine] + first_row[documents.shard[mine] - base]
-    language = groups.get("language", np.zeros(len(places), object))
-    group = np.unique(language.astype(str), return_inverse=True)[1]
-    select = config.select
-    pairs, relative = near_pairs(
-        ordered, first_row, places, group, epsilon, select.seed, select.device, folder, progress
-    )
-    return pairs + documents.fixed, relative
-
-
-def _tables(
-    found: Mapping[int, tuple[Fall, int]], documents: Documents, names: Sequence[str], earlier: int
-) -> Iterator[tuple[str, pa.Table]]:
-    fallen = np.array(sorted(found), dtype=np.int64)
-    for number in range(earlier, len(names)):
-        mine = fallen[documents.shard[fallen] == number].tolist()
-        falls = [found[document][0] for document in mine]
-        stays = [fall.stays for fall in falls]
-        clusters = [found[document][1] for document in mine]
-        columns = [
-            documents.chunk_id[mine],
-            [names[documents.shard[stay]] for stay in stays],
-            documents.chunk_id[stays],
-            np.array([fall.similarity for fall in falls], np.float32),
-            [fall.kind for fall in falls],
-            [f"{names[documents.shard[c]]}/{documents.chunk_id[c]}" for c in clusters],
-        ]
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
-        yield names[number], pa.table(arrays, SCHEMA)
+    rows, group = item.documents.read("rows", "group")
+    select = state.config.select
+    with storage.scratch(state.work) as folder:
+        pairs, relative = near_pairs(
+            item.shards, item.first_row, rows, group, item.epsilon, select.seed, select.device, folder, silent
+        )
+    return hand(state.folder, "near", pairs=pairs, relative=relative)

@@ -1,31 +1,22 @@
 """Reads candidates' whole texts and decides pair by pair, then who stays.
 
-The texts are fetched once, shard by shard, into scratch files of bounded size such that connected candidates lie in
-the same file; each file is then decided on its own.
+Connected candidates are in one part, of bounded size, which is decided on its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
-from datamask.config import Config
-from datamask.corpus.read import read_batches
-from datamask.filter.candidates import FEW, OWN, STRONG, Pairs
+from datamask.filter.candidates import FEW, OWN, STRONG, Groups, Pairs
 from datamask.filter.intact import Natural, Text, most, packaging, reworded, worse
-from datamask.filter.postings import Documents
 from datamask.filter.resolve import Edge, Fall, stars
 from datamask.filter.shingles import WINDOW, Likeness, codes_of, likeness, once, windows
 from datamask.filter.surface import Prose, Surface, prose, surface
-from datamask.stages import Progress, ShardFiles
-from datamask.storage import storage_errors
 
 ROOM = 1 << 26  # letters of the texts decided at a time: 0.25 GB of shingles, and as much text
 TEXT_BYTES = 1 << 23  # of texts shingled at a time
@@ -52,116 +43,50 @@ class Rules:
     containment: float
 
 
+def parts_of(lengths: np.ndarray, groups: Groups) -> np.ndarray:
+    """(G,) int64: which part each of the groups' documents is decided in; a group is in one.
+
+    :param lengths: (G,) of the documents, in letters.
+    """
+    size = np.bincount(groups.group, lengths)
+    filled = np.cumsum(size)
+    part = (np.maximum(filled - 1, 0) // ROOM).astype(np.int64)
+    return np.unique(part[groups.group], return_inverse=True)[1]
+
+
 def decide(
+    texts: Iterable[tuple[np.ndarray, pa.Array]],
     pairs: Pairs,
     cosines: Mapping[tuple[int, int], float],
-    documents: Documents,
-    quality: np.ndarray,
-    sources: Sequence[tuple[ShardFiles, Config]],
+    fixed: int,
+    quality: Mapping[int, float],
+    spread: float,
     rules: Rules,
-    folder: str,
-    progress: Progress,
     natural: Natural | None = None,
 ) -> dict[int, tuple[Fall, int]]:
-    """Each document that falls, what it falls to, and its cluster: the lowest number of the documents it is tied to.
+    """Each document of a part that falls, what it falls to, and its cluster: the lowest number it is tied to.
 
+    :param texts: documents and their texts, all that the pairs name.
     :param cosines: pairs that are duplicates by their embeddings alone.
-    :param quality: (N,) quality_score, or NaN.
-    :param sources: the shards, by their number, with the settings they are read by.
+    :param fixed: so many documents, the first, stay.
+    :param quality: quality_score of the documents, or NaN. :param spread: its standard deviation in the corpus.
     :param natural: see `worse`.
     """
-    ties = np.array(list(cosines), dtype=np.int64).reshape(-1, 2)
-    one, other = np.concatenate([pairs.one, ties[:, 0]]), np.concatenate([pairs.other, ties[:, 1]])
-    if not len(one):
-        return {}
-    count = len(documents)
-    edges = coo_array((np.ones(len(one), bool), (one, other)), shape=(count, count))
-    group = connected_components(edges, directed=False)[1]
-    needed = np.zeros(count, bool)
-    needed[one] = needed[other] = True
-    part = _parts(documents.windows, needed, group)
-    parts = int(part.max()) + 1
-    _fetch(documents, part, parts, sources, folder, progress)
-    spread = float(np.nanstd(quality)) if np.isfinite(quality).any() else 0.0
-    found: dict[int, tuple[Fall, int]] = {}
-    for number in range(parts):
-        judge = _Judge(_read(folder, number), documents, quality, spread, rules, natural)
-        mine = part[pairs.one] == number
-        for a, b, own in zip(pairs.one[mine], pairs.other[mine], pairs.own[mine], strict=True):
-            judge.compare(int(a), int(b), float(own))
-        for (a, b), cosine in cosines.items():
-            if part[a] == number:
-                judge.by_cosine(a, b, cosine)
-        found |= judge.falls()
-    return found
-
-
-def _parts(lengths: np.ndarray, needed: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """(N,) int32: the scratch file of each needed document, −1 for the others; a group is in one file."""
-    size = np.bincount(group[needed], lengths[needed], group.max() + 1)
-    filled = np.cumsum(size)
-    file = (np.maximum(filled - 1, 0) // ROOM).astype(np.int64)
-    file = np.unique(file[group[needed]], return_inverse=True)[1]
-    part = np.full(len(group), -1, np.int32)
-    part[needed] = file
-    return part
+    judge = _Judge(_read(texts), fixed, quality, spread, rules, natural)
+    for a, b, own in zip(pairs.one, pairs.other, pairs.own, strict=True):
+        judge.compare(int(a), int(b), float(own))
+    for (a, b), cosine in cosines.items():
+        judge.by_cosine(a, b, cosine)
+    return judge.falls()
 
 
 # ---------------------------------------------------------------- texts
 
 
-def _fetch(
-    documents: Documents,
-    part: np.ndarray,
-    parts: int,
-    sources: Sequence[tuple[ShardFiles, Config]],
-    folder: str,
-    progress: Progress,
-) -> None:
-    """Writes the texts of the documents of each part into its file."""
-    schema = pa.schema([("document", pa.int64()), ("text", pa.large_string())])
-    bounds = np.searchsorted(documents.shard, np.arange(len(sources) + 1))
-    with storage_errors(folder, "write"):
-        files = [pa.OSFile(str(Path(folder) / f"texts-{n}"), "wb") for n in range(parts)]
-        writers = [pa.ipc.new_stream(file, schema) for file in files]
-        for number, (files_of, config) in enumerate(sources):
-            mine = np.arange(bounds[number], bounds[number + 1])
-            mine = mine[part[mine] >= 0]
-            if len(mine):
-                rows = documents.chunk_id[mine]
-                only = np.zeros(max(files_of.shard.rows or 0, int(rows.max()) + 1), bool)
-                only[rows] = True
-                for batch in read_batches(files_of.shard, config, ["text"], only=only):
-                    chunk = batch["chunk_id"].to_numpy()
-                    kept = only[chunk]
-                    if kept.any():
-                        which = mine[np.searchsorted(rows, chunk[kept])]
-                        texts = batch["text"].filter(pa.array(kept)).cast(pa.large_string())
-                        for target in np.unique(part[which]):
-                            here = part[which] == target
-                            table = pa.record_batch(
-                                [pa.array(which[here]), texts.filter(pa.array(here))], schema=schema
-                            )
-                            writers[target].write_batch(table)
-            progress(files_of.shard.rows or 0)
-        for writer, file in zip(writers, files, strict=True):
-            writer.close()
-            file.close()
-
-
-def _blocks(folder: str, number: int) -> Iterator[tuple[np.ndarray, pa.Array]]:
-    with pa.OSFile(str(Path(folder) / f"texts-{number}")) as file:
-        for batch in pa.ipc.open_stream(file):
-            sizes = np.cumsum(pa.compute.binary_length(batch["text"]).to_numpy()) // TEXT_BYTES
-            cuts = [0, *(np.flatnonzero(np.diff(sizes)) + 1), len(sizes)]
-            for start, stop in pairwise(cuts):
-                yield batch["document"].to_numpy()[start:stop], batch["text"].slice(start, stop - start)
-
-
-def _read(folder: str, number: int) -> dict[int, Text]:
+def _read(texts: Iterable[tuple[np.ndarray, pa.Array]]) -> dict[int, Text]:
     found = {}
-    for documents, texts in _blocks(folder, number):
-        codes, ends = codes_of(texts)
+    for documents, part in _blocks(texts):
+        codes, ends = codes_of(part)
         made, seen, lines = windows(codes, ends), surface(codes, ends), prose(codes, ends)
         for place, document in enumerate(documents.tolist()):
             first, count = int(made.first[place]), int(made.count[place])
@@ -169,8 +94,16 @@ def _read(folder: str, number: int) -> dict[int, Text]:
             units = made.units[first : first + count + WINDOW - 1].copy()
             parts = Surface(*(int(values[place]) for values in seen))
             said = Prose(*(int(values[place]) for values in lines))
-            found[document] = Text(hashes, once(hashes), units, parts, said, texts[place].as_py())
+            found[document] = Text(hashes, once(hashes), units, parts, said, part[place].as_py())
     return found
+
+
+def _blocks(texts: Iterable[tuple[np.ndarray, pa.Array]]) -> Iterator[tuple[np.ndarray, pa.Array]]:
+    for documents, part in texts:
+        sizes = np.cumsum(pa.compute.binary_length(part).to_numpy()) // TEXT_BYTES
+        cuts = [0, *(np.flatnonzero(np.diff(sizes)) + 1), len(sizes)]
+        for start, stop in pairwise(cuts):
+            yield documents[start:stop], part.slice(start, stop - start)
 
 
 # ---------------------------------------------------------------- pairs
@@ -182,15 +115,15 @@ class _Judge:
     def __init__(
         self,
         texts: dict[int, Text],
-        documents: Documents,
-        quality: np.ndarray,
+        fixed: int,
+        quality: Mapping[int, float],
         spread: float,
         rules: Rules,
         natural: Natural | None,
     ) -> None:
         self._natural = natural
         self._texts = texts
-        self._documents = documents
+        self._fixed = fixed
         self._quality = quality
         self._spread = spread
         self._rules = rules
@@ -222,8 +155,7 @@ class _Judge:
     def by_cosine(self, one: int, other: int, cosine: float) -> None:
         """Adds a pair that the settings let fall unread."""
         if (one, other) not in self._edges:
-            qualities = self._quality[[one, other]]
-            falls = one if qualities[0] < qualities[1] else other
+            falls = one if self._quality[one] < self._quality[other] else other
             self._edges[one, other] = Edge(one, other, "semantic", cosine, falls)
 
     def _contained(self, one: int, other: int, like: Likeness) -> None:
@@ -272,7 +204,7 @@ class _Judge:
     def falls(self) -> dict[int, tuple[Fall, int]]:
         """Who falls, after what stays of a group has been compared with its first ones."""
         length = {document: len(text.shingles) for document, text in self._texts.items()}
-        fixed = range(self._documents.fixed)
+        fixed = range(self._fixed)
         for _ in range(ROUNDS):
             fallen = stars(list(self._edges.values()), length, fixed)
             clusters = _clusters(self._edges)
@@ -285,7 +217,7 @@ class _Judge:
                 for members in staying.values()
                 for first in sorted(members, key=lambda d: (-length[d], d))[:FEW]
                 for document in members
-                if document != first and max(first, document) >= self._documents.fixed
+                if document != first and max(first, document) >= self._fixed
             } - self._seen
             if not new:
                 break

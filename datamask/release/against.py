@@ -20,6 +20,8 @@ from datamask.corpus.inspect import inspect_files
 from datamask.corpus.plan import Part, Reading, Shard
 from datamask.release.data_files import Layout
 from datamask.release.layout import Release
+from datamask.release.personal import FIELD, Rules
+from datamask.release.personal import published as as_published
 from datamask.stages import Progress
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ def compare_with_corpus(
     filters = {name: manifest["settings"]["filter"].get(name) for name in ("languages", "identify")}
     filters["identify"] = filters["identify"] or "off"  # of a release from before there was such a setting
     config = validate({"corpus": {**own, "input": list(against)}, "filter": filters})
+    published = manifest["settings"].get("release") or {}
+    rules = Rules.of(validate({"release": {n: published[n] for n in published if n.startswith("personal")}}).release)
     with tempfile.TemporaryDirectory(prefix="datamask-") as work:
         shards, missing = _shards(manifest, list(against), config, work)
         found.problems += missing
@@ -56,7 +60,7 @@ def compare_with_corpus(
             for shard, tables in groupby(_runs(release, path), key=lambda run: run[0]):
                 ids = _ids(release, path, shard)
                 for rows, source in _beside(converted[shard], ids, (table for _, table in tables), config, layout):
-                    for name, places in _differences(rows, source, layout):
+                    for name, places in _differences(rows, source, layout, rules):
                         wrong.setdefault(name, []).extend(f"{shard}/{place}" for place in places)
                     found.compared += rows.num_rows
                     progress(rows.num_rows)
@@ -124,12 +128,22 @@ def _beside(
             yield rest, None
 
 
-def _differences(rows: pa.Table, source: pa.Table | None, layout: Layout) -> Iterator[tuple[str, list[int]]]:
-    """(column, chunk_ids of the rows whose value is not the source's)."""
+def _differences(
+    rows: pa.Table, source: pa.Table | None, layout: Layout, rules: Rules | None
+) -> Iterator[tuple[str, list[int]]]:
+    """(column, chunk_ids of the rows whose value is not the source's); a text's where personal data is looked for: not
+    what the rules make of the source's."""
     ids = rows["chunk_id"].to_numpy()
     if source is None:
         yield "chunk_id", ids.tolist()
         return
+    if rules:
+        text, held = as_published(source["text"], rules)
+        source = source.set_column(source.schema.get_field_index("text"), "text", [text])
+        told = rows[FIELD.name].to_pylist() if FIELD.name in rows.column_names else [None] * rows.num_rows
+        wrong = np.array([counts != said for counts, said in zip(held.to_pylist(), told, strict=True)])
+        if wrong.any():
+            yield FIELD.name, ids[wrong].tolist()
     released = rows.column_names[: len(layout.corpus.names)]
     for name, published in zip(layout.corpus.names, released, strict=True):
         theirs, ours = source[name].combine_chunks(), rows[published].combine_chunks()

@@ -71,6 +71,8 @@ def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> s
         scorers=", ".join(f"{s.name} ({s.kind}, weight {s.weight:g})" for s in settings.quality.scorers),
         filters=_filters(draft["settings"]["filter"], settings),
         budget=_budget(draft["settings"]["select"]),
+        personal=draft.get("personal"),
+        replaced=settings.release.personal == "replace",
         failed=provenance["failed"],
         skipped=draft["skipped"],
         warnings=[one_line(warning["text"]) for warning in draft.get("warnings", ())],
@@ -134,6 +136,9 @@ def _filters(settings: Mapping[str, Any], config: Config) -> str:
         said.append(f"where `{' '.join(settings['where'].split())}`")
     if settings["languages"]:
         said.append(f"languages {', '.join(settings['languages'])}")
+    if config.filter.decontaminate:
+        names = ", ".join(path.rstrip("/").rsplit("/", 1)[-1] for path in config.filter.decontaminate)
+        said.append(f"test items (13 words in a row, {config.filter.contamination:.0%} of an item) of {names}")
     said += [f"{name} {settings[name]}" for name in ("min_tokens", "max_tokens") if settings[name] is not None]
     if settings["exact_duplicates"]:
         said.append("exact duplicates across all shards, the least altered kept")

@@ -23,7 +23,7 @@ from datamask.corpus.read import read_batches
 from datamask.maps import read_arrays, write_arrays
 from datamask.release.data_files import WrittenFile, sealed, written
 from datamask.release.duck import connect
-from datamask.release.merge import DECISIONS, REPEATED, Conservation, decide
+from datamask.release.merge import Conservation, decide, schema_of
 from datamask.release.quarantine import Source, sources
 from datamask.stages import ShardFiles
 
@@ -66,7 +66,7 @@ def _decide(files: ShardFiles, state: Exporting, connection: duckdb.DuckDBPyConn
     decided, sums = decide(files, connection)
     written_files: list[WrittenFile] = []
     with written(state.staged.folder, decisions_path(files), written_files) as temporary:
-        schema = REPEATED if state.config.select.repeat > 1 else DECISIONS
+        schema = schema_of(state.config.model_dump(mode="json", include={"select", "filter"}))
         table = decided.select(schema.names).cast(schema).replace_schema_metadata(sealed(state.staged.key))
         pq.write_table(table, temporary, compression="zstd")
     selected = pc.equal(decided["outcome"], "selected").to_numpy()

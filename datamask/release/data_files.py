@@ -19,6 +19,7 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.columns import FINEWEB
 from datamask.corpus.read import read_batches
+from datamask.release.personal import FIELD, Rules, published
 from datamask.release.read_ahead import read_ahead
 from datamask.release.stripes import Run, Stripe, file_name
 from datamask.stages import ShardFiles
@@ -43,13 +44,14 @@ class Layout:
     release: pa.Schema
 
     @classmethod
-    def of(cls, corpus: pa.Schema, key: str = "", repeated: bool = False) -> Layout:
+    def of(cls, corpus: pa.Schema, key: str = "", repeated: bool = False, personal: bool = False) -> Layout:
         """FineWeb's columns first, id and token_count always among them; the input's others; ours.
 
         :param key: the release's, which every file carries.
         :param repeated: with the column `repeat`.
+        :param personal: with the column `personal_data`.
         """
-        ours = pa.schema([REPEAT, *ADDED]) if repeated else ADDED
+        ours = pa.schema([*[FIELD] * personal, *[REPEAT] * repeated, *ADDED])
         there = {*corpus.names, *INDEXED}
         first = [FINEWEB.field(name) for name in FINEWEB.names if name in there]
         others = [field for field in corpus if field.name not in FINEWEB.names]
@@ -134,6 +136,7 @@ def _documents(
 ) -> Iterator[tuple[str | None, pa.Table]]:
     """(dump, rows with the release's columns) of the run's selected documents, in order."""
     decided = decisions(files)
+    rules = Rules.of(config.release)
     selected = pc.equal(decided["outcome"], "selected").to_numpy().copy()
     selected[: run.first] = False
     selected[run.last + 1 :] = False
@@ -148,7 +151,12 @@ def _documents(
         documents = batch.take(pa.array(chosen - ids[0]))
         facts = decided.take(pa.array(chosen))
         columns = [facts[name] if name in INDEXED else documents[name] for name in layout.corpus.names]
-        added = [
+        added = []
+        if rules:
+            place = layout.corpus.names.index("text")
+            columns[place], held = published(columns[place], rules)
+            added = [held]
+        added += [
             *([facts["repeat"]] if config.select.repeat > 1 else []),
             facts["quality_score"],
             facts["probability"],

@@ -6,6 +6,7 @@ for one in read_dropped(release, "semantic_duplicate", 20, {"language": "am"}):
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -42,6 +43,7 @@ class Dropped:
     kept_id: str | None = None
     kept: Parts = field(default_factory=list)
     similarity: float | None = None
+    detail: Mapping[str, Any] | None = None  # the test item it holds
     shared: float | None = None  # of the words of both (Jaccard)
 
     def to_json(self) -> dict[str, Any]:
@@ -145,6 +147,7 @@ def _dropped(
     mine = texts.get((row["shard"], row["chunk_id"]), {})
     names = ("shard", "chunk_id", "id", "outcome", "reason", "quality_score", "token_count")
     facts: dict[str, Any] = {name: row[name] for name in names}
+    facts["detail"] = json.loads(row["detail"]) if row.get("detail") else None
     facts["groups"] = {name: excerpt(str(mine[name]), 60) for name in GROUPS if mine.get(name) not in (None, "")}
     if pair is None:
         return Dropped(**facts, text=[["same", excerpt(mine.get("text"), CHARACTERS)]] if mine else [])

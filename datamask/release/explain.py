@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -29,6 +30,7 @@ class Explanation:
     quarantine: dict[str, Any] | None = None  # file, row, excerpt
     scores: dict[str, float] = field(default_factory=dict)  # every scorer's score and signals
     rules: list[str] = field(default_factory=list)  # what pulled its scores down: faults, and published rules it fails
+    detail: dict[str, Any] | None = None  # the test item it holds: item, part, words, found, span
     copy_of: dict[str, Any] | None = None  # the row it fell to, with the similarity that was measured
     pair: dict[str, Any] | None = None  # both texts in parts, what differs marked; share of words in both
     neighbours: list[dict[str, Any]] = field(default_factory=list)  # nearest selected rows, by cosine
@@ -81,6 +83,8 @@ def _explain(release: Release, manifest: dict[str, Any], decision: dict[str, Any
     else:
         found.scores = {name: value for name, value in scores.items() if name != "chunk_id"}
         found.rules = reasons(found.scores)
+    if decision.get("detail"):
+        found.detail = json.loads(decision["detail"])
     if decision["outcome"] == "filtered":
         _beside(work, (shard, chunk_id), decision["reason"], found)
     if decision["outcome"] in ("selected", "not_selected") and decision["price"] is not None:

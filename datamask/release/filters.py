@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import duckdb
 import numpy as np
@@ -23,16 +23,26 @@ from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import check_columns, corpus_schema, read_documents
 from datamask.errors import ConfigError, ConservationError, InputError, nearest
+from datamask.filter import contamination
+from datamask.filter.leaks import items_of
 from datamask.maps import Mapper, groups, here, rounds
 from datamask.release import exact
 from datamask.release.duck import connect
+from datamask.release.personal import Rules
 from datamask.release.where import Condition, check
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 
-VERSION = 2
-SCHEMA = pa.schema([("chunk_id", pa.int64()), ("reason", pa.string())])
-NAMES = ("where", "language", "min_tokens", "max_tokens", "exact_duplicate")  # the first that takes a row names it
+VERSION = 3
+SCHEMA = pa.schema([("chunk_id", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
+NAMES = (
+    "where",
+    "language",
+    "min_tokens",
+    "max_tokens",
+    "contaminated",
+    "exact_duplicate",
+)  # the first that takes a row names it
 PASSED = 0  # codes: 0, then 1 + the filter's place in NAMES
 BATCH_ROWS = 20_000  # documents at a time when a filter reads them (fewer where texts are long)
 LIGHT = ("chunk_id", "id", "token_count", "characters")  # the index's columns that a condition may name
@@ -48,6 +58,7 @@ class _Plan:
     documents: tuple[str, ...]  # the documents' columns that are read
     scores: tuple[str, ...]  # the scores that are read
     after: bool  # of the selection: only what the masks selected is looked at
+    common: frozenset[int] = frozenset()  # of the test items' rows of words: what is usual in the pool
 
 
 def check_left(all_files: Sequence[ShardFiles], config: Config) -> None:
@@ -98,6 +109,8 @@ def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str, ma
     record = storage.join(work, "filters", f"corpus-{key}.json")
     if (found := _cached(all_files, record, work)) is not None:
         return found
+    if contamination.wanted(config):
+        plan = replace(plan, common=contamination.common_rows(ordered, config))
     with rounds(work, "filter", key) as folder:
         rows = sum(files.index.rows for files in ordered if files.index)
         parts = exact.parts_of(rows) if config.filter.exact_duplicates else 0
@@ -118,6 +131,9 @@ def check_filters(shards: Sequence[Shard], config: Config) -> None:
     :raises ConfigError: see `filter_corpus`. :raises InputError: see `corpus.read.check_columns`.
     """
     check_columns(shards, config)
+    Rules.of(config.release)
+    if contamination.wanted(config):
+        items_of(config)
     names = [scorer.name for scorer in config.quality.scorers]
     _plan(corpus_schema(shards, config), [*names, "quality_score"], config, names)
 
@@ -160,6 +176,7 @@ def _key(all_files: Sequence[ShardFiles], plan: _Plan) -> str:
         masks = [files.masks.key] if plan.after and files.masks else []
         if plan.config.filter.exact_duplicates and files.signatures:
             masks.append(files.signatures.key)
+        masks += [files.leaks.key] if files.leaks else []
         inputs.append([files.shard.name, files.shard.columns_key, files.index.key, files.scores.key, *masks])
     settings = plan.config.filter.model_dump(mode="json", exclude={"memory_limit"})
     return storage.key("filter", VERSION, settings, plan.config.corpus.columns if plan.documents else {}, inputs)
@@ -180,9 +197,10 @@ def _path(files: ShardFiles, key: str, work: str) -> str:
     return storage.join(work, "filters", f"{files.shard.name}-{key}.parquet")
 
 
-def _write(files: ShardFiles, chunk_id: np.ndarray, codes: np.ndarray, work: str) -> Output:
+def _write(files: ShardFiles, chunk_id: np.ndarray, codes: np.ndarray, details: Mapping[int, str], work: str) -> Output:
     assert files.index is not None and files.scores is not None
-    key = storage.key("filter", VERSION, files.index.key, files.scores.key, hashlib.sha256(codes.tobytes()).hexdigest())
+    content = [hashlib.sha256(codes.tobytes()).hexdigest(), *(sorted(details.items()) if details else ())]
+    key = storage.key("filter", VERSION, files.index.key, files.scores.key, *content)
     path = _path(files, key, work)
     if found := storage.find_output(path, key):
         return found
@@ -190,7 +208,12 @@ def _write(files: ShardFiles, chunk_id: np.ndarray, codes: np.ndarray, work: str
     filtered = {name: count for name, count in zip(NAMES, counts[1:], strict=True) if count}
     facts = {"rows": len(codes), "passed": counts[PASSED], "filtered": filtered}
     names = pa.array([None, *NAMES], pa.string()).take(pa.array(codes))
-    table = pa.table([chunk_id, names], schema=SCHEMA)
+    told = pa.nulls(len(codes), pa.string())
+    if details:
+        fell = codes == 1 + NAMES.index("contaminated")
+        said = zip(chunk_id.tolist(), fell.tolist(), strict=True)
+        told = pa.array([details.get(number) if took else None for number, took in said], pa.string())
+    table = pa.table([chunk_id, names, told], schema=SCHEMA)
     return storage.write_output(path, key, SCHEMA, [table], lambda: facts)
 
 
@@ -237,7 +260,8 @@ def write_filters(state: Filtering, group: Group) -> list[Output]:
     found = []
     for files, (chunk_id, codes, repeated) in zip(shards, state.exchange.read(number), strict=True):
         codes[repeated] = 1 + NAMES.index("exact_duplicate")
-        found.append(_write(files, chunk_id, codes, state.work))
+        details = _contaminated(files, state.plan)
+        found.append(_write(files, chunk_id, codes, details, state.work))
     return found
 
 
@@ -313,7 +337,16 @@ def _shard_codes(
         take("min_tokens", ~(tokens >= settings.min_tokens))
     if settings.max_tokens is not None:
         take("max_tokens", ~(tokens <= settings.max_tokens))
+    if contamination.wanted(plan.config):
+        take("contaminated", np.isin(rows["chunk_id"].to_numpy(), list(_contaminated(files, plan))))
     return codes
+
+
+def _contaminated(files: ShardFiles, plan: _Plan) -> dict[int, str]:
+    """What each contaminated document of a shard holds, by chunk_id."""
+    if not contamination.wanted(plan.config):
+        return {}
+    return contamination.contaminated(files, plan.config, plan.common)
 
 
 def _joined(rows: pa.Table, documents: pa.RecordBatch) -> pa.Table:

@@ -103,17 +103,17 @@ class Release:
                 yield batch
 
     def decisions(self, shard: str, columns: list[str] | None = None) -> pa.Table:
-        """What became of every row of a shard: `merge.DECISIONS` or `REPEATED`, a row for each, by chunk_id from 0.
+        """What became of every row of a shard: one of `merge.SCHEMAS`, a row for each, by chunk_id from 0.
 
         :raises DamagedFileError: the release has no such shard, or the file is not one of decisions.
         """
-        from datamask.release.merge import DECISIONS, REPEATED
+        from datamask.release.merge import SCHEMAS
 
         shards = self.manifest()["conservation"]["shards"]
         if shard not in shards:
             raise DamagedFileError(f"{self.path} names a shard {shard!r} that it does not have; see datamask verify")
         with self.opened(f"decisions/{shard}.parquet") as (url, file):
-            if file.schema_arrow not in (DECISIONS, REPEATED) or file.metadata.num_rows != shards[shard]["rows"]:
+            if file.schema_arrow not in SCHEMAS or file.metadata.num_rows != shards[shard]["rows"]:
                 raise DamagedFileError(f"{url} does not hold the decisions; see datamask verify {self.path}")
             table = file.read(columns=columns)
             table.validate(full=True)

@@ -31,6 +31,17 @@ DECISIONS = pa.schema(
 )
 
 REPEATED = DECISIONS.append(pa.field("repeat", pa.int32()))  # where documents may be taken several times
+DETAIL = pa.field("detail", pa.string())  # where test items are looked for: what a document holds, as JSON
+SCHEMAS = (DECISIONS, REPEATED, DECISIONS.append(DETAIL), REPEATED.append(DETAIL))
+
+
+def schema_of(settings: Mapping[str, Any]) -> pa.Schema:
+    """The columns of a release's decisions, by its settings as plain data."""
+    select, filters = (settings.get(name) for name in ("select", "filter"))  # a manifest may hold anything
+    repeat = select.get("repeat") if isinstance(select, Mapping) else None
+    found = REPEATED if isinstance(repeat, int) and repeat > 1 else DECISIONS
+    return found.append(DETAIL) if isinstance(filters, Mapping) and filters.get("decontaminate") else found
+
 
 # A mask's reason `filter:<name>`: a filter before the selection; one after it takes from what is selected.
 _JOIN = """
@@ -43,7 +54,9 @@ SELECT $shard AS shard, chunk_id, i.id,
        WHEN starts_with(m.reason, 'filter:') THEN m.reason[8:]
        WHEN m.selected THEN f.reason
        ELSE nullif(m.reason, 'not_selected') END AS reason,
-  s.quality_score, m.probability, m.price, i.token_count, {repeat} i.characters, i.bytes
+  s.quality_score, m.probability, m.price, i.token_count, {repeat}
+  CASE WHEN i.reason IS NULL AND f.reason IS NOT NULL AND (m.selected OR m.reason = 'filter:' || f.reason)
+       THEN f.detail END AS detail, i.characters, i.bytes
 FROM index_rows i LEFT JOIN mask_rows m USING (chunk_id) LEFT JOIN score_rows s USING (chunk_id)
   LEFT JOIN filter_rows f USING (chunk_id)
 ORDER BY chunk_id
@@ -103,7 +116,9 @@ def decide(files: ShardFiles, connection: duckdb.DuckDBPyConnection) -> tuple[pa
     filters = (
         storage.read_table(files.filters.path)
         if files.filters
-        else pa.table({"chunk_id": pa.array([], pa.int64()), "reason": pa.array([], pa.string())})
+        else pa.table(
+            {"chunk_id": pa.nulls(0, pa.int64()), **dict.fromkeys(["reason", "detail"], pa.nulls(0, pa.string()))}
+        )
     )
     tables: Mapping[str, pa.Table] = {
         "index_rows": index, "mask_rows": masks, "score_rows": scores, "filter_rows": filters,

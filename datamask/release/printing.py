@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from datamask.errors import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,6 +53,14 @@ def _shown(value: Any) -> str:
     return f"{value:,}" if type(value) is int else str(value)
 
 
+def _held(detail: Mapping[str, Any]) -> str:
+    """The test item that a document holds, in words."""
+    return (
+        f"holds {detail['found']:,} of the {detail['words']:,} words of {detail['item']} ({detail['part']}): "
+        f"{printable(detail['span'])!r}\n"
+    )
+
+
 def show_explanation(found: Explanation) -> None:
     decision = found.decision
     why = f" ({decision['reason']})" if decision["reason"] else ""
@@ -63,6 +73,8 @@ def show_explanation(found: Explanation) -> None:
         facts.append(["place by price", place_by_price(found.price_rank)])
     if not found.quarantine:
         table(["", ""], facts)
+    if found.detail:
+        print(_held(found.detail))
     if found.copy_of:
         copy = found.copy_of
         near = f", similarity {copy['similarity']:.4f}" if copy.get("similarity") is not None else ""
@@ -105,6 +117,8 @@ def show_dropped(found: Sequence[Dropped], number: int, name: str, missing: str)
         if one.kept_id is not None:
             near = "" if one.similarity is None else f"  similarity {one.similarity:.4f}"
             print(f"   kept: {one.kept_id}{near}")
+        if one.detail:
+            print(f"   {_held(one.detail).rstrip()}")
         if one.kept:
             show_pair(screen, one.text, one.kept, one.shared or 0.0)
         else:

@@ -20,7 +20,6 @@ from datamask.corpus.plan import Shard
 from datamask.corpus.rows import corpus_rows
 from datamask.errors import DamagedFileError, InputError
 from datamask.release.layout import Release
-from datamask.release.merge import DECISIONS
 from datamask.stages import recorded
 
 Place = tuple[str, int]  # a shard's name and a row of it
@@ -62,8 +61,8 @@ class Source:
 
     # ------------------------------------------------------------ decisions
 
-    def decisions(self, shard: str, columns: Sequence[str] = DECISIONS.names) -> pa.Table:
-        return self.release.decisions(shard, list(columns))
+    def decisions(self, shard: str, columns: Sequence[str] | None = None) -> pa.Table:
+        return self.release.decisions(shard, list(columns) if columns is not None else None)
 
     def decision(self, shard: str, chunk_id: int) -> dict[str, Any]:
         """A row of decisions/.

@@ -35,6 +35,7 @@ from datamask.release.layout import (
 )
 from datamask.release.manifest import release_key
 from datamask.release.merge import Conservation
+from datamask.release.personal import FIELD, KINDS, add_up
 from datamask.release.quarantine import QUARANTINED, Source, quarantine_rows
 from datamask.release.stripes import Folders, Stripe, cut
 from datamask.stages import ShardFiles
@@ -81,7 +82,12 @@ def export(
     staged = Staged(storage.join(out, "work", "staging", key), out, key)
     if _complete(staged):
         return staged
-    layout = Layout.of(corpus_schema([files.shard for files in ordered], config), key, config.select.repeat > 1)
+    layout = Layout.of(
+        corpus_schema([files.shard for files in ordered], config),
+        key,
+        config.select.repeat > 1,
+        config.release.personal != "off",
+    )
     maps = maps or Threads(min(THREADS, os.cpu_count() or 1))
     with rounds(storage.join(out, "work"), "export", key) as folder:
         _stage(ordered, Exporting(config, staged, layout, folder, {}), provenance, inputs, maps)
@@ -156,6 +162,7 @@ def _stage(
         "dumps": dict(sorted((names[dump], rows) for dump, rows in dumps.items())),
         "languages": dict(sorted(languages.items())),
         "skipped": [asdict(skipped) for skipped in provenance.skipped],
+        **({"personal": _personal(staged.folder, written_files)} if config.release.personal != "off" else {}),
         "files": [file.to_json() for file in sorted(written_files, key=lambda file: file.path)],
     }
     storage.write_json(staged.draft, draft)
@@ -171,7 +178,7 @@ def provenance_json(provenance: Provenance) -> dict[str, Any]:
 
 
 def _input(files: ShardFiles) -> dict[str, Any]:
-    names = ("index", "embeddings", "scores", "signatures", "atoms", "filters", "duplicates", "masks")
+    names = ("index", "embeddings", "scores", "signatures", "atoms", "leaks", "filters", "duplicates", "masks")
     stages = {name: getattr(files, name) for name in names}
     return {
         "shard": files.shard.name,
@@ -224,3 +231,12 @@ def _recorded(record: str, folder: str) -> list[WrittenFile] | None:
     except (FileNotFoundError, ValueError, TypeError):
         return None
     return files if all(storage.size_of(storage.join(folder, file.path)) == file.bytes for file in files) else None
+
+
+def _personal(folder: str, files: Sequence[WrittenFile]) -> dict[str, int]:
+    """What was found of each kind in the data files, and in how many rows."""
+    sums = dict.fromkeys(("documents", *KINDS), 0)
+    for file in files:
+        if file.path.startswith("data/"):
+            add_up(storage.read_table(storage.join(folder, file.path), [FIELD.name])[FIELD.name], sums)
+    return sums

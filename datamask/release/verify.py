@@ -34,7 +34,8 @@ from datamask.release.data_files import KEY_METADATA
 from datamask.release.duck import connect, insert
 from datamask.release.layout import MANIFEST, QUARANTINE, Release
 from datamask.release.manifest import FORMATS, parse_manifest, problems_of, release_key, render_manifest
-from datamask.release.merge import DECISIONS, REPEATED, Conservation, sums
+from datamask.release.merge import Conservation, schema_of, sums
+from datamask.release.personal import FIELD, add_up
 from datamask.release.quarantine import QUARANTINED
 from datamask.stages import Progress, silent
 
@@ -238,9 +239,13 @@ def _check_rows(
     connection.execute("CREATE TABLE published (shard VARCHAR, chunk_id BIGINT)")
     named = ["language"] if {"name": "language", "type": "string"} in manifest["columns"] else []
     languages: Counter[str] = Counter()
+    personal: dict[str, int] = {}
+    held = [FIELD.name] if "personal" in manifest else []
     for path in data:
         try:
-            for batch in release.batches(path, ["shard", "chunk_id", *named]):
+            for batch in release.batches(path, ["shard", "chunk_id", *named, *held]):
+                if held:
+                    add_up(batch[FIELD.name], personal)
                 insert(connection, "published", batch.select(["shard", "chunk_id"]))
                 found.rows += batch.num_rows
                 if named:
@@ -248,6 +253,8 @@ def _check_rows(
                     languages.update({item["values"]: item["counts"] for item in counts})
         except DamagedFileError as error:
             found.problems.append(str(error))
+    if held and personal != {name: count for name, count in manifest["personal"].items() if count or name in personal}:
+        found.problems.append(f"{MANIFEST}: personal data is not what the data files hold")
     if dict(languages) != manifest["languages"]:
         found.problems.append(f"{MANIFEST}: languages are not those of the data files")
     connection.execute("CREATE TABLE quarantined (shard VARCHAR, chunk_id BIGINT, reason VARCHAR)")
@@ -260,13 +267,13 @@ def _check_rows(
         except DamagedFileError as error:
             found.problems.append(str(error))
     whole = Conservation()
-    repeated, rows = _repeats(manifest["settings"])
+    _, rows = _repeats(manifest["settings"])
     shards = manifest["conservation"]["shards"]
     for shard in sorted(shards):
         path = f"decisions/{shard}.parquet"
         if path not in readable:
             continue
-        if not _same_schema(release, path, REPEATED if repeated else DECISIONS):
+        if not _same_schema(release, path, schema_of(manifest["settings"])):
             found.problems.append(f"{path} does not have the columns of decisions")
             continue
         try:

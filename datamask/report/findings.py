@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from datamask.config import Config
 from datamask.release.duck import connect
-from datamask.report import examples, losses, pairs, statistics
+from datamask.report import coverage, examples, losses, pairs, statistics
 from datamask.report.sample import (
     GROUP_COLUMNS,
     LEAST_FILLED,
@@ -29,6 +29,7 @@ from datamask.report.sample import (
     read_sample,
 )
 from datamask.report.tally import LENGTH, Tally
+from datamask.selection.cover.stage import target_of
 from datamask.stages import ShardFiles
 
 POOL, RANDOM, TOP, OURS = "pool", "random", "top-quality", "selected"
@@ -78,6 +79,7 @@ class Findings:
     signals: Rows = field(default_factory=list)  # junk signals of the chosen beside the candidates', worst first
     pairs: Rows = field(default_factory=list)  # dropped and kept documents side by side
     warnings: Rows = field(default_factory=list)  # worst first; see `losses`
+    covered: dict[str, Any] = field(default_factory=dict)  # words and clusters that the choice lacks; see `coverage`
     unread: dict[str, Any] = field(default_factory=dict)  # failed, skipped -> count, files of the input
 
     def total(self, *prefixes: str, unit: str = "documents") -> int:
@@ -146,7 +148,11 @@ def find(
     del features
     drawn = examples.draw_map(sample, vectors, compared, diverse, config, generator)
     shown, fallen = examples.unlike(vectors, disputed), pairs.draw_pairs(sample)
-    wanted = [*fallen.places, *sample.places(np.concatenate([*drawn.values(), *shown.values()]))]
+    read, reference = coverage.draw(
+        {arm: compared[arm] for arm in (RANDOM, TOP, OURS)}, diverse, np.random.default_rng([config.select.seed, 13])
+    )
+    rows = np.concatenate([*drawn.values(), *shown.values(), *read.values(), reference])
+    wanted = [*fallen.places, *sample.places(rows)]
     documents = Documents(sample, wanted, ["id", "url", "text", *grouping_columns(config)])
     duplicates = pairs.describe_groups(fallen, documents)
     warnings = losses.in_order([*warnings, *losses.junk_warnings(signals), *losses.pair_warnings(duplicates)])
@@ -173,7 +179,38 @@ def find(
         signals=signals,
         pairs=pairs.side_by_side(sample, fallen, documents, warnings),
         warnings=warnings,
+        covered=_covered(sample, vectors, documents, (compared, read), (diverse, reference), config),
     )
+
+
+def _covered(
+    sample: Sample,
+    vectors: Vectors,
+    documents: Documents,
+    arms: tuple[Mapping[str, npt.NDArray[np.intp]], Mapping[str, npt.NDArray[np.intp]]],  # vectors; texts too
+    reference: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]],
+    config: Config,
+) -> dict[str, Any]:
+    """What the choice lacks and has too much of, beside the candidates or the target."""
+    tokens = config.select.budget_tokens is not None
+    weights = np.maximum(sample.tokens, 1).astype(np.float64) if tokens else np.ones(len(sample))
+    rows = np.unique(np.concatenate([reference[1], *arms[1].values()]))
+    places = sample.places(rows)
+    texts = {int(row): str(documents(*place).get("text") or "") for row, place in zip(rows, places, strict=True)}
+    target = target_of(config.select)
+    found = coverage.words(texts, weights, arms[1], reference[1], OURS, target.texts if target else ())
+    if not found:
+        return {}
+    by_vector = {"": reference[0], OURS: arms[0][OURS]}
+    found["clusters"] = coverage.clusters(
+        {arm: vectors(some) for arm, some in by_vector.items()},
+        {arm: weights[some] for arm, some in by_vector.items()},
+        OURS,
+        texts,
+        reference[0],
+        config.select.seed,
+    )
+    return found
 
 
 def count_losses(tally: Tally, config: Config) -> tuple[dict[str, dict[str, Any]], Rows]:
@@ -235,6 +272,7 @@ def _arm_row(
         "mean_quality": _mean(sample.quality[rows]),
         "scores": {scorer: _mean(sample.scores[scorer][rows]) for scorer in scorers},
         "vendi": statistics.effective_number(values),
+        "logdet": statistics.log_determinant(values),
         "mean_cosine": statistics.mean_pairwise_cosine(features),
         "nearest": float(np.median(nearest)) if len(nearest) else float("nan"),
         "near_duplicates": statistics.near_duplicate_share(nearest),

@@ -38,6 +38,7 @@ def make_sections(f: Findings, figures: dict[str, Figure]) -> list[Section]:
         Section("objective", "Objective and certificate", _objective(f, figures)),
         Section("quality", "Quality", _quality(f, figures)),
         Section("diversity", "Diversity", _diversity(f, figures)),
+        Section("covered", "What is covered badly", _covered(f)),
         Section("length", "Length", _length(f, figures)),
         Section("groups", "Where it comes from", _groups(f, figures)),
         Section("map", "Map of the documents", _map(f, figures)),
@@ -236,6 +237,7 @@ def _diversity(f: Findings, figures: dict[str, Figure]) -> list[Block]:
         "documents",
         "mean quality",
         "Vendi score",
+        "log-det",
         "near by embedding",
         "nearest cosine (median)",
         "mean cosine",
@@ -247,6 +249,7 @@ def _diversity(f: Findings, figures: dict[str, Figure]) -> list[Block]:
             count(arm["documents"]),
             number(arm["mean_quality"]),
             number(arm["vendi"], 0),
+            number(arm["logdet"], 3) if "logdet" in arm else "–",
             percent(arm["near_duplicates"]),
             number(arm["nearest"]),
             number(arm["mean_cosine"], 4),
@@ -257,13 +260,64 @@ def _diversity(f: Findings, figures: dict[str, Figure]) -> list[Block]:
     note = (
         "All choices have the same size. pool: a random sample of all documents; random: of those that could be chosen "
         "(after filters and duplicates); top-quality: the best-scored of those. Vendi score: the effective number of "
-        "directions the embeddings point in (exp of the entropy of the spectrum); effective number of groups: exp of the "
+        "directions the embeddings point in (exp of the entropy of the spectrum); log-det: the mean logarithm of the spectrum with a floor, larger is more even; "
+        "effective number of groups: exp of the "
         f"entropy of their shares. Near by embedding: documents with a cosine above {NEAR_DUPLICATE} to another of the same "
         "choice; whether they are copies, no text has been compared for this."
     )
     blocks = [table(head, rows, OURS, note)]
     if "spectrum" in figures:
         blocks.append(chart_grid(["spectrum", "neighbours"]))
+    return blocks
+
+
+def _covered(f: Findings) -> list[Block]:
+    c = f.covered
+    if not c:
+        return []
+    what = "the target" if c["target"] else "the pool"
+    far = ", ".join(f"{arm} {value:.3f}" for arm, value in c["divergence"].items())
+    text = (
+        f"Words and pairs of neighbouring words, as shares of a document's words, of {count(c['texts'])} documents drawn at "
+        f"random. Divergence of each choice from {what}, KL in nats a word (a random choice shows what the drawing alone "
+        f"makes): {far}. The lists hold what differs by more than chance, the costliest first."
+    )
+    blocks: list[Block] = [{"kind": "text", "text": text}]
+    head = ["word or pair", *(["target"] if c["target"] else []), "pool", "choice", "choice/pool", "share × log ratio"]
+
+    def ratio(row: dict[str, Any]) -> str:
+        return f"{row['choice'] / row['pool']:.2f}" if row["pool"] else "–"
+
+    def share(value: float) -> str:
+        return f"{100 * value:.3f} %"
+
+    sides = (("lacking", f"Lacking beside {what}"), ("excess", f"Too much beside {what}"))
+    for side, title in sides:
+        rows = [
+            [
+                row["name"],
+                *([share(row["target"])] if c["target"] else []),
+                share(row["pool"]),
+                share(row["choice"]),
+                ratio(row),
+                f"{1000 * row['nats']:.2f}",
+            ]
+            for row in c[side]
+        ]
+        if rows:
+            blocks.append(table(head, rows, title=title, note="The last column in thousandths of a nat."))
+    named = [
+        [row["name"], percent(row["pool"]), percent(row["choice"]), ratio(row), f"{1000 * row['nats']:.1f}"]
+        for row in c.get("clusters", [])
+    ]
+    if named:
+        note = (
+            "Clusters of the candidates by embedding (k-means), each named by its most typical words. Above 0 the choice "
+            "lacks it, below 0 it has too much of it."
+        )
+        blocks.append(
+            table(["cluster", "pool", "choice", "choice/pool", "share × log ratio"], named, note=note, title="Clusters")
+        )
     return blocks
 
 

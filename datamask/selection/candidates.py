@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from datamask.config import Config
 from datamask.corpus.read import read_documents
 from datamask.errors import ConservationError, InputError
 from datamask.filter.resolve import REASONS as DUPLICATES
+from datamask.maps import Handed, hand, handed
 from datamask.selection.cover.stage import read_ngrams
 from datamask.stages import ShardFiles
 from datamask.storage import read_table
@@ -85,6 +87,74 @@ def read_candidates(files: ShardFiles, config: Config) -> Candidates:
         path=files.embeddings.path,
         words=files.atoms.path if files.atoms is not None else "",
     )
+
+
+@dataclass(frozen=True)
+class CandidateGroup:
+    """Consecutive shards' candidates as files: small, for a worker that reads their features."""
+
+    embeddings: tuple[str, ...]
+    facts: Handed  # quality, tokens, groups_<column>; index: places in the embeddings; ends: of the shards in index
+    count: int
+    columns: tuple[str, ...]  # of the groups
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def quality(self) -> np.ndarray:
+        return self.facts.read("quality")[0]
+
+    @property
+    def tokens(self) -> np.ndarray:
+        return self.facts.read("tokens")[0]
+
+    @property
+    def groups(self) -> Mapping[str, np.ndarray]:
+        return dict(zip(self.columns, self.facts.read(*(f"groups_{name}" for name in self.columns)), strict=True))
+
+    def features(self) -> np.ndarray:
+        """(N, d) float16, a shard at a time."""
+        index, ends = self.facts.read("index", "ends")
+        found: np.ndarray | None = None
+        start = 0
+        for path, end in zip(self.embeddings, ends.tolist(), strict=True):
+            if end > start:
+                rows = read_features(read_table(path, ["feature_arr"]), path)
+                if found is None:
+                    found = np.empty((self.count, rows.shape[1]), rows.dtype)
+                if rows.shape[1] != found.shape[1]:
+                    raise InputError(
+                        f"{path}: features of {rows.shape[1]} dimensions, others have {found.shape[1]}; "
+                        "embed all shards with one encoder"
+                    )
+                found[start:end] = rows[index[start:end]]
+            start = end
+        assert found is not None, "a group without candidates has no features"
+        return found
+
+
+def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> CandidateGroup:
+    """The candidates of a group of shards. A round's function: see `datamask.maps`.
+
+    :param state: config, and the folder of the rounds.
+    :raises ConservationError, InputError: see `read_candidates`.
+    """
+    number, shards = item
+    name = f"candidates-{number}"
+    paths = tuple(files.embeddings.path for files in shards if files.embeddings)
+    columns = tuple(dict.fromkeys(quota.column for quota in state.config.select.quotas))
+    if found := handed(state.folder, name):
+        return CandidateGroup(paths, found, int(found.read("ends")[0][-1]), columns)
+    read = [read_candidates(files, state.config) for files in shards]
+    arrays = {
+        "quality": np.concatenate([each.quality for each in read]),
+        "tokens": np.concatenate([each.tokens for each in read]),
+        "index": np.concatenate([each.index for each in read]),
+        "ends": np.cumsum([len(each) for each in read]),
+        **{f"groups_{name}": np.concatenate([each.groups[name] for each in read]) for name in columns},
+    }
+    return CandidateGroup(paths, hand(state.folder, name, **arrays), int(arrays["ends"][-1]), columns)
 
 
 def read_features(table: pa.Table, where: str) -> np.ndarray:

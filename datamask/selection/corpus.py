@@ -4,7 +4,7 @@
     chosen.decisions[0].selected, chosen.prices, chosen.facts
 
 A shard has `features()` (read anew at each pass), `quality`, `tokens`, `groups`, and a length. Up to `JOINT_DOCUMENTS`
-candidates are gathered and solved as one problem; larger corpora exchange sums (`datamask.selection.exchange`).
+candidates are gathered and solved as one problem; larger corpora exchange sums (`datamask.selection.rounds`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from datamask.config import Select
+from datamask.config import Config, Select
 from datamask.devices import pick_device
 from datamask.errors import InputError
 from datamask.selection.api import solve
 from datamask.selection.cover.stage import words_of
-from datamask.selection.exchange import Shard, UndecidedTooFew, can_exchange, select_shards
+from datamask.selection.exchange import Shard, can_exchange
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.metrics.spectral import Spectral
 from datamask.selection.prices import Prices, make_prices
 from datamask.selection.problem import Pool, Problem, in_order_of_content, make_problem
 from datamask.selection.result import Selection
+from datamask.selection.rounds import UndecidedTooFew, select_shards
 from datamask.storage import scratch_array
 
 JOINT_DOCUMENTS = 500_000  # candidates solved as one problem; more by exchanging sums, where the solver can
@@ -63,7 +64,7 @@ def select_corpus(
     lengths = [len(shard) for shard in shards]
     if sum(lengths) > JOINT_DOCUMENTS and can_exchange(settings):
         with contextlib.suppress(UndecidedTooFew):
-            found = select_shards(present, settings, pick_device(settings.device), progress)
+            found = select_shards(present, Config(select=settings))
             exchanged = (found.selected, found.probability, found.price)
             return CorpusSelection(tuple(_split(exchanged, lengths)), found.prices, found.facts)
     with tempfile.TemporaryDirectory(prefix="datamask-") as folder:

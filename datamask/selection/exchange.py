@@ -4,20 +4,19 @@
        learn           terms, calibration and first prices, from the sample
     2. sift(shard)     what each document is worth by these prices: the moments of those surely in, and the features of
                        the undecided, those of a worth near the cut
-       _solve          the undecided as one problem, the rest of the corpus a constant
-    3. sift, _solve    the same by the prices of that solution: documents of which the sample knew nothing come in
+       solve           the undecided as one problem, the rest of the corpus a constant
+    3. sift, solve     the same by the prices of that solution: documents of which the sample knew nothing come in
     4. settle(shard)   prices for the certificate, and the exact sums of what is selected
 
 Quotas and a length bound are a few more numbers: what the limits charge for a document is taken off its worth.
 
-Each is a function of one shard and small state (d or d² numbers), so that a map-reduce can call it; `select_shards`
-runs them here. Memory: a shard's features, the undecided's (`room` of them) and some forty bytes a document. The
-calibration of diversity and DiSF's standardisation are the sample's; the bound covers the whole corpus.
+Each is a function of one shard and small state (d or d² numbers); `datamask.selection.rounds` runs them as rounds of
+maps. The calibration of diversity and DiSF's standardisation are the sample's; the bound covers the whole corpus.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -25,24 +24,20 @@ import numpy as np
 import torch
 
 from datamask.config import Select
-from datamask.selection.ascent import Ascent, ascend_multilinear
+from datamask.selection.ascent import ascend_multilinear
 from datamask.selection.calibration import SAMPLE, row_hashes
 from datamask.selection.feasible import Feasible
 from datamask.selection.levels import Levels
-from datamask.selection.limits import Limits, make_limits
+from datamask.selection.limits import Limits
 from datamask.selection.metrics import metric_class
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.disf import DiSF
 from datamask.selection.objective import Term, make_terms, weigh, worth
-from datamask.selection.prices import Prices, make_prices
-from datamask.selection.problem import Pool, Problem, budget
-from datamask.selection.quadratic import Quadratic, exact_price, prepare, priced, rounding_of, spread
+from datamask.selection.problem import Pool, Problem
+from datamask.selection.quadratic import Quadratic, exact_price, prepare, priced
 from datamask.selection.solvers import relaxation
 
-ROOM_BYTES = 3 << 27  # of the undecided documents' float16 features
 LEARNING_STEPS = 40
-SOLVES = 2
-OVERFLOW = 1.25  # times the room: more undecided than that, and their features are not kept
 
 
 class Shard(Protocol):
@@ -114,53 +109,11 @@ class Sifted(NamedTuple):
     features: np.ndarray  # (m, d) of the undecided
 
 
-class _Posed(NamedTuple):
-    """`Sifted` of all shards together."""
-
-    worth: np.ndarray  # (N,)
-    band: Band
-    base: list[torch.Tensor]
-    features: np.ndarray
-
-    @property
-    def inside(self) -> np.ndarray:
-        return self.band.inside(self.worth)
-
-    @property
-    def undecided(self) -> np.ndarray:
-        return self.band.undecided(self.worth)
-
-    def fits(self, limits: Limits) -> bool:
-        """Whether what is undecided can fill what those in leave of the budget and the limits, and was kept."""
-        index = np.flatnonzero(self.undecided)
-        if len(self.features) != len(index):
-            return False
-        part = limits.part(index, self.inside)
-        if not 0 < part.size <= float(part.weights.sum()) * (1 + 1e-12):
-            return False
-        for each in part.groupings:
-            there = np.bincount(each.codes, part.weights, minlength=len(each.names))
-            if (each.high < 0).any() or (each.low > there).any():
-                return False
-        return part.length is None or part.length.high >= 0
-
-
 class Settled(NamedTuple):
     relaxed: np.ndarray  # (n,) prices that the bound is taken at, rounding included
     price: np.ndarray  # (n,) prices at the selection
     moments: list[torch.Tensor]  # exact, of the selection
     sums: list[tuple[torch.Tensor, torch.Tensor] | None]  # of DiSF's published statistic
-
-
-@dataclass(frozen=True, eq=False)
-class Exchanged:
-    """All arrays (N,) in the order of the shards."""
-
-    selected: np.ndarray
-    probability: np.ndarray
-    price: np.ndarray
-    prices: Prices
-    facts: Mapping[str, Any]
 
 
 def can_exchange(settings: Select) -> bool:
@@ -169,14 +122,22 @@ def can_exchange(settings: Select) -> bool:
     return settings.solver == "relaxation" and moments and settings.repeat == 1
 
 
-class UndecidedTooFew(Exception):
-    """Those that could be kept undecided cannot hold the limits: the features must be gathered after all."""
+def sketch(
+    features: np.ndarray,
+    weights: np.ndarray,
+    quality: np.ndarray,
+    seed: int,
+    first: int = 0,
+    below: int | None = None,
+) -> Sketch:
+    """Of one shard, whose rows begin at `first`. features: (n, d); weights: (n,); quality: (n, Q).
 
-
-def sketch(features: np.ndarray, weights: np.ndarray, quality: np.ndarray, seed: int, first: int = 0) -> Sketch:
-    """Of one shard, whose rows begin at `first`. features: (n, d); weights: (n,); quality: (n, Q)."""
+    :param below: hashes that are certainly not among the corpus's least are left out.
+    """
     hashes = row_hashes(features, seed)
     index = np.argsort(hashes, kind="stable")[: 2 * SAMPLE]
+    if below is not None:
+        index = index[hashes[index] < np.uint64(below)]
     return Sketch(hashes[index], first + index, features[index], weights[index], quality[index])
 
 
@@ -217,22 +178,28 @@ def learn(
     found = ascend_multilinear(small, small.feasible.even(), relaxation.TOLERANCE, LEARNING_STEPS, copies=1 / share)
     beside = np.zeros(len(weights))
     beside[sample.rows] = found.p.numpy() / share
-    charge = _charge(limits, small, found.price, share)
+    _, multipliers, scale = multipliers_of(small, found.price)
+    charge = charge_of(limits, multipliers, scale, share)
     return plan, [moment / share for moment in found.moments], beside, charge
 
 
-def _charge(limits: Limits, part: Quadratic, price: torch.Tensor, share: float = 1.0) -> np.ndarray:
-    """(N,) what the limits take off each document's price, as a part of the problem has it, or a sample of a share."""
+def charge_of(limits: Limits, multipliers: np.ndarray, scale: float, share: float = 1.0) -> np.ndarray:
+    """(N,) what the limits take off each document's price, where a part of the problem has these multipliers, the last
+    of them measured in `scale`, or a sample of this share has."""
     if not limits:
         return np.zeros(len(limits.weights))
-    feasible = part.feasible
-    _, dual = feasible.answer(price)
-    whole, here = Levels(limits), feasible.answers
-    assert here is not None
-    multipliers = dual.multipliers * share
+    whole = Levels(limits)
+    multipliers = multipliers * share
     if whole.ratio is not None:
-        multipliers[-1] *= whole.scale / here.scale
+        multipliers[-1] *= whole.scale / scale
     return whole.lowered(multipliers).numpy()
+
+
+def multipliers_of(part: Quadratic, price: torch.Tensor) -> tuple[float, np.ndarray, float]:
+    """(what a price must exceed, the limits' multipliers, what the last of them is measured in) at these prices."""
+    _, dual = part.feasible.answer(price)
+    answers = part.feasible.answers
+    return dual.level, dual.multipliers, float(answers.scale) if answers is not None else 1.0
 
 
 def appraise(
@@ -250,7 +217,7 @@ def appraise(
             continue
         for part, rows in pool.blocks():
             own[part] += c * metric.squares(metric.prepare(rows)).double().cpu()
-    return _price(plan, pool, moments) + (2 * beside - 1) * weights * own.numpy()
+    return price_of(plan, pool, moments) + (2 * beside - 1) * weights * own.numpy()
 
 
 def sift(
@@ -299,99 +266,7 @@ def settle(
         at = near.to(pool.device)
         exact, error = priced(pool, plan.metrics, plan.coefficients, linear[near], relaxed, at, errors=True)
         most[near] = exact + error
-    return Settled(most.numpy(), _price(plan, pool, chosen), moments, sums)
-
-
-def select_shards(
-    shards: Sequence[Shard],
-    settings: Select,
-    device: torch.device,
-    progress: Callable[[int], None] = lambda rows: None,
-    room_bytes: int = ROOM_BYTES,
-) -> Exchanged:
-    """All four passes in this process. Shards must not be empty.
-
-    :raises InputError: as `make_problem`, or no selection holds the limits.
-    :raises UndecidedTooFew: see there.
-    """
-    tokens = np.concatenate([shard.tokens for shard in shards])
-    unit, size, weights = budget(settings, len(tokens), tokens)
-    groups = {name: np.concatenate([shard.groups[name] for shard in shards]) for name in shards[0].groups}
-    limits = make_limits(settings, weights, size, tokens, groups)
-    quality = np.concatenate([np.asarray(shard.quality, dtype=np.float64).reshape(len(shard), -1) for shard in shards])
-    parts = _parts([len(shard) for shard in shards])
-    sketches: list[Sketch] = []
-    for shard, part in zip(shards, parts, strict=True):
-        mine = sketch(shard.features(), weights[part], quality[part], settings.seed, part.start)
-        sketches = [merge([*sketches, mine])]
-        progress(len(shard) // 4)
-    (sample,) = sketches
-    plan, moments, beside, charge = learn(sample, limits, quality, unit, settings, device)
-    known = Pool(sample.features, sample.quality, device=device)
-    width = sample.features.shape[1]
-    room = max(1, room_bytes // (2 * width))
-    linear, history = worth(plan.quality, quality) / size, list[dict[str, float]]()
-
-    def pose(band: Band, moments: list[torch.Tensor], beside: np.ndarray, most: int) -> _Posed:
-        value, base, features, found = np.empty(len(weights)), None, [sample.features[:0]], 0
-        for shard, part in zip(shards, parts, strict=True):
-            done = sift(plan, shard.features(), weights[part], quality[part], moments, beside[part], charge[part], band)
-            value[part] = done.worth
-            base = _added(base, done.base)
-            found += len(done.features)
-            if found <= most:
-                features.append(done.features)
-            else:
-                del features[1:]
-        assert base is not None
-        return _Posed(value, band, base, np.concatenate(features))
-
-    for number in range(SOLVES):
-        about = appraise(plan, known, sample.weights, moments, beside[sample.rows]) - charge[sample.rows]
-        band = make_band(about, sample.weights, _stands(len(about), len(weights), learned=number == 0), size, room)
-        posed = pose(band, moments, beside, most=round(OVERFLOW * room))
-        if not posed.fits(limits):  # the sample misjudged: by exact ranks, for one more read
-            exact = make_band(posed.worth, weights, np.ones(len(weights)), size, room)
-            posed = pose(exact, moments, beside, most=len(weights))
-            if not posed.fits(limits):
-                raise UndecidedTooFew
-        chosen, probability, relaxed, moments, charge, thresholds = _solve(plan, posed, limits, linear, history)
-        beside = chosen.astype(np.float64)
-        for shard in shards:
-            progress(len(shard) // 4)
-
-    total: list[torch.Tensor] | None = None
-    statistics: list[Any] = [None] * len(plan.metrics)
-    at_relaxed, at_chosen = np.empty(len(tokens)), np.empty(len(tokens))
-    for shard, part in zip(shards, parts, strict=True):
-        done = settle(
-            plan,
-            shard.features(),
-            weights[part],
-            quality[part],
-            chosen[part],
-            relaxed.best,
-            moments,
-            thresholds[part],
-        )
-        at_relaxed[part], at_chosen[part] = done.relaxed, done.price
-        total = _added(total, done.moments)
-        for number, pair in enumerate(done.sums):
-            before = statistics[number]
-            statistics[number] = pair if before is None or pair is None else (before[0] + pair[0], before[1] + pair[1])
-        progress(len(shard) - 3 * (len(shard) // 4))
-    assert total is not None
-    if broken := limits.violations(chosen):
-        raise UndecidedTooFew(broken[0])
-    _, most = Feasible(limits).respond(torch.from_numpy(at_relaxed))
-    held = spread(plan.coefficients, relaxed.best)
-    bound = most + held + plan.constant
-    bound += rounding_of(float(weights @ np.abs(at_relaxed)), most, held, plan.constant, terms=len(weights))
-    value = relaxed.value + plan.constant
-    facts = _facts(plan, weights, quality, chosen, total, statistics, bound, value, history)
-    prices = make_prices(plan.quality, plan.diversity, total, width, size, unit == "tokens")
-    prices = prices.cut(at_chosen, weights, size)
-    return Exchanged(chosen, probability.astype(np.float32), (at_chosen * weights).astype(np.float32), prices, facts)
+    return Settled(most.numpy(), price_of(plan, pool, chosen), moments, sums)
 
 
 def make_band(worth: np.ndarray, weights: np.ndarray, stands: np.ndarray, size: float, room: int) -> Band:
@@ -410,7 +285,7 @@ def make_band(worth: np.ndarray, weights: np.ndarray, stands: np.ndarray, size: 
     return Band(-np.inf if below >= under else float(worth[order[last]]), high)
 
 
-def _stands(sampled: int, count: int, learned: bool) -> np.ndarray:
+def stands_for(sampled: int, count: int, learned: bool) -> np.ndarray:
     """(sampled,) how many of the corpus's `count` documents each of a sample stands for; what was learned from has
     the prices of no document but itself."""
     alone = min(SAMPLE, sampled) if learned else 0
@@ -419,37 +294,7 @@ def _stands(sampled: int, count: int, learned: bool) -> np.ndarray:
     return stands
 
 
-def _solve(
-    plan: Plan, posed: _Posed, limits: Limits, linear: np.ndarray, history: list[dict[str, float]]
-) -> tuple[np.ndarray, np.ndarray, Ascent, list[torch.Tensor], np.ndarray, np.ndarray]:
-    """The mask, the probabilities, the relaxed optimum, the moments of the mask as far as bf16 knows them, what the
-    limits charge for each document, and what its price must exceed where the bound is taken."""
-    weights = limits.weights
-    index, inside = np.flatnonzero(posed.undecided), posed.inside
-    pool = Pool(posed.features, np.zeros(len(index)), device=plan.device)
-    problem = Quadratic(
-        [prepare(metric, pool) for metric in plan.metrics],
-        plan.coefficients,
-        torch.from_numpy(linear[index]),
-        Feasible(limits.part(index, inside)),
-        posed.base,
-        float((weights * linear)[inside].sum()),
-    )
-
-    def record(step: dict[str, float]) -> None:
-        history.append({"step": len(history), **{name: value + plan.constant for name, value in step.items()}})
-
-    relaxed = relaxation.relax(problem, problem.feasible.alike(), relaxation.TOLERANCE, record)
-    chosen, _, p = relaxation.to_mask(problem, relaxed, relaxation.TOLERANCE / 4, record)
-    selected, probability = inside.copy(), inside.astype(np.float64)
-    selected[index], probability[index] = chosen.numpy(), p.numpy()
-    price = problem.price(relaxed.best)
-    charge = _charge(limits, problem, price)
-    level = problem.feasible.answer(price)[1].level
-    return selected, probability, relaxed, problem.moments(chosen.double()), charge, level + charge
-
-
-def _facts(
+def facts_of(
     plan: Plan,
     weights: np.ndarray,
     quality: np.ndarray,
@@ -485,15 +330,6 @@ def _facts(
     }
 
 
-def _price(plan: Plan, pool: Pool, moments: Sequence[torch.Tensor]) -> np.ndarray:
+def price_of(plan: Plan, pool: Pool, moments: Sequence[torch.Tensor]) -> np.ndarray:
     linear = torch.from_numpy(worth(plan.quality, pool.quality) / plan.size)
     return exact_price(pool, plan.metrics, plan.coefficients, linear, moments).numpy()
-
-
-def _added(total: list[torch.Tensor] | None, more: list[torch.Tensor]) -> list[torch.Tensor]:
-    return more if total is None else [a + b for a, b in zip(total, more, strict=True)]
-
-
-def _parts(lengths: Sequence[int]) -> list[slice]:
-    ends = np.cumsum(lengths)
-    return [slice(int(end - length), int(end)) for end, length in zip(ends, lengths, strict=True)]

@@ -8,8 +8,9 @@ each shard; `mask_shard` then writes a shard's mask without reading a feature. A
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +19,13 @@ from datamask import storage
 from datamask.config import Config
 from datamask.devices import pick_device
 from datamask.errors import ConfigError, InputError
-from datamask.selection.candidates import Candidates, read_candidates
-from datamask.selection.corpus import Decision, select_corpus
+from datamask.maps import Handed, Mapper, groups, hand, here, rounds
+from datamask.selection.candidates import Candidates, gather_candidates, read_candidates
+from datamask.selection.corpus import JOINT_DOCUMENTS, Decision, select_corpus
 from datamask.selection.cover.stage import target_facts, with_atoms
+from datamask.selection.exchange import can_exchange
 from datamask.selection.prices import Prices
+from datamask.selection.rounds import UndecidedTooFew, select_shards
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
@@ -39,12 +43,13 @@ REPEAT = pa.field("repeat", pa.int32())  # last of a mask's columns, where selec
 PRICES_SCHEMA = pa.schema([("shard", pa.string()), ("candidates", pa.int64()), ("selected", pa.int64())])
 
 
-def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, progress: Progress = silent) -> Output:
+def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, maps: Mapper = here) -> Output:
     """Selects from all shards as one pool. Publishes work/prices/prices-<key>.parquet (candidates and selected per
     shard), prices-<key>.npz (`prices.Prices`), and <shard>-<key>.parquet, the shard's mask.
 
     Facts: the objective with its terms, bound, gap and history (`Selection.facts` without seconds), scope and budget.
 
+    :param maps: who runs the rounds: up to `JOINT_DOCUMENTS` candidates are one item, more as `selection.rounds` says.
     :raises InputError: no candidates, or the budget or a limit asks for more than there is.
     :raises ConfigError: the solver cannot do what the settings ask.
     """
@@ -56,20 +61,96 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, pro
     if found := storage.find_output(url, key):
         return found
     started = time.perf_counter()
-    shards = [read_candidates(files, config) for files in ordered]
-    chosen = select_corpus(shards, config.select, progress)
-    rows = []
-    for files, candidates, decision in zip(ordered, shards, chosen.decisions, strict=True):
-        table = _mask_table(candidates, decision, config.select.repeat)
-        storage.write_output(_decision(work, candidates.shard, key), _decided(files, key), table.schema, [table])
-        rows.append((candidates.shard, len(candidates), int(decision.selected.sum())))
-    with storage.publish(url.removesuffix(".parquet") + ".npz") as temporary:
-        chosen.prices.save(temporary)
-    columns = [list(column) for column in zip(*rows, strict=True)]
+    with rounds(work, "prices", key) as folder:
+        learned = _learn(ordered, Learning(config, work, folder, key), maps)
+    columns = [list(column) for column in zip(*learned.rows, strict=True)]
     table = pa.table(columns, schema=PRICES_SCHEMA)
-    facts = {"scope": "corpus", **_budget(config), **chosen.facts, **told}
+    facts = {"scope": "corpus", **_budget(config), **learned.facts, **told}
     output = storage.write_output(url, key, PRICES_SCHEMA, [table], lambda: facts)
     return replace(output, seconds=time.perf_counter() - started)
+
+
+# ---------------------------------------------------------------- rounds
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What the workers of a round are told."""
+
+    config: Config
+    work: str
+    folder: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Learned:
+    rows: tuple[tuple[str, int, int], ...]  # shard, candidates, selected
+    facts: Mapping[str, Any]
+
+
+def _learn(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper) -> Learned:
+    total = sum(files.embeddings.rows for files in ordered if files.embeddings)
+    if total <= JOINT_DOCUMENTS or not can_exchange(state.config.select):
+        return maps(solve_jointly, state, [tuple(ordered)])[0]
+    items = [(n, tuple(ordered[place] for place in group)) for n, group in enumerate(groups(ordered))]
+    counts = [sum(files.shard.rows or 0 for files in shards) for _, shards in items]
+    read = maps(gather_candidates, state, items, counts)
+    present = [group for group in read if len(group)]
+    if sum(map(len, present)) <= JOINT_DOCUMENTS:
+        return maps(solve_jointly, state, [tuple(ordered)])[0]
+    try:
+        found = select_shards(present, state.config, maps, state.folder)
+    except UndecidedTooFew:
+        return maps(solve_jointly, state, [tuple(ordered)])[0]
+    ends = np.cumsum([len(group) for group in read])
+    decided = []
+    for (number, shards), group, end in zip(items, read, ends.tolist(), strict=True):
+        part = slice(end - len(group), end)
+        columns = {"selected": found.selected[part], "probability": found.probability[part], "price": found.price[part]}
+        decided.append((shards, hand(state.folder, f"decided-{number}", **columns)))
+    rows = tuple(row for group in maps(write_decisions, state, decided, counts) for row in group)
+    _save(found.prices, state)
+    return Learned(rows, found.facts)
+
+
+def solve_jointly(state: Learning, ordered: Sequence[ShardFiles]) -> Learned:
+    """All candidates as one problem, on one worker."""
+    shards = [read_candidates(files, state.config) for files in ordered]
+    chosen = select_corpus(shards, state.config.select)
+    rows = []
+    for files, candidates, decision in zip(ordered, shards, chosen.decisions, strict=True):
+        rows.append(_decide(files, candidates, decision, state))
+    _save(chosen.prices, state)
+    return Learned(tuple(rows), chosen.facts)
+
+
+def write_decisions(state: Learning, item: tuple[Sequence[ShardFiles], Handed]) -> list[tuple[str, int, int]]:
+    """What was decided for the shards of a group."""
+    shards, decided = item
+    columns = decided.read("selected", "probability", "price")
+    rows, start = [], 0
+    for files in shards:
+        candidates = read_candidates(files, state.config)
+        part = slice(start, start + len(candidates))
+        start = part.stop
+        rows.append(_decide(files, candidates, Decision(*(column[part] for column in columns)), state))
+    return rows
+
+
+def _decide(files: ShardFiles, candidates: Candidates, decision: Decision, state: Learning) -> tuple[str, int, int]:
+    url, key = _decision(state.work, candidates.shard, state.key), _decided(files, state.key)
+    table = _mask_table(candidates, decision, state.config.select.repeat)
+    storage.write_output(url, key, table.schema, [table])
+    return candidates.shard, len(candidates), int(decision.selected.sum())
+
+
+def _save(prices: Prices, state: Learning) -> None:
+    with storage.publish(storage.join(state.work, "prices", f"prices-{state.key}.npz")) as temporary:
+        prices.save(temporary)
+
+
+# ---------------------------------------------------------------- a shard's mask
 
 
 def mask_shard(

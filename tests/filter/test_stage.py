@@ -2,6 +2,7 @@
 
 import errno
 import os
+import pickle
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from datamask.corpus.plan import Plan, to_json
 from datamask.errors import InputError, StorageError
 from datamask.filter import find_duplicates, postings, sign_shard, stage, verify, wanted
 from datamask.filter.shingles import likeness, shingles
+from datamask.maps import Threads, here
 from datamask.stages import ShardFiles
 
 WORDS = ["".join(random.Random(n).choices("abcdefghijklmnopqrstuvwxyz", k=3 + n % 7)) for n in range(3000)]
@@ -118,7 +120,30 @@ def test_bytes_are_the_same_for_any_partitions_order_and_rerun(tmp_path, monkeyp
     other = find_duplicates(files[::-1], config, str(tmp_path / "other"))[::-1]
     for a, b in zip(first, other, strict=True):
         assert Path(a.path).read_bytes() == Path(b.path).read_bytes()
-    assert not list((tmp_path / "other/tmp").iterdir())
+    assert not list((tmp_path / "other/rounds").iterdir())
+
+
+def test_bytes_are_the_same_after_a_worker_was_lost_in_any_round(tmp_path, monkeypatch):
+    files, config, work = corpus(tmp_path, many())
+    expected = {Path(o.path).name: Path(o.path).read_bytes() for o in find_duplicates(files, config, work)}
+    monkeypatch.setattr(stage, "PARTITION", 1500)
+    monkeypatch.setattr(stage, "groups", lambda ordered: [(place,) for place in range(len(ordered))])
+    monkeypatch.setattr(verify, "ROOM", 5000)
+    for failing in range(1, 1 + stage.ROUNDS):
+        other, calls = str(tmp_path / f"failed-{failing}"), iter(range(1, 100))
+
+        def broken(work, state, items, rows=None, calls=calls, failing=failing):
+            items = pickle.loads(pickle.dumps(list(items)))
+            if next(calls) == failing:
+                here(work, state, items[:-1])
+                raise ConnectionResetError("a worker was lost")
+            return Threads(3)(work, pickle.loads(pickle.dumps(state)), items)
+
+        with pytest.raises(ConnectionResetError):
+            find_duplicates(files, config, other, broken)
+        found = find_duplicates(files, config, other, Threads(2))
+        assert {Path(o.path).name: Path(o.path).read_bytes() for o in found} == expected
+        assert not list(Path(other, "rounds").iterdir())
 
 
 def test_a_template_is_no_duplicate_and_its_true_copies_are(tmp_path):

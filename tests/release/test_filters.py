@@ -14,6 +14,7 @@ from datamask import storage
 from datamask.errors import ConfigError, ConservationError
 from datamask.filter import sign_shard
 from datamask.release import check_filters, filter_corpus
+from datamask.release.duck import connect, insert
 from tests.release.made import SCORES, documents, make_corpus, make_masks, make_shard, settings
 
 CONDITIONS = {  # as SQL, and as Python over a row
@@ -201,10 +202,13 @@ def test_a_memory_limit_that_is_no_size_is_refused(limit):
         settings(filter={"memory_limit": limit})
 
 
-def test_too_little_memory_is_one_message(corpus, tmp_path):
-    _, files, _ = corpus
-    with pytest.raises(ConfigError, match=r"filter\.memory_limit = 1KB is too little.*raise it"):
-        filter_corpus(files, settings(filter={"memory_limit": "1KB", "where": "token_count > 0"}), str(tmp_path))
+def test_too_little_memory_is_one_message(tmp_path):
+    with (
+        pytest.raises(ConfigError, match=r"filter\.memory_limit = 1KB is too little.*raise it"),
+        connect("1KB", str(tmp_path)) as connection,
+    ):
+        connection.execute("CREATE TABLE numbers (number BIGINT)")
+        insert(connection, "numbers", pa.table({"number": list(range(100_000))}))
     assert not list((tmp_path / "tmp").iterdir())
 
 

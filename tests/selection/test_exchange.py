@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from datamask.config import Quota, Select
-from datamask.selection import corpus, exchange
+from datamask.config import Config, Quota, Select
+from datamask.selection import corpus, exchange, rounds
 from datamask.selection.api import solve
 from datamask.selection.problem import Pool, Problem, make_problem
 
@@ -46,10 +46,10 @@ def shards(data: tuple[np.ndarray, ...], order: np.ndarray, count: int) -> tuple
     return [Rows(data[0][part], data[1][part], data[2][part]) for part in parts], parts
 
 
-def run(data, parts_of, settings: Select, room: int) -> tuple[exchange.Exchanged, np.ndarray, list[Rows]]:
+def run(data, parts_of, settings: Select, room: int) -> tuple[rounds.Exchanged, np.ndarray, list[Rows]]:
     """The exchange, its mask in the documents' own order, and the shards."""
     made, parts = parts_of
-    found = exchange.select_shards(made, settings, torch.device("cpu"), room_bytes=room * 2 * WIDTH)
+    found = rounds.select_shards(made, Config(select=settings), room_bytes=room * 2 * WIDTH)
     mask = np.zeros(len(data[1]), bool)
     mask[np.concatenate(parts)] = found.selected
     return found, mask, made
@@ -87,22 +87,22 @@ def test_a_small_sample_is_made_up_for(metric, monkeypatch):
 
     def reached() -> float:
         _, mask, made = run(data, shards(data, np.argsort(data[3], kind="stable"), 20), settings, room=6000)
-        assert {shard.reads for shard in made} == {exchange.SOLVES + 2}
+        assert {shard.reads for shard in made} == {rounds.SOLVES + 2}
         return problem.objective.evaluate(torch.from_numpy(mask)).objective
 
     twice = reached()
     assert twice > 0.99 * best
-    monkeypatch.setattr(exchange, "SOLVES", 1)
+    monkeypatch.setattr(rounds, "SOLVES", 1)
     assert reached() < twice
 
 
 def test_a_sample_that_misjudges_costs_one_more_read(monkeypatch):
     """Prices of the sample say nothing about where the cut is: exact ranks do, and the budget is spent all the same."""
     data = documents(5000, seed=7)
-    monkeypatch.setattr(exchange, "_stands", lambda sampled, count, learned: np.full(sampled, 1e-3))
+    monkeypatch.setattr(exchange, "stands_for", lambda sampled, count, learned: np.full(sampled, 1e-3))
     _, mask, made = run(data, shards(data, np.arange(5000), 3), Select(algorithm="pairwise"), room=1000)
     assert mask.sum() == 500
-    assert {shard.reads for shard in made} == {2 + 2 * exchange.SOLVES}
+    assert {shard.reads for shard in made} == {2 + 2 * rounds.SOLVES}
 
 
 def test_the_band_holds_the_room_around_the_cut():
@@ -190,7 +190,7 @@ def test_limits_hold_across_shards_without_gathering(metric, limit):
     settings = Select(algorithm=metric, **limit)
     parts = np.array_split(np.argsort(data[3], kind="stable"), 8)
     made = [Rows(data[0][p], data[1][p], data[2][p], {"domain": domain[p]}) for p in parts]
-    found = exchange.select_shards(made, settings, torch.device("cpu"), room_bytes=4000 * 2 * WIDTH)
+    found = rounds.select_shards(made, Config(select=settings), room_bytes=4000 * 2 * WIDTH)
     problem = make_problem(Pool(data[0], data[1], data[2], {"domain": domain}), settings)
     mask = np.zeros(8000, bool)
     mask[np.concatenate(parts)] = found.selected

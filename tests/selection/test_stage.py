@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from datamask import config as settings
 from datamask import storage
 from datamask.corpus.plan import Part, Shard
 from datamask.errors import ConfigError, ConservationError, InputError
-from datamask.selection import learn_prices, mask_shard
+from datamask.maps import Threads, here
+from datamask.selection import learn_prices, mask_shard, stage
 from datamask.stages import ShardFiles
 
 WIDTH = 12
@@ -91,6 +93,36 @@ def test_second_run_is_cached_and_any_order_gives_the_same_bytes(shards, tmp_pat
     assert (
         Path(mask_shard(shards[0], learn_prices(shards[::-1], config, work), config, work).path).read_bytes() == before
     )
+
+
+@pytest.mark.parametrize("algorithm", ["pairwise", "DiSF"])
+def test_rounds_give_the_same_bytes_on_any_workers_and_after_a_failure(shards, tmp_path, monkeypatch, algorithm):
+    config = configured(algorithm=algorithm)
+    alone = learn_prices(shards, config, str(tmp_path / "alone"))
+    monkeypatch.setattr(stage, "JOINT_DOCUMENTS", 100)
+    monkeypatch.setattr(stage, "groups", lambda ordered: [(0,), (1, 2), (3,)])
+    plain = learn_prices(shards, config, str(tmp_path / "plain"))
+    expected = {path.name: path.read_bytes() for path in (tmp_path / "plain" / "prices").iterdir()}
+    assert len(expected) == 6
+    assert plain.facts["objective"] == pytest.approx(alone.facts["objective"], rel=0.02)
+    assert plain.facts["selected"] == alone.facts["selected"]
+    assert not list((tmp_path / "plain" / "rounds").iterdir())
+
+    for failing in range(1, 9):  # a worker is lost in each round; the next run goes on where it stopped
+        work = tmp_path / f"failed-{failing}"
+        calls = iter(range(1, 100))
+
+        def broken(work, state, items, rows=None, calls=calls, failing=failing):
+            items = list(items)
+            if next(calls) == failing:
+                here(work, state, items[:-1])
+                raise ConnectionResetError("a worker was lost")
+            return Threads(3)(work, state, [pickle.loads(pickle.dumps(item)) for item in items])
+
+        with pytest.raises(ConnectionResetError):
+            learn_prices(shards, config, str(work), broken)
+        learn_prices(shards, config, str(work), Threads(2))
+        assert {path.name: path.read_bytes() for path in (work / "prices").iterdir()} == expected
 
 
 def test_a_new_shard_is_scored_by_saved_prices(shards, tmp_path):

@@ -66,6 +66,12 @@ def words_of(text: str) -> list[str]:
     return ["".join(map(chr, points[a:b])) for a, b in zip(starts, ends, strict=True)]
 
 
+def word_bounds(text: str) -> tuple[np.ndarray, np.ndarray]:
+    """Where in the NFKC-normalised text each of its words starts and ends."""
+    _, kinds = _points([unicodedata.normalize("NFKC", text)])
+    return _bounds(kinds, np.zeros(len(kinds), np.int64))
+
+
 def buckets_of(ngrams: Sequence[tuple[str, ...]], buckets: int = BUCKETS) -> np.ndarray:
     """The bucket of each uni- or bigram, given as its words: (n,) int64."""
     found = np.empty(len(ngrams), np.int64)

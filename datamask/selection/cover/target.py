@@ -23,11 +23,11 @@ from scipy.sparse import vstack
 from datamask import storage
 from datamask.config import Select
 from datamask.errors import ConfigError, InputError
-from datamask.selection.cover.ngrams import BUCKETS, FIRST, count_ngrams, counted, hashed_words
+from datamask.filter.rows import Rows
+from datamask.selection.cover.ngrams import BUCKETS, count_ngrams, counted, hashed_words
 
 FEWEST = 20  # words; of fewer no distribution can be told
 THIN = 1000  # words; of fewer the distribution is a poor one
-ROW, SHORTEST = 13, 8  # words in a row that a leak holds (Brown et al., arXiv 2005.14165); of an item that is shorter
 FREQUENT = 2000  # words of the target that are looked for in the pool
 KNOWN = 0.5  # of a target's running words, at least, that the pool must hold
 
@@ -95,25 +95,9 @@ class Scan:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        rows: dict[int, list[np.ndarray]] = {}
-        owner: dict[int, list[np.ndarray]] = {}
-        words, first = [], 0
-        for single, _, document, texts in hashed_words(target.texts):
-            words.append(single)
-            starts = np.searchsorted(document, np.arange(texts + 1))
-            lengths = np.diff(starts)
-            source = target.source[first : first + texts]
-            first += texts
-            for length in range(SHORTEST, ROW + 1):
-                hashes, at = in_a_row(single, document, length)
-                kept = np.ones(len(at), bool) if length == ROW else lengths[document[at]] == length
-                rows.setdefault(length, []).append(hashes[kept])
-                owner.setdefault(length, []).append(source[document[at[kept]]])
-        self.rows: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        for length, parts in rows.items():
-            found, where = np.unique(np.concatenate(parts), return_index=True)
-            if len(found):
-                self.rows[length] = found, np.concatenate(owner[length])[where]
+        self.rows = Rows(target.texts)
+        self.source = target.source[self.rows.text[self.rows.starts[:-1]]]  # of the first text with each row
+        words = [single for single, _, _, _ in hashed_words(target.texts)]
         found, counts = np.unique(np.concatenate(words), return_counts=True)
         order = np.sort(np.argsort(-counts, kind="stable")[:FREQUENT])
         self.frequent, self.counts = found[order], counts[order]
@@ -122,11 +106,8 @@ class Scan:
         """(texts,) int64 which of the target's names a text holds a row of words of, −1: none; and (frequent,) bool
         whether each frequent word is in these texts. The arguments are a block's of `ngrams.hashed_words`."""
         leak = np.full(texts, -1, np.int64)
-        for length, (known, owner) in self.rows.items():
-            hashes, at = in_a_row(single, document, length)
-            place = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
-            hit = known[place] == hashes
-            leak[document[at[hit]]] = owner[place[hit]]
+        gram, at = self.rows.find(single, document)
+        leak[document[at]] = self.source[gram]
         place = np.minimum(np.searchsorted(self.frequent, single), len(self.frequent) - 1)
         seen = np.zeros(len(self.frequent), bool)
         seen[place[self.frequent[place] == single]] = True
@@ -176,18 +157,6 @@ def read_words(texts: Iterable[str] | None, atoms: Any, target: Iterable[str] | 
     scan.check(seen)
     leaked = np.flatnonzero(np.concatenate(leaks) >= 0) if leaks else np.zeros(0, np.int64)
     return Words(vstack(parts, format="csr"), counts, leaked[:0] if settings.coverage.leaks else leaked)
-
-
-def in_a_row(single: np.ndarray, document: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes of every `length` words in a row of one text, and the places of their first words."""
-    count = len(single) - length + 1
-    if count <= 0:
-        return np.zeros(0, np.uint64), np.zeros(0, np.int64)
-    total = np.zeros(count, np.uint64)
-    for place in range(length):
-        total = total * FIRST + single[place : place + count]
-    at = np.flatnonzero(document[:count] == document[length - 1 :])
-    return total[at], at
 
 
 def _read(path: str) -> Iterable[str]:

@@ -1,0 +1,158 @@
+"""Test items in the pool: what is found of planted ones, and what is found where none was planted; beside datatrove.
+
+    python benchmarks/decontamination.py '../shared/data/real/*.parquet' '../shared/data/tasks/*.jsonl.gz' \\
+        [--documents 10000] [--plant 40] [--hits hits.txt]
+
+Into documents of the pool it writes, of each test set, items whole, in capitals without punctuation, their first half,
+and paraphrased (every sixth, every third word another); the rest is as it was. `--hits` writes what was found there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from datamask import storage
+from datamask.config import Config
+from datamask.corpus import convert_shard, plan_shards
+from datamask.filter.contamination import common_rows, contaminated
+from datamask.filter.leaks import find_leaks, items_of
+from datamask.stages import ShardFiles
+
+KINDS = ("whole", "capitals", "half", "sixth", "third")
+
+
+def paths(pattern: str) -> list[str]:
+    return sorted(str(path) for path in Path("/").glob(str(Path(pattern).resolve()).lstrip("/")))
+
+
+def altered(text: str, kind: str, draw: random.Random) -> str:
+    words = text.split()
+    if kind == "capitals":
+        return " ".join("".join(c for c in word if c.isalnum()) for word in words).upper()
+    if kind == "half":
+        return " ".join(words[: -(-len(words) // 2)])
+    if kind in ("sixth", "third"):
+        step = 6 if kind == "sixth" else 3
+        return " ".join(
+            word if n % step else draw.choice(("thing", "about", "such", "some")) for n, word in enumerate(words)
+        )
+    return text
+
+
+def pool(
+    corpus: str, items: Any, documents: int, plant: int
+) -> tuple[list[dict[str, Any]], dict[int, tuple[str, str, int]]]:
+    """(rows, planted: row → (test set, kind, words))."""
+    tables = [pq.read_table(path, columns=["text", "id", "source"]) for path in paths(corpus)]
+    rows = [row for row in pa.concat_tables(tables).to_pylist() if row["text"].strip()][:documents]
+    draw = random.Random(7)
+    sets: dict[str, list[int]] = defaultdict(list)
+    for number, (name, part) in enumerate(zip(items.names, items.parts, strict=True)):
+        if part in ("question", "text") and items.rows.words[number] >= 8:
+            sets[name.split(":")[0]].append(number)
+    planted: dict[int, tuple[str, str, int]] = {}
+    free = list(range(len(rows)))
+    draw.shuffle(free)
+    for name, numbers in sorted(sets.items()):
+        for kind in KINDS:
+            for number in draw.sample(numbers, min(plant, len(numbers))):
+                row = free.pop()
+                text = rows[row]["text"]
+                cut = text.find("\n", len(text) // 2) % len(text)
+                rows[row]["text"] = f"{text[:cut]}\n{altered(items.texts[number], kind, draw)}\n{text[cut:]}"
+                planted[row] = name, kind, int(items.rows.words[number])
+    return rows, planted
+
+
+def ours(rows: list[dict[str, Any]], config: Config, work: str) -> tuple[dict[int, str], float]:
+    [shard] = plan_shards(config.corpus, work).shards
+    shard = convert_shard(shard, config, work)
+    schema = pa.schema([("chunk_id", pa.int64()), ("reason", pa.string())])
+    table = pa.table([pa.array(range(len(rows)), pa.int64()), pa.nulls(len(rows), pa.string())], schema)
+    index = storage.write_output(f"{work}/index/x.parquet", "x", schema, [table])
+    began = time.perf_counter()
+    files = ShardFiles(shard, index=index)
+    files = ShardFiles(shard, index=index, leaks=find_leaks(files, config, work))
+    found = contaminated(files, config, common_rows([files], config))
+    return found, time.perf_counter() - began
+
+
+def datatrove(rows: list[dict[str, Any]], tests: list[str]) -> Iterator[tuple[int, str]]:
+    """Its filter with its own settings (12 words of the answer, or of both) and with the questions' words too."""
+    import gzip
+    import json
+
+    from datatrove.data import Document
+    from datatrove.pipeline.decont.n_grams import NGramsDecontConfig, NGramsDecontFilter, NGramsDecontIndexer
+
+    own = NGramsDecontFilter("/tmp", NGramsDecontConfig(find_query_ngrams=True))
+    hashed = own.hash_func  # of the installed xxhash it takes bytes alone
+    own.hash_func = lambda text: hashed(text.encode())
+    indexer = SimpleNamespace(config=own.config, tokenizer=own.tokenizer, hash_func=own.hash_func)
+    own._index_hashes = {}
+    for path in tests:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            for line in file:
+                item = json.loads(line)
+                for value in NGramsDecontIndexer.compute_hashes(indexer, item["answer"], item["question"]):
+                    own._index_hashes[value] = Path(path).name
+    for number, row in enumerate(rows):
+        document = Document(text=row["text"], id=str(number))
+        if own.filter(document) is not True:
+            yield number, f"{document.metadata['contaminated_task']}: {document.metadata['contaminated_ngram']}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("corpus")
+    parser.add_argument("tests")
+    parser.add_argument("--documents", type=int, default=10_000)
+    parser.add_argument("--plant", type=int, default=40)
+    parser.add_argument("--hits")
+    given = parser.parse_args()
+    tests = paths(given.tests)
+    with tempfile.TemporaryDirectory() as work:
+        source = f"{work}/pool.parquet"
+        config = Config.model_validate({"corpus": {"input": [source]}, "filter": {"decontaminate": tests}})
+        items = items_of(config)
+        rows, planted = pool(given.corpus, items, given.documents, given.plant)
+        pq.write_table(pa.Table.from_pylist(rows), source)
+        found, took = ours(rows, config, work)
+        began = time.perf_counter()
+        theirs = dict(datatrove(rows, tests))
+        their_time = time.perf_counter() - began
+    size = sum(len(row["text"].encode()) for row in rows) / 1e6
+    print(f"{len(rows):,} documents ({size:.0f} MB), {len(set(items.names)):,} test items, {len(planted):,} planted\n")
+    print("| found of planted | " + " | ".join(KINDS) + " | where none was planted | seconds |")
+    print("|---|" + "---:|" * (len(KINDS) + 2))
+    for name, hits, seconds in (("datamask", found, took), ("datatrove, 12 words", theirs, their_time)):
+        counts, all_ = Counter(), Counter(kind for _, kind, _ in planted.values())
+        counts.update(planted[row][1] for row in hits if row in planted)
+        others = sum(row not in planted for row in hits)
+        cells = " | ".join(f"{counts[kind] / all_[kind]:.3f}" for kind in KINDS)
+        print(f"| {name} | {cells} | {others:,} | {seconds:.1f} |")
+    print("\n| planted whole, by test set | items | datamask | datatrove |\n|---|---:|---:|---:|")
+    for name in sorted({name for name, _, _ in planted.values()}):
+        mine = [row for row, (of, kind, _) in planted.items() if (of, kind) == (name, "whole")]
+        print(f"| {name} | {len(mine)} | {sum(r in found for r in mine)} | {sum(r in theirs for r in mine)} |")
+    if given.hits:
+        with Path(given.hits).open("w") as out:
+            for who, hits in (("datamask", found), ("datatrove", theirs)):
+                for row, told in hits.items():
+                    if row not in planted:
+                        out.write(f"{who}\t{rows[row]['source']}\t{rows[row]['id']}\t{told}\n")
+
+
+if __name__ == "__main__":
+    main()

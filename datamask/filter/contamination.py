@@ -1,0 +1,106 @@
+"""Which documents hold test items, of those that hold some of their words in a row (`leaks`).
+
+A document is contaminated by an item's part (its text, question, answer, or question and answer) if rows that are not
+common cover `filter.contamination` of the part's words (half), or WORDS of them, as much as three rows that do not
+overlap. A row is common if it stands in more than COMMON documents that do not hold nearly all of the part it is from,
+or, where a part is one row alone, in more than COMMON at all: a phrase that people use, and a test item makes use of.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from datamask import storage
+from datamask.config import Config
+from datamask.filter.leaks import Items, items_of
+from datamask.filter.rows import ROW
+from datamask.stages import ShardFiles
+
+COMMON = 10  # documents
+WORDS = 3 * ROW
+PLANTED = 0.8  # of a part's words: a document that holds so much of it holds no mere phrase
+
+
+def wanted(config: Config) -> bool:
+    """Whether the settings ask for it."""
+    return bool(config.filter.decontaminate)
+
+
+def common_rows(all_files: Iterable[ShardFiles], config: Config) -> frozenset[int]:
+    """The numbers of the rows that are common in the pool: the reduce over all shards' leaks."""
+    items = items_of(config)
+    loose: Counter[int] = Counter()
+    for files in all_files:
+        for row in _rows(files):
+            held = _held(row["gram"], items, frozenset())
+            planted = {part for part, words in held.items() if len(words) >= PLANTED * items.rows.words[part]}
+            for gram in set(row["gram"]):
+                owners = {part for part, _ in items.rows.texts_with(gram)}
+                alone = all(items.rows.words[part] <= ROW for part in owners)
+                if alone or not owners & planted:
+                    loose[gram] += 1
+    return frozenset(gram for gram, documents in loose.items() if documents > COMMON)
+
+
+def contaminated(files: ShardFiles, config: Config, common: frozenset[int]) -> dict[int, str]:
+    """chunk_id: what it holds, as JSON: item (file:line), part, words of the part, how many were found, span."""
+    items = items_of(config)
+    found = {}
+    for row in _rows(files):
+        if verdict := _judge(row, items, common, config.filter.contamination):
+            found[row["chunk_id"]] = json.dumps(verdict, ensure_ascii=False)
+    return found
+
+
+def _judge(row: Mapping[str, Any], items: Items, common: frozenset[int], least: float) -> dict[str, Any] | None:
+    best: tuple[float, int, int] | None = None
+    held = _held(row["gram"], items, common)
+    for part, words in held.items():
+        share = len(words) / items.rows.words[part]
+        if (share >= least or len(words) >= WORDS) and (best is None or (share, len(words), -part) > best):
+            best = share, len(words), -part
+    if best is None:
+        return None
+    part = -best[2]
+    return {
+        "item": items.names[part],
+        "part": items.parts[part],
+        "words": int(items.rows.words[part]),
+        "found": best[1],
+        "span": _span(row, items, common, part),
+    }
+
+
+def _held(grams: Sequence[int], items: Items, common: frozenset[int]) -> dict[int, set[int]]:
+    """The words of each part that rows cover."""
+    held: dict[int, set[int]] = defaultdict(set)
+    for gram in dict.fromkeys(grams):
+        if gram not in common:
+            for part, place in items.rows.texts_with(gram):
+                held[part].update(range(place, place + int(items.rows.length[gram])))
+    return held
+
+
+def _span(row: Mapping[str, Any], items: Items, common: frozenset[int], part: int) -> str:
+    """The stretch of the document that covers most of the part."""
+    own = [
+        place
+        for gram, place in zip(row["gram"], row["place"], strict=True)
+        if gram not in common and any(part == owner for owner, _ in items.rows.texts_with(gram))
+    ]
+    places = np.array(own)
+    runs = row["runs"]
+    inside = [int(((places >= run["first"]) & (places <= run["last"])).sum()) for run in runs]
+    return str(runs[int(np.argmax(inside))]["text"])
+
+
+def _rows(files: ShardFiles) -> list[dict[str, Any]]:
+    if files.leaks is None:
+        raise ValueError(f"shard {files.shard.name} was not searched for test items yet")
+    rows: list[dict[str, Any]] = storage.read_table(files.leaks.path).to_pylist()
+    return rows

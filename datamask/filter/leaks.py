@@ -1,0 +1,212 @@
+"""The stage `leaks`: where documents hold words in a row of test items (`filter.decontaminate`), each shard on its own.
+
+    output = find_leaks(files, config, work)      # a row per document that holds some, with the words around
+
+What that means for a document is judged when all shards have been looked at (`contamination`).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from datamask import storage
+from datamask.config import Config
+from datamask.corpus.read import read_documents
+from datamask.errors import InputError
+from datamask.filter.rows import SHORTEST, Rows
+from datamask.selection.cover.ngrams import hashed_words, word_bounds
+from datamask.stages import Progress, ShardFiles, silent
+from datamask.storage import Output
+
+VERSION = 1
+SPAN = 400  # characters of a stretch of words that are kept
+RUN = pa.struct([("first", pa.uint32()), ("last", pa.uint32()), ("text", pa.string())])
+SCHEMA = pa.schema(
+    [
+        ("chunk_id", pa.int64()),
+        ("gram", pa.list_(pa.uint32())),  # of `Items.rows`
+        ("place", pa.list_(pa.uint32())),  # the document's word it begins with
+        ("runs", pa.list_(RUN)),  # stretches of words that rows cover: first and last word, and their text
+    ]
+)
+# what harnesses put around a question and an answer
+_BEFORE = re.compile(r"^\s*(?:question|passage|context|q)\s*:\s*", re.IGNORECASE)
+_AFTER = re.compile(r"\s*(?:answer|a)\s*:\s*$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """Parts of test items: whole is what a leak would hold, a question, an answer, or both in a row."""
+
+    names: tuple[str, ...]  # file:line
+    parts: tuple[str, ...]  # text, question, answer, question and answer
+    texts: tuple[str, ...]
+    key: str
+
+    @cached_property
+    def rows(self) -> Rows:
+        return Rows(self.texts)
+
+
+def items_of(config: Config) -> Items:
+    """The items of filter.decontaminate, read once.
+
+    :raises InputError: a file is missing, is no text, or a line has neither text nor question; names it.
+    """
+    paths = tuple(config.filter.decontaminate)
+    for path in paths:
+        if not storage.exists(path):
+            raise InputError(f"filter.decontaminate: no such file: {path}")
+    return _read(paths, tuple(storage.fingerprint(path) for path in paths))
+
+
+def find_leaks(files: ShardFiles, config: Config, work: str, progress: Progress = silent) -> Output:
+    """Publishes work/leaks/<shard>-<key>.parquet: a row per document that holds words in a row of an item.
+
+    :raises InputError: see `items_of`.
+    """
+    items = items_of(config)
+    if files.index is None:
+        raise ValueError(f"shard {files.shard.name} has no index yet")
+    key = storage.key("leaks", VERSION, files.index.key, files.shard.fingerprint, items.key)
+    url = storage.join(work, "leaks", f"{files.shard.name}-{key}.parquet")
+    if found := storage.find_output(url, key):
+        return found
+
+    def tables() -> Iterator[pa.Table]:
+        for batch in read_documents(files, config, ["text"]):
+            texts = batch["text"].to_pylist()
+            first = 0
+            for single, _, document, count in hashed_words(texts):
+                found = _hits(items.rows, single, document, texts[first : first + count], batch["chunk_id"][first:])
+                if found:
+                    yield pa.Table.from_pylist(found, SCHEMA)
+                first += count
+            progress(batch.num_rows)
+
+    return storage.write_output(url, key, SCHEMA, tables())
+
+
+def _hits(
+    rows: Rows, single: np.ndarray, document: np.ndarray, texts: Sequence[str], ids: pa.Array
+) -> list[dict[str, Any]]:
+    gram, at = rows.find(single, document)
+    of = document[at]
+    order = np.lexsort((at, of))
+    gram, at, of = gram[order], at[order], of[order]
+    found = []
+    for text in np.unique(of).tolist():
+        mine = slice(*np.searchsorted(of, [text, text + 1]))
+        place = at[mine] - np.searchsorted(document, text)
+        spans = _stretches(place, place + rows.length[gram[mine]] - 1)
+        found.append(
+            {
+                "chunk_id": ids[text].as_py(),
+                "gram": gram[mine].tolist(),
+                "place": place.tolist(),
+                "runs": _quoted(texts[text], spans),
+            }
+        )
+    return found
+
+
+def _stretches(first: np.ndarray, last: np.ndarray) -> list[tuple[int, int]]:
+    """Where rows (first and last words, by first) lie without a gap."""
+    spans: list[tuple[int, int]] = []
+    for begin, end in zip(first.tolist(), last.tolist(), strict=True):
+        if spans and begin <= spans[-1][1] + 1:
+            spans[-1] = spans[-1][0], max(spans[-1][1], end)
+        else:
+            spans.append((begin, end))
+    return spans
+
+
+def _quoted(text: str, spans: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+    starts, ends = word_bounds(text)
+    whole = unicodedata.normalize("NFKC", text)
+    return [
+        {"first": first, "last": last, "text": " ".join(whole[starts[first] : ends[last]].split())[:SPAN]}
+        for first, last in spans
+    ]
+
+
+# ---------------------------------------------------------------- test items
+
+
+@lru_cache(maxsize=2)
+def _read(paths: tuple[str, ...], fingerprints: tuple[str, ...]) -> Items:
+    names, parts, texts = [], [], []
+    for path in paths:
+        for number, item in _lines(path):
+            for part, text in item.items():
+                names.append(f"{path.rstrip('/').rsplit('/', 1)[-1]}:{number}")
+                parts.append(part)
+                texts.append(text)
+    return Items(tuple(names), tuple(parts), tuple(texts), storage.key("items", VERSION, list(fingerprints)))
+
+
+def _lines(path: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """(line, parts) of each item; of plain text each paragraph."""
+    text = _decoded(path)
+    if any(f".{kind}" in path.rsplit("/", 1)[-1] for kind in ("jsonl", "json", "ndjson")):
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip():
+                yield number, _parts(line, number, path)
+    else:
+        number = 1
+        for paragraph in re.split(r"(\n\s*\n)", text):
+            if paragraph.strip():
+                yield number, {"text": paragraph}
+            number += paragraph.count("\n")
+
+
+def _parts(line: str, number: int, path: str) -> dict[str, str]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"filter.decontaminate: {path}, line {number} is not JSON: {error}") from error
+    held = {name: row[name] for name in ("text", "question", "answer") if isinstance(row.get(name), str)} if (
+        isinstance(row, dict)
+    ) else {}  # fmt: skip
+    if "question" in held:
+        question = _AFTER.sub("", _BEFORE.sub("", held["question"]))
+        answer = held.get("answer", "")
+        found = {"question": question, "answer": answer, "question and answer": f"{question} {answer}"}
+        return {name: text for name, text in found.items() if text.strip() and (answer or name == "question")}
+    if "text" in held:
+        return {"text": held["text"]}
+    there = ", ".join(sorted(row)) if isinstance(row, dict) else "no object"
+    raise InputError(
+        f"filter.decontaminate: {path}, line {number} has {there or 'no fields'}; "
+        "lines need `question` (and `answer`), or `text`, as strings"
+    )
+
+
+def _decoded(path: str) -> str:
+    from fsspec.compression import compr
+    from fsspec.utils import infer_compression
+
+    with storage.storage_errors(path), storage.open_input(path) as file:
+        packed = file.read()
+    codec = infer_compression(path)
+    try:
+        raw = compr[codec](io.BytesIO(packed), mode="rb").read() if codec else packed
+        text = str(raw.decode("utf-8-sig"))
+    except Exception as error:  # each codec has errors of its own for what is not packed, or ends early
+        raise InputError(f"filter.decontaminate: {path} cannot be read as UTF-8 text ({error})") from error
+    if not text.strip():
+        raise InputError(f"filter.decontaminate: {path} is empty; leave it out, or name one that holds test items")
+    return text
+
+
+__all__ = ["SCHEMA", "SHORTEST", "Items", "find_leaks", "items_of"]
