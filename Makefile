@@ -10,7 +10,7 @@ TARGETS ?=
 export DO_NOT_TRACK = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
-.PHONY: curate judge-gpu test lint server server-down clean
+.PHONY: curate judge-gpu test test-gpu lint server server-down clean
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "datamask needs Python 3.11 or newer; name one with make PYTHON=python3.12 …")'
@@ -31,6 +31,10 @@ judge-gpu: $(VENV)/.core  ## the judge with its largest network on a GPU; OUT= a
 
 test: $(VENV)/.dev       ## every test, the fast ones first, files in two processes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-gpu: $(VENV)/.dev   ## the tests that compute on a CUDA device; says so where there is none
+	@$(BIN)/python -c 'import sys, torch; sys.exit(None if torch.cuda.is_available() else f"make test-gpu needs a CUDA device; torch {torch.__version__} sees none. The same paths run on a fake device in make test.")'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m gpu tests/selection tests/quality $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

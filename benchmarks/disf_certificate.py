@@ -2,7 +2,7 @@
 
     python benchmarks/disf_certificate.py embeddings.npz --documents 500 2000     # arrays `features` and `quality`
 
-Three judges. Every selection, for a few small pools: how far the mask is below the best there is. Long annealing by
+Three judges. Branch and bound in small pools: how far the mask is below the best there is. Long annealing by
 single exchanges with exact gains: what is left to be gained in pools of some thousands. And the semidefinite
 relaxation's shift of the kernel's diagonal: on masks Σ u_i (p_i² − p_i) is 0, so that f may be given any u with
 K − diag(u) ⪰ 0 and stays concave; the u that lowers the bound most is looked for by a barrier (Lemaréchal and Oustry,
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from itertools import combinations
 
+import numba
 import numpy as np
 import torch
 from selection_scale import embedded
@@ -23,14 +23,21 @@ from datamask.config import Select
 from datamask.selection.api import solve
 from datamask.selection.problem import Pool, Problem, make_problem
 
+MOST = 300_000_000  # sets that branch and bound looks at before it gives up
+
 
 def quadratic_of(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """linear (N,) and K (N, N) with f(mask) = constant + linear·m − mᵀKm."""
     (term,) = problem.objective.diversity
     metric = term.metric
     z = metric.prepare(problem.pool.rows(slice(None), torch.float64)).numpy()
-    kernel = (z @ z.T) ** 2 - z**2 @ (z**2).T
-    return problem.objective.linear.numpy() / problem.size, term.scale * metric.unit / problem.size**2 * kernel
+    z = z.astype(np.float32) if len(z) > 4000 else z  # 400 MB a matrix of 10,000
+    kernel = z @ z.T
+    kernel *= kernel
+    kernel -= z**2 @ (z**2).T
+    return problem.objective.linear.numpy() / problem.size, np.multiply(
+        kernel, kernel.dtype.type(term.scale * metric.unit / problem.size**2), out=kernel
+    )
 
 
 def shifted_bound(
@@ -75,6 +82,42 @@ def barrier(kernel: np.ndarray, weight: np.ndarray, seconds: float) -> np.ndarra
     return u
 
 
+@numba.njit(cache=True)
+def branch(linear, kernel, k, known, most):  # type: ignore[no-untyped-def]
+    """The best value of k documents, by branch and bound, `known` being reached; and the sets looked at.
+
+    To a set of some of the documents the r others add no more than their r greatest gains one by one, and what the r
+    (r − 1) likeliest-opposed pairs would give back. Documents are taken or left in the order they come.
+    """
+    count = len(linear)
+    pair = 0.0
+    for i in range(count):
+        for j in range(i):
+            pair = min(pair, kernel[i, j])
+    gain = np.zeros((k + 1, count))
+    gain[0] = linear - np.diag(kernel)
+    value, place, looked, best = np.zeros(k + 1), np.zeros(k + 1, np.int64), 0, known
+    depth, place[0] = 0, -1
+    while depth >= 0 and looked < most:
+        place[depth] += 1
+        i, left = place[depth], k - depth - 1
+        if i > count - left - 1:
+            depth -= 1
+            continue
+        looked += 1
+        value[depth + 1] = value[depth] + gain[depth, i]
+        if left == 0:
+            best = max(best, value[depth + 1])
+            continue
+        for j in range(i + 1, count):
+            gain[depth + 1, j] = gain[depth, j] - 2 * kernel[i, j]
+        rest = np.sort(gain[depth + 1, i + 1 :])[-left:].sum() - left * (left - 1) * pair
+        if value[depth + 1] + rest > best + 1e-12:
+            depth += 1
+            place[depth] = i
+    return best, looked
+
+
 def anneal(
     linear: np.ndarray, kernel: np.ndarray, mask: np.ndarray, steps: int, seed: int = 0
 ) -> tuple[float, np.ndarray]:
@@ -100,27 +143,38 @@ def anneal(
     return float(linear @ kept - kept @ kernel @ kept), kept
 
 
+def pair(text: str) -> tuple[int, int]:
+    count, k = text.split(",")
+    return int(count), int(k)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("embeddings", nargs="?")
     parser.add_argument("--documents", type=int, nargs="+", default=[500, 2000])
     parser.add_argument("--lamb", type=float, nargs="+", default=[0.1, 0.5])
     parser.add_argument("--steps", type=int, default=400_000, help="of annealing")
+    parser.add_argument("--branch", type=pair, nargs="*", default=[(26, 5), (40, 6), (60, 5), (60, 6), (60, 8)])
     parser.add_argument("--seconds", type=float, default=40, help="of the barrier")
     arguments = parser.parse_args()
     features, quality = embedded(arguments.embeddings, 40_000)
     rng = np.random.default_rng(0)
-    print("every selection of 5 of 26 documents: the mask, below the best of all; the bound, above it (λ = 0.5)")
-    for _ in range(4):
-        index = rng.choice(len(quality), 26, replace=False)
-        problem = make_problem(Pool(features[index], quality[index]), Select(algorithm="DiSF", budget_documents=5))
+    print("branch and bound (λ = 0.5): the mask, below the best of all; the bound, above it; sets looked at")
+    for count, k in arguments.branch:
+        index = rng.choice(len(quality), count, replace=False)
+        problem = make_problem(Pool(features[index], quality[index]), Select(algorithm="DiSF", budget_documents=k))
         linear, kernel = quadratic_of(problem)
-        sets = np.array(list(combinations(range(26), 5)))
-        values = linear[sets].sum(axis=1) - sum(kernel[sets[:, a], sets[:, b]] for a in range(5) for b in range(5))
-        found, best = solve(problem), float(values.max()) + problem.objective.constant
+        order = np.argsort(-(linear - kernel.diagonal()))
+        found, constant = solve(problem), problem.objective.constant
+        reached = found.objective - constant
+        kernel = np.ascontiguousarray(kernel[np.ix_(order, order)], dtype=np.float64)
+        best, looked = branch(linear[order], kernel, k, reached - 1e-9, MOST)
+        best += constant
         print(
-            f"- {100 * (best - found.objective) / abs(best):.3f} %, "
-            f"{100 * (found.upper_bound - best) / abs(best):.1f} %"
+            f"- {k} of {count}: {100 * max(0.0, best - found.objective) / abs(best):.3f} %, "
+            f"{100 * (found.upper_bound - best) / abs(best):.1f} %, {looked:,}"
+            + (" (given up)" if looked >= MOST else ""),
+            flush=True,
         )
     print("| documents | λ | mask | annealed | fractional | bound | shifted | gap | of it whole | gap, shifted |")
     print("|---|---|---|---|---|---|---|---|---|---|")
@@ -130,9 +184,11 @@ def main() -> None:
             problem = make_problem(Pool(features[index], quality[index]), Select(algorithm="DiSF", lamb=lamb))
             found, constant = solve(problem), problem.objective.constant
             shift, annealed = "–", "–"
-            if count <= 4000:
+            below = "–"
+            if count <= 12_000:
                 linear, kernel = quadratic_of(problem)
                 annealed = f"{anneal(linear, kernel, found.selected, arguments.steps)[0] + constant:.4f}"
+            if count <= 4000:
                 p = found.probability.astype(float)
                 u = barrier(kernel, p * (1 - p) + 1e-3, arguments.seconds)
                 least = float(np.linalg.eigvalsh(kernel - np.diag(u))[0])
@@ -141,8 +197,6 @@ def main() -> None:
                 tight = min(tight, found.upper_bound)  # no help, or a barrier that did not get far
                 shift = f"{tight:.4f}"
                 below = f"{100 * (tight - found.objective) / abs(tight):.1f} %"
-            else:
-                below = "–"
             print(
                 f"| {count:,} | {lamb} | {found.objective:.4f} | {annealed} | {found.relaxed:.4f} "
                 f"| {found.upper_bound:.4f} | {shift} | {100 * found.gap:.2f} % "

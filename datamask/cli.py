@@ -49,6 +49,10 @@ COMMANDS = {
     "fit-quality": ("datamask.quality.commands:fit_quality", "Fit a quality classifier on labelled documents."),
     "verify": ("datamask.release.commands:verify", "Check every file, row and sum of a release."),
     "releases": ("datamask.release.commands:releases", "List the releases of an output folder."),
+    "status": ("datamask.release.keeping:status", "Say what an output folder holds, and what of it can go."),
+    "clean": ("datamask.release.keeping:clean", "Say which files of work/ no release needs; with --yes remove them."),
+    "rollback": ("datamask.release.keeping:rollback", "Point latest at an earlier release."),
+    "trends": ("datamask.release.keeping:trends", "Show how the releases have changed, as a table and a page."),
     "diff": ("datamask.release.commands:diff", "Say what entered and what left between two releases."),
     "explain": ("datamask.release.commands:explain", "Say why a document is in a release, or is not."),
     "push": ("datamask.release.commands:push", "Upload a release to hf:// or s3://, resumably."),
@@ -166,6 +170,8 @@ def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
                 completion_init()
             app(args=arguments, prog_name="datamask")
         except SystemExit as end:
+            if end.code == 130:  # what typer makes of Ctrl-C
+                return INTERRUPTED, 130
             return "", end.code if isinstance(end.code, int) else int(bool(end.code))
         finally:
             sys.stdout.flush()

@@ -410,6 +410,8 @@ class Run(Section):
     """refresh: publish though shards of the last release are gone, or more of its rows than `loss`."""
     loss: float = Field(0.01, ge=0, le=1)
     """refresh: greatest share of the last release's rows that may be gone from files that changed."""
+    room: Literal["refuse", "off"] = "refuse"
+    """"refuse": a run that the disk cannot hold, by a forecast from the input's size, is not begun; "off": it is."""
     quarantine: float = Field(0.2, ge=0, le=1)
     """Greatest share of a file's rows that may be no documents; with more the run stops and says which and why."""
     gpus: int = Field(0, ge=0)

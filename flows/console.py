@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -27,6 +27,21 @@ class _Rate(ProgressColumn):
         return Text(f"{rate:,.0f} documents/s" if rate else "", style="dim")
 
 
+class _Remaining(ProgressColumn):
+    """What remains at the rate so far; where rows are not counted, what has gone by; at the end how long it took."""
+
+    def render(self, task: Task) -> Text:
+        line: StageProgress | None = task.fields.get("line")
+        if line is None:
+            return Text("")
+        rate = _rate(line)
+        if line.ended:
+            return Text(f"{line.elapsed:,.1f} s", style="green")
+        if not line.total or not rate:
+            return Text(f"{line.elapsed:,.0f} s so far", style="dim")
+        return Text(f"{max(0, line.total - line.rows) / rate:,.0f} s to go", style="cyan")
+
+
 class Display:
     """Follows a board from a thread of its own while the `with` block runs. Writes to stderr."""
 
@@ -44,7 +59,7 @@ class Display:
                 BarColumn(),
                 TextColumn("{task.fields[state]:>24}"),
                 _Rate(),
-                TimeRemainingColumn(compact=True),
+                _Remaining(),
                 console=self._console,
             )
 
@@ -82,6 +97,7 @@ class Display:
             total=total,
             state=_state(line),
             rate=_rate(line),
+            line=line,
         )
 
     def _tell(self, line: StageProgress) -> None:
@@ -91,8 +107,7 @@ class Display:
             self._print(f"{line.stage:<10} {_state(line):<24} {line.elapsed:7.1f} s")
         elif not line.ended and line.elapsed - told > PLAIN_SECONDS:
             self._told[line.stage] = line.elapsed
-            share = f"{100 * line.rows / line.total:.0f} %, {_rate(line):,.0f} documents/s" if line.total else "working"
-            self._print(f"{line.stage:<10} {share} after {line.elapsed:.0f} s")
+            self._print(f"{line.stage:<10} {_going(line)} after {line.elapsed:.0f} s")
 
     def _print(self, text: str) -> None:
         print(text.rstrip(), file=sys.stderr, flush=True)
@@ -107,6 +122,15 @@ def _state(line: StageProgress) -> str:
     if line.failed:
         parts.append(f"{line.failed} failed")
     return ", ".join(parts)
+
+
+def _going(line: StageProgress) -> str:
+    """How far a stage is: share, rate, and what remains at that rate."""
+    if not line.total:
+        return "working"
+    rate = _rate(line)
+    remains = f", {(line.total - line.rows) / rate:,.0f} s to go" if rate and line.rows < line.total else ""
+    return f"{100 * line.rows / line.total:.0f} %, {rate:,.0f} documents/s{remains}"
 
 
 def _rate(line: StageProgress) -> float:

@@ -26,6 +26,7 @@ from datamask.errors import ConservationError, IncompleteError
 from datamask.filter import wanted as near_duplicates_wanted
 from datamask.filter.contamination import wanted as decontamination_wanted
 from datamask.release.filters import check_filters, check_left
+from datamask.release.housekeeping import check_room
 from datamask.release.layout import Picture, Provenance, Release, Staged, latest_version
 from datamask.report.warnings import sentence
 from datamask.selection.cover.stage import reads_words
@@ -105,6 +106,7 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     """
     config, work = stages.config, storage.join(out, "work")
     before = latest_version(out)
+    check_room(plan, config, out)
     failed = list(plan.failures)
     steps = [Step(each.convert, {"config": config, "work": work})]
     if languages_wanted(config):

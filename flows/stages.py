@@ -17,7 +17,6 @@ from typing import Any, Self
 
 from prefect import Task
 from prefect.futures import PrefectFuture
-from prefect.utilities.annotations import quote
 
 from datamask.config import Config
 from datamask.errors import StorageError, is_retryable
@@ -157,7 +156,7 @@ class Stages:
             last = min(first + size, len(items))
             name = f"{work.__name__.strip('_').replace('_', ' ')} {first + 1}–{last} of {len(items)}"
             part = Part(stage, name, work, given, tuple(items[first:last]), tuple(rows[first:last]))
-            future = self._submit(run_round.with_options(name=stage), {"label": name, "part": quote(part)})
+            future = self._submit(run_round.with_options(name=stage), {"label": name, "part": part})
             pending[future] = (first, last)
             future.add_done_callback(finished.put)
         while pending:

@@ -8,13 +8,13 @@ from typing import Any
 from prefect import task
 from prefect.states import Completed
 
+from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Plan, Shard
 from datamask.release.layout import Picture, Staged
 from datamask.stages import ShardFiles
 from tasks.gpus import on_gpu
 from tasks.options import STAGE, same_arithmetic
-from tasks.shards import published
 
 
 @task(name="plan", task_run_name="plan shards", **STAGE)
@@ -65,6 +65,7 @@ def write_report(
     from datamask.report import StageTime
     from datamask.report import write_report as run
 
+    same_arithmetic()
     written = run(staged, all_files, config, certificate, [StageTime(**s) for s in stages])
     return _named_if_published("report", staged, written)
 
@@ -76,6 +77,13 @@ def publish(staged: Staged, pictures: Sequence[Picture], warnings: Sequence[Mapp
 
     release = run(staged, pictures, warnings)
     return _named(f"publish {release.path}", release, staged.published is not None)
+
+
+def published(work: str, folder: str) -> frozenset[str]:
+    """The names in a stage's folder; a stage that adds none had nothing to do."""
+    fs, path = storage.filesystem(storage.join(work, folder))
+    fs.invalidate_cache(path)
+    return frozenset(fs.glob(f"{path}/*"))
 
 
 def _unless_there(stage: str, work: str, folder: str, run: Callable[[], Any]) -> Any:

@@ -15,16 +15,22 @@ from tasks.options import STAGE, same_arithmetic
 from tasks.progress import reporter
 
 
-@dataclass(frozen=True)
 class Part:
-    """Consecutive items of a round."""
+    """Consecutive items of a round. No dataclass: Prefect would look through it for results of other tasks."""
 
-    stage: str
-    label: str
-    work: Callable[[Any, Any], Any]  # called with the state and an item
-    state: Any  # a dataclass with the run's settings in `config`
-    items: tuple[Any, ...]
-    rows: tuple[int, ...]  # of progress, an item each
+    def __init__(
+        self,
+        stage: str,
+        label: str,
+        work: Callable[[Any, Any], Any],
+        state: Any,
+        items: tuple[Any, ...],
+        rows: tuple[int, ...],
+    ) -> None:
+        """:param work: called with the state, a dataclass with the run's settings in `config`, and an item.
+        :param rows: of progress, an item each.
+        """
+        self.stage, self.label, self.work, self.state, self.items, self.rows = stage, label, work, state, items, rows
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,14 @@ from tasks.options import STAGE, same_arithmetic
 def convert(batch: Sequence[ShardFiles], label: str, config: Config, work: str) -> Any:
     """JSON lines to parquet, once; parquet is looked at and left where it is."""
     from datamask.corpus import convert_shard
+    from datamask.corpus.convert import converted_to
 
     def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
-        before = published(work, "corpus", files.shard.name)
+        plain = all(part.format == "parquet" for part in files.shard.parts)
+        there = plain or storage.exists(converted_to(files.shard, config, work)[0])
         shard = convert_shard(files.shard, config, work)
         progress(shard.rows or 0)
-        return replace(files, shard=shard), published(work, "corpus", files.shard.name) == before
+        return replace(files, shard=shard), there
 
     return run_batch("convert", batch, one)
 
@@ -34,12 +36,12 @@ def convert(batch: Sequence[ShardFiles], label: str, config: Config, work: str) 
 @task(name="languages", task_run_name="languages {label}", **STAGE)
 def languages(batch: Sequence[ShardFiles], label: str, config: Config, work: str) -> Any:
     """The language of every document whose corpus does not state it."""
-    from datamask.corpus.identify import identify_shard
+    from datamask.corpus.identify import identified_to, identify_shard, wanted
 
     def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
-        before = published(work, "languages", files.shard.name)
+        there = not wanted(config) or storage.exists(identified_to(files.shard, config, work)[0])
         shard = identify_shard(files.shard, config, work, progress)
-        return replace(files, shard=shard), published(work, "languages", files.shard.name) == before
+        return replace(files, shard=shard), there
 
     return run_batch("languages", batch, one)
 
@@ -132,10 +134,3 @@ def mask(batch: Sequence[ShardFiles], label: str, prices: Output | None, config:
         return replace(files, masks=output), output.cached
 
     return run_batch("mask", batch, one)
-
-
-def published(work: str, folder: str, prefix: str = "") -> frozenset[str]:
-    """The names in a stage's folder; a stage that adds none had nothing to do."""
-    fs, path = storage.filesystem(storage.join(work, folder))
-    fs.invalidate_cache(path)
-    return frozenset(fs.glob(f"{path}/{prefix}*"))

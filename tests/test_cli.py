@@ -81,3 +81,14 @@ def test_a_full_disk_is_one_line():
         done = subprocess.run([sys.executable, "-m", "datamask.cli", "config"], stdout=full, stderr=-1, text=True)
     assert done.returncode == 5
     assert done.stderr.startswith("datamask: No space left on device")
+
+
+def test_ctrl_c_in_a_command_ends_in_one_line(capsys, monkeypatch):
+    """Whatever typer makes of it on its way."""
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("datamask.config.load", interrupted)
+    status, out, err = call(capsys, "config")
+    assert (status, out, err.strip()) == (130, "", cli.INTERRUPTED)

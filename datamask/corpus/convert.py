@@ -39,12 +39,17 @@ def convert_shard(shard: Shard, config: Config, work: str) -> Shard:
         for part in shard.parts:
             _check_footer(part)
         return shard
-    settings = config.corpus
-    output_key = key("convert", VERSION, shard.fingerprint, dict(settings.columns), list(settings.drop))
-    url = join(work, "corpus", f"{shard.name}-{output_key}.parquet")
+    url, output_key = converted_to(shard, config, work)
     output = find_output(url, output_key) or _write(shard, config, url, output_key)
     part = Part(output.path, "parquet", shard.fingerprint, sum(part.bytes for part in shard.parts), rows=output.rows)
     return replace(shard, parts=(part,), converted_from=shard.parts)
+
+
+def converted_to(shard: Shard, config: Config, work: str) -> tuple[str, str]:
+    """The file that a shard is converted to, and its key."""
+    settings = config.corpus
+    output_key = key("convert", VERSION, shard.fingerprint, dict(settings.columns), list(settings.drop))
+    return join(work, "corpus", f"{shard.name}-{output_key}.parquet"), output_key
 
 
 def _check_footer(part: Part) -> None:

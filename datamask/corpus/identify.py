@@ -50,13 +50,18 @@ def identify_shard(
     own = [name for name in ("language", "language_score") if name in shard_schema(shard, config).names]
     if "language" not in own:
         check_names(config.filter.languages)
-    settings = config.corpus
-    key = storage.key("languages", VERSION, shard.fingerprint, dict(settings.columns), list(settings.drop))
-    url = storage.join(work, "languages", f"{shard.name}-{key}.parquet")
+    url, key = identified_to(shard, config, work)
     output = storage.find_output(url, key)
     if output is None:
         output = storage.write_output(url, key, BESIDE, _batches(shard, config, own, progress))
     return replace(shard, beside=Part(output.path, "parquet", key, 0, rows=output.rows))
+
+
+def identified_to(shard: Shard, config: Config, work: str) -> tuple[str, str]:
+    """The file of a shard's languages, and its key."""
+    settings = config.corpus
+    key = storage.key("languages", VERSION, shard.fingerprint, dict(settings.columns), list(settings.drop))
+    return storage.join(work, "languages", f"{shard.name}-{key}.parquet"), key
 
 
 def _batches(

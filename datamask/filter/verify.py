@@ -18,7 +18,9 @@ from datamask.filter.resolve import Edge, Fall, stars
 from datamask.filter.shingles import WINDOW, Likeness, codes_of, likeness, once, windows
 from datamask.filter.surface import Prose, Surface, prose, surface
 
-ROOM = 1 << 26  # letters of the texts decided at a time: 0.25 GB of shingles, and as much text
+ROOM = 1 << 26  # letters of the texts decided at a time, at most: 0.25 GB of shingles, and as much text
+PARTS = 32  # that candidates are decided in, about, if these are
+LEAST = 1 << 20  # letters a part or more
 TEXT_BYTES = 1 << 23  # of texts shingled at a time
 SHORT = 150  # shingles: two shorter texts that share a sentence are alike too soon, and must be alike at STRONG
 # of the setting: with one word in ten replaced, 28 Chinese and Japanese copies have a Jaccard of .24 to .38 (others .42
@@ -48,9 +50,9 @@ def parts_of(lengths: np.ndarray, groups: Groups) -> np.ndarray:
 
     :param lengths: (G,) of the documents, in letters.
     """
-    size = np.bincount(groups.group, lengths)
-    filled = np.cumsum(size)
-    part = (np.maximum(filled - 1, 0) // ROOM).astype(np.int64)
+    filled = np.cumsum(np.bincount(groups.group, lengths))
+    room = min(ROOM, max(LEAST, int(filled[-1]) // PARTS))
+    part = (np.maximum(filled - 1, 0) // room).astype(np.int64)
     return np.unique(part[groups.group], return_inverse=True)[1]
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from datamask import storage
 from datamask.maps import deal, gather, read_arrays, write_arrays
 
-PART_ROWS = 1 << 20  # documents of a part: 32 MB, and some times that to sort them
+PART_ROWS = 1 << 18  # documents of a part: 8 MB, and some times that to sort them
 TEXT = np.dtype(
     [("high", "<u8"), ("low", "<u8"), ("wear", "<i4"), ("group", "<i4"), ("shard", "<i4"), ("row", "<i4")]
 )  # the hash; the document: a group of shards, the shard's place in it, the place among the shard's documents

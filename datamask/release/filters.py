@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Shard
-from datamask.corpus.read import check_columns, corpus_schema, read_documents
+from datamask.corpus.read import INDEX_COLUMNS, check_columns, corpus_schema, read_documents
 from datamask.errors import ConfigError, ConservationError, InputError, nearest
 from datamask.filter import contamination
 from datamask.filter.leaks import items_of
@@ -135,7 +135,14 @@ def check_filters(shards: Sequence[Shard], config: Config) -> None:
     if contamination.wanted(config):
         items_of(config)
     names = [scorer.name for scorer in config.quality.scorers]
-    _plan(corpus_schema(shards, config), [*names, "quality_score"], config, names)
+    schema = corpus_schema(shards, config)
+    _plan(schema, [*names, "quality_score"], config, names)
+    for quota in config.select.quotas:
+        if quota.column not in (*schema.names, *INDEX_COLUMNS):
+            raise ConfigError(
+                f"select.quotas: no file of the corpus has a column {quota.column!r}"
+                f"{nearest(quota.column, schema.names)} (columns: {', '.join(schema.names)})"
+            )
 
 
 def _plan(schema: pa.Schema, scores: Sequence[str], config: Config, scorers: Sequence[str] = ()) -> _Plan:

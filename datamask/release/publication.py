@@ -49,7 +49,7 @@ def publish(staged: Staged, pictures: Sequence[Picture] = (), warnings: Sequence
     :param warnings: what the report warns about, for the card and the manifest.
     :raises StorageError: a file of the staged release has gone or changed.
     """
-    with _one_publisher(staged.out):
+    with one_publisher(staged.out):
         before = latest_version(staged.out)
         found = [version for version in list_versions(staged.out) if version_key(version) == staged.key]
         if found:
@@ -155,7 +155,7 @@ def _prune(out: str, keep: int, held: set[str | None]) -> None:
 
 
 @contextlib.contextmanager
-def _one_publisher(out: str) -> Iterator[None]:
+def one_publisher(out: str) -> Iterator[None]:
     """Waits for another publisher of the same output folder on this machine or a shared disk."""
     if storage.is_remote(out):
         yield  # versions carry their keys, so two publishers never write into one folder

@@ -11,7 +11,7 @@ import pyarrow as pa
 from scipy.sparse import csr_array
 
 from datamask.config import Config
-from datamask.corpus.read import read_documents
+from datamask.corpus.read import INDEX_COLUMNS, read_documents, shard_schema
 from datamask.errors import ConservationError, InputError
 from datamask.filter.resolve import REASONS as DUPLICATES
 from datamask.maps import Handed, hand, handed
@@ -194,13 +194,17 @@ def _groups(files: ShardFiles, config: Config, chunk_id: np.ndarray, index: np.n
     columns = list(dict.fromkeys(quota.column for quota in config.select.quotas))
     if not columns:
         return {}
-    batches: Sequence[pa.RecordBatch] = list(read_documents(files, config, columns))
+    own = {*shard_schema(files.shard, config).names, *INDEX_COLUMNS}
+    there = [column for column in columns if column in own]
+    nothing = np.full(len(index), "", dtype=str)  # the value of a column that other shards have, as of a null
+    batches: Sequence[pa.RecordBatch] = list(read_documents(files, config, there)) if there else []
     if not batches:
-        return {column: np.array([], dtype=str) for column in columns}
+        return dict.fromkeys(columns, nothing)
     table = pa.Table.from_batches(batches)
     _same_rows(files.shard.name, chunk_id, table, "corpus shard")
-    filled = {name: pa.compute.fill_null(table[name].cast(pa.string()), "") for name in columns}
-    return {name: values.to_numpy(zero_copy_only=False).astype(str)[index] for name, values in filled.items()}
+    filled = {name: pa.compute.fill_null(table[name].cast(pa.string()), "") for name in there}
+    values = {name: column.to_numpy(zero_copy_only=False).astype(str)[index] for name, column in filled.items()}
+    return {name: values.get(name, nothing) for name in columns}
 
 
 def _sorted_ids(table: pa.Table, where: str) -> np.ndarray:

@@ -20,6 +20,7 @@ from datamask.selection.levels import Levels, clipped, find_level
 from datamask.selection.limits import GRAIN, Limits
 
 SPENT = 1e-6  # of the budget: how exactly a projection spends it
+NEAR = 1e-3, 1e-2, 1e-1  # of the prices' spread: how near to the linear programme's a response is looked for
 PROGRAMME = 256  # documents of a pool whose best response under limits is a linear programme
 
 
@@ -90,8 +91,13 @@ class Feasible:
             )
         # a proximal point with a small quadratic term gives dual prices close to the linear programme's
         middle, spread = float(price.mean()), float(price.std(correction=0)) or 1.0
-        step = 1e-3 * spread
-        found = self.answers.solve((price - middle) / step, clipped)
+        found = None
+        for near in NEAR:
+            step = near * spread
+            found = self.answers.solve_quickly((price - middle) / step, clipped)
+            if found is not None:
+                break
+        found = found or self.answers.solve((price - middle) / step, clipped)
         multipliers = step * found.multipliers
         level, lower = middle + step * found.level, middle + step * found.lower
         return found.p, Dual(level, lower, self.answers.ends(multipliers), multipliers)

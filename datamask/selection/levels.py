@@ -21,6 +21,7 @@ import torch
 from scipy.optimize import linprog
 
 from datamask.errors import InputError
+from datamask.selection.joint_levels import Joint, solve_jointly
 from datamask.selection.limits import Limits
 
 STEPS = 60
@@ -28,6 +29,7 @@ CYCLES = 8  # of several columns
 LENGTHS = 20  # steps of the length bound's multiplier
 SETTLED = 1e-9  # change of the multipliers after which these are done
 ENOUGH = 1e-10  # of the budget: how exactly it and the limits are met
+JOINTLY = 1e-8  # the same, where all are found at once
 
 Link = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 
@@ -75,6 +77,11 @@ class Levels:
         self.multipliers = np.zeros(self.count)  # kept, as are the next two: the next start
         self.level = 0.0
         self.bands: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    def scale_start(self, ratio: float) -> None:
+        """The next z is in another unit than the last: the start with it."""
+        self.level, self.multipliers = ratio * self.level, ratio * self.multipliers
+        self.bands = {column: (ratio * least, ratio * greatest) for column, (least, greatest) in self.bands.items()}
 
     def lowered(self, multipliers: np.ndarray) -> torch.Tensor:
         """A·multipliers: (N,)."""
@@ -135,6 +142,10 @@ class Levels:
         return torch.from_numpy(found.x).clamp(0, 1), float(x[0]), x[1:]
 
     @cached_property
+    def joint(self) -> Joint:
+        return Joint(self)
+
+    @cached_property
     def dense(self) -> np.ndarray:
         """[1 A]ᵀ: (1 + R, N), of a small pool."""
         rows = np.zeros((1 + self.count, len(self.weights)))
@@ -149,6 +160,24 @@ class Levels:
 
     def solve(self, z: torch.Tensor, link: Link) -> Found:
         """The levels at which p = link(z − lower) spends the budget within the limits."""
+        return self.solve_quickly(z, link) or self._solve_in_turn(z, link)
+
+    def solve_quickly(self, z: torch.Tensor, link: Link) -> Found | None:
+        """The same; None where limits of several kinds meet and Newton's steps on all of them do not get there."""
+        if len(self.codes) + (self.ratio is not None) > 1:
+            begin = np.append(self.level, self.multipliers)
+            x, done = solve_jointly(self, z, link, begin, JOINTLY)
+            if done:
+                self.level, self.multipliers = float(x[0]), x[1:]
+                lower = self.level + self.lowered(self.multipliers)
+                integral, p, _ = link(z - lower)
+                value = float(self.weights @ integral) + self.level * self.size + self.ends(self.multipliers)
+                return Found(self.level, self.multipliers.copy(), lower, p, value)
+            return None
+        return self._solve_in_turn(z, link)
+
+    def _solve_in_turn(self, z: torch.Tensor, link: Link) -> Found:
+        """One limit after the other, the length bound outside of the quotas."""
         if self.ratio is None:
             return self._within(z, link)
         ratio, start = self.ratio, self.multipliers.copy()

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from datamask.selection.ascent import Ascent, Record, ascend, standing
-from datamask.selection.levels import find_level, logistic
+from datamask.selection.levels import Levels, find_level, logistic
 from datamask.selection.quadratic import Quadratic
 
 FIRST = 0.1  # ε: of what would account for the gap at the start, were all documents undecided
@@ -140,14 +140,18 @@ class _Path:
         self.quadratic, self.weights = quadratic, quadratic.feasible.weights
         (self.rows,), (self.c,) = quadratic.prepared, quadratic.coefficients
         self.base = None if quadratic.base is None else quadratic.base[0].double()
-        self.levels = quadratic.feasible.levels
+        limits = quadratic.feasible.limits
+        self.levels = Levels(limits) if limits else None  # at prices of this scale: starts of its own
         self.multipliers = np.zeros(0)  # of the limits, at the last place
+        self.epsilon = 0.0  # there
 
     def at(self, m: torch.Tensor, epsilon: float) -> _Point:
         price = self.quadratic.price([m.float()])
         z = price / epsilon
         if self.levels is not None:
-            found = self.levels.solve(z, logistic)
+            if self.epsilon:
+                self.levels.scale_start(self.epsilon / epsilon)
+            found, self.epsilon = self.levels.solve(z, logistic), epsilon
             self.multipliers = found.multipliers
             p, value = found.p, epsilon * found.value + self._square(m)
         else:

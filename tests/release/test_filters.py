@@ -231,3 +231,11 @@ def test_filters_are_checked_before_anything_is_scored(corpus, where, says):
     else:
         with pytest.raises(ConfigError, match=says):
             check_filters(shards, config)
+
+
+def test_a_quota_of_a_column_that_no_file_has_is_told_before_anything_is_scored(corpus):
+    _, files, _ = corpus
+    shards = [f.shard for f in files]
+    check_filters(shards, settings(select={"quotas": [{"column": "language", "as_pool": 0.1}]}))
+    with pytest.raises(ConfigError, match=r"quotas: no file of the corpus has a column 'langage'; did you mean \"lang"):
+        check_filters(shards, settings(select={"quotas": [{"column": "langage", "as_pool": 0.1}]}))

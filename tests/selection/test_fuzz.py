@@ -57,3 +57,21 @@ def test_narrow_cones_end_below_their_bound(common, algorithm):
     values = truth.values(found.scales, masks)
     assert values[0] == pytest.approx(found.objective, rel=1e-6, abs=1e-6)
     assert values.max() <= found.upper_bound
+
+
+@pytest.mark.parametrize("algorithm", ["Pair_simi", "DiSF", "Facility", {"Pair_simi": 0.5, "DiSF": 0.5}], ids=str)
+@pytest.mark.parametrize("limited", [False, True])
+def test_another_order_gives_the_same_documents(algorithm, limited):
+    """A pool of many ties: half of the documents alike but for their quality's last digits."""
+    rng = np.random.default_rng(1)
+    count = 700
+    features = rng.standard_normal((count, 12))[rng.integers(count // 2, size=count)].astype(np.float16)
+    quality, tokens = rng.integers(0, 3, (count, 1)).astype(float), rng.integers(1, 500, count).astype(float)
+    groups = {"domain": rng.choice(list("abc"), count), "half": rng.choice(["x", "y"], count)}
+    quotas = {"quotas": [{"column": "domain", "as_pool": 0.05}, {"column": "half", "as_pool": 0.05}]}
+    asked = {"algorithm": algorithm, "select_ratio": 0.1, **(quotas if limited else {})}
+    instance = fuzz_select.Instance(features, quality, tokens, groups, asked)
+    found, order = instance.run(), rng.permutation(count)
+    again = instance.run(order)
+    assert fuzz_select.same_documents(instance, found.selected, order[again.selected])
+    assert again.objective == found.objective and again.upper_bound == found.upper_bound

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from datamask import config as settings
@@ -176,3 +177,22 @@ def test_a_new_shard_of_another_width_is_refused(shards, tmp_path):
     prices = learn_prices(shards, config, work)
     with pytest.raises(InputError, match="of 12 dimensions, these have 8"):
         mask_shard(write_shard(tmp_path / "work", "new", 9, width=8), prices, config, work)
+
+
+def test_a_quota_counts_a_shard_without_its_column_as_without_a_value(shards, tmp_path):
+    """As where the value is null; only a column that no shard has is an error, of `check_filters`."""
+    placed = []
+    for number, files in enumerate(shards):
+        rows = {"text": ["a document"] * 81} | ({"kind": ["x", "y", "y"] * 27} if number else {})
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(pa.table(rows), path)
+        part = Part(str(path), "parquet", f"f{number}", path.stat().st_size, None, 81)
+        placed.append(replace(files, shard=replace(files.shard, parts=(part,))))
+    config = configured(quotas=[{"column": "kind", "minimum": {"x": 0.5}}])
+    prices = learn_prices(placed, config, str(tmp_path / "work"))
+    chosen = {"x": 0, "y": 0, "": 0}
+    for number, files in enumerate(placed):
+        table = storage.read_table(mask_shard(files, prices, config, str(tmp_path / "work")).path)
+        for row in table.filter(table["selected"])["chunk_id"].to_pylist():
+            chosen["xyy"[row % 3] if number else ""] += 1
+    assert chosen["x"] >= 39 and sum(chosen.values()) == 78

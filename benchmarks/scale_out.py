@@ -1,0 +1,227 @@
+"""From embeddings to decisions on many shards of synthetic documents: seconds and memory of the stages, plain and Dask.
+
+    python benchmarks/scale_out.py 200000 600000 --dimensions 256 [--dask 2 4] [--shards 200]
+
+Documents are short texts, one in fifty a copy of another, with unit rows around Zipf-distributed centres and a quality.
+Each engine begins from the same embeddings, scores, index and signatures and must end in the same masks. `one process`
+is the share of a stage's time in which only one process can work: the reduces, and rounds of a single item. A stage's
+memory is the greatest resident memory of any one process while it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+os.environ |= {"DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+os.environ |= {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL", "PREFECT_LOGGING_TO_API_ENABLED": "false"}
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from datamask import storage
+from datamask.config import Config
+from datamask.corpus.index import text_hash
+from datamask.corpus.plan import Part, Shard
+from datamask.filter import find_duplicates, sign_shard
+from datamask.maps import Mapper, here
+from datamask.release import filter_corpus
+from datamask.selection import learn_prices, mask_shard
+from datamask.stages import ShardFiles
+
+WORDS = np.array(["".join(map(chr, 97 + np.random.default_rng(n).integers(0, 26, 3 + n % 6))) for n in range(4000)])
+LENGTH = 24  # words of a text
+CENTRES = 200
+
+
+def make_shard(number: int, rows: int, dimensions: int, folder: str) -> ShardFiles:
+    """A shard's corpus file and the files of the stages up to scores and signatures."""
+    rng = np.random.default_rng([7, number])
+    name, work = f"s{number:05d}", f"{folder}/work"
+    words = WORDS[rng.integers(0, len(WORDS), (rows, LENGTH))]
+    texts = [" ".join(row) for row in words]
+    for copy in rng.choice(rows, rows // 50, replace=False).tolist():
+        texts[copy] = texts[int(rng.integers(0, rows))] + (" again" if copy % 2 else "")
+    path = f"{folder}/corpus/{name}.parquet"
+    pq.write_table(pa.table({"text": texts}), path)
+    shard = Shard(name, (Part(path, "parquet", name, Path(path).stat().st_size, rows=rows),), name)
+    centres = np.random.default_rng(3).normal(size=(CENTRES, dimensions)).astype(np.float32)
+    share = 1 / np.arange(1, CENTRES + 1)
+    label = rng.choice(CENTRES, rows, p=share / share.sum())
+    features = centres[label] + rng.normal(size=(rows, dimensions)).astype(np.float32)
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    ids = pa.array(np.arange(rows))
+    nothing = pa.nulls(rows, pa.string())
+
+    def put(stage: str, **columns: Any) -> storage.Output:
+        table = pa.table({"chunk_id": ids, **columns})
+        return storage.write_output(f"{work}/{stage}/{name}.parquet", f"{stage}-{name}", table.schema, [table])
+
+    lengths = pa.array([len(text) for text in texts])
+    index = put(
+        "index",
+        id=ids.cast(pa.string()),
+        token_count=pa.array(np.full(rows, LENGTH)),
+        characters=lengths,
+        bytes=lengths,
+        text_hash=pa.array([text_hash(text) for text in texts], pa.binary(16)),
+        reason=nothing,
+        excerpt=nothing,
+    )
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(features.astype(np.float16).ravel()), dimensions)
+    quality = pa.array((np.random.default_rng(4).normal(size=CENTRES)[label] + rng.normal(size=rows)).astype("f4"))
+    scores, embeddings = put("scores", quality_score=quality), put("embeddings", feature_arr=vectors)
+    files = ShardFiles(shard, index=index, embeddings=embeddings, scores=scores)
+    return replace(files, signatures=sign_shard(shard, Config(), work))
+
+
+@dataclass
+class Recorder:
+    """A Mapper that notes how long several processes could work."""
+
+    maps: Mapper
+    shared: float = 0.0
+    rounds: list[tuple[str, int, float]] = field(default_factory=list)
+
+    def __call__(self, work: Any, state: Any, items: Sequence[Any], rows: Sequence[int] | None = None) -> list[Any]:
+        began = time.perf_counter()
+        found = self.maps(work, state, items, rows)
+        seconds = time.perf_counter() - began
+        self.rounds.append((work.__name__, len(items), seconds))
+        self.shared += seconds if len(items) > 1 else 0.0
+        return found
+
+
+class Peak:
+    """The greatest resident memory of any one of this process and its children, for each stage."""
+
+    def __init__(self) -> None:
+        self.stage, self.most = "", defaultdict(int)
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        this = psutil.Process()
+        while True:
+            for process in (this, *this.children(recursive=True)):
+                try:
+                    self.most[self.stage] = max(self.most[self.stage], process.memory_info().rss)
+                except psutil.NoSuchProcess:
+                    continue
+            time.sleep(0.2)
+
+
+def mask_group(state: Any, item: tuple[Sequence[ShardFiles], storage.Output]) -> list[storage.Output]:
+    return [mask_shard(files, item[1], state.config, state.work) for files in item[0]]
+
+
+@dataclass(frozen=True)
+class Masking:
+    config: Config
+    work: str
+
+
+def stages_of(all_files: list[ShardFiles], config: Config, work: str, mapper: Callable[[str], Mapper], peak: Peak):
+    """The table's rows, and a digest of the masks."""
+    table, files = [], all_files
+
+    def timed(stage: str, run: Callable[[Mapper], Any]) -> Any:
+        peak.stage = stage
+        recorder, began = Recorder(mapper(stage)), time.perf_counter()
+        found = run(recorder)
+        seconds = time.perf_counter() - began
+        table.append((stage, seconds, 1 - recorder.shared / seconds, peak.most[stage], recorder.rounds))
+        return found
+
+    outputs = timed("filter", lambda maps: filter_corpus(files, config, work, maps))
+    files = [replace(f, filters=output) for f, output in zip(files, outputs, strict=True)]
+    outputs = timed("duplicates", lambda maps: find_duplicates(files, config, work, maps))
+    files = [replace(f, duplicates=output) for f, output in zip(files, outputs, strict=True)]
+    prices = timed("prices", lambda maps: learn_prices(files, config, work, maps))
+    items = [(files[first : first + 4], prices) for first in range(0, len(files), 4)]
+    masks = timed("mask", lambda maps: maps(mask_group, Masking(config, work), items))
+    digest = hashlib.sha256()
+    for path in sorted(output.path for group in masks for output in group):
+        digest.update(Path(path).name.encode() + Path(path).read_bytes())
+    return table, digest.hexdigest()[:16]
+
+
+def run(engine: str, workers: int, files: list[ShardFiles], work: str, peak: Peak):
+    config = Config.model_validate(
+        {"run": {"engine": engine.replace("plain", "threads"), "workers": workers}, "select": {"device": "cpu"}}
+    )
+    if engine == "plain":
+        return stages_of(files, config, work, lambda stage: here, peak)
+    from prefect import flow
+
+    from flows.stages import Rounds, Stages
+
+    @flow
+    def drive():
+        with Stages(config) as stages:
+
+            def mapper(stage: str) -> Mapper:
+                stages.board.begin(stage, total=1)
+                return Rounds(stages, stage, 1.0)
+
+            return stages_of(files, config, work, mapper, peak)
+
+    return drive()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("documents", type=int, nargs="+")
+    parser.add_argument("--shards", type=int, default=200)
+    parser.add_argument("--dimensions", type=int, default=768)
+    parser.add_argument("--dask", type=int, nargs="*", default=[])
+    parser.add_argument("--rounds", action="store_true", help="print the seconds of every round")
+    parser.add_argument("--makers", type=int, default=2)
+    arguments = parser.parse_args()
+    peak = Peak()
+    print("| documents | engine | stage | seconds | µs a document | one process | GiB a process | masks |")
+    print("|--:|---|---|--:|--:|--:|--:|---|")
+    for documents in arguments.documents:
+        folder = tempfile.mkdtemp(prefix="datamask-scale-")
+        try:
+            Path(folder, "corpus").mkdir()
+            rows = documents // arguments.shards
+            make = partial(make_shard, rows=rows, dimensions=arguments.dimensions, folder=folder)
+            with ProcessPoolExecutor(arguments.makers) as pool:
+                files = list(pool.map(make, range(arguments.shards)))
+            for engine, workers in [("plain", 1), *(("dask", count) for count in arguments.dask)]:
+                peak.most.clear()
+                work = f"{folder}/{engine}-{workers}"
+                table, digest = run(engine, workers, files, work, peak)
+                named = "plain calls" if engine == "plain" else f"Dask, {workers}"
+                every = sum(row[1] for row in table)
+                alone = sum(row[1] * row[2] for row in table) / every
+                table.append(("all", every, alone, max(row[3] for row in table), []))
+                for stage, seconds, one, memory, rounds in table:
+                    print(
+                        f"| {documents:,} | {named} | {stage} | {seconds:.1f} | {1e6 * seconds / documents:.0f} | "
+                        f"{one:.0%} | {memory / 2**30:.2f} | {digest if stage == 'all' else ''} |",
+                        flush=True,
+                    )
+                    for name, items, spent in rounds if arguments.rounds else ():
+                        print(f"    {name} {items} items {spent:.2f} s", flush=True)
+                shutil.rmtree(work)
+        finally:
+            shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""What an output folder holds, what of it can go, which release `latest` is, and whether a run will fit.
+
+found = survey("out")                     # what `datamask status` shows
+plan = unneeded("out", releases=2)        # files of work/ that neither the last two releases nor `latest` need
+remove(plan)
+roll_back("out")
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from datamask import storage
+from datamask.config import Config
+from datamask.corpus.convert import VERSION as CONVERTED
+from datamask.corpus.plan import Plan
+from datamask.errors import ConfigError, InputError, StorageError, nearest
+from datamask.release.layout import Release, latest_version, list_versions, point_latest, version_key, version_path
+from datamask.release.publication import one_publisher
+from datamask.stages import RECORD
+
+# folders of work/ whose files carry their key; what lies elsewhere is never touched
+STAGES = {"corpus", "languages", "encoder", "index", "embeddings", "quality", "scores", "atoms", "leaks", "signatures"}
+STAGES |= {"filters", "duplicates", "prices", "masks", "staging", "rounds"}
+_KEY = re.compile(r"[0-9a-f]{16}")
+# bytes a document in work/ beside its embedding (index, scores, signatures, masks, encoder's share), measured on 42,232
+# real documents: 2,600; twice that for what a release and scratch files take for a while
+PER_DOCUMENT = 5200
+ASSUMED_DOCUMENT = 2000  # bytes of text, where nobody has counted the rows yet
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Files of a stage in work/."""
+
+    name: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Unneeded:
+    """What can go, and for whom the rest stays."""
+
+    out: str
+    kept_for: tuple[str, ...]  # versions
+    paths: tuple[str, ...]
+    stages: tuple[Stage, ...]
+    missing: tuple[str, ...] = ()  # manifests that could not be read
+
+    @property
+    def bytes(self) -> int:
+        return sum(stage.bytes for stage in self.stages)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What `datamask status` tells."""
+
+    out: str
+    latest: str | None
+    releases: int
+    release_bytes: int
+    work: tuple[Stage, ...]
+    unfinished: tuple[str, ...]  # releases that an interrupted run had begun to write
+    input: tuple[str, ...] = ()  # of the last run
+    shards: int = 0
+    documents: int = 0
+    frees: int = 0  # bytes that `datamask clean` would free
+    free: int | None = None  # bytes of the disk; None: an object store
+    warnings: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def survey(out: str) -> Survey:
+    """:raises InputError: nothing of datamask lies there."""
+    out = out.rstrip("/")
+    versions = list_versions(out)
+    work = storage.join(out, "work")
+    if not versions and not storage.exists(work):
+        raise InputError(f"{out}: neither releases/ nor work/ is there; give the --output folder of a run")
+    last: Mapping[str, Any] = {}
+    if storage.exists(storage.join(work, RECORD)):
+        last = storage.read_json(storage.join(work, RECORD))
+    latest = latest_version(out)
+    warnings = [] if latest in versions or not versions else [f"latest points at {latest}, which is not there"]
+    total: Mapping[str, Any] = {}
+    if latest and latest in versions:
+        total = Release(version_path(out, latest), latest, "").manifest()["conservation"]["total"]
+    sizes = _sizes(storage.join(out, "releases"))
+    staged = {_key_of(path) for path in _sizes(storage.join(work, "staging"))}
+    return Survey(
+        out,
+        latest,
+        len(versions),
+        sum(sizes.values()),
+        tuple(_by_stage(work, _sizes(work))),
+        tuple(sorted(key for key in staged if key)),
+        tuple(last.get("config", {}).get("corpus", {}).get("input", ())),
+        len(last.get("plan", {}).get("shards", ())),
+        int(total.get("rows", 0)),
+        unneeded(out).bytes if versions else 0,
+        None if storage.is_remote(out) else shutil.disk_usage(_existing(out)).free,
+        tuple(warnings),
+    )
+
+
+# ---------------------------------------------------------------- clean
+
+
+def unneeded(out: str, releases: int = 1) -> Unneeded:
+    """The files of work/ that no run needs which goes on from the newest releases, from `latest`, or from the last run.
+
+    :param releases: how many of the newest; what they need stays, so that the same command finds every stage done.
+    :raises InputError: no release is there, so that everything may be needed.
+    """
+    out = out.rstrip("/")
+    versions = list_versions(out)
+    latest = latest_version(out)
+    if not versions:
+        raise InputError(f"{out} has no release yet: what lies in its work/ is what the next run goes on from")
+    kept = [version for version in versions if version in versions[-releases:] or version == latest]
+    needed: set[str] = set()
+    for version in kept:
+        manifest = Release(version_path(out, version), version, version_key(version)).manifest()
+        needed |= {*_KEY.findall(json.dumps(manifest))}
+        corpus = manifest["settings"]["corpus"]
+        for shard in manifest["inputs"]:  # files that are not parquet, as they were converted
+            needed.add(storage.key("convert", CONVERTED, shard["fingerprint"], corpus["columns"], corpus["drop"]))
+    work = storage.join(out, "work")
+    record = storage.join(work, RECORD)
+    if storage.exists(record):
+        needed |= {*_KEY.findall(json.dumps(storage.read_json(record)))}
+    sizes = _sizes(work)
+    gone = {path: size for path, size in sizes.items() if _can_go(work, path, needed)}
+    return Unneeded(out, tuple(kept), tuple(sorted(gone)), tuple(_by_stage(work, gone)))
+
+
+def remove(found: Unneeded) -> None:
+    """Removes what can go. Nobody may be curating into the folder meanwhile.
+
+    :raises StorageError: it may not be removed.
+    """
+    with one_publisher(found.out):
+        for path in found.paths:
+            fs, inside = storage.filesystem(path)
+            with storage.storage_errors(path, "remove"):
+                fs.rm(inside)
+    if not storage.is_remote(found.out):
+        root = Path(storage.filesystem(storage.join(found.out, "work"))[1])
+        for stage in sorted(STAGES):
+            for folder in sorted((root / stage).rglob("*"), reverse=True):
+                if folder.is_dir() and not any(folder.iterdir()):
+                    folder.rmdir()
+
+
+def _can_go(work: str, path: str, needed: set[str]) -> bool:
+    stage, _, rest = path[len(work) + 1 :].partition("/")
+    if stage not in STAGES or not rest:
+        return False
+    if stage in ("staging", "rounds"):  # an interrupted run's: the next one with these settings goes on from them
+        return True
+    keys = {*_KEY.findall(rest)}
+    if not keys:
+        return False
+    if path.endswith(".json") and not keys & needed:  # a record of files: it goes with the first of them
+        try:
+            named = {*_KEY.findall(json.dumps(storage.read_json(path)))}
+        except ValueError:
+            return True
+        return bool(named - needed)
+    return not keys & needed
+
+
+# ---------------------------------------------------------------- roll back
+
+
+def roll_back(out: str, version: str | None = None) -> tuple[str, str]:
+    """Moves `latest` to an earlier release: the one before it, or `version`. (from, to).
+
+    :raises InputError: there is none before it. :raises ConfigError: there is no such release; names those that are.
+    """
+    out = out.rstrip("/")
+    with one_publisher(out):
+        versions = list_versions(out)
+        now = latest_version(out)
+        if not versions or now is None:
+            raise InputError(f"{out} has no release to roll back to")
+        if version is None:
+            manifest = Release(version_path(out, now), now, version_key(now)).manifest() if now in versions else {}
+            before = (manifest.get("previous") or {}).get("version")
+            earlier = [one for one in versions if one < now]
+            version = before if before in versions else (earlier[-1] if earlier else None)
+            if version is None:
+                raise InputError(f"{out}: {now} is the first release that is there; nothing is before it")
+        matching = [one for one in versions if one == version or one.split("-")[0] == version.zfill(4)]
+        if len(matching) != 1:
+            there = ", ".join(versions)
+            raise ConfigError(f"no release {version} in {out}{nearest(version, versions)} (there are: {there})")
+        point_latest(out, matching[0])
+        return now, matching[0]
+
+
+# ---------------------------------------------------------------- forecast
+
+
+def forecast(plan: Plan, config: Config) -> int:
+    """Bytes that a run from nothing writes into its output folder, at most as far as can be told from the plan."""
+    parts = [part for shard in plan.shards for part in shard.parts]
+    size = sum(part.bytes for part in parts)
+    documents = sum(part.rows if part.rows is not None else part.bytes // ASSUMED_DOCUMENT + 1 for part in parts)
+    converted = sum(part.bytes for part in parts if part.format != "parquet")
+    return documents * (2 * config.encoder.dimensions + PER_DOCUMENT) + converted + size
+
+
+def check_room(plan: Plan, config: Config, out: str) -> None:
+    """Whether the disk can hold what the run will write, less what its work/ holds already.
+
+    :raises StorageError: it cannot, and run.room is "refuse"; says how much is lacking and what to do.
+    """
+    if config.run.room == "off" or storage.is_remote(out):
+        return
+    lacking = forecast(plan, config) - sum(_sizes(storage.join(out, "work")).values())
+    free = shutil.disk_usage(_existing(out)).free
+    if lacking > free:
+        raise StorageError(
+            f"{out}: this run will write about {lacking / 1e9:.2f} GB, and {free / 1e9:.2f} GB are free there; "
+            "free some space (`datamask clean OUT` says what can go), choose another --output, or try all the same: "
+            "--set run.room=off"
+        )
+
+
+# ---------------------------------------------------------------- files
+
+
+def _sizes(folder: str) -> dict[str, int]:
+    """Bytes of every file below a folder, by URL."""
+    if not storage.exists(folder):
+        return {}
+    fs, root = storage.filesystem(folder)
+    with storage.storage_errors(folder):
+        found = fs.find(root, detail=True)
+    base = root.rstrip("/")
+    return {storage.join(folder, path[len(base) + 1 :]): int(info.get("size") or 0) for path, info in found.items()}
+
+
+def _by_stage(work: str, sizes: Mapping[str, int]) -> Iterable[Stage]:
+    names = sorted({path[len(work) + 1 :].partition("/")[0] for path in sizes})
+    for name in names:
+        own: Sequence[int] = [size for path, size in sizes.items() if path[len(work) + 1 :].partition("/")[0] == name]
+        yield Stage(name, len(own), sum(own))
+
+
+def _key_of(path: str) -> str | None:
+    found = _KEY.findall(path)
+    return found[0] if found else None
+
+
+def _existing(out: str) -> Path:
+    path = Path(storage.filesystem(out)[1])
+    while not path.exists():
+        path = path.parent
+    return path

@@ -1,0 +1,109 @@
+"""`datamask status`, `clean`, `rollback`, `trends`: keeping an output folder in order."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from datamask.release.printing import size, table
+
+Out = Annotated[str, typer.Argument(help="An output folder or URL.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
+
+
+def status(out: Out = "out/curated", json_: Json = False) -> None:
+    """Say what an output folder holds: its releases, the last run, what lies in work/ and what of it can go."""
+    from datamask.release.housekeeping import survey
+
+    found = survey(out)
+    if json_:
+        print(json.dumps(found.to_json()))
+        return
+    print(f"latest:   {found.latest or 'none yet'} of {found.releases:,} releases, {size(found.release_bytes)}")
+    given = ", ".join(found.input) or "an input unknown"
+    print(f"last run: {found.documents:,} rows of {found.shards:,} shards from {given}")
+    for key in found.unfinished:
+        print(f"begun:    a release {key} was not finished; the same command goes on with it")
+    for warning in found.warnings:
+        print(f"warning:  {warning}")
+    table(["work/", "files", "size"], [[stage.name, stage.files, size(stage.bytes)] for stage in found.work])
+    if found.frees:
+        print(f"`datamask clean {out}` would free {size(found.frees)}")
+    if found.free is not None:
+        print(f"free on this disk: {size(found.free)}")
+
+
+def clean(
+    out: Out,
+    releases: Annotated[int, typer.Option(min=1, help="Keep what so many of the newest releases need.")] = 1,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, only say what would go.")] = False,
+    json_: Json = False,
+) -> None:
+    """Say which files of work/ no release needs any more, and what removing them frees; with --yes remove them."""
+    from datamask.release.housekeeping import remove, unneeded
+
+    found = unneeded(out, releases)
+    if yes:
+        remove(found)
+    if json_:
+        stages = [asdict(stage) for stage in found.stages]
+        print(
+            json.dumps(
+                {
+                    "kept_for": found.kept_for,
+                    "bytes": found.bytes,
+                    "stages": stages,
+                    "removed": yes,
+                    "files": found.paths,
+                }
+            )
+        )
+        return
+    if not found.paths:
+        print(f"{out}: nothing to remove; all of work/ is needed by {', '.join(found.kept_for)}")
+        return
+    table(["work/", "files", "size"], [[stage.name, stage.files, size(stage.bytes)] for stage in found.stages])
+    kept = f"what {', '.join(found.kept_for)} and the last run need stays"
+    print(f"{'removed' if yes else 'can go'}: {len(found.paths):,} files, {size(found.bytes)}; {kept}")
+    if not yes:
+        print(
+            f"nothing was removed yet: datamask clean {out} --releases {releases} --yes (while nobody curates into it)"
+        )
+
+
+def rollback(
+    out: Out,
+    version: Annotated[
+        str | None, typer.Argument(help="A release's version or number; by default the one before.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Point `latest` at an earlier release; nothing is removed."""
+    from datamask.release.housekeeping import roll_back
+
+    before, after = roll_back(out, version)
+    if json_:
+        print(json.dumps({"from": before, "to": after}))
+        return
+    print(f"latest: {before} → {after}; back again: datamask rollback {out} {before.split('-')[0]}")
+
+
+def trends(
+    out: Out = "out/curated",
+    to: Annotated[str, typer.Option("--to", help="Where the page is written.")] = "trends.html",
+    json_: Json = False,
+) -> None:
+    """Show how the releases have changed: documents, tokens, quality, gap, seconds; as a table and a page."""
+    from datamask.release.trends import gather, write_page
+
+    rows = gather(out)
+    write_page(rows, to)
+    if json_:
+        print(json.dumps({"releases": rows, "page": to}))
+        return
+    columns = ["version", "created", "read", "selected", "tokens", "quality", "gap", "seconds"]
+    table(columns, [[row[name] for name in columns] for row in rows])
+    print(f"page: {to}")

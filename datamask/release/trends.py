@@ -1,0 +1,114 @@
+"""How releases have changed, from their manifests and reports: rows for a table, and a page of small charts."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from datamask import storage
+from datamask.errors import InputError
+from datamask.release.layout import Release, latest_version, list_versions, version_key, version_path
+
+CHARTS = {
+    "read": "rows read",
+    "selected": "documents selected",
+    "tokens": "tokens selected",
+    "filtered": "rows filtered",
+    "quality": "mean quality of what was selected",
+    "gap": "gap to the bound",
+    "seconds": "seconds of work",
+    "bytes": "bytes of the release",
+}
+
+
+def gather(out: str) -> list[dict[str, Any]]:
+    """A row per release, oldest first; what a release does not tell is None.
+
+    :raises InputError: there is no release.
+    """
+    out = out.rstrip("/")
+    versions = list_versions(out)
+    if not versions:
+        raise InputError(f"no release in {out}; make one: datamask curate --output {out}")
+    latest = latest_version(out)
+    return [_row(Release(version_path(out, name), name, version_key(name)), name == latest) for name in versions]
+
+
+def _row(release: Release, latest: bool) -> dict[str, Any]:
+    manifest = release.manifest()
+    total = manifest["conservation"]["total"]
+    certificate = manifest["provenance"]["certificate"]
+    report: Mapping[str, Any] = {}
+    url = storage.join(release.path, "report.json")
+    if storage.exists(url):
+        report = storage.read_json(url)
+    stages = report.get("stages") or []
+    return {
+        "version": release.version,
+        "latest": latest,
+        "created": manifest["created"],
+        "read": total["rows"],
+        "selected": total["selected"],
+        "tokens": total["tokens_selected"],
+        "filtered": sum(total["filtered"].values()),
+        "quality": _quality(release, manifest),
+        "gap": certificate.get("gap"),
+        "seconds": round(sum(stage["seconds"] for stage in stages), 1) if stages else None,
+        "bytes": sum(item["bytes"] for item in manifest["files"]),
+    }
+
+
+def _quality(release: Release, manifest: Mapping[str, Any]) -> float | None:
+    total, rows = 0.0, 0
+    for item in manifest["files"]:
+        if item["path"].startswith("data/"):
+            for batch in release.batches(item["path"], ["quality_score"]):
+                values = batch["quality_score"].drop_null().to_numpy()
+                total, rows = total + float(values.sum(dtype="float64")), rows + len(values)
+    return total / rows if rows else None
+
+
+def write_page(rows: Sequence[Mapping[str, Any]], path: str) -> None:
+    """Publishes the page: a chart for each of CHARTS, drawn with altair as SVG, and the numbers. Needs no network."""
+    charts = "\n".join(_chart(rows, name, title) for name, title in CHARTS.items())
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0])
+    body = "\n".join(
+        "<tr>" + "".join(f"<td>{html.escape(_shown(value))}</td>" for value in row.values()) + "</tr>" for row in rows
+    )
+    page = (
+        "<!doctype html><html lang=en><meta charset=utf-8><title>Releases</title>"
+        "<style>body{font:15px system-ui;margin:2rem;max-width:70rem}figure{display:inline-block;margin:.5rem}"
+        "td,th{padding:.2rem .7rem;text-align:right}td:first-child{text-align:left}</style>"
+        f"<h1>{len(rows):,} releases</h1>\n{charts}\n<table><tr>{head}</tr>\n{body}</table>\n"
+    )
+    with storage.publish(path if storage.is_remote(path) else str(Path(path).resolve())) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+
+
+def _chart(rows: Sequence[Mapping[str, Any]], name: str, title: str) -> str:
+    import vl_convert
+
+    values = [{"release": row["version"].split("-")[0], "value": row[name]} for row in rows if row[name] is not None]
+    if not values:
+        return f"<figure><figcaption>{html.escape(title)}: not told</figcaption></figure>"
+    spec = {
+        "width": 260,
+        "height": 120,
+        "title": title,
+        "data": {"values": values},
+        "mark": {"type": "line", "point": True, "color": "#0072b2"},
+        "encoding": {
+            "x": {"field": "release", "type": "ordinal", "title": None},
+            "y": {"field": "value", "type": "quantitative", "title": None, "scale": {"zero": False}},
+        },
+    }
+    return f"<figure>{vl_convert.vegalite_to_svg(json.dumps(spec))}</figure>"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.5g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)

@@ -1,0 +1,132 @@
+"""What can go and what stays, rolling back, trends, and a run that the disk cannot hold."""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+from datamask import cli
+from datamask.config import Config
+from datamask.corpus.plan import Part, Plan, Shard
+from datamask.errors import ConfigError, InputError, StorageError
+from datamask.release import housekeeping
+from datamask.release.housekeeping import check_room, forecast, remove, roll_back, survey, unneeded
+from datamask.release.layout import latest_version, list_versions
+from datamask.release.trends import gather, write_page
+from datamask.release.verify import verify
+from tests.release.made import released, settings
+
+
+@pytest.fixture
+def two(tmp_path):
+    """Two releases of one corpus with other filters; files of nobody, and one that is none of ours."""
+    _, first = released(tmp_path, settings(filter={"min_tokens": 2}))
+    _, second = released(tmp_path, settings(filter={"min_tokens": 9}))
+    work = tmp_path / "out" / "work"
+    (work / "embeddings" / f"old-{'a' * 16}.parquet").write_bytes(b"x" * 1000)
+    (work / "encoder" / ("b" * 16)).mkdir(parents=True)
+    (work / "encoder" / ("b" * 16) / "model.bin").write_bytes(b"x" * 500)
+    (work / "embeddings" / "notes.txt").write_text("mine")
+    (work / "sweep").mkdir()
+    (work / "sweep" / f"{'c' * 16}.json").write_text("{}")
+    return str(tmp_path / "out"), first, second
+
+
+def names(found):
+    return {path.rsplit("/", 1)[-1] for path in found.paths}
+
+
+def test_what_the_newest_releases_need_stays(two, tmp_path):
+    out, first, second = two
+    both, one = unneeded(out, 2), unneeded(out, 1)
+    assert names(both) >= {f"old-{'a' * 16}.parquet", "model.bin"} and not {"notes.txt", f"{'c' * 16}.json"} & names(
+        both
+    )
+    keys = {shard["shard"]: shard["keys"] for shard in first.manifest()["inputs"]}
+    masks = {f"{shard}-{key['masks']}.parquet" for shard, key in keys.items()}
+    assert not masks & names(both) and masks <= names(one)  # the first's own go with it
+    embedded = {f"{shard}-{key['embeddings']}.parquet" for shard, key in keys.items()}
+    assert not embedded & names(one)  # the second has them too
+    assert both.bytes >= 1500 and both.kept_for == tuple(list_versions(out))
+    remove(one)
+    assert unneeded(out, 1).paths == () and (tmp_path / "out/work/embeddings/notes.txt").exists()
+    assert not (tmp_path / "out/work/encoder").exists() or not list((tmp_path / "out/work/encoder").iterdir())
+    again = released(tmp_path, settings(filter={"min_tokens": 9}))[1]
+    assert again.version == second.version and not again.new
+    assert verify(first).problems == [] and verify(second).problems == []
+
+
+def test_latest_is_kept_wherever_it_points(two):
+    out, first, second = two
+    assert roll_back(out) == (second.version, first.version) and latest_version(out) == first.version
+    assert unneeded(out, 1).kept_for == (first.version, second.version)
+    assert roll_back(out, "2") == (first.version, second.version)
+    with pytest.raises(ConfigError, match=r"no release 7 in .* \(there are: 0001-"):
+        roll_back(out, "7")
+    roll_back(out)
+    with pytest.raises(InputError, match="is the first release"):
+        roll_back(out)
+
+
+def test_survey_and_its_commands(two, capsys):
+    out, first, second = two
+    found = survey(out)
+    assert (found.latest, found.releases, found.documents) == (second.version, 2, 440)
+    assert found.frees == unneeded(out).bytes and found.free > 0
+    assert {stage.name for stage in found.work} >= {"embeddings", "index", "sweep"}
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as end:
+            cli.main([*arguments, out, "--json"])
+        assert not end.value.code
+        return json.loads(capsys.readouterr().out)
+
+    assert run("status")["latest"] == second.version
+    assert run("clean")["removed"] is False and run("clean")["bytes"] == found.frees
+    assert run("rollback") == {"from": second.version, "to": first.version}
+    with pytest.raises(InputError, match="neither releases/ nor work/"):
+        survey(f"{out}/none")
+
+
+def test_nothing_goes_before_there_is_a_release(two):
+    out, *_ = two
+    shutil.rmtree(f"{out}/releases")
+    with pytest.raises(InputError, match="has no release yet"):
+        unneeded(out)
+
+
+def test_trends(two, tmp_path):
+    out, first, second = two
+    rows = gather(out)
+    assert [row["version"] for row in rows] == [first.version, second.version]
+    total = second.manifest()["conservation"]["total"]
+    assert (rows[1]["selected"], rows[1]["filtered"]) == (total["selected"], sum(total["filtered"].values()))
+    assert 0 < rows[0]["quality"] < 1 and rows[0]["seconds"] is None
+    write_page(rows, str(tmp_path / "trends.html"))
+    page = (tmp_path / "trends.html").read_text()
+    assert page.count("<svg") == 7 and "seconds of work: not told" in page and first.version in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_a_run_that_does_not_fit_is_not_begun(tmp_path, monkeypatch):
+    part = Part("x.parquet", "parquet", "f", 10**9, None, 10**6)
+    plan = Plan((Shard("x", (part,), "f"),))
+    need = forecast(plan, Config())
+    assert need > 10**6 * 1536 + 10**9
+    packed = Plan((Shard("x", (Part("x.jsonl.gz", "jsonl.gz", "f", 10**9),), "f"),))
+    assert forecast(packed, Config()) > 2 * 10**9
+    usage = SimpleNamespace(total=10**13, free=need // 2)
+    monkeypatch.setattr(housekeeping.shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(
+        StorageError, match=r"will write about .* GB, and .* are free there.*datamask clean.*run.room=off"
+    ):
+        check_room(plan, Config(), str(tmp_path / "not" / "yet"))
+    check_room(plan, Config.model_validate({"run": {"room": "off"}}), str(tmp_path))
+    usage.free = 3 * need
+    check_room(plan, Config(), str(tmp_path))
+    usage.free = need // 2
+    (tmp_path / "work" / "embeddings").mkdir(parents=True)
+    with (tmp_path / "work" / "embeddings" / "x.parquet").open("wb") as file:
+        file.truncate(need)  # it is there already: a second run writes nothing
+    check_room(plan, Config(), str(tmp_path))
