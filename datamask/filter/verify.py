@@ -22,7 +22,7 @@ ROOM = 1 << 26  # letters of the texts decided at a time, at most: 0.25 GB of sh
 PARTS = 32  # that candidates are decided in, about, if these are
 LEAST = 1 << 20  # letters a part or more
 TEXT_BYTES = 1 << 23  # of texts shingled at a time
-SHORT = 150  # shingles: two shorter texts that share a sentence are alike too soon, and must be alike at STRONG
+SHORT = 200  # shingles: two shorter texts that share a sentence are alike too soon, and must be alike at STRONG
 # of the setting: with one word in ten replaced, 28 Chinese and Japanese copies have a Jaccard of .24 to .38 (others .42
 # and more), because there a word is a letter or two and each breaks as many windows
 UNSPACED = 0.65
