@@ -23,12 +23,12 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.read import read_documents
 from datamask.errors import InputError
-from datamask.filter.rows import SHORTEST, Rows
+from datamask.filter.rows import ROW, Rows
 from datamask.selection.cover.ngrams import hashed_words, word_bounds
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
-VERSION = 1
+VERSION = 2
 SPAN = 400  # characters of a stretch of words that are kept
 RUN = pa.struct([("first", pa.uint32()), ("last", pa.uint32()), ("text", pa.string())])
 SCHEMA = pa.schema(
@@ -182,6 +182,8 @@ def _parts(line: str, number: int, path: str) -> dict[str, str]:
         question = _AFTER.sub("", _BEFORE.sub("", held["question"]))
         answer = held.get("answer", "")
         found = {"question": question, "answer": answer, "question and answer": f"{question} {answer}"}
+        if len(answer.split()) < ROW:  # "rise in the east and set in the west": a phrase of everybody's
+            del found["answer"]
         return {name: text for name, text in found.items() if text.strip() and (answer or name == "question")}
     if "text" in held:
         return {"text": held["text"]}
@@ -207,6 +209,3 @@ def _decoded(path: str) -> str:
     if not text.strip():
         raise InputError(f"filter.decontaminate: {path} is empty; leave it out, or name one that holds test items")
     return text
-
-
-__all__ = ["SCHEMA", "SHORTEST", "Items", "find_leaks", "items_of"]

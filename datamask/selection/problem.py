@@ -26,7 +26,7 @@ from datamask.selection.limits import Limits, make_limits
 if TYPE_CHECKING:
     from datamask.selection.objective import Objective
 
-REORDERED_BYTES = 1 << 31  # of features, at most, that are copied in the order of their content
+REORDERED_BYTES = 1 << 28  # of features, at most, that are copied in the order of their content
 SMALL = 1 << 22  # numbers of a pool that is read in float64 throughout
 BLOCK_ROWS = 2048  # rows converted at a time: 6 MB of float32 at d = 768, which stay in the cache
 

@@ -29,7 +29,7 @@ from datamask.selection.rounds import UndecidedTooFew, select_shards
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
-VERSION = 7
+VERSION = 8
 MASK_SCHEMA = pa.schema(
     [
         ("chunk_id", pa.int64()),

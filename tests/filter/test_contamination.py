@@ -96,10 +96,13 @@ def test_short_items_stand_whole_or_not_at_all(look):
     assert found.keys() == {0}
 
 
-def test_an_exact_answer_of_eight_words_counts(look):
-    answer = "Sunlight is the source of energy for nearly all ecosystems."
-    _, _, found = look([f"{prose(1)} {answer}", prose(2)], [{"question": "Why?", "answer": answer}])
-    assert found.keys() == {0} and found[0]["part"] == "answer"
+def test_an_exact_answer_counts_from_thirteen_words_on_or_behind_its_question(look):
+    answer = "Sunlight is the source of energy for nearly all of the ecosystems on this planet."
+    short = "They rise in the east and set in the west"
+    items = [{"question": "Why?", "answer": answer}, {"question": "What do the stars do?", "answer": short}]
+    texts = [f"{prose(1)} {answer}", f"{prose(2)} {short}", f"{prose(3)} What do the stars do? {short}"]
+    _, _, found = look(texts, items)
+    assert {number: told["part"] for number, told in found.items()} == {0: "answer", 2: "question and answer"}
 
 
 def test_common_phrases_condemn_nobody_but_copies_of_an_item_do(look):

@@ -12,6 +12,7 @@ from typing import Any
 import numba
 import numpy as np
 
+CROWD, RENEWED, PATIENCE = 32, 2000, 400  # see `anneal`; turns at most, for a pair evaluated
 SERIES = 0.02  # below, the logarithm by four terms of its series: exact to 1e-10 of the first
 
 
@@ -174,32 +175,62 @@ def sweep(  # type: ignore[no-untyped-def]
 
 @compiled
 def anneal(  # type: ignore[no-untyped-def]
-    start, index, value, t, level, mass, worth, selected, inside, outside, draws, warm, cool,
+    start, index, value, t, level, mass, worth, selected, inside, outside, stale, draws, warm, cool,
     weights, spent, room, groups, sums, low, high, lengths, length, seed,
 ):  # fmt: skip
     """Random swaps, a loss taken with probability exp(loss / temperature), which falls from `warm` to `cool`.
 
-    (Metropolis et al. 1953; Kirkpatrick, Gelatt & Vecchi 1983.) Returns what is spent beyond the budget.
+    (Metropolis et al. 1953; Kirkpatrick, Gelatt & Vecchi 1983.) stale: (N,) what documents were last known to gain, or
+    outside to be worth. A draw is a selected document, the loss it may make, and one of those outside that by their
+    stale gains make no greater one; where these are fewer than `CROWD` it is made in proportion, so that documents that
+    hardly any other replaces are not tried as often as the rest. `draws` pairs are evaluated, exactly; gains are all
+    computed anew after `RENEWED` swaps. Returns what is spent beyond the budget.
     """
     np.random.seed(seed)
-    for draw in range(draws):
-        heat = warm * (cool / warm) ** (draw / draws)
-        a, b = np.random.randint(len(inside)), np.random.randint(len(outside))
-        out, into = inside[a], outside[b]
+    keys = -stale[outside]
+    done, swaps, turns = 0, RENEWED, 0
+    while done < draws and turns < PATIENCE * draws:
+        turns += 1
+        if swaps >= RENEWED:
+            swaps = 0
+            for at in range(len(inside)):
+                row = inside[at]
+                stale[row] = worth[row] - gain(start, index, value, t, level, -mass[row], row)
+            for at in range(len(outside)):
+                row = outside[at]
+                stale[row] = worth[row] + gain(start, index, value, t, level, mass[row], row)
+            keys = -stale[outside]
+            order = np.argsort(keys, kind="mergesort")
+            outside[:] = outside[order]
+            keys = keys[order]
+        heat = warm * (cool / warm) ** (done / draws)
+        a = np.random.randint(len(inside))
+        out = inside[a]
+        least = heat * np.log(max(np.random.random(), 1e-300))
+        able = np.searchsorted(keys, -(stale[out] + least), side="right")
+        if able == 0 or np.random.random() * CROWD > able:
+            continue
+        b = np.random.randint(able)
+        into = outside[b]
+        done += 1
         if not allowed(out, into, weights, spent, room, groups, sums, low, high, lengths, length):
             continue
-        least = heat * np.log(max(np.random.random(), 1e-300))
         lost = gain(start, index, value, t, level, -mass[out], out) - worth[out]
-        if lost + worth[into] + gain(start, index, value, t, level, mass[into], into) < 4 * least:
+        stale[out] = -lost
+        stale[into] = worth[into] + gain(start, index, value, t, level, mass[into], into)
+        if lost + stale[into] < 4 * least:
             continue
         move(start, index, value, level, -mass[out], out)
-        if lost + worth[into] + gain(start, index, value, t, level, mass[into], into) >= least:
+        fresh = worth[into] + gain(start, index, value, t, level, mass[into], into)
+        if lost + fresh >= least:
             move(start, index, value, level, mass[into], into)
             selected[out], selected[into] = False, True
             inside[a], outside[b] = into, out
+            stale[into] = fresh
             spent += weights[into] - weights[out]
             book(out, -1.0, weights, groups, sums, lengths, length)
             book(into, 1.0, weights, groups, sums, lengths, length)
+            swaps += 1
         else:
             move(start, index, value, level, mass[out], out)
     return spent

@@ -11,7 +11,7 @@ the budget's price for their tokens, and the mask is brought within the budget a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from datamask.selection.limits import Limits
 
 CANDIDATES, MOST = 1024, 24  # kept in order a round; evaluated anew a document
 ROUNDS, LEAST = 24, 3e-5  # rounds at most; one that gains less, as a share of the scale, is the last
-DRAWS = 300  # random swaps a selected document
+DRAWS = 100  # random swaps evaluated a selected document
+NEAR = 4  # times as many as are selected: those outside, the best by their gains, that random swaps draw from
 WARM, COOL = 0.1, 0.005  # first and last temperature, times a selected document's share of `scale`
 ROOM = 0.002  # of a token budget that the search may be off
 
@@ -88,20 +89,31 @@ def improve(
         return selected
     books = Books.of(limits, selected)
     _rounds(joint, rows, mass, value, selected, books, scale, rounds)
+    found = [before, _mended(joint, rows, mass, worth, limits, selected, books)]
     if draws:
         gain = _gains(joint, rows, mass, value, selected)
         outside = np.flatnonzero(~selected)
-        near = outside[np.argsort(-gain[outside], kind="stable")[: 3 * int(selected.sum())]]
+        near = outside[np.argsort(-gain[outside], kind="stable")[: NEAR * int(selected.sum())]]
         level, unit = _level(joint, mass, selected), scale / int(selected.sum())
         books.spent = compiled.anneal(
-            *rows, level, mass, value, selected, np.flatnonzero(selected), near, draws * int(selected.sum()),
+            *rows, level, mass, value, selected, np.flatnonzero(selected), near, gain, draws * int(selected.sum()),
             WARM * unit, COOL * unit, books.weights, books.spent, books.room, *books.bounds, seed,
         )  # fmt: skip
         _rounds(joint, rows, mass, value, selected, books, scale, rounds)
-    _mend(joint, rows, mass, worth, limits, selected, books)
-    if limits.violations(selected):
-        return before
-    return max((before, selected), key=lambda mask: value_of(joint, worth, mass, mask))
+        found.append(_mended(joint, rows, mass, worth, limits, selected, books))
+    within = [mask for mask in found if mask is before or not limits.violations(mask)]
+    return max(within, key=lambda mask: value_of(joint, worth, mass, mask))
+
+
+def _mended(
+    joint: Joint, rows: tuple, mass: np.ndarray, worth: np.ndarray, limits: Limits, selected: np.ndarray, books: Books
+) -> np.ndarray:
+    """A copy within the budget."""
+    if limits.counted:
+        return selected.copy()
+    mended, own = selected.copy(), replace(books, sums=books.sums.copy(), length=books.length.copy())
+    _mend(joint, rows, mass, worth, limits, mended, own)
+    return mended
 
 
 def value_of(joint: Joint, worth: np.ndarray, mass: np.ndarray, mask: np.ndarray) -> float:
