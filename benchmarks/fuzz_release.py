@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 import tempfile
 import time
 import traceback
@@ -21,6 +22,8 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests' own mutations
 
 from tests.release.fuzz import Watch, check_configuration, check_expression, configurations, expressions, time_limit
 from tests.release.fuzz_hostile import check_hostile

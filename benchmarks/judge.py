@@ -44,17 +44,22 @@ POOLS, DOCUMENTS, BYTES, SHARE = 5, 12_300, 4_600_000, 0.06
 DRAWS, CONTROLS = 8, 3
 NETWORK_POOLS = 3  # that the network reads; it starts from what stands in none of them
 METRICS, LAMBDAS = ("pairwise", "disf", "facility"), (0.0, 0.3, 0.5, 0.7, 0.9)
+WORDS = {"algorithm": "coverage", "coverage": {"atoms": {"ngrams": 1}}}
 HALF = {"target": 0.5, "embedding": 0.5}
 COVERAGE: tuple[tuple[str, float, dict[str, float]], ...] = (
     ("embedding", 0.0, {"embedding": 1}),
     ("embedding", 0.3, {"embedding": 1}),
     ("embedding", 0.5, {"embedding": 1}),
     ("embedding", 0.7, {"embedding": 1}),
+    ("n-grams", 0.3, {"ngrams": 1}),
     ("n-grams", 0.5, {"ngrams": 1}),
     ("n-grams", 0.7, {"ngrams": 1}),
+    ("n-grams", 0.9, {"ngrams": 1}),
     ("n-grams and embedding", 0.5, {"ngrams": 0.5, "embedding": 0.5}),
     ("target", 0.3, {"target": 1}),
     ("target and embedding", 0.3, HALF),
+    ("target and n-grams", 0.3, {"target": 0.5, "ngrams": 0.5}),
+    ("target and n-grams", 0.5, {"target": 0.5, "ngrams": 0.5}),
 )
 OTHERS = "coverage of target and embedding λ 0.3, told every other set"  # how it fares on the sets it is not told
 NAMED = (  # the contrasts, named before any run: what is the default now, and what could be
@@ -125,6 +130,8 @@ def arms(every: bool = True) -> dict[str, dict[str, Any]]:
             f"coverage of {name} λ {lamb:g}": {"algorithm": "coverage", "lamb": lamb, "coverage": {"atoms": atoms}}
             for name, lamb, atoms in COVERAGE
         },
+        "coverage of n-grams λ 0.7, documents": {**WORDS, "lamb": 0.7, **documents},
+        "coverage of n-grams λ 0.5, documents": {**WORDS, "lamb": 0.5, **documents},
         "semdedup": {"solver": "semdedup", **documents},
         "dsir": {"solver": "dsir"},
         "random above the lowest tenth of quality": {"solver": "above", "floor": 0.1},
@@ -295,6 +302,8 @@ def judge_of(name: str, options: argparse.Namespace, whole: dict[str, Any]) -> A
     if name != "network":
         return {"coder": Coder, "n-grams": Ngrams}[name]()
     size = SIZES[options.size]()
+    if options.before:
+        size = replace(size, name=f"{size.name} after {options.before:,}", before=options.before)
     if options.passes or options.rate:
         passes, rates = options.passes or size.passes, tuple(options.rate or size.rates)
         told = f"{size.name}, {passes:g} passes at {' '.join(f'{rate:g}' for rate in rates)}"
@@ -324,7 +333,7 @@ def names_of(to: Path, number: int) -> Iterator[str]:
 def table(options: argparse.Namespace) -> None:
     """Markdown of what was read, each judge on the pools on which it has read every control."""
     for judge in sorted({path.name.split("-")[1] for path in options.to.glob(f"read-*-{options.bytes}-*.pickle")}):
-        if judge not in [slug(name) for name in options.judge]:
+        if judge not in [slug(name) for name in options.judge]:  # a network by the name of its readings
             continue
         readings: dict[str, dict[int, dict[int, Any]]] = {}
         seconds = []
@@ -403,6 +412,7 @@ def main() -> None:
     parser.add_argument("--size", default="tiny", help="of the network")
     parser.add_argument("--passes", type=float, help="of the network over a choice")
     parser.add_argument("--rate", type=float, nargs="+", help="of the network; by default its size's three")
+    parser.add_argument("--before", type=int, help="bytes that the network has read before; by default its size's")
     parser.add_argument("--bytes", type=int, default=BYTES)
     parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--controls", action="store_true")

@@ -42,6 +42,7 @@ from datamask.maps import Mapper, here
 from datamask.release import filter_corpus
 from datamask.selection import learn_prices, mask_shard
 from datamask.stages import ShardFiles
+from tasks.options import same_arithmetic
 
 WORDS = np.array(["".join(map(chr, 97 + np.random.default_rng(n).integers(0, 26, 3 + n % 6))) for n in range(4000)])
 LENGTH = 24  # words of a text
@@ -163,6 +164,7 @@ def run(engine: str, workers: int, files: list[ShardFiles], work: str, peak: Pea
     config = Config.model_validate(
         {"run": {"engine": engine.replace("plain", "threads"), "workers": workers}, "select": {"device": "cpu"}}
     )
+    same_arithmetic()
     if engine == "plain":
         return stages_of(files, config, work, lambda stage: here, peak)
     from prefect import flow

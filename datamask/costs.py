@@ -3,8 +3,8 @@
     datamask plan 'dumps/*.parquet' --workers 8
     datamask plan data --config my.yaml --documents 23000000000    # a corpus that is not here
 
-The model (docs/scale.md): a stage takes a fixed time a run and a time per document, per worker; stages that see the
-corpus as a whole run on one worker; some look at a sample of it and stop growing. Two samples, one four times the
+The model (docs/scale.md): a stage takes a fixed time a run and a time per document, per worker; those that look at a
+sample of the corpus run on one worker and stop growing (`stages.STAGES` says which). Two samples, one four times the
 other, give both times. No Prefect.
 """
 
@@ -24,22 +24,14 @@ import numpy as np
 import typer
 
 from datamask.config import Config, load
-from datamask.stages import ShardFiles
+from datamask.stages import STAGES, ShardFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SAMPLE = 2000  # documents of the larger sample
-WHOLE = (
-    "encoder",
-    "quality",
-    "filter",
-    "duplicates",
-    "prices",
-    "export",
-    "report",
-)  # one worker each, whatever their number
 REPORTED = 5_000  # documents after which the report hardly grows: report/examples.py draws 500 of each choice, a tenth
+JOINT_DOCUMENTS = 500_000  # up to so many are selected from as one problem (selection/corpus.py)
 FOOTERS = 50  # parquet files whose rows are counted; the rest by their size
 
 
@@ -58,7 +50,8 @@ class StageCost:
     most: int | None = None
 
     def hours(self, documents: int, workers: int) -> float:
-        share = 1 if self.stage in WHOLE else workers
+        alone = STAGES[self.stage].by == "one" or (self.stage == "prices" and documents <= JOINT_DOCUMENTS)
+        share = 1 if alone else workers
         return (self.fixed + self.seconds * self._seen(documents) / share) / 3600
 
     def storage(self, documents: int) -> float:

@@ -4,12 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from typing import Literal
 
 from datamask import storage
 from datamask.config import Config, validate
 from datamask.corpus.plan import Plan, Shard, from_json, to_json
 from datamask.errors import InputError
 from datamask.storage import Output
+
+
+@dataclass(frozen=True)
+class Stage:
+    """How a stage's work is shared out: what the cost model, the progress and the documentation's table read."""
+
+    name: str
+    by: Literal["shard", "rounds", "one"]  # shards each on its own; rounds of maps (`datamask.maps`); one worker
+    rounds: int = 1
+
+
+STAGES = {
+    stage.name: stage
+    for stage in (
+        Stage("plan", "one"),
+        Stage("convert", "shard"),
+        Stage("languages", "shard"),
+        Stage("encoder", "one"),
+        Stage("index", "shard"),
+        Stage("embed", "shard"),
+        Stage("quality", "one"),
+        Stage("score", "shard"),
+        Stage("atoms", "shard"),
+        Stage("signatures", "shard"),
+        Stage("leaks", "shard"),
+        Stage("filter", "rounds", 3),
+        Stage("duplicates", "rounds", 10),
+        Stage("prices", "rounds", 8),
+        Stage("mask", "shard"),
+        Stage("export", "rounds", 2),
+        Stage("report", "one"),
+        Stage("publish", "one"),
+    )
+}
 
 Progress = Callable[[int], None]  # called with the number of rows done since the last call
 

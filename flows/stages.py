@@ -20,11 +20,11 @@ from prefect.futures import PrefectFuture
 
 from datamask.config import Config
 from datamask.errors import StorageError, is_retryable
-from datamask.stages import ShardFiles
+from datamask.stages import STAGES, ShardFiles
 from flows.artifacts import StageArtifacts
 from flows.engine import claiming_gpu, cluster_answers, task_runner, workers_without_interrupts
 from tasks.batch import ShardFailure, ShardResult, ShardsFailed, describe
-from tasks.options import configured, needs_gpu
+from tasks.options import configured, needs_gpu, same_arithmetic
 from tasks.progress import BOARD, Board
 from tasks.rounds import Part, RoundDone, run_round
 
@@ -91,16 +91,17 @@ class Stages:
         return result
 
     def rounds(
-        self, stage: str, run: Callable[..., Any], number: int, rows: int, cached: Callable[[Any], bool], **given: Any
+        self, stage: str, run: Callable[..., Any], rows: int, cached: Callable[[Any], bool], **given: Any
     ) -> Any:
         """The result of a stage of maps and reduces: its reduces in this process, the items of its maps as tasks.
 
         An error of a reduce that may pass begins the stage again, which finds what its maps have published.
 
-        :param number: of its rounds. :param rows: of the corpus. :param cached: of the result, whether it was there.
+        :param rows: of the corpus. :param cached: of the result, whether it was there.
         """
         self.board.begin(stage, total=rows)
-        maps = Rounds(self, stage, rows / max(number, 1))
+        same_arithmetic()  # of the reduces, as of the maps
+        maps = Rounds(self, stage, rows / STAGES[stage].rounds)
         for attempt in range(self.config.run.retries + 1):
             try:
                 result = run(maps=maps, **given)

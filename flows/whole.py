@@ -18,7 +18,7 @@ def filter_corpus(stages: Stages, shards: Sequence[ShardFiles], work: str) -> li
     from datamask.release import filter_corpus as run
 
     outputs: list[Output] = stages.rounds(
-        "filter", run, 3, _rows(shards), _all_cached, all_files=shards, config=stages.config, work=work
+        "filter", run, _rows(shards), _all_cached, all_files=shards, config=stages.config, work=work
     )
     return outputs
 
@@ -26,10 +26,9 @@ def filter_corpus(stages: Stages, shards: Sequence[ShardFiles], work: str) -> li
 def find_duplicates(stages: Stages, shards: Sequence[ShardFiles], work: str) -> list[Output]:
     """Near-duplicates and contained texts, over all shards."""
     from datamask.filter import find_duplicates as run
-    from datamask.filter.stage import ROUNDS
 
     outputs: list[Output] = stages.rounds(
-        "duplicates", run, ROUNDS, _rows(shards), _all_cached, all_files=shards, config=stages.config, work=work
+        "duplicates", run, _rows(shards), _all_cached, all_files=shards, config=stages.config, work=work
     )
     for alarm in outputs[0].facts["alarms"] if outputs else ():
         get_run_logger().warning("duplicates take much of %s", alarm)
@@ -41,7 +40,7 @@ def learn_prices(stages: Stages, shards: Sequence[ShardFiles], work: str) -> Out
     from datamask.selection import learn_prices as run
 
     output: Output = stages.rounds(
-        "prices", run, 8, _rows(shards), lambda output: output.cached, all_files=shards, config=stages.config, work=work
+        "prices", run, _rows(shards), lambda output: output.cached, all_files=shards, config=stages.config, work=work
     )
     return output
 
@@ -53,7 +52,6 @@ def export(stages: Stages, shards: Sequence[ShardFiles], out: str, provenance: P
     staged: Staged = stages.rounds(
         "export",
         run,
-        2,
         _rows(shards),
         lambda staged: staged.published is not None,
         all_files=shards,

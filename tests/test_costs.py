@@ -1,11 +1,14 @@
 """What `datamask plan` makes of two samples, and the command on a small corpus."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from datamask import cli
-from datamask.costs import Costs, StageCost, _fit, _Measured
+from datamask.costs import JOINT_DOCUMENTS, Costs, StageCost, _fit, _Measured
+from datamask.selection import corpus
+from datamask.stages import STAGES
 from tests.flows.conftest import SMALL, write_shard
 
 GB = 10**9
@@ -25,6 +28,20 @@ def test_stages_per_shard_are_shared_by_all_workers_and_the_others_are_not():
     assert found["hours"] == pytest.approx(11.02)
     assert found["stages"][0]["worker_hours"] == pytest.approx(10.01)
     assert found["stages"][0]["storage_bytes"] == 10_000_000
+
+
+def test_rounds_are_shared_and_prices_of_a_large_corpus_too():
+    export, prices = (StageCost(name, 0.0, 0.36, 100.0, GB) for name in ("export", "prices"))
+    assert export.hours(100_000, 10) == pytest.approx(1)
+    assert prices.hours(500_000, 10) == pytest.approx(50)
+    assert prices.hours(600_000, 10) == pytest.approx(6)
+    assert JOINT_DOCUMENTS == corpus.JOINT_DOCUMENTS
+
+
+def test_the_stages_are_those_that_the_documentation_lists():
+    table = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text().split("| stage | function | file |")[1]
+    rows = table.split("\n\n")[0].splitlines()[2:]
+    assert sorted(row.split("|")[1].split()[0] for row in rows) == sorted(STAGES)
 
 
 def test_a_stage_that_looks_at_a_sample_stops_growing():

@@ -29,7 +29,6 @@ from datamask.stages import ShardFiles, recorded, silent
 from datamask.storage import Output
 
 OFF = 2.0  # a threshold that nothing reaches
-ROUNDS = 10
 
 
 def wanted(config: Config) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from datamask.config import Select
 from datamask.errors import InputError
 from datamask.study.targets import BETWEEN, cut
 
@@ -71,6 +72,17 @@ def choices(
 def bytes_of(texts: Sequence[bytes], mask: Mask) -> int:
     """Bytes a choice can be read to."""
     return sum(len(BETWEEN) + len(texts[row]) for row in np.flatnonzero(mask).tolist())
+
+
+def most_bytes(texts: Sequence[bytes], tokens: npt.NDArray[np.int64], settings: Select) -> int:
+    """What no choice within the settings' budget can hold more of: the longest documents, or the cheapest by token."""
+    sizes = np.array([len(BETWEEN) + len(text) for text in texts])
+    if not settings.budget_tokens:
+        count = settings.budget_documents or round((settings.select_ratio or 1.0) * len(texts)) + 1
+        return int(np.sort(sizes)[::-1][:count].sum())
+    order = np.argsort(-sizes / tokens, kind="stable")
+    taken = int(np.searchsorted(np.cumsum(tokens[order]), settings.budget_tokens)) + 1
+    return int(sizes[order][:taken].sum())
 
 
 def shuffle_words(texts: Sequence[bytes], generator: np.random.Generator) -> list[bytes]:

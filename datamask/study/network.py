@@ -35,6 +35,7 @@ from datamask.study.targets import BETWEEN, Target
 
 CHECKPOINTS = 5
 TOKENIZER_BYTES = 4_000_000
+ENOUGH = 0.1  # of the text before: from less a start says little
 
 
 @dataclass(frozen=True)
@@ -128,13 +129,14 @@ class Network:
         seeds = f"; SD of a seed {np.sqrt(np.mean(np.square(spread))):.4f}" if spread else ""
         first = self.trained[0]
         read = sum(map(len, self._before))
-        after = f" after {min(self.size.before, read):,} bytes of other text" if self._warm else ""
+        after = f" after {min(self.size.before, read):,} bytes of other text" if self._warm else " from noise"
         size = f"{first.parameters / 1e6:.2g} M parameters"
         return f"{size}, {first.tokens:,} tokens{after}; best rates {best}{seeds}"
 
     @property
     def _warm(self) -> bool:
-        return bool(self.size.before and self._before)
+        """Whether there is text enough to start from; with less it starts from noise, as its notes show."""
+        return bool(self.size.before) and sum(map(len, self._before)) >= self.size.before * ENOUGH
 
     def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, Coded]:
         """Each target's cost after training on `choice`, the mean of the seeds at the choice's best rate.

@@ -23,7 +23,7 @@ from datamask.config import Select
 from datamask.errors import ConfigError, DatamaskError, InputError
 from datamask.report.embedded import Embedded, load_corpus
 from datamask.storage import is_remote
-from datamask.study.choices import RANDOM, bytes_of, choices
+from datamask.study.choices import RANDOM, bytes_of, choices, most_bytes
 from datamask.study.chosen import chosen, names_of, texts_of
 from datamask.study.coder import ORDER, Coded, Coder
 from datamask.study.inference import Draw
@@ -42,6 +42,7 @@ BUDGETS = ("select_ratio", "budget_documents", "budget_tokens")
 NAMED = ((DEFAULT, RANDOM), (DEFAULT, TOP_QUALITY), (DEFAULT, SEMDEDUP))  # the contrasts, named before any run
 OWN = "held-out documents of the pool itself"
 HELD_OUT, HELD_BYTES = 60, 1_500  # documents, and bytes of each
+BEFORE = 0.2  # of the candidates, at most, are what the network reads before any choice
 CHEAP = ("coder", "n-grams")
 MOST_BYTES = 32_000_000  # of a choice, unless asked for
 Progress = Callable[[str], None]
@@ -103,7 +104,7 @@ def study(
     texts = texts_of(whole)
     progress(f"looking for {len(read)} targets in {len(texts):,} documents")
     kept, found = without_overlap(read, texts, names_of(whole))
-    own, rest = _hold_out(whole, texts, settings)
+    own, before, rest = _hold_out(whole, texts, settings)
     pools, refused, notes = _pools(whole, texts, rest, kept, settings, progress)
     held = {
         f"pool {number} {arm}": bytes_of(pool.texts, mask)
@@ -118,7 +119,7 @@ def study(
         )
     heard = {}
     judged = [*kept, *own]
-    for judge, draws, count in _judges(settings, pools[0].texts):
+    for judge, draws, count in _judges(settings, pools[0].texts, before):
         read_pools = [(pool.texts, pool.masks) for pool in pools[:count]]
         heard[judge.name] = hear(judge, read_pools, judged, limit, draws, settings.controls, settings.seed, progress)
     facts: dict[str, object] = {
@@ -169,14 +170,27 @@ def expand(patterns: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _hold_out(whole: Embedded, texts: Sequence[bytes], settings: Settings) -> tuple[list[Target], npt.NDArray[np.intp]]:
-    """The pool's own target, and the rows that are left to choose from."""
+def _hold_out(
+    whole: Embedded, texts: Sequence[bytes], settings: Settings
+) -> tuple[list[Target], list[bytes], npt.NDArray[np.intp]]:
+    """The pool's own target, texts that the network reads before any choice, and the rows left to choose from."""
     order = np.random.default_rng([settings.seed, 73]).permutation(len(whole))
     held = order[: min(HELD_OUT, len(order) // 10)]
     if len(held) < 8:
         raise InputError(f"{len(whole)} candidates are too few to judge choices of; curate 80 or more")
     items = [Item(texts[row][:HELD_BYTES]) for row in held.tolist()]
-    return [target_of(OWN, items, settings.target_bytes, own=True)], np.sort(order[len(held) :])
+    rest = order[len(held) :]
+    before: list[bytes] = []
+    if "network" in settings.judges:
+        from datamask.study.network import SIZES
+
+        wanted, size = SIZES[settings.size]().before, 0
+        for row in rest[: int(BEFORE * len(rest))].tolist():
+            if size >= wanted:
+                break
+            before.append(texts[row])
+            size += len(texts[row])
+    return [target_of(OWN, items, settings.target_bytes, own=True)], before, np.sort(rest[len(before) :])
 
 
 def _pools(
@@ -190,13 +204,17 @@ def _pools(
     """The pools and what every arm chooses from them; the arms that could not choose, with why; and notes."""
     size = min(settings.documents, len(rest) // 2) if settings.pools > 1 else len(rest)
     arms = {**ARMS, **settings.arms}
-    found, refused, notes = [], {}, []
+    found: list[_Pool] = []
+    refused: dict[str, str] = {}
+    notes: list[str] = []
     for number in range(settings.pools):
         rows = np.sort(np.random.default_rng([settings.seed, number, 79]).permutation(rest)[:size])
         keep = np.zeros(len(whole), dtype=bool)
         keep[rows] = True
         corpus = replace(whole.subset(keep), share=whole.share * size / len(whole))
         held = [texts[row] for row in rows.tolist()]
+        if not found:
+            _check_bytes(corpus, held, arms, settings)
         masks = {}
         for name, changes in arms.items():
             if name in refused:
@@ -216,6 +234,19 @@ def _pools(
     return found, refused, notes
 
 
+def _check_bytes(
+    corpus: Embedded, texts: Sequence[bytes], arms: Mapping[str, Mapping[str, Any]], settings: Settings
+) -> None:
+    """:raises InputError: more bytes are asked for than an arm's budget can hold; said before anything is chosen."""
+    for name, changes in arms.items():
+        most = most_bytes(texts, corpus.tokens, settings_of(corpus, changes, 0))
+        if settings.bytes and settings.bytes > most:
+            raise InputError(
+                f"--bytes {settings.bytes:,} is more than any choice within the budget of {name} can hold; "
+                f"ask for at most {most:,}, and for less than that, since few choices take the longest documents"
+            )
+
+
 def settings_of(corpus: Embedded, changes: Mapping[str, Any], seed: int) -> Select:
     """The corpus's settings with some changes; a budget among them takes the place of the corpus's."""
     own = corpus.settings(seed=seed).model_dump(exclude={"quotas"})
@@ -224,7 +255,9 @@ def settings_of(corpus: Embedded, changes: Mapping[str, Any], seed: int) -> Sele
     return Select.model_validate({**own, **changes})
 
 
-def _judges(settings: Settings, pool: Sequence[bytes]) -> Iterator[tuple[Judge, int, int]]:
+def _judges(
+    settings: Settings, pool: Sequence[bytes], before: Sequence[bytes] = ()
+) -> Iterator[tuple[Judge, int, int]]:
     """Each judge, how many random draws it reads of a pool, and how many pools."""
     for name in settings.judges:
         if name == "coder":
@@ -234,7 +267,7 @@ def _judges(settings: Settings, pool: Sequence[bytes]) -> Iterator[tuple[Judge, 
         else:
             from datamask.study.network import SIZES, Network
 
-            network = Network(SIZES[settings.size](), pool, settings.device, settings.seed)
+            network = Network(SIZES[settings.size](), pool, settings.device, settings.seed, before)
             yield network, max(2, settings.network_draws), settings.network_pools or settings.pools
 
 

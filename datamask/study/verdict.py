@@ -18,6 +18,7 @@ from datamask.study.choices import CLEAN, CONTROLS, JUNK, RANDOM, SHUFFLED
 from datamask.study.inference import LEVEL, Components, Contrast, Readings, Trial, agreement, holm
 
 NO_VERDICT = "no verdict"
+PAIRS = 3  # of a control's draws, from which their differences are drawn
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,12 @@ def controls(readings: Readings, own: Sequence[str] = ()) -> list[Control]:
             continue
         count = [len(draws) for draws in readings[worse]]
         same = [draws[:n] for draws, n in zip(readings[better], count, strict=True)]
-        trial = Trial({better: same, worse: readings[worse]}, reference=better, own=own)
-        contrast = trial.contrast(worse, better, paired=True)
+        if sum(count) < PAIRS:  # too few to tell their own spread from: by that of the random draws
+            arms = {RANDOM: readings[RANDOM], **({better: same} if better != RANDOM else {}), worse: readings[worse]}
+            contrast = Trial(arms, own=own).contrast(worse, better)
+        else:
+            trial = Trial({better: same, worse: readings[worse]}, reference=better, own=own)
+            contrast = trial.contrast(worse, better, paired=True)
         passed = contrast.says == "worse"
         said = f"{worse} against {better}: {_number(contrast)}, {'found' if passed else 'not found'}"
         found.append(Control(name, passed, said))

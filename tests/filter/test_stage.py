@@ -19,7 +19,7 @@ from datamask.errors import InputError, StorageError
 from datamask.filter import find_duplicates, postings, sign_shard, stage, verify, wanted
 from datamask.filter.shingles import likeness, shingles
 from datamask.maps import Threads, here
-from datamask.stages import ShardFiles
+from datamask.stages import STAGES, ShardFiles
 
 WORDS = ["".join(random.Random(n).choices("abcdefghijklmnopqrstuvwxyz", k=3 + n % 7)) for n in range(3000)]
 
@@ -129,7 +129,7 @@ def test_bytes_are_the_same_after_a_worker_was_lost_in_any_round(tmp_path, monke
     monkeypatch.setattr(stage, "PARTITION", 1500)
     monkeypatch.setattr(stage, "groups", lambda ordered: [(place,) for place in range(len(ordered))])
     monkeypatch.setattr(verify, "ROOM", 5000)
-    for failing in range(1, 1 + stage.ROUNDS):
+    for failing in range(1, 1 + STAGES["duplicates"].rounds):
         other, calls = str(tmp_path / f"failed-{failing}"), iter(range(1, 100))
 
         def broken(work, state, items, rows=None, calls=calls, failing=failing):

@@ -107,15 +107,29 @@ def test_a_choice_may_not_be_told_all_that_it_is_judged_by(out, target, capsys):
 def test_the_network_is_asked_for_by_name_and_the_same_twice(out, target, tmp_path, capsys, monkeypatch):
     from datamask.report.proxy import ProxySettings
     from datamask.study import network
+    from datamask.study import run as module
 
     shape = ProxySettings(vocabulary=300, width=16, layers=1, heads=2, context=32, batch=4)
-    monkeypatch.setitem(network.SIZES, "tiny", lambda: network.Size("tiny", shape, passes=0.3))
+    monkeypatch.setitem(network.SIZES, "tiny", lambda: network.Size("tiny", shape, passes=0.3, before=9000))
+    given, texts_of = [], module.texts_of
+    monkeypatch.setattr(module, "texts_of", lambda corpus: given.append(texts_of(corpus)) or given[-1])
+    pools: list[set[bytes]] = []
+    hear, starts = module.hear, []
+
+    def watched(judge, read_pools, *rest):
+        pools.extend(set(texts) for texts, _ in read_pools)
+        starts.append(judge._before)
+        return hear(judge, read_pools, *rest)
+
+    monkeypatch.setattr(module, "hear", watched)
     arguments = ["judge", out, "--targets", target, "--pools", "1", "--bytes", "6000", "--judge", "network"]
     told = []
     for _ in range(2):
         assert run(*arguments, "--size", "tiny", "--to", tmp_path, "--json") == 0
         told.append(json.loads(capsys.readouterr().out)["judges"][0])
-    assert told[0]["kind"] == "network" and told[0]["means"] == told[1]["means"] and "best rates" in told[0]["notes"]
+    assert told[0]["kind"] == "network" and told[0]["means"] == told[1]["means"]
+    assert "after 9,000 bytes of other text; best rates" in told[0]["notes"]
+    assert sum(map(len, starts[0])) >= 9000 and not any(set(starts[0]) & pool for pool in pools)  # in no arm's reach
 
 
 @pytest.mark.parametrize(
@@ -136,6 +150,14 @@ def test_the_network_is_asked_for_by_name_and_the_same_twice(out, target, tmp_pa
 def test_refusals(out, target, arguments, message, capsys):
     assert run("judge", out, *(target if part == "T" else part for part in arguments)) in (2, 3, 5)
     assert message in capsys.readouterr().err
+
+
+def test_too_many_bytes_are_refused_before_anything_is_chosen(out, target, capsys, monkeypatch):
+    from datamask.study import run as module
+
+    monkeypatch.setattr(module, "chosen", None)  # it would fail if it were called
+    assert run("judge", out, "--targets", target, "--bytes", "90000000") == 3
+    assert "more than any choice within the budget of default can hold" in capsys.readouterr().err
 
 
 def test_a_target_that_stands_in_the_pool_is_found_and_named(out, tmp_path, capsys):

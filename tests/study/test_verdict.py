@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
+from datamask.config import Select
 from datamask.errors import InputError
 from datamask.study import Item, Target
-from datamask.study.choices import CLEAN, CONTROLS, JUNK, RANDOM, SHUFFLED, choices, shuffle_words
+from datamask.study.choices import CLEAN, CONTROLS, JUNK, RANDOM, SHUFFLED, bytes_of, choices, most_bytes, shuffle_words
 from datamask.study.coder import Coder
 from datamask.study.ngrams import BUCKETS, Ngrams, Pairs, words_of
 from datamask.study.run import hear
 from datamask.study.targets import BETWEEN
 from datamask.study.verdict import NO_VERDICT, Heard, conclude, controls
-from tests.study.test_inference import coded
+from tests.study.test_inference import coded, readings
 
 SUBJECTS = "the king,a sailor,my sister,this old dog,every teacher,our neighbour".split(",")
 VERBS = "sees,finds,carries home,does not like,talks about,paints".split(",")
@@ -149,6 +152,13 @@ def test_a_judge_that_failed_a_control_is_not_heard(heard):
     assert "net failed its control planted junk: was not read" in found.verdicts[0].why
 
 
+@pytest.mark.parametrize("worse,passed", [(5.0, True), (0.0, False)])
+def test_a_control_of_few_draws_is_told_apart_by_the_spread_of_the_random_ones(worse, passed):
+    arms = {RANDOM: 0.0, SHUFFLED: worse, JUNK: worse, CLEAN: 0.0}  # one draw of each control, eight random ones
+    found = controls(readings(np.random.default_rng(3), arms))
+    assert [control.passed for control in found] == [True, passed, passed]
+
+
 def test_the_pools_own_documents_are_shown_and_in_no_mean(pools, targets):
     own = Target("own", tuple(Item(text) for text in pools[0][0][:10]), own=True)
     read = hear(Coder(), pools, [*targets, own], 12_000, 8, 3, 0, lambda line: None)
@@ -180,10 +190,27 @@ def test_words_cost_what_witten_and_bell_say():
 
 
 def test_the_ngrams_see_words_shuffled(pools, targets):
-    readings = hear(Ngrams(), pools, targets, 12_000, 8, 4, 0, lambda line: None).readings
-    assert {control.name: control.passed for control in controls(readings)}["words shuffled"]
+    found = hear(Ngrams(), pools, targets, 12_000, 8, 4, 0, lambda line: None).readings
+    assert {control.name: control.passed for control in controls(found)}["words shuffled"]
 
 
 def test_a_choice_of_one_word_has_no_pairs():
     read = Ngrams().read(b"word", [Target("t", (Item(b"another word"), Item(b"")) * 4)])["t"]
     assert np.isfinite(read.bits).all() and read.bits[1] == 0
+
+
+@pytest.mark.parametrize("budget", [{"budget_documents": 3}, {"budget_tokens": 40}, {"select_ratio": 0.3}])
+def test_no_choice_within_the_budget_holds_more_than_the_most(budget):
+    """By brute force over all choices of nine documents; and under documents one of them holds exactly that."""
+    generator = np.random.default_rng(2)
+    texts = [b"x" * int(size) for size in generator.integers(5, 200, 9)]
+    tokens = generator.integers(5, 30, 9)
+    settings = Select.model_validate({"select_ratio": None, **budget})
+    masks = np.array(list(product([False, True], repeat=9)))
+    if "budget_tokens" in budget:
+        fits = masks @ tokens <= 40
+    else:
+        fits = masks.sum(axis=1) <= budget.get("budget_documents", 3)
+    held = max(bytes_of(texts, mask) for mask in masks[fits])
+    most = most_bytes(texts, tokens, settings)
+    assert held <= most and (held == most or "budget_documents" not in budget)
