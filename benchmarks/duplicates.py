@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import random
+import re
 import resource
 import shutil
 import subprocess
@@ -36,10 +37,13 @@ from datamask.corpus.index import SCHEMA as INDEX
 from datamask.corpus.read import read_batches
 from datamask.filter import find_duplicates, sign_shard
 from datamask.filter.shingles import likeness, shingles
+from datamask.quality.content import ContentScorer
+from datamask.quality.documents import Documents
+from datamask.quality.pool import Model, fit, sample, write
 from datamask.release import filter_corpus
 from datamask.stages import ShardFiles, recorded
 
-LANGUAGES = ("en", "de", "fr", "fi", "tr", "ko", "ar", "hi", "am", "ta", "zh", "ja", "ru", "sw", "so", "yo")
+LANGUAGES = ("en", "de", "fr", "fi", "tr", "ko", "ar", "hi", "am", "ta", "zh", "ja", "th", "ru", "sw", "so", "yo")
 A_LANGUAGE = 24  # documents of a language that copies are made of
 LETTERS = (300, 20_000)  # characters of such a document
 SPACED = {"zh", "ja", "th", "lo"}  # scripts without spaces: a letter is changed where elsewhere a word is
@@ -49,14 +53,19 @@ NAVIGATION = "Home | About us | News | Products | Contact | Login | Search | Pri
 # ---------------------------------------------------------------- the stages, on any folder of parquet
 
 
-def prepared(folder: str, work: str, score: Mapping[str, float] | None = None) -> tuple[list[ShardFiles], Config]:
+def prepared(
+    folder: str, work: str, score: Mapping[str, float] | None = None, model: Model | None = None
+) -> tuple[list[ShardFiles], Config]:
     """The shards of a corpus, indexed and scored (no encoder is needed), and the default settings.
 
-    score: of some texts; the others' are drawn from 0 to 1, as percentiles are. None: all are 0.
+    score: of some texts; the others' are drawn from 0 to 1, as percentiles are. None: all are 0. model: of the scorer.
     """
     drawn = random.Random(9)
     config = Config.model_validate({"corpus": {"input": [folder], "group_bytes": 0}})
     files = []
+    facts = {"pool": "quality/pool.safetensors" if model else None}
+    if model:
+        write(f"{work}/quality/pool.safetensors", model)
     for shard in plan_shards(config.corpus, work).shards:
         shard = convert_shard(shard, config, work)
         parts = []
@@ -87,7 +96,9 @@ def prepared(folder: str, work: str, score: Mapping[str, float] | None = None) -
         scores = pa.table({"chunk_id": ids, "quality_score": pa.array(values, pa.float32())})
 
         def put(stage: str, rows: pa.Table, name: str = shard.name) -> storage.Output:
-            return storage.write_output(f"{work}/{stage}/{name}.parquet", f"{stage}-{name}", rows.schema, [rows])
+            return storage.write_output(
+                f"{work}/{stage}/{name}.parquet", f"{stage}-{name}", rows.schema, [rows], lambda: facts
+            )
 
         files.append(ShardFiles(shard, index=put("index", table), scores=put("scores", scores)))
     return files, config
@@ -144,7 +155,7 @@ def table(head: list[str], rows: list[list]) -> None:
 
 
 def _changed(text: str, share: float, pool: list[str], language: str, rng: random.Random, insert: bool = False) -> str:
-    units = list(text) if language in SPACED else text.split(" ")
+    units = pieces(text, language)
     at = set(rng.sample(range(len(units)), max(1, round(share * len(units)))))
     made = []
     for place, unit in enumerate(units):
@@ -153,6 +164,13 @@ def _changed(text: str, share: float, pool: list[str], language: str, rng: rando
         if place not in at or insert:
             made.append(unit)
     return ("" if language in SPACED else " ").join(made)
+
+
+def pieces(text: str, language: str) -> list[str]:
+    """Words; in scripts without spaces letters, in Thai and Lao four of them, and Latin words whole."""
+    if language not in SPACED:
+        return text.split(" ")
+    return re.findall(r"[A-Za-z0-9]+|[\u0e00-\u0eff]{1,4}|.", text, flags=re.DOTALL)
 
 
 def changes(text: str, pool: list[str], language: str, rng: random.Random) -> dict[str, str]:
@@ -175,22 +193,13 @@ def changes(text: str, pool: list[str], language: str, rng: random.Random) -> di
     }
 
 
-def scored(before: str, texts: list[str], languages: list[str]) -> dict[str, float]:
-    """quality_score of texts, by the scorers of an earlier run."""
-    from datamask.quality.combine import combine
-    from datamask.quality.documents import Documents
-    from datamask.quality.load import load_scorer
-    from datamask.quality.ref import QualityRef
-
-    work = f"{before}/work"
-    [path] = Path(work, "quality").glob("*.json")
-    quality = QualityRef.from_dict(storage.read_json(str(path)))
+def scored(model: Model, texts: list[str], languages: list[str]) -> dict[str, float]:
+    """The content score of texts."""
     documents = Documents(np.arange(len(texts)), texts, languages=languages)
-    scores = {r.name: load_scorer(r, Config(), work).score(documents).score for r in quality.scorers}
-    return dict(zip(texts, combine(scores, quality).tolist(), strict=True))
+    return dict(zip(texts, ContentScorer(model).score(documents).score.tolist(), strict=True))
 
 
-def planted(corpus: str, before: str | None, seed: int, parts: int) -> None:
+def planted(corpus: str, with_scores: bool, seed: int, parts: int) -> None:
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         rows = [row for path in sorted(Path(corpus).glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
@@ -203,19 +212,22 @@ def planted(corpus: str, before: str | None, seed: int, parts: int) -> None:
             if not by[language]:
                 continue
             every = by[language]
-            pool = [c for t in every for c in t] if language in SPACED else [w for t in every for w in t.split()]
+            pool = [w for t in every for w in (pieces(t, language) if language in SPACED else t.split()) if w.strip()]
             for base in rng.sample(sorted(set(every)), min(A_LANGUAGE, len(set(every)))):
                 # one change a document, in turn: 13 copies of one document would be a family
                 for kind, text in changes(base, pool, language, rng).items():
-                    copies.append((text, base, kind, language))
+                    copies.append((text, base, kind, language))  # one that is no change is left out below
         report = []
+        model = None
+        if with_scores:
+            model = fit(*sample((row["text"], row["language"]) for row in rows if row["text"] and row["text"].strip()))
         for part in range(13):  # every document once with each change, in 13 corpora
-            chosen = [c for place, c in enumerate(copies) if (place // 13 + place % 13) % 13 == part]
+            chosen = [c for place, c in enumerate(copies) if (place // 13 + place % 13) % 13 == part and c[0] != c[1]]
             score = None
-            if before:
+            if model:
                 both = {text: language for copy, base, _, language in chosen for text in (copy, base)}
-                score = scored(before, list(both), list(both.values()))
-            report.append(_plant(rows, chosen, f"{folder}/{part}", rng, score))
+                score = scored(model, list(both), list(both.values()))
+            report.append(_plant(rows, chosen, f"{folder}/{part}", rng, score, model))
             shutil.rmtree(f"{folder}/{part}")
             if part + 1 >= parts:
                 break
@@ -238,7 +250,7 @@ def planted(corpus: str, before: str | None, seed: int, parts: int) -> None:
     table(["change", "copies", "one of the two falls", "least in", "the intact one stays"], lines)
 
 
-def _plant(rows, chosen, folder, rng, score) -> list[tuple[str, str, bool, bool]]:
+def _plant(rows, chosen, folder, rng, score, model) -> list[tuple[str, str, bool, bool]]:
     """Adds the copies at random places among the documents; (kind, language, caught, the intact one stays) of each."""
     everything = [(row["text"] or "", None) for row in rows if row["text"] and row["text"].strip()]
     place_of = {}
@@ -249,7 +261,7 @@ def _plant(rows, chosen, folder, rng, score) -> list[tuple[str, str, bool, bool]
     for number in range(3):
         part = everything[number * size : (number + 1) * size]
         pq.write_table(pa.table({"text": [t for t, _ in part]}), f"{folder}/in/{number}.parquet", row_group_size=1000)
-    files, config = prepared(f"{folder}/in", f"{folder}/work", score)
+    files, config = prepared(f"{folder}/in", f"{folder}/work", score, model)
     files, _ = run(files, config, f"{folder}/work")
     by_text = defaultdict(list)
     for number, f in enumerate(files):
@@ -559,7 +571,7 @@ def main() -> None:
     parser.add_argument("what", choices=["planted", "outcome", "pairs", "minhash", "scale", "one-size"])
     parser.add_argument("--corpus", default="../shared/data/real")
     parser.add_argument("--before", default="out/curated", help="an output folder of the corpus")
-    parser.add_argument("--scored", action="store_true", help="planted: score the texts with the scorers of --before")
+    parser.add_argument("--scored", action="store_true", help="planted: give the texts their content score")
     parser.add_argument("--parts", type=int, default=3, help="planted: corpora")
     parser.add_argument("--below", type=float, default=0.0)
     parser.add_argument("--count", type=int, default=200)
@@ -568,7 +580,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     if given.what == "planted":
-        planted(given.corpus, given.before if given.scored else None, given.seed, given.parts)
+        planted(given.corpus, given.scored, given.seed, given.parts)
     elif given.what == "outcome":
         outcome(given.corpus, given.before)
     elif given.what == "pairs":

@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,12 +32,13 @@ from datamask.corpus.read import read_batches
 from datamask.filter import candidates, verify
 from datamask.filter.alarm import read_groups
 from datamask.filter.candidates import Estimated, Groups, Holders, Pairs
+from datamask.filter.intact import Natural
 from datamask.filter.postings import POSTING, Documents, Shared, partition_of, postings_of, sampled, shared_of
 from datamask.maps import Handed, deal, dealt, gather, hand, handed, mapped, read_arrays, write_array, write_arrays
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 
-VERSION = 3
+VERSION = 4
 SCHEMA = pa.schema(
     [
         ("chunk_id", pa.int64()),
@@ -69,6 +71,7 @@ class Searching:
     first: tuple[int, ...] = ()  # each group's first document
     fixed: int = 0  # documents of earlier releases
     spread: float = 0.0  # standard deviation of the quality
+    pool: str | None = None  # in the work folder: the counts that the content score was made with
 
     def at(self, *names: object) -> str:
         return storage.join(self.folder, "-".join(map(str, names)))
@@ -332,6 +335,7 @@ def judge(state: Searching, item: Judged) -> Handed:
         dict(zip(documents.tolist(), quality, strict=True)),
         state.spread,
         state.rules,
+        _natural(storage.join(state.work, state.pool)) if state.pool else None,
     )
     fallen = sorted(found)
     falls = [found[document][0] for document in fallen]
@@ -344,6 +348,17 @@ def judge(state: Searching, item: Judged) -> Handed:
         similarity=np.array([fall.similarity for fall in falls], np.float32),
         cluster=np.array([found[document][1] for document in fallen], np.int64),
     )
+
+
+@lru_cache(maxsize=2)
+def _natural(url: str) -> Natural | None:
+    """What tells which of two copies has words that were put in: the corpus's counts, if they are still there."""
+    from datamask.quality import pool
+
+    if not storage.exists(url):
+        return None
+    model = pool.read(url)
+    return lambda texts: pool.natural(texts, model)
 
 
 def _texts(state: Searching, part: int) -> Iterator[tuple[np.ndarray, pa.Array]]:

@@ -35,6 +35,7 @@ WEIGHTS = (
     (0xF900, 0xFAFF, 3),
     (TABLE, LETTERS, 3),
 )
+UNSPACED = ((0x3040, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF))
 FIRST_WEIGHTED = WEIGHTS[0][0]
 # marks that are left out: accents, vowel points of Hebrew and Arabic. Those of Indic scripts are letters.
 POINTS = ((0x0300, 0x036F), (0x0591, 0x05C7), (0x0610, 0x061A), (0x064B, 0x065F), (0x0670, 0x0670), (0x0640, 0x0640))
@@ -77,6 +78,14 @@ def weights() -> np.ndarray:
     for first, last, weight in WEIGHTS:
         table[first : last + 1] = weight
     return table
+
+
+def unspaced(units: np.ndarray) -> np.ndarray:
+    """(n,) bool: letters of scripts without spaces of which one or two make a word: Han and kana."""
+    found = units >= TABLE
+    for first, last in UNSPACED:
+        found |= (units >= first) & (units <= last)
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -156,6 +156,7 @@ class _Search:
             Rules(settings.jaccard or OFF, settings.containment or OFF),
             columns,
             schema,
+            pool=_output(ordered[0].scores).facts.get("pool") if ordered else None,
         )
 
     def run(self) -> tuple[list[Output], dict[str, Any]]:

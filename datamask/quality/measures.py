@@ -11,7 +11,7 @@ import numpy as np
 from datamask.quality import words as w
 from datamask.quality.languages import Languages
 from datamask.quality.lexicon import lexicon
-from datamask.quality.ngrams import PAIR, Counts, halves, neighbours, pairs
+from datamask.quality.ngrams import HALVES, PAIR, Counts, halves, neighbours, pairs
 from datamask.quality.words import Words, mix
 
 MEASURES = (
@@ -151,7 +151,7 @@ def _prose(words: Words, pool: Pool, group: np.ndarray, function: np.ndarray) ->
 def _tags(words: Words) -> np.ndarray:
     """Places of "<" before an HTML element's name, "/" and one, or "!"; and of "&" before a name or number and ";".
 
-    What only looks so is left out: of names of one letter ("a<b" in a formula), those that no ">" and no "href" follows.
+    What only looks so is left out: names of one letter ("a<b" in a formula) that neither ">" nor "href" follows.
     """
     points = words.points
     opens = np.flatnonzero(points[:-2] == ord("<")) + 1
@@ -224,19 +224,33 @@ def _sentences(words: Words, number: np.ndarray) -> np.ndarray:
 def in_pool(words: Words, pool: Pool, group: np.ndarray) -> dict[str, np.ndarray]:
     """What the half of the pool says that has not seen the document."""
     half = (1 - halves(words))[words.document]
-    counts = pool.counts
-    known = counts.words.count(words.hashes, half)
-    ends = counts.tails.count(words.tails, half), counts.heads.count(words.heads, half)
-    size = np.maximum(pool.languages.words[group], 1000.0).astype(np.float32)[words.document]
+    known = pool.counts.words.count(words.hashes, half)
     function = pool.languages.function_words(words, group)
-    near, far = (_order(words, apart, pool, half, known, ends, size) for apart in (1, APART))
     letters = words.is_word & (words.kinds[words.start] & w.DIGIT == 0)
     return {
-        "order": near - far,
+        "order": _near_less_far(words, pool, group, half, known),
         "known": share(words.count(letters & (known > 0)), words.count(letters)),
         "function_words": share(words.count(function), words.count(words.is_word)),
         "prose": _prose(words, pool, group, function),
     }
+
+
+def order(words: Words, pool: Pool, group: np.ndarray) -> np.ndarray:
+    """(documents,) the measure by both halves, so that texts that fall into different ones compare."""
+    every = [np.full(len(words.start), half, dtype=np.int64) for half in range(HALVES)]
+    known = [pool.counts.words.count(words.hashes, half) for half in every]
+    found: np.ndarray = np.mean(
+        [_near_less_far(words, pool, group, *both) for both in zip(every, known, strict=True)], axis=0
+    )
+    return found
+
+
+def _near_less_far(words: Words, pool: Pool, group: np.ndarray, half: np.ndarray, known: np.ndarray) -> np.ndarray:
+    counts = pool.counts
+    ends = counts.tails.count(words.tails, half), counts.heads.count(words.heads, half)
+    size = np.maximum(pool.languages.words[group], 1000.0).astype(np.float32)[words.document]
+    near, far = (_order(words, apart, pool, half, known, ends, size) for apart in (1, APART))
+    return near - far
 
 
 def _order(

@@ -41,7 +41,7 @@ def score_shard(
     """Publishes the shard's scores: chunk_id int64, and float32 columns: one per scorer, `<scorer>.<signal>` per signal
     (null where a signal does not apply), and quality_score; a row per document, in order.
 
-    Facts: documents.
+    Facts: documents; pool: where in the work folder the content score's counts of the corpus are, or None.
 
     :raises ModelError: a score is not a number (names the documents), or a model cannot be loaded.
     :raises ConservationError: rows were lost.
@@ -119,7 +119,8 @@ class _Scoring:
             )
 
     def facts(self) -> dict[str, Any]:
-        return {"documents": self._documents}
+        fitted = [ref.path for ref in self._quality.scorers if ref.settings.kind == "content"]
+        return {"documents": self._documents, "pool": fitted[0] if fitted else None}
 
     # ---------------------------------------------------------------- reading
 

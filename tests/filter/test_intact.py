@@ -1,6 +1,8 @@
 """Which of two copies is taken for the altered one."""
 
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +11,7 @@ import pytest
 from datamask.filter.intact import Text, most, own, packaging, reworded, worse
 from datamask.filter.shingles import codes_of, likeness, once, windows
 from datamask.filter.surface import Prose, Surface, prose, surface
+from datamask.filter.verify import UNSPACED
 
 GENERATOR = random.Random(0)
 TOPIC = ["harbour", "fisherman", "Lighthouse", "tide", "nets", "boats", "captain", "storm", "village", "market"]
@@ -133,3 +136,38 @@ def test_prose_is_that_of_each_text_whatever_lies_beside_it(value):
         said = [line for line in lines if len(line) >= 80 or (len(line) >= 40 and "." in line.rstrip("\n")[-2:])]
         assert int(together.characters[place]) == len(one)
         assert int(together.prose[place]) == sum(map(len, said))
+
+
+def test_a_word_put_in_the_place_of_another_is_told_by_how_words_follow_one_another() -> None:
+    """Where the altered copy's words recur as often, the corpus's counts decide; without them nobody can."""
+    swapped = ORIGINAL.split(" ")
+    for place in range(5, len(swapped) - 1, 20):
+        swapped[place], swapped[place + 1] = swapped[place + 1], swapped[place]
+    a, b = (replace(text(value), text=value) for value in (ORIGINAL, " ".join(swapped)))
+    like = likeness(a.shingles, b.shingles)
+    assert 0.3 < like.jaccard < 1
+
+    def natural(texts: Sequence[str]) -> list[float]:
+        return [2.0 if one == ORIGINAL else 1.9 for one in texts]
+
+    assert worse(a, b, like, natural) == 1 and worse(b, a, like, natural) == -1
+    assert worse(a, b, like, lambda texts: [float("nan")] * 2) == worse(a, b, like)
+
+
+@pytest.mark.parametrize(
+    "alphabet",
+    [
+        "的一是不了人在有我他这中大来上国个到说们为子和你地出道也时年",
+        "あいうえおかきくけこさしすせそたちつてとなにぬねの",
+    ],
+)
+def test_copies_in_scripts_without_spaces_are_found_with_a_letter_in_ten_replaced(alphabet: str) -> None:
+    generator = random.Random(1)
+    letters = generator.choices(alphabet, k=600)
+    copy = list(letters)
+    for place in generator.sample(range(600), 60):
+        copy[place] = "龍"
+    a, b = text("".join(letters)), text("".join(copy))
+    like = likeness(a.shingles, b.shingles)
+    assert a.unspaced and not text(ORIGINAL).unspaced
+    assert like.jaccard > 0.35 * UNSPACED and reworded(a, b)
