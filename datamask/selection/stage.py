@@ -22,7 +22,7 @@ from datamask.errors import ConfigError, InputError
 from datamask.maps import Handed, Mapper, groups, hand, here, rounds
 from datamask.selection.candidates import Candidates, gather_candidates, read_candidates
 from datamask.selection.corpus import JOINT_DOCUMENTS, Decision, select_corpus
-from datamask.selection.cover.stage import target_facts, with_atoms
+from datamask.selection.cover.stage import check_room, target_facts, with_atoms
 from datamask.selection.exchange import can_exchange
 from datamask.selection.prices import Prices
 from datamask.selection.rounds import UndecidedTooFew, select_shards
@@ -60,6 +60,7 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
     url = storage.join(work, "prices", f"prices-{key}.parquet")
     if found := storage.find_output(url, key):
         return found
+    check_room(ordered, config.select)
     started = time.perf_counter()
     with rounds(work, "prices", key) as folder:
         learned = _learn(ordered, Learning(config, work, folder, key), maps)

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 from scipy.sparse import csr_array, vstack
 
@@ -35,6 +36,7 @@ SCHEMA = pa.schema(
     ]
 )
 NAMED = 20  # leaked documents that the facts name
+BYTES = 24  # of memory for each distinct n-gram of a document while all are one problem (benchmarks/RESULTS.md)
 
 
 def reads_words(settings: Select) -> bool:
@@ -140,6 +142,30 @@ def words_of(shards: Sequence[Any], settings: Select) -> Mapping[str, Any]:
     target = target_of(settings)
     ngrams = vstack([shard.ngrams() for shard in shards], format="csr")
     return {"ngrams": ngrams, "target": None if target is None else target.counts}
+
+
+def check_room(all_files: Sequence[ShardFiles], settings: Select) -> None:
+    """The words of all candidates fit into this machine's memory, where one process will hold them.
+
+    :raises InputError: they do not; says what to do.
+    """
+    if not reads_words(settings):
+        return
+    held = 0
+    for files in all_files:
+        assert files.atoms is not None
+        with storage.open_parquet(files.atoms.path) as file:
+            footer = file.metadata
+            for group in range(footer.num_row_groups):
+                columns = (footer.row_group(group).column(place) for place in range(footer.num_columns))
+                held += sum(c.num_values for c in columns if c.path_in_schema.startswith("bucket"))
+    free = psutil.virtual_memory().available
+    if held * BYTES > free:
+        raise InputError(
+            f"coverage of words holds the words of all candidates in one process: about {held * BYTES / 1e9:,.0f} GB, "
+            f"and {free / 1e9:,.0f} GB are free. Let each shard cover its own words (--set select.scope=shard), choose by "
+            "features (--set select.algorithm=Pair_simi), or run this on a machine with more memory: what is done is kept"
+        )
 
 
 def target_facts(all_files: Sequence[ShardFiles], settings: Select) -> dict[str, Any]:

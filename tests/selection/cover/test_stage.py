@@ -132,3 +132,12 @@ def test_scope_shard_and_words_of_the_pool(corpus) -> None:
     config = validate({"select": {"algorithm": "coverage", "coverage": {"atoms": {"ngrams": 1}}, "scope": "shard"}})
     output = mask_shard(files[1], None, config, work)
     assert output.facts["selected"] == 5 and "coverage-ngrams" in output.facts["terms"]
+
+
+def test_words_that_no_memory_holds_are_refused_with_what_to_do(corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, _, work = corpus
+    monkeypatch.setattr("datamask.selection.cover.stage.BYTES", 10**12)
+    with pytest.raises(InputError, match=r"about .* GB, .*select\.scope=shard.*select\.algorithm=Pair_simi"):
+        learn_prices(files, validate({"select": {"select_ratio": 0.2}}), work)
+    alone = validate({"select": {"select_ratio": 0.2, "algorithm": "Pair_simi"}})
+    assert learn_prices(files, alone, work).facts["gap"] >= 0
