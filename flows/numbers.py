@@ -10,6 +10,8 @@ from datamask.release.layout import Release
 from datamask.report.warnings import sentence
 from flows.stages import ShardTimes, Stages
 
+WHOLE = 0.005  # of the bound, from which it is said what documents that cannot be cut cost
+
 
 def numbers(
     release: Release,
@@ -34,7 +36,7 @@ def numbers(
             "quarantined": dict(total["quarantined"]),
         },
         "tokens": {"read": total["tokens_read"], "selected": total["tokens_selected"]},
-        "certificate": {name: certificate.get(name) for name in ("objective", "upper_bound", "gap")},
+        "certificate": {name: certificate.get(name) for name in ("objective", "upper_bound", "gap", "integrality")},
         "stages": [
             {
                 "stage": line.stage,
@@ -79,7 +81,9 @@ def certificate_line(found: Mapping[str, Any]) -> str:
     if certificate["upper_bound"] is not None:
         line += f", at most {certificate['upper_bound']:.5f} is possible"
     if certificate["gap"] is not None:
-        line += f" (gap {certificate['gap']:.2%})"
+        whole = certificate.get("integrality") or 0.0
+        cost = f", {whole:.2%} of it because documents are whole" if whole > WHOLE else ""
+        line += f" (gap {certificate['gap']:.2%}{cost})"
     return line
 
 

@@ -102,7 +102,9 @@ def lead(f: Findings) -> str:
     )
     gap = f.certificate.get("gap")
     if gap is not None:
-        text += f" No other choice of this size can score more than {percent(f.relative_gap, 2)} higher."
+        text += f" No other choice of this size can score more than {percent(f.relative_gap, 2)} higher"
+        whole = f.certificate.get("integrality") or 0.0
+        text += f", and {percent(whole, 2)} would take parts of documents." if whole > 0.005 else "."
     return text
 
 

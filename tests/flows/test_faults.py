@@ -102,13 +102,13 @@ def test_a_full_disk_ends_the_run_in_one_line_and_the_next_goes_on(
 ):
     with monkeypatch.context():
         inject(stage, always(OSError(errno.ENOSPC, "No space left on device", str(out))))
-        status, _, err = call("curate", "--input", corpus, "--output", out, "--set", "select.lamb=0.7")
+        status, _, err = call("curate", "--input", corpus, "--output", out, "--set", "select.lamb=0.6")
         assert status == 5
         told = f"No space left on device: {out}; free some space or choose another place"
         assert err.splitlines()[-1] == f"datamask: {told}"
         assert inject.calls[stage] <= (3 if stage in PER_SHARD else 1)
         monkeypatch.undo()
-    after = curate(corpus, out, "--set", "select.lamb=0.7")
+    after = curate(corpus, out, "--set", "select.lamb=0.6")
     assert after["new"]
     assert all(not line["done"] for line in after["stages"] if line["stage"] in ("index", "embed", "score"))
 
@@ -117,7 +117,7 @@ def test_a_full_disk_ends_the_run_in_one_line_and_the_next_goes_on(
 def test_out_of_memory_is_told_with_what_to_set_and_not_tried_again(inject, call, corpus, out, stage, status, calls):
     inject(stage, always(MemoryError("Unable to allocate 8.00 GiB")))
     releases = sorted((out / "releases").iterdir())
-    given = ["--set", "select.lamb=0.7", "--set", "select.semantic_duplicates=0.9"]
+    given = ["--set", "select.lamb=0.6", "--set", "select.semantic_duplicates=0.9"]
     ended, _, err = call("curate", "--input", corpus, "--output", out, *given)
     assert ended == status
     assert "out of memory: set run.workers, corpus.shard_rows or encoder.batch_tokens lower" in err

@@ -62,7 +62,7 @@ def test_changed_and_gone_shards_and_settings_are_named(refresh, corpus, out, fo
     now = refresh(out, "--input", corpus, "--allow-loss", "--set", "select.lamb=0.8")
     assert "1 changed (shard-01)" in now["changes"]
     assert "1 gone (shard-02)" in now["changes"]
-    assert "select.lamb: 0.5 → 0.8: the selection is computed again (180 documents)" in now["changes"]
+    assert "select.lamb: 0.7 → 0.8: the selection is computed again (180 documents)" in now["changes"]
     assert stage(now, "embed")["done"] == 1
     assert now["documents"]["read"] == 120
 

@@ -64,9 +64,13 @@ def test_prices_that_miss_a_quota_or_a_length_bound_show():
     tokens = np.where(quality > 0.7, 900.0, 100.0)
     quota = {"quotas": [{"column": "domain", "maximum": {"good": 0.3}}]}
     for limit, words in ((quota, "domain = 'good'"), ({"length_tolerance": 0.1}, "length")):
-        free = make_problem(Pool(features, quality, tokens, {"domain": domain}), Select(lamb=0.9, select_ratio=0.1))
+        free = make_problem(
+            Pool(features, quality, tokens, {"domain": domain}),
+            Select(algorithm="Pair_simi", lamb=0.9, select_ratio=0.1),
+        )
         held = make_problem(
-            Pool(features, quality, tokens, {"domain": domain}), Select(lamb=0.9, select_ratio=0.1, **limit)
+            Pool(features, quality, tokens, {"domain": domain}),
+            Select(algorithm="Pair_simi", lamb=0.9, select_ratio=0.1, **limit),
         )
         (broken,) = drift_of(held, solve(free).selected).broken
         assert words in broken

@@ -179,7 +179,7 @@ def test_what_has_no_sums_is_gathered():
     assert exchange.can_exchange(Select(algorithm="DiSF"))
     assert not exchange.can_exchange(Select(algorithm="Facility"))
     assert not exchange.can_exchange(Select(solver="greedy"))
-    assert exchange.can_exchange(Select(quotas=[Quota(column="domain", maximum={"a": 0.5})]))
+    assert exchange.can_exchange(Select(algorithm="Pair_simi", quotas=[Quota(column="domain", maximum={"a": 0.5})]))
 
 
 @pytest.mark.parametrize("metric", ["pairwise", "DiSF"])

@@ -61,7 +61,7 @@ def shards(tmp_path: Path) -> list[ShardFiles]:
 
 
 def configured(**select: object) -> settings.Config:
-    return settings.Config(select=settings.Select(**{"select_ratio": 0.25, **select}))
+    return settings.Config(select=settings.Select(**{"algorithm": "Pair_simi", "select_ratio": 0.25, **select}))
 
 
 def test_masks_hold_the_budget_and_every_row(shards, tmp_path):

@@ -1,11 +1,11 @@
 import cloudpickle
 import pytest
 
-from tasks import corpus, shards
+from tasks import corpus, rounds, shards
 
-TASKS = [corpus.plan, corpus.prepare_encoder, corpus.prepare_quality, corpus.filter_corpus, corpus.find_duplicates]
-TASKS += [corpus.learn_prices, corpus.measure_drift, corpus.export, corpus.write_report, corpus.publish]
-TASKS += [shards.convert, shards.index, shards.embed, shards.score, shards.mask]
+TASKS = [corpus.plan, corpus.prepare_encoder, corpus.prepare_quality, corpus.measure_drift, corpus.write_report]
+TASKS += [corpus.publish, rounds.run_round]
+TASKS += [shards.convert, shards.index, shards.embed, shards.score, shards.sign, shards.atoms, shards.mask]
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)

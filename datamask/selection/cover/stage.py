@@ -21,6 +21,7 @@ from scipy.sparse import csr_array, vstack
 from datamask import storage
 from datamask.config import Config, Select
 from datamask.corpus.read import read_documents
+from datamask.errors import InputError
 from datamask.selection.cover.ngrams import BUCKETS, counted, hashed_words
 from datamask.selection.cover.target import Scan, Target, read_target
 from datamask.stages import Progress, ShardFiles, silent
@@ -163,8 +164,9 @@ def check_room(all_files: Sequence[ShardFiles], settings: Select) -> None:
     if held * BYTES > free:
         raise InputError(
             f"coverage of words holds the words of all candidates in one process: about {held * BYTES / 1e9:,.0f} GB, "
-            f"and {free / 1e9:,.0f} GB are free. Let each shard cover its own words (--set select.scope=shard), choose by "
-            "features (--set select.algorithm=Pair_simi), or run this on a machine with more memory: what is done is kept"
+            f"and {free / 1e9:,.0f} GB are free. Let each shard cover its own words (--set select.scope=shard), "
+            "choose by features (--set select.algorithm=Pair_simi), or run this on a machine with more memory: "
+            "what is done is kept"
         )
 
 

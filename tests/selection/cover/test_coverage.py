@@ -232,7 +232,7 @@ def test_targets_that_say_nothing_are_refused_in_words() -> None:
 
 
 def test_settings() -> None:
-    assert Select(algorithm="coverage").metrics == {"coverage-embedding": 1.0}
+    assert Select(algorithm="coverage").metrics == {"coverage-ngrams": 1.0}
     assert Select(algorithm="coverage", target=["x"]).metrics == {"coverage-target": 0.5, "coverage-embedding": 0.5}
     mixed = Select(algorithm={"coverage": 2, "DiSF": 1}, coverage={"atoms": {"ngrams": 3, "embedding": 1}})
     assert mixed.metrics == {"coverage-ngrams": 1.5, "coverage-embedding": 0.5, "disf": 1}
