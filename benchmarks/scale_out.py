@@ -162,7 +162,10 @@ def stages_of(all_files: list[ShardFiles], config: Config, work: str, mapper: Ca
 
 def run(engine: str, workers: int, files: list[ShardFiles], work: str, peak: Peak):
     config = Config.model_validate(
-        {"run": {"engine": engine.replace("plain", "threads"), "workers": workers}, "select": {"device": "cpu"}}
+        {
+            "run": {"engine": engine.replace("plain", "threads"), "workers": workers},
+            "select": {"device": "cpu", "algorithm": "Pair_simi"},
+        }
     )
     same_arithmetic()
     if engine == "plain":
