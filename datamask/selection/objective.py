@@ -38,9 +38,13 @@ class Term:
 
     @property
     def rate(self) -> float:
-        """Calibrated units of a raw one; 0 where all selections are equal (constant quality, equal documents)."""
+        """Calibrated units of a raw one; 0 where all selections are equal (constant quality, equal documents).
+
+        Metrics' raw values are of order one and exact to some 1e-15, so a span below 1e-9 is rounding to six digits.
+        """
         span = self.one - self.zero
-        return 1 / span if span > 1e-6 * max(abs(self.one), abs(self.zero), 1e-9) else 0.0
+        least = 1e-3 if self.metric is not None else 1e-9  # quality may be in any unit
+        return 1 / span if span > 1e-6 * max(abs(self.one), abs(self.zero), least) else 0.0
 
     @property
     def scale(self) -> float:
