@@ -147,6 +147,6 @@ def resolve(settings: Select | None, keywords: Mapping[str, Any], words: bool = 
     if "algorithm" not in found.model_fields_set:
         return resolve(found, {"algorithm": "Pair_simi"})
     if not found.coverage.atoms:
-        atoms = {"target": 0.5, "embedding": 0.5} if found.target else {"embedding": 1.0}
+        atoms = found.covered if found.target else {"embedding": 1.0}
         return found.model_copy(update={"coverage": found.coverage.model_copy(update={"atoms": atoms})})
     return found
