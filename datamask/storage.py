@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -431,6 +432,18 @@ def open_parquet(url: str) -> Iterator[pq.ParquetFile]:
             _check_regular(path, url)
         with pq.ParquetFile(path, memory_map=False, buffer_size=1 << 20, page_checksum_verification=True) as parquet:
             yield parquet
+
+
+def unpacked(data: bytes, url: str) -> bytes:
+    """What a file packed as its name says (.gz, .bz2, .xz, .zst, …) holds; the data itself of any other.
+
+    :raises Exception: it is not what its name says, or ends early: each codec has errors of its own.
+    """
+    from fsspec.compression import compr
+    from fsspec.utils import infer_compression
+
+    codec = infer_compression(url)
+    return bytes(compr[codec](io.BytesIO(data), mode="rb").read()) if codec else data
 
 
 def read_table(url: str, columns: list[str] | None = None) -> pa.Table:

@@ -7,7 +7,6 @@ What that means for a document is judged when all shards have been looked at (`c
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import unicodedata
@@ -195,16 +194,11 @@ def _parts(line: str, number: int, path: str) -> dict[str, str]:
 
 
 def _decoded(path: str) -> str:
-    from fsspec.compression import compr
-    from fsspec.utils import infer_compression
-
     with storage.storage_errors(path), storage.open_input(path) as file:
         packed = file.read()
-    codec = infer_compression(path)
     try:
-        raw = compr[codec](io.BytesIO(packed), mode="rb").read() if codec else packed
-        text = str(raw.decode("utf-8-sig"))
-    except Exception as error:  # each codec has errors of its own for what is not packed, or ends early
+        text = storage.unpacked(packed, path).decode("utf-8-sig")
+    except Exception as error:
         raise InputError(f"filter.decontaminate: {path} cannot be read as UTF-8 text ({error})") from error
     if not text.strip():
         raise InputError(f"filter.decontaminate: {path} is empty; leave it out, or name one that holds test items")

@@ -13,16 +13,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import PurePosixPath
 
 import fsspec
 import numpy as np
-from fsspec.compression import compr
-from fsspec.utils import infer_compression
 
 from datamask.errors import InputError
-from datamask.storage import storage_errors
+from datamask.storage import storage_errors, unpacked
 
 BETWEEN = b"\n\n"  # before every document and every item
 BYTES = 65_536  # of a target that are read: its items drawn in an order of their own
@@ -127,12 +124,11 @@ def _name(path: str) -> str:
 def _items(path: str) -> list[Item]:
     with storage_errors(path), fsspec.open(path, "rb") as stream:
         packed = stream.read()
-    codec = infer_compression(path)
     try:
-        text = (compr[codec](BytesIO(packed), mode="rb").read() if codec else packed).decode("utf-8-sig")
+        text = unpacked(packed, path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"target {path} is not UTF-8 text (byte {error.start}); convert or drop it") from error
-    except Exception as error:  # each codec has errors of its own for what is not packed, or ends early
+    except Exception as error:
         raise InputError(f"target {path} cannot be unpacked ({error}); copy it again") from error
     if ".jsonl" in path or ".json" in PurePosixPath(path).suffixes:
         items = [_item(path, number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]

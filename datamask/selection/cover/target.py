@@ -9,7 +9,6 @@ Files are those the judge takes: JSON lines with `question` and `answer`, or wit
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+from fsspec.utils import infer_compression
 from scipy.sparse import vstack
 
 from datamask import storage
@@ -168,24 +168,16 @@ def _read(path: str) -> Iterable[str]:
     except IsADirectoryError as error:
         raise InputError(f"select.target: {path} is a folder; name the files in it") from error
     text = _decoded(raw, path)
-    if not path.removesuffix(".gz").removesuffix(".zst").endswith((".jsonl", ".json", ".ndjson")):
+    named = path.rsplit(".", 1)[0] if infer_compression(path) else path
+    if not named.endswith((".jsonl", ".json", ".ndjson")):
         return text.split("\n\n")
     return [_item(line, number, path) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
 
 
 def _decoded(raw: bytes, path: str) -> str:
-    import gzip
-    import zlib
-
-    import zstandard
-
     try:
-        if path.endswith(".gz"):
-            raw = gzip.decompress(raw)
-        elif path.endswith(".zst"):
-            raw = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(raw)).read()
-        return raw.decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError, UnicodeDecodeError) as error:
+        return storage.unpacked(raw, path).decode("utf-8-sig")
+    except Exception as error:
         raise InputError(f"select.target: {path} cannot be read as text ({error}); it must be UTF-8") from error
 
 
