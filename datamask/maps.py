@@ -81,10 +81,13 @@ class Threads:
         return [future.result() for future in futures]
 
 
-def groups(all_files: Sequence[ShardFiles]) -> list[tuple[int, ...]]:
-    """Places of consecutive shards that an item handles together, so that tiny shards do not mean as many files."""
+def groups(all_files: Sequence[ShardFiles], most: int = GROUP_ROWS[1]) -> list[tuple[int, ...]]:
+    """Places of consecutive shards that an item handles together, so that tiny shards do not mean as many files.
+
+    :param most: rows of a group of several shards.
+    """
     total = sum(files.shard.rows or 0 for files in all_files)
-    room = min(max(total // GROUPS, GROUP_ROWS[0]), GROUP_ROWS[1])
+    room = min(max(total // GROUPS, GROUP_ROWS[0]), most)
     found: list[list[int]] = []
     held = 0
     for place, files in enumerate(all_files):
