@@ -41,6 +41,8 @@ from datamask.filter import find_duplicates, sign_shard
 from datamask.maps import Mapper, here
 from datamask.release import filter_corpus
 from datamask.selection import learn_prices, mask_shard
+from datamask.selection import stage as selecting
+from datamask.selection.cover.stage import with_atoms
 from datamask.stages import ShardFiles
 from tasks.options import same_arithmetic
 
@@ -125,6 +127,10 @@ class Peak:
             time.sleep(0.2)
 
 
+def atoms_group(state: Any, item: Sequence[ShardFiles]) -> list[ShardFiles]:
+    return [with_atoms(files, state.config, state.work) for files in item]
+
+
 def mask_group(state: Any, item: tuple[Sequence[ShardFiles], storage.Output]) -> list[storage.Output]:
     return [mask_shard(files, item[1], state.config, state.work) for files in item[0]]
 
@@ -151,6 +157,9 @@ def stages_of(all_files: list[ShardFiles], config: Config, work: str, mapper: Ca
     files = [replace(f, filters=output) for f, output in zip(files, outputs, strict=True)]
     outputs = timed("duplicates", lambda maps: find_duplicates(files, config, work, maps))
     files = [replace(f, duplicates=output) for f, output in zip(files, outputs, strict=True)]
+    items = [files[first : first + 4] for first in range(0, len(files), 4)]
+    counted = timed("atoms", lambda maps: maps(atoms_group, Masking(config, work), items))
+    files = [found for group in counted for found in group]
     prices = timed("prices", lambda maps: learn_prices(files, config, work, maps))
     items = [(files[first : first + 4], prices) for first in range(0, len(files), 4)]
     masks = timed("mask", lambda maps: maps(mask_group, Masking(config, work), items))
@@ -160,11 +169,11 @@ def stages_of(all_files: list[ShardFiles], config: Config, work: str, mapper: Ca
     return table, digest.hexdigest()[:16]
 
 
-def run(engine: str, workers: int, files: list[ShardFiles], work: str, peak: Peak):
+def run(engine: str, workers: int, files: list[ShardFiles], work: str, peak: Peak, algorithm: str):
     config = Config.model_validate(
         {
             "run": {"engine": engine.replace("plain", "threads"), "workers": workers},
-            "select": {"device": "cpu", "algorithm": "Pair_simi"},
+            "select": {"device": "cpu", "algorithm": algorithm},
         }
     )
     same_arithmetic()
@@ -193,9 +202,13 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=200)
     parser.add_argument("--dimensions", type=int, default=768)
     parser.add_argument("--dask", type=int, nargs="*", default=[])
+    parser.add_argument("--algorithm", default="coverage", help="coverage (the default) or Pair_simi")
+    parser.add_argument("--always-rounds", action="store_true", help="coverage by rounds however small the corpus is")
     parser.add_argument("--rounds", action="store_true", help="print the seconds of every round")
     parser.add_argument("--makers", type=int, default=2)
     arguments = parser.parse_args()
+    if arguments.always_rounds:
+        selecting.JOINT_NUMBERS = 0
     peak = Peak()
     print("| documents | engine | stage | seconds | µs a document | one process | GiB a process | masks |")
     print("|--:|---|---|--:|--:|--:|--:|---|")
@@ -210,7 +223,7 @@ def main() -> None:
             for engine, workers in [("plain", 1), *(("dask", count) for count in arguments.dask)]:
                 peak.most.clear()
                 work = f"{folder}/{engine}-{workers}"
-                table, digest = run(engine, workers, files, work, peak)
+                table, digest = run(engine, workers, files, work, peak, arguments.algorithm)
                 named = "plain calls" if engine == "plain" else f"Dask, {workers}"
                 every = sum(row[1] for row in table)
                 alone = sum(row[1] * row[2] for row in table) / every

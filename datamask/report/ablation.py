@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from datamask.config import Select
+from datamask.config import Select, validate_section
 from datamask.errors import ConfigError, DatamaskError
 from datamask.report import statistics
 from datamask.report.embedded import Embedded
@@ -154,7 +154,7 @@ def ablate(
         if not arms:
             names = ", ".join(arm.name for arm in standard_arms(pool))
             raise ConfigError(f"--only {' '.join(only)} names no arm; the arms are: {names}")
-        choices: dict[str, npt.NDArray[np.bool_]] = {}
+        choices: dict[str, npt.NDArray[Any]] = {}
         for arm in arms:
             if arm.name in refused:
                 continue
@@ -192,7 +192,7 @@ def _intervals(values: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
 
 
 def _judge(
-    done: Sequence[tuple[Embedded, Mapping[str, npt.NDArray[np.bool_]]]],
+    done: Sequence[tuple[Embedded, Mapping[str, npt.NDArray[Any]]]],
     targets: Sequence[Target],
     refused: set[str],
     progress: Callable[[str], None],
@@ -204,6 +204,7 @@ def _judge(
         {name: mask for name, mask in choices.items() if name != RANDOM and name not in refused} for _, choices in done
     ]
     limit = min(bytes_of(held, mask) for held, by_arm in zip(texts, masks, strict=True) for mask in by_arm.values())
+    limit = min(limit, *(bytes_of(held, np.ones(len(held), bool)) // 2 for held in texts))  # draws repeat nothing
     heard = hear(Coder(), list(zip(texts, masks, strict=True)), kept, limit, DRAWS, 3, 0, progress)
     return conclude({"coder": heard}, []).judges[0], limit
 
@@ -211,12 +212,13 @@ def _judge(
 # ---------------------------------------------------------------- an arm
 
 
-def choose(pool: Embedded, arm: Arm, seed: int, judged: Sequence[Target] = ()) -> npt.NDArray[np.bool_]:
-    """The arm's selection: (N,) bool. `judged`: targets whose items a choice for a target must not be told.
+def choose(pool: Embedded, arm: Arm, seed: int, judged: Sequence[Target] = ()) -> npt.NDArray[Any]:
+    """The arm's selection: (N,) bool, or with `select.repeat` how often each document is taken.
 
+    :param judged: targets whose items a choice for a target must not be told.
     :raises DatamaskError: the solver cannot do what the arm asks, or is not there.
     """
-    settings = Select.model_validate({**pool.settings(seed=seed).model_dump(exclude={"quotas"}), **arm.changes})
+    settings = validate_section(Select, {**pool.settings(seed=seed).model_dump(exclude={"quotas"}), **arm.changes})
     quality = pool.scores[arm.scorer] if arm.scorer else pool.quality
     if not arm.shards:
         return chosen(pool, settings, judged, quality=quality)
@@ -252,15 +254,16 @@ class Judge:
     def __init__(self, pool: Embedded, settings: Select) -> None:
         self.pool, self.settings = pool, settings
         arrays = pool.pool(settings)
-        changes = [{"algorithm": metric, "solver": "relaxation"} for metric in METRICS]
+        able = [metric for metric in METRICS if settings.repeat == 1 or metric != "facility"]  # a copy is no nearer
+        changes = [{"algorithm": metric, "solver": "relaxation"} for metric in able]
         self.metrics: dict[str, Problem] = {
             str(change["algorithm"]): make_problem(arrays, settings.model_copy(update=change)) for change in changes
         }
         self.bounds = {metric: solve(problem).upper_bound for metric, problem in self.metrics.items()}
         self.size = self.metrics[METRICS[0]].size
 
-    def columns(self, selected: npt.NDArray[np.bool_]) -> dict[str, float]:
-        """Column -> value for one selection."""
+    def columns(self, selected: npt.NDArray[Any]) -> dict[str, float]:
+        """Column -> value for one selection: (N,) bool, or how often each document is taken."""
         mask = torch.from_numpy(selected)
         measured = self.pool.measure(selected)
         values = {metric: problem.objective.evaluate(mask) for metric, problem in self.metrics.items()}

@@ -74,12 +74,13 @@ class Embedded:
                 changes = {name: max(1, round(value * self.share)), **changes}
         return select.model_copy(update=changes)
 
-    def measure(self, selected: npt.NDArray[np.bool_], columns: bool = True) -> dict[str, Any]:
+    def measure(self, selected: npt.NDArray[Any], columns: bool = True) -> dict[str, Any]:
         """What a selection is like: quality by every scorer, diversity, near-duplicates, lengths, groups.
 
-        selected: (N,) bool. Diversity is measured on at most COMPARED documents, drawn by the settings' seed.
+        selected: (N,) bool, or how often each document is taken: it counts so often in tokens, quality, lengths and
+        groups, once as a document. Diversity is measured on at most COMPARED documents, drawn by the settings' seed.
         """
-        rows = np.flatnonzero(selected)
+        rows, copies = np.flatnonzero(selected), np.repeat(np.arange(len(selected)), np.asarray(selected, np.int64))
         generator = np.random.default_rng([self.config.select.seed, 11])
         compared = np.sort(generator.permutation(rows)[:COMPARED])
         features = self.features[compared]
@@ -88,22 +89,22 @@ class Embedded:
         tokens = self.tokens
         found: dict[str, Any] = {
             "documents": len(rows),
-            "tokens": int(tokens[rows].sum()),
-            "mean_quality": float(self.quality[rows].mean(dtype=np.float64)) if len(rows) else float("nan"),
-            "scores": {name: float(values[rows].mean(dtype=np.float64)) for name, values in self.scores.items()},
+            "tokens": int(tokens[copies].sum()),
+            "mean_quality": float(self.quality[copies].mean(dtype=np.float64)) if len(rows) else float("nan"),
+            "scores": {name: float(values[copies].mean(dtype=np.float64)) for name, values in self.scores.items()},
             "vendi": statistics.vendi_score(features),
             "near_duplicates": statistics.near_duplicate_share(nearest),
-            "length_ratio": statistics.length_ratio(tokens[rows], tokens),
+            "length_ratio": statistics.length_ratio(tokens[copies], tokens),
         }
         if columns:
             found["effective"] = {
-                name: statistics.effective_number(np.unique(_names(values[rows]), return_counts=True)[1])
+                name: statistics.effective_number(np.unique(_names(values[copies]), return_counts=True)[1])
                 for name, values in self.groups.items()
             }
             found["coverage"] = {
                 name: statistics.coverage(values[rows], values) for name, values in self.groups.items()
             }
-            found["shares"] = {name: shares(values[rows]) for name, values in self.groups.items()}
+            found["shares"] = {name: shares(values[copies]) for name, values in self.groups.items()}
         return found
 
 

@@ -146,7 +146,7 @@ def _points(corpus: Embedded, grid: Sequence[float], solved: Sequence[Selection]
             if 0 <= step < len(grid)
         }
         shared = {step: statistics.overlap(indices[place], indices[step]) for step in indices if step != place}
-        measured = corpus.measure(solved[chosen[place]].selected)
+        measured = corpus.measure(solved[chosen[place]].times)
         points.append(
             Point(
                 lamb=float(lamb),

@@ -58,6 +58,11 @@ class Selection:
         """Row numbers of the selected documents, ascending."""
         return np.flatnonzero(self.selected)
 
+    @property
+    def times(self) -> np.ndarray:
+        """(N,) how often each document is taken: `repeat`, or the mask."""
+        return self.selected if self.repeat is None else self.repeat
+
     def back(self, order: np.ndarray) -> Selection:
         """The same of the pool that this one's rows were taken from. order: (N,) row numbers there."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,7 @@ _BOILERPLATE = (
     b"Click here to subscribe to our newsletter and never miss an update!",
     b"Related posts: Read more >> Load more comments Leave a reply Cancel reply",
 )
-Mask = npt.NDArray[np.bool_]
+Mask = npt.NDArray[Any]  # (N,) bool, or how often each document is taken
 
 
 def choices(
@@ -55,7 +56,7 @@ def choices(
     for name, mask in arms.items():
         if name in (RANDOM, *CONTROLS):
             raise InputError(f"an arm is called {name!r}, which is what the judge calls its own; give it another name")
-        yield name, 0, _named(name, [texts[row] for row in np.flatnonzero(mask).tolist()], limit, [*seeds, 0])
+        yield name, 0, _named(name, [texts[row] for row in rows_of(mask).tolist()], limit, [*seeds, 0])
     for draw in range(controls):
         generator = np.random.default_rng([*seeds, draw, 59])
         order = np.random.default_rng([43, *seeds, draw]).permutation(
@@ -69,9 +70,14 @@ def choices(
         yield JUNK, draw, _join(_junked(texts, order, spoiled, limit, generator), limit)
 
 
+def rows_of(mask: Mask) -> npt.NDArray[np.intp]:
+    """Row numbers, ascending, each as often as it is taken."""
+    return np.repeat(np.arange(len(mask)), mask.astype(np.int64))
+
+
 def bytes_of(texts: Sequence[bytes], mask: Mask) -> int:
     """Bytes a choice can be read to."""
-    return sum(len(BETWEEN) + len(texts[row]) for row in np.flatnonzero(mask).tolist())
+    return sum(len(BETWEEN) + len(texts[row]) for row in rows_of(mask).tolist())
 
 
 def most_bytes(texts: Sequence[bytes], tokens: npt.NDArray[np.int64], settings: Select) -> int:
@@ -80,7 +86,7 @@ def most_bytes(texts: Sequence[bytes], tokens: npt.NDArray[np.int64], settings: 
     if not settings.budget_tokens:
         count = settings.budget_documents or round((settings.select_ratio or 1.0) * len(texts)) + 1
         return int(np.sort(sizes)[::-1][:count].sum())
-    order = np.argsort(-sizes / tokens, kind="stable")
+    order = np.repeat(np.argsort(-sizes / tokens, kind="stable"), settings.repeat)
     taken = int(np.searchsorted(np.cumsum(tokens[order]), settings.budget_tokens)) + 1
     return int(sizes[order][:taken].sum())
 

@@ -34,8 +34,8 @@ def chosen(
     quality: npt.NDArray[np.float32] | None = None,
     counts: Any = None,
     note: Callable[[str], None] = lambda line: None,
-) -> npt.NDArray[np.bool_]:
-    """The selection, (N,) bool.
+) -> npt.NDArray[Any]:
+    """The selection: (N,) bool, or with `select.repeat` how often each document is taken.
 
     :param judged: targets whose items the choice must not be told.
     :param texts: the candidates'; read from the corpus where they are needed and not given.
@@ -61,7 +61,7 @@ def chosen(
         )
     for warning in told:
         note(str(warning.message))
-    return found.selected
+    return found.times
 
 
 def texts_of(corpus: Embedded) -> list[bytes]:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from datamask.config import Select
+from datamask.config import Select, validate_section
 from datamask.errors import ConfigError, DatamaskError, InputError
 from datamask.report.embedded import Embedded, load_corpus
 from datamask.storage import is_remote
@@ -252,7 +252,7 @@ def settings_of(corpus: Embedded, changes: Mapping[str, Any], seed: int) -> Sele
     own = corpus.settings(seed=seed).model_dump(exclude={"quotas"})
     if any(changes.get(name) is not None for name in BUDGETS):
         own |= dict.fromkeys(BUDGETS)
-    return Select.model_validate({**own, **changes})
+    return validate_section(Select, {**own, **changes})
 
 
 def _judges(

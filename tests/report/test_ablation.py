@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,10 @@ from datamask.errors import ConfigError
 from datamask.report import arms as page
 from datamask.report.ablation import METRICS, Ablation, Arm, Judge, ablate, choose, standard_arms
 from datamask.report.embedded import Embedded, load_corpus
+from datamask.report.sweep import sweep
 from datamask.stages import record
 from datamask.study import Item, Target
+from datamask.study.chosen import texts_of
 from tests.report.build import corpus
 
 TARGET = Target("outside", tuple(Item(f"Text {n} about law and code of year {n}.".encode()) for n in range(600, 640)))
@@ -121,3 +124,25 @@ def test_the_coder_says_what_it_says_of_every_arm_against_random_draws(table: Ab
 def test_without_targets_nothing_is_judged(embedded: Embedded) -> None:
     found = ablate(lambda seed: embedded, [0], ["random"])
     assert found.judged is None and "What a model learns" not in page.markdown(found)
+
+
+def test_a_document_taken_twice_counts_twice(embedded: Embedded) -> None:
+    tokens = int(1.2 * embedded.tokens.sum())  # more than there is: most documents have to be taken twice
+    changes = {"budget_tokens": tokens, "select_ratio": None, "repeat": 2}
+    select = embedded.config.select.model_copy(update={**changes, "algorithm": "pairwise", "lamb": 0.5})
+    twice = replace(embedded, config=embedded.config.model_copy(update={"select": select}))
+    found = ablate(lambda seed: twice, [0], ["relaxation, pairwise", "random", "greedy, pairwise"], [TARGET])
+    rows = {row.arm: row for row in found.rows}
+    assert "solver random cannot hold repeat" in rows["random"].refused
+    assert "repeat above 1; these can: relaxation" in rows["greedy, pairwise"].refused
+    assert "of its bound: facility" not in rows["relaxation, pairwise"].columns
+    assert 0.9 < rows["relaxation, pairwise"].columns["of its bound: pairwise"].mean <= 1 + 1e-9
+    assert found.judged_bytes > sum(map(len, texts_of(twice))) // 2
+    [point] = sweep(twice, [0.5]).points
+    chosen = choose(twice, Arm("x", {"solver": "relaxation", "algorithm": "pairwise"}), 0)
+    measured = twice.measure(chosen)
+    assert set(np.unique(chosen)) == {0, 1, 2} or set(np.unique(chosen)) == {1, 2}
+    assert 0.99 * tokens < measured["tokens"] <= tokens and measured["documents"] == (chosen > 0).sum()
+    assert point.documents == pytest.approx(measured["documents"], abs=5)
+    assert point.mean_quality == pytest.approx(np.repeat(twice.quality, chosen).mean(), abs=0.02)
+    assert point.length_ratio == pytest.approx(np.repeat(twice.tokens, chosen).mean() / twice.tokens.mean(), rel=0.05)
