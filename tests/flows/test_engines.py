@@ -14,6 +14,7 @@ def test_a_cluster_that_does_not_answer_is_named(call, corpus, tmp_path):
     assert err.startswith("datamask: run.address = nowhere://here: no Dask cluster answers there (")
 
 
+@pytest.mark.slow
 def test_dask_ends_in_the_same_data_files(curate, corpus, found, tmp_path):
     other = curate(corpus, tmp_path / "out", "--set", "run.engine=dask")
     data = [{k: v for k, v in digests(run["release"]).items() if k.startswith("data/")} for run in (found, other)]
