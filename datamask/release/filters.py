@@ -26,7 +26,7 @@ from datamask.corpus.read import INDEX_COLUMNS, check_columns, corpus_schema, re
 from datamask.errors import ConfigError, ConservationError, InputError, nearest
 from datamask.filter import contamination
 from datamask.filter.leaks import items_of
-from datamask.maps import Mapper, groups, here, rounds
+from datamask.maps import Mapper, groups, here, keeping, parts_of, rounds
 from datamask.release import exact
 from datamask.release.duck import connect
 from datamask.release.personal import Rules
@@ -118,12 +118,14 @@ def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str, ma
         return found
     if contamination.wanted(config):
         plan = replace(plan, common=contamination.common_rows(ordered, config))
-    with rounds(work, "filter", key) as folder:
-        rows = sum(files.index.rows for files in ordered if files.index)
-        parts = exact.parts_of(rows) if config.filter.exact_duplicates else 0
-        state = Filtering(config, plan, work, exact.Exchange(folder, len(places := groups(ordered)), parts))
-        items = [(number, tuple(ordered[place] for place in group)) for number, group in enumerate(places)]
-        counts = [sum(files.shard.rows or 0 for files in shards) for _, shards in items]
+    rows = sum(files.index.rows for files in ordered if files.index)
+    parts = parts_of(rows, exact.PART_ROWS) if config.filter.exact_duplicates else 0
+    items = [(number, tuple(ordered[place] for place in group)) for number, group in enumerate(groups(ordered))]
+    counts = [sum(files.shard.rows or 0 for files in shards) for _, shards in items]
+    keys = tuple(storage.key("look", _key(shards, plan), parts) for _, shards in items)
+    names = [name(key) for key in keys for name in (exact.codes_name, exact.texts_name)]
+    with rounds(work, "filter", key) as folder, keeping(work, "filter", names) as kept:
+        state = Filtering(config, plan, work, exact.Exchange(folder, kept, keys, parts))
         maps(look, state, items, counts)
         maps(find_repeated, state, range(parts))
         outputs = [output for group in maps(write_filters, state, items, counts) for output in group]
@@ -246,7 +248,8 @@ def _key(all_files: Sequence[ShardFiles], plan: _Plan) -> str:
     settings = plan.config.filter.model_dump(mode="json", exclude={"memory_limit", "own"})
     if plan.own:
         settings["own"] = _own_key(plan.config)
-    return storage.key("filter", VERSION, settings, plan.config.corpus.columns if plan.documents else {}, inputs)
+    columns = [plan.config.corpus.columns, plan.schema.to_string()] if plan.documents else []
+    return storage.key("filter", VERSION, settings, columns, sorted(plan.common), inputs)
 
 
 def _own_key(config: Config) -> list[Any]:
@@ -326,13 +329,13 @@ def look(state: Filtering, group: Group) -> None:
             rows, candidate = _shard_rows(files, plan)
             codes.append(_shard_codes(files, rows, candidate, plan, connection))
             chunk_ids.append(rows["chunk_id"].to_numpy())
-            passed.append(exact.texts(number, place, rows, (codes[-1] == PASSED) & candidate))
+            passed.append(exact.texts(place, rows, (codes[-1] == PASSED) & candidate))
     exchange.publish(number, codes, chunk_ids, passed)
 
 
 def find_repeated(state: Filtering, part: int) -> None:
     """Which of the texts of a part are there more than once."""
-    exact.find(state.exchange, part)
+    state.exchange.find(part)
 
 
 def write_filters(state: Filtering, group: Group) -> list[Output]:
