@@ -42,7 +42,7 @@ def feasible(limits: str, seed: int) -> torch.Tensor:
 
     Neither the features nor the algorithm make a difference.
     """
-    problem = problem_of(FAMILIES[0], seed, 5, algorithm="Pair_simi", **LIMITS[limits])
+    problem = problem_of("gaussian", seed, 5, algorithm="Pair_simi", **LIMITS[limits])
     allowed = torch.tensor([not problem.limits.violations(mask) for mask in EVERY.numpy()])
     if problem.unit == "documents":
         allowed &= EVERY.sum(1) == problem.size
