@@ -65,7 +65,8 @@ class Run:
 
 
 BEFORE = {
-    "start-up": "", "convert": "plan ", "encoder": "convert ", "index": "quality ", "embed": "index ", "filter": "score ",
+    "start-up": "", "convert": "plan ", "encoder": "convert ", "index": "quality ", "embed": "index ",
+    "filter": "score ",
     "duplicates": "filter ", "prices": "duplicates ", "mask": "prices ", "export": "mask ", "report": "export ",
 }  # fmt: skip
 
