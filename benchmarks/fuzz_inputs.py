@@ -2,6 +2,7 @@
 
     python benchmarks/fuzz_inputs.py --examples 10000              # 10,000 of every kind
     python benchmarks/fuzz_inputs.py --kind parquet --examples 200 --seed 7
+    python benchmarks/fuzz_inputs.py --examples 2000 --seed 0 --results inputs.jsonl --seconds 240   # again goes on
 
 Kinds: parquet (bytes of files with many layouts), lines (JSON lines, CSV, TSV, Arrow, text, plain and compressed, in
 several encodings), folder (files, links, loops of links, pipes, sparse files, files that grow while they are read),
@@ -33,7 +34,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from pieces import Pieces
 
+KINDS = ["parquet", "lines", "folder", "config", "filter"]
+BATCH = 250  # examples of a process
 LIMIT_SECONDS = 30.0  # of an example
 TEXTS = ["one document", "ünïcode 日本語 \U0001f600", "", None, "x" * 3000, "nul \0", "line\nbreak", " \t"]
 
@@ -356,36 +360,35 @@ def child(kind: str, count: int, number: int, folder: Path, report: Any) -> None
     report.put(("slowest", slowest))
 
 
-def fuzz(kind: str, count: int, first_seed: int, batch: int = 500) -> tuple[Counter[str], list[str], float]:
-    """Runs `count` examples in batches, a fresh process each: outcomes, defects, the slowest example's seconds."""
+def fuzz(kind: str, count: int, number: int) -> dict[str, Any]:
+    """Runs `count` examples in a fresh process: outcomes, defects, the slowest example's seconds."""
     outcomes: Counter[str] = Counter()
     defects: list[str] = []
-    slowest = 0.0
+    slowest, started = 0.0, time.monotonic()
     context = multiprocessing.get_context("spawn")
-    for number, start in enumerate(range(0, count, batch)):
-        with tempfile.TemporaryDirectory(prefix="datamask-fuzz-") as folder:
-            report = context.SimpleQueue()
-            size = min(batch, count - start)
-            process = context.Process(target=child, args=(kind, size, first_seed + number, Path(folder), report))
-            process.start()
-            current = Path(folder) / "current"
-            while process.is_alive():
-                process.join(0.5)
-                if current.exists() and time.time() - current.stat().st_mtime > LIMIT_SECONDS:
-                    defects.append(f"hang: {keep(current, kind, first_seed + number)}")
-                    process.kill()
-                    process.join()
-            if (process.exitcode and process.exitcode > 0) or process.exitcode == -11:
-                defects.append(f"crash, signal {-process.exitcode}: {keep(current, kind, first_seed + number)}")
-            while not report.empty():
-                name, value = report.get()
-                if name == "outcomes":
-                    outcomes.update(value)
-                elif name == "slowest":
-                    slowest = max(slowest, value)
-                else:
-                    defects.append(f"{value}: {keep(current, kind, first_seed + number)}")
-    return outcomes, defects, slowest
+    with tempfile.TemporaryDirectory(prefix="datamask-fuzz-") as folder:
+        report = context.SimpleQueue()
+        process = context.Process(target=child, args=(kind, count, number, Path(folder), report))
+        process.start()
+        current = Path(folder) / "current"
+        while process.is_alive():
+            process.join(0.5)
+            if current.exists() and time.time() - current.stat().st_mtime > LIMIT_SECONDS:
+                defects.append(f"hang: {keep(current, kind, number)}")
+                process.kill()
+                process.join()
+        if (process.exitcode and process.exitcode > 0) or process.exitcode == -11:
+            defects.append(f"crash, signal {-process.exitcode}: {keep(current, kind, number)}")
+        while not report.empty():
+            name, value = report.get()
+            if name == "outcomes":
+                outcomes.update(value)
+            elif name == "slowest":
+                slowest = max(slowest, value)
+            else:
+                defects.append(f"{value}: {keep(current, kind, number)}")
+    seconds = time.monotonic() - started
+    return {"outcomes": dict(outcomes), "defects": defects, "slowest": slowest, "seconds": seconds}
 
 
 def keep(current: Path, kind: str, number: int) -> str:
@@ -397,27 +400,36 @@ def keep(current: Path, kind: str, number: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--kind", choices=["parquet", "lines", "folder", "config", "filter"], action="append")
+    parser.add_argument("--kind", choices=KINDS, action="append")
     parser.add_argument("--examples", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--results", type=Path, help="where what is done is kept; give --seed with it")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many")
     options = parser.parse_args()
-    failed = False
+    kinds = options.kind or KINDS
+    pieces = Pieces(options.results)
+    starts = range(0, options.examples, BATCH)
+    names = ([kind, options.seed + place, min(BATCH, options.examples - start)]
+             for place, start in enumerate(starts) for kind in kinds)  # fmt: skip
+    pieces.run(names, lambda name: fuzz(name[0], name[2], name[1]), options.seconds)
     print("| kind | examples | read | refused with a message | slowest, s | seconds | defects |")
     print("|---|---:|---:|---:|---:|---:|---:|")
-    for kind in options.kind or ["parquet", "lines", "folder", "config", "filter"]:
-        started = time.monotonic()
-        outcomes, defects, slowest = fuzz(kind, options.examples, options.seed)
-        refused = sum(outcomes.values()) - outcomes["read"]
-        seconds = time.monotonic() - started
+    defects = []
+    for kind in kinds:
+        done = [piece for piece in pieces.done if piece["name"][0] == kind]
+        outcomes = sum((Counter(piece["outcomes"]) for piece in done), Counter())
+        refused = outcomes.total() - outcomes["read"]
+        slowest, seconds = max((p["slowest"] for p in done), default=0), sum(piece["seconds"] for piece in done)
+        found = [defect for piece in done for defect in piece["defects"]]
         print(
-            f"| {kind} | {sum(outcomes.values())} | {outcomes['read']} | {refused} | {slowest:.2f} | {seconds:.0f} "
-            f"| {len(defects)} |",
+            f"| {kind} | {outcomes.total()} | {outcomes['read']} | {refused} | {slowest:.2f} | {seconds:.0f} "
+            f"| {len(found)} |",
             flush=True,
         )
-        for defect in defects:
-            print(f"  {defect}", flush=True)
-        failed |= bool(defects)
-    raise SystemExit(failed)
+        defects += found
+    for defect in defects:
+        print(f"  {defect}", flush=True)
+    raise SystemExit(bool(defects))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,7 @@ own through the entry point group `datamask.commands`, so that nothing here impo
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import sys
 import tempfile
 import time
@@ -20,7 +18,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -28,12 +25,12 @@ from typer.completion import completion_init
 from typer.core import TyperCommand, TyperGroup
 
 from datamask.errors import LESS_MEMORY, ConfigError, DatamaskError, full, out_of_memory, printable
+from datamask.interrupts import CONTINUES, INTERRUPTS, STATUS
 from datamask.layers import claim, leave_working_directory
 
 ENTRY_POINTS = "datamask.commands"
 SHELLS = ("bash", "zsh", "fish")
 COMPLETE = "_DATAMASK_COMPLETE"  # set by the shell's script when it asks
-CONTINUES = "the same command continues from here"
 INTERRUPTED = f"datamask: interrupted; {CONTINUES}"
 began = 0.0  # when the command was given, by time.monotonic(); 0: not by a command
 
@@ -163,15 +160,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
     """The command's last words and its exit status."""
-    interrupts = _count_interrupts()
+    INTERRUPTS.begin()
     try:
         try:
             if COMPLETE in os.environ:
                 completion_init()
             app(args=arguments, prog_name="datamask")
         except SystemExit as end:
-            if end.code == 130:  # what typer makes of Ctrl-C
-                return INTERRUPTED, 130
+            if end.code == STATUS:  # what typer makes of Ctrl-C
+                return INTERRUPTED, STATUS
             return "", end.code if isinstance(end.code, int) else int(bool(end.code))
         finally:
             sys.stdout.flush()
@@ -179,10 +176,10 @@ def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return "", 141
     except KeyboardInterrupt:
-        return INTERRUPTED, 130
+        return INTERRUPTED, STATUS
     except Exception as error:
-        if interrupts and not debug:  # what else was torn by it is no news
-            return INTERRUPTED, 130
+        if INTERRUPTS.count and not debug:  # what else was torn by it is no news
+            return INTERRUPTED, STATUS
         if debug:
             traceback.print_exc()
         if isinstance(error, DatamaskError):
@@ -195,23 +192,6 @@ def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
             return f"datamask: {LESS_MEMORY} ({_one_line(error)})", 5
         return f"datamask: a defect in datamask, {_one_line(error)}; full trace: {_keep_trace()}", 70
     return "", 0
-
-
-def _count_interrupts() -> list[int]:
-    """A list that grows with every Ctrl-C; it is told at once, for to end what is running takes a while."""
-    found: list[int] = []
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return found  # somebody else sees to it
-
-    def note(number: int, frame: FrameType | None) -> None:
-        found.append(number)
-        if len(found) == 1:
-            os.write(2, b"datamask: stopping; what is done is kept\n")
-        signal.default_int_handler(number, frame)
-
-    with contextlib.suppress(ValueError):  # not in the main thread
-        signal.signal(signal.SIGINT, note)
-    return found
 
 
 def _one_line(error: BaseException) -> str:

@@ -37,7 +37,7 @@ STAGES = {
         Stage("signatures", "shard"),
         Stage("leaks", "shard"),
         Stage("filter", "rounds", 3),
-        Stage("duplicates", "rounds", 10),
+        Stage("duplicates", "rounds", 11),
         Stage("prices", "rounds", 8),
         Stage("mask", "shard"),
         Stage("export", "rounds", 2),

@@ -6,14 +6,12 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType, MappingProxyType
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -21,8 +19,9 @@ import typer
 from datamask import cli
 from datamask import config as settings
 from datamask.errors import ConfigError
+from datamask.interrupts import INTERRUPTS
 
-INTERRUPTED = "datamask: stopping, as soon as the shards that are being worked on are through; Ctrl-C again stops now"
+STOPPING = "datamask: stopping, as soon as the shards that are being worked on are through; Ctrl-C again stops now"
 
 InputOption = Annotated[
     list[str] | None, typer.Option("--input", "-i", help="A file, folder or glob; may be given several times.")
@@ -154,7 +153,7 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool) -> None:
     board = Board()
     token = BOARD.set(board)
     try:
-        with interruptible(), Display(board), warmed_up(server):
+        with INTERRUPTS.saying(STOPPING), Display(board), warmed_up(server):
             found = flow()
     except BaseException as error:
         let_go(error)
@@ -186,30 +185,6 @@ def let_go(error: BaseException | None) -> None:
         traceback.clear_frames(error.__traceback__)
         let_go(error.__cause__)
         error = error.__context__
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """The first Ctrl-C says at once what happens, and lets what is being written end; a second one ends the process."""
-    told = False
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal told
-        if told:
-            print("datamask: stopped; the same command continues from here", file=sys.stderr, flush=True)
-            os._exit(128 + number)
-        told = True
-        print(INTERRUPTED, file=sys.stderr, flush=True)
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def quiet_prefect() -> None:

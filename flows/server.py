@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 
 from datamask.errors import DatamaskError, StorageError, one_line
+from datamask.interrupts import CONTINUES
 
-CONTINUES = "the same command continues from here"
 STARTS = "make server starts one; without PREFECT_API_URL a run has one of its own"
 LIBRARIES = ("httpx", "httpcore", "websockets")
 

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 
 from datamask.errors import StorageError
 
@@ -61,15 +62,13 @@ class Server:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/api"
-        what = ["--factory", "prefect.server.api.server:create_app"]
-        where = ["--host", "127.0.0.1", "--port", str(self.port), "--log-level", "critical", "--lifespan", "on"]
         own = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
         own["PREFECT_API_BLOCKS_REGISTER_ON_START"] = "false"  # half a second, for blocks that no run of ours has
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "uvicorn", *what, *where],
+            [sys.executable, "-P", str(Path(__file__).with_name("throwaway.py")), str(self.port)],
             env={**os.environ, **own},  # profiles it reads itself
             start_new_session=True,  # Ctrl-C is for this process, which tells the server how its run ended
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,  # never written to; it closes when this process is gone
         )
         atexit.register(self.end)  # before Prefect's threads register, so after they have told the last event
 

@@ -34,8 +34,8 @@ def compare(first: Release, second: Release) -> Difference:
 
     :raises InputError: one of them cannot be read.
     """
+    columns = [name for name in GROUPS if all(name in _names(release) for release in (first, second))]
     with tempfile.TemporaryDirectory(prefix="datamask-") as work, connect(MEMORY, work) as connection:
-        columns = [name for name in GROUPS if all(name in _names(release) for release in (first, second))]
         for table, release in (("a", first), ("b", second)):
             _load(connection, table, release, columns)
         connection.execute(

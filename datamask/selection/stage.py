@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from datamask import storage
+from datamask import extensions, storage
 from datamask.config import Config
 from datamask.devices import pick_device
 from datamask.errors import ConfigError, InputError
@@ -254,7 +254,10 @@ def _decided(files: ShardFiles, prices: str) -> str:
 
 
 def _settings(config: Config) -> dict[str, object]:
-    return config.select.model_dump(mode="json", exclude={"device", "semantic_duplicates"})
+    select = config.select
+    settings = select.model_dump(mode="json", exclude={"device", "semantic_duplicates"})
+    own = extensions.code("metric", select.metrics) | extensions.code("solver", [select.solver])
+    return {**settings, "code": own} if own else settings
 
 
 def _inputs(files: ShardFiles) -> list[str | None]:

@@ -1,17 +1,13 @@
-"""What the terminal shows at a run's end and when it is stopped; what an error leaves behind."""
+"""What the terminal shows at a run's end, and what an error leaves behind."""
 
 import gc
 import io
-import os
-import signal
-import subprocess
-import sys
 import weakref
 
 import pytest
 from rich.console import Console
 
-from flows.commands import INTERRUPTED, interruptible, let_go
+from flows.commands import let_go
 from flows.console import SHOWN, summary
 
 FOUND = {
@@ -81,24 +77,3 @@ def test_an_error_lets_go_of_what_its_frames_held():
     let_go(caught.value)
     gc.collect()
     assert held[0]() is None
-
-
-def test_ctrl_c_is_answered_at_once_and_a_second_one_ends_the_process():
-    script = (
-        "import os, signal, time\n"
-        "from flows.commands import interruptible\n"
-        "with interruptible():\n"
-        "    try:\n"
-        "        os.kill(os.getpid(), signal.SIGINT); time.sleep(60)\n"
-        "    except KeyboardInterrupt:\n"
-        "        os.kill(os.getpid(), signal.SIGINT); time.sleep(60)\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 130 and ended.stderr.startswith(INTERRUPTED) and "stopped" in ended.stderr
-
-
-def test_the_handler_is_put_back():
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), interruptible():
-        os.kill(os.getpid(), signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is before

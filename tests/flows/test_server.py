@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from datamask.errors import InputError, StorageError
@@ -82,6 +83,20 @@ def test_a_throw_away_server_answers_until_it_is_ended_and_keeps_its_records(tmp
     assert server.process.returncode is not None
     with sqlite3.connect(tmp_path / "prefect.db") as database:
         assert database.execute("select name from flow").fetchall() == [("kept",)]
+
+
+def test_a_throw_away_server_ends_with_a_run_that_is_killed(tmp_path):
+    script = "from flows.warm import Server; s = Server(); s.wait(); print(s.process.pid, flush=True); input()"
+    environment = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
+    run = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**environment, "PREFECT_HOME": str(tmp_path)},
+    )  # fmt: skip
+    server = psutil.Process(int(run.stdout.readline()))
+    run.kill()
+    run.wait()
+    gone, left = psutil.wait_procs([server], timeout=60)
+    assert not left
 
 
 def test_a_throw_away_server_that_does_not_start_is_told(tmp_path, monkeypatch):

@@ -23,6 +23,7 @@ class Coverage(MixtureMetric):
     """
 
     name: ClassVar[str] = "coverage"
+    incremental: ClassVar[str] = "coverage"  # how greedy follows its gains
     part: ClassVar[str] = ""
 
     def bind(self, settings: Select) -> None:

@@ -1,0 +1,68 @@
+"""Ctrl-C from a command's first moment to its last: one line at once, one exit status, no traceback.
+
+While modules are loaded, nothing has begun, and the process ends on the spot. Once the command runs, the first Ctrl-C
+raises KeyboardInterrupt, so that what is being written ends, and a second one ends the process. Imports nothing that
+takes time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from types import FrameType
+
+STATUS = 128 + signal.SIGINT
+CONTINUES = "the same command continues from here"
+NOT_BEGUN = "datamask: interrupted before anything was begun"
+STOPPING = "datamask: stopping; what is done is kept"
+STOPPED = f"datamask: stopped; {CONTINUES}"
+
+
+class Interrupts:
+    """The process's handler of SIGINT, and how often it was called."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.running = False  # False: modules are being loaded
+        self.stopping = STOPPING  # what the first one is answered
+
+    def install(self) -> None:
+        """From now on Ctrl-C is answered here, unless somebody else sees to it, or this is not the main thread."""
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            try:
+                signal.signal(signal.SIGINT, self._handle)
+            except ValueError:  # not the main thread
+                return
+
+    def begin(self) -> None:
+        """The command runs from now on."""
+        self.count, self.running = 0, True
+        self.install()
+
+    @contextlib.contextmanager
+    def saying(self, line: str) -> Iterator[None]:
+        """Inside, the first Ctrl-C is answered with this line."""
+        before, self.stopping = self.stopping, line
+        try:
+            yield
+        finally:
+            self.stopping = before
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if not self.running:
+            _leave(NOT_BEGUN)
+        if self.count > 1:
+            _leave(STOPPED)
+        os.write(2, f"{self.stopping}\n".encode())
+        raise KeyboardInterrupt
+
+
+def _leave(line: str) -> None:
+    os.write(2, f"{line}\n".encode())
+    os._exit(STATUS)
+
+
+INTERRUPTS = Interrupts()

@@ -1,0 +1,81 @@
+"""Ctrl-C: one line at once, whatever the command is at, and never a traceback."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import datamask
+from datamask import interrupts
+from datamask.interrupts import INTERRUPTS, STATUS
+
+LOADING = """
+import os, signal, sys
+class Import:
+    def find_spec(self, name, path=None, target=None):
+        if name == "datamask.cli":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Import())
+from datamask.__main__ import main
+main()
+"""
+RUNNING = """
+import os, signal, time
+from datamask.interrupts import INTERRUPTS
+INTERRUPTS.begin()
+with INTERRUPTS.saying("stopping when the shard is through"):
+    try:
+        os.kill(os.getpid(), signal.SIGINT); time.sleep(60)
+    except KeyboardInterrupt:
+        os.kill(os.getpid(), signal.SIGINT); time.sleep(60)
+"""
+
+
+def run(script):
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_while_the_command_is_being_loaded_it_ends_in_one_line():
+    done = run(LOADING)
+    assert (done.returncode, done.stderr) == (STATUS, f"{interrupts.NOT_BEGUN}\n")
+
+
+def test_the_first_is_answered_at_once_and_the_second_ends_the_process():
+    done = run(RUNNING)
+    assert done.returncode == STATUS
+    assert done.stderr.splitlines() == ["stopping when the shard is through", interrupts.STOPPED]
+
+
+@pytest.mark.parametrize("wait", [0.1, 0.3, 0.6, 1.0, 2.0])
+def test_at_any_moment_of_a_real_start(tmp_path, wait):
+    """From where Python itself is up, which takes it a tenth of a second and answers in its own way."""
+    (tmp_path / "x.jsonl").write_text('{"text": "one document of a few words"}\n' * 30)
+    command = [sys.executable, "-m", "datamask", "curate", "--input", "x.jsonl", "--output", "out"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(datamask.__file__).parents[1])}
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    )
+    status = Path(f"/proc/{process.pid}/status")
+    while process.poll() is None and not caught(status):  # until it has a handler of its own
+        time.sleep(0.005)
+    time.sleep(wait)
+    process.send_signal(signal.SIGINT)
+    printed = process.communicate(timeout=120)[0]
+    assert process.returncode in (STATUS, -signal.SIGINT), printed  # both are 130 to a shell
+    assert "Traceback" not in printed and printed.startswith("datamask: "), printed
+    assert len(printed.splitlines()) <= 3, printed
+
+
+def caught(status):
+    [line] = [line for line in status.read_text().splitlines() if line.startswith("SigCgt")]
+    return int(line.split()[1], 16) >> (signal.SIGINT - 1) & 1
+
+
+def test_the_words_are_put_back():
+    with pytest.raises(ZeroDivisionError), INTERRUPTS.saying("x"):
+        1 / 0
+    assert INTERRUPTS.stopping == interrupts.STOPPING
