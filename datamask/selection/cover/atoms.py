@@ -148,7 +148,9 @@ def shares(counts: object, dtype: type = np.float32) -> Rows:
     """Sparse counts (N, J) as shares of their row; a row without words stays empty."""
     start = counts.indptr.astype(np.int64)  # type: ignore[attr-defined]
     value = counts.data.astype(dtype)  # type: ignore[attr-defined]
-    totals = np.add.reduceat(np.append(value, value.dtype.type(0)), np.minimum(start[:-1], len(value))).astype(dtype)
+    totals: np.ndarray = np.add.reduceat(
+        np.append(value, value.dtype.type(0)), np.minimum(start[:-1], len(value))
+    ).astype(dtype)
     value /= np.repeat(np.maximum(totals, 1), np.diff(start))
     return Rows(start, counts.indices.astype(np.uint16), value, counts.shape[1])  # type: ignore[attr-defined]
 
