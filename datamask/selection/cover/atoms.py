@@ -13,7 +13,7 @@ The parts stand side by side in one matrix, so that a solver passes over the row
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,28 +91,41 @@ def make_atoms(pool: Pool, weights: np.ndarray, settings: Select) -> Atoms:
     if "target" in parts and pool.target is None:
         raise ConfigError("coverage of a target needs one; set select.target to files, or pass target texts")
     anchors = np.zeros((0, pool.dimensions), np.float32)
-    blocks, targets = [], {}
+    blocks = []
     if "embedding" in parts:
         chosen = anchor_rows(pool, settings)
         anchors = pool.rows(chosen, _reads(pool)).cpu().numpy()
         blocks.append(kernel(pool, anchors, settings.coverage.temperature))
         anchors = anchors.astype(np.float32)
-    first = len(anchors)
-    width = first + (pool.ngrams.shape[1] if of_words else 0)
-    if "embedding" in parts:
-        targets["embedding"] = np.zeros(width)
-        targets["embedding"][:first] = 1 / first
+    words = np.zeros(0)
     if of_words:
         blocks.append(shares(pool.ngrams, np.float64 if pool.is_small else np.float32))
-        for part in of_words:
-            targets[part] = np.zeros(width)
-            wanted = pool.target if part == "target" else blocks[-1].state(weights)
-            if not wanted.sum() > 0:
-                raise InputError(f"coverage of {part}: there is no word in its texts; nothing could be covered")
-            targets[part][first:] = wanted / wanted.sum()
+        words = blocks[-1].state(weights)
     rows = blocks[0] if len(blocks) == 1 else beside(*blocks)
-    kept[key] = Atoms(rows, targets, slice(first, width), anchors)
+    targets = targets_of(parts, len(anchors), words, pool.target)
+    kept[key] = Atoms(rows, targets, slice(len(anchors), rows.width), anchors)
     return kept[key]
+
+
+def targets_of(
+    parts: Sequence[str], anchors: int, words: np.ndarray, target: np.ndarray | None
+) -> dict[str, np.ndarray]:
+    """t of each part: (anchors + J,). words: (J,) of the whole pool; target: (J,) counts, where a part needs it.
+
+    :raises InputError: there is no word to cover.
+    """
+    found = {}
+    for part in parts:
+        wanted = words if part == "ngrams" else target
+        t = found[part] = np.zeros(anchors + len(words))
+        if part == "embedding":
+            t[:anchors] = 1 / anchors
+            continue
+        assert wanted is not None
+        if not wanted.sum() > 0:
+            raise InputError(f"coverage of {part}: there is no word in its texts; nothing could be covered")
+        t[anchors:] = wanted / wanted.sum()
+    return found
 
 
 def anchor_rows(pool: Pool, settings: Select) -> np.ndarray:

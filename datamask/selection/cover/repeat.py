@@ -67,7 +67,7 @@ def solve(problem: Problem, terms: list[Term], progress: Progress) -> Draft:
     feasible = Feasible(limits)
     concave, joint, _ = make_concave(problem, terms, feasible)
     record, history = recorder(objective, progress)
-    spread = spread_of(terms, problem)
+    spread = spread_of([*terms, *objective.quality], problem.settings.calibrate)
     found = maximise(concave, feasible.alike(), ACCURACY * spread, STEPS, record)
     times = (most * found.p).numpy()
     counts = None
