@@ -18,12 +18,15 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import YAMLError
 
+from datamask import extensions
 from datamask.errors import ConfigError, nearest
 
-Solver = Literal["relaxation", "policy-gradient", "greedy", "top-quality", "random", "semdedup", "direct"]
+Solver = str  # a name of `extensions.names("solver")`, or module:Class
+SCORERS = ("content", "heuristic", "transformer", "fasttext", "column", "probe", "encoder", "prox")  # built in
 Algorithm = str  # "pairwise" | "DiSF" | "facility", the published names, or a registered metric
 PUBLISHED_NAMES = {"Pair_simi": "pairwise", "DiSF": "disf", "Facility": "facility"}
 COVERAGE_LAMB, TARGET_LAMB, PAPER_LAMB = 0.7, 0.3, 0.5  # docs/judge.md; arXiv 2512.24265, section 4
+UNSEEING = ("top-quality", "random", "semdedup")  # solvers that look at no diversity: it is told in the report alone
 Part = Literal["embedding", "ngrams", "target"]
 
 
@@ -60,7 +63,10 @@ class Encoder(Section):
     """How a document becomes a vector of unit length."""
 
     model: str = "static"
-    """"static" (fitted on the corpus), a sentence-transformers name or path, or "column" (its own embeddings)."""
+    """"static" (fitted on the corpus), a sentence-transformers name or path, "column" (its own embeddings), or an
+    encoder of your own: module:Class or a registered name (docs/extending.md)."""
+    options: dict[str, Any] = {}
+    """What an encoder of your own is constructed with."""
     column: str = "feature_arr"
     """With model: column, the corpus's column of embeddings."""
     revision: str | None = None
@@ -94,9 +100,9 @@ class Encoder(Section):
 class Scorer(Section):
     """One quality score."""
 
-    kind: Literal["content", "heuristic", "transformer", "fasttext", "column", "probe", "encoder", "prox"] = "content"
+    kind: str = "content"
     """content: the words beside the pool's; heuristic: published rules; transformer, fasttext, column, probe (fitted to
-    labels), encoder (its own head), prox."""
+    labels), encoder (its own head), prox; or a scorer of your own: module:Class or a registered name."""
     name: str = Field("content", pattern=r"^[A-Za-z][A-Za-z0-9_]*$")
     """Name of the score's column; where not given, the kind's."""
     model: str | None = None
@@ -115,11 +121,23 @@ class Scorer(Section):
     """Tokens of a document that a transformer or ProX reads; null: as published, 512 and 2000, or the model's limit."""
     weight: float = 1.0
     """Weight in quality_score."""
+    options: dict[str, Any] = {}
+    """What a scorer of your own is constructed with."""
 
     @model_validator(mode="before")
     @classmethod
     def _named(cls, values: Any) -> Any:
-        return {"name": values["kind"], **values} if isinstance(values, dict) and "kind" in values else values
+        if not isinstance(values, dict) or "kind" not in values:
+            return values
+        own = extensions.find("scorer", str(values["kind"]))
+        return {"name": re.sub(r"\W", "_", own.label) if own else values["kind"], **values}
+
+    @field_validator("kind")
+    @classmethod
+    def _known_kind(cls, value: str) -> str:
+        if value not in SCORERS:
+            _require("scorer", value, SCORERS)
+        return value
 
     @model_validator(mode="after")
     def _complete(self) -> Scorer:
@@ -129,6 +147,8 @@ class Scorer(Section):
             raise ValueError("a scorer of kind column needs column, the name of the corpus's column of scores")
         if self.preparation == "ultra-fineweb" and not self.tokenizer:
             raise ValueError("preparation ultra-fineweb needs tokenizer, the name or folder of DeepSeek-V2's")
+        if self.options and self.kind in SCORERS:
+            raise ValueError(f"options are for a scorer of your own; {self.kind} has settings of its own")
         if self.name in ("chunk_id", "quality_score"):
             raise ValueError(f"a scorer cannot be named {self.name}, which is a column of the scores file already")
         return self
@@ -151,8 +171,8 @@ class Quality(Section):
 
     @property
     def reads_encoder(self) -> bool:
-        """Whether a scorer looks at the encoder: else quality can be prepared while the encoder is fitted."""
-        return any(scorer.kind in ("probe", "encoder") for scorer in self.scorers)
+        """Whether a scorer may look at the encoder: else quality can be prepared while the encoder is fitted."""
+        return any(scorer.kind in ("probe", "encoder") or scorer.kind not in SCORERS for scorer in self.scorers)
 
 
 class Quota(Section):
@@ -197,7 +217,8 @@ class Select(Section):
     solver: Solver = "relaxation"
     """relaxation (with certificate), policy-gradient (the paper's), greedy, or a baseline."""
     algorithm: Algorithm | dict[Algorithm, float] = "coverage"
-    """coverage (why: docs/judge.md), Pair_simi, DiSF, Facility, vendi, logdet, or registered; or {name: weight}."""
+    """coverage (why: docs/judge.md), Pair_simi, DiSF, Facility, vendi, logdet, or registered; or {name: weight}. Not
+    set: coverage; Pair_simi for solvers that look at no diversity and no target, whose report it is alone."""
     select_ratio: float | None = Field(0.1, gt=0, le=1)
     """Budget: share of the candidate documents."""
     budget_documents: int | None = Field(None, ge=1)
@@ -250,22 +271,29 @@ class Select(Section):
     """policy-gradient: exactly the published estimator, without our variance reduction."""
 
     @model_validator(mode="after")
-    def _usual_lamb(self) -> Select:
+    def _usual(self) -> Select:
+        if "algorithm" not in self.model_fields_set and self.solver in UNSEEING and not self.target:
+            self.__dict__["algorithm"] = "Pair_simi"  # no text is read for a figure of the report
         if "lamb" not in self.model_fields_set:
             covers = isinstance(self.algorithm, str) and self.algorithm.lower() == "coverage"
             usual = (TARGET_LAMB if self.target else COVERAGE_LAMB) if covers else PAPER_LAMB
             self.__dict__["lamb"] = usual  # not set by anybody: another algorithm has another
         return self
 
+    @field_validator("solver")
+    @classmethod
+    def _known_solver(cls, value: str) -> str:
+        _require("solver", value)
+        return value
+
     @field_validator("algorithm")
     @classmethod
     def _known_algorithm(cls, value: str | dict[str, float]) -> str | dict[str, float]:
-        from datamask.selection import metric_names  # registered metrics are known there
-
-        names = {name.lower(): name for name in [*metric_names(), *PUBLISHED_NAMES]}
+        published = [name.lower() for name in PUBLISHED_NAMES]
         for name in [value] if isinstance(value, str) else value:
-            if name.lower() not in names:
-                raise ValueError(f"unknown algorithm {name!r}; valid: {', '.join(sorted(names.values()))}")
+            if name.lower() not in published and extensions.find("metric", name) is None:
+                valid = sorted([*extensions.names("metric"), *PUBLISHED_NAMES])
+                raise ValueError(f"unknown algorithm {name!r}; valid: {', '.join(valid)}, or MODULE:CLASS")
         if isinstance(value, dict) and not (value and all(weight > 0 for weight in value.values())):
             raise ValueError("several algorithms need a positive weight each, e.g. {DiSF: 1, Pair_simi: 0.5}")
         return value
@@ -284,8 +312,6 @@ class Select(Section):
             return self
         if not self.budget_tokens:
             raise ValueError("repeat takes documents several times, so the budget must count tokens; set budget_tokens")
-        if self.solver != "relaxation":
-            raise ValueError(f"repeat is for solver relaxation; {self.solver} takes a document once")
         if "facility" in self.metrics:
             raise ValueError(
                 "repeat and Facility: a second copy of a document is no nearer to any other, so it changes nothing; "
@@ -300,7 +326,8 @@ class Select(Section):
         published = {name.lower(): canonical for name, canonical in PUBLISHED_NAMES.items()}
         found: dict[str, float] = {}
         for name, weight in given.items():
-            canonical = published.get(name.lower(), name.lower())
+            own = extensions.find("metric", name)
+            canonical = published.get(name.lower()) or (own.name if own else name.lower())
             parts = self.covered if canonical == "coverage" else {}
             for part, share in parts.items():
                 found[f"coverage-{part}"] = found.get(f"coverage-{part}", 0.0) + weight * share / sum(parts.values())
@@ -319,6 +346,33 @@ class Select(Section):
     def metric(self) -> str:
         """The metrics' canonical names, joined by "+"."""
         return "+".join(self.metrics)
+
+
+class OwnFilter(Section):
+    """A filter of your own."""
+
+    use: str
+    """module:Class, file.py:Class, or a registered name."""
+    options: dict[str, Any] = {}
+    """What it is constructed with."""
+    name: str = Field("", pattern=r"^[A-Za-z0-9_-]*$")
+    """What it is called where a document's reason is told; "": its registered name, or its class's."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, values: Any) -> Any:
+        return {"use": values} if isinstance(values, str) else values
+
+    @field_validator("use")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        _require("filter", value)
+        return value
+
+    @property
+    def label(self) -> str:
+        """The filter's name in reasons and counts."""
+        return self.name or extensions.require("filter", self.use).label
 
 
 class Filter(Section):
@@ -341,6 +395,8 @@ class Filter(Section):
     """Share of a test item's words, in rows of 13, that a document may not hold; 39 words are always too many."""
     exact_duplicates: bool = True
     """Keep one, the least altered, of documents with the same normalised text, across all shards."""
+    own: list[OwnFilter] = []
+    """Filters of your own, after those above and before exact_duplicates: module:Class, or {use: …, options: {…}}."""
     order: Literal["before", "after"] = "before"
     """Filter before selecting (the budget is spent on what survives) or after."""
     memory_limit: str = "1GB"
@@ -516,6 +572,13 @@ def validate_section(section: type[S], settings: Mapping[str, Any]) -> S:
         return section.model_validate(dict(settings))
     except ValidationError as error:
         raise ConfigError("\n".join(_explain(problem, section) for problem in error.errors())) from None
+
+
+def _require(kind: extensions.Kind, name: str, also: Sequence[str] = ()) -> None:
+    try:
+        extensions.require(kind, name, also)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
 
 
 def _parse(text: str, source: str) -> Any:

@@ -11,6 +11,10 @@ and an item whose file is there returns at once: so a stage that was killed goes
 is tried again, on whatever machine, gives the same. Rounds regroup rows through files laid out by part (`deal`,
 `gather`), as Spark's sort shuffle does: one file for each item of a round, read in slices by the items of the next.
 
+What a map found in its own rows alone does not depend on what else the corpus holds: it is named by the key of these
+rows and of the settings, and `keeping` keeps it for the next run, which has little new. So that shards come into the
+same groups again, where a group ends is for the shards' own names to say (`groups`).
+
 `here` calls the items one after another; `flows/` has a Mapper that makes them Prefect tasks on threads, Dask or Ray.
 """
 
@@ -18,7 +22,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -33,7 +38,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 FOLDER = "rounds"  # of work/: what rounds hand to one another, gone when their stage has ended
-GROUPS = 64  # of shards, about, as far as the bounds allow
+KEPT = "parts"  # of work/: what the next run can use of this one's maps
+GROUPS = 64  # of shards, at least, as far as the bounds allow
 GROUP_ROWS = (1 << 13, 1 << 17)  # rows of a group of shards: enough to be worth a task, few enough to be held
 
 
@@ -81,20 +87,46 @@ class Threads:
         return [future.result() for future in futures]
 
 
-def groups(all_files: Sequence[ShardFiles]) -> list[tuple[int, ...]]:
-    """Places of consecutive shards that an item handles together, so that tiny shards do not mean as many files."""
+def groups(all_files: Sequence[ShardFiles], most: int = GROUP_ROWS[1]) -> list[tuple[int, ...]]:
+    """Places of consecutive shards that an item handles together, so that tiny shards do not mean as many files.
+
+    Where a group ends follows from the last shard's name and rows, as often as makes groups of half the room (content-
+    defined chunking, Muthitacharoen, Chen & Mazières, SOSP 2001), and where the room is full. So a new shard changes
+    the group it comes into and hardly another; the room is a power of two, which a growing corpus seldom changes.
+
+    :param most: rows of a group of several shards.
+    """
     total = sum(files.shard.rows or 0 for files in all_files)
-    room = min(max(total // GROUPS, GROUP_ROWS[0]), GROUP_ROWS[1])
+    room = 1 << (min(max(total // GROUPS, GROUP_ROWS[0]), most).bit_length() - 1)
     found: list[list[int]] = []
-    held = 0
+    held = room + 1  # of the last group; more than the room: it has ended
     for place, files in enumerate(all_files):
         rows = files.shard.rows or 0
-        if not found or held + rows > room:
+        if held + rows > room:
             found.append([])
             held = 0
         found[-1].append(place)
         held += rows
+        if zlib.crc32(files.shard.name.encode()) * room < 2 * max(rows, 1) << 32:
+            held = room + 1
     return [tuple(group) for group in found]
+
+
+def parts_of(total: int, most: int) -> int:
+    """How many parts of at most about `most` rows: a power of two, which a growing corpus seldom changes."""
+    return 1 << max(0, -(-total // most) - 1).bit_length()
+
+
+@contextlib.contextmanager
+def keeping(work: str, stage: str, names: Collection[str]) -> Iterator[str]:
+    """The folder of what this stage's maps keep for the next run; at the block's end what is not among `names` goes.
+
+    On a disk it goes when no run has asked for it for a day: another may be at it.
+    """
+    folder = storage.join(work, KEPT, stage)
+    storage.touch(folder, names)
+    yield folder
+    storage.remove_others(folder, names)
 
 
 @contextlib.contextmanager

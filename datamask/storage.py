@@ -292,6 +292,32 @@ def remove_leftovers(folder: str) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
+def touch(folder: str, names: Iterable[str]) -> None:
+    """Says of files, as far as they are there, that they are in use: see `remove_others`. Local folders only."""
+    if not is_remote(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                os.utime(Path(filesystem(folder)[1]) / name)
+
+
+def remove_others(folder: str, names: Iterable[str]) -> None:
+    """Removes all files of a folder but these; of a local one, those that nobody has touched for a day."""
+    kept = set(names)
+    if is_remote(folder):
+        fs, path = filesystem(folder)
+        with storage_errors(folder, "remove"), contextlib.suppress(FileNotFoundError):
+            for found in fs.ls(path, detail=False):
+                if found.rsplit("/", 1)[-1] not in kept:
+                    fs.rm(found)
+        return
+    oldest = time.time() - LEFTOVER_SECONDS
+    with contextlib.suppress(FileNotFoundError):
+        for entry in os.scandir(filesystem(folder)[1]):
+            with contextlib.suppress(OSError):
+                if entry.name not in kept and entry.is_file() and entry.stat().st_mtime < oldest:
+                    Path(entry.path).unlink()
+
+
 # ---------------------------------------------------------------- scratch
 
 

@@ -1,5 +1,6 @@
 """Maps and reduces: items in any order, files that carry rows from round to round, and what a failed round leaves."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,19 @@ import pytest
 from datamask.config import Config
 from datamask.corpus.plan import Part, Shard
 from datamask.errors import DamagedFileError
-from datamask.maps import Threads, deal, dealt, gather, groups, here, read_arrays, rounds, write_arrays
+from datamask.maps import (
+    Threads,
+    deal,
+    dealt,
+    gather,
+    groups,
+    here,
+    keeping,
+    parts_of,
+    read_arrays,
+    rounds,
+    write_arrays,
+)
 from datamask.stages import ShardFiles
 
 RECORD = np.dtype([("hash", np.uint64), ("shard", np.int32)])
@@ -92,3 +105,37 @@ def test_what_rounds_share_stays_after_a_failure_and_goes_at_the_end(tmp_path):
     with rounds(work, "filter", "k") as folder:
         assert read_arrays(f"{folder}/a.npz", "a")[0].tolist() == [0, 1]
     assert not Path(folder).exists()
+
+
+@pytest.mark.parametrize("rows", [1, 60, 1000, 30_000, 200_000])
+@pytest.mark.parametrize("place", [0, 1, 77, 198, 200])
+def test_a_new_shard_changes_the_group_it_comes_into_and_hardly_another(rows, place):
+    def made(names):
+        return [ShardFiles(Shard(name, (Part(name, "parquet", "f", 1, rows=rows),), "f")) for name in names]
+
+    names = [f"dump-{n // 50}-{n:05d}" for n in range(200)]
+    more = [*names[:place], names[place - 1] + "b", *names[place:]]
+    before = {tuple(names[p] for p in group) for group in groups(made(names))}
+    after = {tuple(more[p] for p in group) for group in groups(made(more))}
+    assert len(after - before) <= 3
+
+
+@pytest.mark.parametrize(("total", "parts"), [(0, 1), (1, 1), (10, 1), (11, 2), (20, 2), (21, 4), (41, 8)])
+def test_parts_double_as_the_corpus_grows(total, parts):
+    assert parts_of(total, 10) == parts
+
+
+def test_what_is_kept_goes_when_nobody_has_asked_for_it_for_a_day(tmp_path):
+    work, folder = str(tmp_path), tmp_path / "parts/filter"
+    with keeping(work, "filter", ["a", "b"]) as kept:
+        for name in ("a", "b", "c"):
+            write_arrays(f"{kept}/{name}", x=np.arange(2))
+    assert {path.name for path in folder.iterdir()} == {"a", "b", "c"}
+    for path in folder.iterdir():
+        os.utime(path, (0, 0))
+    with pytest.raises(RuntimeError), keeping(work, "filter", ["a"]):
+        raise RuntimeError
+    assert {path.name for path in folder.iterdir()} == {"a", "b", "c"}
+    with keeping(work, "filter", ["a", "absent"]):
+        pass
+    assert {path.name for path in folder.iterdir()} == {"a"}

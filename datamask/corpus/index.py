@@ -234,7 +234,7 @@ class _Indexer:
 
     def _counter(self) -> Any:
         if self._count is None:
-            if self._encoder.kind == "column":
+            if self._encoder.kind in ("column", "own"):
                 self._count = _count_words
             else:
                 from datamask.encoders import load_tokenizer

@@ -62,6 +62,10 @@ def load_encoder(ref: EncoderRef, device: str = "auto", model: SentenceTransform
     def load() -> Encoder:
         if ref.kind == "static":
             return _load_static(ref, chosen)
+        if ref.kind == "own":
+            from datamask.encoders.own import OwnEncoder
+
+            return OwnEncoder(ref)
         from datamask.encoders.models import load_model, wrap  # loads transformers
 
         return wrap(model or load_model(ref, chosen), ref)

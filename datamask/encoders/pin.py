@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from datamask import storage
+from datamask import extensions, storage
 from datamask.config import Config
 from datamask.config import Encoder as Settings
 from datamask.corpus.plan import Shard
@@ -145,3 +146,28 @@ def pin_column(shards: Sequence[Shard], config: Config) -> EncoderRef:
         prompt="",
         dtype="float32",
     )
+
+
+def pin_own(own: extensions.Extension, settings: Settings) -> EncoderRef:
+    """The reference of an encoder of the user's own, tried on one text.
+
+    :raises ConfigError: it cannot be loaded. :raises ModelError: its vectors are smaller than `settings.dimensions`.
+    """
+    from datamask.encoders.own import OwnEncoder
+
+    options = json.dumps(settings.options, sort_keys=True)
+    ref = EncoderRef(
+        kind="own",
+        name=settings.model,
+        path="",
+        revision=None,
+        fingerprint=storage.key("own", VERSION, own.fingerprint(), options, settings.dimensions),
+        dimensions=settings.dimensions,
+        max_length=settings.max_length,
+        long_documents=settings.long_documents,
+        prompt="",
+        dtype="float32",
+        options=options,
+    )
+    OwnEncoder(ref).compute(["a text to see what the vectors are like"], settings.batch_tokens)
+    return ref

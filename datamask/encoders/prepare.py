@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from datamask import storage
+from datamask import extensions, storage
 from datamask.config import Config
 from datamask.config import Encoder as Settings
 from datamask.corpus.plan import Shard
@@ -47,9 +47,13 @@ def prepare_encoder(
         )
     if settings.model == "static":
         return _prepare_static(shards, config, work, previous)
-    from datamask.encoders.pin import pin_column, pin_model  # loads torch
+    from datamask.encoders.pin import pin_column, pin_model, pin_own  # loads torch
 
-    return pin_column(shards, config) if settings.model == "column" else pin_model(settings, work)
+    if settings.model == "column":
+        return pin_column(shards, config)
+    if own := extensions.find("encoder", settings.model):
+        return pin_own(own, settings)
+    return pin_model(settings, work)
 
 
 # ---------------------------------------------------------------- static

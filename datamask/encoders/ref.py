@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-Kind = Literal["static", "model", "column"]
+Kind = Literal["static", "model", "column", "own"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class EncoderRef:
     trust_remote_code: bool = False
     quality_head: str | None = None  # path of the classifier whose score comes with the vector
     quality_head_revision: str | None = None
+    options: str = ""  # of an encoder of the user's own, as JSON
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON: the manifest's entry."""
@@ -35,5 +36,5 @@ class EncoderRef:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EncoderRef:
-        """The inverse of `as_dict`."""
-        return cls(**{field.name: values[field.name] for field in fields(cls)})
+        """The inverse of `as_dict`; what an older version did not write has its default."""
+        return cls(**{field.name: values[field.name] for field in fields(cls) if field.name in values})

@@ -7,9 +7,14 @@
     estimate_part  a part: pairs that may be duplicates by their whole samples
     count_few      a partition: of what these have in common, what few groups of copies have
     choose         a part: pairs worth reading
-    fetch          a group of shards: the texts of the pairs' documents
+    recall         some connected pairs: what an earlier run has decided of the same texts
+    fetch          a group of shards: the texts of the other pairs' documents
     judge          some connected pairs, read whole
     write          a group of shards: what falls
+
+What `load` finds in a group is kept for the next run, and so are the decisions: these are named by the documents, their
+quality, and what each pair shares with how few others, so that connected documents are read again only if something
+between them has changed.
 
 Nobody holds more than a partition or a part; facts of documents are mapped from files, and only what is looked at is
 read.
@@ -29,7 +34,7 @@ import pyarrow as pa
 from datamask import storage
 from datamask.config import Config
 from datamask.corpus.read import read_batches
-from datamask.filter import candidates, verify
+from datamask.filter import candidates, decisions, verify
 from datamask.filter.alarm import read_groups
 from datamask.filter.candidates import Estimated, Groups, Holders, Pairs
 from datamask.filter.intact import Natural
@@ -38,7 +43,7 @@ from datamask.maps import Handed, deal, dealt, gather, hand, handed, mapped, rea
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 
-VERSION = 4
+VERSION = 5
 SCHEMA = pa.schema(
     [
         ("chunk_id", pa.int64()),
@@ -49,7 +54,7 @@ SCHEMA = pa.schema(
         ("cluster", pa.string()),  # SHARD/CHUNK_ID of the first seen of those tied to one another
     ]
 )
-KINDS = ("exact", "near", "contained", "semantic")
+KINDS = decisions.KINDS
 FACTS = ("shard", "chunk_id", "windows", "scale", "sampled", "draw", "quality", "rows")  # of a document
 TEXTS = pa.schema([("document", pa.int64()), ("text", pa.large_string())])
 COUNT = np.dtype(np.uint16)
@@ -63,7 +68,8 @@ class Searching:
     config: Config
     work: str
     folder: str
-    groups: int  # of shards
+    kept: str  # the folder of what the next run can use
+    keys: tuple[str, ...]  # of the groups of shards: of all that `load` says of one
     partitions: int  # of the shingles, and as many parts of the pairs
     rules: verify.Rules
     columns: tuple[str, ...] = ()  # of the corpus, by which alarm is given
@@ -72,9 +78,20 @@ class Searching:
     fixed: int = 0  # documents of earlier releases
     spread: float = 0.0  # standard deviation of the quality
     pool: str | None = None  # in the work folder: the counts that the content score was made with
+    earlier: str | None = None  # the decisions of the run before
+
+    @property
+    def groups(self) -> int:
+        return len(self.keys)
 
     def at(self, *names: object) -> str:
         return storage.join(self.folder, "-".join(map(str, names)))
+
+    def facts(self, group: int) -> str:
+        return storage.join(self.kept, facts_name(self.keys[group]))
+
+    def postings(self, group: int) -> str:
+        return storage.join(self.kept, postings_name(self.keys[group]))
 
     def documents(self) -> Documents:
         facts = {name: mapped(self.at(name) + ".npy") for name in FACTS[:6]}
@@ -98,18 +115,26 @@ class Source:
 Group = tuple[int, tuple[Source, ...]]  # number, shards
 
 
+def facts_name(key: str) -> str:
+    return f"facts-{key}.npz"
+
+
+def postings_name(key: str) -> str:
+    return f"postings-{key}"
+
+
 # ---------------------------------------------------------------- documents
 
 
 def load(state: Searching, group: Group) -> int:
-    """How many documents of the group are compared."""
+    """How many documents of the group are compared. A document's shard is its place in the group."""
     number, sources = group
-    if found := handed(state.folder, f"facts-{number}"):
-        return len(found.read("shard")[0])
+    if storage.exists(state.facts(number)):
+        return len(read_arrays(state.facts(number), "shard")[0])
     facts: dict[str, list[np.ndarray]] = {name: [] for name in FACTS}
     lengths, hashes = [], []
     values: dict[str, list[np.ndarray]] = {name: [] for name in state.columns}
-    for source in sources:
+    for place, source in enumerate(sources):
         rows, chunk_id, quality = _compared(source, state.config)
         table = storage.read_table(_output(source.files.signatures).path, ["chunk_id", "windows", "scale", "sample"])
         table = table.take(pa.array(chunk_id)).combine_chunks()
@@ -122,7 +147,7 @@ def load(state: Searching, group: Group) -> int:
         smallest = every[np.cumsum(length) - length] if len(every) else every
         own = [table[name].to_numpy() for name in ("chunk_id", "windows", "scale")]
         own += [sampled(length, every), smallest * _MIX, quality[some], rows[some]]
-        for name, column in zip(FACTS, [np.full(len(length), source.number, np.int32), *own], strict=True):
+        for name, column in zip(FACTS, [np.full(len(length), place, np.int32), *own], strict=True):
             facts[name].append(column)
         lengths.append(length)
         hashes.append(every)
@@ -131,14 +156,14 @@ def load(state: Searching, group: Group) -> int:
                 values[name].append(found_values)
     every = np.concatenate(hashes)
     deal(
-        state.at("postings", number),
+        state.postings(number),
         postings_of(np.concatenate(lengths), every),
         partition_of(every, state.partitions),
         state.partitions,
     )
     named = {f"group_{name}": np.concatenate(parts) for name, parts in values.items() if parts}
     arrays = {name: np.concatenate(parts) for name, parts in facts.items()}
-    hand(state.folder, f"facts-{number}", **arrays, **named)
+    write_arrays(state.facts(number), **arrays, **named)
     return len(arrays["shard"])
 
 
@@ -171,7 +196,7 @@ def meet(state: Searching, partition: int) -> None:
         return
     parts = []
     for number, first in enumerate(state.first):
-        own = gather([state.at("postings", number)], POSTING, partition)
+        own = gather([state.postings(number)], POSTING, partition)
         own = own.copy()
         own["document"] += np.uint32(2 * first)
         parts.append(own)
@@ -276,7 +301,7 @@ def fetch(state: Searching, item: Fetching) -> None:
     if handed(state.folder, f"{name}-parts"):
         return
     documents, part = item.wanted.read("document", "part")
-    facts = read_arrays(state.at("facts", number) + ".npz", "shard", "chunk_id")
+    facts = read_arrays(state.facts(number), "shard", "chunk_id")
     shard, chunk_id = (column[documents - state.first[number]] for column in facts)
     batches: list[int] = []
     with (
@@ -284,8 +309,8 @@ def fetch(state: Searching, item: Fetching) -> None:
         pa.OSFile(str(temporary), "wb") as file,
         pa.ipc.new_file(file, TEXTS) as writer,
     ):
-        for source in sources:
-            mine = shard == source.number
+        for place, source in enumerate(sources):
+            mine = shard == place
             if mine.any():
                 for target, batch in _texts_of(source, state, documents[mine], chunk_id[mine], part[mine]):
                     batches.append(target)
@@ -317,37 +342,49 @@ class Judged:
 
     number: int
     pairs: Handed  # one, other, own; tie (T, 2) and cosine (T,): pairs by their embeddings alone
-    documents: Handed  # document, quality: of all these
+    documents: Handed  # document (ascending), quality, source (key of its shard's text), chunk_id: of all these
+
+
+def recall(state: Searching, item: Judged) -> Handed:
+    """What an earlier run decided of connected documents that are the same, of the same quality, and as alike.
+
+    Arrays: key (C, 2), component (D,), known (C,) bool: whether so; falls: RECORD (F,) of the known ones.
+    """
+    name = f"recalled-{item.number}"
+    if done := handed(state.folder, name):
+        return done
+    documents, *about = item.documents.read("document", "quality", "source", "chunk_id")
+    one, other, own, tie, cosine = item.pairs.read("one", "other", "own", "tie", "cosine")
+    rules = [VERSION, vars(state.rules), state.spread, state.pool]
+    known = decisions.components(documents, one, other, tie)
+    keys = decisions.keys_of(known, documents, about, state.fixed, (one, other, own), (tie, cosine), rules)
+    found, falls = decisions.find(state.earlier, keys)
+    return hand(state.folder, name, component=known, key=keys, known=found, falls=falls)
 
 
 def judge(state: Searching, item: Judged) -> Handed:
-    """(F,) arrays: document that falls, what it falls to, kind, similarity, cluster."""
+    """(F,) arrays: document that falls, what it falls to, kind, similarity, cluster; and its `decisions.RECORD`s."""
     name = f"falls-{item.number}"
     if done := handed(state.folder, name):
         return done
+    recalled = recall(state, item)
+    component, keys, known, falls = recalled.read("component", "key", "known", "falls")
     one, other, own, tie, cosine = item.pairs.read("one", "other", "own", "tie", "cosine")
     documents, quality = item.documents.read("document", "quality")
+    new, new_tie = (~known[component[np.searchsorted(documents, of)]] for of in (one, tie[:, 0]))
     found = verify.decide(
         _texts(state, item.number),
-        Pairs(one, other, own),
-        {(a, b): float(c) for (a, b), c in zip(tie.tolist(), cosine, strict=True)},
+        Pairs(one[new], other[new], own[new]),
+        {(a, b): float(c) for (a, b), c in zip(tie[new_tie].tolist(), cosine[new_tie], strict=True)},
         state.fixed,
         dict(zip(documents.tolist(), quality, strict=True)),
         state.spread,
         state.rules,
         _natural(storage.join(state.work, state.pool)) if state.pool else None,
     )
-    fallen = sorted(found)
-    falls = [found[document][0] for document in fallen]
-    return hand(
-        state.folder,
-        name,
-        document=np.array(fallen, np.int64),
-        stays=np.array([fall.stays for fall in falls], np.int64),
-        kind=np.array([KINDS.index(fall.kind) for fall in falls], np.int8),
-        similarity=np.array([fall.similarity for fall in falls], np.float32),
-        cluster=np.array([found[document][1] for document in fallen], np.int64),
-    )
+    made = decisions.records(found, documents, component, keys, known)
+    every = np.concatenate([falls, made])
+    return hand(state.folder, name, records=every, **decisions.falls_of(every, documents, component, keys))
 
 
 @lru_cache(maxsize=2)

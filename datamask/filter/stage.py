@@ -2,7 +2,7 @@
 
 The work is `rounds` of maps; here are the reduces between them. The caller holds some 60 bytes a document and the pairs
 that are read; a worker a partition of the samples, a part of the pairs, or the texts of connected candidates. Disk, for
-the time of the stage: the samples (0.6 kB a document) and the candidates' texts.
+the time of the stage: the candidates' texts. Samples (0.6 kB a document) and decisions stay for the next run.
 """
 
 from __future__ import annotations
@@ -16,19 +16,43 @@ import numpy as np
 from datamask import storage
 from datamask.config import Config
 from datamask.errors import InputError
-from datamask.filter import rounds
+from datamask.filter import decisions, rounds
 from datamask.filter.alarm import Losses, alarm_columns, raise_alarm
 from datamask.filter.candidates import Pairs, code_of, groups_of_pairs
 from datamask.filter.postings import PARTITION
-from datamask.filter.rounds import FACTS, VERSION, Falling, Fetching, Group, Judged, Searching, Source, path_of
+from datamask.filter.rounds import (
+    FACTS,
+    VERSION,
+    Falling,
+    Fetching,
+    Group,
+    Judged,
+    Searching,
+    Source,
+    facts_name,
+    path_of,
+    postings_name,
+)
 from datamask.filter.signatures import sign_shard
-from datamask.filter.verify import Rules, parts_of
-from datamask.maps import Handed, Mapper, groups, hand, here, write_array
+from datamask.filter.verify import Rules
+from datamask.filter.verify import parts_of as parts_of_groups
+from datamask.maps import (
+    Handed,
+    Mapper,
+    groups,
+    hand,
+    here,
+    keeping,
+    parts_of,
+    read_arrays,
+    write_array,
+)
 from datamask.maps import rounds as shared_folder
 from datamask.stages import ShardFiles, recorded, silent
 from datamask.storage import Output
 
 OFF = 2.0  # a threshold that nothing reaches
+DECISIONS = f"decisions-{VERSION}"  # of the run before
 
 
 def wanted(config: Config) -> bool:
@@ -56,7 +80,9 @@ def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str, 
     if (found := _cached(all_files, record, work)) is not None:
         return found
     with shared_folder(work, "duplicates", key) as folder:
-        outputs, facts = _Search(ordered, earlier, config, work, folder, maps).run()
+        search = _Search(ordered, earlier, config, work, folder, maps)
+        with keeping(work, "duplicates", search.names()) as kept:
+            outputs, facts = search.run(kept)
     by_name = {files.shard.name: output for files, output in zip(ordered, outputs, strict=True)}
     keys = {name: output.key for name, output in by_name.items()}
     storage.write_json(record, {"keys": keys, "facts": facts})
@@ -151,15 +177,36 @@ class _Search:
             config,
             work,
             folder,
-            len(self.groups),
-            max(1, -(-total * 64 // PARTITION)),
+            "",
+            (),
+            parts_of(total * 64, PARTITION),
             Rules(settings.jaccard or OFF, settings.containment or OFF),
             columns,
             schema,
             pool=_output(ordered[0].scores).facts.get("pool") if ordered else None,
         )
 
-    def run(self) -> tuple[list[Output], dict[str, Any]]:
+        self.state = replace(self.state, keys=tuple(self._group_key(group) for _, group in self.groups))
+
+    def _group_key(self, group: Sequence[Source]) -> str:
+        """Of all that `rounds.load` says of a group."""
+        state, order = self.state, self.config.filter.order
+        inputs = []
+        for source in group:
+            files = source.files
+            taken = files.masks if source.config else files.filters if order == "before" else None
+            columns = [] if source.config else [state.columns, files.shard.columns_key, self.config.corpus.columns]
+            keys = [_output(files.signatures).key, _output(files.scores).key, taken.key if taken else None]
+            inputs.append([*keys, *columns])
+        return storage.key("load", VERSION, state.partitions, inputs)
+
+    def names(self) -> list[str]:
+        """Of the files that are kept."""
+        return [DECISIONS, *(name(key) for key in self.state.keys for name in (facts_name, postings_name))]
+
+    def run(self, kept: str) -> tuple[list[Output], dict[str, Any]]:
+        decided = storage.join(kept, DECISIONS)
+        self.state = replace(self.state, kept=kept, earlier=decided if storage.exists(decided) else None)
         self._load()
         near, cosines = self._near()
         pairs = self._candidates(near)
@@ -176,20 +223,19 @@ class _Search:
         self.ends = np.cumsum(counts)
         first = tuple((self.ends - counts).tolist())
         columns = [[] for _ in FACTS]  # type: list[list[np.ndarray]]
-        for number, _ in self.groups:
-            for column, part in zip(columns, self._facts(number).read(*FACTS), strict=True):
+        for number, group in self.groups:
+            shard, *others = read_arrays(self.state.facts(number), *FACTS)
+            for column, part in zip(columns, [shard + np.int32(group[0].number), *others], strict=True):
                 column.append(part)
         facts = {name: np.concatenate(parts) for name, parts in zip(FACTS, columns, strict=True)}
         for name in FACTS[:6]:
             write_array(self.state.at(name) + ".npy", facts[name])
         self.shard, self.chunk_id, self.windows = facts["shard"], facts["chunk_id"], facts["windows"]
         self.quality, self.stage_rows = facts["quality"], facts["rows"]
-        spread = float(np.nanstd(self.quality)) if np.isfinite(self.quality).any() else 0.0
+        # rounded, so that what was decided holds while little comes in
+        spread = float(f"{np.nanstd(self.quality):.2g}") if np.isfinite(self.quality).any() else 0.0
         fixed = int((self.shard < self.earlier).sum())
         self.state = replace(self.state, first=first, fixed=fixed, spread=spread)
-
-    def _facts(self, number: int) -> Handed:
-        return Handed(self.state.at("facts", number) + ".npz")
 
     # ------------------------------------------------------------ pairs
 
@@ -202,7 +248,8 @@ class _Search:
         first_row = np.concatenate([[0], np.cumsum([_output(files.embeddings).rows for files in self.ordered])])
         language = np.zeros(len(self.shard[mine]), np.int64)
         if "language" in self.state.columns:
-            values = [self._facts(n).read("group_language")[0] for n, group in self.groups if not group[0].place]
+            own = [number for number, group in self.groups if not group[0].place]
+            values = [read_arrays(self.state.facts(number), "group_language")[0] for number in own]
             language = np.unique(np.concatenate(values), return_inverse=True)[1]
         posed = Embedded(
             tuple(self.ordered),
@@ -250,21 +297,36 @@ class _Search:
         if not len(known.documents):
             names = ("document", "stays", "kind", "similarity", "cluster")
             return {name: np.zeros(0, np.float32 if name == "similarity" else np.int64) for name in names}
-        part = parts_of(self.windows[known.documents], known)
-        self._fetch(known.documents, part)
+        part = parts_of_groups(self.windows[known.documents], known)
         of_pair = part[np.searchsorted(known.documents, pairs.one)]
         of_tie = part[np.searchsorted(known.documents, near[:, 0])]
+        texts = np.array([_output(source.files.signatures).key for source in self.sources], "S16")
         items = []
         for number in range(int(part.max()) + 1):
             mine, ties, documents = of_pair == number, of_tie == number, known.documents[part == number]
             given = {"one": pairs.one[mine], "other": pairs.other[mine], "own": pairs.own[mine]}
             given |= {"tie": near[ties], "cosine": cosines[ties]}
-            about = hand(self.state.folder, f"about-{number}", document=documents, quality=self.quality[documents])
+            about = hand(
+                self.state.folder,
+                f"about-{number}",
+                document=documents,
+                quality=self.quality[documents],
+                source=texts[self.shard[documents]],
+                chunk_id=self.chunk_id[documents],
+            )
             items.append(Judged(number, hand(self.state.folder, f"pairs-{number}", **given), about))
-        found = self.maps(rounds.judge, self.state, items)
+        recalled = self.maps(rounds.recall, self.state, items)
+        new = np.zeros(len(known.documents), bool)
+        for number, found in enumerate(recalled):
+            component, decided = found.read("component", "known")
+            new[part == number] = ~decided[component]
+        self._fetch(known.documents[new], part[new])
+        judged = self.maps(rounds.judge, self.state, items)
         names = ("document", "stays", "kind", "similarity", "cluster")
-        columns = zip(*(falls.read(*names) for falls in found), strict=True)
-        falls = dict(zip(names, (np.concatenate(parts) for parts in columns), strict=True))
+        columns = zip(*(falls.read(*names, "records") for falls in judged), strict=True)
+        *parts, records = (np.concatenate(parts) for parts in columns)
+        decisions.save(storage.join(self.state.kept, DECISIONS), records)
+        falls = dict(zip(names, parts, strict=True))
         order = np.argsort(falls["document"])
         return {name: column[order] for name, column in falls.items()}
 
@@ -284,7 +346,7 @@ class _Search:
         fallen[documents] = True
         for (number, group), end in zip(self.groups, self.ends.tolist(), strict=True):
             if not group[0].place and self.state.columns:
-                values = self._facts(number).read(*(f"group_{name}" for name in self.state.columns))
+                values = read_arrays(self.state.facts(number), *(f"group_{name}" for name in self.state.columns))
                 for name, column in zip(self.state.columns, values, strict=True):
                     losses.add(name, column, fallen[end - len(column) : end])
         return raise_alarm(losses, settings.alarm_share, settings.alarm)

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datamask import storage
+from datamask import extensions, storage
 from datamask.config import Config
 from datamask.config import Scorer as Settings
 from datamask.errors import ModelError
@@ -35,6 +35,9 @@ def pin(settings: Settings, config: Config) -> ScorerRef:
         return ScorerRef(settings, "", None, storage.key(kind, settings.column))
     if kind == "encoder":
         return ScorerRef(settings, "", None, storage.key(kind))
+    if own := extensions.find("scorer", kind):
+        options = dict(settings.options)
+        return ScorerRef(settings, "", None, storage.key("own", own.fingerprint(), options))
     assert settings.model is not None
     if kind == "fasttext":
         path = _local(settings.model)
@@ -87,6 +90,8 @@ def load_scorer(ref: ScorerRef, config: Config, work: str = "") -> Scorer:
         return simple.ColumnScorer(settings.column)
     if settings.kind == "encoder":
         return simple.EncoderScorer()
+    if own := extensions.find("scorer", settings.kind):
+        return simple.OwnScorer(own.make(settings.options), settings.name)
     return _cache().get((ref.fingerprint, config.encoder.device), lambda: _load(ref, config))
 
 

@@ -50,7 +50,7 @@ class QualityRef:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON: the manifest's entry."""
-        scorers = [{**asdict(ref), "settings": ref.settings.model_dump(mode="json")} for ref in self.scorers]
+        scorers = [{**asdict(ref), "settings": _settings(ref.settings)} for ref in self.scorers]
         statistics = {name: {**asdict(s), "percentiles": list(s.percentiles)} for name, s in self.statistics.items()}
         return {"scorers": scorers, "combine": self.combine, "statistics": statistics}
 
@@ -66,3 +66,8 @@ class QualityRef:
             for name, s in values["statistics"].items()
         }
         return cls(scorers, values["combine"], statistics)
+
+
+def _settings(scorer: settings.Scorer) -> dict[str, Any]:
+    """A scorer's settings as they enter the key of its scores: without the options it does not have."""
+    return scorer.model_dump(mode="json", exclude=set() if scorer.options else {"options"})

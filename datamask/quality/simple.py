@@ -1,9 +1,12 @@
-"""The scorers that need no model: heuristic rules, a column of the corpus, the encoder's own quality head."""
+"""The scorers that need no model: heuristic rules, a column, the encoder's quality head, one of the user's own."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from datamask.errors import ConfigError
 from datamask.quality import rules
 from datamask.quality.documents import Documents, Need, Scores, plain
 
@@ -42,3 +45,36 @@ class EncoderScorer:
     def score(self, documents: Documents) -> Scores:
         assert documents.encoder_scores is not None
         return plain(np.asarray(documents.encoder_scores))
+
+
+class OwnScorer:
+    """A scorer of the user's own: what it does not declare is filled in, and what it answers is checked.
+
+    Its `score(documents)` gives (n,) numbers, or `Scores` where it explains them by `signals`.
+    """
+
+    def __init__(self, scorer: Any, name: str) -> None:
+        """
+        :param scorer: an object with `score`; may have `signals` (), `needs` {"texts"} and `columns` ().
+        :param name: of the scorer, for messages.
+        """
+        self._scorer, self._name = scorer, name
+        self.signals: tuple[str, ...] = tuple(getattr(scorer, "signals", ()))
+        self.needs: frozenset[Need] = frozenset(getattr(scorer, "needs", {"texts"}))
+        self.columns: tuple[str, ...] = tuple(getattr(scorer, "columns", ()))
+
+    def score(self, documents: Documents) -> Scores:
+        """The documents' scores.
+
+        :raises ConfigError: the scorer gives something else than a number for each, or not its signals.
+        """
+        found = self._scorer.score(documents)
+        found = found if isinstance(found, Scores) else plain(found)
+        shapes = (np.shape(found.score), np.shape(found.signals))
+        wanted = ((len(documents),), (len(documents), len(self.signals)))
+        if shapes != wanted:
+            raise ConfigError(
+                f"scorer {self._name} gave arrays of shapes {shapes[0]} (score) and {shapes[1]} (signals) "
+                f"for {len(documents)} documents; expected {wanted[0]} and {wanted[1]}"
+            )
+        return Scores(np.asarray(found.score, np.float32), np.asarray(found.signals, np.float32))

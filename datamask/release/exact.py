@@ -18,17 +18,12 @@ from datamask.maps import deal, gather, read_arrays, write_arrays
 
 PART_ROWS = 1 << 18  # documents of a part: 8 MB, and some times that to sort them
 TEXT = np.dtype(
-    [("high", "<u8"), ("low", "<u8"), ("wear", "<i4"), ("group", "<i4"), ("shard", "<i4"), ("row", "<i4")]
-)  # the hash; the document: a group of shards, the shard's place in it, the place among the shard's documents
+    [("high", "<u8"), ("low", "<u8"), ("wear", "<i4"), ("shard", "<i4"), ("row", "<i4")]
+)  # the hash; the document: its shard's place in the group, its place among the shard's documents
 PLACE = np.dtype([("shard", "<i4"), ("row", "<i4")])
 
 
-def parts_of(rows: int) -> int:
-    """How many parts the hashes of so many documents are dealt in."""
-    return max(1, -(-rows // PART_ROWS))
-
-
-def texts(group: int, shard: int, rows: pa.Table, among: np.ndarray) -> np.ndarray:
+def texts(shard: int, rows: pa.Table, among: np.ndarray) -> np.ndarray:
     """(n,) TEXT of a shard's documents; rows: text_hash and wear; among (rows,) bool: which of them are compared."""
     chosen = np.flatnonzero(among)
     found = np.zeros(len(chosen), TEXT)
@@ -38,16 +33,17 @@ def texts(group: int, shard: int, rows: pa.Table, among: np.ndarray) -> np.ndarr
         both = np.frombuffer(hashes.cast(pa.binary(16)).buffers()[1], "<u8", 2 * len(chosen), 16 * hashes.offset)
         found["high"], found["low"] = both[::2], both[1::2]
     found["wear"] = rows["wear"].to_numpy()[chosen]
-    found["group"], found["shard"], found["row"] = group, shard, chosen
+    found["shard"], found["row"] = shard, chosen
     return found
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """The files between the rounds."""
+    """The files between the rounds. What a group says of itself is kept for the next run, under the group's key."""
 
     folder: str
-    groups: int
+    kept: str
+    keys: tuple[str, ...]  # of the groups
     parts: int  # 0: exact duplicates are not asked for
 
     def looked_at(self, group: int) -> bool:
@@ -72,34 +68,35 @@ class Exchange:
             start = int(ends[shard - 1]) if shard else 0
             yield chunk_id[start:end], codes[start:end], np.sort(repeated["row"][repeated["shard"] == shard])
 
-    def texts_of(self, part: int) -> np.ndarray:
-        return gather([self._texts(group) for group in range(self.groups)], TEXT, part)
-
-    def found(self, part: int) -> bool:
-        return storage.exists(self._repeated(part))
-
-    def publish_repeated(self, part: int, repeated: np.ndarray) -> None:
-        places = np.zeros(len(repeated), PLACE)
-        places["shard"], places["row"] = repeated["shard"], repeated["row"]
-        deal(self._repeated(part), places, repeated["group"], self.groups)
+    def find(self, part: int) -> None:
+        """Publishes which documents of a part repeat another: of equal texts the least worn stays, or the first."""
+        if storage.exists(self._repeated(part)):
+            return
+        dealt = [gather([self._texts(group)], TEXT, part) for group in range(len(self.keys))]
+        every = np.concatenate(dealt) if dealt else np.zeros(0, TEXT)
+        group = np.repeat(np.arange(len(dealt)), [len(each) for each in dealt])
+        # in the order of the groups, shards and rows, which a stable sort keeps
+        order = np.lexsort((every["wear"], every["low"], every["high"]))
+        every, group = every[order], group[order]
+        repeats = np.zeros(len(every), bool)
+        repeats[1:] = (every["high"][1:] == every["high"][:-1]) & (every["low"][1:] == every["low"][:-1])
+        places = np.zeros(int(repeats.sum()), PLACE)
+        places["shard"], places["row"] = every["shard"][repeats], every["row"][repeats]
+        deal(self._repeated(part), places, group[repeats], len(self.keys))
 
     def _codes(self, group: int) -> str:
-        return storage.join(self.folder, f"codes-{group}.npz")
+        return storage.join(self.kept, codes_name(self.keys[group]))
 
     def _texts(self, group: int) -> str:
-        return storage.join(self.folder, f"texts-{group}")
+        return storage.join(self.kept, texts_name(self.keys[group]))
 
     def _repeated(self, part: int) -> str:
         return storage.join(self.folder, f"repeated-{part}")
 
 
-def find(exchange: Exchange, part: int) -> None:
-    """Publishes which documents of a part repeat another: of equal texts the least worn stays, or the first."""
-    if exchange.found(part):
-        return
-    every = exchange.texts_of(part)  # in the order of the groups, shards and rows, which a stable sort keeps
-    order = np.lexsort((every["wear"], every["low"], every["high"]))
-    every = every[order]
-    repeats = np.zeros(len(every), bool)
-    repeats[1:] = (every["high"][1:] == every["high"][:-1]) & (every["low"][1:] == every["low"][:-1])
-    exchange.publish_repeated(part, every[repeats])
+def codes_name(key: str) -> str:
+    return f"codes-{key}.npz"
+
+
+def texts_name(key: str) -> str:
+    return f"texts-{key}"

@@ -12,20 +12,21 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from datamask import storage
-from datamask.config import Config
+from datamask import extensions, storage
+from datamask.config import Config, OwnFilter
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import INDEX_COLUMNS, check_columns, corpus_schema, read_documents
 from datamask.errors import ConfigError, ConservationError, InputError, nearest
 from datamask.filter import contamination
 from datamask.filter.leaks import items_of
-from datamask.maps import Mapper, groups, here, rounds
+from datamask.maps import Mapper, groups, here, keeping, parts_of, rounds
 from datamask.release import exact
 from datamask.release.duck import connect
 from datamask.release.personal import Rules
@@ -58,7 +59,13 @@ class _Plan:
     documents: tuple[str, ...]  # the documents' columns that are read
     scores: tuple[str, ...]  # the scores that are read
     after: bool  # of the selection: only what the masks selected is looked at
+    own: tuple[str, ...] = ()  # names of the user's filters
     common: frozenset[int] = frozenset()  # of the test items' rows of words: what is usual in the pool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all filters, in the order of their codes."""
+        return (*NAMES, *self.own)
 
 
 def check_left(all_files: Sequence[ShardFiles], config: Config) -> None:
@@ -111,12 +118,14 @@ def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str, ma
         return found
     if contamination.wanted(config):
         plan = replace(plan, common=contamination.common_rows(ordered, config))
-    with rounds(work, "filter", key) as folder:
-        rows = sum(files.index.rows for files in ordered if files.index)
-        parts = exact.parts_of(rows) if config.filter.exact_duplicates else 0
-        state = Filtering(config, plan, work, exact.Exchange(folder, len(places := groups(ordered)), parts))
-        items = [(number, tuple(ordered[place] for place in group)) for number, group in enumerate(places)]
-        counts = [sum(files.shard.rows or 0 for files in shards) for _, shards in items]
+    rows = sum(files.index.rows for files in ordered if files.index)
+    parts = parts_of(rows, exact.PART_ROWS) if config.filter.exact_duplicates else 0
+    items = [(number, tuple(ordered[place] for place in group)) for number, group in enumerate(groups(ordered))]
+    counts = [sum(files.shard.rows or 0 for files in shards) for _, shards in items]
+    keys = tuple(storage.key("look", _key(shards, plan), parts) for _, shards in items)
+    names = [name(key) for key in keys for name in (exact.codes_name, exact.texts_name)]
+    with rounds(work, "filter", key) as folder, keeping(work, "filter", names) as kept:
+        state = Filtering(config, plan, work, exact.Exchange(folder, kept, keys, parts))
         maps(look, state, items, counts)
         maps(find_repeated, state, range(parts))
         outputs = [output for group in maps(write_filters, state, items, counts) for output in group]
@@ -145,6 +154,49 @@ def check_filters(shards: Sequence[Shard], config: Config) -> None:
             )
 
 
+class _Own:
+    """One of the user's filters, constructed."""
+
+    def __init__(self, settings: OwnFilter) -> None:
+        """:raises ConfigError: it cannot be loaded, or not be constructed with its options."""
+        self.name = settings.label
+        self._filter = extensions.require("filter", settings.use).make(settings.options)
+        self.columns: tuple[str, ...] = tuple(getattr(self._filter, "columns", ("text",)))
+
+    def keeps(self, documents: pa.Table) -> np.ndarray:
+        """(n,) bool.
+
+        :raises ConfigError: it gives something else than a truth value for each document.
+        """
+        kept = np.asarray(self._filter.keep(documents.select(list(self.columns))))
+        if kept.shape != (documents.num_rows,) or kept.dtype != bool:
+            raise ConfigError(
+                f"filter.own: {self.name} gave an array of shape {kept.shape} and type {kept.dtype} for "
+                f"{documents.num_rows} documents; keep(documents) returns a bool for each: true for what stays"
+            )
+        return kept
+
+
+def _own(config: Config, known: Sequence[str]) -> list[_Own]:
+    """The user's filters.
+
+    :raises ConfigError: one cannot be loaded, reads a column there is not, or two have the same name.
+    """
+    found: list[_Own] = []
+    for settings in config.filter.own:
+        own = _Own(settings)
+        if own.name in (*NAMES, *(other.name for other in found)):
+            raise ConfigError(f"filter.own: two filters are called {own.name}; name one: {{use: …, name: …}}")
+        for column in own.columns:
+            if column not in known:
+                raise ConfigError(
+                    f"filter.own: {own.name} reads column {column!r}, which there is not{nearest(column, known)} "
+                    f"(columns: {', '.join(known)})"
+                )
+        found.append(own)
+    return found
+
+
 def _plan(schema: pa.Schema, scores: Sequence[str], config: Config, scorers: Sequence[str] = ()) -> _Plan:
     settings = config.filter
     condition, documents, wanted = None, [], []
@@ -165,7 +217,15 @@ def _plan(schema: pa.Schema, scores: Sequence[str], config: Config, scorers: Seq
                 "map it: --set corpus.columns.language=NAME, or have it identified: --set filter.identify=needed"
             )
         documents = list(dict.fromkeys([*documents, "language"]))
-    return _Plan(config, condition, schema, tuple(documents), tuple(wanted), settings.order == "after")
+    own = _own(config, list(dict.fromkeys([*LIGHT, *scores, *schema.names])))
+    for column in [column for each in own for column in each.columns]:
+        if column in scores:
+            wanted.append(column)
+        elif column not in LIGHT:
+            documents = list(dict.fromkeys([*documents, column]))
+    after = settings.order == "after"
+    names = tuple(each.name for each in own)
+    return _Plan(config, condition, schema, tuple(documents), tuple(dict.fromkeys(wanted)), after, names)
 
 
 def _common_scores(all_files: Sequence[ShardFiles]) -> tuple[str, ...]:
@@ -185,8 +245,17 @@ def _key(all_files: Sequence[ShardFiles], plan: _Plan) -> str:
             masks.append(files.signatures.key)
         masks += [files.leaks.key] if files.leaks else []
         inputs.append([files.shard.name, files.shard.columns_key, files.index.key, files.scores.key, *masks])
-    settings = plan.config.filter.model_dump(mode="json", exclude={"memory_limit"})
-    return storage.key("filter", VERSION, settings, plan.config.corpus.columns if plan.documents else {}, inputs)
+    settings = plan.config.filter.model_dump(mode="json", exclude={"memory_limit", "own"})
+    if plan.own:
+        settings["own"] = _own_key(plan.config)
+    columns = [plan.config.corpus.columns, plan.schema.to_string()] if plan.documents else []
+    return storage.key("filter", VERSION, settings, columns, sorted(plan.common), inputs)
+
+
+def _own_key(config: Config) -> list[Any]:
+    """What a cache key takes of the user's filters: names, options, and their code."""
+    found = [(own, extensions.require("filter", own.use)) for own in config.filter.own]
+    return [[own.label, own.options, extension.fingerprint()] for own, extension in found]
 
 
 def _cached(all_files: Sequence[ShardFiles], record: str, work: str) -> list[Output] | None:
@@ -204,17 +273,25 @@ def _path(files: ShardFiles, key: str, work: str) -> str:
     return storage.join(work, "filters", f"{files.shard.name}-{key}.parquet")
 
 
-def _write(files: ShardFiles, chunk_id: np.ndarray, codes: np.ndarray, details: Mapping[int, str], work: str) -> Output:
+def _write(
+    files: ShardFiles,
+    chunk_id: np.ndarray,
+    codes: np.ndarray,
+    details: Mapping[int, str],
+    filters: Sequence[str],
+    work: str,
+) -> Output:
     assert files.index is not None and files.scores is not None
     content = [hashlib.sha256(codes.tobytes()).hexdigest(), *(sorted(details.items()) if details else ())]
+    content += filters[len(NAMES) :]
     key = storage.key("filter", VERSION, files.index.key, files.scores.key, *content)
     path = _path(files, key, work)
     if found := storage.find_output(path, key):
         return found
-    counts = np.bincount(codes, minlength=1 + len(NAMES)).tolist()
-    filtered = {name: count for name, count in zip(NAMES, counts[1:], strict=True) if count}
+    counts = np.bincount(codes, minlength=1 + len(filters)).tolist()
+    filtered = {name: count for name, count in zip(filters, counts[1:], strict=True) if count}
     facts = {"rows": len(codes), "passed": counts[PASSED], "filtered": filtered}
-    names = pa.array([None, *NAMES], pa.string()).take(pa.array(codes))
+    names = pa.array([None, *filters], pa.string()).take(pa.array(codes))
     told = pa.nulls(len(codes), pa.string())
     if details:
         fell = codes == 1 + NAMES.index("contaminated")
@@ -252,13 +329,13 @@ def look(state: Filtering, group: Group) -> None:
             rows, candidate = _shard_rows(files, plan)
             codes.append(_shard_codes(files, rows, candidate, plan, connection))
             chunk_ids.append(rows["chunk_id"].to_numpy())
-            passed.append(exact.texts(number, place, rows, (codes[-1] == PASSED) & candidate))
+            passed.append(exact.texts(place, rows, (codes[-1] == PASSED) & candidate))
     exchange.publish(number, codes, chunk_ids, passed)
 
 
 def find_repeated(state: Filtering, part: int) -> None:
     """Which of the texts of a part are there more than once."""
-    exact.find(state.exchange, part)
+    state.exchange.find(part)
 
 
 def write_filters(state: Filtering, group: Group) -> list[Output]:
@@ -268,7 +345,7 @@ def write_filters(state: Filtering, group: Group) -> list[Output]:
     for files, (chunk_id, codes, repeated) in zip(shards, state.exchange.read(number), strict=True):
         codes[repeated] = 1 + NAMES.index("exact_duplicate")
         details = _contaminated(files, state.plan)
-        found.append(_write(files, chunk_id, codes, details, state.work))
+        found.append(_write(files, chunk_id, codes, details, state.plan.names, state.work))
     return found
 
 
@@ -317,11 +394,12 @@ def _shard_codes(
     files: ShardFiles, rows: pa.Table, candidate: np.ndarray, plan: _Plan, connection: duckdb.DuckDBPyConnection
 ) -> np.ndarray:
     settings = plan.config.filter
+    filters = [_Own(own) for own in settings.own]
     codes = np.zeros(rows.num_rows, dtype=np.uint8)
 
     def take(name: str, taken: np.ndarray, part: slice = slice(None)) -> None:
         view = codes[part]
-        view[taken & candidate[part] & (view == PASSED)] = 1 + NAMES.index(name)
+        view[taken & candidate[part] & (view == PASSED)] = 1 + plan.names.index(name)
 
     if plan.documents:
         start = 0
@@ -337,8 +415,13 @@ def _shard_codes(
             if settings.languages:
                 kept = pc.is_in(batch["language"], value_set=pa.array(settings.languages, pa.string()))
                 take("language", ~kept.to_numpy(zero_copy_only=False), part)
-    elif plan.condition:
-        take("where", ~plan.condition.keeps(connection, rows))
+            for own in filters:
+                take(own.name, ~own.keeps(_joined(rows.slice(part.start, batch.num_rows), batch)), part)
+    else:
+        if plan.condition:
+            take("where", ~plan.condition.keeps(connection, rows))
+        for own in filters:
+            take(own.name, ~own.keeps(rows))
     tokens = rows["token_count"].to_numpy()
     if settings.min_tokens is not None:
         take("min_tokens", ~(tokens >= settings.min_tokens))

@@ -13,6 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from datamask.extensions import names
+
 if TYPE_CHECKING:
     from datamask.selection.api import select
     from datamask.selection.result import Selection
@@ -28,10 +30,8 @@ __all__ = ["Selection", "learn_prices", "mask_shard", "metric_names", "select"]
 
 
 def metric_names() -> list[str]:
-    """Canonical names of the diversity metrics: the three of the paper and the registered ones."""
-    from datamask.selection.metrics import names
-
-    return names()
+    """Canonical names of the diversity metrics: those built in, and the registered ones."""
+    return names("metric")
 
 
 def __getattr__(name: str) -> Any:

@@ -95,8 +95,7 @@ def _without(pool: Pool, leaked: np.ndarray, settings: Select, progress: Progres
 def solve(problem: Problem, progress: Progress | None = None) -> Selection:
     """The settings' solver run on a problem, its answer checked and evaluated exactly."""
     started = time.perf_counter()
-    run = solver_for(problem)
-    draft = run(problem, progress or (lambda record: None))
+    draft = solver_for(problem).solve(problem, progress or (lambda record: None))
     return finish(problem, draft, time.perf_counter() - started)
 
 

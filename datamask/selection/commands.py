@@ -7,11 +7,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from datamask.config import Select, Solver, load
+from datamask import extensions
+from datamask.config import Select, load
 from datamask.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ def select(
     seed: Annotated[int | None, Option(help="Same seed, same mask.")] = None,
     json_: Annotated[bool, Option("--json", help="Print one JSON object: objective, upper_bound, history, …")] = False,
     quiet: Annotated[bool, Option("--quiet", help="No progress on stderr.")] = False,
-    solver: Annotated[str | None, Option(help=f"{', '.join(get_args(Solver))}.")] = None,
+    solver: Annotated[
+        str | None, Option(help=f"{', '.join(extensions.BUILT_IN['solver'])}, or one of your own.")
+    ] = None,
     algorithm: Annotated[
         str | None, Option(help="coverage, DiSF, Facility, Pair_simi, vendi, logdet, or a registered metric.")
     ] = None,

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from datamask.filter.intact import Text, most, own, packaging, reworded, worse
+from datamask.filter.intact import Text, garbled, most, own, packaging, reworded, worse
 from datamask.filter.shingles import codes_of, likeness, once, windows
 from datamask.filter.surface import Prose, Surface, prose, surface
 from datamask.filter.verify import UNSPACED
@@ -152,6 +152,34 @@ def test_a_word_put_in_the_place_of_another_is_told_by_how_words_follow_one_anot
 
     assert worse(a, b, like, natural) == 1 and worse(b, a, like, natural) == -1
     assert worse(a, b, like, lambda texts: [float("nan")] * 2) == worse(a, b, like)
+
+
+def test_a_copy_full_of_figures_is_found_if_its_words_do_not_follow_one_another() -> None:
+    words = ORIGINAL.split(" ")
+    for place in range(4, len(words), 12):
+        words[place] = str(10_000_000 + place * 7919)
+    a, b = (replace(text(value), text=value) for value in (ORIGINAL, " ".join(words)))
+    like = likeness(a.shingles, b.shingles)
+    assert not reworded(a, b)
+    worst = {ORIGINAL: 3.0, b.text: 3.0 - (1 - like.jaccard)}
+    assert garbled(a, b, like, lambda texts: [worst[one] for one in texts])
+    assert not garbled(a, b, like, lambda texts: [3.0, 2.99])
+    assert not garbled(a, b, like, lambda texts: [float("nan")] * 2)
+    assert not garbled(a, b, like, None)
+
+
+def test_texts_with_a_sentence_of_their_own_each_are_no_copies() -> None:
+    own_one = "Nobody had asked the engineers what they thought about replacing every single pump at once."
+    own_other = "Yesterday's proposal was withdrawn because two members objected to its fourth paragraph."
+    one, other = (text(changed_once(sentence_)) for sentence_ in (own_one, own_other))
+    assert min(own(one, other.shingles).longest, own(other, one.shingles).longest) > 70
+    assert not reworded(one, other)
+    assert reworded(text(ORIGINAL), text(changed(0.05, insert=False)))
+
+
+def changed_once(sentence_: str) -> str:
+    first, *rest = ORIGINAL.split("\n")
+    return "\n".join([first, sentence_, *rest])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from datamask.filter.postings import sampled
-from datamask.filter.shingles import WINDOW, Likeness, codes_of, likeness, shingles, windows
+from datamask.filter.shingles import WINDOW, Likeness, codes_of, doubled, likeness, shingles, windows
 from datamask.filter.signatures import COARSEST, SAMPLE, bound, scales, sign
 
 TEXT = "The quick brown fox, as they say, jumps over the lazy dog: not once but 27 times a day."
@@ -30,6 +30,20 @@ def test_windows_are_those_of_plain_python_in_every_text_of_a_block(texts):
         first, count = found.first[place], found.count[place]
         assert len(set(found.hashes[first : first + count].tolist())) == len(plain(text))
         assert len(shingles(text)) == len(plain(text))
+
+
+@hypothesis_settings(deadline=None)
+@given(st.text("abc", min_size=0, max_size=120), st.text("abc", min_size=0, max_size=120))
+def test_doubled_shingles_are_as_alike_as_windows_of_24_letters(one, other):
+    sets = []
+    for text in (one, other):
+        width = 2 * WINDOW if len(text) >= 2 * WINDOW else min(WINDOW, max(1, len(text)))
+        sets.append({text[place : place + width] for place in range(len(text) - width + 1)} if text else set())
+    found = windows(*codes_of(pa.array([one, other])))
+    made = [doubled(found.hashes[a : a + n]) for a, n in zip(found.first, found.count, strict=True)]
+    union = len(sets[0] | sets[1])
+    jaccard = len(sets[0] & sets[1]) / union if all(sets) and union else 0.0
+    assert likeness(*made).jaccard == pytest.approx(jaccard)
 
 
 @hypothesis_settings(deadline=None)

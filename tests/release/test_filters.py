@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from datamask import storage
 from datamask.errors import ConfigError, ConservationError
 from datamask.filter import sign_shard
-from datamask.release import check_filters, filter_corpus
+from datamask.release import check_filters, filter_corpus, filters
 from datamask.release.duck import connect, insert
 from tests.release.made import SCORES, documents, make_corpus, make_masks, make_shard, settings
 
@@ -43,6 +43,25 @@ def corpus(tmp_path_factory):
                 of = {"shard": f.shard.name, "wear": signed[row["chunk_id"]]["wear"]}
                 rows.append(table[row["chunk_id"]] | row | scores[row["chunk_id"]] | of)
     return folder, files, rows
+
+
+def test_a_new_shard_is_looked_at_alone(corpus, tmp_path, monkeypatch):
+    _, files, _ = corpus
+    monkeypatch.setattr(filters, "groups", lambda ordered: [(place,) for place in range(len(ordered))])
+    looked = []
+    shard_codes = filters._shard_codes
+    monkeypatch.setattr(filters, "_shard_codes", lambda f, *rest: looked.append(f.shard.name) or shard_codes(f, *rest))
+    config, work = settings(filter={"where": "token_count > 20"}), str(tmp_path / "work")
+    filter_corpus(files[1:], config, work)
+    assert looked == [f.shard.name for f in files[1:]]
+    looked.clear()
+    found = filter_corpus(files, config, work)
+    assert looked == [files[0].shard.name]
+    for one, other in zip(found, filter_corpus(files, config, str(tmp_path / "anew")), strict=True):
+        assert Path(one.path).read_bytes() == Path(other.path).read_bytes()
+    looked.clear()
+    filter_corpus(files, settings(filter={"where": "token_count > 21"}), work)
+    assert len(looked) == len(files)
 
 
 def oracle(rows, where, languages, least, most, duplicates):

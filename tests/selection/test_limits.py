@@ -7,10 +7,10 @@ import pytest
 
 from datamask import select
 from datamask.errors import ConfigError
-from datamask.selection.solvers import SOLVERS
+from datamask.selection.solvers import SOLVERS, solver_class
 
 COUNT = 500
-HOLDS_ALL = [name for name, info in SOLVERS.items() if {"tokens", "quotas", "length"} <= info.holds]
+HOLDS_ALL = [name for name in SOLVERS if {"tokens", "quotas", "length"} <= solver_class(name).holds]
 GENERATOR = np.random.default_rng(0)
 LABEL = GENERATOR.choice(5, COUNT, p=[0.08, 0.12, 0.2, 0.3, 0.3])
 FEATURES = 1.5 * GENERATOR.standard_normal((5, 8))[LABEL] + GENERATOR.standard_normal((COUNT, 8))

@@ -15,11 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from datamask import select
+from datamask import extensions, select
 from datamask.config import Select
 from datamask.errors import ConfigError
-from datamask.selection import metric_names, metrics
-from datamask.selection.metrics import BUILT_IN
+from datamask.selection import metric_names
 from datamask.selection.problem import Pool, in_order_of_content, make_problem
 
 MODULE = '''
@@ -83,10 +82,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: user-metrics\nVersion: 1.0\n")
     (distribution / "entry_points.txt").write_text(ENTRIES)
     sys.path.insert(0, str(folder))
-    metrics._registered.cache_clear()  # a process that starts after the installation finds it by itself
+    extensions._entries.cache_clear()  # a process that starts after the installation finds it by itself
     yield folder
     sys.path.remove(str(folder))
-    metrics._registered.cache_clear()
+    extensions._entries.cache_clear()
 
 
 def documents(count: int, width: int = 6, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -107,7 +106,7 @@ def everything(features: np.ndarray, quality: np.ndarray, settings: Select) -> t
 
 
 def test_registered_names_are_listed() -> None:
-    assert metric_names() == [*BUILT_IN, "absent", "dispersion", "empty", "volume"]
+    assert metric_names() == [*extensions.BUILT_IN["metric"], "absent", "dispersion", "empty", "volume"]
     with pytest.raises(ConfigError, match="unknown algorithm 'dispersal'; valid: .*dispersion.*volume"):
         select(*documents(12), algorithm="dispersal")
 
@@ -138,9 +137,12 @@ def test_the_policy_gradient_learns_two_at_once_by_batches() -> None:
 def test_the_relaxation_refuses_a_black_box() -> None:
     features, quality = documents(30)
     for algorithm in ("dispersion", {"dispersion": 1.0, "volume": 1.0}, {"dispersion": 1.0, "Pair_simi": 1.0}):
-        with pytest.raises(ConfigError, match="dispersion has no relaxation; use solver policy-gradient"):
+        with pytest.raises(
+            ConfigError,
+            match="relaxation cannot hold metric dispersion .it has no relaxed or graph.; these can: policy-gradient",
+        ):
             select(features, quality, algorithm=algorithm)
-    with pytest.raises(ConfigError, match="greedy has no incremental form of dispersion"):
+    with pytest.raises(ConfigError, match="greedy cannot hold metric dispersion .it has no incremental."):
         select(features, quality, algorithm="dispersion", solver="greedy")
     for solver in ("direct", "top-quality", "random"):
         assert select(features, quality, algorithm="dispersion", solver=solver).selected.sum() == 3
@@ -197,7 +199,7 @@ def test_the_command_finds_it(installed: Path, tmp_path: Path) -> None:
     features, quality = documents(60)
     columns = {"chunk_id": np.arange(60), "quality_score": quality, "feature_arr": list(features)}
     pq.write_table(pa.table(columns), tmp_path / "in.parquet")
-    root = Path(metrics.__file__).parents[3]
+    root = Path(extensions.__file__).parents[1]
     command = [sys.executable, "-m", "datamask.cli", "select", "--algorithm", "volume", "--keep-duplicates", "--quiet"]
     places = ["--input", str(tmp_path / "in.parquet"), "--output", str(tmp_path / "out.parquet")]
     path = os.pathsep.join([str(root), str(installed)])

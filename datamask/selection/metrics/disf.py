@@ -28,6 +28,7 @@ class DiSF(MomentMetric):
     """
 
     name: ClassVar[str] = "disf"
+    incremental: ClassVar[str] = "moment"  # how greedy follows its gains
     unit: ClassVar[float] = UNIT
     dense: ClassVar[float] = 0.7
     bf16: ClassVar[bool] = True

@@ -27,6 +27,7 @@ class FacilityLocation:
     """D(S) = (1/N)·Σ_{i∈pool} max_{j∈S} x_i·x_j. Monotone submodular where cosines are not negative."""
 
     name: ClassVar[str] = "facility"
+    incremental: ClassVar[str] = "facility"  # how greedy follows its gains
 
     def __init__(self, pool: Pool, weights: torch.Tensor, size: float) -> None:
         self.pool, self.weights, self.size = pool, weights, size

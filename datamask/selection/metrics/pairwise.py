@@ -13,6 +13,7 @@ class Pairwise(MomentMetric):
     """D(S) = −‖Σ_{i∈S} w_i x_i‖² / size², the mean over all pairs, each document with itself included."""
 
     name: ClassVar[str] = "pairwise"
+    incremental: ClassVar[str] = "moment"  # how greedy follows its gains
     vector: ClassVar[bool] = True
 
     def moment(self, z: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

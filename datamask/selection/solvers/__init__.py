@@ -1,66 +1,117 @@
-"""Solvers. Each is a module with one function `solve(problem, progress) -> Draft`, named in `SOLVERS`.
+"""Solvers. Each is a small class that declares what it can hold and which metrics it can maximise, with one method.
+
+    class Mine:
+        holds = frozenset({"documents"})        # of: documents, tokens, quotas, length, prune, repeat
+        requires = ("relaxed",)                 # attributes, one of which every metric must have; (): any metric
+        alike = None                            # an attribute in which several metrics must agree
+
+        def solve(self, problem, progress) -> Draft: ...
 
     problem: datamask.selection.problem.Problem: pool, settings, unit, size, weights, limits, objective
     progress: called with one history record ({"step": …, "objective": …}) as the solver goes
 
-`solve` needs neither to evaluate its answer nor to check it: `datamask.select` does both, for all solvers alike.
-A solver that cannot hold a quota, a length bound, a token budget or pruning says so here and is never called with one.
+A solver is never called with what it does not declare: `solver_for` refuses it, and names those that can (as skglm's
+solvers do by `_datafit_required_attr`). `solve` needs neither to evaluate its answer nor to check it: `datamask.select`
+does both, for all solvers alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
-from datamask.errors import ConfigError, nearest
+from datamask import extensions
+from datamask.errors import ConfigError
+from datamask.selection.metrics import metric_class
 
 if TYPE_CHECKING:
+    from datamask.config import Select
     from datamask.selection.problem import Problem
     from datamask.selection.result import Draft
 
 Progress = Callable[[Mapping[str, float]], None]
-Solve = Callable[["Problem", Progress], "Draft"]
-
-
-@dataclass(frozen=True)
-class SolverInfo:
-    """`module` or `module:function` in this package, and what the solver holds besides its budget."""
-
-    home: str
-    holds: frozenset[str] = frozenset({"documents", "tokens", "quotas", "length"})
-
-
-SOLVERS: dict[str, SolverInfo] = {
-    "relaxation": SolverInfo("relaxation"),
-    "policy-gradient": SolverInfo("policy_gradient", frozenset({"documents", "prune"})),
-    "greedy": SolverInfo("greedy", frozenset({"documents"})),
-    "top-quality": SolverInfo("baselines:top_quality"),
-    "random": SolverInfo("baselines:random"),
-    "semdedup": SolverInfo("semdedup", frozenset({"documents"})),
-    "direct": SolverInfo("baselines:direct"),
+Held = Literal["documents", "tokens", "quotas", "length", "prune", "repeat"]
+SOLVERS = tuple(extensions.BUILT_IN["solver"])
+WORDS: dict[str, str] = {  # what a problem may ask, in the settings' words
+    "documents": "a budget in documents",
+    "tokens": "a budget in tokens",
+    "quotas": "quotas",
+    "length": "length_tolerance",
+    "prune": "prune",
+    "repeat": "repeat above 1",
 }
 
 
-def solver_for(problem: Problem) -> Solve:
-    """The function of `settings.solver`.
+class Solver(Protocol):
+    """What solves a problem, and what it can hold. Constructed without arguments."""
 
-    :raises ConfigError: unknown solver, or one that cannot hold what this problem asks.
+    holds: ClassVar[frozenset[Held]] = frozenset({"documents"})
+    requires: ClassVar[tuple[str, ...]] = ()
+    alike: ClassVar[str | None] = None
+
+    def solve(self, problem: Problem, progress: Progress) -> Draft:
+        """The selection: `Draft.selected` (N,) bool, within the budget and the limits, and what else is known."""
+        ...
+
+
+def solver_class(name: str) -> type[Solver]:
+    """The class of a solver's name.
+
+    :raises ConfigError: unknown name, or a solver of the user's that cannot be imported or lacks `solve`.
     """
-    name = problem.settings.solver
-    if name not in SOLVERS:
-        raise ConfigError(f"unknown solver {name!r}{nearest(name, SOLVERS)}; valid: {', '.join(SOLVERS)}")
-    asked = {problem.unit: f"a budget in {problem.unit}"}
-    if problem.limits.groupings:
-        asked["quotas"] = "quotas"
-    if problem.limits.length is not None:
-        asked["length"] = "length_tolerance"
-    if problem.settings.prune:
-        asked["prune"] = "prune"
-    missing = [words for what, words in asked.items() if what not in SOLVERS[name].holds]
-    if missing:
-        able = [other for other, info in SOLVERS.items() if set(asked) <= info.holds]
-        raise ConfigError(f"solver {name} cannot hold {' and '.join(missing)}; these can: {', '.join(able) or 'none'}")
-    module, _, function = SOLVERS[name].home.partition(":")
-    return getattr(import_module(f"{__name__}.{module}"), function or "solve")
+    found = extensions.require("solver", name).load()
+    for declared in ("holds", "requires", "alike"):  # what a user's class does not declare is as the protocol has it
+        if not hasattr(found, declared):
+            setattr(found, declared, getattr(Solver, declared))
+    return found
+
+
+def solver_for(problem: Problem) -> Solver:
+    """The solver of `settings.solver`, ready to solve this problem.
+
+    :raises ConfigError: see `check_solver`.
+    """
+    check_solver(problem.settings)
+    return solver_class(problem.settings.solver)()
+
+
+def check_solver(settings: Select) -> None:
+    """Whether the solver declares all that the settings ask of it; needs no corpus.
+
+    :raises ConfigError: unknown solver or metric, or one that cannot do what is asked; names the solvers that can.
+    """
+    if not (lacks := _lacks(settings.solver, settings)):
+        return
+    able = [other for other in extensions.names("solver") if not _lacks(other, settings)]
+    raise ConfigError(
+        f"solver {settings.solver} cannot hold {' and '.join(lacks)}; these can: {', '.join(able) or 'none'}"
+    )
+
+
+def _lacks(name: str, settings: Select) -> list[str]:
+    """What a solver does not hold of what is asked, in the settings' words."""
+    solver = solver_class(name)
+    asked: dict[str, bool] = {
+        "documents": not settings.budget_tokens,
+        "tokens": bool(settings.budget_tokens),
+        "quotas": bool(settings.quotas),
+        "length": settings.length_tolerance is not None,
+        "prune": settings.prune > 0,
+        "repeat": settings.repeat > 1,
+    }
+    lacks = [words for what, words in WORDS.items() if asked[what] and what not in solver.holds]
+    return lacks if settings.lamb == 1 else lacks + _metrics_lacking(solver, settings)
+
+
+def _metrics_lacking(solver: type[Solver], settings: Select) -> list[str]:
+    """The metrics that a solver cannot maximise, with what they would need."""
+    if not solver.requires:
+        return []
+    classes = {name: metric_class(name) for name in settings.metrics}
+    lacking = [name for name, each in classes.items() if not any(hasattr(each, need) for need in solver.requires)]
+    if lacking:
+        return [f"metric {', '.join(lacking)} (it has no {' or '.join(solver.requires)})"]
+    alike = getattr(solver, "alike", None)
+    if alike and len({getattr(each, alike) for each in classes.values()}) > 1:
+        return [f"metrics {' and '.join(classes)} together"]
+    return []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import torch
 
@@ -10,26 +12,41 @@ from datamask.selection.metrics.base import MomentMetric, RelaxedMetric
 from datamask.selection.problem import Problem
 from datamask.selection.quadratic import prepare
 from datamask.selection.result import Draft
-from datamask.selection.solvers import Progress
+from datamask.selection.solvers import Progress, Solver
 
 
-def top_quality(problem: Problem, progress: Progress) -> Draft:
+class Baseline(Solver):
+    """Takes documents in the order of a score, and so holds every limit that can be filled in order."""
+
+    holds: ClassVar = frozenset({"documents", "tokens", "quotas", "length"})
+
+
+class TopQuality(Baseline):
     """The best quality first, as a quality threshold does (FineWeb-Edu, Ultra-FineWeb, FineWeb-DCLM)."""
-    quality = torch.from_numpy(problem.pool.quality @ problem.pool.quality_weights)
-    return _take(problem, quality)
+
+    def solve(self, problem: Problem, progress: Progress) -> Draft:
+        return _take(problem, torch.from_numpy(problem.pool.quality @ problem.pool.quality_weights))
 
 
-def random(problem: Problem, progress: Progress) -> Draft:
+class Random(Baseline):
     """Uniformly at random, by the settings' seed."""
-    drawn = torch.from_numpy(problem.generator(stream=2).random(len(problem)))
-    draft = _take(problem, drawn)
-    share = problem.size / float(problem.weights.sum())
-    return Draft(draft.selected, torch.full((len(problem),), share))
+
+    def solve(self, problem: Problem, progress: Progress) -> Draft:
+        draft = _take(problem, torch.from_numpy(problem.generator(stream=2).random(len(problem))))
+        share = problem.size / float(problem.weights.sum())
+        return Draft(draft.selected, torch.full((len(problem),), share))
 
 
-def direct(problem: Problem, progress: Progress) -> Draft:
+class Direct(Baseline):
     """Quality and diversity scores summed, no optimisation: a document's diversity score is its marginal gain on a
-    random selection, which the pool's own mean stands for."""
+    random selection, for which the pool's own mean stands."""
+
+    def solve(self, problem: Problem, progress: Progress) -> Draft:
+        return direct(problem)
+
+
+def direct(problem: Problem) -> Draft:
+    """See `Direct`."""
     objective = problem.objective
     score = objective.linear / problem.size
     share = torch.full((len(problem),), problem.size / float(problem.weights.sum()), dtype=torch.float64)

@@ -10,10 +10,11 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
-from datamask.errors import ConfigError
 from datamask.selection.cover.joint import Joint
 from datamask.selection.cover.search import grow
 from datamask.selection.metrics.base import MomentMetric
@@ -24,30 +25,36 @@ from datamask.selection.metrics.pairwise import Pairwise
 from datamask.selection.objective import Term
 from datamask.selection.problem import Problem
 from datamask.selection.result import Draft
-from datamask.selection.solvers import Progress
+from datamask.selection.solvers import Progress, Solver
 from datamask.selection.solvers.lazy import Columns, lazy_greedy
 
 SHARD = 20_000  # documents of a GreeDi shard: their similarities are 1.6 GB
 RECORDS = 20
 
 
+class Greedy(Solver):
+    """The document of greatest marginal gain, k times."""
+
+    holds: ClassVar = frozenset({"documents"})
+    requires: ClassVar = ("incremental",)  # how the metric's gains follow from one pick to the next
+    alike: ClassVar = "incremental"
+
+    def solve(self, problem: Problem, progress: Progress) -> Draft:
+        return solve(problem, progress)
+
+
 def solve(problem: Problem, progress: Progress) -> Draft:
-    """:raises ConfigError: a metric without an incremental form, or facility location beside another metric."""
+    """The first k documents of a greedy ranking, by the metrics' incremental form."""
     terms = [term for term in problem.objective.diversity if term.scale]
     k = int(problem.size)
     if all(isinstance(term.metric, Pairwise | DiSF) for term in terms):
         ranking = incremental(problem, terms, k, progress)
-    elif len(terms) == 1 and isinstance(terms[0].metric, FacilityLocation):
+    elif isinstance(terms[0].metric, FacilityLocation):
         ranking = greedi(problem, terms[0], k, _shards(problem))
-    elif all(isinstance(term.metric, Coverage) for term in terms):
+    else:
         covers = [term.metric for term in terms if isinstance(term.metric, Coverage)]
         joint = Joint.of(covers, [term.scale for term in terms])
         ranking = torch.from_numpy(grow(joint, (problem.objective.linear / k).numpy(), problem.limits)[:k])
-    else:
-        raise ConfigError(
-            f"solver greedy has no incremental form of {'+'.join(problem.settings.metrics)}; it takes pairwise and "
-            "DiSF, together too, coverage, or facility location alone; use solver policy-gradient"
-        )
     selected = torch.zeros(len(problem), dtype=torch.bool)
     selected[ranking.cpu()] = True
     return Draft(selected, selected.float())

@@ -23,6 +23,7 @@ Improved (the default), for any metric still:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ from torch import Tensor
 from datamask.errors import ConfigError
 from datamask.selection.problem import Problem
 from datamask.selection.result import Draft
-from datamask.selection.solvers import Progress, plackett_luce
+from datamask.selection.solvers import Progress, Solver, plackett_luce
 from datamask.selection.solvers.rewards import MomentReward, Reward, reward_of
 
 RECORDS = 20  # of the objective, in a run
@@ -41,6 +42,15 @@ EXCHANGES = 2.0  # documents that a mask exchanges for others while settling, on
 HOT, COLD = 0.1, 1e-3  # first and last temperature of settling, in what a document costs against itself
 DOUBT = 3.0  # added to the draws' total variance: where hardly a mask differs, next to nothing is learned
 LARGEST = 5.0  # standard deviations a step goes by
+
+
+class PolicyGradient(Solver):
+    """The paper's method, for any metric."""
+
+    holds: ClassVar = frozenset({"documents", "prune"})
+
+    def solve(self, problem: Problem, progress: Progress) -> Draft:
+        return solve(problem, progress)
 
 
 def solve(problem: Problem, progress: Progress) -> Draft:

@@ -8,11 +8,11 @@ certified in float32.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
 
-from datamask.errors import ConfigError
 from datamask.selection.ascent import Ascent, Record, ascend, ascend_multilinear, standing
 from datamask.selection.calibration import SAMPLE
 from datamask.selection.cover import repeat
@@ -25,7 +25,7 @@ from datamask.selection.objective import Term
 from datamask.selection.problem import Problem
 from datamask.selection.quadratic import Prepared, Quadratic, certified, exact_price, prepare, rounding_of, sampled
 from datamask.selection.result import Draft
-from datamask.selection.solvers import Progress, frank_wolfe, greedy
+from datamask.selection.solvers import Progress, Solver, frank_wolfe, greedy
 from datamask.selection.swaps import improve
 
 TOLERANCE = 2e-4  # the ascent stops so near its bound (the calibrated objective is about 1)
@@ -39,6 +39,16 @@ SCREENED = 0.1  # of the whole pool's gap: how near the undecided alone are brou
 GREEDY_TOO = 1 << 24  # multiplications of k documents with all
 
 
+class Relaxation(Solver):
+    """Concave maximisation over fractional masks, rounded, with a certificate."""
+
+    holds: ClassVar = frozenset({"documents", "tokens", "quotas", "length", "repeat"})
+    requires: ClassVar = ("relaxed", "graph")  # a concave extension, or facility location's neighbours
+
+    def solve(self, problem: Problem, progress: Progress) -> Draft:
+        return solve(problem, progress)
+
+
 @dataclass
 class Warm:
     """What one solve leaves to the next on the same pool: prepared rows, and where it ended. Empty at first."""
@@ -49,10 +59,7 @@ class Warm:
 
 
 def solve(problem: Problem, progress: Progress, warm: Warm | None = None) -> Draft:
-    """warm: left by a solve of the same pool and metrics at another λ; begins there, and is brought up to date.
-
-    :raises ConfigError: a diversity metric has no relaxation.
-    """
+    """warm: left by a solve of the same pool and metrics at another λ; begins there, and is brought up to date."""
     objective = problem.objective
     terms = [term for term in objective.diversity if term.scale]
     if problem.settings.repeat > 1:
@@ -72,10 +79,6 @@ def solve(problem: Problem, progress: Progress, warm: Warm | None = None) -> Dra
         return _facility(problem, terms[0].scale, terms[0].metric, feasible)
     if cover.suits(terms):
         return cover.solve(problem, terms, feasible, progress)
-    known = [term for term in terms if not isinstance(term.metric, FacilityLocation)]
-    missing = [term.name for term in known if not hasattr(term.metric, "relaxed")]
-    if missing:
-        raise ConfigError(f"metric {', '.join(missing)} has no relaxation; use solver policy-gradient")
     return frank_wolfe.solve(problem, terms, feasible, progress)
 
 

@@ -8,15 +8,26 @@ Quality plays no part. Near-duplicates before another solver: `datamask.selectio
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 
 from datamask.selection.near_duplicates import max_earlier_similarity, nearest_centroids, spherical_kmeans
 from datamask.selection.problem import Problem
 from datamask.selection.result import Draft
-from datamask.selection.solvers import Progress
+from datamask.selection.solvers import Progress, Solver
 
 CLUSTER_DOCUMENTS = 1000  # on average, at most (the paper's 50,000 clusters of 440 M documents hold 8,800)
 SAMPLE = 256  # documents a cluster that the centroids are fitted on
+
+
+class SemDeDup(Solver):
+    """The least redundant documents of each cluster; looks at neither quality nor metric."""
+
+    holds: ClassVar = frozenset({"documents"})
+
+    def solve(self, problem: Problem, progress: Progress) -> Draft:
+        return solve(problem, progress)
 
 
 def solve(problem: Problem, progress: Progress) -> Draft:

@@ -1,0 +1,52 @@
+"""An encoder of the user's own: any class with `encode(texts)`, as `encoder.model` names it (docs/extending.md)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from datamask import extensions
+from datamask.encoders.encode import Encoded
+from datamask.encoders.ref import EncoderRef
+from datamask.errors import ModelError
+from datamask.stages import Progress, silent
+
+
+class OwnEncoder:
+    """The user's object behind the `Encoder` protocol: called by one thread at a time, and its answers checked."""
+
+    def __init__(self, ref: EncoderRef) -> None:
+        """:raises ConfigError: the class cannot be loaded, or not be constructed with the options."""
+        self._ref = ref
+        self._encoder = extensions.require("encoder", ref.name).make(json.loads(ref.options))
+        self._lock = threading.Lock()
+
+    def tokenise(self, texts: Sequence[str]) -> list[str]:
+        return list(texts)
+
+    def compute(self, tokenised: list[str], batch_tokens: int, progress: Progress = silent) -> Encoded:
+        """Vectors of unit length, truncated to `ref.dimensions`.
+
+        :raises ModelError: the encoder gives no (texts, dimensions) array, or too few dimensions.
+        """
+        with self._lock:
+            found = np.asarray(self._encoder.encode(tokenised), dtype=np.float32)
+        wanted = self._ref.dimensions
+        if found.ndim != 2 or len(found) != len(tokenised):
+            raise ModelError(
+                f"encoder {self._ref.name} gave an array of shape {found.shape} for {len(tokenised)} texts; "
+                f"expected ({len(tokenised)}, dimensions)"
+            )
+        if found.shape[1] < wanted:
+            raise ModelError(
+                f"encoder {self._ref.name} makes vectors of {found.shape[1]} dimensions, encoder.dimensions is "
+                f"{wanted}; set encoder.dimensions={found.shape[1]}"
+            )
+        found = found[:, :wanted]
+        length = np.linalg.norm(found, axis=1, keepdims=True)
+        progress(len(tokenised))
+        # a text without any direction gets the one that all such texts share, as with the encoders built in
+        return Encoded(np.where(length == 0, np.float32(wanted**-0.5), found / np.where(length == 0, 1, length)))

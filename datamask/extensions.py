@@ -1,0 +1,185 @@
+"""Extension points: a scorer, a filter, an encoder, a metric or a solver of your own is one small class.
+
+A setting names it in one of three ways:
+
+    length                      # the entry point of an installed package, in the group datamask.scorers
+    my_package.scores:Length    # module:Class, where the module can be imported
+    /home/me/scores.py:Length   # file:Class; a relative path starts at the working directory
+
+The class is constructed with the setting's `options` as keywords (a scorer, a filter, an encoder), or as the kind
+demands (a metric, a solver); docs/extending.md has an example of each. What it computes is cached like everything else:
+the bytes of its source file and its attribute `version`, if it has one, are part of the cache key, so that an edited
+extension is run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+from datamask.errors import ConfigError, nearest, one_line
+
+Kind = Literal["scorer", "filter", "encoder", "metric", "solver"]
+
+METHODS: dict[Kind, str] = {  # the one method that a class of each kind must have
+    "scorer": "score(documents)",
+    "filter": "keep(documents)",
+    "encoder": "encode(texts)",
+    "metric": "value(masks)",
+    "solver": "solve(problem, progress)",
+}
+_METRICS = "datamask.selection.metrics"
+_SOLVERS = "datamask.selection.solvers"
+BUILT_IN: dict[Kind, dict[str, str]] = {  # what is loaded in the same way as an extension
+    "metric": {
+        "coverage": f"{_METRICS}.coverage:EmbeddingCoverage",  # of the parts that `select.coverage.atoms` names
+        "pairwise": f"{_METRICS}.pairwise:Pairwise",
+        "disf": f"{_METRICS}.disf:DiSF",
+        "facility": f"{_METRICS}.facility:FacilityLocation",
+        "coverage-embedding": f"{_METRICS}.coverage:EmbeddingCoverage",
+        "coverage-ngrams": f"{_METRICS}.coverage:NgramCoverage",
+        "coverage-target": f"{_METRICS}.coverage:TargetCoverage",
+        "vendi": f"{_METRICS}.spectral:Vendi",
+        "logdet": f"{_METRICS}.spectral:LogDeterminant",
+    },
+    "solver": {
+        "relaxation": f"{_SOLVERS}.relaxation:Relaxation",
+        "policy-gradient": f"{_SOLVERS}.policy_gradient:PolicyGradient",
+        "greedy": f"{_SOLVERS}.greedy:Greedy",
+        "top-quality": f"{_SOLVERS}.baselines:TopQuality",
+        "random": f"{_SOLVERS}.baselines:Random",
+        "semdedup": f"{_SOLVERS}.semdedup:SemDeDup",
+        "direct": f"{_SOLVERS}.baselines:Direct",
+    },
+}
+_PATH = re.compile(r"(?P<module>.+):(?P<attribute>[A-Za-z_]\w*)")
+
+
+@dataclass(frozen=True)
+class Extension:
+    """A class that a setting names, found but not yet imported."""
+
+    kind: Kind
+    name: str  # as the setting has it
+    target: str  # module:Class or file.py:Class
+
+    @property
+    def label(self) -> str:
+        """What its column, its reason or its term is called: the entry point's name, or else the class's."""
+        return self.target.rpartition(":")[2] if self.name == self.target else self.name
+
+    def load(self) -> Any:
+        """The class.
+
+        :raises ConfigError: it cannot be imported, or lacks the method of its kind.
+        """
+        what = f"{self.kind} {self.name!r} ({self.target})"
+        module, _, attribute = self.target.rpartition(":")
+        try:
+            found = getattr(_file(module) if module.endswith(".py") else importlib.import_module(module), attribute)
+        except Exception as error:  # whatever the user's code raises
+            hint = ""
+            if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
+                hint = "; install its package, put its folder on PYTHONPATH, or name the file itself: FILE.py:CLASS"
+            raise ConfigError(f"{what} cannot be loaded: {one_line(error)}{hint}") from error
+        method = METHODS[self.kind]
+        if not callable(getattr(found, method.partition("(")[0], None)):
+            raise ConfigError(f"{what} has no method {method}")
+        return found
+
+    def make(self, options: Mapping[str, Any]) -> Any:
+        """An instance.
+
+        :raises ConfigError: see `load`; or the constructor does not take these options, or refuses them.
+        """
+        found = self.load()
+        try:
+            return found(**options)
+        except Exception as error:  # whatever the user's code raises
+            given = ", ".join(f"{name}={value!r}" for name, value in options.items()) or "none"
+            raise ConfigError(
+                f"{self.kind} {self.name!r} ({self.target}) cannot be constructed with its options ({given}): "
+                f"{one_line(error)}"
+            ) from error
+
+    def fingerprint(self) -> str:
+        """Stands for its code: a hash of its source file, and its `version`."""
+        found = self.load()
+        try:
+            source = Path(inspect.getsourcefile(found) or "").read_bytes()
+        except (OSError, TypeError):
+            source = b""  # compiled; `version` alone says that it changed
+        digest = hashlib.sha256(source).hexdigest()[:32]
+        return f"{self.target.rpartition(':')[2]}-{digest}-{getattr(found, 'version', '')}"
+
+
+def registered(kind: Kind) -> dict[str, str]:
+    """Targets by lower-case name, of the entry points of installed packages."""
+    return _entries()[kind]
+
+
+def names(kind: Kind) -> list[str]:
+    """Lower-case names: built in first, then the registered ones."""
+    built_in = BUILT_IN.get(kind, {})
+    return [*built_in, *(name for name in sorted(registered(kind)) if name not in built_in)]
+
+
+def find(kind: Kind, name: str) -> Extension | None:
+    """What a setting names, or None where it is neither a path to a class nor the name of one."""
+    if target := BUILT_IN.get(kind, {}).get(name.lower()) or registered(kind).get(name.lower()):
+        return Extension(kind, name.lower(), target)
+    return Extension(kind, name, name) if _PATH.fullmatch(name) else None
+
+
+def require(kind: Kind, name: str, also: Iterable[str] = ()) -> Extension:
+    """What a setting names.
+
+    :param also: further names that are valid there
+    :raises ConfigError: nothing is called so.
+    """
+    if found := find(kind, name):
+        return found
+    valid = [*also, *names(kind)]
+    raise ConfigError(f"unknown {kind} {name!r}{nearest(name, valid)}; valid: {', '.join(valid)}, or MODULE:CLASS")
+
+
+def code(kind: Kind, given: Iterable[str]) -> dict[str, str]:
+    """Fingerprint by name, of those that are not built in: what a cache key takes of them."""
+    found = [extension for name in given if (extension := find(kind, name))]
+    return {each.name: each.fingerprint() for each in found if each.name not in BUILT_IN.get(kind, {})}
+
+
+@cache
+def _entries() -> dict[Kind, dict[str, str]]:
+    return {
+        kind: {entry.name.lower(): entry.value for entry in entry_points(group=f"datamask.{kind}s")} for kind in METHODS
+    }
+
+
+def _file(path: str) -> ModuleType:
+    """The module in a file, executed once per content."""
+    file = Path(path).expanduser().resolve()
+    name = f"datamask_extension_{hashlib.sha256(str(file).encode() + file.read_bytes()).hexdigest()[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

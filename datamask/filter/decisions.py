@@ -1,0 +1,191 @@
+"""What was decided of connected documents, by a key of all that it depends on: a later run need not read them again.
+
+A component, the documents that pairs connect, is decided on its own: by its texts, their quality and order, and what
+its pairs share. Its key says these, the texts by their shards' content; what falls is told by the documents' places in
+the component, so that it holds wherever they come to lie in the corpus.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from datamask import storage
+from datamask.filter.candidates import groups_of_pairs
+from datamask.filter.resolve import Fall
+from datamask.maps import deal, dealt
+
+KINDS = ("exact", "near", "contained", "semantic")
+# one for each document that falls; `falls` −1: the component is known, one for each. Places are among its documents.
+RECORD = np.dtype(
+    [
+        ("high", "<u8"),
+        ("low", "<u8"),
+        ("falls", "<i4"),
+        ("stays", "<i4"),
+        ("cluster", "<i4"),
+        ("kind", "i1"),
+        ("similarity", "<f4"),
+    ]
+)
+PIECE = 1 << 16  # records that are looked at together: 2 MB
+
+
+def components(documents: np.ndarray, one: np.ndarray, other: np.ndarray, tie: np.ndarray) -> np.ndarray:
+    """(D,) int64: the number of each document's component. documents: (D,) ascending; tie: (T, 2)."""
+    known = groups_of_pairs(np.concatenate([one, tie[:, 0]]), np.concatenate([other, tie[:, 1]]))
+    if not np.array_equal(known.documents, documents):
+        raise ValueError("documents that no pair names, or pairs of others")
+    return np.unique(known.group, return_inverse=True)[1].astype(np.int64)
+
+
+def keys_of(
+    component: np.ndarray,
+    documents: np.ndarray,
+    about: Sequence[np.ndarray],
+    fixed: int,
+    pairs: tuple[np.ndarray, np.ndarray, np.ndarray],
+    ties: tuple[np.ndarray, np.ndarray],
+    rules: Any,
+) -> np.ndarray:
+    """(C, 2) uint64, of each component.
+
+    :param component: (D,) of the documents (D,), ascending. :param about: (D,) each, what else is said of these.
+    :param fixed: so many documents, the first, stay whatever is found.
+    :param pairs: one, other, own. :param ties: (T, 2) and their cosines. :param rules: small, JSON.
+    """
+    place = places(component)
+    facts = np.rec.fromarrays([*about, documents < fixed])
+    one, other, own = pairs
+    tied, cosine = ties
+    sides = [np.searchsorted(documents, side) for side in (one, other, tied[:, 0], tied[:, 1])]
+    said = np.rec.fromarrays([place[sides[0]], place[sides[1]], own])
+    near = np.rec.fromarrays([place[sides[2]], place[sides[3]], cosine])
+    count = int(component.max()) + 1 if len(component) else 0
+    parts = [_by_component(*given, count) for given in ((facts, component), (said, component[sides[0]]))]
+    parts.append(_by_component(near, component[sides[2]], count))
+    begin = hashlib.blake2b(json.dumps(rules, sort_keys=True).encode(), digest_size=16)
+    keys = np.empty((count, 2), np.uint64)
+    for number in range(count):
+        digest = begin.copy()
+        for data, size, ends in parts:
+            own_bytes = data[size * ends[number] : size * ends[number + 1]]
+            digest.update(len(own_bytes).to_bytes(8, "little") + own_bytes)
+        keys[number] = np.frombuffer(digest.digest(), np.uint64)
+    return keys
+
+
+def _by_component(rows: np.ndarray, component: np.ndarray, count: int) -> tuple[bytes, int, np.ndarray]:
+    """The rows' bytes, component by component, in their order; bytes of a row; where each component begins."""
+    order = np.argsort(component, kind="stable")
+    ends = np.searchsorted(component[order], np.arange(count + 1))
+    return rows[order].tobytes(), rows.dtype.itemsize, ends
+
+
+def places(component: np.ndarray) -> np.ndarray:
+    """(D,) the place of each document among those of its component."""
+    order = np.argsort(component, kind="stable")
+    first = np.searchsorted(component[order], component[order])
+    found = np.empty(len(component), np.int64)
+    found[order] = np.arange(len(component)) - first
+    return found
+
+
+# ---------------------------------------------------------------- kept
+
+
+def save(url: str, records: np.ndarray) -> None:
+    """Publishes records (R,), whatever their order, as the next run's `find` looks them up."""
+    records = np.unique(records)  # components that are alike in every respect were decided twice, and equally
+    pieces = 1 << max(0, -(-len(records) // PIECE) - 1).bit_length()
+    deal(url, records, _piece(records["high"], pieces), pieces)
+
+
+def find(url: str | None, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(C,) bool, which of these components are known; and the RECORDs of those.
+
+    :param url: of what an earlier run saved; None: there is none.
+    """
+    known, found = np.zeros(len(keys), bool), [np.zeros(0, RECORD)]
+    if url is None or not len(keys):
+        return known, found[0]
+    with storage.open_input(url) as file:
+        pieces = int(np.frombuffer(file.read(8), np.int64)[0])
+    piece = _piece(keys[:, 0], pieces)
+    for number in np.unique(piece).tolist():
+        records = dealt(url, RECORD, number, number + 1)[0]
+        mine = np.flatnonzero(piece == number)
+        asked, names = _numbered((keys[mine, 0], keys[mine, 1]), (records["high"], records["low"]))
+        known[mine] = np.isin(asked, names)
+        found.append(records[np.isin(names, asked)])
+    return known, np.concatenate(found)
+
+
+def _numbered(*keys: tuple[np.ndarray, np.ndarray]) -> list[np.ndarray]:
+    """Numbers that are equal where keys (high, low) are."""
+    high, low = (np.concatenate(half) for half in zip(*keys, strict=True))
+    order = np.lexsort((low, high))
+    new = np.ones(len(high), bool)
+    new[1:] = (np.diff(high[order]) != 0) | (np.diff(low[order]) != 0)
+    number = np.empty(len(high), np.int64)
+    number[order] = np.cumsum(new)
+    return np.split(number, np.cumsum([len(one) for one, _ in keys])[:-1])
+
+
+def _piece(high: np.ndarray, pieces: int) -> np.ndarray:
+    return (((high >> np.uint64(32)) * np.uint64(pieces)) >> np.uint64(32)).astype(np.int64)
+
+
+# ---------------------------------------------------------------- records and documents
+
+
+def records(
+    found: Mapping[int, tuple[Fall, int]],
+    documents: np.ndarray,
+    component: np.ndarray,
+    keys: np.ndarray,
+    known: np.ndarray,
+) -> np.ndarray:
+    """(R,) RECORD of the components that were not known. found: what `verify.decide` says of their documents."""
+    new = np.flatnonzero(~known)
+    made = np.zeros(len(new) + len(found), RECORD)
+    made["high"][: len(new)], made["low"][: len(new)] = keys[new, 0], keys[new, 1]
+    made["falls"][: len(new)] = -1
+    fallen = sorted(found)
+    falls = [found[document][0] for document in fallen]
+    place = places(component)
+    mine = made[len(new) :]
+    at = np.searchsorted(documents, fallen)
+    mine["high"], mine["low"] = keys[component[at], 0], keys[component[at], 1]
+    mine["falls"] = place[at]
+    mine["stays"] = place[np.searchsorted(documents, [fall.stays for fall in falls])]
+    mine["cluster"] = place[np.searchsorted(documents, [found[document][1] for document in fallen])]
+    mine["kind"] = [KINDS.index(fall.kind) for fall in falls]
+    mine["similarity"] = [fall.similarity for fall in falls]
+    return made
+
+
+def falls_of(
+    every: np.ndarray, documents: np.ndarray, component: np.ndarray, keys: np.ndarray
+) -> dict[str, np.ndarray]:
+    """(F,) arrays by document, of all these components: document, stays, kind, similarity, cluster."""
+    every = np.unique(every[every["falls"] >= 0])
+    asked, names = _numbered((every["high"], every["low"]), (keys[:, 0], keys[:, 1]))
+    order = np.argsort(names, kind="stable")
+    low, high = (np.searchsorted(names[order], asked, side) for side in ("left", "right"))
+    times = high - low  # components that are alike in every respect have one key
+    row = np.repeat(np.arange(len(every)), times)
+    own = order[np.repeat(low, times) + np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)]
+    by_component = np.argsort(component, kind="stable")
+    first = np.searchsorted(component[by_component], np.arange(len(keys)))
+    found = {
+        name: documents[by_component[first[own] + every[place][row]]]
+        for name, place in (("document", "falls"), ("stays", "stays"), ("cluster", "cluster"))
+    }
+    found |= {"kind": every["kind"][row], "similarity": every["similarity"][row]}
+    order = np.argsort(found["document"])
+    return {name: column[order] for name, column in found.items()}
