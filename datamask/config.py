@@ -26,6 +26,7 @@ SCORERS = ("content", "heuristic", "transformer", "fasttext", "column", "probe",
 Algorithm = str  # "pairwise" | "DiSF" | "facility", the published names, or a registered metric
 PUBLISHED_NAMES = {"Pair_simi": "pairwise", "DiSF": "disf", "Facility": "facility"}
 COVERAGE_LAMB, TARGET_LAMB, PAPER_LAMB = 0.7, 0.3, 0.5  # docs/judge.md; arXiv 2512.24265, section 4
+UNSEEING = ("top-quality", "random", "semdedup")  # solvers that look at no diversity: it is told in the report alone
 Part = Literal["embedding", "ngrams", "target"]
 
 
@@ -216,7 +217,8 @@ class Select(Section):
     solver: Solver = "relaxation"
     """relaxation (with certificate), policy-gradient (the paper's), greedy, or a baseline."""
     algorithm: Algorithm | dict[Algorithm, float] = "coverage"
-    """coverage (why: docs/judge.md), Pair_simi, DiSF, Facility, vendi, logdet, or registered; or {name: weight}."""
+    """coverage (why: docs/judge.md), Pair_simi, DiSF, Facility, vendi, logdet, or registered; or {name: weight}. Not
+    set: coverage; Pair_simi for solvers that look at no diversity and no target, whose report it is alone."""
     select_ratio: float | None = Field(0.1, gt=0, le=1)
     """Budget: share of the candidate documents."""
     budget_documents: int | None = Field(None, ge=1)
@@ -269,7 +271,9 @@ class Select(Section):
     """policy-gradient: exactly the published estimator, without our variance reduction."""
 
     @model_validator(mode="after")
-    def _usual_lamb(self) -> Select:
+    def _usual(self) -> Select:
+        if "algorithm" not in self.model_fields_set and self.solver in UNSEEING and not self.target:
+            self.__dict__["algorithm"] = "Pair_simi"  # no text is read for a figure of the report
         if "lamb" not in self.model_fields_set:
             covers = isinstance(self.algorithm, str) and self.algorithm.lower() == "coverage"
             usual = (TARGET_LAMB if self.target else COVERAGE_LAMB) if covers else PAPER_LAMB

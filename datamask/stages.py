@@ -38,7 +38,7 @@ STAGES = {
         Stage("leaks", "shard"),
         Stage("filter", "rounds", 3),
         Stage("duplicates", "rounds", 11),
-        Stage("prices", "rounds", 8),
+        Stage("prices", "rounds", 20),
         Stage("mask", "shard"),
         Stage("export", "rounds", 2),
         Stage("report", "one"),
