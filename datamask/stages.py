@@ -21,7 +21,7 @@ class Stage:
     by: Literal["shard", "rounds", "one"]  # shards each on its own; rounds of maps (`datamask.maps`); one worker
     folder: str | None  # of work/, where its files carry their key; None: it has none there
     reads: tuple[str, ...]  # stages, as far as they run
-    rounds: int = 1  # at most, where no round is repeated
+    rounds: int = 1  # of `datamask.maps`, about: some stages repeat rounds, or need fewer
 
 
 _SCORED = ("index", "embed", "score")
@@ -42,7 +42,7 @@ STAGES = {
         Stage("leaks", "shard", "leaks", ("index",)),
         Stage("filter", "rounds", "filters", ("index", "score", "signatures", "leaks"), 3),
         Stage("duplicates", "rounds", "duplicates", ("index", "embed", "score", "signatures", "filter"), 12),
-        Stage("prices", "rounds", "prices", _DECIDED, 8),
+        Stage("prices", "rounds", "prices", _DECIDED, 20),
         Stage("mask", "shard", "masks", (*_DECIDED, "prices")),
         Stage("export", "rounds", "staging", ("index", "score", "filter", "mask"), 2),
         Stage("report", "rounds", None, ("index", "embed", "score", "filter", "duplicates", "mask", "export"), 3),

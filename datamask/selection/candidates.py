@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from datamask.config import Config
 from datamask.corpus.read import INDEX_COLUMNS, read_documents, shard_schema
@@ -97,6 +97,7 @@ class CandidateGroup:
     facts: Handed  # quality, tokens, groups_<column>; index: places in the embeddings; ends: of the shards in index
     count: int
     columns: tuple[str, ...]  # of the groups
+    words: tuple[str, ...] = ()  # paths of the atoms, where the algorithm covers words
 
     def __len__(self) -> int:
         return self.count
@@ -133,6 +134,13 @@ class CandidateGroup:
         assert found is not None, "a group without candidates has no features"
         return found
 
+    def ngrams(self) -> csr_array:
+        """(N, 10,000) counts of hashed n-grams."""
+        index, ends = self.facts.read("index", "ends")
+        starts = [0, *ends[:-1].tolist()]
+        pairs = zip(self.words, starts, ends.tolist(), strict=True)
+        return vstack([read_ngrams(path, index[start:end]) for path, start, end in pairs], format="csr")
+
 
 def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> CandidateGroup:
     """The candidates of a group of shards. A round's function: see `datamask.maps`.
@@ -143,9 +151,10 @@ def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> Can
     number, shards = item
     name = f"candidates-{number}"
     paths = tuple(files.embeddings.path for files in shards if files.embeddings)
+    words = tuple(files.atoms.path for files in shards if files.atoms)
     columns = tuple(dict.fromkeys(quota.column for quota in state.config.select.quotas))
     if found := handed(state.folder, name):
-        return CandidateGroup(paths, found, int(found.read("ends")[0][-1]), columns)
+        return CandidateGroup(paths, found, int(found.read("ends")[0][-1]), columns, words)
     read = [read_candidates(files, state.config) for files in shards]
     arrays = {
         "quality": np.concatenate([each.quality for each in read]),
@@ -154,7 +163,7 @@ def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> Can
         "ends": np.cumsum([len(each) for each in read]),
         **{f"groups_{name}": np.concatenate([each.groups[name] for each in read]) for name in columns},
     }
-    return CandidateGroup(paths, hand(state.folder, name, **arrays), int(arrays["ends"][-1]), columns)
+    return CandidateGroup(paths, hand(state.folder, name, **arrays), int(arrays["ends"][-1]), columns, words)
 
 
 def read_features(table: pa.Table, where: str) -> np.ndarray:

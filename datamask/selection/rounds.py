@@ -206,15 +206,12 @@ def select_shards(
     return _Selecting(shards, config, maps, folder, room_bytes).run()
 
 
-class _Selecting:
+class Gathered:
     """What the caller holds of the corpus: arrays (N,)."""
 
-    def __init__(
-        self, shards: Sequence[Shard], config: Config, maps: Mapper, folder: str | None, room_bytes: int
-    ) -> None:
+    def __init__(self, shards: Sequence[Shard], config: Config, maps: Mapper, folder: str | None) -> None:
         settings = config.select
-        self.config, self.maps, self.folder, self.room_bytes = config, maps, folder, room_bytes
-        self.device = pick_device(settings.device)
+        self.config, self.maps, self.folder = config, maps, folder
         tokens = np.concatenate([shard.tokens for shard in shards])
         self.unit, self.size, self.weights = budget(settings, len(tokens), tokens)
         groups = {name: np.concatenate([shard.groups[name] for shard in shards]) for name in shards[0].groups}
@@ -230,11 +227,22 @@ class _Selecting:
                 number,
                 shard,
                 part.start,
-                self._hand(f"own-{number}", weights=self.weights[part], quality=self.quality[part]),
+                self.hand(f"own-{number}", weights=self.weights[part], quality=self.quality[part]),
             )
             for number, (shard, part) in enumerate(zip(shards, self.parts, strict=True))
         ]
         self.history: list[dict[str, float]] = []
+
+    def hand(self, name: str, **arrays: np.ndarray) -> Handed:
+        return handed(self.folder, name) or hand(self.folder, name, **arrays)
+
+
+class _Selecting(Gathered):
+    def __init__(
+        self, shards: Sequence[Shard], config: Config, maps: Mapper, folder: str | None, room_bytes: int
+    ) -> None:
+        super().__init__(shards, config, maps, folder)
+        self.room_bytes, self.device = room_bytes, pick_device(config.select.device)
 
     def run(self) -> Exchanged:
         sample = self._sample()
@@ -257,9 +265,6 @@ class _Selecting:
             moments, charge = solved.moments, self._charge(solved)
             beside = self.chosen.astype(np.float64)
         return self._settled(plan, solved, charge, sample.features.shape[1])
-
-    def _hand(self, name: str, **arrays: np.ndarray) -> Handed:
-        return handed(self.folder, name) or hand(self.folder, name, **arrays)
 
     def _sample(self) -> Sketch:
         most, count = 2 * exchange.SAMPLE, len(self.weights)
@@ -286,7 +291,7 @@ class _Selecting:
     ) -> Undecided | None:
         """The undecided's problem; None if more than `most` are, or they cannot fill what those in leave."""
         items = [
-            group._replace(now=self._hand(f"now-{name}-{group.number}", beside=beside[part], charge=charge[part]))
+            group._replace(now=self.hand(f"now-{name}-{group.number}", beside=beside[part], charge=charge[part]))
             for group, part in zip(self.groups, self.parts, strict=True)
         ]
         state = Exchanging(self.config, self.folder, name, plan=plan, moments=_on("cpu", moments), band=band)
@@ -301,7 +306,7 @@ class _Selecting:
         if len(self.index) > most:
             return None
         limits = self.limits.part(self.index, self.inside)
-        if not _fits(limits):
+        if not fits(limits):
             return None
         linear = worth(plan.quality, self.quality) / self.size
         offset = float((self.weights * linear)[self.inside].sum())
@@ -325,7 +330,7 @@ class _Selecting:
         thresholds = solved.level + charge
         items = [
             group._replace(
-                now=self._hand(
+                now=self.hand(
                     f"last-{group.number}", selected=self.chosen[part], thresholds=np.asarray(thresholds[part])
                 )
             )
@@ -362,7 +367,7 @@ class _Selecting:
         return Exchanged(self.chosen, self.probability.astype(np.float32), price, prices, facts)
 
 
-def _fits(part: Limits) -> bool:
+def fits(part: Limits) -> bool:
     """Whether what is undecided can fill what those in leave of the budget and the limits."""
     if not 0 < part.size <= float(part.weights.sum()) * (1 + 1e-12):
         return False

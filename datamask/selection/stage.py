@@ -22,7 +22,8 @@ from datamask.errors import ConfigError, InputError
 from datamask.maps import Handed, Mapper, groups, hand, here, rounds
 from datamask.selection.candidates import Candidates, gather_candidates, read_candidates
 from datamask.selection.corpus import JOINT_DOCUMENTS, Decision, select_corpus
-from datamask.selection.cover.stage import check_room, target_facts, with_atoms
+from datamask.selection.cover.rounds import GROUP_ROWS, JOINT_NUMBERS, can_cover, cover_shards, numbers_of
+from datamask.selection.cover.stage import check_room, held_words, reads_words, target_facts, with_atoms
 from datamask.selection.exchange import can_exchange
 from datamask.selection.prices import Prices
 from datamask.selection.rounds import UndecidedTooFew, select_shards
@@ -49,7 +50,8 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
 
     Facts: the objective with its terms, bound, gap and history (`Selection.facts` without seconds), scope and budget.
 
-    :param maps: who runs the rounds: up to `JOINT_DOCUMENTS` candidates are one item, more as `selection.rounds` says.
+    :param maps: who runs the rounds: up to `JOINT_DOCUMENTS` candidates, and `JOINT_NUMBERS` of their atoms, are one
+        item, more as `selection.rounds` and `cover.rounds` say.
     :raises InputError: no candidates, or the budget or a limit asks for more than there is.
     :raises ConfigError: the solver cannot do what the settings ask.
     """
@@ -60,7 +62,6 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
     url = storage.join(work, "prices", f"prices-{key}.parquet")
     if found := storage.find_output(url, key):
         return found
-    check_room(ordered, config.select)
     started = time.perf_counter()
     with rounds(work, "prices", key) as folder:
         learned = _learn(ordered, Learning(config, work, folder, key), maps)
@@ -91,19 +92,27 @@ class Learned:
 
 
 def _learn(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper) -> Learned:
+    settings = state.config.select
     total = sum(files.embeddings.rows for files in ordered if files.embeddings)
-    if total <= JOINT_DOCUMENTS or not can_exchange(state.config.select):
-        return maps(solve_jointly, state, [tuple(ordered)])[0]
-    items = [(n, tuple(ordered[place] for place in group)) for n, group in enumerate(groups(ordered))]
+    covers = any(name.startswith("coverage-") for name in settings.metrics)
+    numbers = numbers_of(settings, held_words(ordered) if reads_words(settings) else 0, total) if covers else 0
+    able = can_cover(settings) if covers else can_exchange(settings)
+    if (total <= JOINT_DOCUMENTS and numbers <= JOINT_NUMBERS) or not able:
+        return _jointly(ordered, state, maps, numbers)
+    grouped = groups(ordered, GROUP_ROWS) if covers else groups(ordered)
+    items = [(n, tuple(ordered[place] for place in group)) for n, group in enumerate(grouped)]
     counts = [sum(files.shard.rows or 0 for files in shards) for _, shards in items]
     read = maps(gather_candidates, state, items, counts)
     present = [group for group in read if len(group)]
-    if sum(map(len, present)) <= JOINT_DOCUMENTS:
-        return maps(solve_jointly, state, [tuple(ordered)])[0]
+    if not present or (sum(map(len, present)) <= JOINT_DOCUMENTS and not covers):
+        return _jointly(ordered, state, maps, numbers)
     try:
-        found = select_shards(present, state.config, maps, state.folder)
+        if covers:
+            found = cover_shards(present, state.config, state.folder, maps)
+        else:
+            found = select_shards(present, state.config, maps, state.folder)
     except UndecidedTooFew:
-        return maps(solve_jointly, state, [tuple(ordered)])[0]
+        return _jointly(ordered, state, maps, numbers)
     ends = np.cumsum([len(group) for group in read])
     decided = []
     for (number, shards), group, end in zip(items, read, ends.tolist(), strict=True):
@@ -113,6 +122,12 @@ def _learn(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper) -> Lear
     rows = tuple(row for group in maps(write_decisions, state, decided, counts) for row in group)
     _save(found.prices, state)
     return Learned(rows, found.facts)
+
+
+def _jointly(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper, numbers: int) -> Learned:
+    """:raises InputError: what coverage holds of all candidates does not fit into the memory of one process."""
+    check_room(numbers, state.config.select)
+    return maps(solve_jointly, state, [tuple(ordered)])[0]
 
 
 def solve_jointly(state: Learning, ordered: Sequence[ShardFiles]) -> Learned:

@@ -4,5 +4,6 @@
 
 Read in this order: `ngrams` (a text's hashed words), `atoms` (documents × atoms, and t), `target` (texts to explain),
 `tangent` (the fractional optimum with its bound, for every metric whose state is linear in the mask), `search` (from
-there to a mask, by exact gains), `stage` (the pipeline's file of a shard's n-grams). `compiled` holds the inner loops.
+there to a mask, by exact gains), `stage` (the pipeline's file of a shard's n-grams), `rounds` with `exchange` (all of
+it for a corpus that no process holds). `compiled` holds the inner loops.
 """

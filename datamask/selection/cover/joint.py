@@ -20,6 +20,7 @@ class Joint:
     mean: np.ndarray
     alpha: float
     base: float
+    held: np.ndarray | None = None  # (J,) state of documents outside these rows that are selected whatever happens
 
     @classmethod
     def of(cls, metrics: Sequence[Coverage], scales: Sequence[float]) -> Joint:
@@ -27,6 +28,12 @@ class Joint:
         t = sum(scale * metric.t for scale, metric in zip(scales, metrics, strict=True))
         base = sum(scale * metric.base for scale, metric in zip(scales, metrics, strict=True))
         return cls(first.rows, np.asarray(t), first.mean, first.alpha, float(base))
+
+    @property
+    def floor(self) -> np.ndarray:
+        """(J,) the level where none of these rows is selected."""
+        floor = self.alpha * self.mean
+        return floor if self.held is None else floor + (1 - self.alpha) * self.held
 
     def take(self, rows: np.ndarray) -> Joint:
         return replace(self, rows=self.rows.take(rows))

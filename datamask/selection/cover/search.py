@@ -79,10 +79,11 @@ def improve(
     rounds: int = ROUNDS,
     draws: int = DRAWS,
     seed: int = 0,
+    size: float | None = None,  # of the whole budget, where these rows and limits are a part of the problem
 ) -> np.ndarray:
     """(N,) bool: a mask no worse, within the same limits."""
     before, selected = selected, selected.copy()
-    mass = (1 - joint.alpha) * limits.weights / limits.size
+    mass = (1 - joint.alpha) * limits.weights / (size or limits.size)
     rows = (joint.rows.start, joint.rows.index, joint.rows.value, joint.t)
     value = worth - price * limits.weights  # by which documents of unlike length compete
     if not 0 < selected.sum() < len(selected):
@@ -122,11 +123,11 @@ def value_of(joint: Joint, worth: np.ndarray, mass: np.ndarray, mask: np.ndarray
     return float(worth[mask].sum() + joint.t[used] @ np.log(level[used]))
 
 
-def grow(joint: Joint, worth: np.ndarray, limits: Limits) -> np.ndarray:
+def grow(joint: Joint, worth: np.ndarray, limits: Limits, size: float | None = None) -> np.ndarray:
     """Row numbers in the order in which exact greedy takes them (cynical selection, arXiv 1709.02279, made lazy)."""
-    mass = (1 - joint.alpha) * limits.weights / limits.size
+    mass = (1 - joint.alpha) * limits.weights / (size or limits.size)
     ranking = np.empty(len(worth), np.int64)
-    level = np.maximum(joint.alpha * joint.mean, 1e-12)
+    level = np.maximum(joint.floor, 1e-12)
     taken = compiled.lazy_greedy(
         joint.rows.start, joint.rows.index, joint.rows.value, joint.t, level, mass, worth, limits.weights, limits.size,
         np.arange(len(worth)), ranking,
@@ -184,5 +185,5 @@ def _gains(joint: Joint, rows: tuple, mass: np.ndarray, value: np.ndarray, selec
 
 
 def _level(joint: Joint, mass: np.ndarray, selected: np.ndarray) -> np.ndarray:
-    level = joint.rows.state(mass * selected) + joint.alpha * joint.mean
+    level = joint.rows.state(mass * selected) + joint.floor
     return np.maximum(level, 1e-300)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +41,7 @@ def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Pro
     objective, size = problem.objective, problem.size
     concave, joint, others = make_concave(problem, terms, feasible)
     record, history = recorder(objective, progress)
-    spread = spread_of(terms, problem)
+    spread = spread_of([*terms, *objective.quality], problem.settings.calibrate)
     found = maximise(concave, feasible.alike(), ACCURACY * spread, STEPS, record)
     selected = feasible.round(found.p, found.price).numpy()
     selected = to_mask(concave, joint, found.price, selected, spread, problem.settings.seed)
@@ -102,9 +103,9 @@ def to_mask(
         if (
             len(joint.rows.index) <= SMALL
         ):  # rounding is worst with few documents, and other starts cost next to nothing
-            starts += [fill_in_order(limits, search.grow(joint, worth, limits)), selected, selected]
+            starts += [fill_in_order(limits, search.grow(joint, worth, limits, concave.size)), selected, selected]
         found = [
-            search.improve(joint, worth, limits, start, spread, per_token, seed=seed + number)
+            search.improve(joint, worth, limits, start, spread, per_token, seed=seed + number, size=concave.size)
             for number, start in enumerate(starts)
         ]
         return max(found, key=lambda mask: _value(concave, mask))
@@ -112,7 +113,9 @@ def to_mask(
     best, reached = selected, _value(concave, selected)
     for number in range(OTHER_ROUNDS):
         worth = rest.price(rest.states(torch.from_numpy(selected).double())).numpy() * weights / concave.size
-        selected = search.improve(joint, worth, limits, selected, spread, per_token, rounds=2, draws=0, seed=number)
+        selected = search.improve(
+            joint, worth, limits, selected, spread, per_token, rounds=2, draws=0, seed=number, size=concave.size
+        )
         value = _value(concave, selected)
         if value <= reached:
             break
@@ -141,14 +144,11 @@ def _value(concave: Concave, selected: np.ndarray) -> float:
     return concave.value(p, concave.states(p))
 
 
-def spread_of(terms: list[Term], problem: Problem) -> float:
-    """What the objective spans between a random selection and its terms' own best."""
-    every = [*terms, *problem.objective.quality]
-    return (
-        max(sum(abs(term.scale * (term.one - term.zero)) for term in every), 1e-12)
-        if (problem.settings.calibrate)
-        else max(sum(abs(term.scale) for term in every), 1e-12) * 1e-2
-    )
+def spread_of(terms: Sequence[Term], calibrated: bool) -> float:
+    """What the objective of these terms, quality's among them, spans between a random selection and their own best."""
+    if calibrated:
+        return max(sum(abs(term.scale * (term.one - term.zero)) for term in terms), 1e-12)
+    return max(sum(abs(term.scale) for term in terms), 1e-12) * 1e-2
 
 
 def span(problem: Problem, metric: Any) -> tuple[float, float]:
@@ -162,16 +162,19 @@ def span(problem: Problem, metric: Any) -> tuple[float, float]:
         mask = fill_in_order(plain, generator.permutation(len(problem)))
         values.append(state.of_state(state.state(mask * share)))
     zero = float(np.mean(values))
-    joint = Joint.of([metric], [1.0]) if isinstance(metric, Coverage) else None
-    feasible = Feasible(plain)
-    nothing = torch.zeros(len(problem), dtype=torch.float64)
-    concave = Concave([joint or state], [1.0], nothing, feasible, problem.size)
+    return zero, max(own_best(state, plain, zero), *values)
+
+
+def own_best(metric: StateMetric, limits: Limits, zero: float) -> float:
+    """The most that a selection within the budget is found to reach, where a random one reaches `zero`."""
+    joint = Joint.of([metric], [1.0]) if isinstance(metric, Coverage) else metric if isinstance(metric, Joint) else None
+    feasible, nothing = Feasible(limits), torch.zeros(len(limits.weights), dtype=torch.float64)
+    concave = Concave([joint or metric], [1.0], nothing, feasible, limits.size)
     rough = maximise(concave, feasible.even(), ROUGH * max(abs(zero), 1e-9), 60, lambda step: None)
     selected = feasible.round(rough.p, rough.price).numpy()
     if joint is None:
-        best = _by_prices(concave, selected)
-    else:
-        per_token = 0.0 if problem.unit == "documents" else feasible.cut(rough.price) / problem.size
-        unit = max(rough.bound - zero, 1e-12)
-        best = search.improve(joint, nothing.numpy(), plain, selected, unit, per_token, draws=search.DRAWS // 3)
-    return zero, max(_value(concave, best), *values)
+        return _value(concave, _by_prices(concave, selected))
+    per_token = 0.0 if limits.counted else feasible.cut(rough.price) / limits.size
+    unit = max(rough.bound - zero, 1e-12)
+    best = search.improve(joint, nothing.numpy(), limits, selected, unit, per_token, draws=search.DRAWS // 3)
+    return _value(concave, best)

@@ -145,13 +145,8 @@ def words_of(shards: Sequence[Any], settings: Select) -> Mapping[str, Any]:
     return {"ngrams": ngrams, "target": None if target is None else target.counts}
 
 
-def check_room(all_files: Sequence[ShardFiles], settings: Select) -> None:
-    """The words of all candidates fit into this machine's memory, where one process will hold them.
-
-    :raises InputError: they do not; says what to do.
-    """
-    if not reads_words(settings):
-        return
+def held_words(all_files: Sequence[ShardFiles]) -> int:
+    """Distinct n-grams of each document, added up."""
     held = 0
     for files in all_files:
         assert files.atoms is not None
@@ -160,13 +155,28 @@ def check_room(all_files: Sequence[ShardFiles], settings: Select) -> None:
             for group in range(footer.num_row_groups):
                 columns = (footer.row_group(group).column(place) for place in range(footer.num_columns))
                 held += sum(c.num_values for c in columns if c.path_in_schema.startswith("bucket"))
+    return held
+
+
+def check_room(numbers: int, settings: Select) -> None:
+    """The rows of atoms of all candidates fit into this machine's memory, where one process will hold them.
+
+    :raises InputError: they do not; says what to do.
+    """
     free = psutil.virtual_memory().available
-    if held * BYTES > free:
+    if numbers * BYTES > free:
+        why = "a corpus of this size"
+        if settings.repeat > 1:
+            why = f"select.repeat = {settings.repeat}"
+        elif settings.solver != "relaxation":
+            why = f"solver {settings.solver}"
+        elif not all(name.startswith("coverage-") for name in settings.metrics):
+            why = f"algorithm {settings.metric}"
         raise InputError(
-            f"coverage of words holds the words of all candidates in one process: about {held * BYTES / 1e9:,.0f} GB, "
-            f"and {free / 1e9:,.0f} GB are free. Let each shard cover its own words (--set select.scope=shard), "
-            "choose by features (--set select.algorithm=Pair_simi), or run this on a machine with more memory: "
-            "what is done is kept"
+            f"coverage with {why} holds the words of all candidates in one process: about "
+            f"{numbers * BYTES / 1e9:,.0f} GB, and {free / 1e9:,.0f} GB are free. Coverage alone by solver relaxation, "
+            "each document once, goes by rounds and needs no more than a group of shards a worker. Or let each shard "
+            "cover its own words (--set select.scope=shard), or use a machine with more memory: what is done is kept"
         )
 
 

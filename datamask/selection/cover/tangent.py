@@ -210,7 +210,7 @@ def ascend(
 def undecided(problem: Concave, found: Found) -> tuple[torch.Tensor, Concave] | None:
     """The documents that are fractional or near the cut, and f of these; None where that is no use."""
     limits, weights = problem.feasible.limits, problem.feasible.weights
-    if limits or problem.base is not None or len(problem.metrics) != 1 or not hasattr(problem.metrics[0], "take"):
+    if limits or len(problem.metrics) != 1 or not hasattr(problem.metrics[0], "take"):
         return None
     metric, p, price = problem.metrics[0], found.p, found.price
     above = price - problem.feasible.cut(price)

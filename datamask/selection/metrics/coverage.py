@@ -28,13 +28,17 @@ class Coverage(MixtureMetric):
 
     def bind(self, settings: Select) -> None:
         """Builds the atoms these settings ask for. Called once, before anything else."""
-        self.settings = settings
-        self.atoms: Atoms = make_atoms(self.pool, self.weights, settings)
-        self.rows: Rows = self.atoms.rows
-        self.t = self.atoms.targets[self.part]
-        mean = vars(self.atoms).get("_mean")
-        self.mean = self.rows.state(self.weights / self.weights.sum()) if mean is None else mean
-        vars(self.atoms)["_mean"] = self.mean
+        atoms = make_atoms(self.pool, self.weights, settings)
+        mean = vars(atoms).get("_mean")
+        mean = atoms.rows.state(self.weights / self.weights.sum()) if mean is None else mean
+        vars(atoms)["_mean"] = mean
+        self.measure(settings, atoms, mean)
+
+    def measure(self, settings: Select, atoms: Atoms, mean: np.ndarray) -> None:
+        """Takes atoms that were built elsewhere, and the whole pool's mixture: (J,). Called instead of `bind`."""
+        self.settings, self.atoms, self.mean = settings, atoms, mean
+        self.rows: Rows = atoms.rows
+        self.t = atoms.targets[self.part]
         missing = (self.t > 0) & ~(self.mean > 0)  # atoms that no document has: no choice can change them
         self.lost = float(self.t[missing].sum())
         self.t = np.where(missing, 0.0, self.t)

@@ -30,6 +30,7 @@ def texts_of(seed: int, rows: int) -> list[str]:
 
 
 def write_shard(tmp_path: Path, name: str, texts: list[str]) -> ShardFiles:
+    tmp_path.mkdir(exist_ok=True)
     path = tmp_path / f"{name}.parquet"
     pq.write_table(pa.table({"text": texts}), path)
     generator = np.random.default_rng(len(name))
@@ -134,10 +135,18 @@ def test_scope_shard_and_words_of_the_pool(corpus) -> None:
     assert output.facts["selected"] == 5 and "coverage-ngrams" in output.facts["terms"]
 
 
-def test_words_that_no_memory_holds_are_refused_with_what_to_do(corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_go_by_rounds_and_no_memory_holds_is_refused_with_what_to_do(
+    corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files, _, work = corpus
     monkeypatch.setattr("datamask.selection.cover.stage.BYTES", 10**12)
-    with pytest.raises(InputError, match=r"about .* GB, .*select\.scope=shard.*select\.algorithm=Pair_simi"):
-        learn_prices(files, validate({"select": {"select_ratio": 0.2}}), work)
+    for more, why in (
+        ({"algorithm": {"coverage": 1, "Pair_simi": 1}}, r"algorithm coverage-ngrams\+pairwise"),
+        ({"budget_tokens": 900, "select_ratio": None, "repeat": 2}, r"select\.repeat = 2"),
+        ({"solver": "policy-gradient"}, "solver policy-gradient"),
+    ):
+        config = validate({"select": {"algorithm": "coverage", "select_ratio": 0.2, **more}})
+        with pytest.raises(InputError, match=f"coverage with {why} holds .* GB, .*by rounds.*select\\.scope=shard"):
+            learn_prices(files, config, work)
     alone = validate({"select": {"select_ratio": 0.2, "algorithm": "Pair_simi"}})
     assert learn_prices(files, alone, work).facts["gap"] >= 0

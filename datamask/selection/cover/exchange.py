@@ -1,0 +1,208 @@
+"""What the workers do for `cover.rounds`: lay out a group's rows of atoms, price them, take some; solve a part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from datamask.config import Config
+from datamask.devices import pick_device
+from datamask.maps import Handed, hand, handed, mapped, write_array
+from datamask.selection.calibration import row_hashes
+from datamask.selection.cover.atoms import Rows, beside, kernel, shares
+from datamask.selection.cover.joint import Joint
+from datamask.selection.cover.solve import ACCURACY, STEPS, own_best, to_mask
+from datamask.selection.cover.tangent import Concave, maximise
+from datamask.selection.feasible import Feasible, fill_in_order
+from datamask.selection.limits import Limits
+from datamask.selection.problem import Pool
+from datamask.selection.rounds import Group
+
+RANDOM_SETS = 8  # random selections that a part's zero is the mean of
+
+
+@dataclass(frozen=True, eq=False)
+class Covering:
+    """What the workers of a round are told."""
+
+    config: Config
+    folder: str
+    round: str = ""
+    anchors: Handed | None = None  # (a, d) unit rows
+    share: float = 0.0  # of the corpus that the budget is
+    width: int = 0  # J
+    slopes: Sequence[np.ndarray] = ()  # (J,) each, to price at
+
+
+def sketch_group(state: Covering, group: Group) -> Handed:
+    """hashes (n,) of its documents, and the unit rows of those that may be anchors."""
+    if found := handed(state.folder, f"sketch-{group.number}"):
+        return found
+    settings, features = state.config.select, group.shard.features()
+    pool = Pool(features, np.zeros(len(features)))
+    hashes = row_hashes(features, settings.seed)
+    anchors = settings.coverage.anchors if "coverage-embedding" in settings.metrics else 0
+    at = np.argsort(hashes, kind="stable")[:anchors]
+    rows = pool.rows(at).numpy()
+    return hand(state.folder, f"sketch-{group.number}", hashes=hashes, least=hashes[at], rows=rows)
+
+
+def lay_group(state: Covering, group: Group) -> Handed:
+    """Writes its rows of atoms. length (n,) of each; state (J,) of the whole group; those of random selections (S, J)
+    and what they spend (S,)."""
+    name = f"laid-{group.number}"
+    if found := handed(state.folder, name):
+        return found
+    settings = state.config.select
+    blocks: list[Rows] = []
+    if state.anchors is not None:
+        pool = Pool(group.shard.features(), np.zeros(len(group.shard)), device=pick_device(settings.device))
+        blocks.append(kernel(pool, state.anchors.read("rows")[0], settings.coverage.temperature))
+    if settings.metrics.keys() != {"coverage-embedding"}:
+        blocks.append(shares(group.shard.ngrams()))  # type: ignore[attr-defined]
+    rows = blocks[0] if len(blocks) == 1 else beside(*blocks)
+    for part, array in (("start", rows.start), ("index", rows.index), ("value", rows.value)):
+        write_array(_part(state, group.number, part), array)
+    [weights] = group.own.read("weights")
+    drawn = np.random.default_rng([settings.seed, 17, group.number]).random((RANDOM_SETS, len(weights))) < state.share
+    return hand(
+        state.folder,
+        name,
+        length=np.diff(rows.start).astype(np.int32),
+        state=rows.state(weights),
+        random=np.stack([rows.state(weights * chosen) for chosen in drawn]),
+        spent=drawn @ weights,
+        width=np.array(rows.width),
+    )
+
+
+def take_group(state: Covering, group: Group) -> Handed:
+    """The rows of the documents `at`, and the state of those whose mass is not zero."""
+    name = f"taken-{state.round}-{group.number}"
+    if found := handed(state.folder, name):
+        return found
+    assert group.now is not None
+    at, mass = group.now.read("at", "mass")
+    rows = _laid(state, group.number)
+    taken = rows.take(at)
+    arrays = {"start": taken.start, "index": taken.index, "value": taken.value}
+    return hand(state.folder, name, **arrays, state=rows.state(mass))
+
+
+def price_group(state: Covering, group: Group) -> Handed:
+    """What its documents gain at each of the slopes: (S, n)."""
+    name = f"price-{state.round}-{group.number}"
+    if found := handed(state.folder, name):
+        return found
+    rows = _laid(state, group.number)
+    return hand(state.folder, name, scores=np.stack([rows.scores(slope) for slope in state.slopes]))
+
+
+def _laid(state: Covering, number: int) -> Rows:
+    start, index, value = (mapped(_part(state, number, part)) for part in ("start", "index", "value"))
+    return Rows(start, index, value, state.width)
+
+
+def _part(state: Covering, number: int, part: str) -> str:
+    return f"{state.folder}/rows-{number}-{part}.npy"
+
+
+# ---------------------------------------------------------------- a part of the problem, on one worker
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """m documents of which it is decided, the rest of the corpus held as it is."""
+
+    taken: Sequence[Handed]  # their rows
+    joint: Joint  # of no rows
+    linear: np.ndarray  # (m,)
+    limits: Limits  # of these
+    size: float  # of the whole budget
+    offset: float  # the linear sum of the others that are in
+    tolerance: float
+    p: np.ndarray | None = None  # (m,) to begin with
+
+    def concave(self) -> tuple[Concave, Joint]:
+        joint = replace(self.joint, rows=self._rows())
+        base = None if joint.held is None else [joint.held]
+        linear = torch.from_numpy(self.linear)
+        return Concave([joint], [1.0], linear, Feasible(self.limits), self.size, base, self.offset), joint
+
+    def _rows(self) -> Rows:
+        """Read into arrays of their size, a group at a time."""
+        counts = [taken.read("start")[0] for taken in self.taken]
+        ends = np.cumsum([start[-1] for start in counts])
+        index, value = np.empty(ends[-1], np.uint16), np.empty(ends[-1], np.float32)
+        first = 0
+        for taken, end in zip(self.taken, ends.tolist(), strict=True):
+            index[first:end], value[first:end] = taken.read("index", "value")
+            first = end
+        lengths = np.concatenate([np.diff(start) for start in counts])
+        return Rows(np.concatenate([[0], np.cumsum(lengths)]), index, value, self.joint.rows.width)
+
+
+class Solved(NamedTuple):
+    p: np.ndarray  # (m,)
+    state: np.ndarray  # (J,) of the whole corpus
+    value: float
+    history: list[dict[str, float]]
+
+
+def solve_part(state: Covering, part: Part) -> Solved:
+    """The fractional optimum of a part."""
+    concave, _ = part.concave()
+    feasible = concave.feasible
+    start = feasible.alike() if part.p is None else feasible.project(torch.from_numpy(part.p))
+    history: list[dict[str, float]] = []
+    found = maximise(concave, start, part.tolerance, STEPS, history.append)
+    return Solved(found.p.numpy(), found.states[0], found.value, history)
+
+
+def mask_part(state: Covering, item: tuple[Part, np.ndarray, int]) -> tuple[np.ndarray, np.ndarray]:
+    """(m,) the best mask found from the fractional optimum, and the state (J,) of the corpus with it.
+
+    item: a part, the optimum's prices (m,), and how many documents are in beside it.
+    """
+    part, price, beside_it = item
+    concave, joint = part.concave()
+    assert part.p is not None
+    selected = concave.feasible.round(torch.from_numpy(part.p), torch.from_numpy(price)).numpy()
+    share = selected.sum() / max(selected.sum() + beside_it, 1)
+    scale = part.tolerance / ACCURACY * share
+    mask = to_mask(concave, joint, torch.from_numpy(price), selected, scale, state.config.select.seed)
+    return mask, concave.states(torch.from_numpy(mask).double())[0]
+
+
+class OwnBest(NamedTuple):
+    """An item: a part of coverage on a sample and on half of it."""
+
+    joint: Joint
+    taken: Sequence[Handed]
+    weights: np.ndarray  # (m,)
+    half: np.ndarray  # (m,) bool
+    share: float  # the budget's
+    metric: str
+
+
+def best_of_sample(state: Covering, item: OwnBest) -> tuple[list[int], list[float]]:
+    """How many documents the sample's half and the sample have, and what a selection from each reaches."""
+    nothing = np.zeros(len(item.weights))
+    limits = Limits(item.weights, item.share * float(item.weights.sum()))
+    rows = Part(item.taken, item.joint, nothing, limits, limits.size, 0.0, 0.0).concave()[1].rows
+    generator = np.random.default_rng([state.config.select.seed, 19])
+    sizes, best = [], []
+    for at in (np.flatnonzero(item.half), np.arange(len(nothing))):
+        weights = item.weights[at]
+        size = item.share * float(weights.sum())
+        plain = Limits(weights, max(1.0, round(size)) if (item.weights == 1).all() else size)
+        joint = replace(item.joint, rows=rows.take(at))
+        chosen = fill_in_order(plain, generator.permutation(len(at)))
+        zero = joint.of_state(joint.state(chosen * weights / plain.size))
+        sizes.append(len(at))
+        best.append(max(own_best(joint, plain, zero), zero))
+    return sizes, best

@@ -1,0 +1,237 @@
+"""Coverage by rounds over groups of shards: against the joint solve, every selection there is, and other workers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_array
+
+from datamask.config import Config, Quota
+from datamask.errors import InputError
+from datamask.maps import Threads, here
+from datamask.selection import learn_prices, mask_shard, stage
+from datamask.selection.api import resolve, solve
+from datamask.selection.cover import rounds
+from datamask.selection.problem import Pool, make_problem
+from tests.selection.cover.test_stage import configured, texts_of, write_shard
+
+PARTS = {"ngrams": {"ngrams": 1.0}, "embedding": {"embedding": 1.0}, "both": {"ngrams": 0.5, "embedding": 0.5}}
+
+
+@dataclass
+class Rows:
+    rows: np.ndarray
+    counts: csr_array
+    quality: np.ndarray
+    tokens: np.ndarray
+    groups: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def features(self) -> np.ndarray:
+        return self.rows
+
+    def ngrams(self) -> csr_array:
+        return self.counts
+
+
+def documents(count: int, topics: int = 12, atoms: int = 80, seed: int = 0) -> tuple[Rows, np.ndarray]:
+    """Documents of topics, each with words and a direction of its own."""
+    generator = np.random.default_rng(seed)
+    topic = generator.integers(0, topics, count)
+    words = generator.dirichlet(np.full(atoms, 0.1), topics)
+    counts = np.stack([generator.multinomial(30, words[each]) for each in topic]).astype(np.float32)
+    features = 1.5 * generator.standard_normal((topics, 12))[topic] + generator.standard_normal((count, 12))
+    whole = Rows(
+        features.astype(np.float32),
+        csr_array(counts),
+        generator.random(count) + 0.05 * topic,
+        generator.integers(5, 40, count).astype(float),
+        {"domain": (topic % 3).astype(str)},
+    )
+    return whole, topic
+
+
+def taken(whole: Rows, at: np.ndarray) -> Rows:
+    groups = {name: values[at] for name, values in whole.groups.items()}
+    return Rows(whole.rows[at], whole.counts[at], whole.quality[at], whole.tokens[at], groups)
+
+
+def settings_of(part: str = "ngrams", **more):
+    return resolve(
+        None, {"algorithm": "coverage", "coverage": {"atoms": PARTS[part], "anchors": 9}, **more}, words=True
+    )
+
+
+def by_rounds(whole: Rows, order: np.ndarray, count: int, settings, folder: Path, room: int | None = None, maps=here):
+    """What the rounds find, and their mask in the documents' own order."""
+    parts = np.array_split(order, count)
+    shards = [taken(whole, at) for at in parts]
+    found = rounds.cover_shards(shards, Config(select=settings), str(folder), maps, room)
+    mask = np.zeros(len(order), bool)
+    mask[order] = found.selected
+    return found, mask
+
+
+def joint(whole: Rows, settings):
+    return make_problem(Pool(whole.rows, whole.quality, whole.tokens, whole.groups, ngrams=whole.counts), settings)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("budget", [{"select_ratio": 0.1}, {"select_ratio": None, "budget_tokens": 4000}])
+def test_topic_sorted_shards_come_near_the_joint_solve(part, budget, tmp_path):
+    whole, topic = documents(2000)
+    settings = settings_of(part, **budget)
+    problem = joint(whole, settings)
+    best = solve(problem)
+    length = 30 * (part != "embedding") + 9 * (part != "ngrams")
+    order = np.argsort(topic, kind="stable")
+    found, mask = by_rounds(whole, order, 7, settings, tmp_path, room=500 * length)
+    assert found.facts["undecided"] < 1500
+    assert problem.objective.evaluate(torch.from_numpy(mask)).objective > 0.98 * best.objective
+    assert max(found.facts["objective"], found.facts["relaxed"]) <= found.facts["upper_bound"] + 1e-9
+    assert found.facts["upper_bound"] - found.facts["relaxed"] < 0.01
+    assert not problem.limits.violations(mask)
+    assert (found.probability >= 0).all() and (found.probability <= 1).all()
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_with_room_for_all_rounds_are_the_joint_solve(part, tmp_path):
+    """Uncalibrated, so that both have one objective: the same bound, fractional optimum and, to a swap, mask."""
+    whole, _ = documents(400, seed=3)
+    settings = settings_of(part, calibrate=False, lamb=0.05)
+    problem = joint(whole, settings)
+    best = solve(problem)
+    found, mask = by_rounds(whole, np.arange(400), 1, settings, tmp_path)
+    assert found.facts["undecided"] == 400
+    if part != "ngrams":  # anchors, and with them the atoms, are the same documents
+        assert found.facts["upper_bound"] == pytest.approx(best.upper_bound, abs=2e-4)
+    assert found.facts["objective"] == pytest.approx(problem.objective.evaluate(torch.from_numpy(mask)).objective)
+    assert found.facts["objective"] == pytest.approx(best.objective, abs=2e-3)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_selection_there_is_exceeds_the_bound(seed, tmp_path):
+    """Twelve documents in several groups, with room for a few: every selection, under every kind of limit."""
+    generator = np.random.default_rng(seed)
+    whole, _ = documents(12, topics=4, atoms=15, seed=seed)
+    kinds = [
+        {"budget_documents": 4},
+        {"budget_tokens": 90},
+        {"budget_documents": 4, "quotas": [Quota(column="domain", maximum={"0": 0.5})]},
+        {"budget_documents": 5, "length_tolerance": 0.3},
+    ]
+    more = kinds[seed % 4] | {"select_ratio": None, "lamb": float(generator.choice([0.0, 0.3, 0.7, 1.0]))}
+    settings = settings_of(["ngrams", "both"][seed % 2], calibrate=seed % 3 > 0, **more)
+    problem = joint(whole, settings)
+    order = generator.permutation(12)
+    found, mask = by_rounds(whole, order, int(generator.integers(1, 5)), settings, tmp_path, room=80)
+    facts = found.facts
+    masks = ((np.arange(1 << 12)[:, None] >> np.arange(12)) & 1).astype(bool)
+    allowed = [each for each in masks if each.any() and not problem.limits.violations(each)]
+    names = [*(term.name for term in problem.objective.terms)]
+    values = []
+    for each in (mask, *allowed):
+        raw = problem.objective.evaluate(torch.from_numpy(each)).statistics
+        values.append(sum(facts["scales"][n]["scale"] * (raw[n] - facts["scales"][n]["zero"]) for n in names))
+    assert not problem.limits.violations(mask)
+    assert facts["objective"] == pytest.approx(values[0], abs=1e-6)
+    assert max(values) <= facts["upper_bound"] + 1e-7
+    assert facts["relaxed"] <= facts["upper_bound"] + 1e-7
+
+
+def test_limits_hold_across_groups(tmp_path):
+    whole, topic = documents(1500, seed=5)
+    quotas = [Quota(column="domain", maximum={"1": 0.2}, minimum={"2": 0.5})]
+    settings = settings_of(quotas=quotas, length_tolerance=0.05)
+    found, mask = by_rounds(whole, np.argsort(topic, kind="stable"), 5, settings, tmp_path, room=15_000)
+    problem = joint(whole, settings)
+    assert not problem.limits.violations(mask) and mask.sum() == 150
+    assert found.facts["upper_bound"] - found.facts["relaxed"] < 0.02
+
+
+# ---------------------------------------------------------------- from shards' files
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> list:
+    return [write_shard(tmp_path / "corpus", f"part-{n}", texts_of(n, 40 + 10 * n)) for n in range(4)]
+
+
+@pytest.fixture
+def in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "JOINT_NUMBERS", 0)
+    monkeypatch.setattr(stage, "groups", lambda ordered, most=0: [(0,), (1, 2), (3,)])
+    monkeypatch.setattr(rounds, "ROOM", 1500)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    path = tmp_path / "questions.jsonl"
+    path.write_text("\n".join(json.dumps({"text": text}) for text in texts_of(77, 20)))
+    return path
+
+
+def decided(work: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (work / "prices").iterdir()}
+
+
+@pytest.mark.parametrize("covers", ["pool", "target"])
+def test_the_same_bytes_on_any_workers_and_after_a_failure(corpus, target, in_groups, tmp_path, covers):
+    config = configured(target) if covers == "target" else Config(select=settings_of(select_ratio=0.2))
+    prices = learn_prices(corpus, config, str(tmp_path / "plain"))
+    expected = decided(tmp_path / "plain")
+    assert len(expected) == 6 and prices.facts["undecided"] < 220
+    assert not list((tmp_path / "plain" / "rounds").iterdir())
+    masks = [mask_shard(files, prices, config, str(tmp_path / "plain")) for files in corpus]
+    assert sum(mask.facts["selected"] for mask in masks) == prices.facts["selected"] == round(0.2 * 220)
+    assert sum(mask.facts["documents"] for mask in masks) == 220
+    for count in (1, 3):
+        learn_prices(corpus[::-1], config, str(tmp_path / f"threads-{count}"), Threads(count))
+        assert decided(tmp_path / f"threads-{count}") == expected
+
+    calls = []
+
+    def counted(work, state, items, rows=None):
+        calls.append(work.__name__)
+        return here(work, state, items)
+
+    learn_prices(corpus, config, str(tmp_path / "counted"), counted)
+    for failing in range(0, len(calls), 4):  # a worker is lost; the next run goes on where it stopped
+        work, left = str(tmp_path / f"failed-{failing}"), iter(range(100))
+
+        def broken(work, state, items, rows=None, left=left, failing=failing):
+            items = list(items)
+            if next(left) == failing:
+                here(work, state, items[:-1])
+                raise ConnectionResetError("a worker was lost")
+            return here(work, state, items)
+
+        with pytest.raises(ConnectionResetError):
+            learn_prices(corpus, config, work, broken)
+        learn_prices(corpus, config, work)
+        assert decided(Path(work)) == expected
+
+
+def test_prices_score_a_shard_that_the_rounds_did_not_see(corpus, in_groups, tmp_path):
+    config = Config(select=settings_of(select_ratio=0.2, lamb=0.8))
+    work = str(tmp_path / "work")
+    prices = learn_prices(corpus, config, work)
+    known = mask_shard(corpus[0], prices, config, work)
+    again = mask_shard(replace(corpus[0], scores=replace(corpus[0].scores, key="other")), prices, config, work)
+    assert abs(known.facts["selected"] - again.facts["selected"]) <= 6
+    fresh = mask_shard(write_shard(tmp_path / "new", "new", texts_of(9, 50)), prices, config, work)
+    assert 0 < fresh.facts["selected"] < 50
+
+
+def test_a_bad_row_is_named(corpus, in_groups, tmp_path):
+    whole, _ = documents(60)
+    whole.rows[7] = 0
+    with pytest.raises(InputError, match="row 7 are not finite or all zero|row.*7"):
+        by_rounds(whole, np.arange(60), 1, settings_of(), tmp_path)
