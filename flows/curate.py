@@ -80,10 +80,10 @@ def override(config: Config, input: Sequence[str], **select: Any) -> Config:
 
     :raises ConfigError: a value is out of range.
     """
-    settings = config.model_dump()
+    settings = config.model_dump(exclude_unset=True)  # what is usual depends on what is set
     if input:
-        settings["corpus"]["input"] = list(input)
-    settings["select"].update({name: value for name, value in select.items() if value is not None})
+        settings.setdefault("corpus", {})["input"] = list(input)
+    settings.setdefault("select", {}).update({name: value for name, value in select.items() if value is not None})
     return validate(settings)
 
 
