@@ -4,7 +4,8 @@
 
 An instance is made from its seed alone: features (Gaussian, clustered, duplicated, rank one, constant columns, a narrow
 cone, axes; float16, 32 or 64), qualities (constant, binary, heavy-tailed, several columns), lengths over five decades,
-a metric or a mix, a budget in documents or tokens, quotas and a length bound. What a selection is worth, and which
+a metric or a mix (coverage of counts, texts, a target and the embedding, log-det and Vendi among them), a budget in
+documents or tokens, documents taken up to three times, quotas and a length bound. What a selection is worth, and which
 selections there are, is written here once more, in plain float64 NumPy: nothing of the package judges itself.
 
 Counted are: bounds below the optimum, crashes, masks outside the limits, objectives that differ from their definition,
@@ -18,9 +19,11 @@ import time
 import traceback
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from datamask import select
 from datamask.errors import DatamaskError, InputError
@@ -28,6 +31,8 @@ from datamask.errors import DatamaskError, InputError
 TOLERANCE = 1e-3  # to which limits in tokens hold, as docs/selection.md states: of the budget
 BOUND, VALUE = 1e-9, 1e-6  # relative
 SLOW = 10.0  # seconds of processor time, the judge's included
+# no two of their n-grams share a bucket
+WORDS = ["plinth", "vexed", "marrow", "tundra", "brisk", "cinder", "quilt", "gamut", "lapse", "hollow"]
 VARIANCE, SHORT = 1e-8, 1e-6  # added to DiSF's variances; standardised rows shorter than that times √d count for less
 
 
@@ -40,20 +45,32 @@ class Instance:
     asked: dict[str, Any]
     weights: np.ndarray | None = None  # of the quality columns
     kind: str = ""
+    counts: np.ndarray | None = None  # (N, J) of atoms, given as they are
+    texts: list[str] | None = None  # instead of counts
+    target: list[str] | None = None
 
     def run(self, order: np.ndarray | None = None) -> Any:
-        rows = slice(None) if order is None else order
+        rows = np.arange(len(self.tokens)) if order is None else order
         groups = {name: values[rows] for name, values in self.groups.items()}
+        words: dict[str, Any] = {}
+        if self.counts is not None:
+            words["atoms"] = csr_array(self.counts[rows])
+        if self.texts is not None:
+            words = {"texts": [self.texts[row] for row in rows], "target": self.target}
         return select(
             self.features[rows], self.quality[rows], tokens=self.tokens[rows], groups=groups,
-            quality_weights=self.weights, **self.asked,
+            quality_weights=self.weights, **words, **self.asked,
         )  # fmt: skip
+
+    @property
+    def repeat(self) -> int:
+        return int(self.asked.get("repeat", 1))
 
 
 # ---------------------------------------------------------------- instances
 
 
-def make(seed: int, limited: bool | None = None) -> Instance:
+def make(seed: int, limited: bool | None = None, covered: bool | None = None) -> Instance:
     rng = np.random.default_rng(seed)
     count, width = int(rng.integers(2, 15)), int(rng.choice([1, 2, 3, 4, 8, 20, 40]))
     shape = str(rng.choice(["gaussian", "clusters", "duplicates", "rank one", "constant", "cone", "needle", "axes"]))
@@ -87,7 +104,61 @@ def make(seed: int, limited: bool | None = None) -> Instance:
     if rng.random() < 0.4 if limited is None else limited:
         _limits(rng, asked, groups)
     weights = rng.random(quality.shape[1]) + 0.1 if kind == "columns" else None
-    return Instance(features, quality, tokens, groups, asked, weights, f"{shape}/{kind}/{lengths}/{unit}")
+    made = Instance(features, quality, tokens, groups, asked, weights, f"{shape}/{kind}/{lengths}/{unit}")
+    if covered is None:
+        covered = bool(rng.random() < 0.25)
+    return _with_words(rng, made) if covered else made
+
+
+def _with_words(rng: np.random.Generator, instance: Instance) -> Instance:
+    """The same pool under a metric whose state is linear in the mask, or a mix with one."""
+    asked = dict(instance.asked)
+    count = len(instance.tokens)
+    mixes: list[Any] = ["coverage", "vendi", "logdet", {"coverage": 0.6, "Pair_simi": 0.4},
+                        {"coverage": 0.5, "DiSF": 0.5}, {"coverage": 0.5, "logdet": 0.5}]  # fmt: skip
+    asked["algorithm"] = mixes[rng.choice(6, p=[0.6, 0.1, 0.1, 0.1, 0.05, 0.05])]
+    if "coverage" in asked["algorithm"]:
+        parts: list[dict[str, float]] = [
+            {"ngrams": 1}, {"embedding": 1}, {"target": 1},
+            {"ngrams": 0.5, "embedding": 0.5}, {"target": 0.5, "embedding": 0.5}, {"ngrams": 0.3, "target": 0.7},
+        ]  # fmt: skip
+        atoms = parts[rng.integers(0, 6)]
+        asked["coverage"] = {
+            "atoms": atoms,
+            "leaks": True,
+            "smoothing": float(rng.choice([0.02, 0.2, 1e-4])),
+            "temperature": float(rng.choice([0.1, 1.0])),
+        }
+        if {"ngrams", "target"} & set(atoms):
+            if "target" in atoms or rng.random() < 0.3:
+                likely = rng.dirichlet(np.full(len(WORDS), rng.choice([0.1, 1.0])), count)
+                instance.texts = [" ".join(rng.choice(WORDS, rng.integers(1, 40), p=p)) for p in likely]
+                known = sorted({word for text in instance.texts for word in text.split()})
+                instance.target = [" ".join(rng.choice(known, 30)) for _ in range(2)] if "target" in atoms else None
+            else:
+                width = int(rng.choice([1, 3, 12, 60]))
+                instance.counts = rng.poisson(rng.choice([0.3, 3.0]), (count, width)).astype(np.float32)
+                instance.counts[rng.integers(0, count), 0] += 1
+                if rng.random() < 0.3:
+                    instance.counts[:, rng.integers(0, width)] *= 1000
+    if "budget_tokens" in asked and rng.random() < 0.35:
+        asked["repeat"] = int(rng.integers(2, 4))
+        kept = min(count, 7 if asked["repeat"] == 3 else 8)
+        first = slice(0, kept)
+        for name in ("features", "quality", "tokens"):
+            setattr(instance, name, getattr(instance, name)[first])
+        instance.groups = {name: values[first] for name, values in instance.groups.items()}
+        instance.counts = None if instance.counts is None else instance.counts[first]
+        instance.texts = None if instance.texts is None else instance.texts[first]
+        if instance.counts is not None:
+            instance.counts[0, 0] += 1
+        total, least = asked["repeat"] * float(instance.tokens.sum()), float(instance.tokens.min())
+        asked["budget_tokens"] = max(int(least), int(rng.uniform(least, total)))
+        asked.pop("quotas", None), asked.pop("length_tolerance", None)
+        if rng.random() < 0.2:
+            _limits(rng, asked, instance.groups)
+    instance.asked = asked
+    return instance
 
 
 def _features(rng: np.random.Generator, shape: str, count: int, width: int) -> np.ndarray:
@@ -149,13 +220,13 @@ class Definition:
     """Every selection within the budget and the limits, and what each is worth."""
 
     instance: Instance
-    masks: np.ndarray = field(init=False)  # (2^N, N)
-    allowed: np.ndarray = field(init=False)  # (2^N,)
+    masks: np.ndarray = field(init=False)  # ((1 + repeat)^N, N)
+    allowed: np.ndarray = field(init=False)  # one a mask
 
     def __post_init__(self) -> None:
-        count = len(self.instance.tokens)
-        numbers = np.arange(1 << count)[:, None]
-        self.masks = (numbers >> np.arange(count) & 1).astype(float)
+        count, base = len(self.instance.tokens), 1 + self.instance.repeat
+        numbers = np.arange(base**count)[:, None]
+        self.masks = (numbers // base ** np.arange(count) % base).astype(float)
         self.x = unit(self.instance.features.astype(np.float64))
         self.allowed = np.array(self._allowed(self.masks))
 
@@ -166,7 +237,7 @@ class Definition:
         count = len(tokens)
         if "budget_tokens" in asked:
             size = float(asked["budget_tokens"])
-            slack = unspent(tokens, size)
+            slack = unspent(np.repeat(tokens, self.instance.repeat), size)
             return tokens, size, slack if not self._limited else max(slack, TOLERANCE * size)
         size = float(asked["budget_documents"] if "budget_documents" in asked else round(asked["select_ratio"] * count))
         return np.ones(count), size, 0.0
@@ -222,6 +293,11 @@ class Definition:
             for row in range(len(cosine)):
                 best = np.where(masks[:, [row]] > 0, np.maximum(best, cosine[row]), best)
             return np.where(np.isfinite(best), best, 0).mean(axis=1)
+        taken = masks * weights / size
+        if name in ("vendi", "logdet"):
+            return self._spectral(name, taken)
+        if name.startswith("coverage"):
+            return self._coverage(name.removeprefix("coverage-"), taken)
         z = self.x if name == "pairwise" else standardised(self.x, self.instance.features.dtype)
         kernel = z @ z.T
         scale = 1.0
@@ -229,6 +305,51 @@ class Definition:
             kernel, scale = kernel**2 - z**2 @ (z**2).T, 1e-4
         taken = masks * weights
         return -scale * ((taken @ kernel) * taken).sum(axis=1) / size**2
+
+    def _spectral(self, name: str, shares: np.ndarray) -> np.ndarray:
+        """Vendi's entropy and the log-determinant, by singular values of the weighted rows."""
+        width = self.x.shape[1]
+        found = np.empty(len(shares))
+        for row, share in enumerate(shares):
+            singular = np.linalg.svd(np.sqrt(share)[:, None] * self.x, compute_uv=False)
+            values = np.zeros(width)
+            values[: min(width, len(singular))] = singular[:width] ** 2
+            if name == "vendi":
+                values = (1 - 1e-4) * values + 1e-4 / width
+                found[row] = -(values * np.log(values)).sum()
+            else:
+                found[row] = np.log(values + 1e-2 / width).mean()
+        return found
+
+    def _coverage(self, part: str, shares: np.ndarray) -> np.ndarray:
+        """Σ_j t_j log of the choice's smoothed mixture over the pool's; atoms that no document has are left out."""
+        instance, weights = self.instance, self.budget[0]
+        settings = instance.asked["coverage"]
+        if part == "embedding":
+            rows = np.exp((self.x @ self.x.T - 1) / settings["temperature"])  # every document is an anchor
+            t = np.full(len(rows), 1 / len(rows))
+        else:
+            counts, wanted = instance.counts, None
+            if instance.texts is not None:
+                names: dict[Any, int] = {}
+                listed = [ngrams_of(text) for text in [*instance.texts, *(instance.target or [])]]
+                for ngram in [ngram for found in listed for ngram in found]:
+                    names.setdefault(ngram, len(names))
+                table = np.zeros((len(listed), len(names)))
+                for row, found in enumerate(listed):
+                    for ngram in found:
+                        table[row, names[ngram]] += 1
+                counts, wanted = table[: len(instance.texts)], table[len(instance.texts) :].sum(axis=0)
+            assert counts is not None
+            counts = counts.astype(np.float64)
+            rows = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+            t = weights @ rows if part == "ngrams" else wanted
+            assert t is not None
+            t = t / t.sum()
+        pool = weights @ rows / weights.sum()
+        used = (t > 0) & (pool > 0)
+        level = (1 - settings["smoothing"]) * (shares @ rows) + settings["smoothing"] * pool
+        return np.log(level[:, used]) @ t[used] - t[used] @ np.log(pool[used])
 
     def values(self, scales: dict[str, Any], masks: np.ndarray) -> np.ndarray:
         """f by the run's own calibration: Σ scale · (raw − zero)."""
@@ -239,6 +360,11 @@ class Definition:
             else:
                 total -= 0.0
         return total
+
+
+def ngrams_of(text: str) -> list[tuple[str, ...]]:
+    words = text.split()
+    return [*((word,) for word in words), *pairwise(words)]
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -284,7 +410,8 @@ def judge(instance: Instance, permute: np.random.Generator | None = None) -> lis
     except Exception:
         return ["crash: " + traceback.format_exc(limit=-1).strip().replace("\n", " | ")[-200:]]
     problems = []
-    mask = found.selected.astype(float)[None]
+    times = found.selected if found.repeat is None else found.repeat
+    mask = times.astype(float)[None]
     if not truth._allowed(mask)[0]:
         problems.append("limits: " + ("a mask outside" if possible else "infeasible, and not refused"))
     value = float(truth.values(found.scales, mask)[0])
@@ -304,20 +431,25 @@ def judge(instance: Instance, permute: np.random.Generator | None = None) -> lis
             again = instance.run(order)
         except Exception as error:
             return [*problems, f"order: {str(error)[:100]}"]
-        if not same_documents(instance, found.selected, order[again.selected]):
+        others = again.selected.astype(int) if again.repeat is None else again.repeat
+        if not same_documents(instance, np.repeat(np.arange(len(order)), times), np.repeat(order, others)):
             problems.append(f"order: objective {found.objective:.9g}, permuted {again.objective:.9g}")
     return problems
 
 
-def same_documents(instance: Instance, selected: np.ndarray, rows: np.ndarray) -> bool:
+def same_documents(instance: Instance, one: np.ndarray, other: np.ndarray) -> bool:
     """Whether these rows hold the same documents: equal ones may stand for one another."""
 
     def content(index: np.ndarray) -> list[bytes]:
         columns = [values[index].astype("U1") for values in instance.groups.values()]
-        parts = zip(instance.features[index], instance.quality[index], instance.tokens[index], *columns, strict=True)
+        words = [] if instance.counts is None else [instance.counts[index]]
+        words += [] if instance.texts is None else [np.array(instance.texts)[index]]
+        parts = zip(
+            instance.features[index], instance.quality[index], instance.tokens[index], *columns, *words, strict=True
+        )
         return sorted(b"|".join(np.asarray(value).tobytes() for value in part) for part in parts)
 
-    return content(np.flatnonzero(selected)) == content(rows)
+    return content(one) == content(other)
 
 
 def main() -> None:
@@ -325,14 +457,16 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1_000_000, help="seed of the first instance")
     parser.add_argument("--instances", type=int, default=2000)
     parser.add_argument("--permuted", type=float, default=0.15, help="share judged in another order of documents too")
+    parser.add_argument("--covered", choices=["yes", "no"], help="only instances of coverage and spectra, or without")
     parser.add_argument("--limited", choices=["yes", "no"], help="only instances with, or without limits")
     arguments = parser.parse_args()
     limited = None if arguments.limited is None else arguments.limited == "yes"
+    covered = None if arguments.covered is None else arguments.covered == "yes"
     counts: Counter[str] = Counter()
     started = time.process_time()
     for seed in range(arguments.first, arguments.first + arguments.instances):
         rng = np.random.default_rng([seed, 1])
-        instance = make(seed, limited)
+        instance = make(seed, limited, covered)
         begun = time.process_time()
         problems = judge(instance, rng if rng.random() < arguments.permuted else None)
         if (spent := time.process_time() - begun) > SLOW:

@@ -26,6 +26,7 @@ SCORERS = ("content", "heuristic", "transformer", "fasttext", "column", "probe",
 Algorithm = str  # "pairwise" | "DiSF" | "facility", the published names, or a registered metric
 PUBLISHED_NAMES = {"Pair_simi": "pairwise", "DiSF": "disf", "Facility": "facility"}
 COVERAGE_LAMB, TARGET_LAMB, PAPER_LAMB = 0.7, 0.3, 0.5  # docs/judge.md; arXiv 2512.24265, section 4
+UNSEEING = ("top-quality", "random", "semdedup")  # solvers that look at no diversity: it is told in the report alone
 Part = Literal["embedding", "ngrams", "target"]
 
 
@@ -216,7 +217,8 @@ class Select(Section):
     solver: Solver = "relaxation"
     """relaxation (with certificate), policy-gradient (the paper's), greedy, or a baseline."""
     algorithm: Algorithm | dict[Algorithm, float] = "coverage"
-    """coverage (why: docs/judge.md), Pair_simi, DiSF, Facility, vendi, logdet, or registered; or {name: weight}."""
+    """coverage (why: docs/judge.md), Pair_simi, DiSF, Facility, vendi, logdet, or registered; or {name: weight}. Not
+    set: coverage; Pair_simi for solvers that look at no diversity and no target, whose report it is alone."""
     select_ratio: float | None = Field(0.1, gt=0, le=1)
     """Budget: share of the candidate documents."""
     budget_documents: int | None = Field(None, ge=1)
@@ -269,7 +271,9 @@ class Select(Section):
     """policy-gradient: exactly the published estimator, without our variance reduction."""
 
     @model_validator(mode="after")
-    def _usual_lamb(self) -> Select:
+    def _usual(self) -> Select:
+        if "algorithm" not in self.model_fields_set and self.solver in UNSEEING and not self.target:
+            self.__dict__["algorithm"] = "Pair_simi"  # no text is read for a figure of the report
         if "lamb" not in self.model_fields_set:
             covers = isinstance(self.algorithm, str) and self.algorithm.lower() == "coverage"
             usual = (TARGET_LAMB if self.target else COVERAGE_LAMB) if covers else PAPER_LAMB
@@ -552,11 +556,37 @@ def validate(settings: Mapping[str, Any], source: str = "the settings") -> Confi
 
 def from_release(settings: Mapping[str, Any]) -> dict[str, Any]:
     """A release's settings, to go on with, less what must be said anew: a loss that was allowed once, and code that a
-    model brings, which a release may not make anybody run."""
+    model brings, which a release may not make anybody run.
+
+    :raises ConfigError: the settings name code that belongs to no installed package.
+    """
     kept = deepcopy(dict(settings))
+    if paths := _paths_to_code(kept):
+        raise ConfigError(
+            f"the release was made with code of one's own ({', '.join(paths)}), which is not run because a release "
+            "says so; give the settings again: --config FILE"
+        )
     kept.get("run", {}).pop("allow_loss", None)
     kept.get("encoder", {}).pop("trust_remote_code", None)
     return kept
+
+
+def _paths_to_code(settings: Mapping[str, Any]) -> list[str]:
+    """The extensions that are named by where their code lies, rather than as an installed package calls them."""
+    section = {name: value for name, value in settings.items() if isinstance(value, Mapping)}
+    algorithm = section.get("select", {}).get("algorithm", "")
+    given: list[tuple[extensions.Kind, Any]] = [
+        ("encoder", section.get("encoder", {}).get("model")),
+        ("solver", section.get("select", {}).get("solver")),
+        *(("metric", name) for name in ([algorithm] if isinstance(algorithm, str) else algorithm)),
+        *(("scorer", scorer.get("kind")) for scorer in section.get("quality", {}).get("scorers", [])),
+        *(
+            ("filter", own["use"] if isinstance(own, Mapping) else own)
+            for own in section.get("filter", {}).get("own", [])
+        ),
+    ]
+    found = [extensions.find(kind, name) for kind, name in given if isinstance(name, str)]
+    return [each.target for each in found if each is not None and each.name == each.target]
 
 
 def validate_section(section: type[S], settings: Mapping[str, Any]) -> S:

@@ -26,6 +26,7 @@ MULTILINEAR_STALL = 5  # the same without a bound, and of the tolerance itself
 MEMORY = 8  # values, below the least of which no step may fall
 SPAN = 12  # places whose prices are combined for a bound, after every so many steps
 FITS = {False: 30, True: 8}  # iterations of that; where limits make each dear
+LOOKS = 16  # the most looks at a bound for that, where each is a linear programme
 
 Record = Callable[[dict[str, float]], None]
 
@@ -216,8 +217,8 @@ def _fit(quadratic: Quadratic, places: Sequence[_Place]) -> tuple[float, list[to
         bound,
         np.full(len(places) - 1, 1 / len(places)),
         jac=True,
-        method="BFGS",
-        options={"maxiter": FITS[bool(feasible.limits)]},
+        method="L-BFGS-B" if feasible.is_programme else "BFGS",
+        options={"maxfun": LOOKS} if feasible.is_programme else {"maxiter": FITS[bool(feasible.limits)]},
     )
     shares = torch.from_numpy(np.append(found.x, 1 - found.x.sum()))
     middle = [torch.einsum("t,t...->...", shares.to(stack), stack) for stack in stacks]

@@ -165,7 +165,9 @@ def make_limits(
     :raises ConfigError: a quota's column is not among the groups.
     :raises InputError: the quotas contradict one another or ask for more than the pool has.
     """
-    groupings = tuple(_grouping(quota, weights, size, groups) for quota in settings.quotas)
+    in_tokens = settings.budget_tokens is not None
+    repeat = settings.repeat
+    groupings = tuple(_grouping(quota, weights, size, groups, in_tokens, repeat) for quota in settings.quotas)
     length = None
     if settings.length_tolerance is not None and tokens is not None:
         mean, tolerance = float(tokens.mean()), settings.length_tolerance
@@ -176,20 +178,22 @@ def make_limits(
         else:
             whole, grain = size * mean, TOLERANCE * size * mean
             length = Length(tokens.astype(np.float64), whole * (1 - tolerance) - grain, whole * (1 + tolerance) + grain)
-        _check_length(length, np.asarray(weights), size)
+        _check_length(length, np.asarray(weights), size, repeat)
     return Limits(np.asarray(weights, dtype=np.float64), size, groupings, length)
 
 
-def _grouping(quota: Quota, weights: np.ndarray, size: float, groups: Mapping[str, Any]) -> Grouping:
+def _grouping(
+    quota: Quota, weights: np.ndarray, size: float, groups: Mapping[str, Any], in_tokens: bool, repeat: int
+) -> Grouping:
     if quota.column not in groups:
         have = ", ".join(sorted(groups)) or "none"
         raise ConfigError(f"quotas: no group column {quota.column!r}{nearest(quota.column, groups)}; given: {have}")
     values = np.asarray(["" if value is None else str(value) for value in groups[quota.column]])
     found, codes = np.unique(values, return_inverse=True)
     names = tuple(found.tolist())
-    available = np.bincount(codes, weights, minlength=len(names))
+    available = repeat * np.bincount(codes, weights, minlength=len(names))
     whole = bool((weights == 1).all())
-    up, down = (_ceil, _floor) if whole else (np.asarray, np.asarray)
+    up, down = (np.asarray, np.asarray) if in_tokens else (_ceil, _floor)
     low, high = np.zeros(len(names)), np.full(len(names), size)
     if quota.as_pool is not None:
         share = available / available.sum()
@@ -207,8 +211,10 @@ def _grouping(quota: Quota, weights: np.ndarray, size: float, groups: Mapping[st
         if name in names:
             high[names.index(name)] = min(high[names.index(name)], down(most * size))
     grain = GRAIN * max(size, 1.0)
-    if not whole:
+    if in_tokens:
         low, high = low - TOLERANCE * size, high + TOLERANCE * size
+        if whole:  # documents of one token each: what they add up to is a whole number
+            low, high = _ceil(low), _floor(high)
     for value, name in enumerate(names):
         if low[value] > high[value] + grain:
             raise InputError(
@@ -222,7 +228,7 @@ def _grouping(quota: Quota, weights: np.ndarray, size: float, groups: Mapping[st
     if low.clip(0).sum() > size + grain:
         raise InputError(f"quota: the minimums of {quota.column} add up to {low.sum():.0f}, the budget is {size:.0f}")
     most = np.minimum(high, available).sum()
-    spare = 0.0 if whole else max(most_unspent(weights, size), TOLERANCE * size)
+    spare = 0.0 if whole else max(most_unspent(np.repeat(weights, repeat), size), TOLERANCE * size)
     if most < size - spare - grain:
         raise InputError(
             f"quota: the maximums of {quota.column} leave room for {most:.0f}, the budget is {size:.0f}; "
@@ -231,12 +237,12 @@ def _grouping(quota: Quota, weights: np.ndarray, size: float, groups: Mapping[st
     return Grouping(quota.column, names, codes.astype(np.int64), low, high)
 
 
-def _check_length(length: Length, weights: np.ndarray, size: float) -> None:
+def _check_length(length: Length, weights: np.ndarray, size: float, repeat: int) -> None:
     """Whether any selection of the budget reaches the bound, the others' limits left aside."""
     per_weight = length.coefficients / weights
     for sign in (1, -1):
         order = np.argsort(sign * per_weight, kind="stable")
-        taken = np.diff(np.minimum(np.cumsum(weights[order]), size), prepend=0.0)
+        taken = np.diff(np.minimum(np.cumsum(repeat * weights[order]), size), prepend=0.0)
         extreme = float(taken @ per_weight[order])
         short = sign < 0 and extreme < length.low * (1 - 1e-9) - 1e-9
         if short or (sign > 0 and (weights == 1).all() and extreme > length.high * (1 + 1e-9) + 1e-9):

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datamask.config import Config, load
+from datamask.config import Config, Select, load
 from datamask.quality.prepare import prepare_quality
+from datamask.selection.cover.stage import reads_words
 from tests.quality import build, models
 
 FOLDER = Path(__file__).resolve().parents[2] / "deployments" / "configurations"
@@ -57,6 +58,7 @@ def test_it_is_valid_and_scores(name: str, stand_ins: dict[str, Path], tmp_path:
     assert config.select.solver == {"fineweb-mask": "policy-gradient", "fineweb-semdedup": "semdedup"}.get(
         name, "top-quality"
     )
+    assert not reads_words(config.select)  # for a figure of the report
     config, work = with_stand_ins(config, stand_ins), str(tmp_path / "work")
     encoder = replace(build.ENCODER, quality_head=config.encoder.quality_head)
     files = build.shards(config, work)
@@ -67,3 +69,13 @@ def test_it_is_valid_and_scores(name: str, stand_ins: dict[str, Path], tmp_path:
     np.testing.assert_allclose(table["quality_score"].to_numpy(), sum(scores), rtol=1e-5)
     if config.filter.where:
         assert config.filter.where.split()[0] in table.column_names
+
+
+def test_only_solvers_that_look_at_diversity_read_words() -> None:
+    """Unless coverage is asked for, or a target, of which the documents that hold it are to be left out."""
+    assert reads_words(Select()) and reads_words(Select(solver="direct"))
+    unseeing = Select(solver="random")
+    assert not reads_words(unseeing) and (unseeing.metric, unseeing.lamb) == ("pairwise", 0.5)
+    assert not reads_words(Select.model_validate(unseeing.model_dump()))
+    assert reads_words(Select(solver="random", algorithm="coverage"))
+    assert reads_words(Select(solver="top-quality", target=["items.jsonl"]))

@@ -15,10 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from datamask import select
+from datamask import extensions, select
 from datamask.config import Select
 from datamask.errors import ConfigError
-from datamask import extensions
 from datamask.selection import metric_names
 from datamask.selection.problem import Pool, in_order_of_content, make_problem
 

@@ -36,7 +36,7 @@ class Rows:
 
     start: np.ndarray  # (N + 1,) int64
     index: np.ndarray  # uint16
-    value: np.ndarray  # float32, not negative
+    value: np.ndarray  # float32, in a small pool float64; not negative
     width: int
 
     def __len__(self) -> int:
@@ -94,11 +94,12 @@ def make_atoms(pool: Pool, weights: np.ndarray, settings: Select) -> Atoms:
     blocks = []
     if "embedding" in parts:
         chosen = anchor_rows(pool, settings)
-        anchors = pool.rows(chosen).cpu().numpy()
+        anchors = pool.rows(chosen, _reads(pool)).cpu().numpy()
         blocks.append(kernel(pool, anchors, settings.coverage.temperature))
+        anchors = anchors.astype(np.float32)
     words = np.zeros(0)
     if of_words:
-        blocks.append(shares(pool.ngrams))
+        blocks.append(shares(pool.ngrams, np.float64 if pool.is_small else np.float32))
         words = blocks[-1].state(weights)
     rows = blocks[0] if len(blocks) == 1 else beside(*blocks)
     targets = targets_of(parts, len(anchors), words, pool.target)
@@ -135,12 +136,19 @@ def anchor_rows(pool: Pool, settings: Select) -> np.ndarray:
     return chosen[np.argsort(hashes[chosen], kind="stable")]
 
 
+def _reads(pool: Pool) -> torch.dtype:
+    """A small pool's atoms are float64, so that they are what their definition says to the last digit."""
+    return torch.float64 if pool.is_small else torch.float32
+
+
 def kernel(pool: Pool, anchors: np.ndarray, temperature: float) -> Rows:
     """exp((cosine − 1) / temperature) to the nearest anchors of each document. anchors: (a, d) unit rows."""
-    ys = torch.from_numpy(anchors).to(pool.device)
+    dtype = _reads(pool)
+    ys = torch.from_numpy(anchors).to(pool.device, dtype)
     count = min(NEAREST, len(anchors))
-    index, value = np.empty((len(pool), count), np.uint16), np.empty((len(pool), count), np.float32)
-    for part, rows in pool.blocks(BLOCK):
+    index = np.empty((len(pool), count), np.uint16)
+    value = np.empty((len(pool), count), np.float64 if pool.is_small else np.float32)
+    for part, rows in pool.blocks(BLOCK, dtype):
         near, which = (rows @ ys.T).topk(count, dim=1, sorted=False)
         which, place = which.sort(dim=1)
         index[part] = which.cpu().numpy()
@@ -149,11 +157,13 @@ def kernel(pool: Pool, anchors: np.ndarray, temperature: float) -> Rows:
     return Rows(start, index.ravel(), value.ravel(), len(anchors))
 
 
-def shares(counts: object) -> Rows:
+def shares(counts: object, dtype: type = np.float32) -> Rows:
     """Sparse counts (N, J) as shares of their row; a row without words stays empty."""
     start = counts.indptr.astype(np.int64)  # type: ignore[attr-defined]
-    value = counts.data.astype(np.float32)  # type: ignore[attr-defined]
-    totals = np.add.reduceat(np.append(value, 0.0), np.minimum(start[:-1], len(value))).astype(np.float32)
+    value = counts.data.astype(dtype)  # type: ignore[attr-defined]
+    totals: np.ndarray = np.add.reduceat(
+        np.append(value, value.dtype.type(0)), np.minimum(start[:-1], len(value))
+    ).astype(dtype)
     value /= np.repeat(np.maximum(totals, 1), np.diff(start))
     return Rows(start, counts.indices.astype(np.uint16), value, counts.shape[1])  # type: ignore[attr-defined]
 
@@ -162,7 +172,7 @@ def beside(left: Rows, right: Rows) -> Rows:
     """Both matrices' columns side by side."""
     here, there = np.diff(left.start), np.diff(right.start)
     start = np.concatenate([[0], np.cumsum(here + there)])
-    index, value = np.empty(start[-1], np.uint16), np.empty(start[-1], np.float32)
+    index, value = np.empty(start[-1], np.uint16), np.empty(start[-1], left.value.dtype)
     first = np.repeat(start[:-1] - left.start[:-1], here) + np.arange(len(left.index))
     second = np.repeat(start[:-1] + here - right.start[:-1], there) + np.arange(len(right.index))
     index[first], value[first] = left.index, left.value

@@ -8,6 +8,7 @@ for both, for whole numbers are fractional ones. (Repeating what is wanted most:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -15,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from datamask.errors import ConfigError
+from datamask.errors import ConfigError, InputError
 from datamask.selection.cover.joint import Joint
 from datamask.selection.cover.solve import STEPS, TRIED, make_concave, recorder, spread_of, to_mask
 from datamask.selection.cover.tangent import Concave, StateMetric, as_state, maximise
-from datamask.selection.feasible import Feasible, fill_in_order
+from datamask.selection.feasible import Feasible, fill_in_order, top_up
 from datamask.selection.limits import Limits
 from datamask.selection.objective import Term
 from datamask.selection.result import Draft
@@ -69,8 +70,16 @@ def solve(problem: Problem, terms: list[Term], progress: Progress) -> Draft:
     spread = spread_of([*terms, *objective.quality], problem.settings.calibrate)
     found = maximise(concave, feasible.alike(), ACCURACY * spread, STEPS, record)
     times = (most * found.p).numpy()
-    index = offered(times, most)
-    counts = in_whole_numbers(problem, concave, joint, (times, found.price), index, spread)
+    counts = None
+    for index in (offered(times, most), np.repeat(np.arange(len(problem)), most)):
+        with suppress(InputError):  # these copies hold no selection within the limits; all of them may
+            counts = in_whole_numbers(problem, concave, joint, (times, found.price), index, spread)
+            counts = filled(problem, counts, found.price.numpy())
+            copies = np.repeat(np.arange(len(problem)), counts)
+            if not problem.limits.copies(copies, most).violations(np.ones(len(copies), bool)):
+                break
+    if counts is None:
+        raise InputError("no selection holds all limits at once (budget, quotas, length_tolerance); loosen one of them")
     price = concave.price(concave.states(torch.from_numpy(counts / most))) * problem.weights.cpu() / problem.size
     bound, relaxed = found.bound + objective.constant, found.value + objective.constant
     history.append({"step": len(history), "objective": relaxed, "relaxed": relaxed, "upper_bound": bound})
@@ -122,6 +131,18 @@ def in_whole_numbers(
     if count * problem.pool.dimensions**2 <= TRIED and (joint is None or len(copies) > 1):
         selected = by_trial(over, limits, selected)
     return np.bincount(index[selected], minlength=count)
+
+
+def filled(problem: Problem, counts: np.ndarray, price: np.ndarray) -> np.ndarray:
+    """(N,) counts with what is left of the budget spent, by price, on whatever still fits; limits are left alone."""
+    if problem.limits:
+        return counts
+    most = problem.settings.repeat
+    index = np.repeat(np.arange(len(counts)), most)
+    number = np.arange(len(index)) % most  # which copy of its document each is
+    selected = number < counts[index]
+    top_up(problem.limits.copies(index, most), np.lexsort((number, -price[index])), selected)
+    return np.bincount(index[selected], minlength=len(counts))
 
 
 def by_trial(over: Concave, limits: Limits, selected: np.ndarray) -> np.ndarray:
