@@ -21,6 +21,7 @@ import multiprocessing
 import os
 import random
 import shutil
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -34,7 +35,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from pieces import Pieces
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.pieces import Pieces
 
 KINDS = ["parquet", "lines", "folder", "config", "filter"]
 BATCH = 250  # examples of a process

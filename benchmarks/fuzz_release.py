@@ -24,10 +24,10 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
-from pieces import Pieces
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests' own mutations
 
+from benchmarks.pieces import Pieces
 from datamask.release import Release
 from tests.release.fuzz import Watch, check_configuration, check_expression, configurations, expressions, time_limit
 from tests.release.fuzz_hostile import check_hostile

@@ -36,7 +36,7 @@ STAGES = (
 
 
 def start(arguments: list[str], out: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "datamask.cli", "curate", *arguments, "--output", str(out), "--json"]
+    command = [sys.executable, "-m", "datamask", "curate", *arguments, "--output", str(out), "--json"]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
 
 

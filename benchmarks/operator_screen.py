@@ -30,7 +30,7 @@ class Run:
     def __init__(self, arguments: argparse.Namespace, out: Path, **environment: str) -> None:
         self.screen = Path(tempfile.mkstemp(prefix="screen-")[1])
         settings = [*SMALL, f"run.engine={arguments.engine}", "run.workers=2"]
-        command = [sys.executable, "-m", "datamask.cli", "curate", "--input", arguments.input, "--output", str(out)]
+        command = [sys.executable, "-m", "datamask", "curate", "--input", arguments.input, "--output", str(out)]
         command += [part for setting in settings for part in ("--set", setting)]
         with self.screen.open("wb") as screen:
             self.process = subprocess.Popen(
@@ -65,7 +65,8 @@ class Run:
 
 
 BEFORE = {
-    "plan": "", "convert": "plan ", "encoder": "convert ", "index": "quality ", "embed": "index ", "filter": "score ",
+    "start-up": "", "convert": "plan ", "encoder": "convert ", "index": "quality ", "embed": "index ",
+    "filter": "score ",
     "duplicates": "filter ", "prices": "duplicates ", "mask": "prices ", "export": "mask ", "report": "export ",
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from datamask.corpus.inputs import damage
 from datamask.corpus.plan import Part
@@ -39,6 +40,27 @@ def batches(part: Part) -> Iterator[pa.RecordBatch]:
             else reader
         )
         for batch in found:
-            batch.validate()
+            for column in batch.columns:
+                _check(column)
             for first in range(0, batch.num_rows, ROWS):
                 yield batch.slice(first, ROWS)
+
+
+def _check(array: pa.Array) -> None:
+    """Whether every value lies inside the file's buffers. Bytes that are no UTF-8 are a row's trouble, not the file's.
+
+    :raises pyarrow.ArrowInvalid: one does not.
+    """
+    if pa.types.is_string(array.type):
+        array = array.view(pa.binary())
+    elif pa.types.is_large_string(array.type):
+        array = array.view(pa.large_binary())
+    elif pa.types.is_dictionary(array.type):
+        array.indices.validate(full=True)
+        _check(array.dictionary)
+        array.validate()
+        known = pc.less(pc.cast(array.indices, pa.int64()), len(array.dictionary))
+        if pc.any(pc.invert(known)).as_py() or (pc.min(array.indices).as_py() or 0) < 0:
+            raise pa.ArrowInvalid("an index beyond the dictionary")
+        return
+    array.validate(full=True)

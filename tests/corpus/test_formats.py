@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from datamask.config import Corpus
-from datamask.corpus import convert_shard, read_batches
+from datamask.config import Config, Corpus
+from datamask.corpus import convert_shard, plan_shards, read_batches
 from datamask.corpus.sniff import sniff
 from datamask.errors import ConfigError, InputError
 from tests.corpus import build
@@ -221,3 +221,21 @@ def test_other_legacy_encodings_are_guessed_where_a_language_speaks_for_them(tmp
     path.write_bytes("".join(["id,text\n", *(f"{n},{text} {n}\n" for n in range(30))]).encode(encoding))
     assert sniff(str(path), "csv", Corpus()).guessed
     assert texts(tmp_path, path) == [(str(n), f"{text} {n}") for n in range(30)]
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "dictionary"])
+def test_an_arrow_file_whose_values_lie_outside_it_is_damaged(tmp_path, kind):
+    """pyarrow reads where values begin unchecked; such a file ended in a SystemError."""
+    if kind == "dictionary":
+        wild = pa.Array.from_buffers(pa.int32(), 3, [None, pa.array([0, 9, 1], pa.int32()).buffers()[1]])
+        text = pa.DictionaryArray.from_arrays(wild, pa.array(["a", "b"]), safe=False)
+    else:
+        type_ = pa.int64() if kind == "large_string" else pa.int32()
+        offsets = pa.array([0, 5, -36, 9], type_).buffers()[1]
+        text = pa.Array.from_buffers(getattr(pa, kind)(), 3, [None, offsets, pa.py_buffer(b"some text")])
+    with pa.ipc.new_file(tmp_path / "x.arrow", pa.schema([("text", text.type)])) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays([text], ["text"]))
+    config = Config(corpus=Corpus(input=[str(tmp_path / "x.arrow")]))
+    plan = plan_shards(config.corpus, str(tmp_path / "work"))
+    with pytest.raises(InputError, match="x.arrow"):
+        [convert_shard(shard, config, str(tmp_path / "work")) for shard in plan.shards]
