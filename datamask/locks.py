@@ -1,7 +1,9 @@
 """Locks between processes that share a folder: the kernel's own, on an open file.
 
-A lock is gone when its process is, however it ends, so none is ever stale and the file that carries it may stay. It holds between machines too where the file system passes locks on (NFS from version 4, Lustre, CephFS); where it
-has none at all, that is said. Object stores have none; callers ask `storage.is_remote` first.
+A lock is gone when its process is, however it ends, so none is ever stale and the file that carries it may stay. It
+holds between machines too where the file system passes locks on (NFS from version 4, Lustre, CephFS); where it has none
+at all, that is said. Object stores have none; callers ask `storage.is_remote` first. (The library filelock takes the
+same lock of the kernel, but cannot share one.)
 
     with locked(folder / ".publish.lock"): ...            # one at a time, the others wait
     with locked(path, shared=True): ...                   # many at a time, but nobody who wants it alone
