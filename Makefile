@@ -11,7 +11,7 @@ export INPUT OUT TARGETS
 export DO_NOT_TRACK = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
-.PHONY: curate judge-gpu test test-gpu lint server server-down clean
+.PHONY: curate judge-gpu test test-all test-gpu lint docs server server-down clean
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "datamask needs Python 3.11 or newer; name one with make PYTHON=python3.12 …")'
@@ -30,7 +30,10 @@ judge-gpu: $(VENV)/.core  ## the judge with its largest network on a GPU; OUT= a
 	@$(BIN)/datamask judge "$$OUT" $(if $(TARGETS),--targets "$$TARGETS") \
 		--judge coder --judge network --size large --network-pools 1 --device cuda $(ARGS)
 
-test: $(VENV)/.dev       ## every test, the fast ones first, files in two processes
+test: $(VENV)/.dev       ## every test but the slow ones, in two processes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow' $(ARGS)
+
+test-all: $(VENV)/.dev   ## every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-gpu: $(VENV)/.dev   ## the tests that compute on a CUDA device; says so where there is none
@@ -42,6 +45,11 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/deptry .
+	$(BIN)/lint-imports
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+docs: $(VENV)/.dev       ## the documentation as a site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 server: $(VENV)/.core    ## Prefect's server, worker and deployments on loopback; PORT=, GPUS=; again: what is missing
 	@$(BIN)/python deployments/local_server.py up
@@ -50,4 +58,4 @@ server-down:             ## stops what `make server` started
 	@test ! -x $(BIN)/python || $(BIN)/python deployments/local_server.py down
 
 clean: server-down
-	rm -rf $(VENV) .prefect out .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .prefect out site .pytest_cache .mypy_cache .ruff_cache

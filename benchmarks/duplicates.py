@@ -1,6 +1,6 @@
 """Near-duplicates: what is found of planted copies, which copy stays, how that compares with MinHash, and how fast.
 
-    python benchmarks/duplicates.py planted  --corpus ../shared/data/real   # recall by kind of change, copy that stays
+    python benchmarks/duplicates.py planted  --corpus ../shared/data/real --scored   # recall by change, copy that stays
     python benchmarks/duplicates.py outcome  --corpus ../shared/data/real --before OUT   # language × outcome
     python benchmarks/duplicates.py pairs    --corpus ../shared/data/real     # 200 dropped pairs, to be read
     python benchmarks/duplicates.py minhash  --before OUT   # all pairs at word 5-grams ≥ .8; datatrove
@@ -181,7 +181,7 @@ def changes(text: str, pool: list[str], language: str, rng: random.Random) -> di
         "lower case": text.lower(),
         "doubled spaces": text.replace(" ", "  "),
         "no spaces": "".join(text.split()),
-        "one line": " ".join(text.split()),
+        "one line": " ".join(text.split()) if "\n" in text.strip() else text,
         "no punctuation": bare,
         "2 % words replaced": _changed(text, 0.02, pool, language, rng),
         "2 % words inserted": _changed(text, 0.02, pool, language, rng, insert=True),
@@ -219,12 +219,12 @@ def planted(corpus: str, with_scores: bool, seed: int, parts: int) -> None:
                     copies.append((text, base, kind, language))  # one that is no change is left out below
         report = []
         model = None
-        if with_scores:
-            model = fit(*sample((row["text"], row["language"]) for row in rows if row["text"] and row["text"].strip()))
+        real = [(row["text"], row["language"]) for row in rows if row["text"] and row["text"].strip()]
         for part in range(13):  # every document once with each change, in 13 corpora
             chosen = [c for place, c in enumerate(copies) if (place // 13 + place % 13) % 13 == part and c[0] != c[1]]
             score = None
-            if model:
+            if with_scores:  # the corpus is counted with the copies in it, as a run counts it
+                model = fit(*sample([*real, *((copy, language) for copy, _, _, language in chosen)]))
                 both = {text: language for copy, base, _, language in chosen for text in (copy, base)}
                 score = scored(model, list(both), list(both.values()))
             report.append(_plant(rows, chosen, f"{folder}/{part}", rng, score, model))

@@ -556,11 +556,37 @@ def validate(settings: Mapping[str, Any], source: str = "the settings") -> Confi
 
 def from_release(settings: Mapping[str, Any]) -> dict[str, Any]:
     """A release's settings, to go on with, less what must be said anew: a loss that was allowed once, and code that a
-    model brings, which a release may not make anybody run."""
+    model brings, which a release may not make anybody run.
+
+    :raises ConfigError: the settings name code that belongs to no installed package.
+    """
     kept = deepcopy(dict(settings))
+    if paths := _paths_to_code(kept):
+        raise ConfigError(
+            f"the release was made with code of one's own ({', '.join(paths)}), which is not run because a release "
+            "says so; give the settings again: --config FILE"
+        )
     kept.get("run", {}).pop("allow_loss", None)
     kept.get("encoder", {}).pop("trust_remote_code", None)
     return kept
+
+
+def _paths_to_code(settings: Mapping[str, Any]) -> list[str]:
+    """The extensions that are named by where their code lies, rather than as an installed package calls them."""
+    section = {name: value for name, value in settings.items() if isinstance(value, Mapping)}
+    algorithm = section.get("select", {}).get("algorithm", "")
+    given: list[tuple[extensions.Kind, Any]] = [
+        ("encoder", section.get("encoder", {}).get("model")),
+        ("solver", section.get("select", {}).get("solver")),
+        *(("metric", name) for name in ([algorithm] if isinstance(algorithm, str) else algorithm)),
+        *(("scorer", scorer.get("kind")) for scorer in section.get("quality", {}).get("scorers", [])),
+        *(
+            ("filter", own["use"] if isinstance(own, Mapping) else own)
+            for own in section.get("filter", {}).get("own", [])
+        ),
+    ]
+    found = [extensions.find(kind, name) for kind, name in given if isinstance(name, str)]
+    return [each.target for each in found if each is not None and each.name == each.target]
 
 
 def validate_section(section: type[S], settings: Mapping[str, Any]) -> S:

@@ -38,7 +38,7 @@ def curate(
     :param config: a Config, plain data, or a YAML file.
     :param progress: show the stages on stderr, or below the notebook's cell.
     :param sections: settings by section, e.g. select={"lamb": 0.7}; they go before config's.
-    :raises ConfigError, InputError, IncompleteError: as the command, with the same messages.
+    :raises DatamaskError: ConfigError, InputError, IncompleteError …: as the command, with the same messages.
     """
     chosen = _config(config, sections, input)
 
@@ -62,7 +62,7 @@ def refresh(
 
     :param input: files, folders or globs; none: those of the last release.
     :param config: as for `curate`; None: the last release's.
-    :raises ConfigError, InputError, IncompleteError: as the command, with the same messages.
+    :raises DatamaskError: ConfigError, InputError, IncompleteError …: as the command, with the same messages.
     """
     from datamask.release.layout import find_release
 

@@ -20,6 +20,8 @@ from datamask.filter.postings import KEYS, Documents, Shared
 NEIGHBOURS = 16  # of a shingle's documents, each is paired with the longest and with those next in length
 FEW = 6  # groups of copies: a shingle in more of them is a template's
 OWN = 0.5  # of what two texts share, so much must be theirs and not a template's, unless they are alike at STRONG
+WHOLLY = 0.98  # of a text's shingles in a longer one: whatever shares them, the shorter one says nothing of its own
+PARTLY = 0.2  # of what they share must be theirs even so: alias pages, which hold nothing but a template, stay
 STRONG = 0.8  # estimated Jaccard from which two documents are copies, whatever they share (datatrove's MinHash)
 # below this estimate no pair passes the verification: an estimate from 48 shingles is off by 0.14 once in a hundred,
 # and of Chinese and Japanese less is asked (`verify.UNSPACED`)
@@ -47,6 +49,7 @@ class Estimated:
     other: np.ndarray
     common: np.ndarray  # int64: sampled shingles in common
     strong: np.ndarray  # bool: alike whatever they share
+    wholly: np.ndarray  # bool: one may lie in the other as a whole
     copies: np.ndarray  # (C, 2) int64: pairs, of all, that are copies by the estimate
 
 
@@ -69,13 +72,14 @@ def estimate(
     near = strong | (jaccards >= jaccard - JACCARD_SLACK * slack)
     near |= common / smaller >= containment - CONTAINMENT_SLACK * slack
     copies = jaccards >= STRONG
-    return Estimated(one[near], other[near], common[near], strong[near], np.stack([one[copies], other[copies]], axis=1))
+    both = np.stack([one[copies], other[copies]], axis=1)
+    return Estimated(one[near], other[near], common[near], strong[near], (common >= WHOLLY * smaller)[near], both)
 
 
 def worth_reading(found: Estimated, few: np.ndarray) -> Pairs:
     """few: (P,) of the shingles in common, those that few groups of copies have."""
     own = (few / np.maximum(found.common, 1)).astype(np.float32)
-    worth = found.strong | (own >= OWN)
+    worth = found.strong | (own >= OWN) | (found.wholly & (own >= PARTLY))
     return Pairs(found.one[worth], found.other[worth], own[worth])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ BATTERED = 0.05  # blemishes a letter, by which one copy's surface tells all
 NOTHING = (
     1 / 3
 )  # of the other's own letters: who has no more has nothing of his own (two additions side by side look so)
+MANY = 10  # places: so many additions of a word or two are no fuller edition, however much they come to
 SCATTERED = 30  # letters a place: additions of a word or two
 # Copies with one word in ten replaced have 4 to 18 letters of their own a place, and up to 0.17 of them are digits
 # (3rd and 97th percentile of 264 in 15 languages); laws, licences and forms that share parts have 40 and more, or 0.3.
@@ -44,10 +46,13 @@ SMALL = 1.15  # times as many shingles: what a line of navigation adds
 PIECE = 6  # letters by which recurrence is told
 RECURS = 0.02  # difference of the shares that recur, from which it is told: benchmarks/duplicates.py shows both kinds
 NATURAL = 0.005  # nats a word by which one copy's words follow one another more naturally than the other's
+CLEARLY = 0.02  # the same, whatever the letters of their own are
 
 # Of 1,370 pages around their reviewed main text, what the page adds is less prose in 94 of 100; of 6,000 halves and
 # three quarters of other documents what is missing is less prose in 11 of 100
 LESS = 0.8  # times the share of prose
+PROSE = 400  # characters of prose at least, for its lack to tell packaging: 98 of 100 of those main texts have 600
+HALF = 2.2  # times as many shingles: of halves by characters some have a little less
 ADDED = 1.03  # times as many shingles: from there on an addition has a shape of its own
 
 
@@ -98,14 +103,16 @@ def worse(a: Text, b: Text, like: Likeness, natural: Natural | None = None) -> i
     if like.jaccard == 1 or battered:
         return int(np.sign(b.surface.wear - a.surface.wear))
     mine, theirs = own(a, b.shingles), own(b, a.shingles)
+    one, other = natural([a.text, b.text]) if natural is not None and a.text and b.text else (nan, nan)
+    words = all(0 < found.letters <= SCATTERED * found.places for found in (mine, theirs))
+    if words and abs(one - other) > CLEARLY:  # a long word in a short one's place looks like one put in
+        return 1 if one > other else -1
     if mine.letters <= NOTHING * theirs.letters:
         return _longer(a, b, theirs)
     if theirs.letters <= NOTHING * mine.letters:
         return -_longer(b, a, mine)
-    if natural is not None and a.text and b.text:
-        one, other = natural([a.text, b.text])
-        if abs(one - other) > NATURAL:  # false for nan
-            return 1 if one > other else -1
+    if abs(one - other) > NATURAL:  # false for nan, here and above
+        return 1 if one > other else -1
     if abs(mine.recurs - theirs.recurs) > RECURS:  # false for nan
         return 1 if mine.recurs > theirs.recurs else -1
     return 0
@@ -114,7 +121,7 @@ def worse(a: Text, b: Text, like: Likeness, natural: Natural | None = None) -> i
 def _longer(short: Text, long: Text, added: Own) -> int:
     """Of a text and the same with additions: 1 if the longer one is the altered copy, −1 if it is the fuller one."""
     small = len(long.shingles) <= SMALL * len(short.shingles)
-    if small and added.letters <= SCATTERED * added.places:
+    if (small or added.places >= MANY) and added.letters <= SCATTERED * added.places:
         return 1
     return 1 if long.surface.stops <= short.surface.stops else -1
 
@@ -122,15 +129,15 @@ def _longer(short: Text, long: Text, added: Own) -> int:
 def packaging(small: Text, large: Text) -> bool:
     """Whether what a text adds to one contained in it is packaging: menus, links and tables, not paragraphs like it."""
     more = large.prose.characters - small.prose.characters
-    if more <= 0 or len(large.shingles) < ADDED * len(small.shingles):
+    if more <= 0 or small.prose.prose < PROSE or len(large.shingles) < ADDED * len(small.shingles):
         return False
     added = (large.prose.prose - small.prose.prose) / more
     return bool(added < LESS * small.prose.prose / max(1, small.prose.characters))
 
 
 def most(small: Text, large: Text) -> bool:
-    """Whether a text makes up at least half of the one that contains it, or of that one's paragraphs."""
-    half = 2 * len(small.shingles) >= len(large.shingles)
+    """Whether a text makes up about half of the one that contains it, or of that one's paragraphs."""
+    half = HALF * len(small.shingles) >= len(large.shingles)
     return half or 2 * small.prose.prose >= max(1, large.prose.prose)
 
 

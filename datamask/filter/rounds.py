@@ -254,10 +254,10 @@ def choose(state: Searching, part: int) -> Handed:
     name = f"chosen-{part}"
     if found := handed(state.folder, name):
         return found
-    one, other, common, strong = _estimated(state, part)
+    one, other, common, strong, wholly = _estimated(state, part)
     few = _counts(state, "few", part, len(one))
     nothing = np.zeros((0, 2), np.int64)
-    made = candidates.worth_reading(Estimated(one, other, common, strong, nothing), few)
+    made = candidates.worth_reading(Estimated(one, other, common, strong, wholly, nothing), few)
     return hand(state.folder, name, one=made.one, other=made.other, own=made.own)
 
 
@@ -266,7 +266,7 @@ def _shared(state: Searching, partition: int) -> Shared:
 
 
 def _estimated(state: Searching, part: int) -> list[np.ndarray]:
-    return read_arrays(state.at("estimated", part) + ".npz", "one", "other", "common", "strong")
+    return read_arrays(state.at("estimated", part) + ".npz", "one", "other", "common", "strong", "wholly")
 
 
 def _deal_counts(url: str, counts: Iterator[np.ndarray], parts: int) -> None:

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from datamask.filter.candidates import FEW, OWN, Groups, Pairs
+from datamask.filter.candidates import FEW, OWN, PARTLY, WHOLLY, Groups, Pairs
 from datamask.filter.intact import Natural, Text, garbled, most, packaging, reworded, worse
 from datamask.filter.resolve import Edge, Fall, stars
 from datamask.filter.shingles import WINDOW, Likeness, codes_of, doubled, likeness, once, windows
@@ -30,6 +30,7 @@ SHORT = 200  # shingles: two shorter texts that share a sentence are alike too s
 UNSPACED = 0.65
 GARBLED = 0.6  # of the setting, from which a copy is one whose words do not follow one another where it differs
 GARBLED_OWN = 0.6  # so much of what they share must be theirs
+GARBLED_SHORT = 150  # shingles
 LONGER = 1.15  # times as many shingles: a text that holds another and so much more is no noisy copy of it
 NAVIGATION = 1.5  # times as many: what is more may be navigation alone
 QUALITY_NOISE = 0.5  # standard deviations of quality_score that a change of layout may cost (issue of the score)
@@ -149,7 +150,7 @@ class _Judge:
         if not near and like.jaccard >= least and theirs and fewer >= SHORT:
             near = contained or reworded(a, b)
         if not near and not contained and like.jaccard >= GARBLED * least and own >= GARBLED_OWN:
-            near = fewer >= SHORT and garbled(a, b, like, self._natural)
+            near = fewer >= GARBLED_SHORT and garbled(a, b, like, self._natural)
         if near:
             larger = max(len(a.shingles), len(b.shingles))
             if contained and larger > LONGER * fewer:
@@ -159,6 +160,9 @@ class _Judge:
                 self._edges[one, other] = Edge(one, other, kind, like.jaccard, self._worse(one, other, like))
         elif contained and theirs:
             self._contained(one, other, like)
+        elif like.containment >= WHOLLY and own >= PARTLY and fewer >= SHORT:
+            small, _ = self._by_length(one, other)
+            self._edges[one, other] = Edge(one, other, "contained", like.containment, small, only=True)
 
     def by_cosine(self, one: int, other: int, cosine: float) -> None:
         """Adds a pair that the settings let fall unread."""

@@ -26,7 +26,7 @@ from datamask.quality.ngrams import Counts, Table
 from datamask.quality.terms import Usual
 from datamask.quality.words import Words
 
-VERSION = 2
+VERSION = 3
 DOCUMENTS = 10_000  # of the sample: more, and the most frequent languages have fewer of theirs
 STATED = 1000  # documents of a language at most, and of those that state none four times as many
 CHARACTERS = 6000  # of a document, its first

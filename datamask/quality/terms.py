@@ -52,7 +52,7 @@ TERMS: tuple[Term, ...] = (
     Term("letters", "low", 1.2, 0.03, "it has too few letters", free=0.2),
     Term("digits", "high", 1.2, 0.06, "it is full of digits", root=True, free=0.8),
     Term("capitals", "both", 0.4, 0.05, "too many or too few of its words have a capital", free=1.0),
-    Term("upper_case", "high", 2.2, 0.04, "it is written in capitals", root=True, free=0.3),
+    Term("upper_case", "high", 2.2, 0.02, "it is written in capitals", root=True, free=0.3),
     Term("titles", "high", 0.4, 0.06, "it is full of titles and names"),
     Term("prose", "low", 1.0, 0.08, "it does not read as running text", free=0.0),
     Term("repeated", "high", 1.8, 0.06, "it repeats itself", fixed=True, free=0.0),

@@ -15,8 +15,6 @@ import zstandard
 from datamask.config import Config, Corpus
 from datamask.corpus import Plan, Shard, convert_shard, plan_shards, read_batches
 
-REAL = Path(__file__).parents[2] / ".." / "shared" / "data" / "real"
-
 
 def rows(count: int, first: int = 0) -> list[dict[str, Any]]:
     """FineWeb records with distinct texts."""

@@ -13,6 +13,7 @@ from datamask.corpus.read import corpus_schema, read_batches
 from datamask.corpus.rows import corpus_rows
 from datamask.corpus.shards import plan_shards
 from datamask.errors import ConfigError
+from tests import real
 from tests.corpus import build
 
 pytest.importorskip("pycld2")
@@ -80,12 +81,12 @@ def test_the_same_bytes_again(tmp_path):
     assert Path(first.path).read_bytes() == Path(second.path).read_bytes()
 
 
-@pytest.mark.skipif(not build.REAL.exists(), reason="the real corpus is not beside the checkout")
+@pytest.mark.skipif(not real.FOLDER.exists(), reason=real.ABSENT)
 def test_of_real_documents():
     """Of each language 15 documents; Kirundi is told as its sister Kinyarwanda, and Nigerian Pidgin as English."""
     identify = identifier()
     tally: dict[str, Counter] = defaultdict(Counter)
-    table = pq.read_table(build.REAL / "real-00000-of-00005.parquet", columns=["text", "language", "source"])
+    table = pq.read_table(real.FOLDER / "real-00000-of-00005.parquet", columns=["text", "language", "source"])
     for row in table.filter(~table["source"].to_pandas().eq("udhr2").to_numpy()).to_pylist():
         if row["language"] and len(row["text"]) > 200 and tally[row["language"]].total() < 15:
             tally[row["language"]][identify(row["text"])[0]] += 1

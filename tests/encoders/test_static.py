@@ -165,6 +165,7 @@ def test_texts_of_languages_with_one_text_each_are_apart(tmp_path: Path) -> None
     assert np.abs(cosines[np.triu_indices(4, 1)]).max() < 0.5
 
 
+@pytest.mark.slow
 def test_threads_and_hash_seeds_change_no_byte(tmp_path: Path) -> None:
     """In processes of their own: a library's pool takes its size when it is loaded, which may be late."""
     code = (

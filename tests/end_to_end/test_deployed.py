@@ -78,6 +78,7 @@ def releases(out):
     return sorted(path.name[:4] for path in (out / "releases").iterdir())
 
 
+@pytest.mark.slow
 def test_deploy_run_refresh_and_stop(environment, tmp_path):
     for _ in range(2):  # the second time everything is there
         done = server("up", environment)

@@ -28,12 +28,14 @@ def test_a_cluster_that_does_not_answer_is_named(call, corpus, tmp_path):
     assert err.startswith("datamask: run.address = nowhere://here: no Dask cluster answers there (")
 
 
+@pytest.mark.slow
 def test_dask_ends_in_the_same_files(curate, corpus, out, found, tmp_path):
     other = curate(corpus, tmp_path / "out", "--set", "run.engine=dask")
     assert results(tmp_path / "out") == results(out)
     assert other["certificate"] == found["certificate"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("engine", "threads"), [("threads", "1"), ("threads", "2"), ("threads", ""), ("dask", "")])
 def test_no_byte_depends_on_the_number_of_threads(corpus, out, tmp_path, engine, threads):
     """The run that `out` holds was made in this process, by whatever number it has; Dask with it in the test above."""

@@ -96,7 +96,10 @@ def test_a_fault_in_a_shard_names_it_and_leaves_no_release(inject, call, corpus,
     assert sorted((out / "releases").iterdir()) == releases
 
 
-@pytest.mark.parametrize("stage", ["convert", "embed", "mask", "prices", "export"])
+FULL = [pytest.param(stage, marks=pytest.mark.slow) for stage in ("convert", "embed", "mask", "prices")]
+
+
+@pytest.mark.parametrize("stage", [*FULL, "export"])
 def test_a_full_disk_ends_the_run_in_one_line_and_the_next_goes_on(
     inject, monkeypatch, call, curate, corpus, out, stage
 ):

@@ -23,6 +23,7 @@ def data(release):
     return pa.concat_tables(tables).sort_by([("shard", "ascending"), ("chunk_id", "ascending")])
 
 
+@pytest.mark.slow
 @pytest.mark.end_to_end
 def test_everything_on_s3_with_faults_is_what_it_is_on_disk(corpus, found, tmp_path, monkeypatch):
     with running() as store:

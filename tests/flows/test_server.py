@@ -69,6 +69,7 @@ class Other(http.server.BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow
 def test_a_throw_away_server_answers_until_it_is_ended_and_keeps_its_records(tmp_path, monkeypatch):
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
@@ -99,6 +100,7 @@ def test_a_throw_away_server_ends_with_a_run_that_is_killed(tmp_path):
     assert not left
 
 
+@pytest.mark.slow
 def test_a_throw_away_server_that_does_not_start_is_told(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "file"))
@@ -111,6 +113,7 @@ def test_no_server_is_begun_where_one_is_set(monkeypatch):
     assert Server.begin() is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("there", [True, False])
 def test_a_run_whose_server_is_not_there_ends_in_one_line(tmp_path, there):
     (tmp_path / "x.jsonl").write_text('{"text": "a document"}\n')

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "real"
+from tests.real import ABSENT, FOLDER
 
 
 @cache
@@ -16,7 +15,7 @@ def documents(files: int = 1) -> list[dict]:
     """Rows with text of the first files; skips the test where the data are absent."""
     paths = sorted(FOLDER.glob("*.parquet"))[:files]
     if not paths:
-        pytest.skip(f"needs the real corpus in {FOLDER}")
+        pytest.skip(ABSENT)
     columns = ["text", "source", "quality", "language"]
     rows = [row for path in paths for row in pq.read_table(path, columns=columns).to_pylist()]
     return [row for row in rows if row["text"] and not row["text"].isspace()]

@@ -293,6 +293,7 @@ def test_a_refresh_scores_by_the_stored_model(tmp_path: Path, corpus: tuple[list
     assert renewed.scorers[0].path != quality.scorers[0].path
 
 
+@pytest.mark.slow
 def test_planted_junk_in_real_languages() -> None:
     """Of human-edited news in four languages and two scripts: AUC above 0.95 by each kind that the issue names."""
     rows = [row for row in real.documents(2) if row["source"] == "masakhanews" and len(row["text"].split()) >= 50]

@@ -87,6 +87,7 @@ def test_odd_texts_have_finite_scores(text: str) -> None:
     assert found[0] == found[2] < found[1]
 
 
+@pytest.mark.slow
 def test_five_megabytes() -> None:
     text = (PROSE + "\n") * (5_000_000 // len(PROSE))
     found = signals_of(text)
@@ -134,6 +135,7 @@ def unspaced(text: str) -> bool:
     return bool(np.isnan(signals_of(text)["word_length"]))
 
 
+@pytest.mark.slow
 def test_verdicts_are_datatroves_rule_by_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given the same words, the same verdict, on real documents of every source, by all 30 rules.
 

@@ -28,6 +28,7 @@ def digests(release):
     }
 
 
+@pytest.mark.slow
 def test_a_crash_at_every_step(tmp_path, monkeypatch):
     """Each time a file, folder or link takes its name: by turns just before, and just after."""
     template, folder = tmp_path / "template", tmp_path / "run"

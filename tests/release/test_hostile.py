@@ -202,6 +202,7 @@ def test_control_characters_never_reach_the_terminal(release, capsys):
     assert "\x1b" not in printed and "\\x1b[2Jy\\r was added" in printed
 
 
+@pytest.mark.slow
 def test_mutated_releases_give_a_result_or_a_message(original, tmp_path):
     """A first look: `python benchmarks/fuzz_release.py --kind releases --examples 10000` is the whole of it."""
     folder, release = original

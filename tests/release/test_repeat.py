@@ -35,6 +35,7 @@ def released(folder: Path, repeat: int = MOST, rows: bool = False) -> tuple[Rele
     return publish(export(files, config, out, PROVENANCE)), tokens // 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [False, True])
 def test_a_document_taken_twice_is_one_row_of_the_books(tmp_path: Path, rows: bool) -> None:
     release, budget = released(tmp_path, rows=rows)

@@ -65,6 +65,7 @@ def test_narrow_cones_end_below_their_bound(common, algorithm):
     assert values.max() <= found.upper_bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["Pair_simi", "DiSF", "Facility", {"Pair_simi": 0.5, "DiSF": 0.5}], ids=str)
 @pytest.mark.parametrize("limited", [False, True])
 def test_another_order_gives_the_same_documents(algorithm, limited):

@@ -14,6 +14,7 @@ from datamask import select
 from tests.selection.instances import FAMILIES, instance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["Pair_simi", "DiSF", "Facility"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_relaxation_greedy_random(family, algorithm):

@@ -190,6 +190,7 @@ def test_it_writes_a_configuration_goes_on_where_it_stopped_and_ends_the_same(
     assert (tmp_path / "b.yaml").read_text() == text
 
 
+@pytest.mark.slow
 def test_with_aim_choices_are_told_the_sets_tuned_on_and_none_held_out(corpus, sets, monkeypatch):
     from datamask.study import chosen
 

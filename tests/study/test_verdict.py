@@ -159,6 +159,7 @@ def test_a_control_of_few_draws_is_told_apart_by_the_spread_of_the_random_ones(w
     assert [control.passed for control in found] == [True, passed, passed]
 
 
+@pytest.mark.slow
 def test_the_pools_own_documents_are_shown_and_in_no_mean(pools, targets):
     own = Target("own", tuple(Item(text) for text in pools[0][0][:10]), own=True)
     read = hear(Coder(), pools, [*targets, own], 12_000, 8, 3, 0, lambda line: None)

@@ -25,6 +25,7 @@ assert found == [{os.cpu_count()}] * 2, found
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", ["1", "2", None])
 def test_every_pool_has_the_size_of_the_machine(threads: str | None) -> None:
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
