@@ -195,15 +195,8 @@ def refresh(files: list[ShardFiles], folder: str, documents: int, rounds: bool) 
                 print(f"    {name} {items} items {spent:.2f} s of wall time", flush=True)
     before = {name for name, _ in found["all but one"]}
     stayed = sum(name in before for name, _ in found["one more"])
-<<<<<<< HEAD
     same = "the same" if found["one more"] == found["all at once"] else "OTHERS"
     print(f"{stayed} of {len(found['one more'])} files stay as they were; all at once gives {same}")
-=======
-    same = found["one more"] == found["all at once"]
-    print(
-        f"{stayed} of {len(found['one more'])} files stay as they were; all at once gives {'the same' if same else 'OTHERS'}"
-    )
->>>>>>> main
 
 
 def run(engine: str, workers: int, files: list[ShardFiles], work: str, peak: Peak, algorithm: str):
