@@ -118,6 +118,9 @@ def main() -> None:
         earlier = digests(out / "releases" / Path(first["release"]).name)
         same = sum(earlier.get(name) == digest for name, digest in found.items())
         print(f"{same} of the refreshed release's {len(found)} files are the first release's, byte for byte")
+        if other:  # where they part
+            for stage, names in shard_files(out).items():
+                print(stage, len(names ^ shard_files(fresh)[stage]), "files have other keys")
         sys.exit(bool(other))
     finally:
         shutil.rmtree(folder)

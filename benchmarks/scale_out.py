@@ -1,11 +1,15 @@
 """From embeddings to decisions on many shards of synthetic documents: seconds and memory of the stages, plain and Dask.
 
     python benchmarks/scale_out.py 200000 600000 --dimensions 256 [--dask 2 4] [--shards 200]
+    python benchmarks/scale_out.py 200000 --dimensions 64 --refresh
 
 Documents are short texts, one in fifty a copy of another, with unit rows around Zipf-distributed centres and a quality.
 Each engine begins from the same embeddings, scores, index and signatures and must end in the same masks. `one process`
 is the share of a stage's time in which only one process can work: the reduces, and rounds of a single item. A stage's
 memory is the greatest resident memory of any one process while it runs.
+
+`--refresh`: filter and duplicates over all shards but the one in the middle, then over all in the same work folder, and
+over all from nothing, which must give the same files.
 """
 
 from __future__ import annotations
@@ -160,6 +164,32 @@ def stages_of(all_files: list[ShardFiles], config: Config, work: str, mapper: Ca
     return table, digest.hexdigest()[:16]
 
 
+def refresh(files: list[ShardFiles], folder: str, documents: int, rounds: bool) -> None:
+    """Prints the table of `--refresh`."""
+    config = Config.model_validate({"select": {"device": "cpu"}})
+    middle = len(files) // 2
+    runs = [("all but one", "grown", files[:middle] + files[middle + 1 :]), ("one more", "grown", files)]
+    found = {}
+    for label, work, some in [*runs, ("all at once", "anew", files)]:
+        place = f"{folder}/{work}"
+        recorders = [Recorder(here), Recorder(here)]
+        times = [time.process_time()]
+        filtered = filter_corpus(some, config, place, recorders[0])
+        times.append(time.process_time())
+        given = [replace(f, filters=output) for f, output in zip(some, filtered, strict=True)]
+        duplicates = find_duplicates(given, config, place, recorders[1])
+        times.append(time.process_time())
+        found[label] = [(Path(out.path).name, Path(out.path).read_bytes()) for out in [*filtered, *duplicates]]
+        for stage, recorder, seconds in zip(("filter", "duplicates"), recorders, np.diff(times), strict=True):
+            print(f"| {documents:,} | {label} | {stage} | {seconds:.2f} |", flush=True)
+            for name, items, spent in recorder.rounds if rounds else ():
+                print(f"    {name} {items} items {spent:.2f} s of wall time", flush=True)
+    before = {name for name, _ in found["all but one"]}
+    stayed = sum(name in before for name, _ in found["one more"])
+    same = found["one more"] == found["all at once"]
+    print(f"{stayed} of {len(found['one more'])} files stay as they were; all at once gives {'the same' if same else 'OTHERS'}")
+
+
 def run(engine: str, workers: int, files: list[ShardFiles], work: str, peak: Peak):
     config = Config.model_validate(
         {
@@ -195,10 +225,14 @@ def main() -> None:
     parser.add_argument("--dask", type=int, nargs="*", default=[])
     parser.add_argument("--rounds", action="store_true", help="print the seconds of every round")
     parser.add_argument("--makers", type=int, default=2)
+    parser.add_argument("--refresh", action="store_true", help="what one new shard costs")
     arguments = parser.parse_args()
     peak = Peak()
-    print("| documents | engine | stage | seconds | µs a document | one process | GiB a process | masks |")
-    print("|--:|---|---|--:|--:|--:|--:|---|")
+    if arguments.refresh:
+        print("| documents | shards | stage | processor seconds |\n|--:|---|---|--:|")
+    else:
+        print("| documents | engine | stage | seconds | µs a document | one process | GiB a process | masks |")
+        print("|--:|---|---|--:|--:|--:|--:|---|")
     for documents in arguments.documents:
         folder = tempfile.mkdtemp(prefix="datamask-scale-")
         try:
@@ -207,6 +241,9 @@ def main() -> None:
             make = partial(make_shard, rows=rows, dimensions=arguments.dimensions, folder=folder)
             with ProcessPoolExecutor(arguments.makers) as pool:
                 files = list(pool.map(make, range(arguments.shards)))
+            if arguments.refresh:
+                refresh(files, folder, documents, arguments.rounds)
+                continue
             for engine, workers in [("plain", 1), *(("dask", count) for count in arguments.dask)]:
                 peak.most.clear()
                 work = f"{folder}/{engine}-{workers}"

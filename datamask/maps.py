@@ -31,14 +31,12 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from datamask import storage
-from datamask.stages import ShardFiles
+from datamask.stages import KEPT, ROUNDS, ShardFiles
 
 State = TypeVar("State")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-FOLDER = "rounds"  # of work/: what rounds hand to one another, gone when their stage has ended
-KEPT = "parts"  # of work/: what the next run can use of this one's maps
 GROUPS = 64  # of shards, at least, as far as the bounds allow
 GROUP_ROWS = (1 << 13, 1 << 17)  # rows of a group of shards: enough to be worth a task, few enough to be held
 
@@ -132,7 +130,7 @@ def keeping(work: str, stage: str, names: Collection[str]) -> Iterator[str]:
 @contextlib.contextmanager
 def rounds(work: str, stage: str, key: str) -> Iterator[str]:
     """The folder that the stage's rounds share; it goes when the block ends, and stays for another try if it fails."""
-    folder = storage.join(work, FOLDER, f"{stage}-{key}")
+    folder = storage.join(work, ROUNDS, f"{stage}-{key}")
     yield folder
     clear(folder)
 

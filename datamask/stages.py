@@ -15,36 +15,42 @@ from datamask.storage import Output
 
 @dataclass(frozen=True)
 class Stage:
-    """How a stage's work is shared out: what the cost model, the progress and the documentation's table read."""
+    """What a stage is: read by the flows, the cost model, the progress, `clean`, and the documentation's table."""
 
     name: str
     by: Literal["shard", "rounds", "one"]  # shards each on its own; rounds of maps (`datamask.maps`); one worker
-    rounds: int = 1
+    folder: str | None  # of work/, where its files carry their key; None: it has none there
+    reads: tuple[str, ...]  # stages, as far as they run
+    rounds: int = 1  # of `datamask.maps`, about: some stages repeat rounds, or need fewer
 
 
+_SCORED = ("index", "embed", "score")
+_DECIDED = (*_SCORED, "atoms", "filter", "duplicates")
 STAGES = {
     stage.name: stage
     for stage in (
-        Stage("plan", "one"),
-        Stage("convert", "shard"),
-        Stage("languages", "shard"),
-        Stage("encoder", "one"),
-        Stage("index", "shard"),
-        Stage("embed", "shard"),
-        Stage("quality", "one"),
-        Stage("score", "shard"),
-        Stage("atoms", "shard"),
-        Stage("signatures", "shard"),
-        Stage("leaks", "shard"),
-        Stage("filter", "rounds", 3),
-        Stage("duplicates", "rounds", 11),
-        Stage("prices", "rounds", 20),
-        Stage("mask", "shard"),
-        Stage("export", "rounds", 2),
-        Stage("report", "one"),
-        Stage("publish", "one"),
+        Stage("plan", "one", None, ()),
+        Stage("convert", "shard", "corpus", ("plan",)),
+        Stage("languages", "shard", "languages", ("convert",)),
+        Stage("encoder", "one", "encoder", ("convert",)),
+        Stage("quality", "one", "quality", ("convert", "encoder")),
+        Stage("signatures", "shard", "signatures", ("convert",)),
+        Stage("index", "shard", "index", ("convert", "encoder")),
+        Stage("embed", "shard", "embeddings", ("encoder", "index")),
+        Stage("score", "shard", "scores", ("quality", "index", "embed")),
+        Stage("atoms", "shard", "atoms", ("index",)),
+        Stage("leaks", "shard", "leaks", ("index",)),
+        Stage("filter", "rounds", "filters", ("index", "score", "signatures", "leaks"), 3),
+        Stage("duplicates", "rounds", "duplicates", ("index", "embed", "score", "signatures", "filter"), 12),
+        Stage("prices", "rounds", "prices", _DECIDED, 20),
+        Stage("mask", "shard", "masks", (*_DECIDED, "prices")),
+        Stage("export", "rounds", "staging", ("index", "score", "filter", "mask"), 2),
+        Stage("report", "rounds", None, ("index", "embed", "score", "filter", "duplicates", "mask", "export"), 3),
+        Stage("publish", "one", None, ("export", "report")),
     )
 }
+ROUNDS = "rounds"  # folder of work/: what rounds hand to one another, gone when their stage has ended
+KEPT = "parts"  # folder of work/: what the next run can use of this one's maps
 
 Progress = Callable[[int], None]  # called with the number of rows done since the last call
 

@@ -28,6 +28,7 @@ from datamask.filter.contamination import wanted as decontamination_wanted
 from datamask.release.filters import check_filters, check_left
 from datamask.release.housekeeping import check_room
 from datamask.release.layout import Picture, Provenance, Release, Staged, latest_version
+from datamask.release.publication import running
 from datamask.report.warnings import sentence
 from datamask.selection.cover.stage import reads_words
 from datamask.stages import ShardFiles
@@ -65,7 +66,7 @@ def curate(
     """
     settings = override(config, input=shlex.split(input), lamb=lamb, select_ratio=select_ratio, solver=solver)
     out = output.rstrip("/")
-    with Stages(settings) as stages:
+    with running(out), Stages(settings) as stages:
         plan = stages.whole(whole.plan, config=settings, work=storage.join(out, "work"), previous=None)
         return finished(curation(stages, plan, out))
 
@@ -122,14 +123,7 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     provenance = Provenance(portable(encoder, work), quality.as_dict(), certificate, tuple(failed), plan.skipped)
     staged = maps.export(stages, shards, out, provenance)
     _check_conservation(staged, shards)
-    report = stages.whole(
-        whole.write_report,
-        staged=staged,
-        all_files=shards,
-        config=config,
-        certificate=certificate,
-        stages=stage_times(stages),
-    )
+    report = maps.write_report(stages, staged, shards, certificate)
     release = stages.whole(
         whole.publish, staged=staged, pictures=report.pictures, warnings=[dict(warning) for warning in report.warnings]
     )
@@ -253,14 +247,6 @@ def _check_conservation(staged: Staged, shards: Sequence[ShardFiles]) -> None:
         outcomes += [*found.get("filtered", {}).values(), *found.get("quarantined", {}).values()]
         if not read == files.shard.rows == found.get("rows") == sum(outcomes):
             raise ConservationError(f"shard {files.shard.name}: {read} rows were read, {found} are accounted for")
-
-
-def stage_times(stages: Stages) -> list[dict[str, Any]]:
-    """Per stage: shards worked on, shards whose file was there, seconds of work."""
-    return [
-        {"stage": line.stage, "done": line.done, "cached": line.cached, "seconds": round(line.seconds, 2)}
-        for line in stages.board.stages.values()
-    ]
 
 
 def _show(

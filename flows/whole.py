@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from prefect.logging import get_run_logger
 
@@ -11,6 +11,9 @@ from datamask.release.layout import Provenance, Staged
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 from flows.stages import Stages
+
+if TYPE_CHECKING:
+    from datamask.report import Report
 
 
 def filter_corpus(stages: Stages, shards: Sequence[ShardFiles], work: str) -> list[Output]:
@@ -60,6 +63,35 @@ def export(stages: Stages, shards: Sequence[ShardFiles], out: str, provenance: P
         provenance=provenance,
     )
     return staged
+
+
+def write_report(
+    stages: Stages, staged: Staged, shards: Sequence[ShardFiles], certificate: Mapping[str, Any]
+) -> Report:
+    """The report page and its plots, beside the staged data."""
+    from datamask.report import StageTime
+    from datamask.report import write_report as run
+
+    report: Report = stages.rounds(
+        "report",
+        run,
+        _rows(shards),
+        lambda report: staged.published is not None,
+        staged=staged,
+        all_files=shards,
+        config=stages.config,
+        certificate=certificate,
+        stages=[StageTime(**line) for line in stage_times(stages)],
+    )
+    return report
+
+
+def stage_times(stages: Stages) -> list[dict[str, Any]]:
+    """Per stage: shards worked on, shards whose file was there, seconds of work."""
+    return [
+        {"stage": line.stage, "done": line.done, "cached": line.cached, "seconds": round(line.seconds, 2)}
+        for line in stages.board.stages.values()
+    ]
 
 
 def _rows(shards: Sequence[ShardFiles]) -> int:

@@ -53,23 +53,6 @@ def measure_drift(all_files: Sequence[ShardFiles], config: Config) -> Any:
         return _named("drift", run(all_files, own))
 
 
-@task(name="report", task_run_name="report", **STAGE)
-def write_report(
-    staged: Staged,
-    all_files: Sequence[ShardFiles],
-    config: Config,
-    certificate: dict[str, Any],
-    stages: Sequence[dict[str, Any]],
-) -> Any:
-    """The report page and its plots, beside the staged data."""
-    from datamask.report import StageTime
-    from datamask.report import write_report as run
-
-    same_arithmetic()
-    written = run(staged, all_files, config, certificate, [StageTime(**s) for s in stages])
-    return _named_if_published("report", staged, written)
-
-
 @task(name="publish", task_run_name="publish", **STAGE)
 def publish(staged: Staged, pictures: Sequence[Picture], warnings: Sequence[Mapping[str, Any]]) -> Any:
     """The release under its version, whole, with `latest` pointing at it."""
@@ -90,10 +73,6 @@ def _unless_there(stage: str, work: str, folder: str, run: Callable[[], Any]) ->
     before = published(work, folder)
     result = run()
     return _named(stage, result, bool(before) and published(work, folder) == before)
-
-
-def _named_if_published(stage: str, staged: Staged, result: Any) -> Any:
-    return _named(stage, result, staged.published is not None)
 
 
 def _named(stage: str, result: Any, cached: bool = False) -> Any:

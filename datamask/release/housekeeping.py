@@ -2,7 +2,7 @@
 
 found = survey("out")                     # what `datamask status` shows
 plan = unneeded("out", releases=2)        # files of work/ that neither the last two releases nor `latest` need
-remove(plan)
+remove("out", releases=2)
 roll_back("out")
 """
 
@@ -22,12 +22,12 @@ from datamask.corpus.convert import VERSION as CONVERTED
 from datamask.corpus.plan import Plan
 from datamask.errors import ConfigError, InputError, StorageError, nearest
 from datamask.release.layout import Release, latest_version, list_versions, point_latest, version_key, version_path
-from datamask.release.publication import one_publisher
-from datamask.stages import RECORD
+from datamask.release.publication import nobody_running, one_publisher
+from datamask.stages import RECORD, ROUNDS, STAGES
 
-# folders of work/ whose files carry their key; what lies elsewhere is never touched
-STAGES = {"corpus", "languages", "encoder", "index", "embeddings", "quality", "scores", "atoms", "leaks", "signatures"}
-STAGES |= {"filters", "duplicates", "prices", "masks", "staging", "rounds"}
+# what lies elsewhere in work/ is never touched; what is kept for the next run goes by itself (`maps.keeping`)
+FOLDERS = {stage.folder for stage in STAGES.values() if stage.folder} | {ROUNDS}
+UNFINISHED = (STAGES["export"].folder, ROUNDS)  # an interrupted run's: the next one with these settings goes on there
 _KEY = re.compile(r"[0-9a-f]{16}")
 # bytes a document in work/ beside its embedding (index, scores, signatures, masks, encoder's share), measured on 42,232
 # real documents: 2,600; twice that for what a release and scratch files take for a while
@@ -36,8 +36,8 @@ ASSUMED_DOCUMENT = 2000  # bytes of text, where nobody has counted the rows yet
 
 
 @dataclass(frozen=True)
-class Stage:
-    """Files of a stage in work/."""
+class Folder:
+    """A folder of work/."""
 
     name: str
     files: int
@@ -51,7 +51,7 @@ class Unneeded:
     out: str
     kept_for: tuple[str, ...]  # versions
     paths: tuple[str, ...]
-    stages: tuple[Stage, ...]
+    stages: tuple[Folder, ...]
     missing: tuple[str, ...] = ()  # manifests that could not be read
 
     @property
@@ -67,7 +67,7 @@ class Survey:
     latest: str | None
     releases: int
     release_bytes: int
-    work: tuple[Stage, ...]
+    work: tuple[Folder, ...]
     unfinished: tuple[str, ...]  # releases that an interrupted run had begun to write
     input: tuple[str, ...] = ()  # of the last run
     shards: int = 0
@@ -144,19 +144,25 @@ def unneeded(out: str, releases: int = 1) -> Unneeded:
     return Unneeded(out, tuple(kept), tuple(sorted(gone)), tuple(_by_stage(work, gone)))
 
 
-def remove(found: Unneeded) -> None:
-    """Removes what can go. Nobody may be curating into the folder meanwhile.
+def remove(out: str, releases: int = 1) -> Unneeded:
+    """Removes what no run needs, and says what it was. Runs that begin meanwhile wait.
 
-    :raises StorageError: it may not be removed.
+    :raises InputError: no release is there. :raises StorageError: a run is writing there, or it may not be removed.
     """
-    with one_publisher(found.out):
+    with nobody_running(out.rstrip("/")), one_publisher(out.rstrip("/")):
+        found = unneeded(out, releases)
         for path in found.paths:
             fs, inside = storage.filesystem(path)
             with storage.storage_errors(path, "remove"):
                 fs.rm(inside)
-    if not storage.is_remote(found.out):
-        root = Path(storage.filesystem(storage.join(found.out, "work"))[1])
-        for stage in sorted(STAGES):
+        _remove_empty(found.out)
+    return found
+
+
+def _remove_empty(out: str) -> None:
+    if not storage.is_remote(out):
+        root = Path(storage.filesystem(storage.join(out, "work"))[1])
+        for stage in sorted(FOLDERS):
             for folder in sorted((root / stage).rglob("*"), reverse=True):
                 if folder.is_dir() and not any(folder.iterdir()):
                     folder.rmdir()
@@ -164,9 +170,9 @@ def remove(found: Unneeded) -> None:
 
 def _can_go(work: str, path: str, needed: set[str]) -> bool:
     stage, _, rest = path[len(work) + 1 :].partition("/")
-    if stage not in STAGES or not rest:
+    if stage not in FOLDERS or not rest:
         return False
-    if stage in ("staging", "rounds"):  # an interrupted run's: the next one with these settings goes on from them
+    if stage in UNFINISHED:
         return True
     keys = {*_KEY.findall(rest)}
     if not keys:
@@ -252,11 +258,11 @@ def _sizes(folder: str) -> dict[str, int]:
     return {storage.join(folder, path[len(base) + 1 :]): int(info.get("size") or 0) for path, info in found.items()}
 
 
-def _by_stage(work: str, sizes: Mapping[str, int]) -> Iterable[Stage]:
+def _by_stage(work: str, sizes: Mapping[str, int]) -> Iterable[Folder]:
     names = sorted({path[len(work) + 1 :].partition("/")[0] for path in sizes})
     for name in names:
         own: Sequence[int] = [size for path, size in sizes.items() if path[len(work) + 1 :].partition("/")[0] == name]
-        yield Stage(name, len(own), sum(own))
+        yield Folder(name, len(own), sum(own))
 
 
 def _key_of(path: str) -> str | None:

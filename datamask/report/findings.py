@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from datamask.config import Config
+from datamask.maps import Mapper, here
 from datamask.release.duck import connect
 from datamask.report import coverage, examples, losses, pairs, statistics
 from datamask.report.sample import (
@@ -114,16 +115,19 @@ def find(
     stages: Sequence[StageTime] = (),
     name: str | None = None,
     work: str | None = None,
+    maps: Mapper = here,
+    folder: str | None = None,
 ) -> Findings:
     """Reads the stages' files and computes everything the page shows.
 
     :param certificate: what the selection reported: objective, upper_bound, gap, terms, history, …
     :param work: the work folder, for counts that do not fit in memory; None: everything in memory.
+    :param maps, folder: who reads the shards, and where what they hand on lies; see `sample.read_sample`.
     :raises ConservationError: a shard's files disagree about its rows.
     """
     with connect(config.filter.memory_limit, work) as connection:
         tally = Tally(connection, grouping_columns(config))
-        sample = read_sample(all_files, config, SAMPLE_ROWS, tally=tally)
+        sample = read_sample(all_files, config, SAMPLE_ROWS, tally=tally, maps=maps, folder=folder)
         outcomes, warnings = count_losses(tally, config)
     signals = losses.signal_rows(tally.signals())
     generator = np.random.default_rng([config.select.seed, 7])

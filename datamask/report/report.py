@@ -15,6 +15,7 @@ from typing import Any
 from datamask import storage
 from datamask.config import Config
 from datamask.errors import InputError
+from datamask.maps import Mapper, here, rounds
 from datamask.release import Picture, Staged
 from datamask.report import charts, page, themes
 from datamask.report.findings import Findings, StageTime, find
@@ -41,12 +42,14 @@ def write_report(
     config: Config,
     certificate: Mapping[str, Any],
     stages: Sequence[StageTime] = (),
+    maps: Mapper = here,
 ) -> Report:
     """Computes the findings and writes report.html, report.json and plots/*.png into the staged release.
 
     A staged release that is published already is left as it is. Either way the run's files are recorded in work/, so
     that `datamask sweep` and `datamask ablate` find the embedded corpus.
 
+    :param maps: who reads the shards: their statistics and sample, then the vectors and the texts that are shown.
     :raises ConservationError: the stages' files disagree.
     :raises StorageError: the folder cannot be written.
     """
@@ -55,7 +58,9 @@ def write_report(
         return describe(staged.folder, load(staged.folder))
     library = Thread(target=page.library, daemon=True)  # seconds on a core of its own, while the findings are computed
     library.start()
-    findings = find(all_files, config, certificate, stages, work=storage.join(staged.out, "work"))
+    work = storage.join(staged.out, "work")
+    with rounds(work, "report", staged.key) as folder:
+        findings = find(all_files, config, certificate, stages, work=work, maps=maps, folder=folder)
     library.join()
     return write_findings(staged.folder, replace(findings, unread=_unread(staged)))
 

@@ -6,11 +6,12 @@ sample.features(np.array([3, 17]))          # (2, 768) float16
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +20,11 @@ import pyarrow.compute as pc
 
 from datamask import storage
 from datamask.config import Config
+from datamask.corpus.plan import Shard
 from datamask.corpus.rows import corpus_columns, corpus_rows
 from datamask.errors import ConservationError
-from datamask.report.tally import Tally, as_strings
+from datamask.maps import Handed, Mapper, groups, hand, here
+from datamask.report.tally import Signals, Tally, as_strings, counted, signals_of, summed
 from datamask.stages import ShardFiles
 
 GROUP_COLUMNS = ("domain", "language", "dump", "source", "label")
@@ -55,6 +58,8 @@ class Sample:
     price: npt.NDArray[np.float32]
     scores: Mapping[str, npt.NDArray[np.float32]]  # quality_score and one per scorer
     groups: Mapping[str, npt.NDArray[np.object_]] = field(default_factory=dict)
+    maps: Mapper = here  # who reads more of its rows
+    folder: str | None = None
 
     def __len__(self) -> int:
         return len(self.chunk_id)
@@ -73,18 +78,21 @@ class Sample:
         return np.array([reason is None or reason == "not_selected" for reason in self.reason], dtype=bool)
 
     def features(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.float16]:
-        """(len(rows), d) float16, in the order of `rows`; reads one shard at a time."""
-        parts: list[tuple[npt.NDArray[np.intp], npt.NDArray[np.float16]]] = []
-        for number in np.unique(self.shard[rows]):
-            places = np.flatnonzero(self.shard[rows] == number)
-            wanted = self.chunk_id[rows[places]]
+        """(len(rows), d) float16, in the order of `rows`."""
+        order = np.lexsort((self.chunk_id[rows], self.shard[rows]))
+        ordered = rows[order]
+        wanted = []
+        for number in np.unique(self.shard[ordered]):
             output = self.files[number].embeddings
             assert output is not None
-            parts.append((places, _embeddings(output.path, wanted)))
-        width = parts[0][1].shape[1] if parts else 0
-        features = np.empty((len(rows), width), dtype=np.float16)
-        for places, values in parts:
-            features[places] = values
+            wanted.append((output.path, self.chunk_id[ordered[self.shard[ordered] == number]]))
+        found = self.maps(read_vectors, Reading(self.config, self.folder, ()), _shared(wanted))
+        vectors = [handed.read("vectors")[0] for handed in found]
+        if not vectors:
+            return np.empty((0, 0), dtype=np.float16)
+        joined = np.concatenate(vectors)
+        features = np.empty_like(joined)
+        features[order] = joined
         return features
 
     def places(self, rows: npt.NDArray[np.integer]) -> list[Place]:
@@ -104,11 +112,18 @@ class Documents:
         wanted: dict[str, set[int]] = defaultdict(set)
         for shard, chunk_id in places:
             wanted[shard].add(chunk_id)
-        self._found: dict[Place, dict[str, Any]] = {}
-        for files in sample.files:
-            ids = sorted(wanted.get(files.shard.name, ()))
-            rows = corpus_rows(files.shard, sample.config, np.array(ids, dtype=np.int64), names) if ids else []
-            self._found.update(((files.shard.name, place), row) for place, row in zip(ids, rows, strict=True))
+        asked = [
+            (files.shard, np.array(sorted(wanted[files.shard.name]), dtype=np.int64))
+            for files in sample.files
+            if files.shard.name in wanted
+        ]
+        found = sample.maps(read_rows, Reading(sample.config, None, tuple(names)), _shared(asked))
+        rows = [row for group in found for row in group]
+        self._found = {
+            (shard.name, int(place)): row
+            for (shard, ids), own in zip(asked, rows, strict=True)
+            for place, row in zip(ids, own, strict=True)
+        }
 
     def __call__(self, shard: str, chunk_id: int) -> dict[str, Any]:
         return self._found[shard, chunk_id]
@@ -134,62 +149,160 @@ def read_sample(
     rows: int = 1_000_000,
     seed: int | None = None,
     tally: Tally | None = None,
+    maps: Mapper = here,
+    folder: str | None = None,
 ) -> Sample:
-    """Reads index, scores and masks of every shard; memory is bounded by the sample and one shard's small columns.
+    """Reads index, scores and masks of every shard, a group of shards each; the caller holds the sample.
 
     :param rows: about how many rows the sample holds at most.
     :param seed: which sample; the settings' own seed by default.
     :param tally: counts every row by outcome, groups and signals, in the same pass.
+    :param maps: who runs the rounds. :param folder: for what they hand on; None: in memory.
     :raises ConservationError: a shard's files disagree about its rows.
     """
     total = sum(files.masks.rows for files in all_files if files.masks)
     rate = min(1.0, rows / max(total, 1))
+    columns = tuple(grouping_columns(config))
+    state = Reading(config, folder, columns, rate, config.select.seed if seed is None else seed, tally is not None)
+    items = [(group[0], tuple(all_files[place] for place in group)) for group in groups(all_files)]
+    found = maps(read_group, state, items, [sum(files.shard.rows or 0 for files in own) for _, own in items])
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    columns: dict[str, list[Any]] = defaultdict(list)
-    scores: dict[str, list[npt.NDArray[np.float32]]] = defaultdict(list)
-    groups: dict[str, list[npt.NDArray[np.object_]]] = defaultdict(list)
-    columns_to_group = grouping_columns(config)
-    for number, files in enumerate(all_files):
-        index, masks, table = _shard_tables(files, signals=tally is not None)
-        outcome = _outcomes(index, masks)
-        _add_totals(totals, outcome, _counted(index, masks))
-        corpus = corpus_columns(files.shard, config, columns_to_group)
+    for read in found:
+        for name, counts in read.totals.items():
+            totals[name] = [held + more for held, more in zip(totals[name], counts, strict=True)]
         if tally:
-            chosen = pc.is_null(masks["reason"]).to_numpy()
-            tally.add(outcome, index["token_count"], corpus)
-            tally.add_signals(
-                table, chosen | pc.equal(masks["reason"], "not_selected").fill_null(False).to_numpy(), chosen
-            )
-        generator = np.random.default_rng(
-            [config.select.seed if seed is None else seed, zlib.crc32(files.shard.name.encode())]
-        )
-        kept = np.flatnonzero(generator.random(masks.num_rows) < rate) if rate < 1 else np.arange(masks.num_rows)
-        columns["shard"].append(np.full(len(kept), number, dtype=np.int32))
-        tokens = index.filter(pc.is_null(index["reason"]))["token_count"]
-        columns["tokens"].append(tokens.to_numpy()[kept])
-        for name in ("chunk_id", "probability", "price"):
-            columns[name].append(masks[name].to_numpy()[kept])
-        columns["reason"].append(np.array(masks["reason"].take(kept).to_pylist(), dtype=object))
-        for name in table.column_names:
-            if "." not in name:  # <scorer>.<signal> columns explain a score; the sample holds scores
-                scores[name].append(table[name].to_numpy()[kept])
-        places = pa.array(masks["chunk_id"].to_numpy()[kept])
-        for name in columns_to_group:
-            there = name in corpus.column_names
-            values = (
-                as_strings(corpus[name]).take(places).to_numpy(zero_copy_only=False) if there else [None] * len(kept)
-            )
-            groups[name].append(np.asarray(values, dtype=object))
-    joined_groups = {name: np.concatenate(parts) for name, parts in groups.items()}
+            tally.take(_taken(read.counts))
+            for signals in read.signals:
+                tally.take_signals(signals)
+    table = pa.concat_tables([_taken(read.rows) for read in found])
+    own_columns = {name: table[name].to_numpy() for name in ROWS.names if name != "reason"}
+    joined = {name: _objects(table[f"group {name}"]) for name in columns}
     return Sample(
         config=config,
         files=list(all_files),
         totals=[Total(name, *counts) for name, counts in sorted(totals.items())],
         rate=rate,
-        **{name: np.concatenate(parts) for name, parts in columns.items()},
-        scores={name: np.concatenate(parts) for name, parts in scores.items()},
-        groups={name: values for name, values in joined_groups.items() if _is_grouping(values)},
+        **own_columns,
+        reason=_objects(table["reason"]),
+        scores={
+            name.removeprefix("score "): table[name].to_numpy()
+            for name in table.column_names
+            if name.startswith("score ")
+        },
+        groups={name: values for name, values in joined.items() if _is_grouping(values)},
+        maps=maps,
+        folder=folder,
     )
+
+
+# ---------------------------------------------------------------- rounds
+
+ROWS = pa.schema(
+    [
+        ("shard", pa.int32()),
+        ("chunk_id", pa.int64()),
+        ("tokens", pa.int64()),
+        ("probability", pa.float32()),
+        ("price", pa.float32()),
+        ("reason", pa.string()),
+    ]
+)  # of the sample; then "score <name>" and "group <column>"
+Taken: TypeAlias = "str | pa.Table"  # what a worker hands on: a file, or, where there is no folder, as it is
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the workers of the rounds are told."""
+
+    config: Config
+    folder: str | None
+    columns: tuple[str, ...]
+    rate: float = 1.0
+    seed: int = 0
+    tally: bool = False
+
+
+@dataclass(frozen=True)
+class Read:
+    """What is said of a group of shards."""
+
+    totals: Mapping[str, Sequence[int]]  # outcome: documents, tokens
+    signals: Sequence[Signals]  # a shard each: sums of these depend on their order
+    counts: Taken  # COUNTS, if they are asked for
+    rows: Taken  # of the sample
+
+
+def read_group(state: Reading, item: tuple[int, Sequence[ShardFiles]]) -> Read:
+    """The statistics of some shards, the first of them at this place among all, and their part of the sample."""
+    first, shards = item
+    totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    signals, counts, rows = [], [], []
+    for number, files in enumerate(shards, first):
+        index, masks, scores = _shard_tables(files, signals=state.tally)
+        outcome = _outcomes(index, masks)
+        _add_totals(totals, outcome, _counted(index, masks))
+        corpus = corpus_columns(files.shard, state.config, state.columns)
+        if state.tally:
+            chosen = pc.is_null(masks["reason"]).to_numpy()
+            candidates = chosen | pc.equal(masks["reason"], "not_selected").fill_null(False).to_numpy()
+            counts.append(counted(state.columns, outcome, index["token_count"], corpus))
+            signals.append(signals_of(scores, candidates, chosen))
+        generator = np.random.default_rng([state.seed, zlib.crc32(files.shard.name.encode())])
+        every = np.arange(masks.num_rows)
+        kept = pa.array(every if state.rate == 1 else every[generator.random(masks.num_rows) < state.rate])
+        tokens = index.filter(pc.is_null(index["reason"]))["token_count"]
+        columns = [pa.repeat(pa.scalar(number, pa.int32()), len(kept)), masks["chunk_id"].take(kept), tokens.take(kept)]
+        columns += [masks[name].take(kept) for name in ("probability", "price", "reason")]
+        table = pa.table(columns, schema=ROWS)
+        for name in scores.column_names:
+            if "." not in name:  # <scorer>.<signal> columns explain a score; the sample holds scores
+                table = table.append_column(f"score {name}", scores[name].take(kept))
+        places = masks["chunk_id"].take(kept)
+        for name in state.columns:
+            there = name in corpus.column_names
+            values = as_strings(corpus[name]).take(places) if there else pa.nulls(len(kept), pa.string())
+            table = table.append_column(f"group {name}", values)
+        rows.append(table)
+    kept_rows, kept_counts = pa.concat_tables(rows), summed(counts)
+    return Read(
+        dict(totals), signals, _hand(state, f"counts-{first}", kept_counts), _hand(state, f"rows-{first}", kept_rows)
+    )
+
+
+def read_vectors(state: Reading, item: Sequence[tuple[str, npt.NDArray[np.int64]]]) -> Handed:
+    """The vectors of the named rows of some embeddings files, one file's after another's."""
+    return hand(state.folder, _named("vectors", item), vectors=np.concatenate([_embeddings(*one) for one in item]))
+
+
+def read_rows(state: Reading, item: Sequence[tuple[Shard, npt.NDArray[np.int64]]]) -> list[list[dict[str, Any]]]:
+    """The columns of the named rows of some shards."""
+    return [corpus_rows(shard, state.config, ids, state.columns) for shard, ids in item]
+
+
+def _named(what: str, item: Sequence[tuple[str, npt.NDArray[np.int64]]]) -> str:
+    return f"{what}-{storage.key([[path, hashlib.sha256(ids.tobytes()).hexdigest()] for path, ids in item])}"
+
+
+def _shared(items: Sequence[Any], each: int = 16) -> list[Sequence[Any]]:
+    """Shards of which little is read, several to an item."""
+    return [items[first : first + each] for first in range(0, len(items), each)]
+
+
+def _hand(state: Reading, name: str, table: pa.Table) -> Taken:
+    if state.folder is None:
+        return table
+    return storage.write_output(storage.join(state.folder, f"{name}.parquet"), name, table.schema, [table]).path
+
+
+def _taken(table: Taken) -> pa.Table:
+    return storage.read_table(table) if isinstance(table, str) else table
+
+
+def _objects(column: pa.ChunkedArray) -> npt.NDArray[np.object_]:
+    return np.asarray(column.to_numpy(), dtype=object)
+
+
+# ---------------------------------------------------------------- tables
 
 
 def grouping_columns(config: Config) -> list[str]:

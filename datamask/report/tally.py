@@ -1,10 +1,11 @@
 """Exact counts of what became of every row, by every grouping column; and of the scores' signals. Nothing is sampled.
 
-with Tally(connection, ["language", "source"]) as tally:      # a connection of datamask.release.duck
-    tally.add(outcome, tokens, groups)                        # once a shard
-    tally.table("language")                                   # Groups: a row per value, the largest first
+    counts = counted(["language", "source"], outcome, tokens, groups)     # of a shard, anywhere
+    tally = Tally(connection, ["language", "source"])                     # a connection of datamask.release.duck
+    tally.take(counts)
+    tally.table("language")                                               # Groups: a row per value, the largest first
 
-The counts lie in DuckDB, which spills what does not fit; what is read back is bounded by `LARGEST` values a column.
+The sums lie in DuckDB, which spills what does not fit; what is read back is bounded by `LARGEST` values a column.
 """
 
 from __future__ import annotations
@@ -101,35 +102,80 @@ class SignalSums:
     squares: float  # of the candidates' values
 
 
+Signals = dict[tuple[str, Rule | None], npt.NDArray[np.float64]]  # the sums of SignalSums, in its order
+COUNTS = pa.schema(
+    [
+        ("place", pa.int32()),  # of the column
+        ("value", pa.string()),
+        ("outcome", pa.string()),
+        ("documents", pa.int64()),
+        ("tokens", pa.int64()),
+    ]
+)
+
+
+def counted(columns: Sequence[str], outcome: pa.Array, tokens: pa.Array, groups: pa.Table) -> pa.Table:
+    """COUNTS of a shard. outcome, tokens: (rows read,); groups: those of `columns` it has, of the same rows."""
+    found = [COUNTS.empty_table()]
+    for place, column in enumerate(with_length(columns)):
+        if column == LENGTH:
+            values = length_bins(tokens)
+        elif column in groups.column_names:
+            values = pc.fill_null(as_strings(groups[column]), "")
+        else:
+            values = pa.repeat("", len(outcome))
+        named = pc.if_else(pc.equal(values, ""), NONE, values)
+        rows = pa.table({"value": named, "outcome": outcome, "tokens": pc.fill_null(tokens, 0)})
+        sums = rows.group_by(["value", "outcome"]).aggregate([([], "count_all"), ("tokens", "sum")])
+        parts = [pa.repeat(pa.scalar(place, pa.int32()), sums.num_rows), sums["value"], sums["outcome"]]
+        found.append(pa.table([*parts, sums["count_all"], sums["tokens_sum"]], schema=COUNTS))
+    return pa.concat_tables(found)
+
+
+def summed(counts: Sequence[pa.Table]) -> pa.Table:
+    """COUNTS of several shards together."""
+    keys = COUNTS.names[:3]
+    sums = pa.concat_tables([COUNTS.empty_table(), *counts]).group_by(keys)
+    found = sums.aggregate([("documents", "sum"), ("tokens", "sum")])
+    return pa.table([*(found[name] for name in keys), found["documents_sum"], found["tokens_sum"]], schema=COUNTS)
+
+
+def with_length(columns: Sequence[str]) -> list[str]:
+    return [*dict.fromkeys(columns), LENGTH]
+
+
+def signals_of(scores: pa.Table, candidates: npt.NDArray[np.bool_], selected: npt.NDArray[np.bool_]) -> Signals:
+    """Sums of a shard's `<scorer>.<signal>` columns. candidates, selected: (rows,) what could be, what was chosen."""
+    found: Signals = {}
+    for name in scores.column_names:
+        for rule in measures(name):
+            values = scores[name].to_numpy().astype(np.float64)
+            there = np.isfinite(values)
+            if rule:
+                edge = np.float32(rule.threshold)
+                values = (values < edge if rule.bound == "least" else values > edge).astype(np.float64)
+            pool, chosen = values[there & candidates], values[there & selected]
+            found[name, rule] = np.array([len(pool), len(chosen), pool.sum(), chosen.sum(), np.square(pool).sum()])
+    return found
+
+
 class Tally:
-    """Counts shard by shard; see the module."""
+    """The sums of what is counted shard by shard; see the module."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, columns: Sequence[str]) -> None:
-        self.columns = [*dict.fromkeys(columns), LENGTH]
+        self.columns = with_length(columns)
         self._connection = connection
-        self._signals: dict[tuple[str, Rule | None], npt.NDArray[np.float64]] = {}
+        self._signals: Signals = {}
         connection.execute(
             "CREATE OR REPLACE TABLE tally "
             "(place INTEGER, value VARCHAR, outcome VARCHAR, documents BIGINT, tokens BIGINT)"
         )
 
-    def add(self, outcome: pa.Array, tokens: pa.Array, groups: pa.Table) -> None:
-        """A shard. outcome, tokens: (rows read,); groups: the columns it has, of the same rows."""
-        for place, column in enumerate(self.columns):
-            if column == LENGTH:
-                values = length_bins(tokens)
-            elif column in groups.column_names:
-                values = as_strings(groups[column])
-            else:
-                values = pa.nulls(len(outcome), pa.string())
-            rows = pa.table({"value": values, "outcome": outcome, "tokens": tokens})
-            self._connection.register("shard_rows", rows)
-            self._connection.execute(
-                "INSERT INTO tally SELECT ?, coalesce(nullif(value, ''), ?), outcome, count(*), "
-                "coalesce(sum(tokens), 0) FROM shard_rows GROUP BY ALL",
-                [place, NONE],
-            )
-            self._connection.unregister("shard_rows")
+    def take(self, counts: pa.Table) -> None:
+        """COUNTS of some shards."""
+        self._connection.register("counts", counts)
+        self._connection.execute("INSERT INTO tally SELECT * FROM counts")
+        self._connection.unregister("counts")
 
     def table(self, column: str) -> Groups:
         """The counts of one of `columns`."""
@@ -160,19 +206,10 @@ class Tally:
 
     # ------------------------------------------------------------ signals
 
-    def add_signals(self, scores: pa.Table, candidates: npt.NDArray[np.bool_], selected: npt.NDArray[np.bool_]) -> None:
-        """A shard's `<scorer>.<signal>` columns; candidates, selected: (rows,), what could be chosen and what was."""
-        for name in scores.column_names:
-            for rule in measures(name):
-                values = scores[name].to_numpy().astype(np.float64)
-                there = np.isfinite(values)
-                if rule:
-                    edge = np.float32(rule.threshold)
-                    values = (values < edge if rule.bound == "least" else values > edge).astype(np.float64)
-                pool, chosen = values[there & candidates], values[there & selected]
-                sums = [len(pool), len(chosen), pool.sum(), chosen.sum(), np.square(pool).sum()]
-                held = self._signals.setdefault((name, rule), np.zeros(5))
-                held += np.array(sums)
+    def take_signals(self, sums: Signals) -> None:
+        """What `signals_of` says of some shards."""
+        for name, values in sums.items():
+            self._signals[name] = self._signals.get(name, 0.0) + values
 
     def signals(self) -> list[SignalSums]:
         """Every signal of which more, or less, is worse, in the files' order."""

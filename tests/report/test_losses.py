@@ -14,7 +14,18 @@ from scipy import stats
 from datamask.release.duck import connect
 from datamask.report import losses
 from datamask.report.statistics import wilson
-from datamask.report.tally import LENGTH, NONE, Groups, SignalSums, Tally, length_bins, measures
+from datamask.report.tally import (
+    LENGTH,
+    NONE,
+    Groups,
+    SignalSums,
+    Tally,
+    counted,
+    length_bins,
+    measures,
+    signals_of,
+    summed,
+)
 from datamask.report.warnings import sentence
 
 OUTCOMES = ["selected", "not_selected", "filter:semantic_duplicate", "filter:where", "quarantine:empty_text"]
@@ -24,14 +35,16 @@ NO_FILTERS: dict = {"filter": {"where": None}}
 def tallied(rows: list[tuple[str | None, str, int]], shards: int = 1, column: str = "language") -> Groups:
     """Counts of (value, outcome, tokens) rows, in so many shards; a shard of Nones lacks the column."""
     with connect("100MB") as connection:
-        tally = Tally(connection, [column])
+        tally, counts = Tally(connection, [column]), []
         for part in np.array_split(np.arange(len(rows)), shards):
             some = [rows[n] for n in part]
             values = pa.array([row[0] for row in some], pa.string())
             groups = pa.table({column: values}) if values.null_count < len(values) else pa.table({})
-            tally.add(
-                pa.array([row[1] for row in some], pa.string()), pa.array([row[2] for row in some], pa.int64()), groups
-            )
+            outcome = pa.array([row[1] for row in some], pa.string())
+            counts.append(counted([column], outcome, pa.array([row[2] for row in some], pa.int64()), groups))
+        tally.take(summed(counts[:2]))
+        for more in counts[2:]:
+            tally.take(more)
         return tally.table(column)
 
 
@@ -176,7 +189,7 @@ def test_signal_sums_against_numpy():
         tally = Tally(connection, [])
         for part in (slice(0, 90), slice(90, 200)):
             table = pa.table({"m.short_lines": values[part], "m.mojibake": values[part], "m": values[part]})
-            tally.add_signals(table, candidates[part], selected[part])
+            tally.take_signals(signals_of(table, candidates[part], selected[part]))
         rule, plain = tally.signals()
     assert rule.candidates == plain.candidates == (there & candidates).sum()
     assert rule.selected_sum == (values[selected & there] > np.float32(0.67)).sum()

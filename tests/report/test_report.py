@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,10 @@ import vl_convert
 from datamask import storage
 from datamask.corpus.rows import corpus_rows
 from datamask.errors import ConservationError, InputError
+from datamask.maps import Threads
 from datamask.release import Staged
 from datamask.release.differences import excerpt
-from datamask.report import StageTime, page, report, sections, write_report
+from datamask.report import StageTime, page, report, sample, sections, write_report
 from datamask.report.figures import make_figures
 from datamask.report.findings import ARMS, Findings, choose_arms, find
 from datamask.report.sample import read_sample
@@ -229,3 +231,22 @@ def test_a_gap_that_whole_documents_cost_is_told_from_the_solvers() -> None:
     assert not sections._fractional({**certificate, "objective": 0.7352})  # what is left is as much the solver's
     assert not sections._fractional({"objective": 0.5, "upper_bound": 0.6, "history": [0.1, 0.4]})
     assert not sections._fractional({"objective": 0.5, "history": steps})
+
+
+def test_the_findings_are_the_same_whoever_reads_the_shards(made, tmp_path, monkeypatch):
+    expected = find(made["files"], made["config"], made["certificate"], STAGES).as_json()
+    for number, size in enumerate((1, 100)):
+        places = [(*range(len(made["files"])),)[n : n + size] for n in range(0, len(made["files"]), size)]
+        monkeypatch.setattr(sample, "groups", lambda files, places=places: places)
+        folder, calls = str(tmp_path / str(number)), iter(range(1, 100))
+
+        def broken(work, state, items, rows=None, calls=calls):
+            items = pickle.loads(pickle.dumps(list(items)))
+            if next(calls) == 2:
+                raise ConnectionResetError("a worker was lost")
+            return Threads(3)(work, pickle.loads(pickle.dumps(state)), items)
+
+        given = made["files"], made["config"], made["certificate"], STAGES
+        with pytest.raises(ConnectionResetError):
+            find(*given, maps=broken, folder=folder)
+        assert find(*given, maps=Threads(2), folder=folder).as_json() == expected

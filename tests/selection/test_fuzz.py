@@ -27,6 +27,12 @@ def test_found_before(seed):
     assert not fuzz_select.judge(fuzz_select.make(seed, covered=False))
 
 
+@pytest.mark.parametrize("seed", [11_103_213])
+def test_found_before_of_mixed_seeds(seed):
+    """A bound below its own mask by rounding: a term whose scale is large."""
+    assert not fuzz_select.judge(fuzz_select.make(seed))
+
+
 @pytest.mark.parametrize("seed", [9_000_029, 9_000_041, 9_100_011, 9_100_182, 9_100_393])
 def test_found_before_of_coverage(seed):
     """Bounds of atoms in float32 below what is possible; budgets that repeats left unspent, or were told they could."""

@@ -25,8 +25,7 @@ UNSPACED = (  # blocks of scripts without spaces between words
     (0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3040, 0x30FF), (0x31F0, 0x31FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF),
     (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F), (0xF900, 0xFAFF), (0x1B000, 0x1B16F), (0x20000, LAST - 1),
 )  # fmt: skip
-BASE = np.uint64(0x9E3779B97F4A7C15)  # odd, so that it has an inverse modulo 2^64
-INVERSE = np.uint64(pow(int(BASE), -1, 1 << 64))
+BASE = np.uint64(0x9E3779B97F4A7C15)
 FIRST, SECOND = np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA0761D6478BD642F)
 
 
@@ -38,24 +37,27 @@ def count_ngrams(texts: Iterable[str], buckets: int = BUCKETS) -> csr_array:
 
 def counted(single: np.ndarray, pair: np.ndarray, document: np.ndarray, texts: int, buckets: int) -> csr_array:
     """The counts of a block of `hashed_words`."""
-    together = document[1:] == document[:-1]
-    rows = np.concatenate([document, document[1:][together]])
-    columns = (np.concatenate([single, pair[together]]) % np.uint64(buckets)).astype(np.int32)
-    counts = csr_array((np.ones(len(rows), np.float32), (rows, columns)), shape=(texts, buckets))
-    counts.sum_duplicates()
-    return counts
+    from datamask.selection.cover.hashing import count_words
+
+    starts = np.zeros(texts + 1, np.int32)
+    columns, values = np.empty(2 * len(single), np.int32), np.empty(2 * len(single), np.float32)
+    filled = count_words(single, pair, document, texts, buckets, starts, columns, values)
+    return csr_array((values[:filled].copy(), columns[:filled].copy(), starts), shape=(texts, buckets))
 
 
 def hashed_words(texts: Iterable[str]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
     """A block of texts at a time: uint64 hashes of their words and of each word with the next, the text (within the
     block) that each word is of, and how many texts there are."""
+    from datamask.selection.cover.hashing import hash_words
+
+    lower, kind = _tables()
     for block in _blocks(texts):
-        points, kinds = _points(block)
-        lengths = np.fromiter((len(text) for text in block), np.int64, len(block))
-        document = np.repeat(np.arange(len(block)), lengths)
-        starts, _ = _bounds(kinds, document)
-        single, pair = _hashes(points, kinds, document)
-        yield single, pair, document[starts], len(block)
+        points = _raw(block)
+        ends = np.cumsum(np.fromiter((len(text) for text in block), np.int64, len(block)))
+        single, pair = np.empty(len(points), np.uint64), np.empty(len(points), np.uint64)
+        document = np.empty(len(points), np.int64)
+        words = hash_words(points, ends, lower, kind, BASE, FIRST, SECOND, single, pair, document)
+        yield single[:words].copy(), pair[: max(words - 1, 0)].copy(), document[:words].copy(), len(block)
 
 
 def words_of(text: str) -> list[str]:
@@ -76,8 +78,8 @@ def buckets_of(ngrams: Sequence[tuple[str, ...]], buckets: int = BUCKETS) -> np.
     """The bucket of each uni- or bigram, given as its words: (n,) int64."""
     found = np.empty(len(ngrams), np.int64)
     for place, ngram in enumerate(ngrams):
-        row = _hashes(*_points([" ".join(ngram)]))
-        found[place] = row[len(ngram) == 2][0] % np.uint64(buckets)
+        single, pair, _, _ = next(hashed_words([" ".join(ngram)]))
+        found[place] = (pair if len(ngram) == 2 else single)[0] % np.uint64(buckets)
     return found
 
 
@@ -85,7 +87,7 @@ def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
     block: list[str] = []
     size = 0
     for text in texts:
-        block.append(unicodedata.normalize("NFKC", text))
+        block.append(text if text.isascii() else unicodedata.normalize("NFKC", text))
         size += len(text)
         if size >= BLOCK:
             yield block
@@ -94,11 +96,15 @@ def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
         yield block
 
 
+def _raw(block: Sequence[str]) -> np.ndarray:
+    """Code points of the texts, one after the other."""
+    return np.frombuffer("".join(block).encode("utf-32-le", "surrogatepass"), np.uint32)
+
+
 def _points(block: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Code points of the texts in lower case, one after the other, and their kinds."""
     lower, kind = _tables()
-    raw = "".join(block).encode("utf-32-le", "surrogatepass")
-    points = np.minimum(np.frombuffer(raw, np.uint32), LAST)
+    points = np.minimum(_raw(block), LAST)
     return lower[points], kind[points]
 
 
@@ -108,26 +114,6 @@ def _bounds(kinds: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.nda
     joined = np.zeros(len(kinds) + 1, bool)  # between a character and the one before it
     joined[1:-1] = (kinds[1:] == WORD) & (kinds[:-1] == WORD) & (document[1:] == document[:-1])
     return np.flatnonzero(inside & ~joined[:-1]), np.flatnonzero(inside & ~joined[1:]) + 1
-
-
-def _hashes(points: np.ndarray, kinds: np.ndarray, document: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """(words,) of each word and (words − 1,) of each with the next: uint64, of a polynomial of the code points."""
-    document = np.zeros(len(points), np.int64) if document is None else document
-    starts, ends = _bounds(kinds, document)
-    powers, inverse = np.full(len(points) + 1, BASE), np.full(len(points) + 1, INVERSE)
-    powers[0] = inverse[0] = 1
-    powers, inverse = np.multiply.accumulate(powers), np.multiply.accumulate(inverse)
-    sums = np.zeros(len(points) + 1, np.uint64)
-    np.cumsum(_mix(points.astype(np.uint64) + np.uint64(1)) * powers[:-1], out=sums[1:])
-    words = _mix((sums[ends] - sums[starts]) * inverse[starts])
-    return words, _mix(words[:-1] * FIRST + words[1:] * SECOND)
-
-
-def _mix(values: np.ndarray) -> np.ndarray:
-    """splitmix64's finaliser (Steele, Lea & Flood 2014)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
 
 
 @cache

@@ -23,6 +23,7 @@ from datamask.selection.cover.tangent import Concave, StateMetric, as_state, max
 from datamask.selection.feasible import Feasible, fill_in_order, top_up
 from datamask.selection.limits import Limits
 from datamask.selection.objective import Term
+from datamask.selection.quadratic import rounding_of
 from datamask.selection.result import Draft
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ def solve(problem: Problem, terms: list[Term], progress: Progress) -> Draft:
     if counts is None:
         raise InputError("no selection holds all limits at once (budget, quotas, length_tolerance); loosen one of them")
     price = concave.price(concave.states(torch.from_numpy(counts / most))) * problem.weights.cpu() / problem.size
-    bound, relaxed = found.bound + objective.constant, found.value + objective.constant
+    rounding = rounding_of(objective.margin, terms=len(problem) + problem.pool.dimensions)
+    bound, relaxed = found.bound + objective.constant + rounding, found.value + objective.constant
     history.append({"step": len(history), "objective": relaxed, "relaxed": relaxed, "upper_bound": bound})
     whole = torch.from_numpy(counts)
     return Draft(whole > 0, torch.from_numpy(times).float(), price, bound, relaxed, tuple(history), repeat=whole)

@@ -16,6 +16,7 @@ from datamask.selection.limits import Limits
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.objective import Objective, Term
+from datamask.selection.quadratic import rounding_of
 from datamask.selection.result import Draft
 from datamask.selection.solvers import trial
 
@@ -54,8 +55,9 @@ def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Pro
         "objective": found.value + objective.constant,
         "relaxed": found.value + objective.constant,
     }
-    history.append({**facts, "upper_bound": found.bound + objective.constant})
-    bound, relaxed = found.bound + objective.constant, found.value + objective.constant
+    rounding = rounding_of(objective.margin, terms=len(problem) + problem.pool.dimensions)
+    bound, relaxed = found.bound + objective.constant + rounding, found.value + objective.constant
+    history.append({**facts, "upper_bound": bound})
     return Draft(mask, found.p.float(), price, bound, relaxed, tuple(history))
 
 

@@ -1,0 +1,87 @@
+"""The inner loops of `ngrams`, compiled by Numba: words of code points, and their counts.
+
+Apart from `ngrams`, so that who only names a bucket does not wait for the compiler.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from datamask.selection.cover.compiled import compiled
+
+SEPARATOR, WORD, ALONE = 0, 1, 2  # kinds of character, as `ngrams` has them
+
+
+@compiled
+def mix(value):  # type: ignore[no-untyped-def]
+    """splitmix64's finaliser (Steele, Lea & Flood 2014)."""
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))
+
+
+@compiled
+def hash_words(points, ends, lower, kind, base, first, second, single, pair, document):  # type: ignore[no-untyped-def]
+    """Fills the hashes of words and of each with the next, and the text each is of; returns the number of words.
+
+    points: (C,) uint32 of all texts, one after the other; ends: (texts,) where each ends. A word's hash is
+    the polynomial of its code points in `base`, the first by power 0; pair[n] is of words n and n + 1 of any texts.
+    """
+    last = np.uint32(len(kind) - 1)
+    words, start = 0, 0
+    for text in range(len(ends)):
+        total, power, open_ = np.uint64(0), np.uint64(1), False
+        for at in range(start, ends[text]):
+            point = min(points[at], last)
+            of = kind[point]
+            if open_ and of != WORD:
+                single[words], document[words] = mix(total), text
+                words += 1
+                open_ = False
+            if of != SEPARATOR:
+                if not open_:
+                    total, power = np.uint64(0), np.uint64(1)
+                total += mix(np.uint64(lower[point]) + np.uint64(1)) * power
+                power *= base
+                open_ = True
+                if of == ALONE:
+                    single[words], document[words] = mix(total), text
+                    words += 1
+                    open_ = False
+        if open_:
+            single[words], document[words] = mix(total), text
+            words += 1
+        start = ends[text]
+    for word in range(words - 1):
+        pair[word] = mix(single[word] * first + single[word + 1] * second)
+    return words
+
+
+@compiled
+def count_words(single, pair, document, texts, buckets, starts, columns, values):  # type: ignore[no-untyped-def]
+    """Fills a row of counts a text, columns ascending: starts (texts + 1,). columns and values have room for all."""
+    counts = np.zeros(buckets, np.float32)
+    touched = np.empty(buckets, np.int32)
+    word, filled, many = 0, 0, np.uint64(buckets)
+    for text in range(texts):
+        seen = 0
+        while word < len(single) and document[word] == text:
+            bucket = np.int32(single[word] % many)
+            if counts[bucket] == 0:
+                touched[seen] = bucket
+                seen += 1
+            counts[bucket] += 1
+            if word + 1 < len(single) and document[word + 1] == text:
+                bucket = np.int32(pair[word] % many)
+                if counts[bucket] == 0:
+                    touched[seen] = bucket
+                    seen += 1
+                counts[bucket] += 1
+            word += 1
+        row = np.sort(touched[:seen])
+        for bucket in row:
+            columns[filled], values[filled] = bucket, counts[bucket]
+            counts[bucket] = 0
+            filled += 1
+        starts[text + 1] = filled
+    return filled

@@ -1,0 +1,63 @@
+"""benchmarks/run.py: a table is found by its markers and replaced in place; the page is sound."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import run  # noqa: E402
+
+PAGE = """# Results
+<!-- table one 1: python -c x -->
+| a |
+|---|
+| old |
+<!-- end one 1 -->
+between
+<!-- table two 1: OMP_NUM_THREADS=1 python y
+--more -->
+| c |
+|---|
+<!-- end two 1 -->
+<!-- table one 2: python -c x -->
+old
+<!-- end one 2 -->
+"""
+
+
+def test_tables_are_replaced_and_nothing_else():
+    printed = "noise\n| a |\n|---|\n| 1 |\nmore | noise |\n| b |\n| :-: |\n| 2 |"
+    text = run.replaced(PAGE, "one", printed, "Measured today")
+    assert "| 1 |\n\n*Measured today*\n<!-- end one 1 -->\nbetween" in text and "| 2 |\n\n*Measured today*\n" in text
+    assert "old" not in text and "| c |\n|---|\n<!-- end two 1 -->" in text
+    assert run.replaced(text, "one", printed, "Measured today") == text
+    with pytest.raises(ValueError, match="2 table"):
+        run.replaced(PAGE, "one", "| a |\n|---|\n", "")
+    assert run.commands(PAGE) == {"one": "python -c x", "two": "OMP_NUM_THREADS=1 python y --more"}
+
+
+def test_every_command_of_the_page_names_a_script_that_is_there():
+    text = run.RESULTS.read_text()
+    known = run.commands(text)
+    assert len(known) > 10 and text.count("<!-- table ") == text.count("<!-- end ") == len(run.MARKED.findall(text))
+    for name, command in known.items():
+        script = next(word for word in shlex.split(command) if word.endswith(".py"))
+        assert (ROOT / script).exists(), name
+
+
+def test_a_command_that_fails_leaves_the_page(tmp_path, monkeypatch, capsys):
+    page = tmp_path / "RESULTS.md"
+    page.write_text("<!-- table t 1: python -c 'raise SystemExit(3)' -->\n| a |\n|---|\n<!-- end t 1 -->\n")
+    before = page.read_text()
+    monkeypatch.setattr(run, "RESULTS", page)
+    monkeypatch.setattr(sys, "argv", ["run.py", "t"])
+    with pytest.raises(SystemExit, match="ended with 3"):
+        run.main()
+    assert page.read_text() == before
+    page.write_text(before.replace("raise SystemExit(3)", 'print("| a |\\n|---|\\n| 7 |")'))
+    run.main()
+    assert "| 7 |" in page.read_text() and "Measured with" in page.read_text()
