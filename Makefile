@@ -7,6 +7,7 @@ OUT    ?= out/sample
 ARGS   ?=
 TARGETS ?=
 
+export INPUT OUT TARGETS
 export DO_NOT_TRACK = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
@@ -22,11 +23,11 @@ $(VENV)/.dev: $(VENV)/.core
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-curate: $(VENV)/.core    ## the whole pipeline; INPUT= your text, OUT= where to, ARGS= any option of `datamask curate`
-	@$(BIN)/datamask curate $(if $(INPUT),$(foreach path,$(INPUT),--input '$(path)'),--sample) --output '$(OUT)' $(ARGS)
+curate: $(VENV)/.core    ## the whole pipeline; INPUT= your text (a file, folder or glob), OUT= where to, ARGS= any option of `datamask curate`
+	@$(BIN)/datamask curate $(if $(INPUT),--input "$$INPUT",--sample) --output "$$OUT" $(ARGS)
 
 judge-gpu: $(VENV)/.core  ## the judge with its largest network on a GPU; OUT= a curated corpus, TARGETS= texts from outside it
-	@$(BIN)/datamask judge '$(OUT)' $(foreach path,$(TARGETS),--targets '$(path)') \
+	@$(BIN)/datamask judge "$$OUT" $(if $(TARGETS),--targets "$$TARGETS") \
 		--judge coder --judge network --size large --network-pools 1 --device cuda $(ARGS)
 
 test: $(VENV)/.dev       ## every test but the slow ones, in two processes

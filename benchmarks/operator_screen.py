@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 LIMIT = 600  # seconds of a run
+PAUSE = 0.4  # seconds into a stage
 SMALL = ["corpus.group_bytes=0", "encoder.dimensions=64", "encoder.vocabulary=800", "encoder.fit_documents=500"]
 
 
@@ -71,17 +72,22 @@ BEFORE = {
 }  # fmt: skip
 
 
-def interrupted(arguments: argparse.Namespace, stage: str, folder: Path) -> bool:
-    run = Run(arguments, folder / f"out-{stage}")
-    if not run.await_word(BEFORE[stage]):
-        return run.show(f"no Ctrl-C in {stage}: it had ended", *run.end())
-    time.sleep(0.5)
-    os.killpg(run.process.pid, signal.SIGINT)
-    good = run.show(f"Ctrl-C in {stage} ({arguments.engine})", *run.end())
-    again = Run(arguments, folder / f"out-{stage}")
-    status, seconds = again.end()
-    print(f"(the same command again: exit {status} after {seconds:.0f} s)", flush=True)
-    return good and status == 0
+def interrupted(arguments: argparse.Namespace, folder: Path) -> bool:
+    """One Ctrl-C after the other on one output, each run going on where the last was stopped; then one to the end."""
+    good = True
+    for stage in arguments.interrupt:
+        run = Run(arguments, folder / "out")
+        if not run.await_word(BEFORE[stage]):
+            good = run.show(f"no Ctrl-C in {stage}: it had ended", *run.end()) and good
+            continue
+        time.sleep(PAUSE)
+        os.killpg(run.process.pid, signal.SIGINT)
+        status, seconds = run.end()
+        good = run.show(f"Ctrl-C in {stage} ({arguments.engine})", status, seconds) and good
+        good = good and status in (130, -signal.SIGINT)  # both are 130 to a shell
+    last = Run(arguments, folder / "out")
+    status, seconds = last.end()
+    return last.show("the same command to its end", status, seconds) and good and status == 0
 
 
 def server_killed(arguments: argparse.Namespace, folder: Path) -> bool:
@@ -126,7 +132,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="datamask-operator-") as name:
         folder = Path(name)
-        good = [interrupted(arguments, stage, folder) for stage in arguments.interrupt]
+        good = [interrupted(arguments, folder)] if arguments.interrupt else []
         if arguments.server:
             good.append(server_killed(arguments, folder))
         if arguments.twice:

@@ -28,6 +28,7 @@ from datamask.filter.contamination import wanted as decontamination_wanted
 from datamask.release.filters import check_filters, check_left
 from datamask.release.housekeeping import check_room
 from datamask.release.layout import Picture, Provenance, Release, Staged, latest_version
+from datamask.release.publication import running
 from datamask.report.warnings import sentence
 from datamask.selection.cover.stage import reads_words
 from datamask.stages import ShardFiles
@@ -65,7 +66,7 @@ def curate(
     """
     settings = override(config, input=shlex.split(input), lamb=lamb, select_ratio=select_ratio, solver=solver)
     out = output.rstrip("/")
-    with Stages(settings) as stages:
+    with running(out), Stages(settings) as stages:
         plan = stages.whole(whole.plan, config=settings, work=storage.join(out, "work"), previous=None)
         return finished(curation(stages, plan, out))
 

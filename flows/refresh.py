@@ -4,10 +4,9 @@ prefect deployment run refresh/nightly
 prefect event emit datamask.dump.ready --resource-id datamask.dump.CC-MAIN-2026-01
 """
 
-import fcntl
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,8 +24,10 @@ from datamask.config import Config, Solver, from_release, validate
 from datamask.corpus.plan import Part, Plan, Reading, Shard
 from datamask.encoders import EncoderRef
 from datamask.errors import ConfigError, IncompleteError, InputError, TransientError
+from datamask.locks import locked
 from datamask.quality import QualityRef
 from datamask.release.layout import Release, find_release
+from datamask.release.publication import running
 from datamask.storage import Output
 from flows import artifacts
 from flows.curate import Previous, curation, finished, override
@@ -77,7 +78,7 @@ def refresh(
         config: Every setting; None: those of the last release.
     """
     out = output.rstrip("/")
-    with one_refresh(out):
+    with one_refresh(out), running(out):
         last = last_release(out)
         manifest = last.manifest() if last else {}
         base = config or (validate(from_release(manifest["settings"])) if last else Config())
@@ -234,9 +235,9 @@ def one_refresh(out: str) -> Iterator[None]:
         return
     path = Path(storage.filesystem(out)[1]) / "work" / "refresh.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as lock:
+    with ExitStack() as held:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held.enter_context(locked(path, wait=False))
         except BlockingIOError as error:
             raise TransientError(f"another refresh of {out} is running; wait for it, then run this again") from error
         yield

@@ -6,15 +6,15 @@ Dask and Ray, and between runs, and the kernel takes it back from a process that
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from datamask import storage
 from datamask.config import Config
+from datamask.locks import locked
 from tasks.options import needs_gpu
 
 POLL = 0.2  # seconds between looks for a free device
@@ -53,9 +53,9 @@ def leased(devices: Sequence[str], folder: Path | None = None) -> Iterator[int]:
     place = folder or storage.private_folder("gpus")
     while True:
         for number, device in enumerate(devices):
-            with (place / f"{device.replace('/', '-')}.lock").open("a") as lock:
+            with ExitStack() as held:
                 try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    held.enter_context(locked(place / f"{device.replace('/', '-')}.lock", wait=False))
                 except BlockingIOError:
                     continue
                 yield number

@@ -7,7 +7,6 @@ process left behind is removed by the next one (the kernel drops a dead process'
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from datamask import storage
 from datamask.errors import ConfigError, StorageError
+from datamask.locks import locked
 
 
 @contextlib.contextmanager
@@ -64,22 +64,21 @@ def temporary_folder(work: str) -> Iterator[Path]:
     try:
         parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(parent)
-        with (parent / f"{folder.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        lock = parent / f"{folder.name}.lock"
+        with locked(lock):
             folder.mkdir()
             try:
                 yield folder
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
-                Path(lock.name).unlink(missing_ok=True)
+                lock.unlink(missing_ok=True)
     except PermissionError as error:
         raise StorageError(f"cannot write {parent}: no permission; choose another --output") from error
 
 
 def _remove_abandoned(parent: Path) -> None:
     for lock_path in parent.glob("duckdb-*.lock"):
-        with contextlib.suppress(OSError), lock_path.open("r+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: its owner lives
+        with contextlib.suppress(OSError), locked(lock_path, wait=False):  # BlockingIOError: its owner lives
             shutil.rmtree(lock_path.with_suffix(""), ignore_errors=True)
             lock_path.unlink(missing_ok=True)
 

@@ -2,7 +2,7 @@
 
 found = survey("out")                     # what `datamask status` shows
 plan = unneeded("out", releases=2)        # files of work/ that neither the last two releases nor `latest` need
-remove(plan)
+remove("out", releases=2)
 roll_back("out")
 """
 
@@ -22,7 +22,7 @@ from datamask.corpus.convert import VERSION as CONVERTED
 from datamask.corpus.plan import Plan
 from datamask.errors import ConfigError, InputError, StorageError, nearest
 from datamask.release.layout import Release, latest_version, list_versions, point_latest, version_key, version_path
-from datamask.release.publication import one_publisher
+from datamask.release.publication import nobody_running, one_publisher
 from datamask.stages import RECORD, ROUNDS, STAGES
 
 # what lies elsewhere in work/ is never touched; what is kept for the next run goes by itself (`maps.keeping`)
@@ -144,18 +144,24 @@ def unneeded(out: str, releases: int = 1) -> Unneeded:
     return Unneeded(out, tuple(kept), tuple(sorted(gone)), tuple(_by_stage(work, gone)))
 
 
-def remove(found: Unneeded) -> None:
-    """Removes what can go. Nobody may be curating into the folder meanwhile.
+def remove(out: str, releases: int = 1) -> Unneeded:
+    """Removes what no run needs, and says what it was. Runs that begin meanwhile wait.
 
-    :raises StorageError: it may not be removed.
+    :raises InputError: no release is there. :raises StorageError: a run is writing there, or it may not be removed.
     """
-    with one_publisher(found.out):
+    with nobody_running(out.rstrip("/")), one_publisher(out.rstrip("/")):
+        found = unneeded(out, releases)
         for path in found.paths:
             fs, inside = storage.filesystem(path)
             with storage.storage_errors(path, "remove"):
                 fs.rm(inside)
-    if not storage.is_remote(found.out):
-        root = Path(storage.filesystem(storage.join(found.out, "work"))[1])
+        _remove_empty(found.out)
+    return found
+
+
+def _remove_empty(out: str) -> None:
+    if not storage.is_remote(out):
+        root = Path(storage.filesystem(storage.join(out, "work"))[1])
         for stage in sorted(FOLDERS):
             for folder in sorted((root / stage).rglob("*"), reverse=True):
                 if folder.is_dir() and not any(folder.iterdir()):

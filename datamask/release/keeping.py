@@ -45,9 +45,7 @@ def clean(
     """Say which files of work/ no release needs any more, and what removing them frees; with --yes remove them."""
     from datamask.release.housekeeping import remove, unneeded
 
-    found = unneeded(out, releases)
-    if yes:
-        remove(found)
+    found = remove(out, releases) if yes else unneeded(out, releases)
     if json_:
         stages = [asdict(stage) for stage in found.stages]
         print(
@@ -69,9 +67,7 @@ def clean(
     kept = f"what {', '.join(found.kept_for)} and the last run need stays"
     print(f"{'removed' if yes else 'can go'}: {len(found.paths):,} files, {size(found.bytes)}; {kept}")
     if not yes:
-        print(
-            f"nothing was removed yet: datamask clean {out} --releases {releases} --yes (while nobody curates into it)"
-        )
+        print(f"nothing was removed yet: datamask clean {out} --releases {releases} --yes")
 
 
 def rollback(

@@ -9,7 +9,6 @@ pointed at before: someone may still be reading that.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 
 from datamask import storage
 from datamask.errors import StorageError
+from datamask.locks import locked
 from datamask.release.card import write_card
 from datamask.release.data_files import WrittenFile
 from datamask.release.layout import (
@@ -163,10 +163,47 @@ def one_publisher(out: str) -> Iterator[None]:
     folder = Path(storage.filesystem(out)[1], "work")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".publish.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(folder / ".publish.lock"):
             for pruned in (folder.parent / "releases").glob(".*.pruned"):  # a killed publisher's
                 shutil.rmtree(pruned)
             yield
     except PermissionError as error:
         raise StorageError(f"cannot write {out}: no permission; choose another --output") from error
+
+
+@contextlib.contextmanager
+def running(out: str) -> Iterator[None]:
+    """A run is writing into the output folder: until it ends, nobody cleans there. Several may run at once."""
+    with contextlib.ExitStack() as held:
+        _lock_work(out, held, shared=True)
+        yield
+
+
+@contextlib.contextmanager
+def nobody_running(out: str) -> Iterator[None]:
+    """Runs that begin meanwhile wait.
+
+    :raises StorageError: one is writing into the output folder now.
+    """
+    with contextlib.ExitStack() as held:
+        try:
+            _lock_work(out, held, wait=False)
+        except BlockingIOError as error:
+            raise StorageError(
+                f"a run is writing into {out} and needs what is there; wait until it has ended"
+            ) from error
+        yield
+
+
+def _lock_work(out: str, held: contextlib.ExitStack, shared: bool = False, wait: bool = True) -> None:
+    """On an object store nothing is held: there the caller answers for it."""
+    if storage.is_remote(out):
+        return
+    folder = Path(storage.filesystem(out)[1], "work")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held.enter_context(locked(folder / ".running.lock", shared=shared, wait=wait))
+    except PermissionError as error:
+        raise StorageError(f"cannot write {out}: no permission; choose another --output") from error
+    except (NotADirectoryError, FileExistsError) as error:
+        raise StorageError(f"cannot write {out}: a file lies in its way; choose another --output") from error

@@ -13,6 +13,7 @@ from datamask.errors import ConfigError, InputError, StorageError
 from datamask.release import housekeeping
 from datamask.release.housekeeping import check_room, forecast, remove, roll_back, survey, unneeded
 from datamask.release.layout import latest_version, list_versions
+from datamask.release.publication import running
 from datamask.release.trends import gather, write_page
 from datamask.release.verify import verify
 from tests.release.made import released, settings
@@ -49,12 +50,24 @@ def test_what_the_newest_releases_need_stays(two, tmp_path):
     embedded = {f"{shard}-{key['embeddings']}.parquet" for shard, key in keys.items()}
     assert not embedded & names(one)  # the second has them too
     assert both.bytes >= 1500 and both.kept_for == tuple(list_versions(out))
-    remove(one)
+    assert remove(out, 1) == one
     assert unneeded(out, 1).paths == () and (tmp_path / "out/work/embeddings/notes.txt").exists()
     assert not (tmp_path / "out/work/encoder").exists() or not list((tmp_path / "out/work/encoder").iterdir())
     again = released(tmp_path, settings(filter={"min_tokens": 9}))[1]
     assert again.version == second.version and not again.new
     assert verify(first).problems == [] and verify(second).problems == []
+
+
+def test_nothing_is_removed_beside_a_run_that_may_need_it(two, capsys):
+    out, first, second = two
+    there = unneeded(out)
+    with running(out), running(out):  # two at once
+        with pytest.raises(SystemExit) as end:
+            cli.main(["clean", out, "--yes"])
+        assert end.value.code == 5
+        assert f"a run is writing into {out}" in capsys.readouterr().err
+        assert unneeded(out) == there
+    assert remove(out) == there and unneeded(out).paths == ()
 
 
 def test_latest_is_kept_wherever_it_points(two):

@@ -1,0 +1,52 @@
+"""Locks: one holder, or many who share; gone with their process; a file system without any is named."""
+
+import errno
+import subprocess
+import sys
+
+import pytest
+
+from datamask.errors import StorageError
+from datamask.locks import locked
+
+HOLDER = """
+import sys, pathlib
+from datamask.locks import locked
+with locked(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    input()
+"""
+
+
+def test_one_at_a_time_or_many_who_share(tmp_path):
+    path = tmp_path / "x.lock"
+    with locked(path), pytest.raises(BlockingIOError), locked(path, wait=False):
+        pass
+    with locked(path, shared=True), locked(path, shared=True, wait=False):
+        with pytest.raises(BlockingIOError), locked(path, wait=False):
+            pass
+    with locked(path, wait=False):
+        pass
+
+
+def test_a_lock_ends_with_its_process(tmp_path):
+    path = tmp_path / "x.lock"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(BlockingIOError), locked(path, wait=False):
+        pass
+    holder.kill()
+    holder.wait()
+    with locked(path, wait=False):
+        assert path.exists()  # the file stays; it is no lock by itself
+
+
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+    def none(file, kind):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", none)
+    with pytest.raises(StorageError, match="its file system has no locks"), locked(tmp_path / "x.lock"):
+        pass
