@@ -187,7 +187,9 @@ def refresh(files: list[ShardFiles], folder: str, documents: int, rounds: bool) 
     before = {name for name, _ in found["all but one"]}
     stayed = sum(name in before for name, _ in found["one more"])
     same = found["one more"] == found["all at once"]
-    print(f"{stayed} of {len(found['one more'])} files stay as they were; all at once gives {'the same' if same else 'OTHERS'}")
+    print(
+        f"{stayed} of {len(found['one more'])} files stay as they were; all at once gives {'the same' if same else 'OTHERS'}"
+    )
 
 
 def run(engine: str, workers: int, files: list[ShardFiles], work: str, peak: Peak):
