@@ -195,8 +195,9 @@ def refresh(files: list[ShardFiles], folder: str, documents: int, rounds: bool) 
                 print(f"    {name} {items} items {spent:.2f} s of wall time", flush=True)
     before = {name for name, _ in found["all but one"]}
     stayed = sum(name in before for name, _ in found["one more"])
-    same = "the same" if found["one more"] == found["all at once"] else "OTHERS"
-    print(f"{stayed} of {len(found['one more'])} files stay as they were; all at once gives {same}")
+    same = found["one more"] == found["all at once"]
+    of = len(found["one more"])
+    print(f"{stayed} of {of} files stay as they were; all at once gives {'the same' if same else 'OTHERS'}")
 
 
 def run(engine: str, workers: int, files: list[ShardFiles], work: str, peak: Peak, algorithm: str):

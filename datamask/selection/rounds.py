@@ -3,7 +3,8 @@
     found = select_shards(shards, config, maps=maps, folder=folder)
 
 The caller holds some 120 bytes a candidate: what each weighs, is worth and is charged. Features are the workers'; the
-undecided are solved by one of them, within `room_bytes`, or as many documents as the budget takes. What goes between the rounds goes through `maps.hand`.
+undecided are solved by one of them, within `room_bytes`, or as many documents as the budget takes. What goes between
+the rounds goes through `maps.hand`.
 """
 
 from __future__ import annotations

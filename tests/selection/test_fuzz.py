@@ -27,7 +27,7 @@ def test_found_before(seed):
     assert not fuzz_select.judge(fuzz_select.make(seed, covered=False))
 
 
-@pytest.mark.parametrize("seed", [11_103_213])
+@pytest.mark.parametrize("seed", [11_103_213, 11_103_999])
 def test_found_before_of_mixed_seeds(seed):
     """A bound below its own mask by rounding: a term whose scale is large."""
     assert not fuzz_select.judge(fuzz_select.make(seed))
