@@ -36,6 +36,9 @@ test: $(VENV)/.dev       ## every test but the slow ones, in two processes
 test-all: $(VENV)/.dev   ## every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
+test-slow: $(VENV)/.dev  ## those that `make test` leaves out
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow $(ARGS)
+
 test-gpu: $(VENV)/.dev   ## the tests that compute on a CUDA device; says so where there is none
 	@$(BIN)/python -c 'import sys, torch; sys.exit(None if torch.cuda.is_available() else f"make test-gpu needs a CUDA device; torch {torch.__version__} sees none. The same paths run on a fake device in make test.")'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m gpu tests/selection tests/quality $(ARGS)
