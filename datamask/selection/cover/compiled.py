@@ -12,7 +12,7 @@ from typing import Any
 import numba
 import numpy as np
 
-CROWD, RENEWED, PATIENCE = 32, 2000, 400  # see `anneal`; turns at most, for a pair evaluated
+CROWD, PATIENCE = 32, 400  # see `anneal`; turns at most, for a pair evaluated
 SERIES = 0.02  # below, the logarithm by four terms of its series: exact to 1e-10 of the first
 
 
@@ -175,7 +175,7 @@ def sweep(  # type: ignore[no-untyped-def]
 
 @compiled
 def anneal(  # type: ignore[no-untyped-def]
-    start, index, value, t, level, mass, worth, selected, inside, outside, stale, draws, warm, cool,
+    start, index, value, t, level, mass, worth, selected, inside, outside, stale, draws, renewed, warm, cool,
     weights, spent, room, groups, sums, low, high, lengths, length, seed,
 ):  # fmt: skip
     """Random swaps, a loss taken with probability exp(loss / temperature), which falls from `warm` to `cool`.
@@ -184,14 +184,14 @@ def anneal(  # type: ignore[no-untyped-def]
     outside to be worth. A draw is a selected document, the loss it may make, and one of those outside that by their
     stale gains make no greater one; where these are fewer than `CROWD` it is made in proportion, so that documents that
     hardly any other replaces are not tried as often as the rest. `draws` pairs are evaluated, exactly; gains are all
-    computed anew after `RENEWED` swaps. Returns what is spent beyond the budget.
+    computed anew after `renewed` swaps. Returns what is spent beyond the budget.
     """
     np.random.seed(seed)
     keys = -stale[outside]
-    done, swaps, turns = 0, RENEWED, 0
+    done, swaps, turns = 0, renewed, 0
     while done < draws and turns < PATIENCE * draws:
         turns += 1
-        if swaps >= RENEWED:
+        if swaps >= renewed:
             swaps = 0
             for at in range(len(inside)):
                 row = inside[at]

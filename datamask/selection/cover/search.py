@@ -22,6 +22,8 @@ from datamask.selection.limits import Limits
 CANDIDATES, MOST = 1024, 24  # kept in order a round; evaluated anew a document
 ROUNDS, LEAST = 24, 3e-5  # rounds at most; one that gains less, as a share of the scale, is the last
 DRAWS = 100  # random swaps evaluated a selected document
+EFFORT = 4_000_000_000  # numbers of rows that random swaps, or rounds, read at most: half a minute of one core
+RENEWED, OFTEN = 2000, 2  # gains are computed anew after so many swaps, or a half of the selected where that is more
 NEAR = 4  # times as many as are selected: those outside, the best by their gains, that random swaps draw from
 WARM, COOL = 0.1, 0.005  # first and last temperature, times a selected document's share of `scale`
 ROOM = 0.002  # of a token budget that the search may be off
@@ -89,6 +91,8 @@ def improve(
     if not 0 < selected.sum() < len(selected):
         return selected
     books = Books.of(limits, selected)
+    count, each = int(selected.sum()), max(1, len(joint.rows.index) // len(selected))
+    rounds = min(rounds, max(2, EFFORT // (count * MOST * each)))
     _rounds(joint, rows, mass, value, selected, books, scale, rounds)
     found = [before, _mended(joint, rows, mass, worth, limits, selected, books)]
     if draws:
@@ -96,9 +100,11 @@ def improve(
         outside = np.flatnonzero(~selected)
         near = outside[np.argsort(-gain[outside], kind="stable")[: NEAR * int(selected.sum())]]
         level, unit = _level(joint, mass, selected), scale / int(selected.sum())
+        pairs = min(draws * int(selected.sum()), EFFORT // (2 * each))
         books.spent = compiled.anneal(
-            *rows, level, mass, value, selected, np.flatnonzero(selected), near, gain, draws * int(selected.sum()),
-            WARM * unit, COOL * unit, books.weights, books.spent, books.room, *books.bounds, seed,
+            *rows, level, mass, value, selected, np.flatnonzero(selected), near, gain, pairs,
+            max(RENEWED, int(selected.sum()) // OFTEN), WARM * unit, COOL * unit, books.weights, books.spent,
+            books.room, *books.bounds, seed,
         )  # fmt: skip
         _rounds(joint, rows, mass, value, selected, books, scale, rounds)
         found.append(_mended(joint, rows, mass, worth, limits, selected, books))
