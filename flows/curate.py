@@ -31,6 +31,7 @@ from datamask.release.layout import Picture, Provenance, Release, Staged, latest
 from datamask.release.publication import running
 from datamask.report.warnings import sentence
 from datamask.selection.cover.stage import reads_words
+from datamask.selection.solvers import check_solver
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 from flows import artifacts
@@ -108,6 +109,7 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     config, work = stages.config, storage.join(out, "work")
     before = latest_version(out)
     check_room(plan, config, out)
+    check_solver(config.select)
     failed = list(plan.failures)
     steps = [Step(each.convert, {"config": config, "work": work})]
     if languages_wanted(config):

@@ -75,9 +75,9 @@ def solve(problem: Problem, terms: list[Term], progress: Progress) -> Draft:
     for index in (offered(times, most), np.repeat(np.arange(len(problem)), most)):
         with suppress(InputError):  # these copies hold no selection within the limits; all of them may
             counts = in_whole_numbers(problem, concave, joint, (times, found.price), index, spread)
-            counts = filled(problem, counts, found.price.numpy())
-            copies = np.repeat(np.arange(len(problem)), counts)
-            if not problem.limits.copies(copies, most).violations(np.ones(len(copies), bool)):
+            if not within(problem, counts):
+                counts = filled(problem, counts, found.price.numpy())
+            if within(problem, counts):
                 break
     if counts is None:
         raise InputError("no selection holds all limits at once (budget, quotas, length_tolerance); loosen one of them")
@@ -133,6 +133,12 @@ def in_whole_numbers(
     if count * problem.pool.dimensions**2 <= TRIED and (joint is None or len(copies) > 1):
         selected = by_trial(over, limits, selected)
     return np.bincount(index[selected], minlength=count)
+
+
+def within(problem: Problem, counts: np.ndarray) -> bool:
+    """Whether whole numbers (N,) hold the budget, of which no more may be left than fits, and all limits."""
+    copies = np.repeat(np.arange(len(problem)), counts)
+    return not problem.limits.copies(copies, problem.settings.repeat).violations(np.ones(len(copies), bool))
 
 
 def filled(problem: Problem, counts: np.ndarray, price: np.ndarray) -> np.ndarray:

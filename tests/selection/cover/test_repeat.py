@@ -10,9 +10,11 @@ import torch
 from scipy.optimize import LinearConstraint, minimize
 
 from datamask import select
+from datamask.config import Select
 from datamask.errors import ConfigError, InputError
 from datamask.selection.api import solve
 from datamask.selection.corpus import prices_of
+from datamask.selection.solvers import check_solver
 from tests.selection.cover.test_coverage import ALGORITHMS, pool_of, problem_of
 
 MOST = 2
@@ -148,9 +150,13 @@ def test_prices_score_new_documents() -> None:
         ({"budget_documents": 4}, "set budget_tokens"),
         ({"budget_tokens": 20, "algorithm": "Facility"}, "changes nothing"),
         ({"budget_tokens": 20, "algorithm": {"coverage": 1, "Facility": 1}}, "changes nothing"),
-        ({"budget_tokens": 20, "solver": "top-quality"}, "takes a document once"),
     ],
 )
 def test_what_cannot_be_repeated_is_said(settings: dict, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         problem_of(pool_of(0), repeat=2, **settings)
+
+
+def test_a_solver_that_takes_a_document_once_is_refused() -> None:
+    with pytest.raises(ConfigError, match="top-quality cannot hold repeat above 1; these can: relaxation"):
+        check_solver(Select(budget_tokens=20, repeat=2, solver="top-quality"))
