@@ -12,9 +12,9 @@ import time
 from selection_scale import embedded
 
 from datamask.config import Select
-from datamask.selection import calibration
 from datamask.selection.metrics.base import MomentMetric
-from datamask.selection.problem import Pool, make_problem
+from datamask.selection.problem import calibration
+from datamask.selection.problem.pool import Pool, make_problem
 from datamask.selection.solvers import relaxation
 
 

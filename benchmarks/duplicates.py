@@ -36,11 +36,11 @@ from datamask.corpus import convert_shard, plan_shards
 from datamask.corpus.index import SCHEMA as INDEX
 from datamask.corpus.read import read_batches
 from datamask.filter import find_duplicates, sign_shard
+from datamask.filter.filters import filter_corpus
 from datamask.filter.shingles import likeness, shingles
 from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents
 from datamask.quality.pool import Model, fit, sample, write
-from datamask.release import filter_corpus
 from datamask.stages import ShardFiles, recorded
 
 LANGUAGES = ("en", "de", "fr", "fi", "tr", "ko", "ar", "hi", "am", "ta", "zh", "ja", "th", "ru", "sw", "so", "yo")

@@ -10,9 +10,9 @@ import duckdb
 import numpy as np
 
 from datamask.config import Encoder
+from datamask.encoders.choose import fit
 from datamask.encoders.encode import load_encoder
 from datamask.encoders.pin import pin_model
-from datamask.encoders.prepare import fit
 from datamask.quality import rules, signals
 
 

@@ -19,10 +19,10 @@ import duckdb
 
 import datamask
 from datamask.config import Encoder as Settings
+from datamask.encoders.choose import fit
 from datamask.encoders.encode import load_encoder
 from datamask.encoders.pin import pin_model
-from datamask.encoders.prepare import fit
-from datamask.encoders.tokens import load_tokenizer
+from datamask.models.tokens import load_tokenizer
 
 T = TypeVar("T")
 

@@ -19,9 +19,9 @@ import numpy as np
 from encoders_static import small_model
 
 from datamask.config import Encoder as Settings
+from datamask.encoders.choose import fit
 from datamask.encoders.encode import load_encoder
 from datamask.encoders.pin import pin_model
-from datamask.encoders.prepare import fit
 
 LEAST = 50  # documents of a language
 PAIRS = 4000

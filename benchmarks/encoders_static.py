@@ -26,9 +26,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.random_projection import SparseRandomProjection
 
 from datamask.config import Encoder as Settings
+from datamask.encoders.choose import fit
 from datamask.encoders.encode import load_encoder
 from datamask.encoders.pin import pin_model
-from datamask.encoders.prepare import fit
 
 NEIGHBOURS = 10
 

@@ -28,7 +28,7 @@ from datamask.devices import pick_device, pick_dtype
 from datamask.encoders.encode import load_encoder
 from datamask.encoders.pin import pin_model
 from datamask.quality.documents import Documents
-from datamask.quality.load import load_scorer, pin
+from datamask.quality.scorers import load_scorer, pin
 
 LAYERS, WIDTH = 12, 768
 ROUNDS = 2

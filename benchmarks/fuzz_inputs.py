@@ -278,8 +278,8 @@ def read_config(data: bytes, box: Path) -> str:
 
 def bind_filter(data: bytes, box: Path) -> str:
     """Binds the bytes as a condition and evaluates it over rows."""
-    from datamask.release.duck import connect
-    from datamask.release.where import check
+    from datamask.duck import connect
+    from datamask.filter.where import check
 
     count = len(TEXTS)
     table = pa.table(

@@ -33,9 +33,9 @@ from datamask.study.choices import CONTROLS as CONTROLS_OF
 from datamask.study.choices import RANDOM, bytes_of, choices
 from datamask.study.coder import Coder
 from datamask.study.inference import Trial
+from datamask.study.judge_page import interval
 from datamask.study.network import SIZES, Network
-from datamask.study.ngrams import BUCKETS, Ngrams, words_of
-from datamask.study.page import interval
+from datamask.study.ngram_judge import BUCKETS, Ngrams, words_of
 from datamask.study.run import expand
 from datamask.study.targets import Item, Target, _items, _name, read_targets
 from datamask.study.verdict import Heard, conclude, controls
@@ -186,7 +186,7 @@ def covered(pool: dict[str, Any], changes: dict[str, Any], told: Sequence[Target
     """What coverage of words is given: the documents' n-grams, and the target sets' items that no judge reads."""
     if changes.get("algorithm") != "coverage":
         return {}
-    from datamask.selection.cover.ngrams import count_ngrams
+    from datamask.corpus.ngrams import count_ngrams
 
     if "ngrams" not in pool:
         pool["ngrams"] = count_ngrams(text.decode("utf-8", "replace") for text in pool["texts"])

@@ -30,7 +30,8 @@ def work(out: Path, step: int) -> None:
     from dataclasses import replace
 
     from datamask.config import validate
-    from datamask.release import export, filter_corpus, publish
+    from datamask.filter.filters import filter_corpus
+    from datamask.release import export, publish
     from tests.release.made import PROVENANCE, make_corpus, make_masks
 
     folder = out.parent
@@ -67,7 +68,7 @@ def check(folder: Path, versions: list[str], pruned: str) -> str:
 
     :raises SystemExit: it is not, or something else looks like a release.
     """
-    from datamask.release.layout import find_release, latest_version, list_versions
+    from datamask.release.release_folder import find_release, latest_version, list_versions
     from datamask.release.verify import verify
 
     out = str(folder / "out")

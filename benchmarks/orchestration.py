@@ -29,9 +29,10 @@ from datamask.corpus import convert_shard, index_shard, plan_shards
 from datamask.corpus.inputs import find_inputs
 from datamask.encoders import embed_shard, prepare_encoder
 from datamask.filter import find_duplicates, sign_shard
+from datamask.filter.filters import filter_corpus
 from datamask.quality import prepare_quality, score_shard
-from datamask.release import export, filter_corpus, publish
-from datamask.release.layout import Provenance
+from datamask.release import export, publish
+from datamask.release.release_folder import Provenance
 from datamask.report import write_report
 from datamask.selection import learn_prices, mask_shard
 from datamask.stages import ShardFiles, silent

@@ -21,7 +21,7 @@ from embedded import Embedded, real, synthetic
 
 from datamask.config import Select
 from datamask.selection.api import resolve, select
-from datamask.selection.problem import Pool, make_problem
+from datamask.selection.problem.pool import Pool, make_problem
 from datamask.selection.solvers import plackett_luce
 from datamask.selection.solvers.policy_gradient import Policy
 

@@ -26,7 +26,7 @@ import duckdb
 import numpy as np
 
 from datamask.config import Encoder as EncoderSettings
-from datamask.encoders.prepare import fit as fit_encoder
+from datamask.encoders.choose import fit as fit_encoder
 from datamask.quality import RULES
 from datamask.quality.documents import Documents
 from datamask.quality.fit import Agreement, Labels, agreement, out_of_fold, read_labels

@@ -30,7 +30,7 @@ import torch
 from datamask.corpus.inputs import find_inputs
 from datamask.report.embedded import load_corpus
 from datamask.selection.api import solve
-from datamask.selection.problem import make_problem
+from datamask.selection.problem.pool import make_problem
 
 SHARDS = 3  # a day
 COMMAND = (sys.executable, "-m", "datamask.cli")

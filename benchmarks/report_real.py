@@ -18,7 +18,7 @@ _ONE = """
 import json, resource, sys, time
 from datamask import storage
 from datamask.release import Staged
-from datamask.release.layout import find_release
+from datamask.release.release_folder import find_release
 from datamask.report import write_report
 from datamask.stages import recorded
 import sklearn.manifold, datamask.report.report

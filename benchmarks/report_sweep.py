@@ -17,9 +17,9 @@ import numpy as np
 
 from datamask.config import Select
 from datamask.report.embedded import load_corpus
-from datamask.report.sweep import solve_all
 from datamask.selection import select
-from datamask.selection.problem import Pool, make_problem
+from datamask.selection.problem.pool import Pool, make_problem
+from datamask.study.sweep import solve_all
 
 LAMBDAS = np.linspace(0, 1, 11).round(2).tolist()
 

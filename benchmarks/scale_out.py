@@ -42,11 +42,11 @@ from datamask.config import Config
 from datamask.corpus.index import text_hash
 from datamask.corpus.plan import Part, Shard
 from datamask.filter import find_duplicates, sign_shard
+from datamask.filter.filters import filter_corpus
 from datamask.maps import Mapper, here
-from datamask.release import filter_corpus
 from datamask.selection import learn_prices, mask_shard
 from datamask.selection import stage as selecting
-from datamask.selection.cover.stage import with_atoms
+from datamask.selection.cover.counting import with_atoms
 from datamask.stages import ShardFiles
 from tasks.options import same_arithmetic
 
@@ -212,7 +212,7 @@ def run(engine: str, workers: int, files: list[ShardFiles], work: str, peak: Pea
         return stages_of(files, config, work, lambda stage: here, peak)
     from prefect import flow
 
-    from flows.stages import Rounds, Stages
+    from flows.stage_runs import Rounds, Stages
 
     @flow
     def drive():

@@ -15,7 +15,7 @@ import numpy as np
 from selection_coverage import pool_of
 
 from datamask.selection.api import resolve, solve
-from datamask.selection.problem import Pool, make_problem
+from datamask.selection.problem.pool import Pool, make_problem
 
 DOCUMENTS, CHOSEN = 18, 4
 

@@ -36,14 +36,14 @@ from scipy.sparse import csr_array, load_npz, save_npz
 
 from datamask import storage
 from datamask.config import Config
+from datamask.corpus.ngrams import count_ngrams
 from datamask.corpus.plan import Part, Shard
 from datamask.maps import here
 from datamask.selection import learn_prices
 from datamask.selection.api import resolve, solve
+from datamask.selection.cover import counting as atoms
 from datamask.selection.cover import rounds
-from datamask.selection.cover import stage as atoms
-from datamask.selection.cover.ngrams import count_ngrams
-from datamask.selection.problem import make_problem
+from datamask.selection.problem.pool import make_problem
 from datamask.stages import ShardFiles
 
 WIDTH, SENTENCES, SOURCES = 32, 4, 4000  # of a feature; of a run, on average; real documents whose sentences are used

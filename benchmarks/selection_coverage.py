@@ -15,13 +15,13 @@ import numpy as np
 import torch
 
 from datamask.selection.api import resolve, solve
-from datamask.selection.candidates import read_candidates
-from datamask.selection.cover import search
+from datamask.selection.cover import greedy_search as search
+from datamask.selection.cover.counting import with_atoms, words_of
 from datamask.selection.cover.joint import Joint
-from datamask.selection.cover.stage import with_atoms, words_of
 from datamask.selection.cover.tangent import Concave
-from datamask.selection.feasible import Feasible, fill_in_order
-from datamask.selection.problem import Pool, Problem, make_problem
+from datamask.selection.problem.feasible import Feasible, fill_in_order
+from datamask.selection.problem.pool import Pool, Problem, make_problem
+from datamask.selection.sharded.candidates import read_candidates
 from datamask.stages import recorded
 
 

@@ -13,9 +13,9 @@ import torch
 from selection_scale import embedded
 
 from datamask.config import Config, Select
-from datamask.selection.corpus import select_corpus
-from datamask.selection.problem import Pool, make_problem
-from datamask.selection.rounds import select_shards
+from datamask.selection.problem.pool import Pool, make_problem
+from datamask.selection.sharded.joint import select_corpus
+from datamask.selection.sharded.passes import select_shards
 
 
 @dataclass

@@ -22,8 +22,8 @@ from submodlib import FacilityLocationFunction
 
 from datamask.selection.api import resolve, solve
 from datamask.selection.metrics.facility import FacilityLocation
-from datamask.selection.objective import balance
-from datamask.selection.problem import Pool, Problem, make_problem
+from datamask.selection.problem.objective import balance
+from datamask.selection.problem.pool import Pool, Problem, make_problem
 
 RATIO = 0.1
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from datamask.selection.cover.ngrams import BUCKETS, count_ngrams
+from datamask.corpus.ngrams import BUCKETS, count_ngrams
 
 
 def main() -> None:

@@ -20,8 +20,8 @@ import pyarrow.dataset as ds
 
 from datamask import storage
 from datamask.errors import MissingExtraError
-from datamask.release.layout import QUARANTINE, find_release
 from datamask.release.quarantine import QUARANTINED
+from datamask.release.release_folder import QUARANTINE, find_release
 
 REPORT = "report.html"
 

@@ -195,11 +195,12 @@ def _measure(config: Config, folder: Path, name: str, rows: pa.Table, stop: str 
     from datamask.encoders import embed_shard, prepare_encoder
     from datamask.filter import find_duplicates, sign_shard
     from datamask.filter import wanted as near_duplicates_wanted
+    from datamask.filter.filters import filter_corpus
     from datamask.quality import prepare_quality, score_shard
-    from datamask.release import Provenance, export, filter_corpus, publish
+    from datamask.release import Provenance, export, publish
     from datamask.report import write_report
     from datamask.selection import learn_prices, mask_shard
-    from datamask.selection.cover.stage import count_shard, reads_words
+    from datamask.selection.cover.counting import count_shard, reads_words
 
     place = folder / name
     place.mkdir()

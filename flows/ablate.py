@@ -45,9 +45,9 @@ def ablate(
 @task(name="ablate", task_run_name="compare arms, {seeds} seeds", **STAGE)
 def compare_arms(output: str, seeds: int, documents: int, only: list[str], targets: list[str]) -> dict[str, str]:
     """The table of all arms over all seeds, written beside the stages' files."""
-    from datamask.report import arms
-    from datamask.report.ablation import ablate as run
     from datamask.report.embedded import load_corpus
+    from datamask.study import arms
+    from datamask.study.ablation import ablate as run
     from datamask.study.run import expand
     from datamask.study.targets import read_targets
 

@@ -64,7 +64,7 @@ def refresh(
     :param config: as for `curate`; None: the last release's.
     :raises DatamaskError: ConfigError, InputError, IncompleteError …: as the command, with the same messages.
     """
-    from datamask.release.layout import find_release
+    from datamask.release.release_folder import find_release
 
     if config is None:
         try:

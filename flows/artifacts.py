@@ -14,7 +14,7 @@ from prefect.artifacts import (
 )
 
 from datamask import storage
-from datamask.release.layout import Picture
+from datamask.release.release_folder import Picture
 from tasks.progress import Board
 
 TABLE_ROWS = 1000  # of a table artifact; failed shards come first

@@ -97,7 +97,7 @@ def refresh(
     Input and settings are the last release's, unless given.
     """
     from datamask.errors import InputError
-    from datamask.release.layout import find_release
+    from datamask.release.release_folder import find_release
 
     last = None
     if config is None:

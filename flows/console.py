@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from datamask.report.warnings import sentence
-from flows.numbers import certificate_line, table
+from flows.run_numbers import certificate_line, table
 from tasks.progress import Board, StageProgress
 
 SHOWN = 4  # warnings on the terminal

@@ -25,18 +25,18 @@ from datamask.corpus.plan import FailedFile, Plan, Shard
 from datamask.errors import ConservationError, IncompleteError
 from datamask.filter import wanted as near_duplicates_wanted
 from datamask.filter.contamination import wanted as decontamination_wanted
-from datamask.release.filters import check_filters, check_left
+from datamask.filter.filters import check_filters, check_left
 from datamask.release.housekeeping import check_room
-from datamask.release.layout import Picture, Provenance, Release, Staged, latest_version
 from datamask.release.publication import running
+from datamask.release.release_folder import Picture, Provenance, Release, Staged, latest_version
 from datamask.report.warnings import sentence
-from datamask.selection.cover.stage import reads_words
+from datamask.selection.cover.counting import reads_words
 from datamask.selection.solvers import check_solver
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 from flows import artifacts
-from flows.numbers import as_markdown, numbers, shard_rows
-from flows.stages import Stages, Step
+from flows.run_numbers import as_markdown, numbers, shard_rows
+from flows.stage_runs import Stages, Step
 
 DRIFT = 0.01  # of the budget, and of the gap beyond the solved one, that a selection by saved prices may miss
 

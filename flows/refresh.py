@@ -26,12 +26,12 @@ from datamask.encoders import EncoderRef
 from datamask.errors import ConfigError, IncompleteError, InputError, TransientError
 from datamask.locks import locked
 from datamask.quality import QualityRef
-from datamask.release.layout import Release, find_release
 from datamask.release.publication import running
+from datamask.release.release_folder import Release, find_release
 from datamask.storage import Output
 from flows import artifacts
 from flows.curate import Previous, curation, finished, override
-from flows.stages import Stages
+from flows.stage_runs import Stages
 
 # a section whose settings changed, and what is done again for every document, old ones too
 CONSEQUENCES = {
@@ -269,7 +269,7 @@ def _taken_over(manifest: Mapping[str, Any], settings: Config, work: str, change
 
 def _saved_prices(work: str, key: str) -> Output | None:
     """The prices of a release, if they are still there and can score what they have not seen."""
-    from datamask.selection.prices import Prices
+    from datamask.selection.sharded.prices import Prices
 
     url = storage.join(work, "prices", f"prices-{key}.parquet")
     found = storage.find_output(url, key)

@@ -23,7 +23,7 @@ from datamask.errors import StorageError
 LIBRARIES = (
     "flows.curate", "torch", "sklearn.manifold", "datamask.report.report", "datamask.encoders.static",
     "datamask.encoders.encode", "datamask.quality.prepare", "datamask.quality.score", "datamask.release.staging",
-    "datamask.selection.corpus", "datamask.selection.solvers.relaxation", "datamask.filter.stage",
+    "datamask.selection.sharded.joint", "datamask.selection.solvers.relaxation", "datamask.filter.duplicates",
 )  # fmt: skip
 POLL = 0.05  # seconds between questions whether the server answers
 STARTING = 180.0  # seconds until it answers, on a machine that is busy with other work

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from prefect.logging import get_run_logger
 
-from datamask.release.layout import Provenance, Staged
+from datamask.release.release_folder import Provenance, Staged
 from datamask.stages import ShardFiles
 from datamask.storage import Output
-from flows.stages import Stages
+from flows.stage_runs import Stages
 
 if TYPE_CHECKING:
     from datamask.report import Report
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def filter_corpus(stages: Stages, shards: Sequence[ShardFiles], work: str) -> list[Output]:
     """Conditions, languages, lengths and exact duplicates over all shards."""
-    from datamask.release import filter_corpus as run
+    from datamask.filter.filters import filter_corpus as run
 
     outputs: list[Output] = stages.rounds(
         "filter", run, _rows(shards), _all_cached, all_files=shards, config=stages.config, work=work

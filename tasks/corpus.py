@@ -11,7 +11,7 @@ from prefect.states import Completed
 from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Plan, Shard
-from datamask.release.layout import Picture, Staged
+from datamask.release.release_folder import Picture, Staged
 from datamask.stages import ShardFiles
 from tasks.gpus import on_gpu
 from tasks.options import STAGE, same_arithmetic
@@ -46,7 +46,7 @@ def prepare_quality(shards: Sequence[Shard], encoder: Any, config: Config, work:
 @task(name="drift", task_run_name="check the saved prices", **STAGE)
 def measure_drift(all_files: Sequence[ShardFiles], config: Config) -> Any:
     """How far a selection by saved prices is from budget and bound."""
-    from datamask.selection.drift import measure_drift as run
+    from datamask.selection.sharded.drift import measure_drift as run
 
     same_arithmetic()
     with on_gpu("drift", config) as own:

@@ -101,7 +101,7 @@ def sign(batch: Sequence[ShardFiles], label: str, config: Config, work: str) -> 
 @task(name="atoms", task_run_name="atoms {label}", **STAGE)
 def atoms(batch: Sequence[ShardFiles], label: str, config: Config, work: str) -> Any:
     """Hashed n-grams of every document, for coverage of words."""
-    from datamask.selection.cover.stage import count_shard
+    from datamask.selection.cover.counting import count_shard
 
     def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
         output = count_shard(files, config, work, progress)

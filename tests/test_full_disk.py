@@ -14,8 +14,9 @@ from datamask.config import Config, validate
 from datamask.corpus import convert_shard, index_shard, plan_shards
 from datamask.encoders import embed_shard, prepare_encoder
 from datamask.errors import full
+from datamask.filter.filters import filter_corpus
 from datamask.quality import prepare_quality, score_shard
-from datamask.release import Provenance, export, filter_corpus, publish
+from datamask.release import Provenance, export, publish
 from datamask.release.push import push
 from datamask.selection import learn_prices, mask_shard
 from datamask.stages import ShardFiles

@@ -25,7 +25,7 @@ def test_the_documentation_names_each_stages_folder():
 
 def test_a_run_has_the_declared_stages_folders_and_rounds(tmp_path, monkeypatch):
     from datamask import cli
-    from flows.stages import Rounds
+    from flows.stage_runs import Rounds
 
     asked = {}
     call = Rounds.__call__

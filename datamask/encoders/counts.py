@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import scipy.sparse
 from tokenizers import Tokenizer
 
-from datamask.encoders.words import WordTokenizer, split_words
+from datamask.models.words import WordTokenizer, split_words
 
 CHARACTERS_PER_TOKEN = 4  # of a text's beginning that is counted; somewhat less than there are in English
 TEXTS = 1024  # split at a time

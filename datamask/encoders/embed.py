@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -15,8 +14,9 @@ import pyarrow.compute as pc
 from datamask import storage
 from datamask.config import Config
 from datamask.corpus.read import read_documents
-from datamask.encoders.ref import EncoderRef
+from datamask.encoders.encoder_ref import EncoderRef
 from datamask.errors import ConservationError, ModelError
+from datamask.read_ahead import ahead
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
@@ -100,17 +100,6 @@ def _windows(files: ShardFiles, config: Config) -> Iterator[_Window]:
                 ids, texts, held = [], [], 0
     if ids:
         yield _Window(np.array(ids, np.int64), texts)
-
-
-def ahead(items: Iterable[T]) -> Iterator[T]:
-    """`items`, the next one made in another thread while the last is used: at most two are held."""
-    iterator = iter(items)
-    end: Any = object()
-    with ThreadPoolExecutor(1, thread_name_prefix="datamask-ahead") as pool:
-        following = pool.submit(next, iterator, end)
-        while (item := following.result()) is not end:
-            following = pool.submit(next, iterator, end)
-            yield item
 
 
 # ---------------------------------------------------------------- a column of the corpus

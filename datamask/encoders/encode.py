@@ -19,9 +19,9 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from datamask.devices import pick_device
-from datamask.encoders.load import MODELS, named_errors
-from datamask.encoders.ref import EncoderRef
-from datamask.encoders.tokens import DocumentTokenizer, Windows, cut
+from datamask.encoders.encoder_ref import EncoderRef
+from datamask.models.load import MODELS, named_errors
+from datamask.models.tokens import DocumentTokenizer, Windows, cut
 from datamask.stages import Progress, silent
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def load_encoder(ref: EncoderRef, device: str = "auto", model: SentenceTransform
 
 
 def _load_static(ref: EncoderRef, device: torch.device) -> Encoder:
-    from datamask.encoders.prepare import local_folder
+    from datamask.encoders.choose import local_folder
 
     with named_errors("encoder", ref.path):
         folder = Path(local_folder(ref.path))

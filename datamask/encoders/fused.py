@@ -13,10 +13,10 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from datamask.encoders.encode import run_modules
-from datamask.encoders.load import loading
+from datamask.encoders.encoder_ref import EncoderRef
 from datamask.encoders.models import TransformerEncoder
-from datamask.encoders.ref import EncoderRef
 from datamask.errors import ModelError
+from datamask.models.load import loading
 
 
 class FusedEncoder(TransformerEncoder):

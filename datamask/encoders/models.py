@@ -12,12 +12,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
 from transformers import PreTrainedTokenizerFast
 
-from datamask.encoders.batching import Batcher, special_tokens
 from datamask.encoders.encode import Encoded, Encoder, StaticEncoder, finished, merge_scores, merge_vectors
-from datamask.encoders.load import loading
-from datamask.encoders.ref import EncoderRef
-from datamask.encoders.tokens import Windows, clean
+from datamask.encoders.encoder_ref import EncoderRef
 from datamask.errors import ModelError
+from datamask.models.batching import Batcher, special_tokens
+from datamask.models.load import loading
+from datamask.models.tokens import Windows, clean
 from datamask.stages import Progress, silent
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from datamask import extensions
 from datamask.encoders.encode import Encoded
-from datamask.encoders.ref import EncoderRef
+from datamask.encoders.encoder_ref import EncoderRef
 from datamask.errors import ModelError
 from datamask.stages import Progress, silent
 

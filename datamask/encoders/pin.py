@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from datamask import extensions, storage
@@ -16,12 +13,11 @@ from datamask.config import Encoder as Settings
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import shard_schema
 from datamask.devices import pick_device, pick_dtype
-from datamask.encoders.load import loading, missing
-from datamask.encoders.ref import EncoderRef
+from datamask.encoders.encoder_ref import EncoderRef
 from datamask.errors import ModelError, nearest
+from datamask.models.pin import locate
 
 VERSION = 1
-HUB_ORGANISATION = "sentence-transformers"  # of names without one, as the library reads them
 
 
 def pin_model(settings: Settings, work: str) -> EncoderRef:
@@ -70,55 +66,6 @@ def own_prompt(model: Any) -> str:
         if name and prompts.get(name):
             return str(prompts[name])
     return ""
-
-
-def locate(name: str, revision: str | None) -> tuple[str, str | None, str]:
-    """Path or hub name to load, commit (None for a folder), and a fingerprint of the content.
-
-    :raises ModelError: neither a folder, nor in the cache, nor at the hub.
-    """
-    if storage.is_remote(name):
-        raise ModelError(
-            f"model {name}: give a local folder or a hub name; copy it first, e.g. with `aws s3 cp --recursive`"
-        )
-    if Path(name).expanduser().is_dir():
-        folder = Path(name).expanduser().resolve()
-        return str(folder), None, folder_fingerprint(folder)
-    if Path(name).is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
-        raise ModelError(f"model {name}: no such folder ({Path(name).expanduser().absolute()})")
-    hub_name = name if "/" in name else f"{HUB_ORGANISATION}/{name}"
-    commit = _commit(hub_name, revision)
-    return hub_name, commit, f"{hub_name}@{commit}"
-
-
-def _commit(name: str, revision: str | None) -> str:
-    """The commit a hub model's revision (None: main) stands for: the hub's word, or else the cache's."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.constants import HF_HUB_CACHE
-    from huggingface_hub.file_download import repo_folder_name
-
-    if revision and re.fullmatch(r"[0-9a-f]{40}", revision):
-        return revision
-    with loading("model", name, revision):
-        try:
-            return str(HfApi().model_info(name, revision=revision, timeout=10).sha)
-        except Exception as error:
-            reference = (
-                Path(HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type="model") / "refs" / (revision or "main")
-            )
-            if missing(error) and reference.is_file():
-                return reference.read_text(encoding="utf-8").strip()
-            raise
-
-
-def folder_fingerprint(folder: Path) -> str:
-    """Of every file's name and content, hidden ones left out."""
-    digest = hashlib.sha256()
-    for file in sorted(folder.rglob("*")):
-        name = file.relative_to(folder)
-        if file.is_file() and not any(part.startswith(".") for part in name.parts):
-            digest.update(f"{name.as_posix()}\0{storage.sha256(str(file))}\n".encode())
-    return digest.hexdigest()[:32]
 
 
 def pin_column(shards: Sequence[Shard], config: Config) -> EncoderRef:

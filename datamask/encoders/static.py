@@ -22,7 +22,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from datamask.encoders.blocks import product
 from datamask.encoders.counts import Sample, count_tokens, scale_rows, with_values
-from datamask.encoders.languages import language_groups
+from datamask.encoders.language_groups import language_groups
 from datamask.encoders.svd import Centred, right_singular
 
 IDF_POWER = 1.25  # rare tokens say more about topic; 1 is the usual idf (compared in benchmarks/LOG.md)

@@ -11,10 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from datamask.filter.duplicates import find_duplicates, wanted
     from datamask.filter.signatures import sign_shard
-    from datamask.filter.stage import find_duplicates, wanted
 
-_HOMES = {"sign_shard": "signatures", "find_duplicates": "stage", "wanted": "stage"}
+_HOMES = {"sign_shard": "signatures", "find_duplicates": "duplicates", "wanted": "duplicates"}
 __all__ = ["find_duplicates", "sign_shard", "wanted"]
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from datamask import storage
 from datamask.config import Config
 from datamask.filter.leaks import Items, items_of
-from datamask.filter.rows import ROW
+from datamask.filter.word_rows import ROW
 from datamask.stages import ShardFiles
 
 COMMON = 10  # documents

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from datamask import storage
-from datamask.filter.candidates import groups_of_pairs
+from datamask.filter.duplicate_candidates import groups_of_pairs
 from datamask.filter.resolve import Fall
 from datamask.maps import deal, dealt
 

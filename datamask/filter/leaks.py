@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from datamask import storage
 from datamask.config import Config
+from datamask.corpus.ngrams import hashed_words, word_bounds
 from datamask.corpus.read import read_documents
 from datamask.errors import InputError
-from datamask.filter.rows import ROW, Rows
-from datamask.selection.cover.ngrams import hashed_words, word_bounds
+from datamask.filter.word_rows import ROW, Rows
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 

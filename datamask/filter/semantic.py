@@ -17,7 +17,7 @@ import torch
 
 from datamask import storage
 from datamask.devices import pick_device
-from datamask.selection.near_duplicates import nearest_centroids, spherical_kmeans
+from datamask.filter.near_duplicates import nearest_centroids, spherical_kmeans
 from datamask.stages import Progress, ShardFiles
 from datamask.storage import Output
 

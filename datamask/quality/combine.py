@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from datamask.quality.ref import QualityRef, Statistics
+from datamask.quality.quality_ref import QualityRef, Statistics
 
 GRID = 1001  # percentiles kept: steps of a tenth of a per cent
 

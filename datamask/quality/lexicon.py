@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from datamask.quality.ngrams import PAIR
+from datamask.quality.character_ngrams import PAIR
 from datamask.quality.words import SINGLE, Words, mix
 
 MENUS = {

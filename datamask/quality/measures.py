@@ -9,9 +9,9 @@ from functools import cache
 import numpy as np
 
 from datamask.quality import words as w
-from datamask.quality.languages import Languages
+from datamask.quality.character_ngrams import HALVES, PAIR, Counts, halves, neighbours, pairs
+from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import lexicon
-from datamask.quality.ngrams import HALVES, PAIR, Counts, halves, neighbours, pairs
 from datamask.quality.words import Words, mix
 
 MEASURES = (

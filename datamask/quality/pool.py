@@ -19,10 +19,12 @@ from safetensors.numpy import load, save
 
 from datamask import storage
 from datamask.errors import ModelError
-from datamask.quality import languages, ngrams, terms
-from datamask.quality.languages import Languages
+from datamask.quality import character_ngrams as ngrams
+from datamask.quality import language_models as languages
+from datamask.quality import terms
+from datamask.quality.character_ngrams import Counts, Table
+from datamask.quality.language_models import Languages
 from datamask.quality.measures import PLAIN, Pool, measure, order, plain
-from datamask.quality.ngrams import Counts, Table
 from datamask.quality.terms import Usual
 from datamask.quality.words import Words
 

@@ -20,9 +20,9 @@ from datamask.errors import ConfigError, InputError, ModelError, nearest
 from datamask.quality import pool
 from datamask.quality.combine import fit
 from datamask.quality.documents import Documents, Scorer
-from datamask.quality.load import load_scorer, pin, pin_content
 from datamask.quality.probe import CHECK_SENTENCES, ProbeScorer
-from datamask.quality.ref import QualityRef, ScorerRef, Statistics
+from datamask.quality.quality_ref import QualityRef, ScorerRef, Statistics
+from datamask.quality.scorers import load_scorer, pin, pin_content
 
 if TYPE_CHECKING:
     from datamask.encoders import EncoderRef

@@ -14,12 +14,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from datamask.config import Config
 from datamask.devices import pick_device, pick_dtype
-from datamask.encoders.batching import plan
-from datamask.encoders.load import loading
-from datamask.encoders.tokens import DocumentTokenizer
 from datamask.errors import ModelError
+from datamask.models.batching import plan
+from datamask.models.load import loading
+from datamask.models.tokens import DocumentTokenizer
 from datamask.quality.documents import Documents, Need, Scores, plain
-from datamask.quality.ref import ScorerRef
+from datamask.quality.quality_ref import ScorerRef
 
 MAX_LENGTH = 2000  # tokens of a prompt, as published
 # Llama 2's chat template, which the published code applies whatever the model

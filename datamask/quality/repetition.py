@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datamask.quality.layout import Spans
+from datamask.quality.page_layout import Spans
 
 TOP = (2, 3, 4)
 DUPLICATED = (5, 6, 7, 8, 9, 10)

@@ -16,8 +16,8 @@ from datamask.corpus.read import read_documents
 from datamask.errors import ConservationError, ModelError
 from datamask.quality.combine import combine
 from datamask.quality.documents import Documents, Scorer
-from datamask.quality.load import load_scorer
-from datamask.quality.ref import QualityRef
+from datamask.quality.quality_ref import QualityRef
+from datamask.quality.scorers import load_scorer
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
@@ -87,7 +87,7 @@ class _Scoring:
         self._documents = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        from datamask.encoders.embed import ahead
+        from datamask.read_ahead import ahead
 
         for documents in ahead(self._windows()):
             yield self._score(documents)

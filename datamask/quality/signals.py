@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from datamask.quality import characters as ch
-from datamask.quality.layout import Layout, Spans
+from datamask.quality.page_layout import PageLayout, Spans
 from datamask.quality.repetition import duplicates, repeated_ngrams
 from datamask.quality.rules import SIGNALS
 
@@ -25,7 +25,7 @@ def compute(texts: Sequence[str]) -> np.ndarray:
     """(documents, signals) float32, columns in the order of `rules.SIGNALS`; NaN where a signal does not apply."""
     if not texts:
         return np.zeros((0, len(SIGNALS)), dtype=np.float32)
-    layout = Layout(texts)
+    layout = PageLayout(texts)
     found = {**_words(layout), **_symbols(layout), **_repetition(layout), **_c4(layout), **_fineweb(layout)}
     return np.stack([np.asarray(found[name], dtype=np.float32) for name in SIGNALS], axis=1)
 
@@ -34,7 +34,7 @@ def _ratio(count: np.ndarray, total: np.ndarray) -> np.ndarray:
     return count / np.maximum(total, 1)
 
 
-def _words(layout: Layout) -> dict[str, np.ndarray]:
+def _words(layout: PageLayout) -> dict[str, np.ndarray]:
     words, flags = layout.words, layout.word_flags
     real = (flags & ch.SYMBOL) == 0
     spaced = real & ((flags & ch.UNSPACED) == 0)
@@ -42,7 +42,7 @@ def _words(layout: Layout) -> dict[str, np.ndarray]:
     # the length of a word says nothing where scripts without spaces prevail
     length = words.sum(words.length * spaced) / np.maximum(spaced_count, 1)
     hashes = layout.hashes(words)
-    known = Layout(_STOP_WORDS)
+    known = PageLayout(_STOP_WORDS)
     stop_words = np.zeros(len(words.count), dtype=np.int64)
     for stop_word in known.hashes(known.words):
         places = np.flatnonzero(hashes == stop_word)
@@ -63,7 +63,7 @@ def _words(layout: Layout) -> dict[str, np.ndarray]:
     }
 
 
-def _symbols(layout: Layout) -> dict[str, np.ndarray]:
+def _symbols(layout: PageLayout) -> dict[str, np.ndarray]:
     points, words, lines = layout.points, layout.words.count, layout.split_lines
     dots = _three_dots(points)
     start, end = layout.stripped(lines)
@@ -93,13 +93,13 @@ def _three_dots(points: np.ndarray) -> np.ndarray:
     return mask
 
 
-def _ends_in_dots(layout: Layout, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+def _ends_in_dots(layout: PageLayout, start: np.ndarray, end: np.ndarray) -> np.ndarray:
     """(lines,) bool: the stripped line ends in "..."."""
     dot = layout.points == ord(".")
     return (end - start >= 3) & dot[end - 1] & dot[np.maximum(end - 2, 0)] & dot[np.maximum(end - 3, 0)]
 
 
-def _repetition(layout: Layout) -> dict[str, np.ndarray]:
+def _repetition(layout: PageLayout) -> dict[str, np.ndarray]:
     paragraphs = layout.paragraphs
     paragraph_count, paragraph_characters = duplicates(paragraphs, layout.hashes(paragraphs))
     # re.split("\n+", text): the lines that are not empty, and an empty one at either end where a newline stands there
@@ -118,7 +118,7 @@ def _repetition(layout: Layout) -> dict[str, np.ndarray]:
     }
 
 
-def _c4(layout: Layout) -> dict[str, np.ndarray]:
+def _c4(layout: PageLayout) -> dict[str, np.ndarray]:
     lines = layout.split_lines
     chunks = layout.chunks
     low, high = np.searchsorted(chunks.start, lines.start), np.searchsorted(chunks.start, lines.end)
@@ -173,7 +173,7 @@ def _line_of(places: np.ndarray, lines: Spans) -> np.ndarray:
     return np.unique(np.searchsorted(lines.start, places, "right") - 1)
 
 
-def _sentences(layout: Layout, lines: Spans) -> np.ndarray:
+def _sentences(layout: PageLayout, lines: Spans) -> np.ndarray:
     """(lines,) sentences: one, and one more at each word that follows a word of sentence-ending punctuation alone."""
     words, flags = layout.words, layout.word_flags
     stop = ((flags & (ch.TERMINAL | ch.SYMBOL)) == (ch.TERMINAL | ch.SYMBOL)) & (words.length == 1)
@@ -190,7 +190,7 @@ def _sentences(layout: Layout, lines: Spans) -> np.ndarray:
     return 1 + sums[high] - sums[low]
 
 
-def _fineweb(layout: Layout) -> dict[str, np.ndarray]:
+def _fineweb(layout: PageLayout) -> dict[str, np.ndarray]:
     start, end = layout.stripped(layout.lines)
     lines = layout.lines.where(end > start)
     closing = (layout.flags[lines.end - 1] & ch.TERMINAL) != 0

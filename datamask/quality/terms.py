@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from datamask.quality.languages import OTHER
+from datamask.quality.language_models import OTHER
 from datamask.quality.measures import MEASURES
 
 SHARP = 2.0  # of the bend where a distance begins to be a fault

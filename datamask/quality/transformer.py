@@ -15,11 +15,11 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreT
 
 from datamask.config import Config
 from datamask.devices import pick_device, pick_dtype
-from datamask.encoders.batching import Batcher, special_tokens
-from datamask.encoders.load import loading
 from datamask.errors import ModelError, nearest
+from datamask.models.batching import Batcher, special_tokens
+from datamask.models.load import loading
 from datamask.quality.documents import Documents, Need, Scores
-from datamask.quality.ref import ScorerRef
+from datamask.quality.quality_ref import ScorerRef
 
 MAX_LENGTH = 512
 

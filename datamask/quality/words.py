@@ -14,7 +14,7 @@ from functools import cache, cached_property
 import numpy as np
 
 from datamask.quality import characters as ch
-from datamask.quality.layout import _tables_of
+from datamask.quality.page_layout import _tables_of
 
 # Kinds of a code point, bits.
 WORD = 1  # letters, marks and digits make words

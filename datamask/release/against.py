@@ -18,10 +18,10 @@ from datamask.corpus.identify import identify_shard
 from datamask.corpus.inputs import find_inputs
 from datamask.corpus.inspect import inspect_files
 from datamask.corpus.plan import Part, Reading, Shard
-from datamask.release.data_files import Layout
-from datamask.release.layout import Release
+from datamask.release.data_files import DataLayout
 from datamask.release.personal import FIELD, Rules
 from datamask.release.personal import published as as_published
+from datamask.release.release_folder import Release
 from datamask.stages import Progress
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def compare_with_corpus(
         converted = {
             name: identify_shard(convert_shard(shard, config, work), config, work) for name, shard in shards.items()
         }
-        layout = Layout.of(corpus_schema(list(converted.values()), config))
+        layout = DataLayout.of(corpus_schema(list(converted.values()), config))
         found.compared = 0
         wrong: dict[str, list[str]] = {}
         for path in data:
@@ -108,7 +108,7 @@ def _ids(release: Release, path: str, shard: str) -> np.ndarray:
 
 
 def _beside(
-    shard: Shard, ids: np.ndarray, tables: Iterator[pa.Table], config: Config, layout: Layout
+    shard: Shard, ids: np.ndarray, tables: Iterator[pa.Table], config: Config, layout: DataLayout
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
     """Published rows and the corpus's rows of the same chunk_ids, a batch at a time; None where it has no such rows."""
     times = np.bincount(ids, minlength=max(int(ids.max()) + 1, shard.rows or 0))  # a document may be several rows
@@ -129,7 +129,7 @@ def _beside(
 
 
 def _differences(
-    rows: pa.Table, source: pa.Table | None, layout: Layout, rules: Rules | None
+    rows: pa.Table, source: pa.Table | None, layout: DataLayout, rules: Rules | None
 ) -> Iterator[tuple[str, list[int]]]:
     """(column, chunk_ids of the rows whose value is not the source's); a text's where personal data is looked for: not
     what the rules make of the source's."""

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from datamask import storage
 from datamask.config import Config, to_yaml, validate
-from datamask.release.layout import CARD, Picture, Staged
+from datamask.release.release_folder import CARD, Picture, Staged
 
 MAX_CONFIGS = 200  # dumps with a configuration of their own
 # the hub's size categories: https://github.com/huggingface/hub-docs/blob/main/datasetcard.md

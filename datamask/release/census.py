@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from datamask import storage
 from datamask.corpus.plan import Reading
 from datamask.corpus.read import read_batches
+from datamask.duck import connect
 from datamask.maps import read_arrays, write_arrays
 from datamask.release.data_files import WrittenFile, sealed, written
-from datamask.release.duck import connect
 from datamask.release.merge import Conservation, decide, schema_of
 from datamask.release.quarantine import Source, sources
 from datamask.stages import ShardFiles

@@ -30,7 +30,7 @@ def verify(
 ) -> None:
     """Recompute every sha256, row count, schema and sum of a release, and say what is not as it should be."""
     from datamask.errors import printable
-    from datamask.release.layout import find_release
+    from datamask.release.release_folder import find_release
     from datamask.release.verify import verify as check
 
     found = check(find_release(release), against or [], digest=digest)
@@ -53,7 +53,7 @@ def releases(
 ) -> None:
     """List the releases of an output folder, the newest last."""
     from datamask.errors import InputError
-    from datamask.release.layout import Release, latest_version, list_versions, version_key, version_path
+    from datamask.release.release_folder import Release, latest_version, list_versions, version_key, version_path
 
     versions = list_versions(out.rstrip("/"))
     if not versions:
@@ -105,7 +105,7 @@ def diff(
 ) -> None:
     """Say what entered and what left from release A to release B: by source, language, length and score, and why."""
     from datamask.release.compare import compare
-    from datamask.release.layout import find_release
+    from datamask.release.release_folder import find_release
 
     a, b = find_release(first), find_release(second)
     found = compare(a, b)
@@ -135,7 +135,7 @@ def explain(
 ) -> None:
     """Say why a document is in a release, or is not; or show some that a filter took, beside what was kept."""
     from datamask.errors import ConfigError
-    from datamask.release.layout import find_release
+    from datamask.release.release_folder import find_release
 
     if (document is None) == (filter_ is None):
         raise ConfigError("give an ID to explain one document, or --filter NAME to list some; one of the two")
@@ -176,8 +176,8 @@ def push(
     """Upload a release; run again, it goes on where it stopped. Credentials come from the environment."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    from datamask.release.layout import find_release
     from datamask.release.push import push as upload
+    from datamask.release.release_folder import find_release
 
     found = find_release(release)
     total = sum(item["bytes"] for item in found.manifest()["files"])

@@ -11,8 +11,8 @@ from typing import Any
 
 import duckdb
 
-from datamask.release.duck import connect, insert
-from datamask.release.layout import Release
+from datamask.duck import connect, insert
+from datamask.release.release_folder import Release
 
 MEMORY = "1GB"
 GROUPS = ("source", "domain", "dump", "language")  # columns of the documents that are compared, where there

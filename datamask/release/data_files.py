@@ -37,14 +37,14 @@ COMPRESSION_LEVEL = 3  # zstd's own default, as DuckDB's and Hugging Face's file
 
 
 @dataclass(frozen=True)
-class Layout:
+class DataLayout:
     """The columns of every data file."""
 
     corpus: pa.Schema  # as the corpus is read
     release: pa.Schema
 
     @classmethod
-    def of(cls, corpus: pa.Schema, key: str = "", repeated: bool = False, personal: bool = False) -> Layout:
+    def of(cls, corpus: pa.Schema, key: str = "", repeated: bool = False, personal: bool = False) -> DataLayout:
         """FineWeb's columns first, id and token_count always among them; the input's others; ours.
 
         :param key: the release's, which every file carries.
@@ -102,7 +102,7 @@ def write_stripe(
     stripe: Stripe,
     shards: Mapping[int, ShardFiles],
     config: Config,
-    layout: Layout,
+    layout: DataLayout,
     names: Mapping[str | None, str],
     folder: str,
     decisions: Callable[[ShardFiles], pa.Table],
@@ -132,7 +132,7 @@ def write_stripe(
 
 
 def _documents(
-    run: Run, files: ShardFiles, config: Config, layout: Layout, decisions: Callable[[ShardFiles], pa.Table]
+    run: Run, files: ShardFiles, config: Config, layout: DataLayout, decisions: Callable[[ShardFiles], pa.Table]
 ) -> Iterator[tuple[str | None, pa.Table]]:
     """(dump, rows with the release's columns) of the run's selected documents, in order."""
     decided = decisions(files)

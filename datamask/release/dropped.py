@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from datamask.corpus.read import shard_schema
 from datamask.errors import InputError, nearest
 from datamask.release.differences import Parts, compare, excerpt
-from datamask.release.layout import Release
+from datamask.release.release_folder import Release
 from datamask.release.source import Place, Source
 
 CHARACTERS = 420  # of a document without a pair

@@ -16,7 +16,7 @@ from datamask.errors import InputError
 from datamask.quality.reasons import reasons
 from datamask.release.differences import compare
 from datamask.release.dropped import EXACT
-from datamask.release.layout import QUARANTINE, Release
+from datamask.release.release_folder import QUARANTINE, Release
 from datamask.release.source import Place, Source
 
 NEIGHBOURS = 5

@@ -21,8 +21,15 @@ from datamask.config import Config
 from datamask.corpus.convert import VERSION as CONVERTED
 from datamask.corpus.plan import Plan
 from datamask.errors import ConfigError, InputError, StorageError, nearest
-from datamask.release.layout import Release, latest_version, list_versions, point_latest, version_key, version_path
 from datamask.release.publication import nobody_running, one_publisher
+from datamask.release.release_folder import (
+    Release,
+    latest_version,
+    list_versions,
+    point_latest,
+    version_key,
+    version_path,
+)
 from datamask.stages import RECORD, ROUNDS, STAGES
 
 # what lies elsewhere in work/ is never touched; what is kept for the next run goes by itself (`maps.keeping`)

@@ -21,7 +21,8 @@ from datamask.errors import StorageError
 from datamask.locks import locked
 from datamask.release.card import write_card
 from datamask.release.data_files import WrittenFile
-from datamask.release.layout import (
+from datamask.release.manifest import build_manifest, render_manifest
+from datamask.release.release_folder import (
     CARD,
     MANIFEST,
     Picture,
@@ -35,7 +36,6 @@ from datamask.release.layout import (
     version_number,
     version_path,
 )
-from datamask.release.manifest import build_manifest, render_manifest
 
 PLACES = ("data/", "decisions/", "plots/")  # what else is found in a staged folder is not part of a release
 FILES = ("quarantine.parquet", CARD, "report.html", "report.json")

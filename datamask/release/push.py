@@ -19,7 +19,7 @@ from typing import Any
 
 from datamask import storage
 from datamask.errors import DatamaskError, StorageError, TransientError
-from datamask.release.layout import MANIFEST, Release
+from datamask.release.release_folder import MANIFEST, Release
 from datamask.storage import storage_errors
 
 JOURNAL = ".push.json"  # at the target while an upload runs: what is there already

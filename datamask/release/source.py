@@ -19,7 +19,7 @@ from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.rows import corpus_rows
 from datamask.errors import DamagedFileError, InputError
-from datamask.release.layout import Release
+from datamask.release.release_folder import Release
 from datamask.stages import recorded
 
 Place = tuple[str, int]  # a shard's name and a row of it

@@ -24,19 +24,12 @@ from datamask.corpus.read import corpus_schema
 from datamask.errors import IncompleteError, InputError
 from datamask.maps import Mapper, Threads, groups, read_arrays, rounds
 from datamask.release.census import ShardDecided, decide_shards, decisions_path
-from datamask.release.data_files import Layout, WrittenFile, sealed, write_stripe, written
-from datamask.release.layout import (
-    QUARANTINE,
-    Provenance,
-    Staged,
-    list_versions,
-    version_key,
-    version_path,
-)
+from datamask.release.data_files import DataLayout, WrittenFile, sealed, write_stripe, written
 from datamask.release.manifest import release_key
 from datamask.release.merge import Conservation
 from datamask.release.personal import FIELD, KINDS, add_up
 from datamask.release.quarantine import QUARANTINED, Source, quarantine_rows
+from datamask.release.release_folder import QUARANTINE, Provenance, Staged, list_versions, version_key, version_path
 from datamask.release.stripes import Folders, Stripe, cut
 from datamask.stages import ShardFiles
 
@@ -49,7 +42,7 @@ class Exporting:
 
     config: Config
     staged: Staged
-    layout: Layout
+    layout: DataLayout
     folder: str  # of what the rounds hand on
     names: Mapping[str | None, str]  # a dump's folder
     readers: int = 1  # threads that read ahead for a stripe
@@ -82,7 +75,7 @@ def export(
     staged = Staged(storage.join(out, "work", "staging", key), out, key)
     if _complete(staged):
         return staged
-    layout = Layout.of(
+    layout = DataLayout.of(
         corpus_schema([files.shard for files in ordered], config),
         key,
         config.select.repeat > 1,

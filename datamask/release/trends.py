@@ -10,7 +10,7 @@ from typing import Any
 
 from datamask import storage
 from datamask.errors import InputError
-from datamask.release.layout import Release, latest_version, list_versions, version_key, version_path
+from datamask.release.release_folder import Release, latest_version, list_versions, version_key, version_path
 
 CHARTS = {
     "read": "rows read",

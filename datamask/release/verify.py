@@ -29,14 +29,14 @@ import pyarrow.parquet as pq
 
 from datamask import storage
 from datamask.config import validate
+from datamask.duck import connect, insert
 from datamask.errors import DamagedFileError, DatamaskError, one_line, printable
 from datamask.release.data_files import KEY_METADATA
-from datamask.release.duck import connect, insert
-from datamask.release.layout import MANIFEST, QUARANTINE, Release
 from datamask.release.manifest import FORMATS, parse_manifest, problems_of, release_key, render_manifest
 from datamask.release.merge import Conservation, schema_of, sums
 from datamask.release.personal import FIELD, add_up
 from datamask.release.quarantine import QUARANTINED
+from datamask.release.release_folder import MANIFEST, QUARANTINE, Release
 from datamask.stages import Progress, silent
 
 THREADS = 8  # files hashed side by side, at most

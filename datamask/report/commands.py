@@ -53,12 +53,12 @@ def sweep(
     """Measure the balance of quality and diversity for λ from 0 to 1 on an embedded corpus."""
     import numpy as np
 
-    from datamask.report import front as page
     from datamask.report.embedded import load_corpus
-    from datamask.report.sweep import pick as find_pick
-    from datamask.report.sweep import sweep as run
     from datamask.report.terminal import progress_line, show_sweep
     from datamask.storage import join
+    from datamask.study import front as page
+    from datamask.study.sweep import pick as find_pick
+    from datamask.study.sweep import sweep as run
 
     if config is not None and pick is None:
         raise ConfigError("--config is the file a pick is written into; say which: --pick knee, or --pick quality=0.9")
@@ -93,12 +93,12 @@ def ablate(
     as_json: JsonOption = False,
 ) -> None:
     """Compare selections of one embedded corpus side by side."""
-    from datamask.report import arms as page
-    from datamask.report.ablation import ablate as run
     from datamask.report.embedded import load_corpus
     from datamask.report.findings import plain
     from datamask.report.terminal import progress_line, show_ablation
     from datamask.storage import join
+    from datamask.study import arms as page
+    from datamask.study.ablation import ablate as run
     from datamask.study.run import expand
     from datamask.study.targets import read_targets
 
@@ -156,6 +156,6 @@ def _read_yaml(path: Path) -> tuple[Any, Any]:
 
 
 def _release_folder(place: str) -> str:
-    from datamask.release.layout import find_release
+    from datamask.release.release_folder import find_release
 
     return find_release(place).path

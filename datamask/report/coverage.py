@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 from sklearn.cluster import MiniBatchKMeans
 from threadpoolctl import threadpool_limits
 
-from datamask.selection.cover.ngrams import hashed_words, words_of
+from datamask.corpus.ngrams import hashed_words, words_of
 
 TEXTS = 1500  # documents of an arm whose words are counted
 CHARACTERS = 4000  # of each, the beginning

@@ -17,8 +17,8 @@ from datamask.config import Config, Select, load
 from datamask.devices import pick_device
 from datamask.errors import InputError
 from datamask.report import statistics
-from datamask.report.sample import Sample, read_sample
-from datamask.selection.problem import Pool
+from datamask.report.embedding_sample import Sample, read_sample
+from datamask.selection.problem.pool import Pool
 from datamask.stages import recorded
 
 NEIGHBOUR_QUERIES = 2_000  # documents of a selection whose nearest neighbour is looked up

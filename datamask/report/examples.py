@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from datamask.config import Config, Select
 from datamask.release.differences import excerpt
 from datamask.report import statistics
-from datamask.report.sample import Documents, Sample, Vectors
+from datamask.report.embedding_sample import Documents, Sample, Vectors
 from datamask.selection import select
 
 MAP_POINTS = 300  # documents drawn from each choice

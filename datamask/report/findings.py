@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from datamask.config import Config
+from datamask.duck import connect
 from datamask.maps import Mapper, here
-from datamask.release.duck import connect
 from datamask.report import coverage, examples, losses, pairs, statistics
-from datamask.report.sample import (
+from datamask.report.embedding_sample import (
     GROUP_COLUMNS,
     LEAST_FILLED,
     Documents,
@@ -30,7 +30,7 @@ from datamask.report.sample import (
     read_sample,
 )
 from datamask.report.tally import LENGTH, Tally
-from datamask.selection.cover.stage import target_of
+from datamask.selection.cover.counting import target_of
 from datamask.stages import ShardFiles
 
 POOL, RANDOM, TOP, OURS = "pool", "random", "top-quality", "selected"

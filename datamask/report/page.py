@@ -19,7 +19,7 @@ from datamask.config import Select
 from datamask.report import charts, themes
 from datamask.report.figures import Figure, make_figures
 from datamask.report.findings import OURS, POOL, TOP, Findings
-from datamask.report.numbers import count, number, percent, short
+from datamask.report.formatting import count, number, percent, short
 from datamask.report.sections import Section, make_sections
 from datamask.report.warnings import WARNINGS, look
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from datamask import storage
 from datamask.release.differences import compare, excerpt, shared_words
-from datamask.report.sample import Documents, Place, Sample, grouping_columns
+from datamask.report.embedding_sample import Documents, Place, Sample, grouping_columns
 
 GROUPS = 6  # near-duplicate groups shown
 GROUP_CHARACTERS = 210

@@ -13,8 +13,8 @@ from ruamel.yaml import YAML
 from datamask.report import charts
 from datamask.report.figures import Figure, history_rows
 from datamask.report.findings import OURS, PERCENTILES, Findings
+from datamask.report.formatting import count, number, percent
 from datamask.report.losses import by_column
-from datamask.report.numbers import count, number, percent
 from datamask.report.statistics import NEAR_DUPLICATE
 
 Block = dict[str, Any]

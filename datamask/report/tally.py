@@ -1,7 +1,7 @@
 """Exact counts of what became of every row, by every grouping column; and of the scores' signals. Nothing is sampled.
 
     counts = counted(["language", "source"], outcome, tokens, groups)     # of a shard, anywhere
-    tally = Tally(connection, ["language", "source"])                     # a connection of datamask.release.duck
+    tally = Tally(connection, ["language", "source"])                     # a connection of datamask.duck
     tally.take(counts)
     tally.table("language")                                               # Groups: a row per value, the largest first
 

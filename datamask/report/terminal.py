@@ -11,11 +11,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from datamask.report import arms, front, page
-from datamask.report.ablation import Ablation
+from datamask.report import page
 from datamask.report.findings import OURS, Findings
 from datamask.report.sections import make_sections
-from datamask.report.sweep import Point, Sweep
+from datamask.study import arms, front
+from datamask.study.ablation import Ablation
+from datamask.study.sweep import Point, Sweep
 
 
 def _console() -> Console:

@@ -21,9 +21,9 @@ from datamask.config import Select, validate_section
 from datamask.devices import pick_device
 from datamask.errors import DatamaskError, InputError
 from datamask.selection.cover.target import read_words
-from datamask.selection.problem import Pool, Problem, in_order_of_content, make_problem
+from datamask.selection.problem.pool import Pool, Problem, in_order_of_content, make_problem
 from datamask.selection.result import Draft, Selection
-from datamask.selection.solvers import Progress, solver_for
+from datamask.selection.solvers import Report, solver_for
 
 
 def select(
@@ -37,7 +37,7 @@ def select(
     atoms: Any = None,
     target: Iterable[str] | None = None,
     settings: Select | None = None,
-    progress: Progress | None = None,
+    progress: Report | None = None,
     **keywords: Any,
 ) -> Selection:
     """Which documents to keep.
@@ -62,14 +62,14 @@ def select(
     return _solved(pool, settings, progress)
 
 
-def _solved(pool: Pool, settings: Select, progress: Progress | None) -> Selection:
+def _solved(pool: Pool, settings: Select, progress: Report | None) -> Selection:
     order = in_order_of_content(pool, settings.seed)
     if order is None:
         return solve(make_problem(pool, settings), progress)
     return solve(make_problem(pool.take(order), settings), progress).back(order)
 
 
-def _without(pool: Pool, leaked: np.ndarray, settings: Select, progress: Progress | None) -> Selection:
+def _without(pool: Pool, leaked: np.ndarray, settings: Select, progress: Report | None) -> Selection:
     """The selection from the documents that hold nothing of the target; the others are named, and not selected."""
     shown = ", ".join(map(str, leaked[:10])) + (", …" if len(leaked) > 10 else "")
     warnings.warn(
@@ -92,7 +92,7 @@ def _without(pool: Pool, leaked: np.ndarray, settings: Select, progress: Progres
     return replace(found, selected=columns[0], probability=columns[1], price=columns[2], repeat=repeat)
 
 
-def solve(problem: Problem, progress: Progress | None = None) -> Selection:
+def solve(problem: Problem, progress: Report | None = None) -> Selection:
     """The settings' solver run on a problem, its answer checked and evaluated exactly."""
     started = time.perf_counter()
     draft = solver_for(problem).solve(problem, progress or (lambda record: None))

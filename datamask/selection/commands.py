@@ -16,7 +16,7 @@ from datamask.config import Select, load
 from datamask.errors import ConfigError
 
 if TYPE_CHECKING:
-    from datamask.selection.pool_file import PoolFile
+    from datamask.selection.problem.pool_file import PoolFile
 
 
 def select(
@@ -67,7 +67,7 @@ def select(
     given = {name: value for name, value in locals().items() if name in Select.model_fields and value is not None}
     from datamask.devices import pick_device
     from datamask.selection.api import resolve
-    from datamask.selection.pool_file import read_pool, write_mask
+    from datamask.selection.problem.pool_file import read_pool, write_mask
 
     if budget_documents and budget_tokens:
         raise ConfigError("--budget-documents and --budget-tokens are both set; keep one")
@@ -100,8 +100,8 @@ def _run(
     """selected (N,), probability (N,), repeat (N,) or None, facts: near-duplicates out, then the solver."""
     import numpy as np
 
+    from datamask.filter.pool_duplicates import repeats_in
     from datamask.selection.api import select as select_arrays
-    from datamask.selection.filtering import repeats_in
 
     count = len(pool.quality)
     keep = np.arange(count)

@@ -20,13 +20,13 @@ from datamask.config import Config
 from datamask.devices import pick_device
 from datamask.errors import ConfigError, InputError
 from datamask.maps import Handed, Mapper, groups, hand, here, rounds
-from datamask.selection.candidates import Candidates, gather_candidates, read_candidates
-from datamask.selection.corpus import JOINT_DOCUMENTS, Decision, select_corpus
+from datamask.selection.cover.counting import check_room, held_words, reads_words, target_facts, with_atoms
 from datamask.selection.cover.rounds import GROUP_ROWS, JOINT_NUMBERS, can_cover, cover_shards, numbers_of
-from datamask.selection.cover.stage import check_room, held_words, reads_words, target_facts, with_atoms
-from datamask.selection.exchange import can_exchange
-from datamask.selection.prices import Prices
-from datamask.selection.rounds import UndecidedTooFew, select_shards
+from datamask.selection.sharded.candidates import Candidates, gather_candidates, read_candidates
+from datamask.selection.sharded.exchange import can_exchange
+from datamask.selection.sharded.joint import JOINT_DOCUMENTS, Decision, select_corpus
+from datamask.selection.sharded.passes import UndecidedTooFew, select_shards
+from datamask.selection.sharded.prices import Prices
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 

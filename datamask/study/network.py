@@ -29,8 +29,8 @@ import numpy.typing as npt
 import torch
 
 from datamask.errors import InputError
-from datamask.report.proxy import END, ProxySettings, batches, build_model, deterministic, loss_of, train_tokenizer
 from datamask.study.coder import Coded
+from datamask.study.proxy import END, ProxySettings, batches, build_model, deterministic, loss_of, train_tokenizer
 from datamask.study.targets import BETWEEN, Target
 
 CHECKPOINTS = 5

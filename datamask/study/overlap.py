@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from datamask.corpus.ngrams import hashed_words
 from datamask.errors import InputError
-from datamask.filter.rows import Rows
-from datamask.selection.cover.ngrams import hashed_words
+from datamask.filter.word_rows import Rows
 from datamask.study.targets import LEAST_ITEMS, Target
 
 

@@ -27,7 +27,7 @@ from datamask.study.choices import RANDOM, bytes_of, choices, most_bytes
 from datamask.study.chosen import chosen, names_of, texts_of
 from datamask.study.coder import ORDER, Coded, Coder
 from datamask.study.inference import Draw
-from datamask.study.ngrams import Ngrams
+from datamask.study.ngram_judge import Ngrams
 from datamask.study.overlap import without_overlap
 from datamask.study.targets import BYTES, Item, Target, read_targets, target_of
 from datamask.study.verdict import Finding, Heard, conclude
@@ -45,7 +45,7 @@ HELD_OUT, HELD_BYTES = 60, 1_500  # documents, and bytes of each
 BEFORE = 0.2  # of the candidates, at most, are what the network reads before any choice
 CHEAP = ("coder", "n-grams")
 MOST_BYTES = 32_000_000  # of a choice, unless asked for
-Progress = Callable[[str], None]
+Tell = Callable[[str], None]
 
 
 class Judge(Protocol):
@@ -88,7 +88,7 @@ def study(
     targets: Sequence[str],
     settings: Settings,
     overrides: Sequence[str] = (),
-    progress: Progress = lambda line: None,
+    progress: Tell = lambda line: None,
 ) -> Finding:
     """Chooses, reads and concludes.
 
@@ -199,7 +199,7 @@ def _pools(
     rest: npt.NDArray[np.intp],
     judged: Sequence[Target],
     settings: Settings,
-    progress: Progress,
+    progress: Tell,
 ) -> tuple[list[_Pool], dict[str, str], list[str]]:
     """The pools and what every arm chooses from them; the arms that could not choose, with why; and notes."""
     size = min(settings.documents, len(rest) // 2) if settings.pools > 1 else len(rest)
@@ -279,7 +279,7 @@ def hear(
     draws: int,
     controls: int,
     seed: int,
-    progress: Progress,
+    progress: Tell,
 ) -> Heard:
     """A judge's readings of every choice of every pool (texts, and arm -> mask)."""
     readings: dict[str, list[list[Draw]]] = {}

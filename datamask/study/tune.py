@@ -25,16 +25,16 @@ import numpy.typing as npt
 
 from datamask import storage
 from datamask.config import Config, validate
+from datamask.corpus.ngrams import count_ngrams
 from datamask.errors import ConfigError, InputError
 from datamask.report.embedded import Embedded, load_corpus
-from datamask.selection.cover.ngrams import count_ngrams
+from datamask.study.acquisition import expected, fit, most_promising
 from datamask.study.choices import RANDOM, bytes_of, choices
 from datamask.study.chosen import chosen, names_of, texts_of
 from datamask.study.coder import ORDER, Coder, mean_bits
 from datamask.study.inference import Contrast, Draw, Trial
 from datamask.study.overlap import without_overlap
 from datamask.study.run import MOST_BYTES, expand, settings_of
-from datamask.study.search import expected, fit, most_promising
 from datamask.study.space import PARTS, TARGET, Point, Space
 from datamask.study.targets import BYTES, Target, read_targets
 

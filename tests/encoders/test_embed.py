@@ -14,8 +14,8 @@ from sentence_transformers import SentenceTransformer
 from datamask import storage
 from datamask.config import Config, validate
 from datamask.encoders import EncoderRef, embed, embed_shard, load_tokenizer, prepare_encoder
-from datamask.encoders.load import MODELS, ModelCache
 from datamask.errors import ConservationError, ModelError
+from datamask.models.load import MODELS, ModelCache
 from tests.encoders.conftest import Corpus, sentences, settings
 from tests.encoders.test_tokens import ODD
 

@@ -19,9 +19,9 @@ from transformers import AutoTokenizer
 from datamask import storage
 from datamask.devices import cpu_has_bfloat16, pick_device, pick_dtype
 from datamask.encoders import EncoderRef, embed_shard, load_tokenizer, prepare_encoder
+from datamask.encoders.choose import local_folder
 from datamask.encoders.encode import StaticEncoder, load_encoder
 from datamask.encoders.models import TransformerEncoder, WholeEncoder
-from datamask.encoders.prepare import local_folder
 from datamask.errors import ConfigError, InputError, ModelError
 from tests.encoders.conftest import Corpus, save_encoder, sentences, settings
 
@@ -256,7 +256,7 @@ def test_the_encoder_of_an_earlier_version_is_fitted_anew_and_that_is_said(
 ) -> None:
     corpus = make_corpus(sentences(60))
     with monkeypatch.context() as earlier:
-        earlier.setattr("datamask.encoders.prepare.VERSION", 2)
+        earlier.setattr("datamask.encoders.choose.VERSION", 2)
         first = prepare_encoder([corpus.shard], settings(), corpus.work)
     assert not caplog.records
     now = prepare_encoder([corpus.shard], settings(), corpus.work, first)

@@ -14,9 +14,9 @@ from sentence_transformers import SentenceTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from datamask.encoders import EncoderRef, static
+from datamask.encoders.choose import fit
 from datamask.encoders.counts import Sample, count_tokens
 from datamask.encoders.encode import load_encoder
-from datamask.encoders.prepare import fit
 from datamask.errors import InputError
 from tests.encoders.conftest import sentences, settings
 
@@ -170,7 +170,7 @@ def test_threads_and_hash_seeds_change_no_byte(tmp_path: Path) -> None:
     """In processes of their own: a library's pool takes its size when it is loaded, which may be late."""
     code = (
         "import sys; from tests.encoders.conftest import sentences, settings; from tests.encoders.test_static import *;"
-        "from datamask.encoders.prepare import fit;"
+        "from datamask.encoders.choose import fit;"
         "texts = sentences(300) + [t for s in LETTERS for t in language(s, 900, 1)[0]];"
         "fit(texts, settings(dimensions=128, vocabulary=3000).encoder, sys.argv[1])"
     )
@@ -195,7 +195,7 @@ def test_a_full_disk_is_said_once_and_leaves_nothing(tmp_path, monkeypatch):
     import errno
     import shutil
 
-    from datamask.encoders.prepare import publish_folder
+    from datamask.encoders.choose import publish_folder
     from datamask.errors import StorageError
 
     def full(*paths):

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from datamask.encoders import tokens
-from datamask.encoders.batching import Batcher, cut, plan
-from datamask.encoders.tokens import DocumentTokenizer
+from datamask.models import tokens
+from datamask.models.batching import Batcher, cut, plan
+from datamask.models.tokens import DocumentTokenizer
 from tests.encoders.conftest import fit_tokenizer, sentences
 
 ODD = {

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datamask.config import Config
+from datamask.corpus.ngrams import hashed_words
 from datamask.errors import InputError
 from datamask.filter.contamination import COMMON, common_rows, contaminated
 from datamask.filter.leaks import find_leaks, items_of
-from datamask.filter.rows import ROW, SHORTEST, Rows
-from datamask.selection.cover.ngrams import hashed_words
+from datamask.filter.word_rows import ROW, SHORTEST, Rows
 from datamask.stages import ShardFiles
 from tests.corpus import build
 

@@ -11,7 +11,7 @@ import pytest
 from datamask.filter.intact import Text, garbled, most, own, packaging, reworded, worse
 from datamask.filter.shingles import codes_of, likeness, once, windows
 from datamask.filter.surface import Prose, Surface, prose, surface
-from datamask.filter.verify import UNSPACED
+from datamask.filter.verify_pairs import UNSPACED
 
 GENERATOR = random.Random(0)
 TOPIC = ["harbour", "fisherman", "Lighthouse", "tide", "nets", "boats", "captain", "storm", "village", "market"]

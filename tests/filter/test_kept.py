@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datamask.filter import decisions, find_duplicates, rounds, stage
+from datamask.filter import decisions, find_duplicates
+from datamask.filter import duplicate_rounds as rounds
+from datamask.filter import duplicates as stage
 from datamask.filter.resolve import Fall
 from datamask.maps import here
 from tests.filter.test_stage import corpus, document, many, noisy

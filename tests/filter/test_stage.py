@@ -16,7 +16,9 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Plan, to_json
 from datamask.errors import InputError, StorageError
-from datamask.filter import find_duplicates, postings, sign_shard, stage, verify, wanted
+from datamask.filter import duplicates as stage
+from datamask.filter import find_duplicates, postings, sign_shard, wanted
+from datamask.filter import verify_pairs as verify
 from datamask.filter.shingles import likeness, shingles
 from datamask.maps import Threads, here
 from datamask.stages import STAGES, ShardFiles

@@ -11,7 +11,7 @@ from datamask.corpus.plan import Part, Shard
 from datamask.errors import InputError, TransientError
 from datamask.stages import ShardFiles
 from datamask.storage import Output
-from flows.stages import Stages, Step, label
+from flows.stage_runs import Stages, Step, label
 from tasks.batch import run_batch
 from tasks.options import STAGE
 

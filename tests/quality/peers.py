@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from datamask.quality.layout import Layout
+from datamask.quality.page_layout import PageLayout
 from datamask.quality.signals import _sentences
 
 
@@ -100,11 +100,11 @@ class OurWords:
     """Our way of splitting text, as a tokenizer of datatrove's."""
 
     def word_tokenize(self, text: str) -> list[str]:
-        words = Layout([text]).words
+        words = PageLayout([text]).words
         return [text[start - 1 : end - 1] for start, end in zip(words.start, words.end, strict=True)]
 
     def span_tokenize(self, text: str) -> list[tuple[int, int]]:
-        layout = Layout([text])
+        layout = PageLayout([text])
         return [(0, 0)] * int(_sentences(layout, layout.split_lines).sum())
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from datamask.config import Config, Select, load
 from datamask.quality.prepare import prepare_quality
-from datamask.selection.cover.stage import reads_words
+from datamask.selection.cover.counting import reads_words
 from tests.quality import build, models
 
 FOLDER = Path(__file__).resolve().parents[2] / "deployments" / "configurations"

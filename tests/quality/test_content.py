@@ -16,7 +16,8 @@ from sklearn.metrics import roc_auc_score
 
 from datamask import storage
 from datamask.errors import ModelError
-from datamask.quality import measures, ngrams, pool, prepare_quality, reasons, terms
+from datamask.quality import character_ngrams as ngrams
+from datamask.quality import measures, pool, prepare_quality, reasons, terms
 from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents
 from datamask.quality.words import Words
@@ -321,7 +322,7 @@ def test_planted_junk_in_real_languages() -> None:
 
 def test_the_dtype_of_a_scorer_is_the_one_its_key_names() -> None:
     from datamask.config import Scorer
-    from datamask.quality.ref import QualityRef, ScorerRef
+    from datamask.quality.quality_ref import QualityRef, ScorerRef
 
     ref = ScorerRef(Scorer(kind="transformer", model="m"), "m", None, "key", "bfloat16")
     again = QualityRef.from_dict(QualityRef((ref,), "sum", {}).as_dict()).scorers[0]

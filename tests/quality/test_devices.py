@@ -13,7 +13,7 @@ import torch
 from datamask.config import Scorer, validate
 from datamask.encoders.encode import StaticEncoder
 from datamask.quality.documents import Documents
-from datamask.quality.load import load_scorer, pin
+from datamask.quality.scorers import load_scorer, pin
 from tests.quality import models
 from tests.selection.fake_device import Far, Mixed, fake_device
 

@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 from datamask.quality import RULES, SIGNALS, explain
 from datamask.quality.documents import Documents
-from datamask.quality.layout import Layout
+from datamask.quality.page_layout import PageLayout
 from datamask.quality.rules import failing, failures, score
 from datamask.quality.signals import compute
 from tests.quality import peers, real
@@ -41,7 +41,7 @@ def signals_of(text: str) -> dict[str, float]:
 @settings(max_examples=200, deadline=None)
 @given(texts)
 def test_pieces_are_those_of_pythons_own_splitting(batch: list[str]) -> None:
-    layout = Layout(batch)
+    layout = PageLayout(batch)
     for place, text in enumerate(batch):
         offset = layout.starts[place]
 

@@ -13,7 +13,7 @@ from datamask.config import Config, Scorer, validate
 from datamask.errors import ModelError
 from datamask.quality.documents import Documents
 from datamask.quality.fasttext import prepare_dclm, prepare_plain, prepare_ultra_fineweb
-from datamask.quality.load import load_scorer, pin
+from datamask.quality.scorers import load_scorer, pin
 from tests.quality import build, models
 
 LONG = "the lemma of the field and the definition " * 300

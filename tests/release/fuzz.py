@@ -17,9 +17,9 @@ from types import FrameType
 from hypothesis import strategies as st
 
 from datamask.config import Config, load, to_yaml
+from datamask.duck import connect
 from datamask.errors import ConfigError
-from datamask.release.duck import connect
-from datamask.release.where import check
+from datamask.filter.where import check
 from tests.release.test_where import ATTACKS, SCHEMA, TABLE, WORDS
 
 SECONDS = 20  # an example that takes longer hangs

@@ -23,9 +23,9 @@ from datamask.errors import DatamaskError
 from datamask.release import Release
 from datamask.release.compare import compare
 from datamask.release.explain import explain
-from datamask.release.layout import find_release
 from datamask.release.manifest import release_key, render_manifest
 from datamask.release.push import push
+from datamask.release.release_folder import find_release
 from datamask.release.verify import verify
 
 SECRET = b"the user's own\n"

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 from datamask import storage
 from datamask.config import Config, validate
 from datamask.corpus.plan import Part, Shard
-from datamask.release import Provenance, export, filter_corpus, publish
+from datamask.filter.filters import filter_corpus
+from datamask.release import Provenance, export, publish
 from datamask.stages import ShardFiles
 
 INDEX = pa.schema(

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datamask.release import Picture, layout, publish
+from datamask.release import Picture, publish
+from datamask.release import release_folder as layout
 from datamask.release.card import SIZES, render_card
 from tests.release.made import documents, make_shard, released, settings, staged
 

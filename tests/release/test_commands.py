@@ -11,7 +11,8 @@ import pytest
 
 from datamask import cli, storage
 from datamask.errors import InputError, StorageError
-from datamask.release import Release, export, filter_corpus, publish
+from datamask.filter.filters import filter_corpus
+from datamask.release import Release, export, publish
 from datamask.release.compare import compare
 from datamask.release.explain import explain
 from datamask.release.push import push
@@ -282,7 +283,7 @@ def test_push_interrupted_is_no_release(two, tmp_path, monkeypatch):
     with pytest.raises(Stopped):
         push(second, target, stop)
     with pytest.raises(InputError, match="no release at"):
-        from datamask.release.layout import find_release
+        from datamask.release.release_folder import find_release
 
         find_release(target)
     pushed = push(second, target)

@@ -6,12 +6,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from datamask.filter.filters import filter_corpus
 from datamask.filter.leaks import find_leaks
-from datamask.release import export, filter_corpus, publish
+from datamask.release import export, publish
 from datamask.release.dropped import read_dropped
 from datamask.release.explain import explain
-from datamask.release.layout import Release
 from datamask.release.merge import DECISIONS, DETAIL
+from datamask.release.release_folder import Release
 from datamask.release.verify import verify
 from tests.release.made import PROVENANCE, documents, make_masks, make_shard, released, settings
 

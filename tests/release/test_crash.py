@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from datamask.release import export, filter_corpus, publish
-from datamask.release.layout import find_release, list_versions
+from datamask.filter.filters import filter_corpus
+from datamask.release import export, publish
+from datamask.release.release_folder import find_release, list_versions
 from datamask.release.verify import verify
 from tests.release.made import PROVENANCE, make_corpus, make_masks, settings
 

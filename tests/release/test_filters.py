@@ -11,10 +11,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from datamask import storage
+from datamask.duck import connect, insert
 from datamask.errors import ConfigError, ConservationError
-from datamask.filter import sign_shard
-from datamask.release import check_filters, filter_corpus, filters
-from datamask.release.duck import connect, insert
+from datamask.filter import filters, sign_shard
+from datamask.filter.filters import check_filters, filter_corpus
 from tests.release.made import SCORES, documents, make_corpus, make_masks, make_shard, settings
 
 CONDITIONS = {  # as SQL, and as Python over a row

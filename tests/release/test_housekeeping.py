@@ -12,8 +12,8 @@ from datamask.corpus.plan import Part, Plan, Shard
 from datamask.errors import ConfigError, InputError, StorageError
 from datamask.release import housekeeping
 from datamask.release.housekeeping import check_room, forecast, remove, roll_back, survey, unneeded
-from datamask.release.layout import latest_version, list_versions
 from datamask.release.publication import running
+from datamask.release.release_folder import latest_version, list_versions
 from datamask.release.trends import gather, write_page
 from datamask.release.verify import verify
 from tests.release.made import released, settings

@@ -6,7 +6,8 @@ import pytest
 
 from datamask import storage
 from datamask.errors import InputError
-from datamask.release import Staged, layout
+from datamask.release import Staged
+from datamask.release import release_folder as layout
 
 KEYS = ["a" * 16, "0" * 16, "f" * 16]
 

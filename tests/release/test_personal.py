@@ -126,11 +126,11 @@ def test_a_text_changed_by_hand_is_seen(tmp_path):
     import pyarrow.parquet as pq
 
     from datamask.release.against import _differences
-    from datamask.release.data_files import Layout
+    from datamask.release.data_files import DataLayout
 
     files = corpus(tmp_path)
     source = pq.read_table(files[0].shard.parts[0].path)
-    layout = Layout.of(source.schema, personal=True)
+    layout = DataLayout.of(source.schema, personal=True)
     made = [replaced(text or "", RULES) for text in source["text"].to_pylist()]
     texts = [text for text, _ in made]
     texts[3] = texts[3].replace("email@example.com", "other@example.com")

@@ -11,7 +11,8 @@ import pytest
 from datamask import storage
 from datamask.corpus.plan import FailedFile, Part, Shard
 from datamask.errors import IncompleteError, InputError
-from datamask.release import Provenance, export, layout, publish
+from datamask.release import Provenance, export, publish
+from datamask.release import release_folder as layout
 from tests.release.made import PROVENANCE, documents, make_corpus, make_shard, released, settings, staged
 
 

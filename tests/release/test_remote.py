@@ -9,9 +9,10 @@ import pytest
 
 from datamask import storage
 from datamask.errors import TransientError
-from datamask.release import Release, export, filter_corpus, publish
-from datamask.release.layout import find_release, latest_version, list_versions
+from datamask.filter.filters import filter_corpus
+from datamask.release import Release, export, publish
 from datamask.release.push import push
+from datamask.release.release_folder import find_release, latest_version, list_versions
 from datamask.release.verify import verify
 from tests.object_store import clear_clients, running
 from tests.release.made import PROVENANCE, make_corpus, make_masks, released, settings

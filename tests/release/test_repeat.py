@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from datamask.release import export, filter_corpus, publish
+from datamask.filter.filters import filter_corpus
+from datamask.release import export, publish
 from datamask.release.explain import explain
-from datamask.release.layout import Release
+from datamask.release.release_folder import Release
 from datamask.release.verify import verify
 from datamask.selection import learn_prices, mask_shard
 from tests.release.made import PROVENANCE, make_corpus, settings

@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from datamask.release import Release, layout
+from datamask.release import Release
+from datamask.release import release_folder as layout
 from datamask.release.manifest import render_manifest
 from datamask.release.verify import verify
 from tests.release.made import released, settings

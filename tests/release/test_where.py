@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from datamask.duck import connect
 from datamask.errors import ConfigError
-from datamask.release.duck import connect
-from datamask.release.where import ALLOWED, MAX_LENGTH, check
+from datamask.filter.where import ALLOWED, MAX_LENGTH, check
 
 SCHEMA = pa.schema(
     [

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from datamask.errors import ConfigError
-from datamask.report import arms as page
-from datamask.report.ablation import METRICS, Ablation, Arm, Judge, ablate, choose, standard_arms
 from datamask.report.embedded import Embedded, load_corpus
-from datamask.report.sweep import sweep
 from datamask.stages import record
 from datamask.study import Item, Target
+from datamask.study import arms as page
+from datamask.study.ablation import METRICS, Ablation, Arm, Judge, ablate, choose, standard_arms
 from datamask.study.chosen import texts_of
+from datamask.study.sweep import sweep
 from tests.report.build import corpus
 
 TARGET = Target("outside", tuple(Item(f"Text {n} about law and code of year {n}.".encode()) for n in range(600, 640)))
@@ -80,7 +80,7 @@ def test_arms_of_coverage_choose_by_the_texts(embedded: Embedded) -> None:
 
 
 def test_a_solver_that_cannot_is_listed_with_its_reason(embedded: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
-    from datamask.report import ablation
+    from datamask.study import ablation
 
     wrong = Arm("wrong", {"solver": "relaxation", "budget_documents": 10_000, "select_ratio": None})
     monkeypatch.setattr(ablation, "standard_arms", lambda pool: [Arm("random", {"solver": "random"}), wrong])

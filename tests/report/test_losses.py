@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from datamask.release.duck import connect
+from datamask.duck import connect
 from datamask.report import losses
 from datamask.report.statistics import wilson
 from datamask.report.tally import (

@@ -19,10 +19,11 @@ from datamask.errors import ConservationError, InputError
 from datamask.maps import Threads
 from datamask.release import Staged
 from datamask.release.differences import excerpt
-from datamask.report import StageTime, page, report, sample, sections, write_report
+from datamask.report import StageTime, page, report, sections, write_report
+from datamask.report import embedding_sample as sample
+from datamask.report.embedding_sample import read_sample
 from datamask.report.figures import make_figures
 from datamask.report.findings import ARMS, Findings, choose_arms, find
-from datamask.report.sample import read_sample
 from tests.report.build import HOSTILE, ROWS, corpus
 
 STAGES = [StageTime("embed", 3, 0, 12.5), StageTime("score", 0, 3, 0.0)]

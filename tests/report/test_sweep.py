@@ -10,12 +10,12 @@ import pytest
 
 from datamask.config import load
 from datamask.errors import ConfigError, InputError
-from datamask.report import front as front_page
 from datamask.report.commands import write_lamb
 from datamask.report.embedded import Embedded, load_corpus
-from datamask.report.sweep import Sweep, envelope, pick, sweep
 from datamask.selection import select
 from datamask.stages import record
+from datamask.study import front as front_page
+from datamask.study.sweep import Sweep, envelope, pick, sweep
 from tests.report.build import corpus
 
 LAMBDAS = np.linspace(0, 1, 6)

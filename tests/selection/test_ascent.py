@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from datamask.selection import ascent
-from datamask.selection.feasible import Feasible
-from datamask.selection.limits import Limits
+from datamask.selection.engine import ascent
+from datamask.selection.engine.quadratic import Quadratic, prepare
 from datamask.selection.metrics.disf import DiSF
-from datamask.selection.problem import Pool
-from datamask.selection.quadratic import Quadratic, prepare
+from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.limits import Limits
+from datamask.selection.problem.pool import Pool
 
 from .instances import FAMILIES, instance, optimum
 

@@ -10,7 +10,7 @@ import torch
 
 from datamask.config import Select
 from datamask.selection.api import solve
-from datamask.selection.problem import Pool, make_problem
+from datamask.selection.problem.pool import Pool, make_problem
 from tests.selection.instances import FAMILIES, instance
 
 COUNT = 11

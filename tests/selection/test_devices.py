@@ -15,11 +15,12 @@ import torch
 
 from datamask.config import Select
 from datamask.errors import ConfigError
-from datamask.selection import corpus, exchange
+from datamask.filter.near_duplicates import keep_first, max_earlier_similarity, spherical_kmeans
 from datamask.selection.api import solve
-from datamask.selection.drift import drift_of
-from datamask.selection.near_duplicates import keep_first, max_earlier_similarity, spherical_kmeans
-from datamask.selection.problem import Pool, make_problem
+from datamask.selection.problem.pool import Pool, make_problem
+from datamask.selection.sharded import exchange
+from datamask.selection.sharded import joint as corpus
+from datamask.selection.sharded.drift import drift_of
 from datamask.selection.solvers import SOLVERS
 
 from .fake_device import FAR, Mixed, fake_device

@@ -9,8 +9,8 @@ import torch
 
 from datamask.config import Select
 from datamask.selection.api import solve
-from datamask.selection.drift import drift_of
-from datamask.selection.problem import Pool, make_problem
+from datamask.selection.problem.pool import Pool, make_problem
+from datamask.selection.sharded.drift import drift_of
 
 
 def problem(documents=400, seed=0, **settings):

@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from datamask.config import Config, Quota, Select
-from datamask.selection import corpus, exchange, rounds
 from datamask.selection.api import solve
-from datamask.selection.problem import Pool, Problem, make_problem
+from datamask.selection.problem.pool import Pool, Problem, make_problem
+from datamask.selection.sharded import exchange
+from datamask.selection.sharded import joint as corpus
+from datamask.selection.sharded import passes as rounds
 
 WIDTH = 24
 

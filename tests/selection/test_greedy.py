@@ -8,9 +8,9 @@ from sklearn.datasets import load_digits
 from datamask.errors import ConfigError
 from datamask.selection import select
 from datamask.selection.api import resolve
-from datamask.selection.problem import Pool, make_problem
+from datamask.selection.engine.lazy_greedy import lazy_greedy
+from datamask.selection.problem.pool import Pool, make_problem
 from datamask.selection.solvers import greedy
-from datamask.selection.solvers.lazy import lazy_greedy
 
 # apricot-select 0.6.1, tests/test_functions/test_facility_location.py: digits, "cosine" (that is, cosine squared)
 RANKING = """424 615 1545 1385 1482 112 1539 1075 331 493 885 345 1282 823 1432 1051 537 1788 1549 1622 834 1634 1718

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from datamask.config import Select
-from datamask.selection.feasible import Feasible
-from datamask.selection.levels import Levels, clipped, logistic
-from datamask.selection.limits import make_limits
+from datamask.selection.engine.levels import Levels, clipped, logistic
+from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.limits import make_limits
 
 
 def limits(seed, in_tokens, length, count=900):

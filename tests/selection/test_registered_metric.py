@@ -19,7 +19,7 @@ from datamask import extensions, select
 from datamask.config import Select
 from datamask.errors import ConfigError
 from datamask.selection import metric_names
-from datamask.selection.problem import Pool, in_order_of_content, make_problem
+from datamask.selection.problem.pool import Pool, in_order_of_content, make_problem
 
 MODULE = '''
 """Two metrics: the widest angle that separates every pair, and the volume that the selected features span."""

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from datamask import select
 from datamask.config import Select
-from datamask.selection.coverage import Coverage
-from datamask.selection.feasible import Feasible
-from datamask.selection.neighbours import nearest
-from datamask.selection.problem import Pool, make_problem
+from datamask.selection.engine.neighbour_graph import Coverage
+from datamask.selection.engine.neighbours import nearest
+from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.pool import Pool, make_problem
 
 METRICS = ["pairwise", "DiSF", "Facility"]
 

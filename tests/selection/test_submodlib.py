@@ -6,7 +6,7 @@ import torch
 
 from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.metrics.pairwise import Pairwise
-from datamask.selection.problem import Pool
+from datamask.selection.problem.pool import Pool
 
 submodlib = pytest.importorskip("submodlib")
 N, K = 60, 9

@@ -13,9 +13,9 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from datamask.config import Select, load
 from datamask.errors import ConfigError, InputError
 from datamask.study import tune as module
+from datamask.study.acquisition import expected, fit, most_promising
 from datamask.study.inference import Contrast
 from datamask.study.run import expand
-from datamask.study.search import expected, fit, most_promising
 from datamask.study.space import PAIRWISE, PARTS, TARGET, Space
 from datamask.study.targets import read_targets
 from datamask.study.tune import Evaluation, Tuning, check, concluded, readable, split

@@ -12,7 +12,7 @@ from datamask.errors import InputError
 from datamask.study import Item, Target
 from datamask.study.choices import CLEAN, CONTROLS, JUNK, RANDOM, SHUFFLED, bytes_of, choices, most_bytes, shuffle_words
 from datamask.study.coder import Coder
-from datamask.study.ngrams import BUCKETS, Ngrams, Pairs, words_of
+from datamask.study.ngram_judge import BUCKETS, Ngrams, Pairs, words_of
 from datamask.study.run import hear
 from datamask.study.targets import BETWEEN
 from datamask.study.verdict import NO_VERDICT, Heard, conclude, controls

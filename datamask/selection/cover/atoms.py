@@ -21,9 +21,9 @@ import torch
 
 from datamask.config import Select
 from datamask.errors import ConfigError, InputError
-from datamask.selection.calibration import row_hashes
 from datamask.selection.cover import compiled
-from datamask.selection.problem import Pool
+from datamask.selection.problem.calibration import row_hashes
+from datamask.selection.problem.pool import Pool
 
 NEAREST = 128  # anchors of a document that its kernel reaches
 BLOCK = 2048  # rows of a kernel at a time

@@ -12,15 +12,15 @@ import torch
 from datamask.config import Config
 from datamask.devices import pick_device
 from datamask.maps import Handed, hand, handed, mapped, write_array
-from datamask.selection.calibration import row_hashes
 from datamask.selection.cover.atoms import Rows, beside, kernel, shares
 from datamask.selection.cover.joint import Joint
 from datamask.selection.cover.solve import ACCURACY, STEPS, own_best, to_mask
 from datamask.selection.cover.tangent import Concave, maximise
-from datamask.selection.feasible import Feasible, fill_in_order
-from datamask.selection.limits import Limits
-from datamask.selection.problem import Pool
-from datamask.selection.rounds import Group
+from datamask.selection.problem.calibration import row_hashes
+from datamask.selection.problem.feasible import Feasible, fill_in_order
+from datamask.selection.problem.limits import Limits
+from datamask.selection.problem.pool import Pool
+from datamask.selection.sharded.passes import Group
 
 RANDOM_SETS = 8  # random selections that a part's zero is the mean of
 

@@ -20,15 +20,15 @@ from datamask.errors import ConfigError, InputError
 from datamask.selection.cover.joint import Joint
 from datamask.selection.cover.solve import STEPS, TRIED, make_concave, recorder, spread_of, to_mask
 from datamask.selection.cover.tangent import Concave, StateMetric, as_state, maximise
-from datamask.selection.feasible import Feasible, fill_in_order, top_up
-from datamask.selection.limits import Limits
-from datamask.selection.objective import Term
-from datamask.selection.quadratic import rounding_of
+from datamask.selection.engine.quadratic import rounding_of
+from datamask.selection.problem.feasible import Feasible, fill_in_order, top_up
+from datamask.selection.problem.limits import Limits
+from datamask.selection.problem.objective import Term
 from datamask.selection.result import Draft
 
 if TYPE_CHECKING:
-    from datamask.selection.problem import Problem
-    from datamask.selection.solvers import Progress
+    from datamask.selection.problem.pool import Problem
+    from datamask.selection.solvers import Report
 
 ACCURACY = 5e-5  # of the objective's scale: how near its own bound the fractional optimum is brought
 ROUGH = 1e-2  # of a term's own best
@@ -60,7 +60,7 @@ class Copies:
         return self.metric.products(slope)[self.index]
 
 
-def solve(problem: Problem, terms: list[Term], progress: Progress) -> Draft:
+def solve(problem: Problem, terms: list[Term], progress: Report) -> Draft:
     """:raises ConfigError: a metric of which repeating a document cannot be said to change anything."""
     refuse(terms)
     objective, most = problem.objective, problem.settings.repeat

@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor, tensor
 
 from datamask.selection.metrics.coverage import Coverage
-from datamask.selection.problem import Problem
+from datamask.selection.problem.pool import Problem
 
 
 class CoverReward:

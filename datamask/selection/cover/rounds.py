@@ -25,8 +25,8 @@ import torch
 
 from datamask.config import Config, Select
 from datamask.maps import Handed, Mapper, here
-from datamask.selection.calibration import quality_span
 from datamask.selection.cover.atoms import NEAREST, Atoms, Rows, targets_of
+from datamask.selection.cover.counting import target_of
 from datamask.selection.cover.exchange import (
     Covering,
     OwnBest,
@@ -42,13 +42,13 @@ from datamask.selection.cover.exchange import (
 )
 from datamask.selection.cover.joint import Joint
 from datamask.selection.cover.solve import ACCURACY, spread_of
-from datamask.selection.cover.stage import target_of
-from datamask.selection.feasible import Feasible
 from datamask.selection.metrics import metric_class
 from datamask.selection.metrics.coverage import Coverage
-from datamask.selection.objective import Term, weigh, worth
-from datamask.selection.prices import make_prices
-from datamask.selection.rounds import Exchanged, Gathered, UndecidedTooFew, fits
+from datamask.selection.problem.calibration import quality_span
+from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.objective import Term, weigh, worth
+from datamask.selection.sharded.passes import Exchanged, Gathered, UndecidedTooFew, fits
+from datamask.selection.sharded.prices import make_prices
 
 JOINT_NUMBERS = 1 << 27  # numbers of all rows up to which the corpus is one problem: 24 bytes each while it is solved
 ROOM = 1 << 26  # numbers of the undecided's rows

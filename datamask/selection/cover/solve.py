@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from datamask.selection.cover import search
+from datamask.selection.cover import greedy_search as search
 from datamask.selection.cover.joint import Joint
 from datamask.selection.cover.tangent import Concave, Record, StateMetric, as_state, maximise
-from datamask.selection.feasible import Feasible, fill_in_order
-from datamask.selection.limits import Limits
+from datamask.selection.engine import trial_swaps as trial
+from datamask.selection.engine.quadratic import rounding_of
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.coverage import Coverage
-from datamask.selection.objective import Objective, Term
-from datamask.selection.quadratic import rounding_of
+from datamask.selection.problem.feasible import Feasible, fill_in_order
+from datamask.selection.problem.limits import Limits
+from datamask.selection.problem.objective import Objective, Term
 from datamask.selection.result import Draft
-from datamask.selection.solvers import trial
 
 if TYPE_CHECKING:
-    from datamask.selection.problem import Problem
-    from datamask.selection.solvers import Progress
+    from datamask.selection.problem.pool import Problem
+    from datamask.selection.solvers import Report
 
 ACCURACY = 5e-4  # of the objective's scale: how near its own bound the fractional optimum is brought
 STEPS, ROUGH = 400, 1e-2  # steps at most; the accuracy of a term's own best
@@ -38,7 +38,7 @@ def suits(terms: list[Term]) -> bool:
     return all(state is not None for state in states) and not all(isinstance(t.metric, MomentMetric) for t in terms)
 
 
-def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Progress) -> Draft:
+def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Report) -> Draft:
     objective, size = problem.objective, problem.size
     concave, joint, others = make_concave(problem, terms, feasible)
     record, history = recorder(objective, progress)
@@ -79,7 +79,7 @@ def make_concave(problem: Problem, terms: list[Term], feasible: Feasible) -> tup
     return Concave(metrics, scales, objective.linear, feasible, size), joint, bool(others)
 
 
-def recorder(objective: Objective, progress: Progress) -> tuple[Record, list[dict[str, float]]]:
+def recorder(objective: Objective, progress: Report) -> tuple[Record, list[dict[str, float]]]:
     """What a solver calls with each step, and the history this makes."""
     history: list[dict[str, float]] = []
 

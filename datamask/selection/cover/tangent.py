@@ -17,9 +17,9 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from datamask.selection.feasible import Feasible
-from datamask.selection.limits import Limits
 from datamask.selection.metrics.base import MomentMetric
+from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.limits import Limits
 
 Record = Callable[[dict[str, float]], None]
 GROW, FALL, BACKTRACKS = 1.1, 0.5, 30  # of a step's length

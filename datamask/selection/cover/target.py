@@ -22,9 +22,9 @@ from scipy.sparse import vstack
 
 from datamask import storage
 from datamask.config import Select
+from datamask.corpus.ngrams import BUCKETS, count_ngrams, counted, hashed_words
 from datamask.errors import ConfigError, InputError
-from datamask.filter.rows import Rows
-from datamask.selection.cover.ngrams import BUCKETS, count_ngrams, counted, hashed_words
+from datamask.filter.word_rows import Rows
 
 FEWEST = 20  # words; of fewer no distribution can be told
 THIN = 1000  # words; of fewer the distribution is a poor one

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from datamask.selection.problem import Pool
+from datamask.selection.problem.pool import Pool
 
 if TYPE_CHECKING:
-    from datamask.selection.problem import Problem
+    from datamask.selection.problem.pool import Problem
 
 ROWS = 8192  # gathered at a time
 

@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from datamask.selection.coverage import Coverage
-from datamask.selection.feasible import fill_in_order
-from datamask.selection.limits import Limits
-from datamask.selection.neighbours import nearest
-from datamask.selection.problem import Pool, Problem, in_order_of_content
+from datamask.selection.engine.neighbour_graph import Coverage
+from datamask.selection.engine.neighbours import nearest
+from datamask.selection.problem.feasible import fill_in_order
+from datamask.selection.problem.limits import Limits
+from datamask.selection.problem.pool import Pool, Problem, in_order_of_content
 
 TILE = 4096
 EXACT_PRODUCTS = 1 << 27  # multiplications, of a value that is computed in float64 throughout

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from datamask.selection.metrics.base import MixtureMetric
-from datamask.selection.problem import BLOCK_ROWS, Pool
+from datamask.selection.problem.pool import BLOCK_ROWS, Pool
 
 EXACT = 1 << 22  # numbers of a pool that is read in float64
 

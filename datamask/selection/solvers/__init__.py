@@ -7,7 +7,7 @@
 
         def solve(self, problem, progress) -> Draft: ...
 
-    problem: datamask.selection.problem.Problem: pool, settings, unit, size, weights, limits, objective
+    problem: datamask.selection.problem.pool.Problem: pool, settings, unit, size, weights, limits, objective
     progress: called with one history record ({"step": …, "objective": …}) as the solver goes
 
 A solver is never called with what it does not declare: `solver_for` refuses it, and names those that can (as skglm's
@@ -26,10 +26,10 @@ from datamask.selection.metrics import metric_class
 
 if TYPE_CHECKING:
     from datamask.config import Select
-    from datamask.selection.problem import Problem
+    from datamask.selection.problem.pool import Problem
     from datamask.selection.result import Draft
 
-Progress = Callable[[Mapping[str, float]], None]
+Report = Callable[[Mapping[str, float]], None]
 Held = Literal["documents", "tokens", "quotas", "length", "prune", "repeat"]
 SOLVERS = tuple(extensions.BUILT_IN["solver"])
 WORDS: dict[str, str] = {  # what a problem may ask, in the settings' words
@@ -49,7 +49,7 @@ class Solver(Protocol):
     requires: ClassVar[tuple[str, ...]] = ()
     alike: ClassVar[str | None] = None
 
-    def solve(self, problem: Problem, progress: Progress) -> Draft:
+    def solve(self, problem: Problem, progress: Report) -> Draft:
         """The selection: `Draft.selected` (N,) bool, within the budget and the limits, and what else is known."""
         ...
 

@@ -7,12 +7,12 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from datamask.selection.feasible import Feasible, fill_in_order
+from datamask.selection.engine.quadratic import prepare
 from datamask.selection.metrics.base import MomentMetric, RelaxedMetric
-from datamask.selection.problem import Problem
-from datamask.selection.quadratic import prepare
+from datamask.selection.problem.feasible import Feasible, fill_in_order
+from datamask.selection.problem.pool import Problem
 from datamask.selection.result import Draft
-from datamask.selection.solvers import Progress, Solver
+from datamask.selection.solvers import Report, Solver
 
 
 class Baseline(Solver):
@@ -24,14 +24,14 @@ class Baseline(Solver):
 class TopQuality(Baseline):
     """The best quality first, as a quality threshold does (FineWeb-Edu, Ultra-FineWeb, FineWeb-DCLM)."""
 
-    def solve(self, problem: Problem, progress: Progress) -> Draft:
+    def solve(self, problem: Problem, progress: Report) -> Draft:
         return _take(problem, torch.from_numpy(problem.pool.quality @ problem.pool.quality_weights))
 
 
 class Random(Baseline):
     """Uniformly at random, by the settings' seed."""
 
-    def solve(self, problem: Problem, progress: Progress) -> Draft:
+    def solve(self, problem: Problem, progress: Report) -> Draft:
         draft = _take(problem, torch.from_numpy(problem.generator(stream=2).random(len(problem))))
         share = problem.size / float(problem.weights.sum())
         return Draft(draft.selected, torch.full((len(problem),), share))
@@ -41,7 +41,7 @@ class Direct(Baseline):
     """Quality and diversity scores summed, no optimisation: a document's diversity score is its marginal gain on a
     random selection, for which the pool's own mean stands."""
 
-    def solve(self, problem: Problem, progress: Progress) -> Draft:
+    def solve(self, problem: Problem, progress: Report) -> Draft:
         return direct(problem)
 
 

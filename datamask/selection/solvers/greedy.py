@@ -15,18 +15,18 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from datamask.selection.cover.greedy_search import grow
 from datamask.selection.cover.joint import Joint
-from datamask.selection.cover.search import grow
+from datamask.selection.engine.lazy_greedy import Columns, lazy_greedy
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.metrics.disf import DiSF
 from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.metrics.pairwise import Pairwise
-from datamask.selection.objective import Term
-from datamask.selection.problem import Problem
+from datamask.selection.problem.objective import Term
+from datamask.selection.problem.pool import Problem
 from datamask.selection.result import Draft
-from datamask.selection.solvers import Progress, Solver
-from datamask.selection.solvers.lazy import Columns, lazy_greedy
+from datamask.selection.solvers import Report, Solver
 
 SHARD = 20_000  # documents of a GreeDi shard: their similarities are 1.6 GB
 RECORDS = 20
@@ -39,11 +39,11 @@ class Greedy(Solver):
     requires: ClassVar = ("incremental",)  # how the metric's gains follow from one pick to the next
     alike: ClassVar = "incremental"
 
-    def solve(self, problem: Problem, progress: Progress) -> Draft:
+    def solve(self, problem: Problem, progress: Report) -> Draft:
         return solve(problem, progress)
 
 
-def solve(problem: Problem, progress: Progress) -> Draft:
+def solve(problem: Problem, progress: Report) -> Draft:
     """The first k documents of a greedy ranking, by the metrics' incremental form."""
     terms = [term for term in problem.objective.diversity if term.scale]
     k = int(problem.size)
@@ -60,7 +60,7 @@ def solve(problem: Problem, progress: Progress) -> Draft:
     return Draft(selected, selected.float())
 
 
-def incremental(problem: Problem, terms: list[Term], k: int, progress: Progress) -> Tensor:
+def incremental(problem: Problem, terms: list[Term], k: int, progress: Report) -> Tensor:
     """Row numbers in the order picked, (k,), for pairwise and DiSF."""
     pool, linear = problem.pool, problem.objective.linear.to(problem.pool.device, torch.float32)
     prepared = []

@@ -30,9 +30,9 @@ import torch
 from torch import Tensor
 
 from datamask.errors import ConfigError
-from datamask.selection.problem import Problem
+from datamask.selection.problem.pool import Problem
 from datamask.selection.result import Draft
-from datamask.selection.solvers import Progress, Solver, plackett_luce
+from datamask.selection.solvers import Report, Solver, plackett_luce
 from datamask.selection.solvers.rewards import MomentReward, Reward, reward_of
 
 RECORDS = 20  # of the objective, in a run
@@ -49,11 +49,11 @@ class PolicyGradient(Solver):
 
     holds: ClassVar = frozenset({"documents", "prune"})
 
-    def solve(self, problem: Problem, progress: Progress) -> Draft:
+    def solve(self, problem: Problem, progress: Report) -> Draft:
         return solve(problem, progress)
 
 
-def solve(problem: Problem, progress: Progress) -> Draft:
+def solve(problem: Problem, progress: Report) -> Draft:
     """:raises ConfigError: pruning leaves fewer documents than the budget."""
     settings = problem.settings
     device = problem.pool.device
@@ -76,7 +76,7 @@ class Policy:
 
     problem: Problem
     generator: torch.Generator
-    progress: Progress
+    progress: Report
     logits: Tensor  # (N,) float32
     history: list[dict[str, float]] = field(default_factory=list)
 

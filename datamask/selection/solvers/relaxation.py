@@ -1,6 +1,6 @@
 """The relaxation: a concave maximisation over fractional masks, rounded, with a certificate.
 
-For metrics that are quadratic in the mask (pairwise, DiSF) see `datamask.selection.quadratic`: prices are learned on a
+For metrics that are quadratic in the mask (pairwise, DiSF) see `engine.quadratic`: prices are learned on a
 sample, corrected on the whole pool and then on the documents they leave undecided, rounded, improved by swaps, and
 certified in float32.
 """
@@ -13,20 +13,29 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from datamask.selection.ascent import Ascent, Record, ascend, ascend_multilinear, standing
-from datamask.selection.calibration import SAMPLE
 from datamask.selection.cover import repeat
 from datamask.selection.cover import solve as cover
-from datamask.selection.feasible import Feasible, fill_in_order
+from datamask.selection.engine import frank_wolfe
+from datamask.selection.engine.ascent import Ascent, Record, ascend, ascend_multilinear, standing
+from datamask.selection.engine.newton import Dual, newton, suits
+from datamask.selection.engine.quadratic import (
+    Prepared,
+    Quadratic,
+    certified,
+    exact_price,
+    prepare,
+    rounding_of,
+    sampled,
+)
+from datamask.selection.engine.swaps import improve
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.facility import FacilityLocation
-from datamask.selection.newton import Dual, newton, suits
-from datamask.selection.objective import Term
-from datamask.selection.problem import Problem
-from datamask.selection.quadratic import Prepared, Quadratic, certified, exact_price, prepare, rounding_of, sampled
+from datamask.selection.problem.calibration import SAMPLE
+from datamask.selection.problem.feasible import Feasible, fill_in_order
+from datamask.selection.problem.objective import Term
+from datamask.selection.problem.pool import Problem
 from datamask.selection.result import Draft
-from datamask.selection.solvers import Progress, Solver, frank_wolfe, greedy
-from datamask.selection.swaps import improve
+from datamask.selection.solvers import Report, Solver, greedy
 
 TOLERANCE = 2e-4  # the ascent stops so near its bound (the calibrated objective is about 1)
 WHOLE, ITERATIONS = 32, 100  # steps on all documents at a time; on the undecided
@@ -45,7 +54,7 @@ class Relaxation(Solver):
     holds: ClassVar = frozenset({"documents", "tokens", "quotas", "length", "repeat"})
     requires: ClassVar = ("relaxed", "graph")  # a concave extension, or facility location's neighbours
 
-    def solve(self, problem: Problem, progress: Progress) -> Draft:
+    def solve(self, problem: Problem, progress: Report) -> Draft:
         return solve(problem, progress)
 
 
@@ -58,7 +67,7 @@ class Warm:
     tolerance: float = TOLERANCE
 
 
-def solve(problem: Problem, progress: Progress, warm: Warm | None = None) -> Draft:
+def solve(problem: Problem, progress: Report, warm: Warm | None = None) -> Draft:
     """warm: left by a solve of the same pool and metrics at another λ; begins there, and is brought up to date."""
     objective = problem.objective
     terms = [term for term in objective.diversity if term.scale]
@@ -129,7 +138,7 @@ def _facility(problem: Problem, scale: float, metric: FacilityLocation, feasible
     return Draft(selected, mean.float().clamp(0, 1), price * feasible.weights, bound + objective.constant + rounding)
 
 
-def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress: Progress, warm: Warm) -> Draft:
+def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress: Report, warm: Warm) -> Draft:
     objective = problem.objective
     metrics = [term.metric for term in terms if isinstance(term.metric, MomentMetric)]
     warm.prepared = warm.prepared or [prepare(metric) for metric in metrics]

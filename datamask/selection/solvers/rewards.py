@@ -25,7 +25,7 @@ from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.metrics.disf import DiSF
 from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.metrics.pairwise import Pairwise
-from datamask.selection.problem import BLOCK_ROWS, Problem
+from datamask.selection.problem.pool import BLOCK_ROWS, Problem
 
 SKETCH = 2048  # random features in place of DiSF's squared Gram matrix, in batches of more than twice as many documents
 POINTS = 2048  # documents that facility location's reward is averaged over, drawn anew each step

@@ -9,10 +9,10 @@ from scipy.sparse import csr_array
 
 from datamask import select
 from datamask.config import Select
+from datamask.corpus.ngrams import count_ngrams
 from datamask.errors import ConfigError, InputError
 from datamask.selection.api import resolve, solve
-from datamask.selection.cover.ngrams import count_ngrams
-from datamask.selection.problem import Pool, make_problem
+from datamask.selection.problem.pool import Pool, make_problem
 
 N, D, J = 12, 5, 40
 ALL = {"embedding": 1.0, "ngrams": 0.7, "target": 0.4}
@@ -149,10 +149,10 @@ def test_the_whole_pool_covers_its_words_entirely() -> None:
 
 
 def test_the_mask_is_above_rounding_and_growing() -> None:
-    from datamask.selection.cover import search
+    from datamask.selection.cover import greedy_search as search
     from datamask.selection.cover import solve as cover
     from datamask.selection.cover.joint import Joint
-    from datamask.selection.feasible import Feasible, fill_in_order
+    from datamask.selection.problem.feasible import Feasible, fill_in_order
 
     pool = pool_of(11, 300)
     for settings in ({"budget_documents": 30}, {"budget_tokens": 150}):

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datamask.selection.cover import ngrams
+from datamask.corpus import ngrams
 
 
 @settings(deadline=None)  # the first call is compiled

@@ -17,7 +17,7 @@ from datamask.maps import Threads, here
 from datamask.selection import learn_prices, mask_shard, stage
 from datamask.selection.api import resolve, solve
 from datamask.selection.cover import rounds
-from datamask.selection.problem import Pool, make_problem
+from datamask.selection.problem.pool import Pool, make_problem
 from tests.selection.cover.test_stage import configured, texts_of, write_shard
 
 PARTS = {"ngrams": {"ngrams": 1.0}, "embedding": {"embedding": 1.0}, "both": {"ngrams": 0.5, "embedding": 0.5}}

@@ -13,11 +13,11 @@ import pytest
 
 from datamask import storage
 from datamask.config import Config, validate
+from datamask.corpus.ngrams import count_ngrams
 from datamask.corpus.plan import Part, Shard
 from datamask.errors import InputError
 from datamask.selection import learn_prices, mask_shard
-from datamask.selection.cover.ngrams import count_ngrams
-from datamask.selection.cover.stage import count_shard, read_ngrams
+from datamask.selection.cover.counting import count_shard, read_ngrams
 from datamask.stages import ShardFiles
 
 WORDS = np.array("river stone light winter garden music engine paper silver morning bread window".split())
@@ -139,7 +139,7 @@ def test_what_cannot_go_by_rounds_and_no_memory_holds_is_refused_with_what_to_do
     corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files, _, work = corpus
-    monkeypatch.setattr("datamask.selection.cover.stage.BYTES", 10**12)
+    monkeypatch.setattr("datamask.selection.cover.counting.BYTES", 10**12)
     for more, why in (
         ({"algorithm": {"coverage": 1, "Pair_simi": 1}}, r"algorithm coverage-ngrams\+pairwise"),
         ({"budget_tokens": 900, "select_ratio": None, "repeat": 2}, r"select\.repeat = 2"),

@@ -1,0 +1,461 @@
+"""The rounds of the search for near-duplicates: what each reads, computes and hands on. `stage` has the reduces.
+
+    load           a group of shards: its documents' facts, and their samples' shingles dealt to partitions
+    meet           a partition of the shingles: pairs of documents that meet there, dealt to parts
+    gather_met     a part of the pairs: those that met often enough
+    count_common   a partition: what the pairs of every part have in common there
+    estimate_part  a part: pairs that may be duplicates by their whole samples
+    count_few      a partition: of what these have in common, what few groups of copies have
+    choose         a part: pairs worth reading
+    recall         some connected pairs: what an earlier run has decided of the same texts
+    fetch          a group of shards: the texts of the other pairs' documents
+    judge          some connected pairs, read whole
+    write          a group of shards: what falls
+
+What `load` finds in a group is kept for the next run, and so are the decisions: these are named by the documents, their
+quality, and what each pair shares with how few others, so that connected documents are read again only if something
+between them has changed.
+
+Nobody holds more than a partition or a part; facts of documents are mapped from files, and only what is looked at is
+read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from datamask import storage
+from datamask.config import Config
+from datamask.corpus.read import read_batches
+from datamask.filter import decisions
+from datamask.filter import duplicate_candidates as candidates
+from datamask.filter import verify_pairs as verify
+from datamask.filter.alarm import read_groups
+from datamask.filter.duplicate_candidates import Estimated, Groups, Holders, Pairs
+from datamask.filter.intact import Natural
+from datamask.filter.postings import POSTING, Documents, Shared, partition_of, postings_of, sampled, shared_of
+from datamask.maps import Handed, deal, dealt, gather, hand, handed, mapped, read_arrays, write_array, write_arrays
+from datamask.stages import ShardFiles
+from datamask.storage import Output
+
+VERSION = 5
+SCHEMA = pa.schema(
+    [
+        ("chunk_id", pa.int64()),
+        ("duplicate_of_shard", pa.string()),
+        ("duplicate_of", pa.int64()),
+        ("similarity", pa.float32()),
+        ("kind", pa.string()),  # exact, near, contained, semantic
+        ("cluster", pa.string()),  # SHARD/CHUNK_ID of the first seen of those tied to one another
+    ]
+)
+KINDS = decisions.KINDS
+FACTS = ("shard", "chunk_id", "windows", "scale", "sampled", "draw", "quality", "rows")  # of a document
+TEXTS = pa.schema([("document", pa.int64()), ("text", pa.large_string())])
+COUNT = np.dtype(np.uint16)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class Searching:
+    """What the workers of a round are told."""
+
+    config: Config
+    work: str
+    folder: str
+    kept: str  # the folder of what the next run can use
+    keys: tuple[str, ...]  # of the groups of shards: of all that `load` says of one
+    partitions: int  # of the shingles, and as many parts of the pairs
+    rules: verify.Rules
+    columns: tuple[str, ...] = ()  # of the corpus, by which alarm is given
+    schema: pa.Schema | None = None
+    first: tuple[int, ...] = ()  # each group's first document
+    fixed: int = 0  # documents of earlier releases
+    spread: float = 0.0  # standard deviation of the quality
+    pool: str | None = None  # in the work folder: the counts that the content score was made with
+    earlier: str | None = None  # the decisions of the run before
+
+    @property
+    def groups(self) -> int:
+        return len(self.keys)
+
+    def at(self, *names: object) -> str:
+        return storage.join(self.folder, "-".join(map(str, names)))
+
+    def facts(self, group: int) -> str:
+        return storage.join(self.kept, facts_name(self.keys[group]))
+
+    def postings(self, group: int) -> str:
+        return storage.join(self.kept, postings_name(self.keys[group]))
+
+    def documents(self) -> Documents:
+        facts = {name: mapped(self.at(name) + ".npy") for name in FACTS[:6]}
+        return Documents(fixed=self.fixed, **facts)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A shard whose documents are compared."""
+
+    number: int  # among all
+    files: ShardFiles
+    config: Config | None  # of an earlier release, whose documents stay; None: the run's
+    place: str = ""  # the earlier release's
+
+    @property
+    def name(self) -> str:
+        return f"{self.place}:{self.files.shard.name}" if self.place else self.files.shard.name
+
+
+Group = tuple[int, tuple[Source, ...]]  # number, shards
+
+
+def facts_name(key: str) -> str:
+    return f"facts-{key}.npz"
+
+
+def postings_name(key: str) -> str:
+    return f"postings-{key}"
+
+
+# ---------------------------------------------------------------- documents
+
+
+def load(state: Searching, group: Group) -> int:
+    """How many documents of the group are compared. A document's shard is its place in the group."""
+    number, sources = group
+    if storage.exists(state.facts(number)):
+        return len(read_arrays(state.facts(number), "shard")[0])
+    facts: dict[str, list[np.ndarray]] = {name: [] for name in FACTS}
+    lengths, hashes = [], []
+    values: dict[str, list[np.ndarray]] = {name: [] for name in state.columns}
+    for place, source in enumerate(sources):
+        rows, chunk_id, quality = _compared(source, state.config)
+        table = storage.read_table(_output(source.files.signatures).path, ["chunk_id", "windows", "scale", "sample"])
+        table = table.take(pa.array(chunk_id)).combine_chunks()
+        some = table["windows"].to_numpy() > 0
+        table = table.filter(pa.array(some)).combine_chunks()
+        lists = table["sample"].combine_chunks()
+        lists = lists.chunk(0) if isinstance(lists, pa.ChunkedArray) and lists.num_chunks else lists
+        length = pa.compute.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
+        every = pa.compute.list_flatten(lists).to_numpy(zero_copy_only=False)
+        smallest = every[np.cumsum(length) - length] if len(every) else every
+        own = [table[name].to_numpy() for name in ("chunk_id", "windows", "scale")]
+        own += [sampled(length, every), smallest * _MIX, quality[some], rows[some]]
+        for name, column in zip(FACTS, [np.full(len(length), place, np.int32), *own], strict=True):
+            facts[name].append(column)
+        lengths.append(length)
+        hashes.append(every)
+        if source.config is None:
+            for name, found_values in read_groups(source.files, own[0], state.columns, state.schema, state.config):
+                values[name].append(found_values)
+    every = np.concatenate(hashes)
+    deal(
+        state.postings(number),
+        postings_of(np.concatenate(lengths), every),
+        partition_of(every, state.partitions),
+        state.partitions,
+    )
+    named = {f"group_{name}": np.concatenate(parts) for name, parts in values.items() if parts}
+    arrays = {name: np.concatenate(parts) for name, parts in facts.items()}
+    write_arrays(state.facts(number), **arrays, **named)
+    return len(arrays["shard"])
+
+
+def _compared(source: Source, config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(rows in the stages' files, chunk_id, quality) of the documents of a shard that are compared."""
+    files = source.files
+    scores = storage.read_table(_output(files.scores).path, ["chunk_id", "quality_score"])
+    keep = np.ones(scores.num_rows, bool)
+    if source.config is not None:
+        keep = storage.read_table(_output(files.masks).path, ["selected"])["selected"].to_numpy()
+    elif config.filter.order == "before":
+        keep = storage.read_table(_output(files.filters).path, ["reason"])["reason"].is_null().to_numpy()
+    rows = np.flatnonzero(keep)
+    quality = scores["quality_score"].to_numpy().astype(np.float32)
+    return rows, scores["chunk_id"].to_numpy()[rows], quality[rows]
+
+
+def _output(output: Output | None) -> Output:
+    if output is None:
+        raise ValueError("an earlier stage has not run for this shard")
+    return output
+
+
+# ---------------------------------------------------------------- pairs
+
+
+def meet(state: Searching, partition: int) -> None:
+    url = state.at("meetings", partition)
+    if storage.exists(url):
+        return
+    parts = []
+    for number, first in enumerate(state.first):
+        own = gather([state.postings(number)], POSTING, partition)
+        own = own.copy()
+        own["document"] += np.uint32(2 * first)
+        parts.append(own)
+    shared = shared_of(np.concatenate(parts), mapped(state.at("windows") + ".npy"))
+    write_arrays(state.at("shared", partition), shingle=shared.shingle, document=shared.document, key=shared.key)
+    codes = candidates.meetings(shared)
+    deal(url, codes, (codes % np.uint64(state.partitions)).astype(np.int64), state.partitions)
+
+
+def gather_met(state: Searching, part: int) -> None:
+    url = state.at("met", part) + ".npy"
+    if storage.exists(url):
+        return
+    meetings = [state.at("meetings", number) for number in range(state.partitions)]
+    codes = candidates.met(gather(meetings, np.uint64, part), state.documents())
+    more = state.at("near", part)  # pairs of near embeddings
+    if storage.exists(more + ".npy"):
+        codes = np.union1d(codes, mapped(more + ".npy"))
+    codes = codes[candidates.ends(codes)[1] >= state.fixed]  # two of an earlier release are none of our business
+    write_array(url, codes)
+
+
+def count_common(state: Searching, partition: int) -> None:
+    url = state.at("common", partition)
+    if storage.exists(url):
+        return
+    holders = Holders(_shared(state, partition))
+    pairs = (candidates.ends(mapped(state.at("met", part) + ".npy")) for part in range(state.partitions))
+    _deal_counts(url, (holders.common(one, other) for one, other in pairs), state.partitions)
+
+
+def estimate_part(state: Searching, part: int) -> Handed:
+    name = f"estimated-{part}"
+    if found := handed(state.folder, name):
+        return found
+    codes = mapped(state.at("met", part) + ".npy")
+    common = _counts(state, "common", part, len(codes))
+    made = candidates.estimate(codes, common, state.documents(), state.rules.jaccard, state.rules.containment)
+    return hand(state.folder, name, **vars(made))
+
+
+def count_few(state: Searching, partition: int) -> None:
+    url = state.at("few", partition)
+    if storage.exists(url):
+        return
+    shared = _shared(state, partition)
+    among = candidates.in_few(shared, Groups(mapped(state.at("copies") + ".npy"), mapped(state.at("copy") + ".npy")))
+    holders = Holders(shared)
+    pairs = (_estimated(state, part) for part in range(state.partitions))
+    counts = (holders.common(one, other, among) for one, other, *_ in pairs)
+    _deal_counts(url, counts, state.partitions)
+
+
+def choose(state: Searching, part: int) -> Handed:
+    name = f"chosen-{part}"
+    if found := handed(state.folder, name):
+        return found
+    one, other, common, strong, wholly = _estimated(state, part)
+    few = _counts(state, "few", part, len(one))
+    nothing = np.zeros((0, 2), np.int64)
+    made = candidates.worth_reading(Estimated(one, other, common, strong, wholly, nothing), few)
+    return hand(state.folder, name, one=made.one, other=made.other, own=made.own)
+
+
+def _shared(state: Searching, partition: int) -> Shared:
+    return Shared(*read_arrays(state.at("shared", partition), "shingle", "document", "key"))
+
+
+def _estimated(state: Searching, part: int) -> list[np.ndarray]:
+    return read_arrays(state.at("estimated", part) + ".npz", "one", "other", "common", "strong", "wholly")
+
+
+def _deal_counts(url: str, counts: Iterator[np.ndarray], parts: int) -> None:
+    """Counts of the pairs of each part. A sample has some hundred shingles, and a partition fewer."""
+    every = [np.minimum(count, np.iinfo(COUNT).max).astype(COUNT) for count in counts]
+    part = np.repeat(np.arange(parts), [len(each) for each in every])
+    deal(url, np.concatenate(every), part, parts)
+
+
+def _counts(state: Searching, name: str, part: int, pairs: int) -> np.ndarray:
+    total = np.zeros(pairs, np.int64)
+    for partition in range(state.partitions):
+        total += dealt(state.at(name, partition), COUNT, part, part + 1)[0]
+    return total
+
+
+# ---------------------------------------------------------------- texts
+
+
+@dataclass(frozen=True)
+class Fetching:
+    """A group of shards whose documents are read."""
+
+    group: Group
+    wanted: Handed  # documents, ascending, and the part each is decided in
+
+
+def fetch(state: Searching, item: Fetching) -> None:
+    """The texts, a batch for each part they belong to, in a file; beside it the batches' parts."""
+    number, sources = item.group
+    name = f"texts-{number}"
+    if handed(state.folder, f"{name}-parts"):
+        return
+    documents, part = item.wanted.read("document", "part")
+    facts = read_arrays(state.facts(number), "shard", "chunk_id")
+    shard, chunk_id = (column[documents - state.first[number]] for column in facts)
+    batches: list[int] = []
+    with (
+        storage.publish(state.at(name) + ".arrow", durable=False) as temporary,
+        pa.OSFile(str(temporary), "wb") as file,
+        pa.ipc.new_file(file, TEXTS) as writer,
+    ):
+        for place, source in enumerate(sources):
+            mine = shard == place
+            if mine.any():
+                for target, batch in _texts_of(source, state, documents[mine], chunk_id[mine], part[mine]):
+                    batches.append(target)
+                    writer.write_batch(batch)
+    hand(state.folder, f"{name}-parts", part=np.array(batches, np.int64))
+
+
+def _texts_of(
+    source: Source, state: Searching, documents: np.ndarray, rows: np.ndarray, part: np.ndarray
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    shard = source.files.shard
+    only = np.zeros(max(shard.rows or 0, int(rows.max()) + 1), bool)
+    only[rows] = True
+    for batch in read_batches(shard, source.config or state.config, ["text"], only=only):
+        chunk = batch["chunk_id"].to_numpy()
+        kept = only[chunk]
+        if kept.any():
+            which = np.searchsorted(rows, chunk[kept])
+            texts = batch["text"].filter(pa.array(kept)).cast(pa.large_string())
+            for target in np.unique(part[which]).tolist():
+                here = part[which] == target
+                columns = [pa.array(documents[which[here]]), texts.filter(pa.array(here))]
+                yield target, pa.record_batch(columns, schema=TEXTS)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Connected pairs that are decided together."""
+
+    number: int
+    pairs: Handed  # one, other, own; tie (T, 2) and cosine (T,): pairs by their embeddings alone
+    documents: Handed  # document (ascending), quality, source (key of its shard's text), chunk_id: of all these
+
+
+def recall(state: Searching, item: Judged) -> Handed:
+    """What an earlier run decided of connected documents that are the same, of the same quality, and as alike.
+
+    Arrays: key (C, 2), component (D,), known (C,) bool: whether so; falls: RECORD (F,) of the known ones.
+    """
+    name = f"recalled-{item.number}"
+    if done := handed(state.folder, name):
+        return done
+    documents, *about = item.documents.read("document", "quality", "source", "chunk_id")
+    one, other, own, tie, cosine = item.pairs.read("one", "other", "own", "tie", "cosine")
+    rules = [VERSION, vars(state.rules), state.spread, state.pool]
+    known = decisions.components(documents, one, other, tie)
+    keys = decisions.keys_of(known, documents, about, state.fixed, (one, other, own), (tie, cosine), rules)
+    found, falls = decisions.find(state.earlier, keys)
+    return hand(state.folder, name, component=known, key=keys, known=found, falls=falls)
+
+
+def judge(state: Searching, item: Judged) -> Handed:
+    """(F,) arrays: document that falls, what it falls to, kind, similarity, cluster; and its `decisions.RECORD`s."""
+    name = f"falls-{item.number}"
+    if done := handed(state.folder, name):
+        return done
+    recalled = recall(state, item)
+    component, keys, known, falls = recalled.read("component", "key", "known", "falls")
+    one, other, own, tie, cosine = item.pairs.read("one", "other", "own", "tie", "cosine")
+    documents, quality = item.documents.read("document", "quality")
+    new, new_tie = (~known[component[np.searchsorted(documents, of)]] for of in (one, tie[:, 0]))
+    found = verify.decide(
+        _texts(state, item.number),
+        Pairs(one[new], other[new], own[new]),
+        {(a, b): float(c) for (a, b), c in zip(tie[new_tie].tolist(), cosine[new_tie], strict=True)},
+        state.fixed,
+        dict(zip(documents.tolist(), quality, strict=True)),
+        state.spread,
+        state.rules,
+        _natural(storage.join(state.work, state.pool)) if state.pool else None,
+    )
+    made = decisions.records(found, documents, component, keys, known)
+    every = np.concatenate([falls, made])
+    return hand(state.folder, name, records=every, **decisions.falls_of(every, documents, component, keys))
+
+
+@lru_cache(maxsize=2)
+def _natural(url: str) -> Natural | None:
+    """What tells which of two copies has words that were put in: the corpus's counts, if they are still there."""
+    from datamask.quality import pool
+
+    if not storage.exists(url):
+        return None
+    model = pool.read(url)
+    return lambda texts: pool.natural(texts, model)
+
+
+def _texts(state: Searching, part: int) -> Iterator[tuple[np.ndarray, pa.Array]]:
+    for number in range(state.groups):
+        [parts] = read_arrays(state.at("texts", number, "parts") + ".npz", "part")
+        batches = np.flatnonzero(parts == part).tolist()
+        if batches:
+            with storage.open_input(state.at("texts", number) + ".arrow") as file, pa.ipc.open_file(file) as reader:
+                for place in batches:
+                    batch = reader.get_batch(place)
+                    yield batch["document"].to_numpy(), batch["text"]
+
+
+# ---------------------------------------------------------------- files
+
+
+@dataclass(frozen=True)
+class Falling:
+    """A group of shards and what of it falls."""
+
+    group: Group
+    falls: Handed  # shard, chunk_id, stays_shard, stays, similarity, kind, cluster_shard, cluster
+    names: Mapping[int, str]  # of the shards that are named
+
+
+def write(state: Searching, item: Falling) -> list[Output]:
+    """The shards' files."""
+    columns = item.falls.read(
+        "shard", "chunk_id", "stays_shard", "stays", "similarity", "kind", "cluster_shard", "cluster"
+    )
+    found = []
+    for source in item.group[1]:
+        mine = columns[0] == source.number
+        _, chunk_id, stays_shard, stays, similarity, kind, cluster_shard, cluster = (column[mine] for column in columns)
+        clusters = zip(cluster_shard.tolist(), cluster.tolist(), strict=True)
+        arrays: Sequence[Any] = (
+            chunk_id,
+            [item.names[number] for number in stays_shard.tolist()],
+            stays,
+            similarity,
+            [KINDS[number] for number in kind.tolist()],
+            [f"{item.names[number]}/{row}" for number, row in clusters],
+        )
+        table = pa.table([pa.array(a, f.type) for a, f in zip(arrays, SCHEMA, strict=True)], SCHEMA)
+        found.append(_write(source.files.shard.name, table, state.work))
+    return found
+
+
+def path_of(name: str, key: str, work: str) -> str:
+    return storage.join(work, "duplicates", f"{name}-{key}.parquet")
+
+
+def _write(name: str, table: pa.Table, work: str) -> Output:
+    rows = hashlib.sha256(repr(table.to_pydict()).encode()).hexdigest()
+    key = storage.key("duplicates", VERSION, name, rows)
+    path = path_of(name, key, work)
+    if found := storage.find_output(path, key):
+        return found
+    counts = {entry["values"]: entry["counts"] for entry in table["kind"].value_counts().to_pylist()}
+    facts = {"duplicates": table.num_rows, "kinds": dict(sorted(counts.items()))}
+    return storage.write_output(path, key, SCHEMA, [table], lambda: facts)

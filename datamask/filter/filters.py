@@ -1,0 +1,446 @@
+"""Filters: which documents may be selected at all. Ids and scores first, documents' columns only if a filter asks.
+
+Each shard's rows are read once, in order; what a filter takes keeps that filter's name. Exact duplicates are found over
+all shards, among what passed the other filters (`exact`): of documents with the same text the least altered stays
+(least `wear` in the signatures: copies in capitals, with doubled spaces or on one line have more; ties: the first by
+shard name, then row), so the order of the shards never matters. A score would judge the layout alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datamask import extensions, storage
+from datamask.config import Config, OwnFilter
+from datamask.corpus.plan import Shard
+from datamask.corpus.read import INDEX_COLUMNS, check_columns, corpus_schema, read_documents
+from datamask.duck import connect
+from datamask.errors import ConfigError, ConservationError, InputError, nearest
+from datamask.filter import contamination
+from datamask.filter import exact_duplicates as exact
+from datamask.filter.leaks import items_of
+from datamask.filter.where import Condition, check
+from datamask.maps import Mapper, groups, here, keeping, parts_of, rounds
+from datamask.release.personal import Rules
+from datamask.stages import ShardFiles
+from datamask.storage import Output
+
+VERSION = 3
+SCHEMA = pa.schema([("chunk_id", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
+NAMES = (
+    "where",
+    "language",
+    "min_tokens",
+    "max_tokens",
+    "contaminated",
+    "exact_duplicate",
+)  # the first that takes a row names it
+PASSED = 0  # codes: 0, then 1 + the filter's place in NAMES
+BATCH_ROWS = 20_000  # documents at a time when a filter reads them (fewer where texts are long)
+LIGHT = ("chunk_id", "id", "token_count", "characters")  # the index's columns that a condition may name
+
+
+@dataclass(frozen=True)
+class _Filters:
+    """The filters of a run, checked against the corpus."""
+
+    config: Config
+    condition: Condition | None
+    schema: pa.Schema  # of the corpus
+    documents: tuple[str, ...]  # the documents' columns that are read
+    scores: tuple[str, ...]  # the scores that are read
+    after: bool  # of the selection: only what the masks selected is looked at
+    own: tuple[str, ...] = ()  # names of the user's filters
+    common: frozenset[int] = frozenset()  # of the test items' rows of words: what is usual in the pool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all filters, in the order of their codes."""
+        return (*NAMES, *self.own)
+
+
+def check_left(all_files: Sequence[ShardFiles], config: Config) -> None:
+    """The filters left enough to select from: asked before it is selected, of those that ran before.
+
+    :raises InputError: they did not; says which filter took how many.
+    """
+    if any(files.filters is None for files in all_files):
+        return
+    took: Counter[str] = Counter()
+    documents = 0
+    for files in all_files:
+        assert files.filters is not None
+        documents += files.filters.rows
+        took.update(files.filters.facts["filtered"])
+        if files.duplicates:
+            took["semantic_duplicate"] += int(files.duplicates.facts.get("duplicates", files.duplicates.rows))
+    left = documents - took.total()
+    select = config.select
+    wanted = select.budget_documents or (1 if select.budget_tokens else round((select.select_ratio or 0) * left))
+    if 1 <= wanted <= left:
+        return
+    named = ", ".join(f"{name} took {count:,}" for name, count in took.most_common() if count) or "none was filtered"
+    asked = f"budget_documents {wanted:,}" if select.budget_documents else f"select_ratio {select.select_ratio}"
+    ways = [f"raise select_ratio to {1 / left:.2g} or more"] if left and not select.budget_documents else []
+    ways += ["lower budget_documents"] if left and select.budget_documents else []
+    raise InputError(
+        f"{left:,} of {documents:,} documents are left to select from ({named}), and {asked} of them is not to be had; "
+        + ", or ".join(["loosen filter.* or select.semantic_duplicates", *ways])
+    )
+
+
+def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str, maps: Mapper = here) -> list[Output]:
+    """Each shard's filters file (chunk_id, reason), in the order of `all_files`.
+
+    With `filter.order: after` the files must carry masks, and only selected rows are looked at.
+    A shard's file is named by its own rows' reasons, so a new shard that changes nothing in another leaves it, and all
+    that follows from it, as it was.
+
+    :param maps: who runs the rounds: the filters that look at a document alone, a group of shards each; exact
+        duplicates, a part of the hashes each; the files.
+    :raises ConfigError: filter.where is not a condition on these columns, or a filter needs a column there is not.
+    :raises ConservationError: a shard's index and scores do not have the same rows.
+    """
+    ordered = sorted(all_files, key=lambda files: files.shard.name)
+    plan = _plan(corpus_schema([files.shard for files in all_files], config), _common_scores(all_files), config)
+    key = _key(all_files, plan)
+    record = storage.join(work, "filters", f"corpus-{key}.json")
+    if (found := _cached(all_files, record, work)) is not None:
+        return found
+    if contamination.wanted(config):
+        plan = replace(plan, common=contamination.common_rows(ordered, config))
+    rows = sum(files.index.rows for files in ordered if files.index)
+    parts = parts_of(rows, exact.PART_ROWS) if config.filter.exact_duplicates else 0
+    items = [(number, tuple(ordered[place] for place in group)) for number, group in enumerate(groups(ordered))]
+    counts = [sum(files.shard.rows or 0 for files in shards) for _, shards in items]
+    keys = tuple(storage.key("look", _key(shards, plan), parts) for _, shards in items)
+    names = [name(key) for key in keys for name in (exact.codes_name, exact.texts_name)]
+    with rounds(work, "filter", key) as folder, keeping(work, "filter", names) as kept:
+        state = Filtering(config, plan, work, exact.Exchange(folder, kept, keys, parts))
+        maps(look, state, items, counts)
+        maps(find_repeated, state, range(parts))
+        outputs = [output for group in maps(write_filters, state, items, counts) for output in group]
+    by_name = {files.shard.name: output for files, output in zip(ordered, outputs, strict=True)}
+    storage.write_json(record, {name: output.key for name, output in by_name.items()})
+    return [by_name[files.shard.name] for files in all_files]
+
+
+def check_filters(shards: Sequence[Shard], config: Config) -> None:
+    """What can be told before anything is embedded or scored: whether columns and filters fit the (converted) shards.
+
+    :raises ConfigError: see `filter_corpus`. :raises InputError: see `corpus.read.check_columns`.
+    """
+    check_columns(shards, config)
+    Rules.of(config.release)
+    if contamination.wanted(config):
+        items_of(config)
+    names = [scorer.name for scorer in config.quality.scorers]
+    schema = corpus_schema(shards, config)
+    _plan(schema, [*names, "quality_score"], config, names)
+    for quota in config.select.quotas:
+        if quota.column not in (*schema.names, *INDEX_COLUMNS):
+            raise ConfigError(
+                f"select.quotas: no file of the corpus has a column {quota.column!r}"
+                f"{nearest(quota.column, schema.names)} (columns: {', '.join(schema.names)})"
+            )
+
+
+class _Own:
+    """One of the user's filters, constructed."""
+
+    def __init__(self, settings: OwnFilter) -> None:
+        """:raises ConfigError: it cannot be loaded, or not be constructed with its options."""
+        self.name = settings.label
+        self._filter = extensions.require("filter", settings.use).make(settings.options)
+        self.columns: tuple[str, ...] = tuple(getattr(self._filter, "columns", ("text",)))
+
+    def keeps(self, documents: pa.Table) -> np.ndarray:
+        """(n,) bool.
+
+        :raises ConfigError: it gives something else than a truth value for each document.
+        """
+        kept = np.asarray(self._filter.keep(documents.select(list(self.columns))))
+        if kept.shape != (documents.num_rows,) or kept.dtype != bool:
+            raise ConfigError(
+                f"filter.own: {self.name} gave an array of shape {kept.shape} and type {kept.dtype} for "
+                f"{documents.num_rows} documents; keep(documents) returns a bool for each: true for what stays"
+            )
+        return kept
+
+
+def _own(config: Config, known: Sequence[str]) -> list[_Own]:
+    """The user's filters.
+
+    :raises ConfigError: one cannot be loaded, reads a column there is not, or two have the same name.
+    """
+    found: list[_Own] = []
+    for settings in config.filter.own:
+        own = _Own(settings)
+        if own.name in (*NAMES, *(other.name for other in found)):
+            raise ConfigError(f"filter.own: two filters are called {own.name}; name one: {{use: …, name: …}}")
+        for column in own.columns:
+            if column not in known:
+                raise ConfigError(
+                    f"filter.own: {own.name} reads column {column!r}, which there is not{nearest(column, known)} "
+                    f"(columns: {', '.join(known)})"
+                )
+        found.append(own)
+    return found
+
+
+def _plan(schema: pa.Schema, scores: Sequence[str], config: Config, scorers: Sequence[str] = ()) -> _Filters:
+    settings = config.filter
+    condition, documents, wanted = None, [], []
+    if settings.where is not None:
+        # our own columns hide the documents' of the same name, which are <name>_original in the release
+        hidden = {*LIGHT, *scores}
+        fields = [pa.field(name, pa.string() if name == "id" else pa.int64()) for name in LIGHT]
+        fields += [pa.field(name, pa.float32()) for name in scores]
+        known = pa.schema([*(f for f in schema if f.name not in hidden), *fields])
+        condition = check(settings.where, known, scorers)
+        documents = [name for name in condition.columns if name not in hidden]
+        wanted = [name for name in condition.columns if name in scores]
+    if settings.languages:
+        if "language" not in schema.names:
+            raise ConfigError(
+                f"filter.languages is set, but the corpus has no column language{nearest('language', schema.names)} "
+                f"(columns: {', '.join(schema.names)}), and filter.identify is off; "
+                "map it: --set corpus.columns.language=NAME, or have it identified: --set filter.identify=needed"
+            )
+        documents = list(dict.fromkeys([*documents, "language"]))
+    own = _own(config, list(dict.fromkeys([*LIGHT, *scores, *schema.names])))
+    for column in [column for each in own for column in each.columns]:
+        if column in scores:
+            wanted.append(column)
+        elif column not in LIGHT:
+            documents = list(dict.fromkeys([*documents, column]))
+    after = settings.order == "after"
+    names = tuple(each.name for each in own)
+    return _Filters(config, condition, schema, tuple(documents), tuple(dict.fromkeys(wanted)), after, names)
+
+
+def _common_scores(all_files: Sequence[ShardFiles]) -> tuple[str, ...]:
+    for files in all_files:
+        assert files.scores is not None, "filter_corpus needs scores"
+        with storage.open_parquet(files.scores.path) as file:
+            return tuple(name for name in file.schema_arrow.names if name != "chunk_id")
+    return ()
+
+
+def _key(all_files: Sequence[ShardFiles], plan: _Filters) -> str:
+    inputs = []
+    for files in sorted(all_files, key=lambda files: files.shard.name):
+        assert files.index is not None and files.scores is not None
+        masks = [files.masks.key] if plan.after and files.masks else []
+        if plan.config.filter.exact_duplicates and files.signatures:
+            masks.append(files.signatures.key)
+        masks += [files.leaks.key] if files.leaks else []
+        inputs.append([files.shard.name, files.shard.columns_key, files.index.key, files.scores.key, *masks])
+    settings = plan.config.filter.model_dump(mode="json", exclude={"memory_limit", "own"})
+    if plan.own:
+        settings["own"] = _own_key(plan.config)
+    columns = [plan.config.corpus.columns, plan.schema.to_string()] if plan.documents else []
+    return storage.key("filter", VERSION, settings, columns, sorted(plan.common), inputs)
+
+
+def _own_key(config: Config) -> list[Any]:
+    """What a cache key takes of the user's filters: names, options, and their code."""
+    found = [(own, extensions.require("filter", own.use)) for own in config.filter.own]
+    return [[own.label, own.options, extension.fingerprint()] for own, extension in found]
+
+
+def _cached(all_files: Sequence[ShardFiles], record: str, work: str) -> list[Output] | None:
+    try:
+        keys = storage.read_json(record)
+    except (FileNotFoundError, ValueError):
+        return None
+    outputs = [
+        storage.find_output(_path(files, keys[files.shard.name], work), keys[files.shard.name]) for files in all_files
+    ]
+    return [output for output in outputs if output] if all(outputs) else None
+
+
+def _path(files: ShardFiles, key: str, work: str) -> str:
+    return storage.join(work, "filters", f"{files.shard.name}-{key}.parquet")
+
+
+def _write(
+    files: ShardFiles,
+    chunk_id: np.ndarray,
+    codes: np.ndarray,
+    details: Mapping[int, str],
+    filters: Sequence[str],
+    work: str,
+) -> Output:
+    assert files.index is not None and files.scores is not None
+    content = [hashlib.sha256(codes.tobytes()).hexdigest(), *(sorted(details.items()) if details else ())]
+    content += filters[len(NAMES) :]
+    key = storage.key("filter", VERSION, files.index.key, files.scores.key, *content)
+    path = _path(files, key, work)
+    if found := storage.find_output(path, key):
+        return found
+    counts = np.bincount(codes, minlength=1 + len(filters)).tolist()
+    filtered = {name: count for name, count in zip(filters, counts[1:], strict=True) if count}
+    facts = {"rows": len(codes), "passed": counts[PASSED], "filtered": filtered}
+    names = pa.array([None, *filters], pa.string()).take(pa.array(codes))
+    told = pa.nulls(len(codes), pa.string())
+    if details:
+        fell = codes == 1 + NAMES.index("contaminated")
+        said = zip(chunk_id.tolist(), fell.tolist(), strict=True)
+        told = pa.array([details.get(number) if took else None for number, took in said], pa.string())
+    table = pa.table([chunk_id, names, told], schema=SCHEMA)
+    return storage.write_output(path, key, SCHEMA, [table], lambda: facts)
+
+
+# ---------------------------------------------------------------- rounds
+
+
+@dataclass(frozen=True)
+class Filtering:
+    """What the workers of a round are told."""
+
+    config: Config
+    plan: _Filters
+    work: str
+    exchange: exact.Exchange
+
+
+Group = tuple[int, tuple[ShardFiles, ...]]  # number, shards
+
+
+def look(state: Filtering, group: Group) -> None:
+    """What the filters say of each document by itself."""
+    number, shards = group
+    exchange, plan = state.exchange, state.plan
+    if exchange.looked_at(number):
+        return
+    codes, chunk_ids, passed = [], [], []
+    with connect(state.config.filter.memory_limit, state.work) as connection:
+        for place, files in enumerate(shards):
+            rows, candidate = _shard_rows(files, plan)
+            codes.append(_shard_codes(files, rows, candidate, plan, connection))
+            chunk_ids.append(rows["chunk_id"].to_numpy())
+            passed.append(exact.texts(place, rows, (codes[-1] == PASSED) & candidate))
+    exchange.publish(number, codes, chunk_ids, passed)
+
+
+def find_repeated(state: Filtering, part: int) -> None:
+    """Which of the texts of a part are there more than once."""
+    state.exchange.find(part)
+
+
+def write_filters(state: Filtering, group: Group) -> list[Output]:
+    """The shards' files."""
+    number, shards = group
+    found = []
+    for files, (chunk_id, codes, repeated) in zip(shards, state.exchange.read(number), strict=True):
+        codes[repeated] = 1 + NAMES.index("exact_duplicate")
+        details = _contaminated(files, state.plan)
+        found.append(_write(files, chunk_id, codes, details, state.plan.names, state.work))
+    return found
+
+
+# ---------------------------------------------------------------- reasons
+
+
+def _shard_rows(files: ShardFiles, plan: _Filters) -> tuple[pa.Table, np.ndarray]:
+    """Index and scores of the rows that are documents, in order; and which of them the filters look at."""
+    name = files.shard.name
+    assert files.index is not None and files.scores is not None
+    index = storage.read_table(files.index.path, [*LIGHT, "text_hash", "reason"])
+    if not np.array_equal(index["chunk_id"].to_numpy(), np.arange(index.num_rows)):
+        raise ConservationError(f"shard {name}: its index does not have the rows 0 … {index.num_rows - 1} in order")
+    rows = index.filter(pc.is_null(index["reason"])).drop_columns(["reason"])
+    scores = storage.read_table(files.scores.path, ["chunk_id", *dict.fromkeys([*plan.scores, "quality_score"])])
+    if not scores["chunk_id"].equals(rows["chunk_id"]):
+        raise ConservationError(
+            f"shard {name}: {rows.num_rows} documents in its index, {scores.num_rows} in its scores"
+        )
+    for column in scores.column_names[1:]:
+        rows = rows.append_column(column, scores[column])
+    rows = rows.append_column("wear", _wear(files, rows["chunk_id"], rows["quality_score"]))
+    candidate = np.ones(rows.num_rows, dtype=bool)
+    if plan.after:
+        if files.masks is None:
+            raise ConfigError("filter.order is after, but the selection has not run yet")
+        masks = storage.read_table(files.masks.path, ["chunk_id", "selected"])
+        if not masks["chunk_id"].equals(rows["chunk_id"]):
+            raise ConservationError(
+                f"shard {name}: {rows.num_rows} documents in its index, {masks.num_rows} in its masks"
+            )
+        candidate = masks["selected"].to_numpy()
+    return rows, candidate
+
+
+def _wear(files: ShardFiles, chunk_id: pa.ChunkedArray, quality: pa.ChunkedArray) -> pa.Array:
+    wear = np.zeros(len(chunk_id), np.int32)
+    if files.signatures is not None:
+        table = storage.read_table(files.signatures.path, ["wear"])
+        wear = table["wear"].to_numpy()[chunk_id.to_numpy()].copy()
+    wear[np.isnan(quality.to_numpy())] = np.iinfo(np.int32).max  # a copy that could be scored goes first
+    return pa.array(wear)
+
+
+def _shard_codes(
+    files: ShardFiles, rows: pa.Table, candidate: np.ndarray, plan: _Filters, connection: duckdb.DuckDBPyConnection
+) -> np.ndarray:
+    settings = plan.config.filter
+    filters = [_Own(own) for own in settings.own]
+    codes = np.zeros(rows.num_rows, dtype=np.uint8)
+
+    def take(name: str, taken: np.ndarray, part: slice = slice(None)) -> None:
+        view = codes[part]
+        view[taken & candidate[part] & (view == PASSED)] = 1 + plan.names.index(name)
+
+    if plan.documents:
+        start = 0
+        for batch in read_documents(files, plan.config, plan.documents, BATCH_ROWS, plan.schema):
+            part = slice(start, start + batch.num_rows)
+            start += batch.num_rows
+            if plan.condition:
+                take(
+                    "where",
+                    ~plan.condition.keeps(connection, _joined(rows.slice(part.start, batch.num_rows), batch)),
+                    part,
+                )
+            if settings.languages:
+                kept = pc.is_in(batch["language"], value_set=pa.array(settings.languages, pa.string()))
+                take("language", ~kept.to_numpy(zero_copy_only=False), part)
+            for own in filters:
+                take(own.name, ~own.keeps(_joined(rows.slice(part.start, batch.num_rows), batch)), part)
+    else:
+        if plan.condition:
+            take("where", ~plan.condition.keeps(connection, rows))
+        for own in filters:
+            take(own.name, ~own.keeps(rows))
+    tokens = rows["token_count"].to_numpy()
+    if settings.min_tokens is not None:
+        take("min_tokens", ~(tokens >= settings.min_tokens))
+    if settings.max_tokens is not None:
+        take("max_tokens", ~(tokens <= settings.max_tokens))
+    if contamination.wanted(plan.config):
+        take("contaminated", np.isin(rows["chunk_id"].to_numpy(), list(_contaminated(files, plan))))
+    return codes
+
+
+def _contaminated(files: ShardFiles, plan: _Filters) -> dict[int, str]:
+    """What each contaminated document of a shard holds, by chunk_id."""
+    if not contamination.wanted(plan.config):
+        return {}
+    return contamination.contaminated(files, plan.config, plan.common)
+
+
+def _joined(rows: pa.Table, documents: pa.RecordBatch) -> pa.Table:
+    for name in documents.schema.names:
+        if name not in rows.column_names:
+            rows = rows.append_column(name, documents[name])
+    return rows

@@ -1,0 +1,254 @@
+"""Reads candidates' whole texts and decides pair by pair, then who stays.
+
+Connected candidates are in one part, of bounded size, which is decided on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from datamask.filter.duplicate_candidates import FEW, OWN, PARTLY, WHOLLY, Groups, Pairs
+from datamask.filter.intact import Natural, Text, garbled, most, packaging, reworded, worse
+from datamask.filter.resolve import Edge, Fall, stars
+from datamask.filter.shingles import WINDOW, Likeness, codes_of, doubled, likeness, once, windows
+from datamask.filter.surface import Prose, Surface, prose, surface
+
+ROOM = 1 << 26  # letters of the texts decided at a time, at most: 0.25 GB of shingles, and as much text
+PARTS = 32  # that candidates are decided in, about, if these are
+LEAST = 1 << 20  # letters a part or more
+TEXT_BYTES = 1 << 23  # of texts shingled at a time
+# Of 699 pairs of real documents with a Jaccard of word 5-grams of 0.8 or more 3 are below, all of them contained
+STRONG = 0.77  # Jaccard of shingles of 24 letters from which texts are copies, whatever they share
+SHORT = 200  # shingles: two shorter texts that share a sentence are alike too soon, and must be alike at STRONG
+# of the setting: with one word in ten replaced, 28 Chinese and Japanese copies have a Jaccard of .24 to .38 (others .42
+# and more), because there a word is a letter or two and each breaks as many windows
+UNSPACED = 0.65
+GARBLED = 0.6  # of the setting, from which a copy is one whose words do not follow one another where it differs
+GARBLED_OWN = 0.6  # so much of what they share must be theirs
+GARBLED_SHORT = 150  # shingles
+LONGER = 1.15  # times as many shingles: a text that holds another and so much more is no noisy copy of it
+NAVIGATION = 1.5  # times as many: what is more may be navigation alone
+QUALITY_NOISE = 0.5  # standard deviations of quality_score that a change of layout may cost (issue of the score)
+# Of 6,000 halves and three quarters 3 in 100 beat the whole by 0.2 and leave packaging; of 1,370 reviewed main texts
+# 79 in 100 do against their page
+CLEARER = 0.2  # standard deviations by which a text must beat what contains it, if all that adds is packaging
+CLEAR = 1.4  # standard deviations, if what it adds is text like the rest
+LITTLE = 0.4  # of the larger one's shingles: less is a quotation, by which the better of the two does not fall
+ROUNDS = 3  # of comparing what stays of one group
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What makes two texts duplicates."""
+
+    jaccard: float
+    containment: float
+
+
+def parts_of(lengths: np.ndarray, groups: Groups) -> np.ndarray:
+    """(G,) int64: which part each of the groups' documents is decided in; a group is in one.
+
+    :param lengths: (G,) of the documents, in letters.
+    """
+    filled = np.cumsum(np.bincount(groups.group, lengths))
+    room = min(ROOM, max(LEAST, int(filled[-1]) // PARTS))
+    part = (np.maximum(filled - 1, 0) // room).astype(np.int64)
+    return np.unique(part[groups.group], return_inverse=True)[1]
+
+
+def decide(
+    texts: Iterable[tuple[np.ndarray, pa.Array]],
+    pairs: Pairs,
+    cosines: Mapping[tuple[int, int], float],
+    fixed: int,
+    quality: Mapping[int, float],
+    spread: float,
+    rules: Rules,
+    natural: Natural | None = None,
+) -> dict[int, tuple[Fall, int]]:
+    """Each document of a part that falls, what it falls to, and its cluster: the lowest number it is tied to.
+
+    :param texts: documents and their texts, all that the pairs name.
+    :param cosines: pairs that are duplicates by their embeddings alone.
+    :param fixed: so many documents, the first, stay.
+    :param quality: quality_score of the documents, or NaN. :param spread: its standard deviation in the corpus.
+    :param natural: see `worse`.
+    """
+    judge = _Judge(_read(texts), fixed, quality, spread, rules, natural)
+    for a, b, own in zip(pairs.one, pairs.other, pairs.own, strict=True):
+        judge.compare(int(a), int(b), float(own))
+    for (a, b), cosine in cosines.items():
+        judge.by_cosine(a, b, cosine)
+    return judge.falls()
+
+
+# ---------------------------------------------------------------- texts
+
+
+def _read(texts: Iterable[tuple[np.ndarray, pa.Array]]) -> dict[int, Text]:
+    found = {}
+    for documents, part in _blocks(texts):
+        codes, ends = codes_of(part)
+        made, seen, lines = windows(codes, ends), surface(codes, ends), prose(codes, ends)
+        for place, document in enumerate(documents.tolist()):
+            first, count = int(made.first[place]), int(made.count[place])
+            hashes = made.hashes[first : first + count].copy()
+            units = made.units[first : first + count + WINDOW - 1].copy()
+            parts = Surface(*(int(values[place]) for values in seen))
+            said = Prose(*(int(values[place]) for values in lines))
+            found[document] = Text(hashes, once(hashes), units, parts, said, part[place].as_py())
+    return found
+
+
+def _blocks(texts: Iterable[tuple[np.ndarray, pa.Array]]) -> Iterator[tuple[np.ndarray, pa.Array]]:
+    for documents, part in texts:
+        sizes = np.cumsum(pa.compute.binary_length(part).to_numpy()) // TEXT_BYTES
+        cuts = [0, *(np.flatnonzero(np.diff(sizes)) + 1), len(sizes)]
+        for start, stop in pairwise(cuts):
+            yield documents[start:stop], part.slice(start, stop - start)
+
+
+# ---------------------------------------------------------------- pairs
+
+
+class _Judge:
+    """Decides the pairs of one part."""
+
+    def __init__(
+        self,
+        texts: dict[int, Text],
+        fixed: int,
+        quality: Mapping[int, float],
+        spread: float,
+        rules: Rules,
+        natural: Natural | None,
+    ) -> None:
+        self._natural = natural
+        self._texts = texts
+        self._fixed = fixed
+        self._quality = quality
+        self._spread = spread
+        self._rules = rules
+        self._edges: dict[tuple[int, int], Edge] = {}
+        self._seen: set[tuple[int, int]] = set()
+
+    def compare(self, one: int, other: int, own: float) -> None:
+        """Adds the pair if it is verified. own: the share of what they have in common that no template explains."""
+        self._seen.add((one, other))
+        a, b = self._texts[one], self._texts[other]
+        like = likeness(a.shingles, b.shingles)
+        theirs = own >= OWN
+        fewer = min(len(a.shingles), len(b.shingles))
+        contained = like.containment >= self._rules.containment
+        near = like.jaccard >= STRONG and likeness(doubled(a.hashes), doubled(b.hashes)).jaccard >= STRONG
+        least = self._rules.jaccard * (UNSPACED if a.unspaced and b.unspaced else 1)
+        if not near and like.jaccard >= least and theirs and fewer >= SHORT:
+            near = contained or reworded(a, b)
+        if not near and not contained and like.jaccard >= GARBLED * least and own >= GARBLED_OWN:
+            near = fewer >= GARBLED_SHORT and garbled(a, b, like, self._natural)
+        if near:
+            larger = max(len(a.shingles), len(b.shingles))
+            if contained and larger > LONGER * fewer:
+                self._contained(one, other, like)
+            else:
+                kind = "exact" if like.jaccard == 1 else "near"
+                self._edges[one, other] = Edge(one, other, kind, like.jaccard, self._worse(one, other, like))
+        elif contained and theirs:
+            self._contained(one, other, like)
+        elif like.containment >= WHOLLY and own >= PARTLY and fewer >= SHORT:
+            small, _ = self._by_length(one, other)
+            self._edges[one, other] = Edge(one, other, "contained", like.containment, small, only=True)
+
+    def by_cosine(self, one: int, other: int, cosine: float) -> None:
+        """Adds a pair that the settings let fall unread."""
+        if (one, other) not in self._edges:
+            falls = one if self._quality[one] < self._quality[other] else other
+            self._edges[one, other] = Edge(one, other, "semantic", cosine, falls)
+
+    def _contained(self, one: int, other: int, like: Likeness) -> None:
+        """The shorter one falls, unless the longer one is the same in packaging, or all it adds is without a sentence.
+
+        Of a worse text that holds mostly something else neither is a copy: neither falls.
+        """
+        small, large = self._by_length(one, other)
+        a, b = self._texts[small], self._texts[large]
+        if self._packed(small, large):
+            if most(a, b):
+                self._edges[one, other] = Edge(one, other, "contained", like.containment, large)
+        elif len(a.shingles) < LITTLE * len(b.shingles) and self._better(small, large, QUALITY_NOISE):
+            return
+        elif len(b.shingles) <= NAVIGATION * len(a.shingles) and (falls := worse(a, b, like, self._natural)) > 0:
+            self._edges[one, other] = Edge(one, other, "contained", like.containment, large if falls > 0 else small)
+        else:
+            self._edges[one, other] = Edge(one, other, "contained", like.containment, small, only=True)
+
+    def _worse(self, one: int, other: int, like: Likeness) -> int:
+        """The copy that should fall, −1 if none is worse by more than noise."""
+        found = worse(self._texts[one], self._texts[other], like, self._natural)
+        small, large = self._by_length(one, other)
+        if self._packed(small, large):
+            return large
+        if found:
+            return one if found < 0 else other
+        margin = self._quality[one] - self._quality[other]
+        if abs(margin) > QUALITY_NOISE * self._spread > 0:
+            return one if margin < 0 else other
+        return -1
+
+    def _by_length(self, one: int, other: int) -> tuple[int, int]:
+        small, large = sorted((one, other), key=lambda d: (len(self._texts[d].shingles), d))
+        return small, large
+
+    def _packed(self, small: int, large: int) -> bool:
+        """Whether the larger one is the smaller one in packaging, and the worse for it."""
+        if self._better(small, large, CLEAR):
+            return True
+        return self._better(small, large, CLEARER) and packaging(self._texts[small], self._texts[large])
+
+    def _better(self, one: int, other: int, deviations: float) -> bool:
+        return bool(self._quality[one] - self._quality[other] > deviations * self._spread > 0)
+
+    def falls(self) -> dict[int, tuple[Fall, int]]:
+        """Who falls, after what stays of a group has been compared with its first ones."""
+        length = {document: len(text.shingles) for document, text in self._texts.items()}
+        fixed = range(self._fixed)
+        for _ in range(ROUNDS):
+            fallen = stars(list(self._edges.values()), length, fixed)
+            clusters = _clusters(self._edges)
+            staying: dict[int, list[int]] = {}
+            for document, cluster in clusters.items():
+                if document not in fallen:
+                    staying.setdefault(cluster, []).append(document)
+            new = {
+                (min(first, document), max(first, document))
+                for members in staying.values()
+                for first in sorted(members, key=lambda d: (-length[d], d))[:FEW]
+                for document in members
+                if document != first and max(first, document) >= self._fixed
+            } - self._seen
+            if not new:
+                break
+            for one, other in sorted(new):
+                self.compare(one, other, 0.0)
+        return {document: (fall, clusters[document]) for document, fall in fallen.items()}
+
+
+def _clusters(edges: Mapping[tuple[int, int], Edge]) -> dict[int, int]:
+    """The lowest number of the documents each is tied to."""
+    parent: dict[int, int] = {}
+
+    def root(document: int) -> int:
+        while parent.setdefault(document, document) != document:
+            parent[document] = parent[parent[document]]
+            document = parent[document]
+        return document
+
+    for one, other in edges:
+        low, high = sorted((root(one), root(other)))
+        parent[high] = low
+    return {document: root(document) for document in sorted(parent)}

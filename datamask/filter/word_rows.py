@@ -1,0 +1,93 @@
+"""Words in a row: which texts hold 13 words in a row of others, whatever lies between the words and in whatever case.
+
+    rows = Rows(texts)                                        # what is looked for
+    for single, _, document, count in hashed_words(pool):     # datamask.corpus.ngrams
+        gram, at = rows.find(single, document)                # in which word of the block which row begins
+        rows.text[rows.starts[gram]]                          # the first text that has it
+
+Of a text of 8 to 13 words all of them in a row (Brown et al., arXiv 2005.14165, appendix C: 13, and at least 8 for
+short texts); shorter ones are not looked for. One search for all that asks for leaks: the filter, coverage's target,
+the judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from datamask.corpus.ngrams import FIRST, hashed_words
+
+ROW, SHORTEST = 13, 8  # words
+
+
+class Rows:
+    """The rows of words of some texts, numbered (`gram`), and where in which text each stands.
+
+    words: (texts,) int64, words of each text; length: (grams,) words of a row; starts: (grams + 1,) into text and
+    place: the texts, ascending, that have the row, and its first word there.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        parts: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {}
+        counts = []
+        first = 0
+        for single, _, document, count in hashed_words(texts):
+            begins = np.searchsorted(document, np.arange(count + 1))
+            lengths = np.diff(begins)
+            counts.append(lengths)
+            for length in range(SHORTEST, ROW + 1):
+                hashes, at = in_a_row(single, document, length)
+                kept = np.ones(len(at), bool) if length == ROW else lengths[document[at]] == length
+                at = at[kept]
+                parts.setdefault(length, []).append((hashes[kept], first + document[at], at - begins[document[at]]))
+            first += count
+        self.words = np.concatenate(counts) if counts else np.zeros(0, np.int64)
+        self._known: list[tuple[int, np.ndarray, int]] = []  # words, hashes in order, number of the first
+        numbers, text, place, length_of = [], [], [], []
+        grams = 0
+        for length, found in sorted(parts.items()):
+            hashes, texts_, places = (np.concatenate([part[column] for part in found]) for column in range(3))
+            known, inverse = np.unique(hashes, return_inverse=True)
+            if not len(known):
+                continue
+            self._known.append((length, known, grams))
+            numbers.append(grams + inverse)
+            text.append(texts_)
+            place.append(places)
+            length_of.append(np.full(len(known), length))
+            grams += len(known)
+        number = np.concatenate(numbers) if numbers else np.zeros(0, np.int64)
+        order = np.argsort(number, kind="stable")
+        self.starts = np.searchsorted(number[order], np.arange(grams + 1))
+        self.text = (np.concatenate(text) if text else np.zeros(0, np.int64))[order]
+        self.place = (np.concatenate(place) if place else np.zeros(0, np.int64))[order]
+        self.length = np.concatenate(length_of) if length_of else np.zeros(0, np.int64)
+
+    def find(self, single: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(gram, at) int64 of every row that stands in a block of `hashed_words`: shorter rows first, then in order."""
+        grams, places = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for length, known, first in self._known:
+            hashes, at = in_a_row(single, document, length)
+            number = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+            hit = known[number] == hashes
+            grams.append(first + number[hit])
+            places.append(at[hit])
+        return np.concatenate(grams), np.concatenate(places)
+
+    def texts_with(self, gram: int) -> list[tuple[int, int]]:
+        """(text, its word) wherever a row stands."""
+        part = slice(self.starts[gram], self.starts[gram + 1])
+        return list(zip(self.text[part].tolist(), self.place[part].tolist(), strict=True))
+
+
+def in_a_row(single: np.ndarray, document: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Hashes of every `length` words in a row of one text, and the places of their first words."""
+    count = len(single) - length + 1
+    if count <= 0:
+        return np.zeros(0, np.uint64), np.zeros(0, np.int64)
+    total = np.zeros(count, np.uint64)
+    for place in range(length):
+        total = total * FIRST + single[place : place + count]
+    at = np.flatnonzero(document[:count] == document[length - 1 :])
+    return total[at], at

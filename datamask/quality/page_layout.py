@@ -1,0 +1,261 @@
+"""A batch of documents as arrays: code points, words, lines, paragraphs. What the rules count is counted here.
+
+Everything is vectorised over the whole batch, so that the cost is per character and not per document:
+documents are joined by newlines, and each sum is a difference of two prefix sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import product
+
+import numpy as np
+
+from datamask.quality import characters as ch
+
+_BASE = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2**64
+_powers = np.ones(1, dtype=np.uint64)
+_inverses = np.ones(1, dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Pieces of the batch in order of appearance: words or lines. Positions are of code points in the batch."""
+
+    start: np.ndarray  # (n,) int64
+    end: np.ndarray  # (n,) int64, one past the last code point
+    first: np.ndarray  # (documents + 1,) int64: document d has the pieces first[d] to first[d + 1]
+
+    @cached_property
+    def length(self) -> np.ndarray:
+        return self.end - self.start
+
+    @cached_property
+    def document(self) -> np.ndarray:
+        """(n,) int64: the document each piece belongs to."""
+        return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
+
+    @property
+    def count(self) -> np.ndarray:
+        """(documents,) int64."""
+        return np.diff(self.first)
+
+    def sum(self, values: np.ndarray) -> np.ndarray:
+        """(documents,) sums of a value per piece."""
+        return _differences(values, self.first[:-1], self.first[1:])
+
+    def where(self, mask: np.ndarray) -> Spans:
+        kept = np.concatenate([[0], np.cumsum(mask)])
+        return Spans(self.start[mask], self.end[mask], kept[self.first])
+
+
+class PageLayout:
+    """The arrays of a batch of documents (any strings: empty, of megabytes, with NULs or lone surrogates)."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        joined = "\n".join(["", *texts, ""])  # a newline before the first and after the last: every neighbour exists
+        self.points = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+        self.characters = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+        self.ends = np.cumsum(self.characters + 1)
+        self.starts = self.ends - self.characters
+        table = ch.tables()
+        self.flags = table.flags[self.points]
+        self.kinds = table.kinds[self.points]
+
+    # ---------------------------------------------------------------- counting
+
+    def spans(self, start: np.ndarray, end: np.ndarray) -> Spans:
+        """Pieces given in order of appearance, none reaching over a document's end."""
+        return Spans(start, end, np.append(np.searchsorted(start, self.starts), len(start)))
+
+    def total(self, mask: np.ndarray) -> np.ndarray:
+        """(documents,) number of True in a mask over code points."""
+        return self.within(mask, self.starts, self.ends)
+
+    @staticmethod
+    def within(mask: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """(n,) number of True between the positions."""
+        positions = np.flatnonzero(mask)
+        return np.searchsorted(positions, end) - np.searchsorted(positions, start)
+
+    # ---------------------------------------------------------------- words
+
+    @cached_property
+    def chunks(self) -> Spans:
+        """What str.split() gives."""
+        ink = (self.flags & ch.SPACE) == 0
+        edges = np.flatnonzero(ink[1:] != ink[:-1]) + 1
+        return self.spans(edges[::2], edges[1::2])
+
+    @cached_property
+    def words(self) -> Spans:
+        """Words and punctuation as English tokenizers split them; in scripts without spaces each letter.
+
+        The rules are spaCy's for English, which datatrove's filters use, as far as three neighbouring characters
+        show them: punctuation at the edge of a chunk is a word of its own, a hyphen or slash between letters
+        splits, "don't" is two words, "3.14", "e-mail@x.org" and a URL are one. spaCy's lists of exceptions
+        (abbreviations, emoticons) are left out.
+        """
+        kinds = self.kinds
+        code = (kinds[:-2].astype(np.uint16) << 8) | (kinds[1:-1].astype(np.uint16) << 4) | kinds[2:]
+        inner = np.zeros(len(kinds), dtype=np.uint8)
+        inner[1:-1] = _inner_table()[code]
+        self._join_inside_chunks(inner)
+        begins = np.zeros(len(kinds), dtype=bool)
+        begins[1:] = (kinds[1:] != ch.BLANK) & (((inner[1:] & inner[:-1] & 1) == 0) | ((inner[1:] & 2) != 0))
+        run = (self.points[1:] == self.points[:-1]) & ((kinds[1:] == ch.PERIOD) | (kinds[1:] == ch.HYPHEN))
+        begins[1:] &= ~run
+        start = np.flatnonzero(begins)
+        ends = np.zeros(len(kinds), dtype=bool)
+        ends[:-1] = (kinds[:-1] != ch.BLANK) & (begins[1:] | (kinds[1:] == ch.BLANK))
+        return self.spans(start, np.flatnonzero(ends) + 1)
+
+    def _join_inside_chunks(self, inner: np.ndarray) -> None:
+        """Punctuation between two word characters of a chunk belongs to the word; a URL is one word."""
+        chunks = self.chunks
+        edge = np.flatnonzero((self.kinds == ch.EDGE) | (self.kinds == ch.COLON))
+        solid = np.flatnonzero(_solid_kinds()[self.kinds])
+        if len(edge) and len(solid):
+            chunk = np.searchsorted(chunks.start, edge, "right") - 1
+            after = np.searchsorted(solid, edge)
+            left, right = solid[np.maximum(after, 1) - 1], solid[np.minimum(after, len(solid) - 1)]
+            inside = (left >= chunks.start[chunk]) & (left < edge) & (right > edge) & (right < chunks.end[chunk])
+            inner[edge[inside & (self.kinds[edge] == ch.EDGE)]] = 1
+            inner[edge[~inside]] = 0
+        colon = np.flatnonzero(self.points[:-2] == ord(":"))
+        colon = colon[(self.points[colon + 1] == ord("/")) & (self.points[colon + 2] == ord("/"))]
+        for chunk in np.unique(np.searchsorted(chunks.start, colon, "right") - 1).tolist():
+            start, end = chunks.start[chunk], chunks.end[chunk]
+            inside = np.flatnonzero(_solid_kinds()[self.kinds[start:end]])
+            if len(inside):
+                inner[start + inside[0] : start + inside[-1] + 1] = 1
+
+    @cached_property
+    def word_flags(self) -> np.ndarray:
+        """(words,) uint8: the flags any character of the word has; SYMBOL is only set where all have it."""
+        if not len(self.words.start):
+            return np.zeros(0, dtype=np.uint8)
+        flags = self.flags ^ np.uint8(ch.SYMBOL)  # now "not a symbol"; blanks after a word must not count
+        flags[self.kinds == ch.BLANK] = 0
+        return np.bitwise_or.reduceat(flags, self.words.start) ^ np.uint8(ch.SYMBOL)
+
+    # ---------------------------------------------------------------- lines
+
+    @cached_property
+    def newlines(self) -> np.ndarray:
+        """Positions of every newline, those between documents too."""
+        return np.flatnonzero(self.points == 10)
+
+    @cached_property
+    def lines(self) -> Spans:
+        """What text.split("\\n") gives, empty lines too."""
+        return self.spans(self.newlines[:-1] + 1, self.newlines[1:])
+
+    @cached_property
+    def split_lines(self) -> Spans:
+        """What text.splitlines() gives: other line breaks count, and there is no empty last line."""
+        breaks = np.flatnonzero(self.flags & ch.LINE_BREAK)
+        if len(breaks) == len(self.newlines):
+            start, end = self.lines.start, self.lines.end
+        else:
+            pair = (self.points[breaks] == 10) & (self.points[breaks - 1] == 13) & ~np.isin(breaks, self.ends)
+            start, end = breaks[:-1][~pair[1:]] + 1, breaks[1:][~pair[1:]]  # nothing lies between \r and \n
+        last = (start == end) & np.isin(end, self.ends)
+        return self.spans(start[~last], end[~last])
+
+    def stripped(self, lines: Spans) -> tuple[np.ndarray, np.ndarray]:
+        """First and one past the last position that is no white space; equal where a line is blank."""
+        ink = self.ink
+        first = np.searchsorted(ink, lines.start)
+        last = np.searchsorted(ink, lines.end)
+        blank = first == last
+        if not len(ink):
+            return lines.start, lines.start
+        start = np.where(blank, lines.start, ink[np.minimum(first, len(ink) - 1)])
+        return start, np.where(blank, lines.start, ink[last - 1] + 1)
+
+    @cached_property
+    def ink(self) -> np.ndarray:
+        """Positions of what is no white space."""
+        return np.flatnonzero(self.kinds != ch.BLANK)
+
+    @cached_property
+    def paragraphs(self) -> Spans:
+        """What re.split(r"\\n{2,}", text.strip()) gives."""
+        text_start, text_end = self.stripped(Spans(self.starts, self.ends, np.arange(len(self.starts) + 1)))
+        run_start = self.newlines[np.append(True, np.diff(self.newlines) > 1)]
+        run_end = self.newlines[np.append(np.diff(self.newlines) > 1, True)] + 1
+        document = np.searchsorted(self.starts, run_start, "right") - 1
+        inside = (run_end - run_start >= 2) & (document >= 0)
+        inside &= (run_start > text_start[document]) & (run_end < text_end[document])
+        start = np.sort(np.concatenate([text_start, run_end[inside]]), kind="stable")
+        end = np.sort(np.concatenate([text_end, run_start[inside]]), kind="stable")
+        return Spans(start, end, np.append(np.searchsorted(start, self.starts), len(start)))
+
+    # ---------------------------------------------------------------- hashes
+
+    @cached_property
+    def _prefix_hash(self) -> np.ndarray:
+        powers, _ = _tables_of(len(self.points))
+        hashed = np.empty(len(self.points) + 1, dtype=np.uint64)
+        hashed[0] = 0
+        np.cumsum((self.points + np.uint64(0x51ED270B)) * powers[: len(self.points)], out=hashed[1:])
+        return hashed
+
+    def hashes(self, spans: Spans) -> np.ndarray:
+        """(n,) uint64: equal texts have equal hashes; others differ (odds of a collision: about 2**−50)."""
+        _, inverses = _tables_of(len(self.points))
+        hashed = (self._prefix_hash[spans.end] - self._prefix_hash[spans.start]) * inverses[spans.start]
+        hashed ^= hashed >> np.uint64(31)
+        hashed *= np.uint64(0xBF58476D1CE4E5B9)
+        hashed ^= hashed >> np.uint64(29)
+        return hashed
+
+
+def _differences(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    sums = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
+    return sums[high] - sums[low]
+
+
+def _tables_of(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """_BASE**i and _BASE**−i modulo 2**64, for i below at least `size`."""
+    global _powers, _inverses
+    if len(_powers) < size:
+        length = 1 << (size - 1).bit_length()
+        powers, inverses = np.full(length, _BASE, dtype=np.uint64), np.full(length, pow(_BASE, -1, 1 << 64), np.uint64)
+        powers[0] = inverses[0] = 1
+        _powers, _inverses = np.multiply.accumulate(powers), np.multiply.accumulate(inverses)
+    return _powers, _inverses
+
+
+@cache
+def _solid_kinds() -> np.ndarray:
+    """(kinds,) bool: kinds that are not split off at the edge of a chunk."""
+    solid = np.ones(ch.KINDS, dtype=bool)
+    solid[[ch.BLANK, ch.EDGE, ch.COLON, ch.PERIOD, ch.COMMA, ch.APOSTROPHE]] = False
+    return solid
+
+
+@cache
+def _inner_table() -> np.ndarray:
+    """For the kinds of three neighbours, four bits each: 1 where the middle one is of a word, 3 where it begins one."""
+    table = np.zeros(4096, dtype=np.uint8)
+    letters, numbers = {ch.LOWER, ch.UPPER}, {ch.DIGIT}
+    solid = letters | numbers | {ch.OTHER}
+    for before, here, after in product(range(ch.KINDS), repeat=3):
+        inner = here in solid
+        if here == ch.PERIOD:  # a.b, 3.14, .com, but end.Begin is two
+            inner = after in solid and not (before == ch.LOWER and after == ch.UPPER)
+        elif here == ch.COMMA:  # 1,000, but one,two is three words
+            inner = before in solid and after in solid and not (before in letters and after in letters)
+        elif here == ch.HYPHEN:
+            splits = (before in letters | numbers and after in letters) or (before in numbers and after in numbers)
+            inner = not splits and ch.HYPHEN not in (before, after)
+        elif here in (ch.INFIX, ch.COLON):
+            inner = not (before in letters | numbers and after in letters)
+        table[before << 8 | here << 4 | after] = inner
+        if here == ch.APOSTROPHE and before in letters and after in letters:
+            table[before << 8 | here << 4 | after] = 3
+    return table

@@ -1,0 +1,217 @@
+"""The stage `atoms`: what coverage of words needs of a shard's texts, read once.
+
+    files = with_atoms(files, config, work)          # replaces files.atoms
+    counts = read_ngrams(files.atoms.path, rows)     # (n, 10,000) scipy.sparse
+
+A row per document: its hashed n-grams (`ngrams`), and the target's file that it holds words in a row of (`target`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+from scipy.sparse import csr_array, vstack
+
+from datamask import storage
+from datamask.config import Config, Select
+from datamask.corpus.ngrams import BUCKETS, counted, hashed_words
+from datamask.corpus.read import read_documents
+from datamask.errors import InputError
+from datamask.selection.cover.target import Scan, Target, read_target
+from datamask.stages import Progress, ShardFiles, silent
+from datamask.storage import Output
+
+VERSION = 1
+SCHEMA = pa.schema(
+    [
+        ("chunk_id", pa.int64()),
+        ("bucket", pa.list_(pa.uint16())),
+        ("count", pa.list_(pa.uint32())),
+        ("leak", pa.string()),
+    ]
+)
+NAMED = 20  # leaked documents that the facts name
+BYTES = 24  # of memory for each distinct n-gram of a document while all are one problem (benchmarks/RESULTS.md)
+
+
+def reads_words(settings: Select) -> bool:
+    """Whether these settings need the stage."""
+    return bool({"coverage-ngrams", "coverage-target"} & set(settings.metrics))
+
+
+def target_of(settings: Select) -> Target | None:
+    """The target these settings name, where the algorithm covers it."""
+    if "coverage-target" not in settings.metrics or not settings.target:
+        return None
+    return _kept(
+        tuple((path, storage.fingerprint(path)) for path in settings.target if storage.exists(path)),
+        tuple(settings.target),
+    )
+
+
+@lru_cache(maxsize=2)
+def _kept(fingerprints: tuple[tuple[str, str], ...], paths: tuple[str, ...]) -> Target:
+    return read_target(paths)
+
+
+@lru_cache(maxsize=2)
+def _scan(target: Target) -> Scan:
+    return Scan(target)
+
+
+def with_atoms(files: ShardFiles, config: Config, work: str) -> ShardFiles:
+    """The files with `atoms`, made where they are not there and the settings need them."""
+    return replace(files, atoms=count_shard(files, config, work)) if reads_words(config.select) else files
+
+
+def count_shard(files: ShardFiles, config: Config, work: str, progress: Progress = silent) -> Output:
+    """Publishes work/atoms/<shard>-<key>.parquet. Facts: documents, leaks, unseen (of the target's frequent words).
+
+    :raises InputError: a target's file cannot be read, or has hardly a word.
+    """
+    if files.index is None:
+        raise ValueError(f"shard {files.shard.name} has no index yet")
+    target = target_of(config.select)
+    key = storage.key("atoms", VERSION, files.index.key, files.shard.fingerprint, target.key if target else None)
+    url = storage.join(work, "atoms", f"{files.shard.name}-{key}.parquet")
+    if found := storage.find_output(url, key):
+        return found
+    scan = _scan(target) if target else None
+    facts: dict[str, Any] = {"documents": 0, "leaks": 0}
+    seen = np.zeros(len(scan.frequent) if scan else 0, bool)
+
+    def tables() -> Iterator[pa.Table]:
+        nonlocal seen
+        for batch in read_documents(files, config, ["text"]):
+            ids, texts = batch["chunk_id"], batch["text"].to_pylist()
+            first = 0
+            for single, pair, document, count in hashed_words(texts):
+                counts = counted(single, pair, document, count, BUCKETS)
+                leak = np.full(count, -1)
+                if scan is not None:
+                    leak, here = scan.look(single, document, count)
+                    seen |= here
+                names = (
+                    [scan.target.names[number] if number >= 0 else None for number in leak] if scan else [None] * count
+                )
+                facts["documents"] += count
+                facts["leaks"] += int((leak >= 0).sum())
+                starts = pa.array(counts.indptr.astype(np.int32))
+                yield pa.table(
+                    [
+                        ids.slice(first, count),
+                        pa.ListArray.from_arrays(starts, pa.array(counts.indices.astype(np.uint16))),
+                        pa.ListArray.from_arrays(starts, pa.array(counts.data.astype(np.uint32))),
+                        pa.array(names, pa.string()),
+                    ],
+                    schema=SCHEMA,
+                )
+                first += count
+                progress(count)
+        if scan is not None:
+            facts["unseen"] = np.flatnonzero(~seen).tolist()
+
+    return storage.write_output(url, key, SCHEMA, tables(), lambda: facts)
+
+
+def read_ngrams(path: str, rows: np.ndarray) -> csr_array:
+    """Counts of these rows of a shard's atoms: (n, 10,000) float32."""
+    table = storage.read_table(path, ["bucket", "count"]).combine_chunks()
+    if not table.num_rows:
+        return csr_array((0, BUCKETS), dtype=np.float32)
+    column = table["bucket"].combine_chunks() if isinstance(table["bucket"], pa.ChunkedArray) else table["bucket"]
+    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    counts = table["count"].combine_chunks()
+    counts = counts.chunk(0) if isinstance(counts, pa.ChunkedArray) else counts
+    starts = column.offsets.to_numpy().astype(np.int64)
+    index = column.values.to_numpy()[starts[0] : starts[-1]].astype(np.int32)
+    value = counts.values.to_numpy()[counts.offsets[0].as_py() :][: len(index)].astype(np.float32)
+    whole = csr_array((value, index, starts - starts[0]), shape=(table.num_rows, BUCKETS))
+    return whole if len(rows) == table.num_rows else whole[rows]
+
+
+def words_of(shards: Sequence[Any], settings: Select) -> Mapping[str, Any]:
+    """`ngrams` and `target` of the pool of these candidates, as far as the settings need them."""
+    if not reads_words(settings):
+        return {}
+    target = target_of(settings)
+    ngrams = vstack([shard.ngrams() for shard in shards], format="csr")
+    return {"ngrams": ngrams, "target": None if target is None else target.counts}
+
+
+def held_words(all_files: Sequence[ShardFiles]) -> int:
+    """Distinct n-grams of each document, added up."""
+    held = 0
+    for files in all_files:
+        assert files.atoms is not None
+        with storage.open_parquet(files.atoms.path) as file:
+            footer = file.metadata
+            for group in range(footer.num_row_groups):
+                columns = (footer.row_group(group).column(place) for place in range(footer.num_columns))
+                held += sum(c.num_values for c in columns if c.path_in_schema.startswith("bucket"))
+    return held
+
+
+def check_room(numbers: int, settings: Select) -> None:
+    """The rows of atoms of all candidates fit into this machine's memory, where one process will hold them.
+
+    :raises InputError: they do not; says what to do.
+    """
+    free = psutil.virtual_memory().available
+    if numbers * BYTES > free:
+        why = "a corpus of this size"
+        if settings.repeat > 1:
+            why = f"select.repeat = {settings.repeat}"
+        elif settings.solver != "relaxation":
+            why = f"solver {settings.solver}"
+        elif not all(name.startswith("coverage-") for name in settings.metrics):
+            why = f"algorithm {settings.metric}"
+        raise InputError(
+            f"coverage with {why} holds the words of all candidates in one process: about "
+            f"{numbers * BYTES / 1e9:,.0f} GB, and {free / 1e9:,.0f} GB are free. Coverage alone by solver relaxation, "
+            "each document once, goes by rounds and needs no more than a group of shards a worker. Or let each shard "
+            "cover its own words (--set select.scope=shard), or use a machine with more memory: what is done is kept"
+        )
+
+
+def target_facts(all_files: Sequence[ShardFiles], settings: Select) -> dict[str, Any]:
+    """What is said of a target: its files, the share of its words that the pool holds, the documents it stands in.
+
+    :raises InputError: the pool lacks most of its words.
+    """
+    target = target_of(settings)
+    if target is None:
+        return {}
+    scan = _scan(target)
+    unseen = np.ones(len(scan.frequent), bool)
+    leaked: list[dict[str, Any]] = []
+    count = 0
+    for files in all_files:
+        if files.atoms is None:
+            continue
+        here = np.zeros(len(scan.frequent), bool)
+        here[np.asarray(files.atoms.facts["unseen"], np.int64)] = True
+        unseen &= here
+        count += int(files.atoms.facts["leaks"])
+        if files.atoms.facts["leaks"] and len(leaked) < NAMED:
+            table = storage.read_table(files.atoms.path, ["chunk_id", "leak"])
+            table = table.filter(pa.compute.is_valid(table["leak"])).slice(0, NAMED - len(leaked))
+            for chunk, name in zip(table["chunk_id"].to_pylist(), table["leak"].to_pylist(), strict=True):
+                leaked.append({"shard": files.shard.name, "chunk_id": chunk, "target": name})
+    words = int(target.counts.sum() + len(target.texts)) // 2
+    return {
+        "target": {
+            "files": list(target.names),
+            "texts": len(target.texts),
+            "words": words,
+            "words_in_pool": scan.check(~unseen),
+            "leaks": count,
+            "leaked": leaked,
+        }
+    }

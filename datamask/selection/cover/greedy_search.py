@@ -1,0 +1,195 @@
+"""From a fractional optimum to a mask, by gains that know interactions.
+
+    found = improve(joint, worth, limits, selected, scale)
+
+A document that comes in changes the mixture, and with it what every other one is worth. Each round computes every
+document's exact gain at the mask as it stands, then takes the selected, least worth first, out of the mixture one by
+one and puts the best candidate in, evaluated at the mixture without them (`compiled.sweep`). Random swaps at a falling
+temperature (`compiled.anneal`) go on where that ends. Under a budget of tokens documents compete by their gain less
+the budget's price for their tokens, and the mask is brought within the budget at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from datamask.selection.cover import compiled
+from datamask.selection.cover.joint import Joint
+from datamask.selection.problem.limits import Limits
+
+CANDIDATES, MOST = 1024, 24  # kept in order a round; evaluated anew a document
+ROUNDS, LEAST = 24, 3e-5  # rounds at most; one that gains less, as a share of the scale, is the last
+DRAWS = 100  # random swaps evaluated a selected document
+EFFORT = 4_000_000_000  # numbers of rows that random swaps, or rounds, read at most: half a minute of one core
+RENEWED, OFTEN = 2000, 2  # gains are computed anew after so many swaps, or a half of the selected where that is more
+NEAR = 4  # times as many as are selected: those outside, the best by their gains, that random swaps draw from
+WARM, COOL = 0.1, 0.005  # first and last temperature, times a selected document's share of `scale`
+ROOM = 0.002  # of a token budget that the search may be off
+
+
+@dataclass(eq=False)
+class Books:
+    """The limits as the compiled loops read them."""
+
+    weights: np.ndarray
+    spent: float  # beyond the budget
+    room: float
+    groups: np.ndarray  # (N, columns) int32, numbered through
+    sums: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    lengths: np.ndarray
+    length: np.ndarray  # sum, low, high
+
+    @classmethod
+    def of(cls, limits: Limits, selected: np.ndarray) -> Books:
+        columns, low, high, first = [], [], [], 0
+        for grouping in limits.groupings:
+            columns.append(grouping.codes + first)
+            first += len(grouping.names)
+            low.append(grouping.low)
+            high.append(grouping.high)
+        count = len(selected)
+        groups = np.stack(columns, axis=1).astype(np.int32) if columns else np.zeros((count, 0), np.int32)
+        sums = np.zeros(first)
+        for column in groups.T:
+            np.add.at(sums, column[selected], limits.weights[selected])
+        ends = [np.concatenate(part) if part else np.zeros(0) for part in (low, high)]
+        whole = bool((limits.weights == 1).all())
+        lengths, length = np.zeros(0), np.zeros(3)
+        if limits.length is not None:
+            lengths = np.asarray(limits.length.coefficients, np.float64)
+            length = np.array([lengths[selected].sum(), limits.length.low, limits.length.high])
+        spent = float(limits.weights[selected].sum()) - limits.size
+        room = 0.0 if whole else max(ROOM * limits.size, float(np.median(limits.weights)))
+        return cls(limits.weights, spent, room, groups, sums, ends[0], ends[1], lengths, length)
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, ...]:
+        return self.groups, self.sums, self.low, self.high, self.lengths, self.length
+
+
+def improve(
+    joint: Joint,
+    worth: np.ndarray,  # (N,) what a document gains apart from coverage
+    limits: Limits,
+    selected: np.ndarray,  # (N,) bool, within the limits
+    scale: float,  # what counts as much, in f's unit
+    price: float = 0.0,  # of a unit of the budget; 0 where documents are counted
+    rounds: int = ROUNDS,
+    draws: int = DRAWS,
+    seed: int = 0,
+    size: float | None = None,  # of the whole budget, where these rows and limits are a part of the problem
+) -> np.ndarray:
+    """(N,) bool: a mask no worse, within the same limits."""
+    before, selected = selected, selected.copy()
+    mass = (1 - joint.alpha) * limits.weights / (size or limits.size)
+    rows = (joint.rows.start, joint.rows.index, joint.rows.value, joint.t)
+    value = worth - price * limits.weights  # by which documents of unlike length compete
+    if not 0 < selected.sum() < len(selected):
+        return selected
+    books = Books.of(limits, selected)
+    count, each = int(selected.sum()), max(1, len(joint.rows.index) // len(selected))
+    rounds = min(rounds, max(2, EFFORT // (count * MOST * each)))
+    _rounds(joint, rows, mass, value, selected, books, scale, rounds)
+    found = [before, _mended(joint, rows, mass, worth, limits, selected, books)]
+    if draws:
+        gain = _gains(joint, rows, mass, value, selected)
+        outside = np.flatnonzero(~selected)
+        near = outside[np.argsort(-gain[outside], kind="stable")[: NEAR * int(selected.sum())]]
+        level, unit = _level(joint, mass, selected), scale / int(selected.sum())
+        pairs = min(draws * int(selected.sum()), EFFORT // (2 * each))
+        books.spent = compiled.anneal(
+            *rows, level, mass, value, selected, np.flatnonzero(selected), near, gain, pairs,
+            max(RENEWED, int(selected.sum()) // OFTEN), WARM * unit, COOL * unit, books.weights, books.spent,
+            books.room, *books.bounds, seed,
+        )  # fmt: skip
+        _rounds(joint, rows, mass, value, selected, books, scale, rounds)
+        found.append(_mended(joint, rows, mass, worth, limits, selected, books))
+    within = [mask for mask in found if mask is before or not limits.violations(mask)]
+    return max(within, key=lambda mask: value_of(joint, worth, mass, mask))
+
+
+def _mended(
+    joint: Joint, rows: tuple, mass: np.ndarray, worth: np.ndarray, limits: Limits, selected: np.ndarray, books: Books
+) -> np.ndarray:
+    """A copy within the budget."""
+    if limits.counted:
+        return selected.copy()
+    mended, own = selected.copy(), replace(books, sums=books.sums.copy(), length=books.length.copy())
+    _mend(joint, rows, mass, worth, limits, mended, own)
+    return mended
+
+
+def value_of(joint: Joint, worth: np.ndarray, mass: np.ndarray, mask: np.ndarray) -> float:
+    level = _level(joint, mass, mask)
+    used = joint.t > 0
+    return float(worth[mask].sum() + joint.t[used] @ np.log(level[used]))
+
+
+def grow(joint: Joint, worth: np.ndarray, limits: Limits, size: float | None = None) -> np.ndarray:
+    """Row numbers in the order in which exact greedy takes them (cynical selection, arXiv 1709.02279, made lazy)."""
+    mass = (1 - joint.alpha) * limits.weights / (size or limits.size)
+    ranking = np.empty(len(worth), np.int64)
+    level = np.maximum(joint.floor, 1e-12)
+    taken = compiled.lazy_greedy(
+        joint.rows.start, joint.rows.index, joint.rows.value, joint.t, level, mass, worth, limits.weights, limits.size,
+        np.arange(len(worth)), ranking,
+    )  # fmt: skip
+    rest = np.ones(len(worth), bool)
+    rest[ranking[:taken]] = False
+    return np.concatenate([ranking[:taken], np.flatnonzero(rest)])
+
+
+def _rounds(
+    joint: Joint, rows: tuple, mass: np.ndarray, value: np.ndarray, selected: np.ndarray, books: Books, scale: float,
+    rounds: int,
+) -> None:  # fmt: skip
+    for _ in range(rounds):
+        gain = _gains(joint, rows, mass, value, selected)
+        inside, outside = np.flatnonzero(selected), np.flatnonzero(~selected)
+        order = inside[np.argsort(gain[inside], kind="stable")]
+        wanted = min(CANDIDATES, len(outside))
+        best = outside[np.argsort(-gain[outside], kind="stable")[:wanted]]
+        gained, swaps, books.spent = compiled.sweep(
+            *rows, _level(joint, mass, selected), mass, value, selected, order, best, gain[best], MOST, 1e-9 * scale,
+            books.weights, books.spent, books.room, *books.bounds,
+        )  # fmt: skip
+        if not swaps or gained < LEAST * scale:
+            break
+
+
+def _mend(
+    joint: Joint, rows: tuple, mass: np.ndarray, worth: np.ndarray, limits: Limits, selected: np.ndarray, books: Books
+) -> None:
+    """Brings a token budget's mask within it: the least worth per token go, then what still fits comes in."""
+    weights = limits.weights
+    if (weights == 1).all():
+        return
+    for entering in (False, True):
+        gain = _gains(joint, rows, mass, worth, selected) / weights
+        order = np.argsort(-gain if entering else gain, kind="stable")
+        for row in order[selected[order] != entering]:
+            if not entering and books.spent <= 1e-9:
+                break
+            if entering and books.spent + weights[row] > 1e-9:
+                continue
+            pair = (-1, row) if entering else (row, -1)
+            if compiled.allowed(*pair, weights, books.spent, np.inf, *books.bounds):
+                selected[row] = entering
+                sign = 1.0 if entering else -1.0
+                books.spent += sign * weights[row]
+                compiled.book(row, sign, weights, *books.bounds[:2], *books.bounds[4:])
+
+
+def _gains(joint: Joint, rows: tuple, mass: np.ndarray, value: np.ndarray, selected: np.ndarray) -> np.ndarray:
+    found = np.empty(len(value))
+    compiled.gains(*rows, _level(joint, mass, selected), mass, value, selected, found)
+    return found
+
+
+def _level(joint: Joint, mass: np.ndarray, selected: np.ndarray) -> np.ndarray:
+    level = joint.rows.state(mass * selected) + joint.floor
+    return np.maximum(level, 1e-300)

@@ -1,0 +1,225 @@
+"""Projected ascent on a concave quadratic: what the relaxation, the calibration and the price sample all run.
+
+Steps are Barzilai and Borwein's (1988), taken whole unless the value would fall below the last few (Birgin, Martínez
+and Raydan, "Nonmonotone Spectral Projected Gradient Methods", SIAM J. Optim. 2000): f is quadratic, so what a step
+gains, and where on its line f is greatest, is known from the moments of the two ends. At any y, f(S) ≤ f(y) +
+max_s ∇f(y)·(s − y) for every feasible S (Frank and Wolfe, 1956): the certificate.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+
+from datamask.selection.engine.quadratic import Quadratic
+
+ROUNDING_SHARE = 0.01  # of what rounding costs: no use in bringing the bound nearer to a fractional value than that,
+CLOSE = 5e-4  # but so near at least (the calibrated objective is about 1)
+STALL = 30  # steps that bring less than a tenth of the tolerance, after which it ends
+MULTILINEAR_STALL = 5  # the same without a bound, and of the tolerance itself
+MEMORY = 8  # values, below the least of which no step may fall
+SPAN = 12  # places whose prices are combined for a bound, after every so many steps
+FITS = {False: 30, True: 8}  # iterations of that; where limits make each dear
+LOOKS = 16  # the most looks at a bound for that, where each is a linear programme
+
+Record = Callable[[dict[str, float]], None]
+
+
+@dataclass
+class Ascent:
+    """Where an ascent stands."""
+
+    p: torch.Tensor  # (N,) float64
+    moments: list[torch.Tensor]
+    value: float
+    price: torch.Tensor  # (N,) gradient per unit of weight, at p
+    bound: float
+    best: list[torch.Tensor]  # the moments at which the bound was least
+    step: float | None = None  # the last
+
+    def near(self, quadratic: Quadratic, tolerance: float) -> bool:
+        """Whether the bound is within `tolerance` of the value, or as near as is of use to a mask."""
+        useful = min(CLOSE, ROUNDING_SHARE * quadratic.rounding(self.p))
+        return self.bound - self.value <= max(tolerance, useful)
+
+
+class _Place(NamedTuple):
+    moments: list[torch.Tensor]
+    price: torch.Tensor
+
+
+def ascend(
+    quadratic: Quadratic,
+    start: torch.Tensor,  # (N,) float64, feasible
+    tolerance: float,
+    iterations: int,
+    step: float | None = None,  # to begin with
+    record: Record | None = None,
+) -> Ascent:
+    """From a feasible `start` until the bound is within `tolerance` (absolute) of the value, or for `iterations`."""
+    weights, feasible = quadratic.feasible.weights, quadratic.feasible
+    p, moments = start, quadratic.moments(start)
+    value, best = quadratic.value(p, moments), None
+    bound, at = float("inf"), moments
+    places: deque[_Place] = deque(maxlen=SPAN)
+    values: deque[float] = deque(maxlen=MEMORY)
+    gaps: list[float] = []
+    previous: tuple[torch.Tensor, torch.Tensor] | None = None
+    for iteration in range(iterations + 1):
+        price = quadratic.price(moments)
+        here, response = quadratic.bound(moments, price)
+        if here < bound:
+            bound, at = here, moments
+        if best is None or value > best.value:
+            best = Ascent(p, moments, value, price, bound, at)
+        places.append(_Place(moments, price))
+        values.append(value)
+        last = iteration == iterations
+        if len(places) > 1 and (last or iteration % SPAN == SPAN - 1):
+            fitted, middle = _fit(quadratic, places)
+            if fitted < bound:
+                bound, at = fitted, middle
+        best.bound, best.best = bound, at
+        gaps.append(bound - best.value)
+        if record is not None:
+            record(standing(quadratic, best.p, best.value, bound))
+        stalled = iteration >= STALL and gaps[-1 - STALL] - gaps[-1] <= tolerance / 10
+        if last or stalled or best.near(quadratic, tolerance):
+            break
+        step = _spectral(weights, previous, (p, price), step, iteration)
+        line = _line(quadratic, p, moments, price, (feasible.project(p + step * price), response))
+        if line is None:
+            break
+        target, ends, slope, bend = line
+        whole = value + slope - bend >= min(values) or bend <= 0
+        share = 1.0 if whole else min(1.0, slope / (2 * bend))
+        previous = (p, price)
+        p = target if share == 1 else p + share * (target - p)
+        moments = ends if share == 1 else [m + share * (e - m) for m, e in zip(moments, ends, strict=True)]
+        value = quadratic.value(p, moments)
+    assert best is not None
+    best.step = step
+    return best
+
+
+def ascend_multilinear(
+    quadratic: Quadratic,
+    start: torch.Tensor,  # (N,) float64, feasible
+    tolerance: float,
+    iterations: int,
+    copies: float = 1.0,  # documents of the whole pool that a document of a sample stands for
+    record: Record | None = None,
+) -> Ascent:
+    """The same for f's multilinear extension, f(p) − Σ own_i (p_i − p_i²), by exact line search, without a bound.
+
+    That is what f is on average when each document is drawn with its p_i. A mask pays for each document's likeness to
+    itself, a fractional p only p_i² of it; the extension charges the mask's price, and its ascent (it is not concave)
+    ends close to a mask. In a sample, one of `copies` documents alike, the mask's price is own_i·p_i / copies.
+    """
+    weights, own = quadratic.feasible.weights, quadratic.own
+    p, moments, step = start, quadratic.moments(start), None
+    reached: list[float] = []
+    previous: tuple[torch.Tensor, torch.Tensor] | None = None
+    for iteration in range(iterations + 1):
+        price = quadratic.price(moments) - own * (1 / copies - 2 * p) / weights
+        value = quadratic.value(p, moments) - float(own @ (p / copies - p * p))
+        reached.append(value)
+        if record is not None:
+            record({"objective": value})
+        response, most = quadratic.feasible.respond(price)
+        stalled = iteration >= MULTILINEAR_STALL and value - reached[-1 - MULTILINEAR_STALL] <= tolerance
+        if most - float((weights * price) @ p) <= tolerance or stalled or iteration == iterations:
+            break
+        step = _spectral(weights, previous, (p, price), step, iteration)
+        line = _line(quadratic, p, moments, price, (quadratic.feasible.project(p + step * price), response), own)
+        if line is None:
+            break
+        target, ends, slope, bend = line
+        previous = (p, price)
+        share = 1.0 if bend <= 0 else min(1.0, slope / (2 * bend))
+        p = p + share * (target - p)
+        moments = [m + share * (e - m) for m, e in zip(moments, ends, strict=True)]
+    return Ascent(p, moments, value, price, float("inf"), moments)
+
+
+def standing(quadratic: Quadratic, p: torch.Tensor, value: float, bound: float) -> dict[str, float]:
+    """What to record of a fractional p of this value. Of a part of a problem, the bound is none of the whole."""
+    facts = {"objective": value - quadratic.rounding(p), "relaxed": value}
+    return facts if quadratic.base is not None else {**facts, "upper_bound": bound}
+
+
+def _spectral(
+    weights: torch.Tensor,
+    before: tuple[torch.Tensor, torch.Tensor] | None,  # p and price a step ago
+    now: tuple[torch.Tensor, torch.Tensor],
+    step: float | None,
+    iteration: int,
+) -> float:
+    """Barzilai and Borwein's long step and their short one in turn; the last one where the line did not bend."""
+    if before is not None:
+        moved, turned = now[0] - before[0], before[1] - now[1]
+        curvature = float((weights * moved) @ turned)
+        if curvature > 0:
+            long = float((weights * moved) @ moved) / curvature
+            return curvature / max(float((weights * turned) @ turned), 1e-300) if iteration % 2 else long
+    return 1.0 / max(float(now[1].std(correction=0)), 1e-30) if step is None else step
+
+
+def _line(
+    quadratic: Quadratic,
+    p: torch.Tensor,
+    moments: list[torch.Tensor],
+    price: torch.Tensor,
+    targets: tuple[torch.Tensor, torch.Tensor],  # the second, where towards the first nothing rises
+    own: torch.Tensor | None = None,  # of the multilinear extension
+) -> tuple[torch.Tensor, list[torch.Tensor], float, float] | None:
+    """A target with its moments, slope and bend: f(p + share (target − p)) = f(p) + share (slope − share bend)."""
+    for target in targets:
+        toward, ends = target - p, quadratic.moments(target)
+        slope = float((quadratic.feasible.weights * price) @ toward)
+        bend = quadratic.spread([end - moment for moment, end in zip(moments, ends, strict=True)])
+        if own is not None:
+            bend -= float(own @ toward.square())
+        if slope > 0 or (own is not None and bend <= 0):
+            return target, ends, slope, bend
+    return None
+
+
+def _fit(quadratic: Quadratic, places: Sequence[_Place]) -> tuple[float, list[torch.Tensor]]:
+    """The least bound at a combination of these places' moments, and that combination.
+
+    The bound is convex in the moments, and prices are linear in them: no row is read.
+    """
+    rows = torch.stack([place.price for place in places])
+    stacks = [torch.stack(each) for each in zip(*(place.moments for place in places), strict=True)]
+    gram, held = torch.zeros(len(rows), len(rows), dtype=torch.float64), torch.zeros(len(rows), dtype=torch.float64)
+    for number, (c, stack) in enumerate(zip(quadratic.coefficients, stacks, strict=True)):
+        flat = stack.flatten(1)
+        gram += c * (flat @ flat.T).double().cpu()
+        if quadratic.base is not None:
+            held += 2 * c * (flat @ quadratic.base[number].flatten().to(flat)).double().cpu()
+    feasible = quadratic.feasible  # SciPy keeps what it minimises for a while: no document's row is to be part of it
+
+    def bound(free: np.ndarray) -> tuple[float, np.ndarray]:
+        shares = torch.from_numpy(np.append(free, 1 - free.sum()))
+        response, most = feasible.respond(shares @ rows)
+        slope = 2 * (gram @ shares) - held + rows @ (feasible.weights * response)
+        value = most + float(shares @ (gram @ shares) - held @ shares)
+        return value, (slope[:-1] - slope[-1]).numpy()
+
+    found = minimize(
+        bound,
+        np.full(len(places) - 1, 1 / len(places)),
+        jac=True,
+        method="L-BFGS-B" if feasible.is_programme else "BFGS",
+        options={"maxfun": LOOKS} if feasible.is_programme else {"maxiter": FITS[bool(feasible.limits)]},
+    )
+    shares = torch.from_numpy(np.append(found.x, 1 - found.x.sum()))
+    middle = [torch.einsum("t,t...->...", shares.to(stack), stack) for stack in stacks]
+    return quadratic.bound(middle, shares @ rows)[0], middle

@@ -1,0 +1,209 @@
+"""Facility location with quality, on a graph of neighbours: lazy greedy, and an upper bound by Lagrangian relaxation.
+
+    maximise  Σ_j gain_j s_j + rate · Σ_i max_{j∈S} x_i·x_j
+
+For any levels u_i ≥ floor_i (no document outside i's neighbours is nearer), every feasible S has
+
+    max_{j∈S} x_i·x_j ≤ u_i + Σ_{j∈S} (x_i·x_j − u_i)₊
+    f(S) ≤ rate·Σ u_i + max_s Σ_j s_j (gain_j + rate·Σ_i (x_i·x_j − u_i)₊)
+
+a true bound though the graph is truncated (Cornuéjols, Fisher & Nemhauser 1977). The levels that make it least are
+looked for by subgradient steps (Polyak 1969).
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+import torch
+
+from datamask.selection.engine.neighbours import Neighbours
+from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.limits import Limits
+
+STEPS, PATIENCE, MOMENTUM = 300, 10, 0.7  # of the levels' descent
+SWAP_ROUNDS, SWAP_GAIN = 60, 5e-6  # rounds at most; a round that gains less (of f's value on the graph) is the last
+
+
+class Coverage:
+    """The graph turned round: for each candidate the documents it is a neighbour of."""
+
+    def __init__(self, graph: Neighbours) -> None:
+        count, width = graph.index.shape
+        self.count = count
+        self.point = torch.arange(count).repeat_interleave(width)  # (E,) the document covered
+        self.candidate = graph.index.reshape(-1)  # (E,) by which
+        self.similarity = graph.similarity.reshape(-1).double()
+        self.floor = graph.floor.double()
+        order = torch.argsort(self.candidate, stable=True)
+        self.by_candidate = self.point[order].numpy(), self.similarity[order].numpy()
+        self.starts = np.concatenate([[0], np.bincount(self.candidate.numpy(), minlength=count).cumsum()])
+
+    def excess(self, level: torch.Tensor) -> torch.Tensor:
+        """Σ_i (x_i·x_j − level_i)₊ of every candidate j: (N,)."""
+        over = (self.similarity - level[self.point]).clamp_(min=0)
+        return torch.zeros(self.count, dtype=torch.float64).index_add_(0, self.candidate, over)
+
+    def greedy(self, gain: np.ndarray, rate: float, limits: Limits) -> np.ndarray:
+        """(N,) row numbers, in the order lazy greedy takes them until the budget is spent, then the rest by gain.
+
+        Gains are per unit of the budget; a document outside the graph counts as covered at its floor.
+        """
+        weights, (points, similarities) = limits.weights, self.by_candidate
+        best = self.floor.numpy().copy()
+
+        def worth(row: int) -> float:
+            part = slice(self.starts[row], self.starts[row + 1])
+            over = similarities[part] - best[points[part]]
+            return gain[row] + rate * float(over[over > 0].sum()) / weights[row]
+
+        start = gain + rate * self.excess(torch.from_numpy(best)).numpy() / weights
+        heap = [(-value, row) for row, value in enumerate(start.tolist())]
+        heapq.heapify(heap)
+        taken: list[int] = []
+        spent = 0.0
+        rooms = [grouping.high.copy() for grouping in limits.groupings]
+        while heap and spent < limits.size - 1e-9:
+            stale, row = heapq.heappop(heap)
+            if spent + weights[row] > limits.size + 1e-9:
+                continue
+            codes = [grouping.codes[row] for grouping in limits.groupings]
+            if any(room[code] + 1e-9 < weights[row] for room, code in zip(rooms, codes, strict=True)):
+                continue
+            fresh = worth(row)
+            if heap and -fresh > heap[0][0] and fresh < -stale:
+                heapq.heappush(heap, (-fresh, row))
+                continue
+            taken.append(row)
+            spent += weights[row]
+            for room, code in zip(rooms, codes, strict=True):
+                room[code] -= weights[row]
+            part = slice(self.starts[row], self.starts[row + 1])
+            np.maximum.at(best, points[part], similarities[part])
+        rest = np.ones(self.count, dtype=bool)
+        rest[taken] = False
+        left = np.flatnonzero(rest)
+        after = gain[left] + rate * self.excess(torch.from_numpy(best)).numpy()[left] / weights[left]
+        return np.concatenate([np.array(taken, dtype=np.int64), left[np.argsort(-after, kind="stable")]])
+
+    def covered(self, selected: torch.Tensor) -> torch.Tensor:
+        """(N,) cosine to the nearest selected neighbour, the floor where none is selected."""
+        values = torch.where(selected[self.candidate], self.similarity, -torch.inf)
+        best = torch.full((self.count,), -torch.inf, dtype=torch.float64)
+        best.scatter_reduce_(0, self.point, values, "amax")
+        return torch.maximum(best, self.floor)
+
+    def relaxed(self, p: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """Σ_i of i's cosine to a fractional selection p (N,), and the levels (N,) above which more would be worth it.
+
+        Each document's nearest neighbours count until their p add up to 1, its floor for what is then left: concave, at
+        a mask the sum of `covered`, and `excess` of the levels is a supergradient.
+        """
+        width = len(self.point) // self.count
+        mass, similarity = p[self.candidate].reshape(self.count, width), self.similarity.reshape(self.count, width)
+        filled = mass.cumsum(dim=1)
+        taken = torch.minimum(mass, (1 - (filled - mass)).clamp(min=0))
+        value = (taken * similarity).sum(dim=1) + (1 - taken.sum(dim=1)) * self.floor
+        full = filled >= 1 - 1e-9
+        last = similarity.gather(1, full.int().argmax(dim=1)[:, None])[:, 0]
+        return float(value.sum()), torch.maximum(torch.where(full.any(dim=1), last, self.floor), self.floor)
+
+    def value(self, selected: torch.Tensor, gain: torch.Tensor, rate: float) -> float:
+        """f of a mask, as the graph sees it (never above the true one). gain: (N,) per document."""
+        return float(gain[selected].sum()) + rate * float(self.covered(selected).sum())
+
+    def improve(self, selected: torch.Tensor, gain: torch.Tensor, rate: float) -> torch.Tensor:
+        """Swaps of a selected for another document while they raise f, many at once (FastPAM; Schubert 2019)."""
+        reached, batch, pairs = self.value(selected, gain, rate), int(selected.sum()), self._swaps(selected, gain, rate)
+        for _ in range(SWAP_ROUNDS):
+            out, into = pairs[0][:batch], pairs[1][:batch]
+            if not len(out):
+                break
+            other = selected.clone()
+            other[out], other[into] = False, True
+            value = self.value(other, gain, rate)
+            if value > reached + 1e-12 * abs(reached):
+                gained, selected, reached = value - reached, other, value
+                if gained <= SWAP_GAIN * abs(reached):
+                    break
+                pairs = self._swaps(other, gain, rate)
+            elif min(batch, len(out)) == 1:
+                break
+            else:
+                batch = min(batch, len(out)) // 4 or 1
+        return selected
+
+    def _swaps(self, selected: torch.Tensor, gain: torch.Tensor, rate: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """(out, into): swaps that raise f, the best first, no document in two of them."""
+        width = len(self.point) // self.count
+        chosen = selected[self.candidate].reshape(self.count, width)
+        rank = chosen.cumsum(dim=1)
+        first, second = ((rank == place) & chosen for place in (1, 2))
+        similarity = self.similarity.reshape(self.count, width)
+
+        def picked(where: torch.Tensor) -> torch.Tensor:
+            return torch.maximum(torch.where(where, similarity, -torch.inf).amax(dim=1), self.floor)
+
+        best, next_best = picked(first), picked(second)
+        where = first.int().argmax(dim=1)[:, None]
+        owner = self.candidate.reshape(self.count, width).gather(1, where)[:, 0]
+        owner = torch.where(first.any(dim=1), owner, -1)
+        loss = gain.clone()
+        loss.index_add_(0, owner.clamp(min=0), rate * torch.where(owner >= 0, best - next_best, 0.0))
+        add = gain + rate * self.excess(best)
+        # what a candidate gives back of the loss: it takes over documents of the one that leaves
+        near = (owner[self.point] >= 0) & ~selected[self.candidate] & (self.similarity > next_best[self.point])
+        point, candidate = self.point[near], self.candidate[near]
+        saved = (self.similarity[near] - next_best[point]) - (self.similarity[near] - best[point]).clamp(min=0)
+        keys, place = torch.unique(owner[point] * self.count + candidate, return_inverse=True)
+        total = torch.zeros(len(keys), dtype=torch.float64).index_add_(0, place, rate * saved)
+        out, into = keys // self.count, keys % self.count
+        gains = total + add[into] - loss[out]
+        leaving = torch.where(selected, loss, torch.inf).sort(stable=True)
+        coming = torch.where(selected, -torch.inf, add).sort(descending=True, stable=True)
+        count = min(int(selected.sum()), int((~selected).sum()))
+        out, into = torch.cat([out, leaving.indices[:count]]), torch.cat([into, coming.indices[:count]])
+        gains = torch.cat([gains, coming.values[:count] - leaving.values[:count]])
+        keep = torch.nonzero(gains > 0)[:, 0]
+        keep = keep[gains[keep].argsort(descending=True, stable=True)]
+        taken: set[int] = set()
+        rows: list[int] = []
+        for row, a, b in zip(keep.tolist(), out[keep].tolist(), into[keep].tolist(), strict=True):
+            if a not in taken and b not in taken:
+                taken.update((a, b))
+                rows.append(row)
+        return out[rows], into[rows]
+
+    def bound(
+        self, gain: torch.Tensor, rate: float, feasible: Feasible, target: float, start: torch.Tensor
+    ) -> tuple[float, torch.Tensor, torch.Tensor]:
+        """The least bound found, the mean of the responses on the way there, and the prices.
+
+        gain: (N,) per unit of budget; target: what a selection is known to reach; start: (N,) levels. Polyak's steps
+        along a running mean of the subgradients, halved and restarted from the best levels when they stop helping.
+        """
+        weights = feasible.weights
+        level = best = torch.maximum(start, self.floor)
+        least, eager, since = float("inf"), 1.0, 0
+        direction, mean = torch.zeros(self.count, dtype=torch.float64), torch.zeros(self.count, dtype=torch.float64)
+        for _ in range(STEPS):
+            response, most = feasible.respond(gain + rate * self.excess(level) / weights)
+            value = rate * float(level.sum()) + most
+            since = 0 if value < least - 1e-6 * abs(least) else since + 1
+            if value < least:
+                least, best = value, level
+            if since >= PATIENCE:
+                eager, since, level = eager / 2, 0, best
+                direction = torch.zeros_like(direction)
+                continue
+            mean += (response - mean) / 20  # over the last twenty or so
+            held = torch.zeros(self.count, dtype=torch.float64)
+            held.index_add_(0, self.point, response[self.candidate] * (self.similarity > level[self.point]))
+            direction = MOMENTUM * direction + (1 - MOMENTUM) * (1 - held)
+            toward = torch.where((level <= self.floor) & (direction > 0), 0.0, direction)
+            length = rate * float(toward.square().sum())
+            if not length or eager < 1e-3 or value - target <= 1e-6 * abs(target):
+                break
+            level = torch.maximum(level - eager * (value - target) / length * toward, self.floor)
+        return least, mean, gain + rate * self.excess(best) / weights

@@ -1,0 +1,244 @@
+"""The relaxation of a metric whose moment is a vector (pairwise), where projected ascent converges slowly.
+
+    maximise  Φ(p) = linear·w·p − c‖b + Xᵀ(w p)‖² over the budget, through its dual in the d numbers m:
+    Φ(p) ≤ g(m) = c‖m‖² − 2c m·b + max_p Σ w_i price_i(m) p_i,  price(m) = linear − 2c X m
+
+g is convex but has kinks. With ε times the entropy Σ w_i (−p ln p − (1 − p) ln(1 − p)) beside the maximum it is smooth
+(Nesterov, "Smooth minimization of non-smooth functions", Math. Program. 2005): p = sigmoid((price − τ)/ε), τ such that
+the budget is spent, and the Hessian is 2c·(I + (2c/ε)·Gram), of the rows centred and weighted by w p (1 − p). On a path
+of falling ε a few Newton steps each suffice: four reads of the rows and a d × d factorisation a step, and without the
+entropy g(m) is a bound, at any m. m is d numbers, whatever N: where a sample's path ends, the whole pool's goes on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from datamask.selection.engine.ascent import Ascent, Record, ascend, standing
+from datamask.selection.engine.levels import Levels, find_level, logistic
+from datamask.selection.engine.quadratic import Quadratic
+
+FIRST = 0.1  # ε: of what would account for the gap at the start, were all documents undecided
+SHRINK = 0.25  # ε, from one stage to the next; half as fast where steps are many
+ENOUGH = 0.7  # of the ε that would leave the tolerance of the gap: no smaller than that
+NEAR = 0.6  # of an ε
+STAYS = 0.9  # of a gap: where more is left of it, m is not yet where this ε would have it
+STAGES, STEPS = 24, 12  # at most; steps a stage
+SHORT = 0.1  # of a Newton step: shorter, and ε is too small for where m is
+CLOSE = 0.1  # of the gap: what a step gains once ε's own optimum is near enough
+SETTLED = 1e-3  # of that: what a step would gain where there is nothing left to gain
+WHOLE = 1e-3  # a p so near 0 or 1 is that
+FLAT = 1e-4  # p (1 - p): rows of less are left out of the Hessian
+WIDER = 2.0  # ε on the whole pool, against where a sample's path ended
+BLOCK_ROWS = 8192
+
+
+class Dual(NamedTuple):
+    """A place on the path."""
+
+    m: torch.Tensor  # (d,) float64
+    epsilon: float
+
+    def beyond(self, share: float) -> Dual:
+        """Where to begin in the pool of which the place's problem is this share."""
+        return Dual(self.m / share, WIDER * share * self.epsilon)
+
+
+def suits(quadratic: Quadratic) -> bool:
+    """Whether it is of one metric whose moment is a vector."""
+    return len(quadratic.prepared) == 1 and quadratic.prepared[0].metric.vector and not quadratic.feasible.is_programme
+
+
+def newton(
+    quadratic: Quadratic, start: torch.Tensor | Dual, tolerance: float, record: Record | None = None
+) -> tuple[Ascent, Dual]:
+    """From a feasible p (N,) or a place on the path, until the bound is within `tolerance` of the value; and the place.
+
+    quadratic: one that `suits`.
+    """
+    best: Ascent | None = None
+    gap = math.inf
+    if isinstance(start, torch.Tensor):
+        best = ascend(quadratic, start, tolerance, 0)  # no step: where it stands
+        gap = best.bound - best.value
+        if gap <= tolerance or (entropy := _entropy(quadratic)) <= 0:
+            return best, Dual(best.moments[0].double(), 1.0)
+        start = Dual(best.moments[0].double(), FIRST * gap / entropy)
+    path, (m, epsilon) = _Path(quadratic), start
+    good, shrink, stayed, least = 0.0, SHRINK, False, math.inf
+    for _ in range(STAGES):
+        before, enough = gap, tolerance / 10 if gap == math.inf else max(tolerance / 10, CLOSE * gap)
+        now, steps, share = path.descend(m, epsilon, enough)
+        m = now.m
+        p = quadratic.feasible.project(torch.where(now.p < WHOLE, 0.0, torch.where(now.p > 1 - WHOLE, 1.0, now.p)))
+        best = _better(quadratic, best, p, now, tolerance / 10)
+        least = min(least, path.dual(now))
+        gap = least - best.value
+        if record is not None:
+            record(standing(quadratic, best.p, best.value, best.bound))
+        if gap <= tolerance:
+            break
+        if share < SHORT and epsilon != good:  # too small
+            # nearer to the last that was not, or, close to that, beyond it
+            near = epsilon > NEAR * good
+            epsilon, shrink = max(epsilon, good) / SHRINK if near else (epsilon * good) ** 0.5, shrink**0.5
+            good = 0.0 if near else good
+            continue
+        good, stayed = epsilon, gap > STAYS * before and not stayed
+        if not stayed:
+            epsilon *= max(shrink if steps <= 3 else shrink**0.5, ENOUGH * tolerance / gap)
+    assert best is not None
+    return replace(best, price=quadratic.price(best.moments)), Dual(m, epsilon)
+
+
+def _entropy(quadratic: Quadratic) -> float:
+    """Σ w_i (−p ln p − (1 − p) ln(1 − p)) where every p is the same."""
+    total = float(quadratic.feasible.weights.sum())
+    even = min(1.0, quadratic.feasible.size / total)
+    return total * -(even * math.log(max(even, 1e-12)) + (1 - even) * math.log(max(1 - even, 1e-12)))
+
+
+def _better(quadratic: Quadratic, best: Ascent | None, p: torch.Tensor, now: _Point, least: float) -> Ascent:
+    """The best so far with what a place on the path adds: its bound, and the best p between the former one and its own.
+
+    least: what a p between must gain on its own to be preferred, since more of it is fractional.
+    """
+    moments, at = quadratic.moments(p), [now.m.float()]
+    value, (bound, _) = quadratic.value(p, moments), quadratic.bound(at, now.price)
+    if best is None:
+        return Ascent(p, moments, value, now.price, bound, at)
+    toward, turn = p - best.p, moments[0] - best.moments[0]
+    slope = float((quadratic.feasible.weights * quadratic.linear) @ toward)
+    slope -= 2 * quadratic.coefficients[0] * float(best.moments[0].double() @ turn.double())
+    bend = quadratic.spread([turn])
+    share = min(1.0, max(0.0, slope / (2 * bend))) if bend > 0 else float(slope > 0)
+    between = best.value + share * (slope - share * bend)
+    if between > value + least:
+        p, moments, value = best.p + share * toward, [best.moments[0] + share * turn], between
+    bound, at = min((bound, at), (best.bound, best.best), key=lambda pair: pair[0])
+    return Ascent(p, moments, value, best.price, bound, at)
+
+
+class _Point(NamedTuple):
+    m: torch.Tensor  # (d,) float64
+    value: float  # of the smoothed dual
+    price: torch.Tensor  # (N,) float64
+    p: torch.Tensor  # (N,) float64
+    residual: torch.Tensor  # (d,) m less the moment of p
+
+
+class _Path:
+    """The smoothed dual of a quadratic, at any m and ε."""
+
+    def __init__(self, quadratic: Quadratic) -> None:
+        self.quadratic, self.weights = quadratic, quadratic.feasible.weights
+        (self.rows,), (self.c,) = quadratic.prepared, quadratic.coefficients
+        self.base = None if quadratic.base is None else quadratic.base[0].double()
+        limits = quadratic.feasible.limits
+        self.levels = Levels(limits) if limits else None  # at prices of this scale: starts of its own
+        self.multipliers = np.zeros(0)  # of the limits, at the last place
+        self.epsilon = 0.0  # there
+
+    def at(self, m: torch.Tensor, epsilon: float) -> _Point:
+        price = self.quadratic.price([m.float()])
+        z = price / epsilon
+        if self.levels is not None:
+            if self.epsilon:
+                self.levels.scale_start(self.epsilon / epsilon)
+            found, self.epsilon = self.levels.solve(z, logistic), epsilon
+            self.multipliers = found.multipliers
+            p, value = found.p, epsilon * found.value + self._square(m)
+        else:
+            level, p = self._fill(z)
+            value = self._square(m)
+            value += epsilon * float((self.weights * torch.nn.functional.softplus(z - level)).sum())
+            value += epsilon * level * self.quadratic.feasible.size
+        return _Point(m, value, price, p, m - self.quadratic.moments(p)[0].double())
+
+    def dual(self, now: _Point) -> float:
+        """g without the entropy; `Quadratic.bound` is more, by one document's room in a budget of tokens."""
+        feasible = self.quadratic.feasible
+        _, dual = feasible.answer(now.price)
+        over = float(self.weights @ (now.price - dual.thresholds(now.price)).clamp(min=0))
+        return self.quadratic.offset + over + dual.level * feasible.size + dual.ends + self._square(now.m)
+
+    def _square(self, m: torch.Tensor) -> float:
+        """c‖m‖² − 2c m·b."""
+        return self.c * float(m @ (m if self.base is None else m - 2 * self.base))
+
+    def descend(self, m: torch.Tensor, epsilon: float, enough: float) -> tuple[_Point, int, float]:
+        """Newton steps from m until a whole one gains at most `enough`, or none but a `SHORT` one gains.
+
+        Returns where, how many, and the last one's share.
+        """
+        now, steps, share = self.at(m, epsilon), 0, 1.0
+        while steps < STEPS:
+            steps += 1
+            step = self.direction(now, epsilon)
+            slope, share = 2 * self.c * float(now.residual @ step), 1.0
+            if slope <= SETTLED * enough:
+                return now, steps, share
+            then = self.at(now.m - step, epsilon)
+            while then.value > now.value - 1e-4 * share * slope:
+                share /= 2
+                if share < SHORT:
+                    return now, steps, share
+                then = self.at(now.m - share * step, epsilon)
+            gained, now = now.value - then.value, then
+            if share == 1 and gained <= enough:
+                break
+        return now, steps, share
+
+    def direction(self, now: _Point, epsilon: float) -> torch.Tensor:
+        """(d,): the Hessian's inverse times the gradient, over 2c."""
+        share = self.weights * now.p * (1 - now.p)
+        share[share < FLAT] = 0
+        centre, columns = self._centre(share)
+        gram = torch.zeros(centre.shape[1], centre.shape[1], device=centre.device)
+        for index in share.nonzero()[:, 0].split(BLOCK_ROWS):
+            root = share[index].sqrt().to(centre.device, torch.float32)
+            fitted = centre[0] if columns is None else columns(index).to(centre) @ centre
+            low = ((self.rows.rows(index) - fitted) * root[:, None]).bfloat16()  # enough for a direction
+            gram += (low.T @ low).float()
+        hessian = torch.eye(len(gram), dtype=torch.float64) + (2 * self.c / epsilon) * gram.double().cpu()
+        factor, _ = torch.linalg.cholesky_ex(hessian)
+        return torch.cholesky_solve(now.residual.cpu()[:, None], factor)[:, 0].to(now.residual.device)
+
+    def _centre(self, share: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
+        """(1 + r, d) and the documents' columns (n, 1 + r) whose product is what the budget and the r limits that bind
+        take back of a move: rows regressed on them, each weighted by its share; the mean, without limits."""
+        if self.levels is None or not self.multipliers.any():
+            return (self.rows.moment(share) / float(share.sum()))[None], None
+        levels, multipliers = self.levels, self.multipliers
+
+        def columns(index: torch.Tensor) -> torch.Tensor:
+            return levels.columns(index.cpu(), multipliers)
+
+        gram, cross = None, None
+        for index in share.nonzero()[:, 0].split(BLOCK_ROWS):
+            part = columns(index)
+            weighted = part * share[index].cpu()[:, None]
+            rows = self.rows.rows(index).cpu().double()
+            more = weighted.T @ part, weighted.T @ rows
+            gram, cross = more if gram is None or cross is None else (gram + more[0], cross + more[1])
+        assert gram is not None and cross is not None
+        found = torch.linalg.pinv(gram, hermitian=True, rtol=1e-10) @ cross
+        return found.float().to(self.rows.z.device), columns
+
+    def _fill(self, z: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """τ with Σ w sigmoid(z − τ) = size, and these sigmoids."""
+        feasible = self.quadratic.feasible
+
+        def excess(level: float) -> tuple[float, float]:
+            p = torch.sigmoid(z - level)
+            return float(self.weights @ p) - feasible.size, float(self.weights @ (p * (1 - p)))
+
+        low, high = float(z.min()) - 40, float(z.max()) + 40
+        level = find_level(excess, feasible.cut(z), low, high, 1e-9 * feasible.size)
+        return level, torch.sigmoid(z - level)

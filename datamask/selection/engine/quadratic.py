@@ -1,0 +1,307 @@
+"""Quality plus moment metrics as one concave quadratic, f(p) = Σ_i w_i l_i p_i − Σ_m c_m ‖M_m(p)‖², and its parts.
+
+Everything the relaxation runs (`ascent`, `newton`, `swaps`, the calibration) takes a `Quadratic`. `undecided` is the
+same problem on the documents near the cut, with the others' moments as a constant: most of a pool is decided early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from datamask.selection.metrics.base import MomentMetric
+from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.pool import Pool
+
+BLOCK_ROWS = {True: 2048, False: 4096}  # of a vector metric, which reads once; of one that multiplies matrices
+MOST = 0.7  # of a pool: where more than that is undecided, nothing is gained by leaving the rest out
+UNDECIDED = 0.12  # of a pool, at least, and so many documents at least:
+UNDECIDED_ROWS = 8192
+WIDER = 1.2  # times the fractional documents
+ROWS = 2048  # priced at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A metric's prepared rows, `scale` times `z`."""
+
+    metric: MomentMetric
+    z: torch.Tensor  # (N, d)
+    scale: torch.Tensor | None = None  # (N,) float32
+
+    def take(self, index: torch.Tensor) -> Prepared:
+        """These rows alone (copied)."""
+        index = index.to(self.z.device)
+        return Prepared(self.metric, self.z.index_select(0, index), None if self.scale is None else self.scale[index])
+
+    def rows(self, index: torch.Tensor) -> torch.Tensor:
+        """(n, d) of these rows: float32, but what is held in bf16 stays so."""
+        part = self.take(index)
+        z = _widened(part.z)
+        return z if part.scale is None else z * part.scale[:, None]
+
+    @property
+    def exact(self) -> bool:
+        """Whether products with these rows are as exact as those with the features."""
+        return self.z.dtype != torch.bfloat16
+
+    def moment(self, mask: torch.Tensor) -> torch.Tensor:
+        """Σ_i mask_i v_i, float32 sums over blocks. mask: (N,), zero rows are not touched."""
+        index = mask.nonzero()[:, 0].to(self.z.device)
+        sparse = len(index) <= self.metric.dense * len(mask)
+        values = mask.to(self.z.device, torch.float32)
+        values = values if self.scale is None else values * self.scale
+        values = values[index] if sparse else values
+        total: torch.Tensor | None = None
+        for part, rows in self._blocks(index if sparse else None):
+            moment = self.metric.moment(rows, values[part]).float()
+            total = moment if total is None else total.add_(moment)
+        assert total is not None
+        return total
+
+    def squares(self) -> torch.Tensor:
+        """‖v_i‖² of every row: (N,) float64 on the CPU."""
+        if self.metric.vector:
+            return torch.ones(len(self.z), dtype=torch.float64)
+        return torch.cat([self.metric.squares(rows.float()).cpu() for _, rows in self._blocks()]).double()
+
+    def products(self, moment: torch.Tensor) -> torch.Tensor:
+        """⟨moment, v_i⟩ of every row: (N,) float64 on the CPU."""
+        products = torch.cat([self.metric.products(rows, moment).float() for _, rows in self._blocks()])
+        return (products if self.scale is None else products * self.scale).cpu().double()
+
+    def _blocks(self, index: torch.Tensor | None = None) -> Iterator[tuple[slice, torch.Tensor]]:
+        """(slice, rows of z), of all or of these: at least one block, float32 if held in float16 or float64.
+
+        Widened in one buffer, to be used before the next block overwrites it.
+        """
+        size = BLOCK_ROWS[self.metric.vector]
+        count = len(self.z) if index is None else len(index)
+        as_held = self.z.dtype in (torch.bfloat16, torch.float32)
+        wide = None if as_held else self.z.new_empty(min(size, count), self.z.shape[1], dtype=torch.float32)
+        for start in range(0, max(count, 1), size):
+            part = slice(start, min(start + size, count))
+            rows = self.z[part] if index is None else self.z.index_select(0, index[part])
+            yield part, rows if wide is None else wide[: len(rows)].copy_(rows)
+
+    def kernel(self, index: torch.Tensor) -> torch.Tensor:
+        """⟨v_i, v_j⟩ of these rows with one another: (n, n) float32."""
+        return self.metric.kernel(self.rows(index)).float()
+
+
+def prepare(metric: MomentMetric, pool: Pool | None = None, rows: torch.Tensor | None = None) -> Prepared:
+    """The metric's own pool, or another one with the metric's statistics; all of it, or these rows (copied).
+
+    A vector metric (pairwise) is given the features as they are stored: reading float16 and widening it in the cache is
+    twice as fast as reading float32, and takes no memory. Else rows are held in `row_type`.
+    """
+    pool = metric.pool if pool is None else pool
+    if metric.vector:
+        features = pool.features.to(pool.device)
+        whole = Prepared(metric, features.float() if features.dtype == torch.bfloat16 else features, pool.inverse_norm)
+        return whole if rows is None else whole.take(rows)
+    dtype = row_type(metric, len(pool if rows is None else rows))
+    if rows is not None:
+        return Prepared(metric, metric.prepare(pool.rows(rows, metric.reads)).to(dtype))
+    z = torch.empty(len(pool), pool.dimensions, dtype=dtype, device=pool.device)
+    for part, block in pool.blocks(dtype=metric.reads):
+        z[part] = metric.prepare(block).to(dtype)
+    return Prepared(metric, z)
+
+
+def row_type(metric: MomentMetric, count: int) -> torch.dtype:
+    """bf16 where products of `count` rows are the cost, or their float32 would be more than a GiB."""
+    numbers = count * metric.pool.dimensions
+    return torch.bfloat16 if numbers > (1 << 20 if metric.bf16 else 1 << 28) else torch.float32
+
+
+def _widened(z: torch.Tensor) -> torch.Tensor:
+    return z if z.dtype == torch.bfloat16 else z.float()
+
+
+def exact_price(
+    pool: Pool,
+    metrics: Sequence[MomentMetric],
+    coefficients: Sequence[float],
+    linear: torch.Tensor,
+    moments: Sequence[torch.Tensor],
+    rows: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """(N,) float64: `Quadratic.price` from a pool's features themselves, not from prepared rows; of `rows` alone in
+    float64, of all in float32, or in float64 where that costs nothing."""
+    return priced(pool, metrics, coefficients, linear, moments, rows)[0]
+
+
+def priced(
+    pool: Pool,
+    metrics: Sequence[MomentMetric],
+    coefficients: Sequence[float],
+    linear: torch.Tensor,  # of all documents, or of `rows`
+    moments: Sequence[torch.Tensor],
+    rows: torch.Tensor | None = None,
+    errors: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`exact_price`, and no less than what rounding does to each (zeros, if not asked for): (N,) each."""
+    price, error = linear.clone(), torch.zeros_like(linear)
+    count = len(linear)
+    for start in range(0, count, ROWS):
+        part = slice(start, min(start + ROWS, count))
+        here = part if rows is None else rows[part]
+        for metric, c, moment in zip(metrics, coefficients, moments, strict=True):
+            dtype = torch.float64 if rows is not None or pool.is_small else metric.reads
+            block = pool.rows(here, dtype)
+            z = metric.prepare(block)
+            z = z if rows is not None or pool.is_small else z.float()
+            price[part] -= 2 * c * metric.products(z, moment.to(z)).double().cpu()
+            if errors:
+                error[part] += 2 * c * metric.error(block.to(z.dtype), moment).cpu()
+    return price, error
+
+
+def certified(
+    pool: Pool,
+    metrics: Sequence[MomentMetric],
+    coefficients: Sequence[float],
+    linear: torch.Tensor,
+    feasible: Feasible,
+    moments: Sequence[torch.Tensor],
+    constant: float = 0.0,
+) -> float:
+    """No selection within the budget and the limits has more than this, rounding included.
+
+    −‖M‖² ≤ ‖m‖² − 2⟨m, M⟩ for any m: the bound is a sum of positive parts of prices. All are computed in float32 with a
+    bound on their error, those that may be positive again in float64; what float64 itself may round is added.
+    """
+    price, error = priced(pool, metrics, coefficients, linear, moments, errors=True)
+    _, dual = feasible.answer(price)
+    thresholds = dual.thresholds(price)
+    near = (price + error > thresholds).nonzero()[:, 0]
+    level = thresholds if thresholds.ndim == 0 else thresholds[near]
+    exact, margin = price[near], error[near]
+    if not pool.is_small:
+        exact, margin = priced(pool, metrics, coefficients, linear[near], moments, near.to(pool.device), errors=True)
+    weights = feasible.weights[near]
+    over = (exact - level).clamp(min=0)
+    found = float(weights @ over) + feasible.held(dual) + spread(coefficients, moments)
+    return (
+        found
+        + constant
+        + float(weights @ margin)
+        + rounding_of(
+            float(weights @ (exact.abs() + level.abs())),
+            feasible.held(dual),
+            spread(coefficients, moments),
+            constant,
+            terms=len(linear) + sum(moment.numel() for moment in moments),
+        )
+    )
+
+
+def rounding_of(*parts: float, terms: int) -> float:
+    """No less than what float64 rounds in a sum of so many terms, whose absolute values add up to these parts."""
+    return 2.0**-52 * (8 + terms) * sum(abs(part) for part in parts)
+
+
+def spread(coefficients: Sequence[float], moments: Sequence[torch.Tensor]) -> float:
+    """Σ_m c_m ‖moments_m‖²."""
+    return sum(c * float(moment.double().square().sum()) for c, moment in zip(coefficients, moments, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Quadratic:
+    """f(p) = offset + Σ_i w_i linear_i p_i − Σ_m coefficients_m ‖base_m + M_m(p)‖² over `feasible`, w its weights."""
+
+    prepared: Sequence[Prepared]
+    coefficients: Sequence[float]
+    linear: torch.Tensor  # (N,) float64 on the CPU, per unit of weight
+    feasible: Feasible
+    base: Sequence[torch.Tensor] | None = None  # moments of what is selected beside these documents
+    offset: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.linear)
+
+    @cached_property
+    def own(self) -> torch.Tensor:
+        """(N,) float64: Σ_m c_m w_i² ‖v_i‖², what a document costs against itself."""
+        total = torch.zeros_like(self.linear)
+        for c, rows in zip(self.coefficients, self.prepared, strict=True):
+            total += c * self.feasible.weights.square() * rows.squares()
+        return total
+
+    def moments(self, p: torch.Tensor) -> list[torch.Tensor]:
+        """base + M(p) of each metric. p: (N,)."""
+        found = [rows.moment(p * self.feasible.weights) for rows in self.prepared]
+        return found if self.base is None else [m.add_(rest) for m, rest in zip(found, self.base, strict=True)]
+
+    def spread(self, moments: Sequence[torch.Tensor]) -> float:
+        return spread(self.coefficients, moments)
+
+    def value(self, p: torch.Tensor, moments: Sequence[torch.Tensor]) -> float:
+        return self.offset + float((self.feasible.weights * self.linear) @ p) - self.spread(moments)
+
+    def price(self, moments: Sequence[torch.Tensor]) -> torch.Tensor:
+        """(N,) ∇f per unit of weight where the moments are these. Reads all rows once."""
+        price = self.linear.clone()
+        for rows, c, moment in zip(self.prepared, self.coefficients, moments, strict=True):
+            price -= 2 * c * rows.products(moment)
+        return price
+
+    def bound(self, moments: Sequence[torch.Tensor], price: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """No feasible S has more, and the s that f's tangent prefers: −‖M‖² ≤ ‖m‖² − 2⟨m, M⟩ for any m at all.
+
+        price: (N,) `self.price(moments)`, or the same from more exact rows.
+        """
+        response, most = self.feasible.respond(price)
+        held = 0.0
+        if self.base is not None:
+            parts = zip(self.coefficients, moments, self.base, strict=True)
+            held = 2 * sum(c * float((moment.double() * rest.double()).sum()) for c, moment, rest in parts)
+        return self.offset + most + self.spread(moments) - held, response
+
+    def rounding(self, p: torch.Tensor) -> float:
+        """What p loses on average when every document is drawn with its p_i: a mask pays own_i, p only p_i² of it."""
+        return float(self.own @ (p - p.square()))
+
+    def undecided(self, p: torch.Tensor, price: torch.Tensor) -> tuple[torch.Tensor, Quadratic] | None:
+        """Row numbers of the documents that are fractional, near the cut or on its wrong side, and f of these, the
+        others left as they are. None where that is most of them."""
+        weights, limits = self.feasible.weights, self.feasible.limits
+        above = self.feasible.reduced(price) if limits else price - self.feasible.cut(price)
+        open_ = ((p > 0) & (p < 1)) | ((p == 0) & (above > 0)) | ((p == 1) & (above < 0))
+        wanted = int(max(WIDER * int(open_.sum()), UNDECIDED * len(p), UNDECIDED_ROWS))
+        if wanted > MOST * len(p):
+            return None
+        near = open_.clone()
+        near[above.abs().topk(wanted, largest=False).indices] = True
+        taken = ~near & (p == 1)
+        index = near.nonzero()[:, 0]
+        left = limits.size - float(weights[taken].sum())
+        if not 0 < left < float(weights[index].sum()):
+            return None
+        part = Quadratic(
+            [rows.take(index) for rows in self.prepared],
+            self.coefficients,
+            self.linear[index],
+            Feasible(limits.part(index.numpy(), taken.numpy())),
+            self.moments(taken.double()),
+            self.offset + float((weights * self.linear)[taken].sum()),
+        )
+        return index, part
+
+
+def sampled(whole: Quadratic, rows: np.ndarray) -> Quadratic:
+    """The problem on a sample, each document of which stands for as many as its share of the weight asks."""
+    index = torch.from_numpy(rows)
+    weights = whole.feasible.weights[index]
+    share = float(weights.sum() / whole.feasible.weights.sum())
+    return Quadratic(
+        [part.take(index) for part in whole.prepared],
+        [c / share**2 for c in whole.coefficients],
+        whole.linear[index] / share,
+        Feasible(whole.feasible.limits.sample(rows, share)),
+    )

@@ -1,0 +1,40 @@
+"""Swaps judged by the objective's values: for a rounded mask whose metrics are known by values and gradients alone.
+
+(Pairwise and DiSF have exact gains of all swaps from their kernel: `datamask.selection.engine.swaps`.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from datamask.selection.problem.pool import Problem
+
+SIDE = 8  # documents a side: every pair of them is tried
+ROUNDS = 50
+
+
+def improve(problem: Problem, selected: Tensor, gradient: Callable[[Tensor], Tensor]) -> Tensor:
+    """A mask (N,) bool no worse than `selected`, within the same limits.
+
+    gradient: of the objective at a mask (N,) float64; it says which documents are worth trying.
+    """
+    value = float(problem.objective.values(selected[None])[0])
+    for _ in range(ROUNDS):
+        slope = gradient(selected.double())
+        out = torch.where(selected, -slope, -torch.inf).topk(min(SIDE, int(selected.sum()))).indices
+        into = torch.where(selected, -torch.inf, slope).topk(min(SIDE, int((~selected).sum()))).indices
+        trials = selected.repeat(len(out) * len(into), 1)
+        rows = torch.arange(len(trials))
+        trials[rows, out.repeat_interleave(len(into))] = False
+        trials[rows, into.repeat(len(out))] = True
+        trials = trials[[not problem.limits.violations(mask) for mask in trials.numpy()]]
+        if not len(trials):
+            break
+        found = problem.objective.values(trials).cpu()
+        if float(found.max()) <= value + 1e-9 * (1 + abs(value)):
+            break
+        selected, value = trials[int(found.argmax())], float(found.max())
+    return selected

@@ -1,0 +1,1 @@
+"""What is to be solved: the pool, its budget and limits, and the calibrated objective."""

@@ -1,0 +1,166 @@
+"""A term's raw values that score 0 (a random selection of the budget's size) and 1 (the term's own best selection)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from datamask.selection.engine.ascent import ascend_multilinear
+from datamask.selection.engine.quadratic import Quadratic, prepare, row_type
+from datamask.selection.engine.swaps import improve
+from datamask.selection.metrics.base import Metric, MomentMetric
+from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.limits import Limits
+
+if TYPE_CHECKING:
+    from datamask.selection.problem.pool import Problem
+
+SAMPLE = 16_384  # documents of a larger pool that first prices are learned on, and at most for a term's own best
+OWN_BEST = {True: 1024, False: 8192}  # documents it is solved on (twice as many, if those are all): vectors, others
+FEWEST = 64  # documents that are selected of these, at least
+HASHED = 32  # numbers of a row that tell it from others
+RANDOM_SETS = 16  # random selections averaged for a metric without a closed form
+ITERATIONS = 8  # of ascent; swaps do the rest
+ACCURACY = 5e-3  # of a sample's own best, as a share of what the pool's even share pays
+
+
+def quality_span(weights: np.ndarray, size: float, quality: np.ndarray) -> tuple[float, float]:
+    """A column's mean over the pool, and over the budget's best documents. weights, quality: (N,)."""
+    best = Feasible(Limits(weights, size)).best_fill(torch.from_numpy(quality.copy()))
+    return float(weights @ quality / weights.sum()), float(weights @ (best.numpy() * quality) / size)
+
+
+def diversity_span(problem: Problem, metric: Metric) -> tuple[float, float]:
+    """A metric's expected value over random selections, and its own best over the relaxed budget."""
+    if problem.settings.repeat > 1:
+        from datamask.selection.cover.repeat import span
+
+        return span(problem, metric)
+    if isinstance(metric, MomentMetric):
+        return _random_moment(problem, metric), _best_moment(problem, metric)
+    calibrate = getattr(metric, "calibrate", None)
+    if calibrate is not None:
+        return calibrate(problem)
+    return _by_trial(problem, metric)
+
+
+def _random_moment(problem: Problem, metric: MomentMetric) -> float:
+    """E[D] in closed form: a sum over k of N vectors drawn without replacement (tokens: each by its share)."""
+    weights = problem.weights
+    total, squares = _whole(problem, metric)
+    copies, here = problem.copies, len(problem)
+    count, size = here * copies, problem.size * copies
+    others = float(total.double().square().sum()) - squares  # of the pool's pairs, then of the corpus's
+    others *= copies * (count - 1) / max(here - 1, 1)
+    squares *= copies
+    share = problem.size / float(weights.sum())
+    pairs = share * (size - 1) / max(count - 1, 1) if problem.unit == "documents" else share**2
+    return -metric.unit * (share * squares + pairs * others) / size**2
+
+
+def _whole(problem: Problem, metric: MomentMetric) -> tuple[torch.Tensor, float]:
+    """Of all documents: Σ w_i v_i, and Σ w_i² ‖v_i‖². Holds no rows."""
+    weights = problem.weights
+    if problem.pool.is_small:
+        squares = 0.0
+        for part, rows in problem.pool.blocks(dtype=torch.float64):
+            squares += float((weights[part].square() * metric.squares(metric.prepare(rows)).double()).sum())
+        return metric.sum_over(problem.pool, weights), squares
+    if metric.vector:
+        return prepare(metric).moment(weights), float(weights.square().sum())
+    total: torch.Tensor | None = None
+    squares = 0.0
+    for part, rows in problem.pool.blocks(dtype=metric.reads):
+        z = metric.prepare(rows).float()
+        squares += float((weights[part].square() * metric.squares(z).double()).sum())
+        moment = metric.moment(z.to(row_type(metric, len(z))), weights[part]).float()
+        total = moment if total is None else total.add_(moment)
+    assert total is not None
+    return total, squares
+
+
+def _best_moment(problem: Problem, metric: MomentMetric) -> float:
+    """The greatest D a selection reaches: solved on the pool itself, or on a sample and half of it.
+
+    What the best selection of a random sample pays, −D, is near a + b/size: a, what the pool's kind of documents cannot
+    but have in common; b/size, what a selection so small pays for each document's likeness to itself. So two sizes
+    give it for a pool of any (benchmarks/calibration.py).
+    """
+    share, enough = problem.size / float(problem.weights.sum()), OWN_BEST[metric.vector]
+    whole = problem.copies == 1 and len(problem) <= 2 * enough
+    count = min(len(problem), SAMPLE, 2 * enough if whole else max(enough, round(FEWEST / share)))
+    size, best = best_among(problem, metric, problem.sample[:count])
+    if whole:
+        return best
+    smaller, less = best_among(problem, metric, problem.sample[: count // 2])
+    if smaller >= size or less >= best:
+        return best
+    beyond = (1 / size - 1 / (problem.size * problem.copies)) / (1 / smaller - 1 / size)
+    return min(best + beyond * (best - less), 0.0)
+
+
+def best_among(problem: Problem, metric: MomentMetric, rows: np.ndarray) -> tuple[float, float]:
+    """The share of the budget that falls to these documents, and the best D of so many of them that is found."""
+    rows = np.sort(rows)
+    weights = problem.limits.weights[rows]
+    size = problem.size * float(weights.sum() / problem.limits.weights.sum())
+    size = max(1.0, round(size)) if problem.unit == "documents" else size
+    feasible = Feasible(Limits(weights, size))
+    nothing = torch.zeros(len(rows), dtype=torch.float64)
+    prepared = prepare(metric, rows=torch.from_numpy(rows))
+    quadratic = Quadratic([prepared], [metric.unit / size**2], nothing, feasible)
+    start = feasible.even()
+    accuracy = ACCURACY * quadratic.spread(quadratic.moments(start))
+    found = ascend_multilinear(quadratic, start, accuracy, ITERATIONS)
+    mask, moments, _ = improve(quadratic, feasible.round(found.p, found.price), accuracy)
+    if problem.pool.is_small:  # to the last digit, whatever order the rows were summed in
+        mass = torch.zeros(len(problem), dtype=torch.float64)
+        mass[torch.from_numpy(rows)] = feasible.weights * mask
+        moments = [metric.sum_over(problem.pool, mass)]
+    return size, -quadratic.spread(moments)
+
+
+def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:
+    """For a metric known only by its values: the mean of random selections, and the best found by local trial."""
+    from datamask.selection.problem.feasible import fill_in_order
+
+    generator = problem.generator(stream=7)
+    plain = Limits(problem.limits.weights, problem.size)
+    count = len(problem)
+
+    def values(orders: list[np.ndarray]) -> np.ndarray:
+        masks = np.stack([fill_in_order(plain, order) for order in orders])
+        return metric.value(torch.from_numpy(masks).to(problem.pool.device)).cpu().numpy()
+
+    trials = values([generator.permutation(count) for _ in range(RANDOM_SETS)])
+    logits = np.zeros(count)  # cross-entropy method: Gumbel top-k around logits moved towards the elite
+    best = float(trials.max())
+    for _ in range(60):
+        orders = [np.argsort(-(logits + generator.gumbel(size=count)), kind="stable") for _ in range(32)]
+        found = values(orders)
+        best = max(best, float(found.max()))
+        elite = np.argsort(-found)[:8]
+        rate = np.mean([fill_in_order(plain, orders[i]) for i in elite], axis=0)
+        logits += 0.5 * (np.log(rate + 0.02) - np.log(rate.mean() + 0.02))
+    return float(trials.mean()), best
+
+
+def sample_rows(problem: Problem) -> np.ndarray:
+    """At most `SAMPLE` row numbers of the pool in a random order: the same documents whatever order the rows are in."""
+    hashes = row_hashes(problem.pool.features, problem.settings.seed)
+    first = np.arange(len(hashes)) if len(hashes) <= SAMPLE else np.sort(np.argpartition(hashes, SAMPLE)[:SAMPLE])
+    return first[np.argsort(hashes[first], kind="stable")]
+
+
+def row_hashes(features: Any, seed: int) -> np.ndarray:
+    """(N,) uint64 of the bits of the rows' first numbers: equal rows alike, whatever order or shard they are in."""
+    rows = features[:, :HASHED]
+    rows = np.ascontiguousarray(rows.cpu().numpy() if isinstance(rows, torch.Tensor) else rows)
+    bits = rows.view(np.dtype(f"u{rows.dtype.itemsize}")).astype(np.uint64)
+    factors = np.random.default_rng(seed).integers(1, 2**63, rows.shape[1], dtype=np.uint64) | np.uint64(1)
+    found = (bits * factors).sum(axis=1, dtype=np.uint64)
+    found ^= found >> np.uint64(31)
+    found *= np.uint64(0x9E3779B97F4A7C15)
+    return found ^ (found >> np.uint64(29))

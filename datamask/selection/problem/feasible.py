@@ -1,0 +1,240 @@
+"""The feasible set: 0 ≤ p ≤ 1 within the budget and the limits. Projection on it, best linear response, rounding.
+
+    feasible = Feasible(problem.limits)
+    p = feasible.project(z)                    # nearest feasible point, the weights as metric
+    s, bound = feasible.respond(price)         # maximises Σ w_i·price_i·s_i; `bound` is never below the maximum
+    mask = feasible.round(p, price)            # 0/1, within the budget and the limits
+
+`price` is a gain per unit of budget, gradient_i / weights_i, so that documents of any length compare.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from datamask.selection.engine.levels import Levels, clipped, find_level
+from datamask.selection.problem.limits import GRAIN, Limits
+
+SPENT = 1e-6  # of the budget: how exactly a projection spends it
+NEAR = 1e-3, 1e-2, 1e-1  # of the prices' spread: how near to the linear programme's a response is looked for
+PROGRAMME = 256  # documents of a pool whose best response under limits is a linear programme
+
+
+class Dual(NamedTuple):
+    """Prices of the budget and the limits, per unit of the budget."""
+
+    level: float  # of the budget
+    lower: torch.Tensor | None = None  # (N,) what each document is charged, the level included; None: the level
+    ends: float = 0.0  # what the limits' ends add to a bound
+    multipliers: np.ndarray = np.zeros(0)  # (R,) of the limits
+
+    def thresholds(self, like: torch.Tensor) -> torch.Tensor:
+        """(N,) or a number: what a document's price must exceed."""
+        return like.new_tensor(self.level) if self.lower is None else self.lower
+
+
+class Feasible:
+    """All (N,) tensors are float64 on the CPU: they are small beside the features."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.weights = torch.from_numpy(limits.weights)
+        self.size = limits.size
+        self.unit_weights = limits.counted
+        self.levels = Levels(limits) if limits else None
+        self.answers = Levels(limits) if limits else None  # at prices of another scale: starts of its own
+
+    @cached_property
+    def total(self) -> float:
+        return float(self.weights.sum())
+
+    @property
+    def is_programme(self) -> bool:
+        """Whether limits of several kinds meet in a pool so small that a linear programme is the quicker answer."""
+        limits = self.limits
+        return len(self.weights) <= PROGRAMME and len(limits.groupings) + (limits.length is not None) > 1
+
+    @property
+    def everything(self) -> bool:
+        """Whether the budget has room for the whole pool."""
+        return self.size >= self.total * (1 - 1e-12)
+
+    def project(self, z: torch.Tensor) -> torch.Tensor:
+        """The p nearest to z: argmin Σ w_i (p_i − z_i)² over the feasible set."""
+        if self.levels is not None:
+            if self.is_programme:  # not the nearest point, but one in that direction
+                return self.levels.programme(z, self.limits.unspent)[0]
+            return self.levels.solve(z, clipped).p
+        p = (z - self._level(z)).clamp_(0, 1)
+        if abs(float(self.weights @ p) - self.size) > SPENT * self.size:
+            return self._fill(z)  # so far away that no float64 level parts the last document: the vertex is the nearest
+        return p
+
+    def respond(self, price: torch.Tensor) -> tuple[torch.Tensor, float]:
+        """A feasible s that (nearly) maximises Σ w·price·s, and an upper bound on that maximum."""
+        s, dual = self.answer(price)
+        return s, self.most(price, dual)
+
+    def answer(self, price: torch.Tensor) -> tuple[torch.Tensor, Dual]:
+        """A feasible s that (nearly) maximises Σ w·price·s, and prices of the budget and the limits that show it."""
+        if self.answers is None:
+            s = self._fill(price)
+            return s, Dual(self._threshold(price, s))
+        if len(price) <= PROGRAMME:
+            s, level, multipliers = self.answers.programme(price, self.limits.unspent)
+            return s, Dual(
+                level, level + self.answers.lowered(multipliers), self.answers.ends(multipliers), multipliers
+            )
+        # a proximal point with a small quadratic term gives dual prices close to the linear programme's
+        middle, spread = float(price.mean()), float(price.std(correction=0)) or 1.0
+        found = None
+        for near in NEAR:
+            step = near * spread
+            found = self.answers.solve_quickly((price - middle) / step, clipped)
+            if found is not None:
+                break
+        found = found or self.answers.solve((price - middle) / step, clipped)
+        multipliers = step * found.multipliers
+        level, lower = middle + step * found.level, middle + step * found.lower
+        return found.p, Dual(level, lower, self.answers.ends(multipliers), multipliers)
+
+    def most(self, price: torch.Tensor, dual: Dual) -> float:
+        """An upper bound on Σ w·price·s over all selections within the budget and the limits, whatever the dual."""
+        reduced = (price - dual.thresholds(price)).clamp_(min=0)
+        return float(self.weights @ reduced) + self.held(dual)
+
+    def held(self, dual: Dual) -> float:
+        """What the budget's and the limits' ends add to a bound."""
+        spent = self.size if dual.level >= 0 else self.size - self.limits.unspent
+        return dual.level * spent + dual.ends
+
+    def reduced(self, price: torch.Tensor) -> torch.Tensor:
+        """(N,) how far each price is above what its document's budget and limits ask."""
+        return price - self.answer(price)[1].thresholds(price)
+
+    def even(self) -> torch.Tensor:
+        """(N,) every document at the budget's share of the pool; limits left aside."""
+        return torch.full_like(self.weights, min(1.0, self.size / self.total))
+
+    def alike(self) -> torch.Tensor:
+        """(N,) feasible: every document alike, as far as the limits let it."""
+        return self.project(self.even()) if self.limits else self.even()
+
+    def cut(self, price: torch.Tensor) -> float:
+        """The price of the last document that the budget has room for, taken by price; limits left aside."""
+        if self.unit_weights:
+            return self._threshold(price, self._fill(price))
+        return _weighted_cut(price, self.weights, self.size)
+
+    def best_fill(self, gain: torch.Tensor) -> torch.Tensor:
+        """The budget's greatest gains per unit, limits left aside: (N,) in [0, 1]."""
+        return self._fill(gain)
+
+    def round(self, p: torch.Tensor, price: torch.Tensor) -> torch.Tensor:
+        """(N,) bool: the documents of greatest p, ties by price then by row, within the budget and the limits."""
+        order = np.lexsort((-price.numpy(), -np.round(p.numpy(), 9)))
+        if not self.limits:
+            return torch.from_numpy(fill_in_order(self.limits, order))
+        from datamask.selection.problem.repair import mend
+
+        above = self.reduced(price).numpy()
+        kept = float(np.median(np.abs(above))) or 1.0
+        return torch.from_numpy(mend(self.limits, above / kept + 2 * p.numpy() - 1, p.numpy() > 0.5))
+
+    # -- one budget: closed forms
+
+    def _level(self, z: torch.Tensor) -> float:
+        """τ with Σ w·clip(z − τ, 0, 1) = size, by Newton steps kept inside a bracket."""
+        low, high = float(z.min()) - 1, float(z.max())
+        level = min(max(_quantile(z, 1 - min(self.size / float(self.weights.sum()), 1.0)) - 0.5, low), high)
+
+        def excess(level: float) -> tuple[float, float]:
+            shifted = z - level
+            over = float((self.weights * shifted.clamp(0, 1)).sum()) - self.size
+            return over, float(self.weights[(shifted > 0) & (shifted < 1)].sum())
+
+        return find_level(excess, level, low, high, 1e-9 * self.size)
+
+    def _fill(self, price: torch.Tensor) -> torch.Tensor:
+        """Greatest prices first until the budget is spent, the last document in part."""
+        s = torch.zeros_like(price)
+        if self.unit_weights:
+            whole = min(int(self.size), len(price))
+            part = min(self.size - whole, 1.0)
+            order = torch.topk(price, min(whole + (part > 0), len(price))).indices
+            s[order[:whole]] = 1
+            s[order[whole:]] = part
+            return s
+        cut = _weighted_cut(price, self.weights, self.size)
+        s[price > cut] = 1
+        left = self.size - float(self.weights[price > cut].sum())
+        at = (price == cut).nonzero()[:, 0]
+        before = self.weights[at].cumsum(0) - self.weights[at]
+        s[at] = ((left - before) / self.weights[at]).clamp(0, 1)
+        return s
+
+    def _threshold(self, price: torch.Tensor, s: torch.Tensor) -> float:
+        taken = s > 0
+        return float(price[taken].min()) if bool(taken.any()) else float(price.max())
+
+
+def fill_in_order(limits: Limits, order: np.ndarray) -> np.ndarray:
+    """(N,) bool: documents taken in this order as far as the budget and the limits let them.
+
+    :raises InputError: no selection holds the limits.
+    """
+    if limits:
+        from datamask.selection.problem.repair import fill_limited
+
+        return fill_limited(limits, order)
+    selected = np.zeros(len(order), dtype=bool)
+    if limits.counted:
+        selected[order[: int(limits.size + GRAIN)]] = True
+    else:
+        top_up(limits, order, selected)
+    return selected
+
+
+def top_up(limits: Limits, order: np.ndarray, selected: np.ndarray) -> None:
+    """Spends what is left of a budget in tokens on the next documents in order, until none fits any more."""
+    weights = limits.weights
+    left = limits.size * (1 + GRAIN) - weights[selected].sum()
+    rest = order[~selected[order]]
+    while len(rest := rest[weights[rest] <= left]):
+        taken = rest[np.cumsum(weights[rest]) <= left]  # up to the first that does not fit behind those before it
+        selected[taken] = True
+        left -= weights[taken].sum()
+        rest = rest[len(taken) :]
+
+
+def _quantile(z: torch.Tensor, share: float, most: int = 10_000) -> float:
+    """About: of every so many values alone. NumPy's selection takes a fiftieth of torch.quantile's sort."""
+    thin = z.numpy()[:: max(1, len(z) // most)]
+    at = int(share * (len(thin) - 1))
+    return float(np.partition(thin, at)[at])
+
+
+def _weighted_cut(price: torch.Tensor, weights: torch.Tensor, size: float) -> float:
+    """The price at which documents taken by price have spent the budget. Sorts only those near it."""
+    low, high = float(price.min()), float(price.max())
+    if len(price) > 4096:
+        thin = price[:: len(price) // 2048]
+        order = torch.argsort(thin, descending=True)
+        spent = weights[:: len(price) // 2048][order].cumsum(0) * (
+            float(weights.sum()) / float(weights[:: len(price) // 2048].sum())
+        )
+        at = int(torch.searchsorted(spent, size))
+        first, last = thin[order[max(0, at - 160)]], thin[order[min(len(order) - 1, at + 160)]]
+        above = float(weights[price > first].sum())
+        if above < size and above + float(weights[(price <= first) & (price >= last)].sum()) >= size:
+            low, high = float(last), float(first)
+    inside = (price >= low) & (price <= high)
+    values, of = price[inside], weights[inside]
+    order = torch.argsort(values, descending=True, stable=True)
+    spent = of[order].cumsum(0) + float(weights[price > high].sum())
+    at = min(int(torch.searchsorted(spent, size * (1 - 1e-15))), len(order) - 1)
+    return float(values[order[at]])

@@ -1,0 +1,316 @@
+"""The problem: a pool of documents, a budget, and limits the selection must hold.
+
+    pool = Pool(features, quality, tokens=tokens, groups={"domain": domain})
+    problem = make_problem(pool, Select(select_ratio=0.1, lamb=0.5))
+    problem.size, problem.weights, problem.objective, problem.limits
+
+A document takes `weights[i]` of the budget: 1 where the budget counts documents, its tokens where it counts tokens,
+and the means in the objective are over that unit (a token budget maximises the mean quality of a *token*).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from datamask.config import Select
+from datamask.errors import ConfigError, InputError
+from datamask.selection.problem.limits import Limits, make_limits
+
+if TYPE_CHECKING:
+    from datamask.selection.problem.objective import Objective
+
+REORDERED_BYTES = 1 << 28  # of features, at most, that are copied in the order of their content
+SMALL = 1 << 22  # numbers of a pool that is read in float64 throughout
+BLOCK_ROWS = 2048  # rows converted at a time: 6 MB of float32 at d = 768, which stay in the cache
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """The candidate documents.
+
+    features: (N, d), any float type, numpy (memory-mapped too) or torch, not copied: a tensor of the same memory from
+    then on. Rows are brought to unit length when read.
+    quality: (N,) or (N, Q); `quality_weights` (Q,) says what each column counts.
+    tokens: (N,) positive, needed by a token budget and a length bound. groups: column name -> (N,) values, for quotas.
+
+    :raises InputError: wrong shapes, or a row that is not finite or all zero; the message names the rows.
+    """
+
+    features: Any
+    quality: Any
+    tokens: Any = None
+    groups: Mapping[str, Any] = field(default_factory=dict)
+    quality_weights: Any = None
+    quality_names: tuple[str, ...] = ()
+    device: Any = "cpu"
+    ngrams: Any = None  # (N, J) scipy.sparse counts of hashed n-grams (`cover.ngrams`), for coverage of words
+    target: Any = None  # (J,) counts of a target's n-grams
+    inverse_norm: torch.Tensor = field(init=False, repr=False)  # (N,) float32
+
+    def __post_init__(self) -> None:
+        def put(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        features = self.features
+        if not isinstance(features, torch.Tensor):
+            try:
+                features = np.asarray(features) if not isinstance(features, np.ndarray) else features
+                if features.ndim == 2 and not np.issubdtype(features.dtype, np.floating):
+                    features = features.astype(np.float32)
+            except ValueError as error:
+                raise InputError(f"features must be one (documents, dimensions) array: {error}") from error
+            features = _tensor(features) if features.ndim == 2 else features
+        if features.ndim != 2 or 0 in features.shape:
+            raise InputError(f"features must have the shape (documents, dimensions), found {tuple(features.shape)}")
+        put("features", features)
+        put("device", torch.device(self.device))
+        put("quality", _column(self.quality, "quality", len(features), dimensions=2))
+        columns = self.quality.shape[1]
+        weights = (
+            np.ones(columns) if self.quality_weights is None else np.asarray(self.quality_weights, dtype=np.float64)
+        )
+        if weights.shape != (columns,) or not np.isfinite(weights).all() or (weights < 0).any() or not weights.sum():
+            raise InputError(
+                f"quality_weights must be {columns} numbers, none negative and not all zero, found {weights.tolist()}"
+            )
+        put("quality_weights", weights / weights.sum())
+        default = ("quality",) if columns == 1 else tuple(f"quality_{column}" for column in range(columns))
+        put("quality_names", tuple(self.quality_names) or default)
+        if self.tokens is not None:
+            put("tokens", _column(self.tokens, "tokens", len(features)))
+            if (self.tokens <= 0).any():
+                raise InputError(f"tokens must be positive; not so in {_rows(np.flatnonzero(self.tokens <= 0))}")
+        if self.ngrams is not None and self.ngrams.shape[0] != len(features):
+            raise InputError(f"{self.ngrams.shape[0]} texts for {len(features)} documents; each needs one")
+        for name, values in self.groups.items():
+            if len(values) != len(features):
+                raise InputError(f"group column {name!r} has {len(values)} values for {len(features)} documents")
+        put("inverse_norm", self._check_rows())
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def dimensions(self) -> int:
+        return int(self.features.shape[1])
+
+    def rows(self, index: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Unit rows on the pool's device, in float64 to the last digit. index: a slice, or row numbers (any array).
+
+        `inverse_norm` is for float32: a row in float64 is divided by its own length.
+        """
+        if isinstance(index, np.ndarray):
+            index = torch.from_numpy(index)
+        here, there = (
+            (index, index) if isinstance(index, slice) else (index.to(self.features.device), index.to(self.device))
+        )
+        stored = self.features[here] if isinstance(here, slice) else self.features.index_select(0, here)
+        taken = stored.to(self.device, dtype)
+        if dtype == torch.float64:
+            norm = 1 / torch.linalg.vector_norm(taken, dim=1, keepdim=True)
+        else:
+            norm = self.inverse_norm[there].to(dtype)[:, None]
+        return taken * norm if taken is stored else taken.mul_(norm)  # converted: a tensor of our own
+
+    def blocks(
+        self, rows: int = BLOCK_ROWS, dtype: torch.dtype = torch.float32
+    ) -> Iterator[tuple[slice, torch.Tensor]]:
+        """(slice, unit rows) from first to last; memory is one block's."""
+        for start in range(0, len(self), rows):
+            part = slice(start, min(start + rows, len(self)))
+            yield part, self.rows(part, dtype)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether reading all of it in float64 costs nothing."""
+        return len(self) * self.dimensions <= SMALL
+
+    def take(self, index: np.ndarray) -> Pool:
+        """The pool of these rows (copied)."""
+        return Pool(
+            features=self.features.index_select(0, torch.from_numpy(index).to(self.features.device)),
+            quality=self.quality[index],
+            tokens=None if self.tokens is None else self.tokens[index],
+            groups={name: np.asarray(values)[index] for name, values in self.groups.items()},
+            quality_weights=self.quality_weights,
+            quality_names=self.quality_names,
+            device=self.device,
+            ngrams=None if self.ngrams is None else self.ngrams[index],
+            target=self.target,
+        )
+
+    def _check_rows(self) -> torch.Tensor:
+        norms = torch.empty(len(self), dtype=torch.float32)
+        wide = torch.float64 if self.is_small else torch.float32
+        for start in range(0, len(self), BLOCK_ROWS):
+            block = self.features[start : start + BLOCK_ROWS].to(wide)
+            norms[start : start + BLOCK_ROWS] = torch.linalg.vector_norm(block, dim=1).cpu()
+        bad = np.flatnonzero(~((norms > 0) & torch.isfinite(norms)).numpy())
+        if len(bad):
+            raise InputError(
+                f"features of {_rows(bad)} are not finite or all zero; "
+                "embed those documents again or leave them out before selecting"
+            )
+        return (1 / norms).to(self.device)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A pool with its budget, limits and objective resolved: what every solver is given."""
+
+    pool: Pool
+    settings: Select
+    unit: str  # "documents" or "tokens": what the budget counts
+    size: float  # the budget in its unit
+    weights: torch.Tensor  # (N,) float64: what a document takes of the budget
+    limits: Limits
+    copies: float = 1.0  # documents of a corpus that each of the pool stands for
+
+    def __len__(self) -> int:
+        return len(self.pool)
+
+    @property
+    def documents(self) -> int:
+        """k: exact where the budget counts documents, else the expected number of a random selection."""
+        return max(1, round(self.size / float(self.weights.mean())))
+
+    @cached_property
+    def objective(self) -> Objective:
+        """What is maximised, calibrated if the settings say so (this costs a small solve, hence on first use)."""
+        from datamask.selection.problem.objective import make_objective
+
+        return make_objective(self)
+
+    @cached_property
+    def sample(self) -> np.ndarray:
+        """Row numbers, in a random order, of the documents on which scales and first prices are learned."""
+        from datamask.selection.problem.calibration import sample_rows
+
+        return sample_rows(self)
+
+    def at(self, lamb: float) -> Problem:
+        """The same problem at another λ; it shares this one's calibration, which does not depend on λ."""
+        from datamask.selection.problem.objective import balance
+
+        other = replace(self, settings=self.settings.model_copy(update={"lamb": lamb}))
+        vars(other)["objective"] = balance(other, self.objective.quality, self.objective.diversity)
+        return other
+
+    def generator(self, stream: int = 0) -> np.random.Generator:
+        """A random generator of this problem's seed; another `stream`, another sequence."""
+        return np.random.default_rng([self.settings.seed, stream])
+
+
+def make_problem(pool: Pool, settings: Select) -> Problem:
+    """The problem these settings pose on this pool.
+
+    :raises InputError: the budget is more than the pool holds or not one document; a quota cannot be met.
+    :raises ConfigError: a token budget, quota or length bound whose column the pool lacks.
+    """
+    unit, size, weights = budget(settings, len(pool), pool.tokens)
+    limits = make_limits(settings, weights, size, pool.tokens, pool.groups)
+    return Problem(pool, settings, unit, size, torch.from_numpy(weights).to(pool.device), limits)
+
+
+def in_order_of_content(pool: Pool, seed: int) -> np.ndarray | None:
+    """(N,) row numbers in the order of a hash of what the documents are: features, quality, tokens, groups.
+
+    A pool taken in this order is the same pool in whatever order its documents came, so that ties, sums and random
+    draws are the same too; only documents alike in everything are interchangeable. None where copying the features
+    costs too much (`REORDERED_BYTES`).
+    """
+    if pool.features.numel() * pool.features.element_size() > REORDERED_BYTES:
+        return None
+    generator = np.random.default_rng([seed, 11])
+    found = np.zeros(len(pool), dtype=np.uint64)
+    columns = [pool.quality, *([] if pool.tokens is None else [pool.tokens[:, None]])]
+    columns += [np.char.encode(np.asarray(values).astype(str), "utf-8")[:, None] for values in pool.groups.values()]
+    for start in range(0, len(pool), BLOCK_ROWS):
+        part = slice(start, start + BLOCK_ROWS)
+        found[part] = _words(pool.features[part].cpu().contiguous().view(torch.uint8).numpy()) @ _factors(pool, seed)
+    for column in columns:
+        words = _words(np.ascontiguousarray(column).view(np.uint8).reshape(len(pool), -1))
+        found ^= words @ (generator.integers(1, 2**63, words.shape[1], dtype=np.uint64) | np.uint64(1))
+        found *= np.uint64(0x9E3779B97F4A7C15)
+        found ^= found >> np.uint64(31)
+    return np.argsort(found, kind="stable")
+
+
+def _factors(pool: Pool, seed: int) -> np.ndarray:
+    words = -(-pool.dimensions * pool.features.element_size() // 8)
+    return np.random.default_rng([seed, 12]).integers(1, 2**63, words, dtype=np.uint64) | np.uint64(1)
+
+
+def _words(rows: np.ndarray) -> np.ndarray:
+    """(n, bytes) uint8 as (n, words) uint64, filled up with zeros."""
+    missing = -rows.shape[1] % 8
+    rows = np.pad(rows, ((0, 0), (0, missing))) if missing else rows
+    return np.ascontiguousarray(rows).view(np.uint64)
+
+
+def budget(settings: Select, count: int, tokens: np.ndarray | None) -> tuple[str, float, np.ndarray]:
+    """The budget's unit, its size in it, and what each of `count` documents takes of it (N,) float64.
+
+    Raises as `make_problem`.
+    """
+    if settings.budget_tokens or settings.length_tolerance is not None:
+        need = "budget_tokens" if settings.budget_tokens else "length_tolerance"
+        if tokens is None:
+            raise ConfigError(f"{need} needs the documents' token counts; pass tokens, or set another budget")
+    if settings.budget_tokens and tokens is not None:
+        size, total, least = float(settings.budget_tokens), float(tokens.sum()), float(tokens.min())
+        if size > total * settings.repeat:
+            times = f", each {settings.repeat} times" if settings.repeat > 1 else ""
+            raise InputError(f"budget_tokens {size:.0f} is more than the pool's {total:.0f} tokens{times}; lower it")
+        if size < least:
+            raise InputError(f"budget_tokens {size:.0f} is less than the shortest document's {least:.0f}; raise it")
+        return "tokens", size, np.asarray(tokens, dtype=np.float64)
+    size = float(settings.budget_documents or round((settings.select_ratio or 0) * count))
+    if size > count:
+        raise InputError(f"budget_documents {size:.0f} is more than the pool's {count} documents; lower it")
+    if size < 1:
+        raise InputError(
+            f"select_ratio {settings.select_ratio} of {count} documents is not one document; "
+            f"set at least {1 / count:.2g}, or budget_documents"
+        )
+    return "documents", size, np.ones(count)
+
+
+def _tensor(values: np.ndarray) -> torch.Tensor:
+    """The same memory, where torch has the type and the order. Never written to: it may be a file's, mapped to read."""
+    if values.dtype not in (np.float16, np.float32, np.float64) or min(values.strides) < 0:
+        values = np.ascontiguousarray(values, dtype=np.float32)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(values)
+
+
+def _column(values: Any, name: str, rows: int, dimensions: int = 1) -> np.ndarray:
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+    try:
+        column = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be numbers: {error}") from error
+    if dimensions == 2 and column.ndim == 1:
+        column = column[:, None]
+    if column.ndim != dimensions or len(column) != rows:
+        raise InputError(f"{name} must have a value for each of the {rows} documents, found shape {column.shape}")
+    bad = np.flatnonzero(~np.isfinite(column.reshape(rows, -1)).all(axis=1))
+    if len(bad):
+        raise InputError(
+            f"{name} of {_rows(bad)} is not a finite number; score those documents again or leave them out"
+        )
+    return column
+
+
+def _rows(numbers: np.ndarray) -> str:
+    shown = ", ".join(str(number) for number in numbers[:5])
+    return f"row {shown}" if len(numbers) == 1 else f"{len(numbers)} rows ({shown}{', …' if len(numbers) > 5 else ''})"

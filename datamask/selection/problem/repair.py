@@ -1,0 +1,125 @@
+"""From an order of preference to a mask that holds the limits.
+
+One column of quotas over a budget in documents is filled in order. Everything else is a small integer programme over
+the documents nearest the cut, the others as they are (HiGHS, through SciPy; Huangfu and Hall, Math. Program. Comput.
+2018); where these cannot do it, over more of them, at last over all, so that what is refused is infeasible.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import coo_array, csr_array, vstack
+
+from datamask.errors import InputError
+from datamask.selection.problem.limits import GRAIN, Limits
+
+WINDOW = 512  # documents nearest the cut that are decided first
+NODES = 2000  # of a branch and bound, at most: the best selection found by then is taken
+NEAR = 1e-3  # of the best: where it may end
+
+
+def fill_limited(limits: Limits, order: np.ndarray) -> np.ndarray:
+    """(N,) bool: documents taken in this order as far as the limits let them. order: (N,) row numbers, best first.
+
+    :raises InputError: no selection holds the limits.
+    """
+    if limits.counted and limits.length is None and len(limits.groupings) == 1:
+        return _fill_one(limits, order)
+    from datamask.selection.problem.feasible import Feasible
+
+    value = np.empty(len(order))
+    value[order] = 1 - np.arange(len(order)) / len(order)
+    above = Feasible(limits).reduced(torch.from_numpy(value)).numpy()
+    return mend(limits, above, above > 0)
+
+
+def _fill_one(limits: Limits, order: np.ndarray) -> np.ndarray:
+    """One column, documents counted: within each value the first to its minimum, then the first of all values."""
+    grouping = limits.groupings[0]
+    by_group = order[np.argsort(grouping.codes[order], kind="stable")]
+    codes = grouping.codes[by_group]
+    within = np.empty(len(order))
+    within[by_group] = np.arange(len(order)) - np.searchsorted(codes, np.arange(len(grouping.names)))[codes]
+    selected = within < grouping.low[grouping.codes] - GRAIN
+    rest = order[(~selected & (within < grouping.high[grouping.codes] - GRAIN))[order]]
+    selected[rest[: max(0, round(limits.size - selected.sum()))]] = True
+    return selected
+
+
+def mend(limits: Limits, value: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """(N,) bool: the selection within the limits that maximises Σ w·value, the documents far from 0 left as they are.
+
+    value: (N,) per unit of the budget, how far above the cut. start: (N,) bool, on which side the far ones are.
+
+    :raises InputError: no selection holds the limits.
+    """
+    if limits.counted and limits.length is None and len(limits.groupings) == 1:
+        return _fill_one(limits, np.argsort(-value, kind="stable"))
+    nearest = np.argsort(np.abs(value), kind="stable")
+    window = WINDOW
+    while True:
+        index = np.sort(nearest[:window])
+        taken = start.copy()
+        taken[index] = False
+        part = limits.part(index, taken) if len(index) < len(value) else limits
+        chosen = _best(part, value[index])
+        if chosen is not None:
+            selected = taken
+            selected[index[chosen]] = True
+            if not limits.violations(selected):
+                return selected
+        if window >= len(value):
+            raise InputError(
+                "no selection holds all limits at once (budget, quotas, length_tolerance); loosen one of them"
+            )
+        window *= 4
+
+
+def _best(limits: Limits, value: np.ndarray) -> np.ndarray | None:
+    """(n,) bool: the selection of greatest Σ w·value within the limits, or near it; None where there is none."""
+    rows, low, high = _rows(limits)
+    gain = limits.weights * value
+    gain /= max(float(np.abs(gain).max()), 1e-300)
+    for tighten in (1e-7, 0.0, 1e-6, 1e-5):  # sums end exactly on a limit, and 0 and 1 are nearly so: both are tried
+        room = np.minimum(tighten, (high - low) / 4).clip(0)
+        found = milp(
+            -gain,
+            integrality=np.ones(len(gain)),
+            bounds=Bounds(0, 1),
+            constraints=LinearConstraint(rows, low + room, high - room),
+            options={"node_limit": NODES, "mip_rel_gap": NEAR, "presolve": True},
+        )
+        if found.x is not None:
+            selected: np.ndarray = found.x > 0.5
+            if not limits.violations(selected):
+                return selected
+    return None
+
+
+def _rows(limits: Limits) -> tuple[csr_array, np.ndarray, np.ndarray]:
+    """All limits as rows of coefficients, each scaled to a greatest of one, with their ends."""
+    count = len(limits.weights)
+    parts, lows, highs = [], [], []
+
+    def add(rows: csr_array, low: np.ndarray, high: np.ndarray, scale: float) -> None:
+        parts.append(rows / scale)
+        lows.append(low / scale)
+        highs.append(np.minimum(high, 1e18) / scale)
+
+    grain = GRAIN * max(limits.size, 1.0)
+    most = float(limits.weights.max())
+    whole = coo_array((limits.weights, (np.zeros(count, int), np.arange(count))), shape=(1, count)).tocsr()
+    add(whole, np.array([limits.size - limits.unspent - grain]), np.array([limits.size + grain]), most)
+    for grouping in limits.groupings:
+        shape = (len(grouping.names), count)
+        rows = coo_array((limits.weights, (grouping.codes, np.arange(count))), shape=shape).tocsr()
+        add(rows, grouping.low - grain, grouping.high + grain, most)
+    if limits.length is not None:
+        coefficients = limits.length.coefficients
+        row = coo_array((coefficients, (np.zeros(count, int), np.arange(count))), shape=(1, count)).tocsr()
+        grain = GRAIN * max(abs(limits.length.low), 1.0)
+        ends = np.array([limits.length.low - grain]), np.array([limits.length.high + grain])
+        add(row, *ends, float(coefficients.max()))
+    return vstack(parts).tocsr(), np.concatenate(lows), np.concatenate(highs)

@@ -1,0 +1,230 @@
+"""A shard's candidates, read from its stages' files: what may be selected, and why the rest may not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from scipy.sparse import csr_array, vstack
+
+from datamask.config import Config
+from datamask.corpus.read import INDEX_COLUMNS, read_documents, shard_schema
+from datamask.errors import ConservationError, InputError
+from datamask.filter.resolve import REASONS as DUPLICATES
+from datamask.maps import Handed, hand, handed
+from datamask.selection.cover.counting import read_ngrams
+from datamask.stages import ShardFiles
+from datamask.storage import read_table
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The documents of a shard (D rows, not quarantined) and the N of them that may be selected."""
+
+    shard: str
+    chunk_id: np.ndarray  # (D,) int64, ascending
+    reason: np.ndarray  # (D,) object: None for a candidate, else "filter:<name>"
+    index: np.ndarray  # (N,) int64: the candidates' places in chunk_id
+    quality: np.ndarray  # (N,) float64
+    tokens: np.ndarray  # (N,) float64, at least 1
+    groups: Mapping[str, np.ndarray] = field(default_factory=dict)
+    path: str = ""  # of the embeddings
+    words: str = ""  # path of the atoms, where the algorithm covers words
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def features(self) -> np.ndarray:
+        """(N, d) float16, read anew each time: the only large thing about a shard."""
+        rows = read_features(read_table(self.path, ["feature_arr"]), self.path)
+        return rows if len(rows) == len(self.index) else rows[self.index]
+
+    def ngrams(self) -> csr_array:
+        """(N, 10,000) counts of hashed n-grams, read anew each time."""
+        return read_ngrams(self.words, self.index)
+
+
+def read_candidates(files: ShardFiles, config: Config) -> Candidates:
+    """:raises ConservationError: the stages' files differ in rows. :raises InputError: see `read_features`."""
+    if files.embeddings is None or files.scores is None or files.index is None:
+        raise ValueError(f"shard {files.shard.name} is not embedded, scored and indexed yet")
+    name = files.shard.name
+    chunk_id = _sorted_ids(read_table(files.embeddings.path, ["chunk_id"]), files.embeddings.path)
+    scores = read_table(files.scores.path, ["chunk_id", "quality_score"])
+    _same_rows(name, chunk_id, scores, "scores")
+    reason = np.full(len(chunk_id), None, dtype=object)
+    if files.duplicates is not None:
+        duplicates = read_table(files.duplicates.path, ["chunk_id", "kind"])
+        places = np.searchsorted(chunk_id, duplicates["chunk_id"].to_numpy())
+        reason[places] = [f"filter:{DUPLICATES[kind]}" for kind in duplicates["kind"].to_pylist()]
+    if files.atoms is not None and not config.select.coverage.leaks:
+        atoms = read_table(files.atoms.path, ["chunk_id", "leak"])
+        _same_rows(name, chunk_id, atoms, "atoms")
+        reason[np.asarray(atoms["leak"].is_valid())] = "filter:target_leak"
+    if files.filters is not None:
+        filters = read_table(files.filters.path, ["chunk_id", "reason"])
+        _same_rows(name, chunk_id, filters, "filters")
+        found = filters["reason"].to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero([value is not None for value in found]):
+            reason[row] = f"filter:{found[row]}"
+    index = np.flatnonzero([value is None for value in reason])
+    counts = read_table(files.index.path, ["chunk_id", "token_count", "reason"])
+    counts = counts.filter(pa.compute.is_null(counts["reason"]))
+    _same_rows(name, chunk_id, counts, "index")
+    tokens = np.maximum(counts["token_count"].to_numpy().astype(np.float64), 1)
+    quality = scores["quality_score"].to_numpy().astype(np.float64)
+    return Candidates(
+        shard=name,
+        chunk_id=chunk_id,
+        reason=reason,
+        index=index,
+        quality=quality[index],
+        tokens=tokens[index],
+        groups=_groups(files, config, chunk_id, index),
+        path=files.embeddings.path,
+        words=files.atoms.path if files.atoms is not None else "",
+    )
+
+
+@dataclass(frozen=True)
+class CandidateGroup:
+    """Consecutive shards' candidates as files: small, for a worker that reads their features."""
+
+    embeddings: tuple[str, ...]
+    facts: Handed  # quality, tokens, groups_<column>; index: places in the embeddings; ends: of the shards in index
+    count: int
+    columns: tuple[str, ...]  # of the groups
+    words: tuple[str, ...] = ()  # paths of the atoms, where the algorithm covers words
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def quality(self) -> np.ndarray:
+        return self.facts.read("quality")[0]
+
+    @property
+    def tokens(self) -> np.ndarray:
+        return self.facts.read("tokens")[0]
+
+    @property
+    def groups(self) -> Mapping[str, np.ndarray]:
+        return dict(zip(self.columns, self.facts.read(*(f"groups_{name}" for name in self.columns)), strict=True))
+
+    def features(self) -> np.ndarray:
+        """(N, d) float16, a shard at a time."""
+        index, ends = self.facts.read("index", "ends")
+        found: np.ndarray | None = None
+        start = 0
+        for path, end in zip(self.embeddings, ends.tolist(), strict=True):
+            if end > start:
+                rows = read_features(read_table(path, ["feature_arr"]), path)
+                if found is None:
+                    found = np.empty((self.count, rows.shape[1]), rows.dtype)
+                if rows.shape[1] != found.shape[1]:
+                    raise InputError(
+                        f"{path}: features of {rows.shape[1]} dimensions, others have {found.shape[1]}; "
+                        "embed all shards with one encoder"
+                    )
+                found[start:end] = rows[index[start:end]]
+            start = end
+        assert found is not None, "a group without candidates has no features"
+        return found
+
+    def ngrams(self) -> csr_array:
+        """(N, 10,000) counts of hashed n-grams."""
+        index, ends = self.facts.read("index", "ends")
+        starts = [0, *ends[:-1].tolist()]
+        pairs = zip(self.words, starts, ends.tolist(), strict=True)
+        return vstack([read_ngrams(path, index[start:end]) for path, start, end in pairs], format="csr")
+
+
+def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> CandidateGroup:
+    """The candidates of a group of shards. A round's function: see `datamask.maps`.
+
+    :param state: config, and the folder of the rounds.
+    :raises ConservationError, InputError: see `read_candidates`.
+    """
+    number, shards = item
+    name = f"candidates-{number}"
+    paths = tuple(files.embeddings.path for files in shards if files.embeddings)
+    words = tuple(files.atoms.path for files in shards if files.atoms)
+    columns = tuple(dict.fromkeys(quota.column for quota in state.config.select.quotas))
+    if found := handed(state.folder, name):
+        return CandidateGroup(paths, found, int(found.read("ends")[0][-1]), columns, words)
+    read = [read_candidates(files, state.config) for files in shards]
+    arrays = {
+        "quality": np.concatenate([each.quality for each in read]),
+        "tokens": np.concatenate([each.tokens for each in read]),
+        "index": np.concatenate([each.index for each in read]),
+        "ends": np.cumsum([len(each) for each in read]),
+        **{f"groups_{name}": np.concatenate([each.groups[name] for each in read]) for name in columns},
+    }
+    return CandidateGroup(paths, hand(state.folder, name, **arrays), int(arrays["ends"][-1]), columns, words)
+
+
+def read_features(table: pa.Table, where: str) -> np.ndarray:
+    """(rows, d) of a table's feature_arr: fixed-size or variable lists of any float type.
+
+    :raises InputError: a null, or rows of different widths; names the first.
+    """
+    column = table["feature_arr"].combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+    if column.null_count:
+        first = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        raise InputError(f"{where}: feature_arr of row {first} is null; embed that document again or leave it out")
+    if pa.types.is_fixed_size_list(column.type):
+        width = column.type.list_size
+    elif pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        lengths = column.value_lengths().to_numpy()
+        if len(lengths) and (lengths != lengths[0]).any():
+            first = int(np.flatnonzero(lengths != lengths[0])[0])
+            raise InputError(
+                f"{where}: feature_arr has {lengths[0]} numbers in row 0 and {lengths[first]} in row {first}; "
+                "all rows must come from one encoder"
+            )
+        width = int(lengths[0]) if len(lengths) else 0
+    else:
+        raise InputError(f"{where}: feature_arr is {column.type}; valid: lists of floats of one length")
+    return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), width)
+
+
+def duplicate_ids(chunk_id: np.ndarray) -> np.ndarray:
+    """The values that occur more than once, ascending."""
+    values, counts = np.unique(chunk_id, return_counts=True)
+    return values[counts > 1]
+
+
+def _groups(files: ShardFiles, config: Config, chunk_id: np.ndarray, index: np.ndarray) -> dict[str, np.ndarray]:
+    columns = list(dict.fromkeys(quota.column for quota in config.select.quotas))
+    if not columns:
+        return {}
+    own = {*shard_schema(files.shard, config).names, *INDEX_COLUMNS}
+    there = [column for column in columns if column in own]
+    nothing = np.full(len(index), "", dtype=str)  # the value of a column that other shards have, as of a null
+    batches: Sequence[pa.RecordBatch] = list(read_documents(files, config, there)) if there else []
+    if not batches:
+        return dict.fromkeys(columns, nothing)
+    table = pa.Table.from_batches(batches)
+    _same_rows(files.shard.name, chunk_id, table, "corpus shard")
+    filled = {name: pa.compute.fill_null(table[name].cast(pa.string()), "") for name in there}
+    values = {name: column.to_numpy(zero_copy_only=False).astype(str)[index] for name, column in filled.items()}
+    return {name: values.get(name, nothing) for name in columns}
+
+
+def _sorted_ids(table: pa.Table, where: str) -> np.ndarray:
+    chunk_id = table["chunk_id"].to_numpy()
+    if (np.diff(chunk_id) <= 0).any():
+        found = duplicate_ids(chunk_id)
+        what = f"chunk_id {found[0]} occurs more than once" if len(found) else "chunk_ids are not ascending"
+        raise InputError(f"{where}: {what}; remove the file and embed the shard again")
+    return chunk_id
+
+
+def _same_rows(shard: str, chunk_id: np.ndarray, table: pa.Table, what: str) -> None:
+    if not np.array_equal(chunk_id, table["chunk_id"].to_numpy()):
+        raise ConservationError(f"shard {shard}: {len(chunk_id)} embeddings and {table.num_rows} rows of {what} differ")

@@ -1,0 +1,149 @@
+"""Corpus scope: one selection from all shards.
+
+    chosen = select_corpus(shards, settings)
+    chosen.decisions[0].selected, chosen.prices, chosen.facts
+
+A shard has `features()` (read anew at each pass), `quality`, `tokens`, `groups`, and a length. Up to `JOINT_DOCUMENTS`
+candidates are gathered and solved as one problem; larger corpora exchange sums (`datamask.selection.sharded.passes`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from datamask.config import Config, Select
+from datamask.devices import pick_device
+from datamask.errors import InputError
+from datamask.selection.api import solve
+from datamask.selection.cover.counting import words_of
+from datamask.selection.metrics.base import MomentMetric
+from datamask.selection.metrics.coverage import Coverage
+from datamask.selection.metrics.spectral import Spectral
+from datamask.selection.problem.pool import Pool, Problem, in_order_of_content, make_problem
+from datamask.selection.result import Selection
+from datamask.selection.sharded.exchange import ExchangeShard, can_exchange
+from datamask.selection.sharded.passes import UndecidedTooFew, select_shards
+from datamask.selection.sharded.prices import Prices, make_prices
+from datamask.storage import scratch_array
+
+JOINT_DOCUMENTS = 500_000  # candidates solved as one problem; more by exchanging sums, where the solver can
+IN_MEMORY_BYTES = 1 << 30  # of float16 features held in memory; more are spilled to a temporary file
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What was decided for a shard's candidates: (N,) each."""
+
+    selected: np.ndarray
+    probability: np.ndarray
+    price: np.ndarray
+    repeat: np.ndarray | None = None  # how often, where documents may be repeated
+
+
+@dataclass(frozen=True, eq=False)
+class CorpusSelection:
+    decisions: tuple[Decision, ...]  # in the order of the shards
+    prices: Prices
+    facts: Mapping[str, Any]  # `Selection.facts` without seconds
+
+
+def select_corpus(
+    shards: Sequence[ExchangeShard], settings: Select, progress: Callable[[int], None] = lambda rows: None
+) -> CorpusSelection:
+    """:raises InputError: no shard has a candidate, features differ in width, or as `make_problem`."""
+    if not sum(len(shard) for shard in shards):
+        raise InputError("no document is left to select from; loosen the filters")
+    present = [shard for shard in shards if len(shard)]
+    lengths = [len(shard) for shard in shards]
+    if sum(lengths) > JOINT_DOCUMENTS and can_exchange(settings):
+        with contextlib.suppress(UndecidedTooFew):
+            found = select_shards(present, Config(select=settings))
+            exchanged = (found.selected, found.probability, found.price)
+            return CorpusSelection(tuple(_split(exchanged, lengths)), found.prices, found.facts)
+    with tempfile.TemporaryDirectory(prefix="datamask-") as folder:
+        features = _gather(shards, folder, progress)
+        pool = Pool(
+            features,
+            np.concatenate([shard.quality for shard in present]),
+            np.concatenate([shard.tokens for shard in present]),
+            {name: np.concatenate([shard.groups[name] for shard in present]) for name in present[0].groups},
+            device=pick_device(settings.device),
+            **words_of(present, settings),
+        )
+        order = in_order_of_content(pool, settings.seed)
+        problem = make_problem(pool if order is None else pool.take(order), settings)
+        chosen = solve(problem)
+        prices = prices_of(problem, chosen)
+        chosen = chosen if order is None else chosen.back(order)
+    facts = {name: value for name, value in chosen.facts().items() if name != "seconds"}
+    columns = [chosen.selected, chosen.probability, chosen.price]
+    columns += [] if chosen.repeat is None else [chosen.repeat]
+    return CorpusSelection(tuple(_split(columns, lengths)), prices, facts)
+
+
+def prices_of(problem: Problem, chosen: Selection) -> Prices:
+    """What the finished selection pays for a document."""
+    objective, pool = problem.objective, problem.pool
+    mask = torch.from_numpy(chosen.selected if chosen.repeat is None else chosen.repeat).to(pool.device)
+    metrics = [term.metric for term in objective.diversity]
+    fractional = torch.from_numpy(getattr(chosen, "probability", chosen.selected)).double()
+    moments = [_moment(metric, mask, fractional) for metric in metrics]
+    prices = make_prices(
+        objective.quality, objective.diversity, moments, pool.dimensions, problem.size, problem.unit == "tokens"
+    )
+    if not prices.complete:
+        return prices
+    scores = prices.score(pool.features, pool.quality, pool.device, pool.ngrams)
+    return prices.cut(scores, problem.limits.weights * problem.settings.repeat, problem.size)
+
+
+def _moment(metric: Any, mask: torch.Tensor, fractional: torch.Tensor) -> torch.Tensor | None:
+    """What a metric knows of a selection, if its gains are linear in that.
+
+    Coverage's and the spectrum's is the fractional optimum's: at a mask, a selected document's own part of the state
+    lowers its price, and those like it that were not selected would be scored above it.
+    """
+    if isinstance(metric, MomentMetric):
+        return metric.exact_moment(mask)
+    if isinstance(metric, Coverage | Spectral):
+        return torch.from_numpy(metric.state(fractional.numpy() * metric.weights / metric.size))
+    return None
+
+
+def _gather(shards: Sequence[ExchangeShard], folder: str, progress: Callable[[int], None]) -> np.ndarray:
+    """All candidates' features in the order of the shards: float16 in memory, or in a temporary file."""
+    count = sum(len(shard) for shard in shards)
+    gathered: np.ndarray | None = None
+    start = 0
+    for shard in shards:
+        if not len(shard):
+            continue
+        rows = shard.features()
+        if gathered is None:
+            shape = (count, rows.shape[1])
+            if 2 * count * rows.shape[1] <= IN_MEMORY_BYTES:
+                gathered = np.empty(shape, rows.dtype)
+            else:
+                gathered = scratch_array(f"{folder}/features", np.float16, shape)
+        if rows.shape[1] != gathered.shape[1]:
+            raise InputError(
+                f"features of {gathered.shape[1]} and of {rows.shape[1]} dimensions are in one corpus; "
+                "embed all shards with one encoder"
+            )
+        gathered[start : start + len(rows)] = rows
+        start += len(rows)
+        progress(len(rows))
+    assert gathered is not None
+    return gathered
+
+
+def _split(columns: Sequence[np.ndarray], lengths: Sequence[int]) -> list[Decision]:
+    ends = np.cumsum(lengths)[:-1]
+    return [Decision(*parts) for parts in zip(*(np.split(values, ends) for values in columns), strict=True)]

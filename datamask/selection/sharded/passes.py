@@ -1,0 +1,386 @@
+"""The four reads of `sharded.exchange` as rounds of maps: every worker holds a group of shards' features.
+
+    found = select_shards(shards, config, maps=maps, folder=folder)
+
+The caller holds some 120 bytes a candidate: what each weighs, is worth and is charged. Features are the workers'; the
+undecided are solved by one of them, within `room_bytes`, or as many documents as the budget takes. What goes between
+the rounds goes through `maps.hand`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from datamask.config import Config
+from datamask.devices import pick_device
+from datamask.maps import Handed, Mapper, hand, handed, here
+from datamask.selection.engine.ascent import Ascent
+from datamask.selection.engine.quadratic import Quadratic, prepare, rounding_of, spread
+from datamask.selection.metrics.disf import DiSF
+from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.limits import Limits, make_limits
+from datamask.selection.problem.objective import worth
+from datamask.selection.problem.pool import Pool, budget
+from datamask.selection.sharded import exchange
+from datamask.selection.sharded.exchange import (
+    Band,
+    ExchangePlan,
+    ExchangeShard,
+    Sketch,
+    charge_of,
+    facts_of,
+    learn,
+    make_band,
+    merge,
+    multipliers_of,
+)
+from datamask.selection.sharded.prices import Prices, make_prices
+from datamask.selection.solvers import relaxation
+
+ROOM_BYTES = 3 << 27  # of the undecided documents' float16 features
+SOLVES = 2
+OVERFLOW = 1.25  # times the room: more undecided than that, and the cut is made anew
+EVERYTHING = Band(-np.inf, np.inf)
+SPARE = 1.25  # times the share of the hashes that a sample should take
+
+
+@dataclass(frozen=True, eq=False)
+class Exchanged:
+    """All arrays (N,) in the order of the shards."""
+
+    selected: np.ndarray
+    probability: np.ndarray
+    price: np.ndarray
+    prices: Prices
+    facts: Mapping[str, Any]
+
+
+class UndecidedTooFew(Exception):
+    """Those that could be kept undecided cannot hold the limits: the features must be gathered after all."""
+
+
+@dataclass(frozen=True, eq=False)
+class Exchanging:
+    """What the workers of a round are told."""
+
+    config: Config
+    folder: str | None
+    round: str = ""
+    below: int | None = None  # hash: see `exchange.sketch`
+    plan: ExchangePlan | None = None
+    moments: Sequence[torch.Tensor] = ()
+    band: Band = EVERYTHING
+    chosen: Sequence[torch.Tensor] = ()  # moments of the selection
+
+    @property
+    def here(self) -> ExchangePlan:
+        """The plan, on this worker's device."""
+        assert self.plan is not None
+        return replace(self.plan, device=pick_device(self.config.select.device))
+
+
+class Group(NamedTuple):
+    """An item: shards whose features are read together."""
+
+    number: int
+    shard: ExchangeShard
+    first: int  # of its candidates among all
+    own: Handed  # weights, quality
+    now: Handed | None = None  # what the round needs of each document
+
+
+def sketch_group(state: Exchanging, group: Group) -> Handed:
+    """Its part of the sample."""
+    name = f"sketch-{state.round}-{group.number}"
+    if found := handed(state.folder, name):
+        return found
+    weights, quality = group.own.read("weights", "quality")
+    made = exchange.sketch(group.shard.features(), weights, quality, state.config.select.seed, group.first, state.below)
+    return hand(state.folder, name, **made._asdict())
+
+
+def sift_group(state: Exchanging, group: Group) -> tuple[Handed, int]:
+    """What its documents are worth, and how many are undecided."""
+    name = f"sift-{state.round}-{group.number}"
+    if found := handed(state.folder, name):
+        return found, int(found.read("undecided")[0])
+    assert group.now is not None
+    weights, quality = group.own.read("weights", "quality")
+    beside, charge = group.now.read("beside", "charge")
+    plan = state.here
+    moments = _on(plan.device, state.moments)
+    made = exchange.sift(plan, group.shard.features(), weights, quality, moments, beside, charge, state.band)
+    base = {f"base_{number}": moment.cpu().numpy() for number, moment in enumerate(made.base)}
+    count = len(made.features)
+    return hand(state.folder, name, worth=made.worth, features=made.features, undecided=np.array(count), **base), count
+
+
+def settle_group(state: Exchanging, group: Group) -> Handed:
+    """Its part of the certificate and of the exact objective."""
+    name = f"settle-{state.round}-{group.number}"
+    if found := handed(state.folder, name):
+        return found
+    assert group.now is not None
+    weights, quality = group.own.read("weights", "quality")
+    selected, thresholds = group.now.read("selected", "thresholds")
+    plan = state.here
+    relaxed, chosen = _on(plan.device, state.moments), _on(plan.device, state.chosen)
+    made = exchange.settle(plan, group.shard.features(), weights, quality, selected, relaxed, chosen, thresholds)
+    arrays = {f"moment_{number}": moment.cpu().numpy() for number, moment in enumerate(made.moments)}
+    for number, pair in enumerate(made.sums):
+        if pair is not None:
+            arrays |= {f"sums_{number}_{side}": part.cpu().numpy() for side, part in enumerate(pair)}
+    return hand(state.folder, name, relaxed=made.relaxed, price=made.price, **arrays)
+
+
+# ---------------------------------------------------------------- the undecided
+
+
+@dataclass(frozen=True, eq=False)
+class Undecided:
+    """The problem that the undecided pose: m documents, the rest of the corpus a constant."""
+
+    sifted: Sequence[Handed]  # with their features
+    linear: np.ndarray  # (m,)
+    limits: Limits  # of these
+    base: Sequence[torch.Tensor]  # moments of what is in
+    offset: float
+
+
+class Solved(NamedTuple):
+    chosen: np.ndarray  # (m,) bool
+    probability: np.ndarray  # (m,)
+    relaxed: Ascent
+    moments: list[torch.Tensor]  # of the mask, as far as bf16 knows them
+    level: Any  # what a price must exceed where the bound is taken
+    multipliers: np.ndarray  # of the limits
+    scale: float  # that the last of them is measured in
+    history: list[dict[str, float]]
+
+
+def solve_undecided(state: Exchanging, posed: Undecided) -> Solved:
+    """On one worker, whose room is the undecided's features."""
+    plan, history = state.here, list[dict[str, float]]()
+    features = np.concatenate([sifted.read("features")[0] for sifted in posed.sifted])
+    pool = Pool(features, np.zeros(len(features)), device=plan.device)
+    problem = Quadratic(
+        [prepare(metric, pool) for metric in plan.metrics],
+        plan.coefficients,
+        torch.from_numpy(posed.linear),
+        Feasible(posed.limits),
+        _on(plan.device, posed.base),
+        posed.offset,
+    )
+
+    def record(step: dict[str, float]) -> None:
+        history.append({name: value + plan.constant for name, value in step.items()})
+
+    relaxed = relaxation.relax(problem, problem.feasible.alike(), relaxation.TOLERANCE, record)
+    chosen, _, p = relaxation.to_mask(problem, relaxed, relaxation.TOLERANCE / 4, record)
+    at = multipliers_of(problem, problem.price(relaxed.best))
+    relaxed = replace(relaxed, moments=_on("cpu", relaxed.moments), best=_on("cpu", relaxed.best))
+    return Solved(
+        chosen.numpy(), p.numpy(), relaxed, _on("cpu", problem.moments(chosen.double())), *at, history=history
+    )
+
+
+# ---------------------------------------------------------------- the reduces
+
+
+def select_shards(
+    shards: Sequence[ExchangeShard],
+    config: Config,
+    maps: Mapper = here,
+    folder: str | None = None,
+    room_bytes: int = ROOM_BYTES,
+) -> Exchanged:
+    """All rounds. Shards must not be empty; `folder`: of what the rounds hand on, None: in memory.
+
+    :raises InputError: as `make_problem`, or no selection holds the limits.
+    :raises UndecidedTooFew: see there.
+    """
+    return _Selecting(shards, config, maps, folder, room_bytes).run()
+
+
+class Gathered:
+    """What the caller holds of the corpus: arrays (N,)."""
+
+    def __init__(self, shards: Sequence[ExchangeShard], config: Config, maps: Mapper, folder: str | None) -> None:
+        settings = config.select
+        self.config, self.maps, self.folder = config, maps, folder
+        tokens = np.concatenate([shard.tokens for shard in shards])
+        self.unit, self.size, self.weights = budget(settings, len(tokens), tokens)
+        groups = {name: np.concatenate([shard.groups[name] for shard in shards]) for name in shards[0].groups}
+        self.limits = make_limits(settings, self.weights, self.size, tokens, groups)
+        self.quality = np.concatenate(
+            [np.asarray(shard.quality, dtype=np.float64).reshape(len(shard), -1) for shard in shards]
+        )
+        ends = np.cumsum([len(shard) for shard in shards])
+        self.parts = [slice(int(end) - len(shard), int(end)) for shard, end in zip(shards, ends, strict=True)]
+        self.rows = [len(shard) for shard in shards]
+        self.groups = [
+            Group(
+                number,
+                shard,
+                part.start,
+                self.hand(f"own-{number}", weights=self.weights[part], quality=self.quality[part]),
+            )
+            for number, (shard, part) in enumerate(zip(shards, self.parts, strict=True))
+        ]
+        self.history: list[dict[str, float]] = []
+
+    def hand(self, name: str, **arrays: np.ndarray) -> Handed:
+        return handed(self.folder, name) or hand(self.folder, name, **arrays)
+
+
+class _Selecting(Gathered):
+    def __init__(
+        self, shards: Sequence[ExchangeShard], config: Config, maps: Mapper, folder: str | None, room_bytes: int
+    ) -> None:
+        super().__init__(shards, config, maps, folder)
+        self.room_bytes, self.device = room_bytes, pick_device(config.select.device)
+
+    def run(self) -> Exchanged:
+        sample = self._sample()
+        plan, moments, beside, charge = learn(
+            sample, self.limits, self.quality, self.unit, self.config.select, self.device
+        )
+        known = Pool(sample.features, sample.quality, device=self.device)
+        # those that fill the budget at the least: of 40 % of them two solves found nothing near the bound
+        # (benchmarks/RESULTS.md, "The room of the undecided")
+        budget_takes = int(np.ceil(self.size / self.weights.mean()))
+        room = max(budget_takes, self.room_bytes // (2 * sample.features.shape[1]))
+        for number in range(SOLVES):
+            about = exchange.appraise(plan, known, sample.weights, moments, beside[sample.rows]) - charge[sample.rows]
+            stands = exchange.stands_for(len(about), len(self.weights), learned=number == 0)
+            band = make_band(about, sample.weights, stands, self.size, room)
+            posed = self._pose(f"{number}", plan, band, moments, beside, charge, round(OVERFLOW * room))
+            if posed is None:  # the sample misjudged: by exact ranks, for one more read
+                exact = make_band(self.worth, self.weights, np.ones(len(self.weights)), self.size, room)
+                posed = self._pose(f"{number}-exact", plan, exact, moments, beside, charge, len(self.weights))
+                if posed is None:
+                    raise UndecidedTooFew
+            solved = self._solve(number, plan, posed)
+            moments, charge = solved.moments, self._charge(solved)
+            beside = self.chosen.astype(np.float64)
+        return self._settled(plan, solved, charge, sample.features.shape[1])
+
+    def _sample(self) -> Sketch:
+        most, count = 2 * exchange.SAMPLE, len(self.weights)
+        bounds = [int(SPARE * most / count * 2**64)] if SPARE * most < count / 2 else []
+        for below in (*bounds, None):  # many equal documents may leave too few: then without a bound
+            state = Exchanging(self.config, self.folder, round="bounded" if below else "all", below=below)
+            found = self.maps(sketch_group, state, self.groups, self.rows)
+            merged = merge([Sketch(*found[0].read(*Sketch._fields))])
+            for each in found[1:]:
+                merged = merge([merged, Sketch(*each.read(*Sketch._fields))])
+            if len(merged.hashes) >= most or below is None:
+                break
+        return merged
+
+    def _pose(
+        self,
+        name: str,
+        plan: ExchangePlan,
+        band: Band,
+        moments: Sequence[torch.Tensor],
+        beside: np.ndarray,
+        charge: np.ndarray,
+        most: int,
+    ) -> Undecided | None:
+        """The undecided's problem; None if more than `most` are, or they cannot fill what those in leave."""
+        items = [
+            group._replace(now=self.hand(f"now-{name}-{group.number}", beside=beside[part], charge=charge[part]))
+            for group, part in zip(self.groups, self.parts, strict=True)
+        ]
+        state = Exchanging(self.config, self.folder, name, plan=plan, moments=_on("cpu", moments), band=band)
+        found = self.maps(sift_group, state, items, self.rows)
+        self.worth = np.empty(len(self.weights))
+        base: list[np.ndarray] | None = None
+        for (sifted, _), part in zip(found, self.parts, strict=True):
+            self.worth[part], *own = sifted.read("worth", *(f"base_{place}" for place in range(len(plan.metrics))))
+            base = own if base is None else [a + b for a, b in zip(base, own, strict=True)]
+        assert base is not None
+        self.inside, self.index = band.inside(self.worth), np.flatnonzero(band.undecided(self.worth))
+        if len(self.index) > most:
+            return None
+        limits = self.limits.part(self.index, self.inside)
+        if not fits(limits):
+            return None
+        linear = worth(plan.quality, self.quality) / self.size
+        offset = float((self.weights * linear)[self.inside].sum())
+        sifted_files = [sifted for sifted, _ in found]
+        return Undecided(sifted_files, linear[self.index], limits, [torch.from_numpy(part) for part in base], offset)
+
+    def _solve(self, number: int, plan: ExchangePlan, posed: Undecided) -> Solved:
+        state = Exchanging(self.config, self.folder, f"{number}", plan=plan)
+        [solved] = self.maps(solve_undecided, state, [posed])
+        self.history += [{"step": len(self.history) + place, **step} for place, step in enumerate(solved.history)]
+        self.chosen, self.probability = self.inside.copy(), self.inside.astype(np.float64)
+        self.chosen[self.index], self.probability[self.index] = solved.chosen, solved.probability
+        return solved
+
+    def _charge(self, solved: Solved) -> np.ndarray:
+        """(N,) what the limits take off each document's price."""
+        return charge_of(self.limits, solved.multipliers, solved.scale)
+
+    def _settled(self, plan: ExchangePlan, solved: Solved, charge: np.ndarray, width: int) -> Exchanged:
+        weights, relaxed = self.weights, solved.relaxed
+        thresholds = solved.level + charge
+        items = [
+            group._replace(
+                now=self.hand(
+                    f"last-{group.number}", selected=self.chosen[part], thresholds=np.asarray(thresholds[part])
+                )
+            )
+            for group, part in zip(self.groups, self.parts, strict=True)
+        ]
+        state = Exchanging(
+            self.config, self.folder, plan=plan, moments=_on("cpu", relaxed.best), chosen=_on("cpu", solved.moments)
+        )
+        total: list[torch.Tensor] | None = None
+        statistics: list[Any] = [None] * len(plan.metrics)
+        at_relaxed, at_chosen = np.empty(len(weights)), np.empty(len(weights))
+        for done, part in zip(self.maps(settle_group, state, items, self.rows), self.parts, strict=True):
+            names = [f"moment_{place}" for place in range(len(plan.metrics))]
+            at_relaxed[part], at_chosen[part], *moments = done.read("relaxed", "price", *names)
+            own = [torch.from_numpy(moment) for moment in moments]
+            total = own if total is None else [a + b for a, b in zip(total, own, strict=True)]
+            for place, metric in enumerate(plan.metrics):
+                if isinstance(metric, DiSF):
+                    pair = [torch.from_numpy(each) for each in done.read(f"sums_{place}_0", f"sums_{place}_1")]
+                    before = statistics[place]
+                    statistics[place] = pair if before is None else [a + b for a, b in zip(before, pair, strict=True)]
+        assert total is not None
+        if broken := self.limits.violations(self.chosen):
+            raise UndecidedTooFew(broken[0])
+        _, most = Feasible(self.limits).respond(torch.from_numpy(at_relaxed))
+        held = spread(plan.coefficients, relaxed.best)
+        bound = most + held + plan.constant
+        bound += rounding_of(float(weights @ np.abs(at_relaxed)), most, held, plan.constant, terms=len(weights))
+        value = relaxed.value + plan.constant
+        facts = facts_of(plan, weights, self.quality, self.chosen, total, statistics, bound, value, self.history)
+        prices = make_prices(plan.quality, plan.diversity, total, width, self.size, self.unit == "tokens")
+        prices = prices.cut(at_chosen, weights, self.size)
+        price = (at_chosen * weights).astype(np.float32)
+        return Exchanged(self.chosen, self.probability.astype(np.float32), price, prices, facts)
+
+
+def fits(part: Limits) -> bool:
+    """Whether what is undecided can fill what those in leave of the budget and the limits."""
+    if not 0 < part.size <= float(part.weights.sum()) * (1 + 1e-12):
+        return False
+    for each in part.groupings:
+        there = np.bincount(each.codes, part.weights, minlength=len(each.names))
+        if (each.high < 0).any() or (each.low > there).any():
+            return False
+    return part.length is None or part.length.high >= 0
+
+
+def _on(device: torch.device | str, moments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [moment.to(device) for moment in moments]

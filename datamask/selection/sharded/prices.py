@@ -1,0 +1,162 @@
+"""Prices: what a document is worth to a finished selection, so that documents it has not seen are scored in one pass.
+
+    price_i = linear·q_i − 2 Σ_m c_m ⟨M_m, v_i⟩      (per unit of the budget; M the selection's moments)
+
+and a document is kept when its price exceeds the selection's threshold (with quotas: its own value's threshold is
+not known for new values, so the common one is used).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+
+from datamask.errors import ConfigError, InputError
+from datamask.selection.cover.atoms import kernel, shares
+from datamask.selection.metrics.coverage import Coverage
+from datamask.selection.metrics.disf import whiten
+from datamask.selection.metrics.spectral import Spectral
+from datamask.selection.problem.objective import Term
+from datamask.selection.problem.pool import Pool
+
+ROWS = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """Everything a new document's score needs; numpy arrays only, so that it is saved without pickle."""
+
+    quality: np.ndarray  # (Q,) per raw unit of each quality column
+    linear: np.ndarray  # (d,) of unit features (pairwise)
+    square: np.ndarray  # (d, d) of standardised features (DiSF), (0, 0) if none
+    mean: np.ndarray  # (d,)
+    deviation: np.ndarray  # (d,)
+    threshold: float = 0.0
+    token_weighted: bool = False
+    anchors: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))  # (a, d) of coverage's kernel
+    anchor_price: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (a,)
+    temperature: float = 0.1
+    words: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (J,) of shares of hashed n-grams
+    complete: bool = True  # False: a metric's gains are not linear in the features, so nothing new can be scored
+
+    def cut(self, scores: np.ndarray, weights: np.ndarray, size: float) -> Prices:
+        """With the threshold at which documents of these scores (N,) and weights (N,) fill the budget."""
+        order = np.argsort(-scores, kind="stable")
+        spent = np.cumsum(weights[order])
+        last = min(int(np.searchsorted(spent, size)), len(order) - 1)
+        return replace(self, threshold=float(scores[order[last]]))
+
+    def save(self, path: Path) -> None:
+        """As an .npz whose bytes depend on the values alone."""
+        with path.open("wb") as file:
+            arrays: dict[str, Any] = {name: np.asarray(value) for name, value in vars(self).items()}
+            np.savez(file, **arrays)
+
+    @classmethod
+    def load(cls, file: IO[bytes] | Path) -> Prices:
+        with np.load(file, allow_pickle=False) as stored:
+            arrays: dict[str, Any] = {name: stored[name] for name in stored.files}
+        arrays["threshold"], arrays["temperature"] = float(arrays["threshold"]), float(arrays["temperature"])
+        for name in ("token_weighted", "complete"):
+            arrays[name] = bool(arrays[name])
+        return cls(**arrays)
+
+    def score(self, features: Any, quality: Any, device: torch.device, ngrams: Any = None) -> np.ndarray:
+        """Price per unit of budget: (N,) float32. features: (N, d); quality: (N,) or (N, Q); ngrams: (N, J) counts.
+
+        :raises InputError: features of another width, or as `Pool`.
+        """
+        pool = Pool(features, quality, device=device)
+        if pool.dimensions != len(self.mean):
+            raise InputError(
+                f"the prices are of features of {len(self.mean)} dimensions, these have {pool.dimensions}; "
+                "embed all shards with one encoder"
+            )
+        linear = torch.from_numpy(self.linear).to(device, torch.float32)
+        square = torch.from_numpy(self.square).to(device, torch.float32)
+        mean = torch.from_numpy(self.mean).to(device, torch.float32)
+        deviation = torch.from_numpy(self.deviation).to(device, torch.float32)
+        price = pool.quality @ self.quality
+        for part, rows in pool.blocks(ROWS):
+            total = rows @ linear
+            if len(square):
+                z = whiten(rows, mean, deviation)
+                total = total + ((z @ square) * z).sum(dim=1)
+            price[part] += total.double().cpu().numpy()
+        if len(self.anchors):
+            price += kernel(pool, self.anchors, self.temperature).scores(self.anchor_price)
+        if len(self.words):
+            if ngrams is None:
+                raise InputError("the prices are of words too; documents need their texts to be scored by them")
+            price += shares(ngrams).scores(self.words)
+        return price.astype(np.float32)
+
+    def apply(
+        self, features: Any, quality: Any, tokens: np.ndarray, device: torch.device, ngrams: Any = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Selected (N,) bool, probability (N,) and price (N,) float32 of documents the selection has not seen.
+
+        :raises ConfigError: the selection's metric has no prices.
+        """
+        if not self.complete:
+            raise ConfigError(
+                "documents that the selection has not seen need prices; facility location has none, "
+                "nor has a metric of one's own"
+            )
+        if not len(quality):
+            return np.zeros(0, bool), np.zeros(0, np.float32), np.zeros(0, np.float32)
+        price = self.score(features, quality, device, ngrams)
+        selected = price > self.threshold
+        return selected, selected.astype(np.float32), price * (tokens.astype(np.float32) if self.token_weighted else 1)
+
+
+def make_prices(
+    quality: Sequence[Term],
+    diversity: Sequence[Term],
+    moments: Sequence[torch.Tensor | None],
+    width: int,
+    size: float,
+    token_weighted: bool,
+) -> Prices:
+    """What a finished selection pays for a document; the threshold is still to be `cut`.
+
+    moments: of each diversity term, exact, or None where its gains are not linear in a moment. width: of the features.
+    """
+    linear, square = np.zeros(width), np.zeros((0, 0))
+    mean, deviation = np.zeros(width), np.ones(width)
+    covered: dict[str, Any] = {}
+    for term, moment in zip(diversity, moments, strict=True):
+        if moment is None or term.metric is None:
+            continue
+        if isinstance(term.metric, Coverage):
+            metric, atoms = term.metric, term.metric.atoms
+            slope = term.scale / size * metric.slope(moment.cpu().numpy())
+            first = len(atoms.anchors)
+            if first:
+                covered |= {"anchors": atoms.anchors, "temperature": metric.settings.coverage.temperature}
+                covered["anchor_price"] = covered.get("anchor_price", 0) + slope[:first]
+            if slope[first:].any():
+                covered["words"] = covered.get("words", 0) + slope[first:]
+            continue
+        if isinstance(term.metric, Spectral):
+            if len(square):
+                raise ConfigError("prices of vendi or logdet beside DiSF are not kept; use one of them")
+            square = term.scale / size / width * term.metric.slope(moment.cpu().numpy())
+            continue
+        unit = term.metric.unit  # type: ignore[attr-defined]
+        scaled = -2 * term.scale * unit / size**2 * moment.double().cpu().numpy()
+        if scaled.ndim == 1:
+            linear = linear + scaled
+        else:
+            square = scaled
+            mean, deviation = (value.cpu().numpy() for value in term.metric.standard)  # type: ignore[attr-defined]
+    per_unit = np.array([term.scale / size for term in quality])
+    unknown = any(moment is None and term.scale for moment, term in zip(moments, diversity, strict=True))
+    return Prices(
+        per_unit, linear, square, mean, deviation, token_weighted=token_weighted, complete=not unknown, **covered
+    )

@@ -1,0 +1,284 @@
+"""Selections of one embedded corpus side by side: every arm at the same budget, over several seeds.
+
+table = ablate(load, seeds=[0, 1, 2])       # load: seed -> Embedded
+table.rows[0].columns["Vendi score"]         # an Interval over the seeds
+
+An arm is a name and the settings that differ from the corpus's own. All arms of a seed are judged on one pool and one
+set of problems: the objective with each diversity metric at the corpus's own λ, beside its bound, every score,
+and every metric's calibrated term.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from datamask.config import Select, validate_section
+from datamask.errors import ConfigError, DatamaskError
+from datamask.report import statistics
+from datamask.report.embedded import Embedded
+from datamask.report.statistics import Interval
+from datamask.selection.api import solve
+from datamask.selection.problem.pool import Problem, make_problem
+from datamask.study.choices import RANDOM, bytes_of
+from datamask.study.chosen import chosen, names_of, texts_of
+from datamask.study.coder import Coder
+from datamask.study.overlap import without_overlap
+from datamask.study.run import hear
+from datamask.study.targets import Target
+from datamask.study.verdict import Judged, conclude
+
+METRICS = ("pairwise", "disf", "facility")
+SHARDS = 8  # of the pool sorted by group, for the scope arms
+STEPS = 1_000  # of the policy gradient on each metric; published: 5,000
+QUICK_STEPS = 400  # of its variants
+DRAWS = 8  # random choices of a pool that the judge reads
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to select. `scorer`: select by this score instead of quality_score; `shards`: each part on its own."""
+
+    name: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    scorer: str | None = None
+    shards: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """An arm over the seeds: an interval per column, or why it could not run."""
+
+    arm: str
+    columns: Mapping[str, Interval]
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """The table. `judged`: what the training-free coder says of every arm against random draws, where it was asked."""
+
+    name: str
+    algorithm: str
+    lamb: float
+    documents: int  # candidates of a seed's pool
+    budget: float  # documents, or tokens, of a selection
+    share: float  # of the corpus's candidates that a seed's pool holds
+    seeds: tuple[int, ...]
+    rows: tuple[Row, ...]
+    judged: Judged | None = None
+    judged_bytes: int = 0  # of every choice
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def standard_arms(corpus: Embedded) -> list[Arm]:
+    """The arms of the comparison; each scorer has its own top-quality."""
+    scorers = [name for name in corpus.sample.scores if name != "quality_score"]
+    arms = [Arm("random", {"solver": "random"}), Arm("top-quality", {"solver": "top-quality"})]
+    if len(scorers) > 1:
+        arms += [Arm(f"top-quality by {name}", {"solver": "top-quality"}, scorer=name) for name in scorers]
+    arms += [Arm("semdedup", {"solver": "semdedup"}), Arm("direct", {"solver": "direct"})]
+    arms += [
+        Arm(f"diversity only, {metric}", {"solver": "relaxation", "algorithm": metric, "lamb": 0.0})
+        for metric in METRICS
+    ]
+    arms += [
+        Arm(f"{solver}, {metric}", {"solver": solver, "algorithm": metric, "n_epochs": STEPS})
+        for solver in _SOLVERS
+        for metric in METRICS
+    ]
+    covered = ("embedding", "ngrams", *(["target"] if corpus.config.select.target else []))
+    arms += [
+        Arm(
+            f"relaxation, coverage of {part}",
+            {"solver": "relaxation", "algorithm": "coverage", "coverage": {"atoms": {part: 1.0}}},
+        )
+        for part in covered
+    ]
+    own = {"solver": "relaxation"}
+    arms += [Arm(f"λ {lamb:g}", {**own, "lamb": lamb}) for lamb in (0.0, 0.3, 0.5, 0.7, 0.9)]
+    arms += [Arm("scope corpus", own), Arm(f"scope shard ({SHARDS} shards by source)", own, shards=True)]
+    base = {"solver": "policy-gradient", "algorithm": "pairwise", "n_epochs": QUICK_STEPS}
+    variants: dict[str, dict[str, Any]] = {
+        "": {},
+        "lr 1 → 0.1": {"max_lr": 1.0, "min_lr": 0.1},
+        "lr 100 → 10": {"max_lr": 100.0, "min_lr": 10.0},
+        f"{QUICK_STEPS // 5} steps": {"n_epochs": QUICK_STEPS // 5},
+        f"{QUICK_STEPS * 4} steps": {"n_epochs": QUICK_STEPS * 4},
+        "init same": {"init": "same"},
+        "G 16": {"n_rollout": 16},
+        "as published": {"published": True},
+    }
+    return arms + [
+        Arm(f"pg pairwise {QUICK_STEPS} steps{': ' + name if name else ''}", {**base, **c})
+        for name, c in variants.items()
+    ]
+
+
+_SOLVERS = ("greedy", "policy-gradient", "relaxation")
+
+
+def ablate(
+    load: Callable[[int], Embedded],
+    seeds: Sequence[int],
+    only: Sequence[str] = (),
+    targets: Sequence[Target] = (),
+    progress: Callable[[str], None] = lambda line: None,
+) -> Ablation:
+    """Runs every arm on every seed's pool.
+
+    :param load: a seed's pool; other documents for another seed where the corpus is larger than the pool.
+    :param only: parts of the names of the arms wanted; all by default.
+    :param targets: texts from outside the pool; given any, the coder (`datamask.study`) reads every arm's choice and
+        DRAWS random ones, all cut to the bytes of the smallest, and says what the targets cost after each.
+    :raises ConfigError: `only` names no arm, or no seeds.
+    :raises InputError: more than half of a target stands in the pool.
+    """
+    if not seeds:
+        raise ConfigError("no seeds; give at least one, three for intervals")
+    found: dict[str, list[dict[str, float]]] = {}
+    refused: dict[str, str] = {}
+    done: list[tuple[Embedded, dict[str, npt.NDArray[np.bool_]]]] = []
+    for seed in seeds:
+        pool = load(seed)
+        judge = Judge(pool, pool.settings(seed=seed))
+        arms = [arm for arm in standard_arms(pool) if not only or any(part in arm.name for part in only)]
+        if not arms:
+            names = ", ".join(arm.name for arm in standard_arms(pool))
+            raise ConfigError(f"--only {' '.join(only)} names no arm; the arms are: {names}")
+        choices: dict[str, npt.NDArray[Any]] = {}
+        for arm in arms:
+            if arm.name in refused:
+                continue
+            started = time.perf_counter()
+            try:
+                selected = choose(pool, arm, seed, targets)
+            except DatamaskError as error:
+                refused[arm.name] = str(error)
+                continue
+            seconds = time.perf_counter() - started
+            found.setdefault(arm.name, []).append({**judge.columns(selected), "seconds": seconds})
+            progress(f"seed {seed}  {arm.name}  {seconds:.1f} s")
+            choices[arm.name] = selected
+        if not done or pool.share < 1:  # where every seed's pool is the whole corpus, it is judged once
+            done.append((pool, choices))
+    rows = [Row(name, _intervals(values)) for name, values in found.items()]
+    rows += [Row(name, {}, why) for name, why in refused.items()]
+    judged, limit = _judge(done, targets, set(refused), progress) if targets else (None, 0)
+    return Ablation(
+        name=pool.config.release.name,
+        algorithm=judge.settings.metric,
+        lamb=judge.settings.lamb,
+        documents=len(pool),
+        budget=judge.size,
+        share=pool.share,
+        seeds=tuple(seeds),
+        rows=tuple(rows),
+        judged=judged,
+        judged_bytes=limit,
+    )
+
+
+def _intervals(values: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
+    return {name: statistics.interval([value[name] for value in values]) for name in values[0]}
+
+
+def _judge(
+    done: Sequence[tuple[Embedded, Mapping[str, npt.NDArray[Any]]]],
+    targets: Sequence[Target],
+    refused: set[str],
+    progress: Callable[[str], None],
+) -> tuple[Judged, int]:
+    """The coder's reading of every arm over the pools, and the bytes of every choice."""
+    texts = [texts_of(pool) for pool, _ in done]
+    kept, _ = without_overlap(targets, texts[0], names_of(done[0][0]))
+    masks = [
+        {name: mask for name, mask in choices.items() if name != RANDOM and name not in refused} for _, choices in done
+    ]
+    limit = min(bytes_of(held, mask) for held, by_arm in zip(texts, masks, strict=True) for mask in by_arm.values())
+    limit = min(limit, *(bytes_of(held, np.ones(len(held), bool)) // 2 for held in texts))  # draws repeat nothing
+    heard = hear(Coder(), list(zip(texts, masks, strict=True)), kept, limit, DRAWS, 3, 0, progress)
+    return conclude({"coder": heard}, []).judges[0], limit
+
+
+# ---------------------------------------------------------------- an arm
+
+
+def choose(pool: Embedded, arm: Arm, seed: int, judged: Sequence[Target] = ()) -> npt.NDArray[Any]:
+    """The arm's selection: (N,) bool, or with `select.repeat` how often each document is taken.
+
+    :param judged: targets whose items a choice for a target must not be told.
+    :raises DatamaskError: the solver cannot do what the arm asks, or is not there.
+    """
+    settings = validate_section(Select, {**pool.settings(seed=seed).model_dump(exclude={"quotas"}), **arm.changes})
+    quality = pool.scores[arm.scorer] if arm.scorer else pool.quality
+    if not arm.shards:
+        return chosen(pool, settings, judged, quality=quality)
+    selected = np.zeros(len(pool), dtype=bool)
+    for rows in np.array_split(_by_group(pool), SHARDS):
+        part = settings.model_copy(update={"select_ratio": _ratio(settings, len(pool)), "budget_documents": None})
+        keep = np.zeros(len(pool), dtype=bool)
+        keep[rows] = True
+        selected[keep] = chosen(pool.subset(keep), part, judged, quality=quality[keep])
+    return selected
+
+
+def _ratio(settings: Select, count: int) -> float:
+    if settings.budget_tokens:
+        raise ConfigError("scope shard needs a share of the documents; a token budget is for scope corpus to share out")
+    return settings.budget_documents / count if settings.budget_documents else float(settings.select_ratio or 0)
+
+
+def _by_group(pool: Embedded) -> npt.NDArray[np.intp]:
+    """Rows sorted by source (or the best known group there is), so that the shards differ."""
+    for name in ("source", "domain", "language", "dump", "label"):
+        if name in pool.groups:
+            return np.argsort([str(value) for value in pool.groups[name]], kind="stable")
+    return np.argsort(pool.quality, kind="stable")
+
+
+# ---------------------------------------------------------------- judging
+
+
+class Judge:
+    """Judges selections of one pool: the objective with each metric beside its bound, and what nobody optimised."""
+
+    def __init__(self, pool: Embedded, settings: Select) -> None:
+        self.pool, self.settings = pool, settings
+        arrays = pool.pool(settings)
+        able = [metric for metric in METRICS if settings.repeat == 1 or metric != "facility"]  # a copy is no nearer
+        changes = [{"algorithm": metric, "solver": "relaxation"} for metric in able]
+        self.metrics: dict[str, Problem] = {
+            str(change["algorithm"]): make_problem(arrays, settings.model_copy(update=change)) for change in changes
+        }
+        self.bounds = {metric: solve(problem).upper_bound for metric, problem in self.metrics.items()}
+        self.size = self.metrics[METRICS[0]].size
+
+    def columns(self, selected: npt.NDArray[Any]) -> dict[str, float]:
+        """Column -> value for one selection: (N,) bool, or how often each document is taken."""
+        mask = torch.from_numpy(selected)
+        measured = self.pool.measure(selected)
+        values = {metric: problem.objective.evaluate(mask) for metric, problem in self.metrics.items()}
+        found: dict[str, float] = {"documents": measured["documents"]}
+        for metric, value in values.items():
+            bound = self.bounds[metric]
+            found[f"objective: {metric}"] = value.objective
+            found[f"of its bound: {metric}"] = float("nan") if bound is None else value.objective / bound
+        found |= {f"quality: {name}": score for name, score in measured["scores"].items()}
+        found |= {f"diversity: {metric}": value.terms[metric] for metric, value in values.items()}
+        found["Vendi score"] = measured["vendi"]
+        found["near-duplicates"] = measured["near_duplicates"]
+        found["length ratio"] = measured["length_ratio"]
+        for name, number in measured["effective"].items():
+            found[f"effective {name}"] = number
+        if "label" in measured["coverage"]:
+            found["labels covered"] = measured["coverage"]["label"]
+        return found

@@ -1,0 +1,224 @@
+"""A finding as people look at it: tables, the forest plot, a page, Markdown, JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import altair as alt
+
+from datamask import storage
+from datamask.report import page
+from datamask.report.figures import Figure
+from datamask.report.findings import plain
+from datamask.report.formatting import count
+from datamask.report.sections import Section, chart_grid, table
+from datamask.study.choices import RANDOM
+from datamask.study.inference import Contrast
+from datamask.study.verdict import Finding, Judged
+
+Table = tuple[str, list[str], list[list[str]]]  # title, head, rows
+_FILES = {"data": "judge.json", "page": "judge.html", "markdown": "judge.md"}
+
+
+def interval(contrast: Contrast) -> str:
+    return f"{contrast.difference:+.4f} ± {contrast.half_width:.4f}"
+
+
+def lead(found: Finding) -> str:
+    """What was judged on what."""
+    facts: Any = found.facts
+    outside = [target for target in facts["targets"] if not target["own"]]
+    return (
+        f"{count(facts['pools'])} pools of {count(facts['documents'])} documents of {facts['corpus']}, "
+        f"{count(facts['bytes'])} bytes of each choice ({100 * facts['budget_share']:.1f} % of its pool), "
+        f"{facts['draws']} random draws a pool; bits a byte on {len(outside)} targets from outside the pool, each "
+        "alike; less is better. Intervals are 95 %: a two-way bootstrap over the targets' items and draws or pools."
+        + (
+            f" So few pools as {facts['pools']} give wide intervals; five give useful ones."
+            * (facts["pools"] in (2, 3))
+        )
+    )
+
+
+def tables(found: Finding) -> list[Table]:
+    """Verdicts, contrasts, arms, controls, spread, agreement, targets; in the order of what matters."""
+    made: list[Table] = [
+        (
+            "Verdict",
+            ["contrast", "verdict", "why"],
+            [[f"{v.first} − {v.second}", v.says, v.why] for v in found.verdicts],
+        ),
+        (
+            "Contrasts named before the run",
+            ["contrast", "judge", "bits a byte", "p, Holm", "says"],
+            [
+                [f"{c.first} − {c.second}", judge.name, interval(c), f"{c.adjusted:.3g}", c.says]
+                for judge in found.judges
+                for c in judge.named
+            ],
+        ),
+    ]
+    made += [_arms(judge) for judge in found.judges]
+    made.append(
+        (
+            "Controls: a judge that fails one is not heard",
+            ["judge", "control", "passed", "what was seen"],
+            [[j.name, c.name, "yes" if c.passed else "no", c.said] for j in found.judges for c in j.controls],
+        )
+    )
+    made.append(
+        (
+            "Where the spread of a random choice comes from (standard deviations, bits a byte)",
+            ["judge", "pool", "draw", "items", "seconds a choice", "notes"],
+            [
+                [
+                    j.name,
+                    *(number(value) for value in (j.components.pool, j.components.draw, j.components.item)),
+                    f"{j.seconds:.1f}",
+                    j.notes or "–",
+                ]
+                for j in found.judges
+            ],
+        )
+    )
+    if found.agreement:
+        rows = [[pair, f"{tau:+.2f}" if math.isfinite(tau) else "–"] for pair, tau in found.agreement.items()]
+        made.append(("Agreement of the judges over the arms (Kendall's τ)", ["judges", "τ"], rows))
+    made.append(_targets(found))
+    facts: Any = found.facts
+    left = [[arm, f"could not choose: {why}"] for arm, why in facts.get("refused", {}).items()]
+    left += [note.split(": ", 1) for note in facts.get("notes", [])]
+    if left:
+        made.append(("What was left out", ["where", "what"], left))
+    return made
+
+
+def number(value: float) -> str:
+    return f"{value:.4f}" if math.isfinite(value) else "–"
+
+
+def _arms(judge: Judged) -> Table:
+    against = {contrast.first: contrast for contrast in judge.against}
+    rows = [
+        [
+            arm,
+            number(judge.means[arm]),
+            interval(against[arm]) if arm in against else "–",
+            number(judge.answers[arm]),
+            number(judge.own.get(arm, float("nan"))),
+        ]
+        for arm in sorted(judge.means, key=lambda arm: judge.means[arm])
+    ]
+    head = ["arm", "bits a byte", "minus random", "answers alone", "held-out documents of the pool itself"]
+    return f"{judge.name}: every arm, best first", head, rows
+
+
+def _targets(found: Finding) -> Table:
+    facts: Any = found.facts
+    names = [target["name"] for target in facts["targets"]]
+    contrasts = [(judge.name, c) for judge in found.judges for c in judge.named]
+    rows = []
+    for target in facts["targets"]:
+        there = facts["in_the_pool"].get(target["name"])
+        rows.append(
+            [
+                target["name"],
+                count(target["items"]),
+                count(target["bytes"]),
+                f"{there['items']} left out" if there else "–",
+                *(f"{c.targets[target['name']]:+.3f}" for _, c in contrasts),
+            ]
+        )
+    head = ["target", "items", "bytes", "in the pool", *(f"{judge}: {c.first} − {c.second}" for judge, c in contrasts)]
+    return f"The {len(names)} targets, and the contrasts on each", head, rows
+
+
+def markdown(found: Finding) -> str:
+    """The tables as GitHub Markdown."""
+    parts = [lead(found)]
+    for title, head, rows in tables(found):
+        lines = [f"### {title}", "", "| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
+        parts.append("\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]))
+    return "\n\n".join(parts) + "\n"
+
+
+def render(found: Finding) -> str:
+    """The finding's page."""
+    figures = {
+        "forest": Figure(
+            forest(found.judges),
+            "Every arm against a random choice",
+            "Left of the line the choice is better than random. Bars are 95 % intervals: one that crosses the line is "
+            "not told apart. A judge that failed a control is not heard, and drawn hollow.",
+        )
+    }
+    sections = [Section("forest-plot", "At a glance", [chart_grid(list(figures), wide=True)])]
+    for place, (title, head, rows) in enumerate(tables(found)):
+        sections.append(Section(f"table-{place}", title, [table(head, rows)]))
+    name = str(found.facts["corpus"])
+    return page.assemble(f"{name}: judged", f"{name}: does a model learn more?", lead(found), [], sections, figures)
+
+
+def forest(judges: Sequence[Judged]) -> Any:
+    """Arms against random, a row an arm, a colour a judge."""
+    rows = [
+        {
+            "arm": contrast.first,
+            "judge": judge.name,
+            "difference": contrast.difference,
+            "low": contrast.low,
+            "high": contrast.high,
+            "heard": judge.passed,
+        }
+        for judge in judges
+        for contrast in judge.against
+    ]
+    order = [contrast.first for contrast in sorted(judges[0].against, key=lambda contrast: contrast.difference)]
+    names = [judge.name for judge in judges]
+    data = alt.Data(values=rows)
+    y = alt.Y("arm:N", sort=order, title=None)
+    offset = alt.YOffset("judge:N", sort=names)
+    colour = alt.Color("judge:N", sort=names, title=None)
+    title = f"bits a byte, minus {RANDOM}: less is better"
+    x = alt.X("low:Q", title=title)
+    bars = alt.Chart(data).mark_rule(strokeWidth=2).encode(y=y, yOffset=offset, color=colour, x=x, x2="high:Q")
+    dots = (
+        alt.Chart(data)
+        .mark_point(size=60, opacity=1)
+        .encode(
+            y=y,
+            yOffset=offset,
+            color=colour,
+            fill=alt.condition("datum.heard", colour, alt.value("transparent")),
+            x="difference:Q",
+            tooltip=["arm:N", "judge:N", alt.Tooltip("difference:Q", format="+.4f")],
+        )
+    )
+    line = alt.Chart(alt.Data(values=[{"zero": 0}])).mark_rule(strokeDash=[4, 4]).encode(x="zero:Q")
+    height = max(60, len(order) * (14 * len(judges) + 10))
+    return alt.layer(line, bars, dots).properties(width="container", height=height)
+
+
+def write(folder: str, found: Finding) -> dict[str, str]:
+    """Writes judge.json, judge.html and judge.md into `folder`; returns their paths by kind."""
+    paths = {kind: storage.join(folder, name) for kind, name in _FILES.items()}
+    storage.write_json(paths["data"], as_json(found))
+    for kind, text in (("page", render(found)), ("markdown", markdown(found))):
+        with storage.publish(paths[kind]) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    return paths
+
+
+def as_json(found: Finding) -> dict[str, Any]:
+    """Everything, with whether each judge passed and what each contrast says."""
+    whole = asdict(found)
+    for told, judge in zip(whole["judges"], found.judges, strict=True):
+        told["passed"] = judge.passed
+        for kind in ("against", "named"):
+            for row, contrast in zip(told[kind], getattr(judge, kind), strict=True):
+                row["says"] = contrast.says
+    result: dict[str, Any] = plain(whole)
+    return result

@@ -1,0 +1,225 @@
+"""The balance of quality and diversity: the whole front for λ from 0 to 1, with a certificate at each point.
+
+front = sweep(load_corpus("out/real", 100_000), lambdas=np.linspace(0, 1, 11))
+front.points[front.knee].lamb
+
+One pool, one calibration, one set of prepared vectors; λ goes down from 1, where the answer is known, and each begins
+where the last one ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from datamask.errors import ConfigError
+from datamask.report import statistics
+from datamask.report.embedded import Embedded
+from datamask.selection.api import finish, solve
+from datamask.selection.problem.pool import Problem, make_problem
+from datamask.selection.result import Selection
+from datamask.selection.solvers import relaxation, solver_for
+
+TOLERANCE = 1e-3  # of a point's ascent, against its bound; every point reports the gap it reached
+
+
+@dataclass(frozen=True)
+class Point:
+    """One λ's selection. Terms are calibrated (0 random, 1 the term's best) unless the settings say otherwise."""
+
+    lamb: float
+    objective: float
+    upper_bound: float | None
+    gap: float | None
+    quality: float
+    diversity: float
+    mean_quality: float
+    vendi: float
+    near_duplicates: float
+    length_ratio: float
+    documents: int
+    steps: int
+    seconds: float
+    overlap_before: float | None  # Jaccard similarity with the selection of the λ before, and after
+    overlap_after: float | None
+    effective: dict[str, float]  # column -> effective number of its values
+    shares: dict[str, dict[str, float]]  # column -> value -> share of the documents
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A front. `seconds` is everything: calibration, preparation, all solves; not the measuring of the selections."""
+
+    name: str
+    solver: str
+    algorithm: str
+    size: int  # candidates
+    share: float  # of the corpus's candidates that were swept
+    points: tuple[Point, ...]
+    knee: int
+    chosen: float  # the configuration's λ
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def sweep(
+    corpus: Embedded, lambdas: Sequence[float], progress: Callable[[float, float], None] = lambda lamb, seconds: None
+) -> Sweep:
+    """Solves and measures every λ, from quality alone, which needs no search, down to diversity alone.
+
+    Every λ is given the best of all selections found, whichever λ it was found for, so that quality never falls as λ
+    grows; and the bounds are tightened by one another, for the best possible objective is convex in λ.
+
+    :param progress: called with each λ solved and its seconds.
+    :raises ConfigError: a λ outside [0, 1], or settings the solver cannot hold.
+    """
+    grid = sorted(set(lambdas))
+    if not grid or grid[0] < 0 or grid[-1] > 1:
+        raise ConfigError(f"λ must lie between 0 and 1, found {', '.join(f'{value:g}' for value in grid) or 'none'}")
+    settings = corpus.settings()
+    started = time.perf_counter()
+    problem = make_problem(corpus.pool(settings), settings)
+    solver_for(problem)  # refuses what it cannot hold before anything is computed
+    solved = solve_all(problem, grid, progress)
+    seconds = time.perf_counter() - started
+    points = _points(corpus, grid, solved)
+    return Sweep(
+        name=corpus.config.release.name,
+        solver=settings.solver,
+        algorithm=settings.metric,
+        size=len(corpus),
+        share=corpus.share,
+        points=points,
+        knee=statistics.knee(
+            [p.quality for p in points], [p.diversity for p in points], _random_terms(corpus, problem)
+        ),
+        chosen=settings.lamb,
+        seconds=seconds,
+    )
+
+
+def solve_all(
+    problem: Problem, grid: Sequence[float], progress: Callable[[float, float], None] = lambda lamb, seconds: None
+) -> list[Selection]:
+    """The problem solved at every λ of an ascending grid, from the last one down, each beginning at the one above."""
+    warm = relaxation.Warm(tolerance=TOLERANCE)
+    solved: list[Selection] = []
+    for lamb in reversed(grid):
+        began = time.perf_counter()
+        at = problem.at(lamb)
+        if problem.settings.solver == "relaxation":
+            draft = relaxation.solve(at, lambda record: None, warm)
+            selection = finish(at, draft, 0.0)
+        else:
+            selection = solve(at)
+        seconds = time.perf_counter() - began
+        solved.insert(0, replace(selection, seconds=seconds))
+        progress(lamb, seconds)
+    return solved
+
+
+def _points(corpus: Embedded, grid: Sequence[float], solved: Sequence[Selection]) -> tuple[Point, ...]:
+    terms = [_terms(corpus, selection.terms) for selection in solved]
+    bounds: list[float | None] = [selection.upper_bound for selection in solved]
+    known = [bound for bound in bounds if bound is not None]
+    if len(known) == len(bounds):
+        bounds = list(statistics.convex(grid, known))
+    chosen = []
+    for place, lamb in enumerate(grid):
+        values = [lamb * quality + (1 - lamb) * diversity for quality, diversity in terms]
+        best = max(range(len(grid)), key=values.__getitem__)
+        chosen.append(place if values[place] >= values[best] - 1e-12 else best)
+    points = []
+    for place, lamb in enumerate(grid):
+        quality, diversity = terms[chosen[place]]
+        objective, bound = lamb * quality + (1 - lamb) * diversity, bounds[place]
+        indices = {
+            step: solved[chosen[step]].indices.tolist()
+            for step in (place - 1, place, place + 1)
+            if 0 <= step < len(grid)
+        }
+        shared = {step: statistics.overlap(indices[place], indices[step]) for step in indices if step != place}
+        measured = corpus.measure(solved[chosen[place]].times)
+        points.append(
+            Point(
+                lamb=float(lamb),
+                objective=objective,
+                upper_bound=None if bound is None else max(bound, objective),
+                gap=None if bound is None else max(0.0, bound - objective) / max(abs(bound), 1e-12),
+                quality=quality,
+                diversity=diversity,
+                mean_quality=measured["mean_quality"],
+                vendi=measured["vendi"],
+                near_duplicates=measured["near_duplicates"],
+                length_ratio=measured["length_ratio"],
+                documents=measured["documents"],
+                steps=max(len(solved[place].history) - 1, 0),
+                seconds=solved[place].seconds,
+                overlap_before=shared.get(place - 1),
+                overlap_after=shared.get(place + 1),
+                effective=measured["effective"],
+                shares={name: dict(values) for name, values in measured["shares"].items()},
+            )
+        )
+    return tuple(points)
+
+
+def _terms(corpus: Embedded, terms: Mapping[str, float]) -> tuple[float, float]:
+    """The quality term, and the diversity terms by their weights."""
+    metrics = corpus.config.select.metrics
+    diversity = sum(share * terms[name] for name, share in metrics.items()) / sum(metrics.values())
+    return float(np.mean([value for name, value in terms.items() if name not in metrics])), float(diversity)
+
+
+def _random_terms(corpus: Embedded, problem: Problem) -> tuple[float, float]:
+    """What a random selection scores: (0, 0) by definition of the calibration, else measured on one."""
+    if problem.settings.calibrate:
+        return 0.0, 0.0
+    order = problem.generator(stream=13).permutation(len(problem))
+    mask = np.zeros(len(problem), dtype=bool)
+    mask[order] = np.cumsum(problem.limits.weights[order]) <= problem.size
+    return _terms(corpus, problem.objective.evaluate(torch.from_numpy(mask)).terms)
+
+
+def pick(front: Sweep, wish: str) -> Point:
+    """The point a wish names: "knee", or "quality=0.9": the most diverse whose mean quality is at least that.
+
+    :raises ConfigError: another wish, or a quality no point reaches; says which there are.
+    """
+    if wish == "knee":
+        return front.points[front.knee]
+    name, equals, value = wish.partition("=")
+    try:
+        least = float(value)
+    except ValueError:
+        least = float("nan")
+    if name.strip() != "quality" or not equals or not np.isfinite(least):
+        raise ConfigError(f"--pick {wish}: valid are knee, or quality=NUMBER, the least mean quality, e.g. quality=0.9")
+    found = [point for point in front.points if point.mean_quality >= least]
+    if not found:
+        best = max(point.mean_quality for point in front.points)
+        raise ConfigError(f"--pick {wish}: no λ reaches that mean quality; the greatest is {best:.4f}, at λ = 1")
+    return min(found, key=lambda point: point.lamb)
+
+
+def envelope(points: Sequence[Point], count: int = 101) -> list[dict[str, float]]:
+    """The certificates as one curve: for each quality the greatest diversity that no bound forbids.
+
+    Every selection satisfies λ·quality + (1 − λ)·diversity ≤ bound(λ), for every λ.
+    """
+    bounds = [(point.lamb, point.upper_bound) for point in points if point.upper_bound is not None]
+    low, high = min(point.quality for point in points), max(point.quality for point in points)
+    limit = min((bound / lamb for lamb, bound in bounds if lamb == 1), default=high)
+    rows = []
+    for quality in np.linspace(low, min(high, limit), count):
+        most = [(bound - lamb * quality) / (1 - lamb) for lamb, bound in bounds if lamb < 1]
+        if most:
+            rows.append({"quality": float(quality), "diversity": float(min(most))})
+    return rows

@@ -1,0 +1,140 @@
+"""The numbers of a curation: as plain JSON, as Markdown for the UI, and a row per shard."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from datamask import storage
+from datamask.corpus.plan import FailedFile, Reading
+from datamask.release.release_folder import Release
+from datamask.report.warnings import sentence
+from flows.stage_runs import ShardTimes, Stages
+
+WHOLE = 0.005  # of the bound, from which it is said what documents that cannot be cut cost
+
+
+def numbers(
+    release: Release,
+    stages: Stages,
+    certificate: Mapping[str, Any],
+    failed: Sequence[FailedFile],
+    skipped: Sequence[FailedFile] = (),
+) -> dict[str, Any]:
+    """What the command prints at its end, and what the flow returns: small, plain JSON."""
+    manifest = release.manifest()
+    total: Mapping[str, Any] = manifest["conservation"]["total"]
+    return {
+        "release": release.path,
+        "version": release.version,
+        "new": release.new,
+        "report": storage.join(release.path, "report.html"),
+        "documents": {
+            "read": total["rows"],
+            "selected": total["selected"],
+            "not_selected": total["not_selected"],
+            "filtered": dict(total["filtered"]),
+            "quarantined": dict(total["quarantined"]),
+        },
+        "tokens": {"read": total["tokens_read"], "selected": total["tokens_selected"]},
+        "certificate": {name: certificate.get(name) for name in ("objective", "upper_bound", "gap", "integrality")},
+        "stages": [
+            {
+                "stage": line.stage,
+                "done": line.done,
+                "cached": line.cached,
+                "failed": line.failed,
+                "seconds": round(line.seconds, 2),
+            }
+            for line in stages.board.stages.values()
+        ],
+        "failed": [{"path": file.path, "error": file.error} for file in failed],
+        "read_as": [
+            {"path": source["path"], "how": str(Reading(**source["reading"]))}
+            for source in manifest["sources"]
+            if source.get("reading")
+        ],
+        "skipped": [{"path": file.path, "error": file.error} for file in skipped],
+        "seconds": round(time.monotonic() - stages.began, 1),
+    }
+
+
+def table(found: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Rows of (what, documents, tokens, reasons)."""
+    documents, tokens = found["documents"], found["tokens"]
+    rows = [
+        ("read", f"{documents['read']:,}", _count(tokens["read"]), ""),
+        ("selected", f"{documents['selected']:,}", _count(tokens["selected"]), ""),
+        ("not selected", f"{documents['not_selected']:,}", "", ""),
+    ]
+    for kind in ("filtered", "quarantined"):
+        reasons = {reason: count for reason, count in sorted(documents[kind].items()) if count}
+        rows.append((kind, f"{sum(reasons.values()):,}", "", ", ".join(f"{r} {n:,}" for r, n in reasons.items())))
+    return rows
+
+
+def certificate_line(found: Mapping[str, Any]) -> str:
+    """Objective, bound and gap in a line, or '' where the solver gives none."""
+    certificate = found["certificate"]
+    if certificate["objective"] is None:
+        return ""
+    line = f"objective {certificate['objective']:.5f}"
+    if certificate["upper_bound"] is not None:
+        line += f", at most {certificate['upper_bound']:.5f} is possible"
+    if certificate["gap"] is not None:
+        whole = certificate.get("integrality") or 0.0
+        cost = f", {whole:.2%} of it because documents are whole" if whole > WHOLE else ""
+        line += f" (gap {certificate['gap']:.2%}{cost})"
+    return line
+
+
+def as_markdown(found: Mapping[str, Any]) -> str:
+    """The numbers as a page for the UI."""
+    lines = [f"# {found['version']}", "", "| | documents | tokens | |", "|---|---:|---:|---|"]
+    lines += [f"| {' | '.join(row)} |" for row in table(found)]
+    lines += [
+        "",
+        certificate_line(found),
+        "",
+        "| stage | done | cached | failed | seconds |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {line['stage']} | {line['done']:,} | {line['cached']:,} | {line['failed']:,} | {line['seconds']:.1f} |"
+        for line in found["stages"]
+    ]
+    for warning in found.get("warnings", ()):
+        lines += ["", f"**Warning.** {sentence(warning, found['release'])}"]
+    lines += ["", f"Dataset: `{found['release']}`", "", f"Report: `{found['report']}`"]
+    if found["failed"]:
+        lines += ["", "## Failed", ""] + [f"- `{file['path']}`: {file['error']}" for file in found["failed"]]
+    return "\n".join(lines)
+
+
+def shard_rows(release: Release, stages: Stages) -> list[dict[str, Any]]:
+    """A row per shard: stages it went through now (the others were cached), rows in, what became of them, seconds.
+
+    Failed ones come first.
+    """
+    rows: list[dict[str, Any]] = [
+        {"shard": failure.shard, "done now": f"failed in {failure.stage}: {failure.error}"}
+        for failure in stages.failures
+    ]
+    for name, count in sorted(release.manifest()["conservation"]["shards"].items()):
+        times = stages.times.get(name, ShardTimes())
+        rows.append(
+            {
+                "shard": name,
+                "done now": ", ".join(times.worked) or "nothing, all cached",
+                "rows": count["rows"],
+                "selected": count["selected"],
+                "not selected": count["not_selected"],
+                "filtered": sum(count["filtered"].values()),
+                "quarantined": sum(count["quarantined"].values()),
+                "seconds": round(sum(times.seconds.values()), 2),
+            }
+        )
+    return rows
+
+
+def _count(tokens: int | None) -> str:
+    return "" if tokens is None else f"{tokens:,}"
