@@ -52,7 +52,7 @@ class Prepared:
         return self.z.dtype != torch.bfloat16
 
     def moment(self, mask: torch.Tensor) -> torch.Tensor:
-        """Σ_i mask_i v_i, summed over blocks in float32. mask: (N,); if most entries are 0, only the others are read."""
+        """Σ_i mask_i v_i, summed over blocks in float32. mask: (N,); if few entries are not 0, only they are read."""
         index = mask.nonzero()[:, 0].to(self.z.device)
         sparse = len(index) <= self.metric.dense * len(mask)
         values = mask.to(self.z.device, torch.float32)

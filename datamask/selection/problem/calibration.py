@@ -171,7 +171,7 @@ def sample_rows(problem: Problem) -> np.ndarray:
 
 
 def row_hashes(features: Any, seed: int) -> np.ndarray:
-    """(N,) uint64 hashes of each row's first `HASHED` numbers; equal rows have equal hashes in every shard and order."""
+    """(N,) uint64 hashes of each row's first `HASHED` numbers: equal for equal rows, whatever their shard or order."""
     rows = features[:, :HASHED]
     rows = np.ascontiguousarray(rows.cpu().numpy() if isinstance(rows, torch.Tensor) else rows)
     bits = rows.view(np.dtype(f"u{rows.dtype.itemsize}")).astype(np.uint64)

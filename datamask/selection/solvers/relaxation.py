@@ -42,8 +42,9 @@ WHOLE, ITERATIONS = 32, 100  # steps of one ascent at most: on all documents, an
 LEARNING = 20  # steps of the ascent on a sample
 ROUGH = 2e-3  # tolerance of Newton's path on a sample
 OPENING = 8, 4  # steps on all documents before the undecided are solved alone: without, and with a start from a sample
-COSTLY = 0.01  # where rounding would lose more (the calibrated objective is about 1), ascend the multilinear extension
-MULTILINEAR = 16  # for so many steps at most
+# Where rounding would lose more than COSTLY (the calibrated objective is about 1), the multilinear extension is
+# ascended for at most MULTILINEAR steps.
+COSTLY, MULTILINEAR = 0.01, 16
 ROUNDS = 12  # how often, at most, the undecided are chosen anew
 SCREENED = 0.1  # the undecided alone are solved to max(TOLERANCE / 2, this share of the whole pool's gap)
 GREEDY_TOO = 1 << 24  # greedy also runs where comparing its k documents with all takes at most so many multiplications
