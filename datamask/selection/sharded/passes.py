@@ -379,7 +379,7 @@ class _Selecting(Gathered):
 
 
 def fits(part: Limits) -> bool:
-    """Whether the undecided documents can fill what is left of the budget and the limits (`part`), as far as sums show."""
+    """Whether the undecided documents can, by their sums, fill what is left of the budget and the limits (`part`)."""
     if not 0 < part.size <= float(part.weights.sum()) * (1 + 1e-12):
         return False
     for each in part.groupings:
