@@ -110,15 +110,18 @@ class CommandTable(TyperGroup):
     """Subcommands by name, imported when one is asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
+        """The names of all commands: the product's own, then those of installed extensions."""
         others = {entry.name for entry in metadata.entry_points(group=ENTRY_POINTS)} - set(COMMANDS)
         return [*COMMANDS, *sorted(others)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command by name with its help line, not yet imported; None if there is none."""
         names = self.list_commands(ctx)
         self.commands = dict.fromkeys(names)  # type: ignore[assignment]  # typer suggests the nearest of these
         return TyperCommand(cmd_name, short_help=COMMANDS.get(cmd_name, ("", ""))[1]) if cmd_name in names else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Imports the command that is called. Returns its name, the command and its arguments."""
         name, _, rest = super().resolve_command(ctx, args)
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
         single.command(name, context_settings=HELP)(_locate(str(name)))

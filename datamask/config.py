@@ -31,6 +31,8 @@ Part = Literal["embedding", "ngrams", "target"]
 
 
 class Section(BaseModel):
+    """A section of the settings: frozen, unknown keys refused, numbers finite."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 

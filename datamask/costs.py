@@ -50,11 +50,13 @@ class StageCost:
     most: int | None = None
 
     def hours(self, documents: int, workers: int) -> float:
+        """Hours that the stage takes for so many documents on so many workers."""
         alone = STAGES[self.stage].by == "one" or (self.stage == "prices" and documents <= JOINT_DOCUMENTS)
         share = 1 if alone else workers
         return (self.fixed + self.seconds * self._seen(documents) / share) / 3600
 
     def storage(self, documents: int) -> float:
+        """Bytes that the stage stores for so many documents."""
         return self.bytes * self._seen(documents)
 
     def _seen(self, documents: int) -> int:
@@ -73,6 +75,7 @@ class Costs:
     stages: tuple[StageCost, ...]
 
     def as_json(self) -> dict[str, Any]:
+        """The costs of every stage and in all, ready for JSON."""
         stages = [
             {
                 "stage": stage.stage,

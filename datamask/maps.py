@@ -136,6 +136,7 @@ def rounds(work: str, stage: str, key: str) -> Iterator[str]:
 
 
 def clear(folder: str) -> None:
+    """Removes a folder with all it holds, if it is there."""
     fs, path = storage.filesystem(folder)
     if storage.exists(folder):
         with storage.storage_errors(folder, "remove"):
@@ -180,9 +181,11 @@ class Handed:
     arrays: Mapping[str, np.ndarray] | None = None
 
     def read(self, *names: str) -> list[np.ndarray]:
+        """The arrays of these names, in this order."""
         return read_arrays(self.url, *names) if self.arrays is None else [self.arrays[name] for name in names]
 
     def names(self) -> list[str]:
+        """The names of all arrays."""
         if self.arrays is not None:
             return list(self.arrays)
         with storage.open_input(self.url) as file, np.load(file, allow_pickle=False) as held:

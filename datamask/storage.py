@@ -43,8 +43,8 @@ from datamask.errors import (
     one_line,
 )
 
-METADATA_KEY = b"datamask"
-LEFTOVER_SECONDS = 24 * 3600
+METADATA_KEY = b"datamask"  # the key under which an output's facts stand in a parquet file's metadata
+LEFTOVER_SECONDS = 24 * 3600  # a temporary file older than this was left behind by a process that died
 _TEMPORARY = ".tmp"
 ROW_GROUP_ROWS = 10_000
 
@@ -206,7 +206,7 @@ def write_json(url: str, value: Any) -> None:
 
 
 def key(*facts: Any) -> str:
-    """16 hex digits that stand for `facts` (anything JSON can hold): equal facts, equal key, on every machine."""
+    """A key of 16 hex digits for `facts` (anything JSON can hold): equal facts give equal keys on every machine."""
     text = json.dumps(facts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -221,7 +221,7 @@ def sha256(url: str) -> str:
 
 
 def fingerprint(url: str) -> str:
-    """What stands for a file's content: half of its sha256, 32 hex digits."""
+    """A fingerprint of the file's content: the first half of its sha256, 32 hex digits."""
     return sha256(url)[:32]
 
 
@@ -246,11 +246,11 @@ def publish(url: str, durable: bool = True) -> Iterator[Path]:
             target = Path(path)
             target.parent.mkdir(parents=True, exist_ok=True)
             temporary = target.parent / f".{target.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}{_TEMPORARY}"
-        temporary.touch()  # what forbids writing is said before the work is done
+        temporary.touch()  # raises now, before the caller's work, if the place cannot be written to
     try:
         try:
             yield temporary
-        except OSError as error:  # of writing, or of what else the caller does meanwhile, which is not ours
+        except OSError as error:  # only "disk full" is about this file; other errors of the caller's pass unchanged
             if error.errno in FULL:
                 raise _final(error, str(temporary.parent) if is_remote(url) else url, "write") from error
             raise

@@ -100,6 +100,7 @@ class StaticEncoder:
         self._lock = threading.Lock()
 
     def tokenise(self, texts: Sequence[str]) -> Windows:
+        """The texts' tokens in windows of the encoder's length."""
         if self._ref.prompt:
             texts = [self._ref.prompt + text for text in texts]
         if self._ref.long_documents == "first":
@@ -108,6 +109,7 @@ class StaticEncoder:
 
     @torch.inference_mode()
     def compute(self, tokenised: Windows, batch_tokens: int, progress: Progress = silent) -> Encoded:
+        """The embeddings of tokenised texts."""
         found = torch.zeros(len(tokenised.lengths), self._weights.shape[1])
         device = self._weights.device
         ends = np.cumsum(tokenised.lengths)

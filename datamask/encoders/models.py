@@ -85,10 +85,12 @@ class TransformerEncoder:
             self._features["prompt_length"] = length
 
     def tokenise(self, texts: Sequence[str]) -> Windows:
+        """The texts' tokens in windows of the encoder's length."""
         return self._batcher.windows(texts, self._ref.long_documents)
 
     @torch.inference_mode()
     def compute(self, tokenised: Windows, batch_tokens: int, progress: Progress = silent) -> Encoded:
+        """The embeddings of tokenised texts, and their scores if the model has a quality head."""
         vectors = torch.zeros(len(tokenised.lengths), self._ref.dimensions)
         scores: np.ndarray | None = None
         for rows, ids, mask in self._batcher.batches(tokenised, batch_tokens):
@@ -120,9 +122,11 @@ class WholeEncoder:
             model.max_seq_length = min(ref.max_length, model.max_seq_length)
 
     def tokenise(self, texts: Sequence[str]) -> list[str]:
+        """The cleaned texts; the model tokenises them itself."""
         return [clean(text) for text in texts]
 
     def compute(self, tokenised: list[str], batch_tokens: int, progress: Progress = silent) -> Encoded:
+        """The embeddings of the texts."""
         with self._lock:
             found = self._model.encode(
                 tokenised,

@@ -25,6 +25,7 @@ class OwnEncoder:
         self._lock = threading.Lock()
 
     def tokenise(self, texts: Sequence[str]) -> list[str]:
+        """The texts as they are; the user's encoder tokenises them itself."""
         return list(texts)
 
     def compute(self, tokenised: list[str], batch_tokens: int, progress: Progress = silent) -> Encoded:

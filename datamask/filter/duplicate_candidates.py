@@ -1,9 +1,9 @@
 """Pairs of documents that may be duplicates: those whose samples share enough, found without comparing all pairs.
 
 Every document is looked up by its eight smallest sampled shingles in all samples, as MinHash does with bands (Broder
-1997); pairs that meet are estimated on their whole samples. What many documents share is a template (a licence's
-text, a notice, a site's navigation), and sharing it says little: the estimate counts apart what few groups of copies
-share.
+1997); the similarity of pairs that meet is estimated on their whole samples. Shingles that many documents share belong
+to a template (a licence's text, a notice, a site's navigation) and are weak evidence, so shingles that only few groups
+of copies share are counted separately.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from scipy.sparse.csgraph import connected_components
 
 from datamask.filter.postings import KEYS, Documents, Shared
 
-NEIGHBOURS = 16  # of a shingle's documents, each is paired with the longest and with those next in length
-FEW = 6  # groups of copies: a shingle in more of them is a template's
-OWN = 0.5  # of what two texts share, so much must be theirs and not a template's, unless they are alike at STRONG
-WHOLLY = 0.98  # of a text's shingles in a longer one: whatever shares them, the shorter one says nothing of its own
-PARTLY = 0.2  # of what they share must be theirs even so: alias pages, which hold nothing but a template, stay
-STRONG = 0.8  # estimated Jaccard from which two documents are copies, whatever they share (datatrove's MinHash)
+NEIGHBOURS = 16  # each of a shingle's documents is paired with the 16 longest, and with the 16 next longer than itself
+FEW = 6  # a shingle in more than so many groups of copies belongs to a template
+OWN = 0.5  # least share of the common shingles that belong to no template, for pairs below STRONG
+WHOLLY = 0.98  # share of a text's shingles in a longer one, from which the shorter one may be contained as a whole
+PARTLY = 0.2  # OWN for these: pages that hold nothing but a template are kept
+STRONG = 0.8  # estimated Jaccard from which two documents are copies whatever they share (datatrove's MinHash)
 # below this estimate no pair passes the verification: an estimate from 48 shingles is off by 0.14 once in a hundred,
 # and of Chinese and Japanese less is asked (`verify.UNSPACED`)
 JACCARD_SLACK = 0.2
@@ -35,7 +35,7 @@ class Pairs:
 
     one: np.ndarray  # int64: numbers of documents
     other: np.ndarray
-    own: np.ndarray  # float32: of what they share, the share that is theirs and not a template's
+    own: np.ndarray  # float32: the share of their common shingles that belong to no template
 
     def __len__(self) -> int:
         return len(self.one)
@@ -43,7 +43,7 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class Estimated:
-    """Pairs that are worth a second look: (P,) each."""
+    """Pairs that may be duplicates by their samples: (P,) each."""
 
     one: np.ndarray
     other: np.ndarray
@@ -56,17 +56,17 @@ class Estimated:
 def estimate(
     codes: np.ndarray, common: np.ndarray, documents: Documents, jaccard: float, containment: float
 ) -> Estimated:
-    """Of pairs that meet, from their whole samples.
+    """The pairs that may be duplicates among those that meet, estimated from their whole samples.
 
-    :param codes: (P,) of pairs. :param common: (P,) sampled shingles in common.
-    :param jaccard, containment: what the verification asks for, at least.
+    :param codes: (P,) codes of pairs. :param common: (P,) their sampled shingles in common.
+    :param jaccard, containment: the thresholds of the verification.
     """
     one, other = ends(codes)
     scale = np.maximum(documents.scale[one], documents.scale[other])
     sizes = [documents.sampled[side, scale].astype(np.int64) for side in (one, other)]
     smaller = np.maximum(np.minimum(*sizes), 1)
     jaccards = common / np.maximum(sizes[0] + sizes[1] - common, 1)
-    # few sampled shingles say little: let those through
+    # estimates from few sampled shingles are uncertain: allow them more slack
     slack = np.sqrt(48 / np.clip(smaller, 6, 48))
     strong = jaccards >= STRONG - JACCARD_SLACK * slack
     near = strong | (jaccards >= jaccard - JACCARD_SLACK * slack)
@@ -77,17 +77,19 @@ def estimate(
 
 
 def worth_reading(found: Estimated, few: np.ndarray) -> Pairs:
-    """few: (P,) of the shingles in common, those that few groups of copies have."""
+    """The pairs whose texts are to be read. few: (P,) how many of the common shingles belong to no template."""
     own = (few / np.maximum(found.common, 1)).astype(np.float32)
     worth = found.strong | (own >= OWN) | (found.wholly & (own >= PARTLY))
     return Pairs(found.one[worth], found.other[worth], own[worth])
 
 
 def code_of(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """(P,) uint64 codes of pairs of document numbers (P,), ordered as (one, other)."""
     return one.astype(np.uint64) << np.uint64(32) | other.astype(np.uint64)
 
 
 def ends(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(one, other): the document numbers (P,) int64 of codes of pairs."""
     return (codes >> np.uint64(32)).astype(np.int64), (codes & np.uint64(0xFFFF_FFFF)).astype(np.int64)
 
 

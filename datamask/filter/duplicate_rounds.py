@@ -1,4 +1,4 @@
-"""The rounds of the search for near-duplicates: what each reads, computes and hands on. `stage` has the reduces.
+"""The rounds of the search for near-duplicates: what each map reads, computes and hands on.
 
     load           a group of shards: its documents' facts, and their samples' shingles dealt to partitions
     meet           a partition of the shingles: pairs of documents that meet there, dealt to parts
@@ -65,7 +65,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class Searching:
-    """What the workers of a round are told."""
+    """The state of a round: what every worker is given beside its item."""
 
     config: Config
     work: str
@@ -84,18 +84,23 @@ class Searching:
 
     @property
     def groups(self) -> int:
+        """The number of groups of shards."""
         return len(self.keys)
 
     def at(self, *names: object) -> str:
+        """The path of a file of the rounds, its name joined from these parts."""
         return storage.join(self.folder, "-".join(map(str, names)))
 
     def facts(self, group: int) -> str:
+        """The path of a group's facts, kept for the next run."""
         return storage.join(self.kept, facts_name(self.keys[group]))
 
     def postings(self, group: int) -> str:
+        """The path of a group's postings, kept for the next run."""
         return storage.join(self.kept, postings_name(self.keys[group]))
 
     def documents(self) -> Documents:
+        """The facts of all documents, mapped from files."""
         facts = {name: mapped(self.at(name) + ".npy") for name in FACTS[:6]}
         return Documents(fixed=self.fixed, **facts)
 
@@ -111,6 +116,7 @@ class Source:
 
     @property
     def name(self) -> str:
+        """The shard's name, with the earlier release's place before it."""
         return f"{self.place}:{self.files.shard.name}" if self.place else self.files.shard.name
 
 
@@ -118,10 +124,12 @@ Group = tuple[int, tuple[Source, ...]]  # number, shards
 
 
 def facts_name(key: str) -> str:
+    """The file name of a group's facts. key: the group's."""
     return f"facts-{key}.npz"
 
 
 def postings_name(key: str) -> str:
+    """The file name of a group's postings. key: the group's."""
     return f"postings-{key}"
 
 
@@ -193,6 +201,7 @@ def _output(output: Output | None) -> Output:
 
 
 def meet(state: Searching, partition: int) -> None:
+    """Writes a partition's shared shingles, and the codes of the pairs that meet there, dealt to parts."""
     url = state.at("meetings", partition)
     if storage.exists(url):
         return
@@ -209,6 +218,7 @@ def meet(state: Searching, partition: int) -> None:
 
 
 def gather_met(state: Searching, part: int) -> None:
+    """Writes the codes of a part's pairs that met often enough, or whose embeddings are near."""
     url = state.at("met", part) + ".npy"
     if storage.exists(url):
         return
@@ -217,11 +227,12 @@ def gather_met(state: Searching, part: int) -> None:
     more = state.at("near", part)  # pairs of near embeddings
     if storage.exists(more + ".npy"):
         codes = np.union1d(codes, mapped(more + ".npy"))
-    codes = codes[candidates.ends(codes)[1] >= state.fixed]  # two of an earlier release are none of our business
+    codes = codes[candidates.ends(codes)[1] >= state.fixed]  # pairs within an earlier release stay
     write_array(url, codes)
 
 
 def count_common(state: Searching, partition: int) -> None:
+    """Writes how many sampled shingles of a partition the pairs of every part have in common."""
     url = state.at("common", partition)
     if storage.exists(url):
         return
@@ -231,6 +242,7 @@ def count_common(state: Searching, partition: int) -> None:
 
 
 def estimate_part(state: Searching, part: int) -> Handed:
+    """The pairs of a part that may be duplicates by their whole samples: the arrays of `Estimated`."""
     name = f"estimated-{part}"
     if found := handed(state.folder, name):
         return found
@@ -241,6 +253,7 @@ def estimate_part(state: Searching, part: int) -> Handed:
 
 
 def count_few(state: Searching, partition: int) -> None:
+    """Writes how many of these pairs' common shingles in a partition belong to no template."""
     url = state.at("few", partition)
     if storage.exists(url):
         return
@@ -253,6 +266,7 @@ def count_few(state: Searching, partition: int) -> None:
 
 
 def choose(state: Searching, part: int) -> Handed:
+    """The pairs of a part whose texts are to be read: the arrays of `Pairs`."""
     name = f"chosen-{part}"
     if found := handed(state.folder, name):
         return found
@@ -447,6 +461,7 @@ def write(state: Searching, item: Falling) -> list[Output]:
 
 
 def path_of(name: str, key: str, work: str) -> str:
+    """The path of a shard's duplicates file."""
     return storage.join(work, "duplicates", f"{name}-{key}.parquet")
 
 

@@ -1,8 +1,8 @@
-"""Exact duplicates over all shards, by parts of the texts' hashes: nobody holds more than a part, or a group of shards.
+"""Exact duplicates over all shards, by parts of the texts' hashes: no worker holds more than a part or a group.
 
-publish      a group of shards lays the hashes of its documents out by part
-find         a part of the hashes, from all groups: all but one of each text, laid out by group
-read         a group's documents that are repeated
+publish      map over groups of shards: writes the hashes of a group's documents, dealt to parts
+find         map over parts: the documents of a part that repeat another, dealt to groups
+read         a group's documents that repeat another
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Exchange:
     parts: int  # 0: exact duplicates are not asked for
 
     def looked_at(self, group: int) -> bool:
+        """Whether a group is published already."""
         return storage.exists(self._codes(group))
 
     def publish(
@@ -95,8 +96,10 @@ class Exchange:
 
 
 def codes_name(key: str) -> str:
+    """The file name of a group's filter codes. key: the group's."""
     return f"codes-{key}.npz"
 
 
 def texts_name(key: str) -> str:
+    """The file name of a group's text hashes. key: the group's."""
     return f"texts-{key}"

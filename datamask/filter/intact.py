@@ -18,42 +18,42 @@ import numpy as np
 from datamask.filter.shingles import WINDOW, Likeness, unspaced
 from datamask.filter.surface import Prose, Surface
 
-TWICE = 1.15  # times as many windows a shingle: the same is said twice
-BATTERED = 0.05  # blemishes a letter, by which one copy's surface tells all
+TWICE = 1.15  # ratio of windows per distinct shingle from which one of two texts repeats itself
+BATTERED = 0.05  # difference of blemishes per letter from which the surface alone decides
 NOTHING = (
     1 / 3
-)  # of the other's own letters: who has no more has nothing of his own (two additions side by side look so)
-MANY = 10  # places: so many additions of a word or two are no fuller edition, however much they come to
-SCATTERED = 30  # letters a place: additions of a word or two
+)  # a text with at most this share of the other's own letters counts as having none (adjacent additions look so)
+MANY = 10  # additions of a word or two in so many places are no fuller edition, however long in all
+SCATTERED = 30  # letters per place up to which additions are a word or two
 # Copies with one word in ten replaced have 4 to 18 letters of their own a place, and up to 0.17 of them are digits
 # (3rd and 97th percentile of 264 in 15 languages); laws, licences and forms that share parts have 40 and more, or 0.3.
 REWORDED = 22  # letters a place
 FIGURES = 0.2
-SENTENCE = 80  # letters in a row that both texts have of their own: no words here and there
-# A copy with words put in the place of others follows itself less naturally where it differs: with one word in ten
-# replaced by 0.4 nats a word of the difference in 90 of 100; two laws, licences or manuals are as natural as each other
-GARBLED = 0.4  # nats a word, by the share of shingles that differ
-GARBLED_REWORDED = 25  # letters a place
-GARBLED_LONGER = 1.2  # times as many shingles
-GARBLED_PLACE = 60  # letters in a row
+SENTENCE = 80  # if both texts have a longer run of letters of their own, they differ by more than single words
+# In a copy with replaced words, word order is less probable where it differs: with one word in ten replaced, by 0.4
+# nats per differing word in 90 of 100 copies. Two laws, licences or manuals are as probable as each other.
+GARBLED = 0.4  # least difference in nats per word, divided by the share of shingles that differ
+GARBLED_REWORDED = 25  # own letters per place at most
+GARBLED_LONGER = 1.2  # ratio of their shingles at most
+GARBLED_PLACE = 60  # letters of the longest own run at most
 # One name for another throughout (ceiling for floor, patent attorney for attorney) is another document: the same words
 # differ again and again on both sides. Of 264 copies with one word in ten replaced 1 in 250 looks so, of 48 pairs of
 # laws, licences, functions and manuals that looked like copies over half do.
 ECHO = 0.05  # of the places where they differ, the share that differ as one before does
 A_WORD = 4  # letters: more than one Han letter counts for
 AROUND = 2  # letters on either side by which shorter places are compared
-SMALL = 1.15  # times as many shingles: what a line of navigation adds
-PIECE = 6  # letters by which recurrence is told
-RECURS = 0.02  # difference of the shares that recur, from which it is told: benchmarks/duplicates.py shows both kinds
-NATURAL = 0.005  # nats a word by which one copy's words follow one another more naturally than the other's
-CLEARLY = 0.02  # the same, whatever the letters of their own are
+SMALL = 1.15  # ratio of shingles up to which an addition may be a line of navigation
+PIECE = 6  # letters of the pieces whose recurrence is counted
+RECURS = 0.02  # difference of the recurring shares that decides: benchmarks/duplicates.py shows both kinds
+NATURAL = 0.005  # difference in nats per word that decides where both texts have words of their own
+CLEARLY = 0.02  # difference in nats per word that decides before lengths are compared
 
-# Of 1,370 pages around their reviewed main text, what the page adds is less prose in 94 of 100; of 6,000 halves and
-# three quarters of other documents what is missing is less prose in 11 of 100
-LESS = 0.8  # times the share of prose
-PROSE = 400  # characters of prose at least, for its lack to tell packaging: 98 of 100 of those main texts have 600
-HALF = 2.2  # times as many shingles: of halves by characters some have a little less
-ADDED = 1.03  # times as many shingles: from there on an addition has a shape of its own
+# What a page adds to its reviewed main text has a lower share of prose in 94 of 100 of 1,370 pages; what is cut from
+# 6,000 other documents to leave a half or three quarters has so in 11 of 100.
+LESS = 0.8  # an addition is packaging if its share of prose is below this multiple of the text's own
+PROSE = 400  # characters of prose that the text must have for this to count: 98 of 100 of those main texts have 600
+HALF = 2.2  # ratio of shingles up to which a text is about half of the other (halves by characters vary a little)
+ADDED = 1.03  # ratio of shingles from which an addition is judged at all
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,11 +88,12 @@ Natural = Callable[[Sequence[str]], Sequence[float]]
 
 
 def worse(a: Text, b: Text, like: Likeness, natural: Natural | None = None) -> int:
-    """1 if b is the altered copy of the two, −1 if a is, 0 if they are too alike to tell.
+    """1 if b is the altered copy of the two, −1 if a is, 0 if they are too similar to tell.
 
-    A text that says the same twice is; of equal words the one with more wear; of a text and the same with something put
-    in, the longer one if that is words here and there or a little without a sentence, else the shorter one; where
-    words differ, the one whose words follow one another less naturally; if nobody knows, whose recur less in the rest.
+    The first of these that applies decides. A text that repeats itself is altered. Of two with the same words, it is
+    the one with more wear. If one is the other with additions, it is the longer one if these are scattered words or a
+    little without a sentence, else the shorter one. If words differ, it is the one whose word order is less probable,
+    then the one whose own pieces recur less in the rest of it.
 
     :param natural: of some texts, how naturally their words follow one another (see `quality.pool.natural`)
     """
@@ -142,7 +143,7 @@ def most(small: Text, large: Text) -> bool:
 
 
 def own(text: Text, other: np.ndarray) -> Own:
-    """What a text has of its own against the shingles of another.
+    """What a text has of its own, compared with the shingles of another.
 
     A word put in breaks eleven windows and adds as many as it has letters: a run of r windows that the other lacks
     stands for r − 11 letters, at either end of the text for r.
@@ -175,9 +176,9 @@ def reworded(a: Text, b: Text) -> bool:
 
 
 def garbled(a: Text, b: Text, like: Likeness, natural: Natural | None) -> bool:
-    """Whether one text is the other with words in the place of its own: where they differ it makes less sense.
+    """Whether one text is the other with words replaced: where they differ, its word order is less probable.
 
-    :param natural: see `worse`; without it nothing is.
+    :param natural: see `worse`; without it the answer is False.
     """
     sizes = sorted((len(a.shingles), len(b.shingles)))
     if natural is None or not a.text or not b.text or sizes[1] > GARBLED_LONGER * sizes[0]:

@@ -1,4 +1,4 @@
-"""The stage `leaks`: where documents hold words in a row of test items (`filter.decontaminate`), each shard on its own.
+"""The stage `leaks`: where a shard's documents hold runs of words of test items (`filter.decontaminate`).
 
     output = find_leaks(files, config, work)      # a row per document that holds some, with the words around
 
@@ -54,6 +54,7 @@ class Items:
 
     @cached_property
     def rows(self) -> Rows:
+        """The runs of words of all parts, to be looked for."""
         return Rows(self.texts)
 
 

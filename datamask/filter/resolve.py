@@ -1,4 +1,7 @@
-"""Who stays: stars around documents that stay, from verified pairs. No document falls to one that falls itself."""
+"""Which duplicates are dropped: stars around documents that stay, from verified pairs.
+
+No document is dropped as the duplicate of one that is dropped itself.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ class Edge:
     only: bool = False  # it alone may fall: it is contained in the other, which is not contained in it
 
     def across(self, document: int) -> int:
+        """The other document of the pair."""
         return self.other if document == self.one else self.one
 
 

@@ -1,6 +1,6 @@
-"""Reads candidates' whole texts and decides pair by pair, then who stays.
+"""Reads the candidates' whole texts, decides pair by pair whether they are duplicates, then which documents to drop.
 
-Connected candidates are in one part, of bounded size, which is decided on its own.
+Connected candidates are in one part of bounded size, and each part is decided on its own.
 """
 
 from __future__ import annotations
@@ -19,27 +19,31 @@ from datamask.filter.shingles import WINDOW, Likeness, codes_of, doubled, likene
 from datamask.filter.surface import Prose, Surface, prose, surface
 
 ROOM = 1 << 26  # letters of the texts decided at a time, at most: 0.25 GB of shingles, and as much text
-PARTS = 32  # that candidates are decided in, about, if these are
-LEAST = 1 << 20  # letters a part or more
-TEXT_BYTES = 1 << 23  # of texts shingled at a time
-# Of 699 pairs of real documents with a Jaccard of word 5-grams of 0.8 or more 3 are below, all of them contained
-STRONG = 0.77  # Jaccard of shingles of 24 letters from which texts are copies, whatever they share
-SHORT = 200  # shingles: two shorter texts that share a sentence are alike too soon, and must be alike at STRONG
-# of the setting: with one word in ten replaced, 28 Chinese and Japanese copies have a Jaccard of .24 to .38 (others .42
-# and more), because there a word is a letter or two and each breaks as many windows
+# Candidates are split into about PARTS parts, each of at least LEAST letters and at most ROOM.
+PARTS = 32
+LEAST = 1 << 20
+TEXT_BYTES = 1 << 23  # bytes of texts shingled at a time
+# Texts are copies from this Jaccard on, of shingles of 12 and of 24 letters, templates or not. Of 699 pairs of real
+# documents whose word 5-grams have a Jaccard of 0.8 or more, 3 are below it, all of them contained.
+STRONG = 0.77
+SHORT = 200  # pairs with a text of fewer shingles must reach STRONG, as one shared sentence makes short texts similar
+# Factor on the setting `jaccard` for Chinese and Japanese: with one word in ten replaced, 28 such copies have a Jaccard
+# of .24 to .38 (other languages .42 and more), because there a word is a letter or two and each breaks as many windows.
 UNSPACED = 0.65
-GARBLED = 0.6  # of the setting, from which a copy is one whose words do not follow one another where it differs
-GARBLED_OWN = 0.6  # so much of what they share must be theirs
-GARBLED_SHORT = 150  # shingles
-LONGER = 1.15  # times as many shingles: a text that holds another and so much more is no noisy copy of it
-NAVIGATION = 1.5  # times as many: what is more may be navigation alone
+# From this share of the Jaccard threshold on, a pair is a copy if `intact.garbled` says so, at least GARBLED_OWN of
+# their common shingles belong to no template, and both have GARBLED_SHORT shingles.
+GARBLED = 0.6
+GARBLED_OWN = 0.6
+GARBLED_SHORT = 150
+LONGER = 1.15  # a text that contains another and has more than this many times its shingles is no noisy copy of it
+NAVIGATION = 1.5  # up to this many times the shingles, what the longer text adds may be navigation only
 QUALITY_NOISE = 0.5  # standard deviations of quality_score that a change of layout may cost (issue of the score)
-# Of 6,000 halves and three quarters 3 in 100 beat the whole by 0.2 and leave packaging; of 1,370 reviewed main texts
-# 79 in 100 do against their page
-CLEARER = 0.2  # standard deviations by which a text must beat what contains it, if all that adds is packaging
-CLEAR = 1.4  # standard deviations, if what it adds is text like the rest
-LITTLE = 0.4  # of the larger one's shingles: less is a quotation, by which the better of the two does not fall
-ROUNDS = 3  # of comparing what stays of one group
+# Of 6,000 texts cut to a half or three quarters, 3 in 100 beat the whole by 0.2 and leave only packaging out; of 1,370
+# reviewed main texts, 79 in 100 do so against their page.
+CLEARER = 0.2  # standard deviations of quality by which a text must beat one that adds only packaging to it
+CLEAR = 1.4  # the same, against one that adds other text
+LITTLE = 0.4  # a contained text below this share of the longer one's shingles is a quotation: if better, both stay
+ROUNDS = 3  # rounds of comparing the documents that stay of one group
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,7 @@ class _Judge:
         self._seen: set[tuple[int, int]] = set()
 
     def compare(self, one: int, other: int, own: float) -> None:
-        """Adds the pair if it is verified. own: the share of what they have in common that no template explains."""
+        """Adds the pair if it is verified. own: the share of their common shingles that belong to no template."""
         self._seen.add((one, other))
         a, b = self._texts[one], self._texts[other]
         like = likeness(a.shingles, b.shingles)
@@ -165,15 +169,16 @@ class _Judge:
             self._edges[one, other] = Edge(one, other, "contained", like.containment, small, only=True)
 
     def by_cosine(self, one: int, other: int, cosine: float) -> None:
-        """Adds a pair that the settings let fall unread."""
+        """Adds a pair that is a duplicate by its embeddings alone; the one of lower quality is dropped."""
         if (one, other) not in self._edges:
             falls = one if self._quality[one] < self._quality[other] else other
             self._edges[one, other] = Edge(one, other, "semantic", cosine, falls)
 
     def _contained(self, one: int, other: int, like: Likeness) -> None:
-        """The shorter one falls, unless the longer one is the same in packaging, or all it adds is without a sentence.
+        """Adds a pair of which one contains the other: the shorter one is dropped.
 
-        Of a worse text that holds mostly something else neither is a copy: neither falls.
+        The longer one is dropped instead if it only adds packaging or words without a sentence. Neither is dropped if
+        the longer one is of lower quality and mostly about something else.
         """
         small, large = self._by_length(one, other)
         a, b = self._texts[small], self._texts[large]
@@ -188,7 +193,7 @@ class _Judge:
             self._edges[one, other] = Edge(one, other, "contained", like.containment, small, only=True)
 
     def _worse(self, one: int, other: int, like: Likeness) -> int:
-        """The copy that should fall, −1 if none is worse by more than noise."""
+        """The copy that should be dropped, −1 if neither is worse by more than noise."""
         found = worse(self._texts[one], self._texts[other], like, self._natural)
         small, large = self._by_length(one, other)
         if self._packed(small, large):
@@ -205,7 +210,7 @@ class _Judge:
         return small, large
 
     def _packed(self, small: int, large: int) -> bool:
-        """Whether the larger one is the smaller one in packaging, and the worse for it."""
+        """Whether the larger one is the smaller one with packaging around it, and clearly of lower quality."""
         if self._better(small, large, CLEAR):
             return True
         return self._better(small, large, CLEARER) and packaging(self._texts[small], self._texts[large])
@@ -214,7 +219,7 @@ class _Judge:
         return bool(self._quality[one] - self._quality[other] > deviations * self._spread > 0)
 
     def falls(self) -> dict[int, tuple[Fall, int]]:
-        """Who falls, after what stays of a group has been compared with its first ones."""
+        """The dropped documents, after those that stay of each group were compared with its longest ones too."""
         length = {document: len(text.shingles) for document, text in self._texts.items()}
         fixed = range(self._fixed)
         for _ in range(ROUNDS):

@@ -40,6 +40,7 @@ class Tables:
 
 @cache
 def tables() -> Tables:
+    """The tables of all code points, made at first use."""
     flags = np.zeros(0x110000, dtype=np.uint8)
     kinds = np.full(0x110000, OTHER, dtype=np.uint8)
     ascii_lower = np.full(0x110000, 0x80, dtype=np.uint8)

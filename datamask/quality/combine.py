@@ -1,4 +1,4 @@
-"""Several scores to one: a weighted sum of raw scores, z-scores or percentiles."""
+"""Combines several scores into one: a weighted sum of raw scores, z-scores or percentiles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from datamask.quality.quality_ref import QualityRef, Statistics
 
-GRID = 1001  # percentiles kept: steps of a tenth of a per cent
+GRID = 1001  # quantiles kept, in steps of a tenth of a per cent
 
 
 def fit(scores: np.ndarray) -> Statistics:

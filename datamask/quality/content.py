@@ -22,6 +22,7 @@ class ContentScorer:
         self._model = model
 
     def score(self, documents: Documents) -> Scores:
+        """See `Scorer.score`; the signals are the measures and the faults."""
         given = documents.languages or [None] * len(documents)
         scores, signals = [np.zeros(0, np.float32)], [np.zeros((0, len(self.signals)), np.float32)]
         for words, names in pool.batches(documents.texts, given):

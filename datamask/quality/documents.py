@@ -1,4 +1,4 @@
-"""What every scorer is given and gives back: the seam where models are loaded, so that tests need no weights."""
+"""The protocol of scorers: what each is given and returns. Tests implement it without model weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 Need = Literal["texts", "languages", "vectors", "encoder_scores"]
 
-HEURISTIC_CHARACTERS = 250_000  # laid out at a time: the arrays then stay in the processor's cache
+HEURISTIC_CHARACTERS = 250_000  # characters measured at a time, so that the arrays stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Documents:
 
 @dataclass(frozen=True)
 class Scores:
-    """A scorer's answer."""
+    """A scorer's result."""
 
     score: np.ndarray  # (n,) float32
     signals: np.ndarray  # (n, len(scorer.signals)) float32; NaN: does not apply
@@ -58,7 +58,7 @@ class Scorer(Protocol):
     columns: tuple[str, ...]  # of the corpus
 
     def score(self, documents: Documents) -> Scores:
-        """The documents' scores. A score that is not finite is an error of the caller's making it known."""
+        """The documents' scores. Scores may be infinite or NaN; the caller reports these as errors."""
 
 
 def plain(score: np.ndarray) -> Scores:

@@ -26,9 +26,13 @@ NEGATIVE = {"dclm": "__label__cc", "ultra-fineweb": "__label__neg"}
 class Decoder(Protocol):
     """What Ultra-FineWeb's preparation asks of a tokenizer (`tokenizers.Tokenizer` has it)."""
 
-    def encode(self, sequence: str, add_special_tokens: bool = True) -> Any: ...
+    def encode(self, sequence: str, add_special_tokens: bool = True) -> Any:
+        """The tokens of a text; their numbers are in the result's `ids`."""
+        ...
 
-    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str: ...
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """The text of these token numbers."""
+        ...
 
 
 def prepare_plain(text: str) -> str:
@@ -94,6 +98,7 @@ class FastTextScorer:
             raise ModelError(f"fastText model {path}: name the positive label, one of {known}{asked}")
 
     def score(self, documents: Documents) -> Scores:
+        """See `Scorer.score`: the positive label's probability."""
         return plain(np.array([self._one(text) for text in documents.texts], dtype=np.float32))
 
     def _one(self, text: str) -> float:

@@ -121,6 +121,7 @@ class Agreement:
     folds: tuple[float, ...]  # within each fold that has both classes or different labels
 
     def as_dict(self) -> dict[str, Any]:
+        """All fields, ready for JSON."""
         return {"measure": self.measure, "pooled": self.pooled, "folds": list(self.folds)}
 
 

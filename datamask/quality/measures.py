@@ -61,15 +61,15 @@ _ELEMENTS = """a abbr address article aside audio b blockquote body br button ca
     input ins label legend li link main meta nav noscript object ol option p param pre q script section
     select small source span strike strong style sub summary sup svg table tbody td textarea tfoot th
     thead title tr tt u ul video"""
-_UNIT = 1024  # sums of logarithms are sums of whole numbers, so that they depend on no order
-APART = 7  # words of a document so far from each other are as good as shuffled
-JOINTS = 0.7  # weight of how words end and the next ones begin, against which words they are
-_STRENGTH = {"pairs": 4.0, "joints": 10.0}  # occurrences that chance is worth against what was counted
+_UNIT = 1024  # logarithms are summed as integers in units of 1/1024 nat, so that sums do not depend on the order
+APART = 7  # pairs of words this far apart serve as a shuffled document
+JOINTS = 0.7  # weight of the pairs (end of a word, beginning of the next), relative to pairs of words
+_STRENGTH = {"pairs": 4.0, "joints": 10.0}  # pseudo-counts of the smoothing towards chance
 
 
 @dataclass(frozen=True)
 class Pool:
-    """What documents are measured against."""
+    """The counts and languages of the pool that documents are measured against."""
 
     counts: Counts
     languages: Languages
@@ -87,12 +87,12 @@ def measure(words: Words, given: Sequence[str | None], pool: Pool) -> tuple[np.n
 
 
 def share(count: np.ndarray, total: np.ndarray) -> np.ndarray:
-    """NaN where the total is 0."""
+    """count / total, NaN where the total is 0."""
     return np.where(total > 0, count / np.maximum(total, 1), np.nan)
 
 
 def plain(words: Words) -> dict[str, np.ndarray]:
-    """What needs no pool."""
+    """The measures that need no pool, by name: (documents,) each."""
     kinds, meaning = words.kinds, w.tables().meaning[words.points]
     number, ink = words.count(words.is_word), words.total(~words.blank)
     first = kinds[words.start]
@@ -121,7 +121,7 @@ def plain(words: Words) -> dict[str, np.ndarray]:
 
 
 def _around(words: Words, mask: np.ndarray) -> np.ndarray:
-    """(tokens,) int64: True among the tokens up to REACH away in the same document."""
+    """(tokens,) int64: how many tokens up to REACH away in the same document have mask (tokens,) true."""
     before = np.concatenate([[0], np.cumsum(mask)])
     place = np.arange(len(words.start))
     first, last = words.first[words.document], words.first[words.document + 1]
@@ -222,7 +222,7 @@ def _sentences(words: Words, number: np.ndarray) -> np.ndarray:
 
 
 def in_pool(words: Words, pool: Pool, group: np.ndarray) -> dict[str, np.ndarray]:
-    """What the half of the pool says that has not seen the document."""
+    """The measures against the half of the pool that does not hold the document, by name: (documents,) each."""
     half = (1 - halves(words))[words.document]
     known = pool.counts.words.count(words.hashes, half)
     function = pool.languages.function_words(words, group)
@@ -236,7 +236,7 @@ def in_pool(words: Words, pool: Pool, group: np.ndarray) -> dict[str, np.ndarray
 
 
 def order(words: Words, pool: Pool, group: np.ndarray) -> np.ndarray:
-    """(documents,) the measure by both halves, so that texts that fall into different ones compare."""
+    """(documents,) the measure `order`, averaged over both halves of the pool, so that any two texts are comparable."""
     every = [np.full(len(words.start), half, dtype=np.int64) for half in range(HALVES)]
     known = [pool.counts.words.count(words.hashes, half) for half in every]
     found: np.ndarray = np.mean(
@@ -265,10 +265,10 @@ def _order(
     """(documents,) how much likelier the second of a pair is after the first than anywhere, in nats.
 
     :param apart: places between the two
-    :param half: (tokens,) of the pool, here and below
-    :param known: counts of the words
-    :param ends: counts of how they end and begin
-    :param size: words of the document's language in a half
+    :param half: (tokens,) which half of the pool is used
+    :param known: (tokens,) counts of the words in it
+    :param ends: (tokens,) counts of their endings, and of their beginnings
+    :param size: (tokens,) words of the document's language in a half
     """
     here = neighbours(words, apart)
     there, size = here + apart, size[here]
@@ -281,7 +281,7 @@ def _order(
 def _lift(first: np.ndarray, second: np.ndarray, both: np.ndarray, size: np.ndarray, kind: str) -> np.ndarray:
     """(m,) int64, in 1/_UNIT nats: ln P(second | first) / P(second), the former smoothed towards the latter.
 
-    Where one of the two is unknown nothing is learned of their order: the least integer, left out of means.
+    `_UNKNOWN`, which means leave out, where the pool lacks one of the two words.
     """
     strength = np.float32(_STRENGTH[kind])
     chance = np.minimum(second / size, np.float32(0.2))

@@ -30,6 +30,7 @@ class Spans:
 
     @cached_property
     def length(self) -> np.ndarray:
+        """(n,) int64: characters of each piece."""
         return self.end - self.start
 
     @cached_property
@@ -47,6 +48,7 @@ class Spans:
         return _differences(values, self.first[:-1], self.first[1:])
 
     def where(self, mask: np.ndarray) -> Spans:
+        """The pieces for which mask (n,) is true."""
         kept = np.concatenate([[0], np.cumsum(mask)])
         return Spans(self.start[mask], self.end[mask], kept[self.first])
 

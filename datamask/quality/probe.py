@@ -141,6 +141,10 @@ class ProbeScorer:
         self.needs: frozenset[Need] = frozenset({"texts", "vectors"} if self._dimensions else {"texts"})
 
     def score(self, documents: Documents) -> Scores:
+        """See `Scorer.score`.
+
+        :raises ModelError: the embeddings are of another width than the probe was fitted on.
+        """
         vectors = documents.vectors if self._dimensions else None
         if vectors is not None and vectors.shape[1] != self._dimensions:
             raise ModelError(self._other(f"{vectors.shape[1]} dimensions instead of {self._dimensions}"))

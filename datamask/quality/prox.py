@@ -73,6 +73,7 @@ class ProxScorer:
         return [int(token) for token in self._tokenizer.all([text])[0]]
 
     def score(self, documents: Documents) -> Scores:
+        """See `Scorer.score`."""
         ids, lengths = self._tokenizer.first([text.strip() for text in documents.texts], self._room)
         texts = np.split(ids, np.cumsum(lengths)[:-1]) if len(lengths) else []
         prompts = [np.concatenate([self._before, text, self._after]) for text in texts]

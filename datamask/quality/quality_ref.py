@@ -22,6 +22,7 @@ class ScorerRef:
 
     @property
     def name(self) -> str:
+        """The scorer's name in the settings."""
         return self.settings.name
 
 

@@ -14,7 +14,7 @@ _KINDS: tuple[tuple[tuple[str, ...], _Explain], ...] = (
 
 
 def reasons(scores: Mapping[str, float | None]) -> list[str]:
-    """Of a row of a scores file, whatever its scorers are called: a scorer is known by the signals it has."""
+    """The sentences for a row of a scores file. A scorer is recognised by its signals, whatever its name."""
     found: dict[str, None] = {}
     for signals, explain in _KINDS:
         for name in (column.removesuffix(f".{signals[1]}") for column in scores if column.endswith(f".{signals[1]}")):

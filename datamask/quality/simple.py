@@ -19,6 +19,7 @@ class HeuristicScorer:
     columns: tuple[str, ...] = ()
 
     def score(self, documents: Documents) -> Scores:
+        """See `Scorer.score`: how well the published rules are kept, in [0, 1]."""
         return Scores(rules.score(documents.signals), documents.signals)
 
 
@@ -32,6 +33,7 @@ class ColumnScorer:
         self.columns: tuple[str, ...] = (column,)
 
     def score(self, documents: Documents) -> Scores:
+        """See `Scorer.score`: the column's values."""
         return plain(documents.columns[self.columns[0]])
 
 
@@ -43,6 +45,7 @@ class EncoderScorer:
     columns: tuple[str, ...] = ()
 
     def score(self, documents: Documents) -> Scores:
+        """See `Scorer.score`: the encoder's own scores."""
         assert documents.encoder_scores is not None
         return plain(np.asarray(documents.encoder_scores))
 

@@ -52,6 +52,7 @@ class TransformerScorer:
         self.signals: tuple[str, ...] = ("int_score",) if self._class is None else ()
 
     def score(self, documents: Documents) -> Scores:
+        """See `Scorer.score`: the regression value, with `int_score` in 0 to 5, or the class's probability."""
         windows = self._batcher.windows(documents.texts)
         scores = np.zeros(len(documents), dtype=np.float32)
         for rows, ids, mask in self._batcher.batches(windows, self._budget):

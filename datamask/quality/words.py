@@ -48,6 +48,7 @@ class Tables:
 
 @cache
 def tables() -> Tables:
+    """The tables of all code points, made at first use."""
     flags = ch.tables().flags
     kinds = np.zeros(0x110000, dtype=np.uint8)
     folded = np.arange(0x110000, dtype=np.uint32)

@@ -47,6 +47,7 @@ class ShardDecided:
 
 
 def decisions_path(files: ShardFiles) -> str:
+    """The path of a shard's decisions inside a release."""
     return f"decisions/{files.shard.name}.parquet"
 
 

@@ -47,6 +47,7 @@ class Dropped:
     shared: float | None = None  # of the words of both (Jaccard)
 
     def to_json(self) -> dict[str, Any]:
+        """All fields, ready for JSON."""
         return asdict(self)
 
 

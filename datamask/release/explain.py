@@ -38,6 +38,7 @@ class Explanation:
     missing: list[str] = field(default_factory=list)  # what could not be told, and why
 
     def to_json(self) -> dict[str, Any]:
+        """All fields, ready for JSON."""
         return asdict(self)
 
 

@@ -63,6 +63,7 @@ class Unneeded:
 
     @property
     def bytes(self) -> int:
+        """Bytes of all stages' files that are not needed."""
         return sum(stage.bytes for stage in self.stages)
 
 
@@ -84,6 +85,7 @@ class Survey:
     warnings: tuple[str, ...] = field(default=())
 
     def to_json(self) -> dict[str, Any]:
+        """All fields, ready for JSON."""
         return asdict(self)
 
 

@@ -56,6 +56,7 @@ def build_manifest(
     previous: Mapping[str, Any] | None,
     created: str,
 ) -> dict[str, Any]:
+    """The content of a release's manifest.json."""
     return {
         "format": FORMATS[-1],
         "version": version,
@@ -68,6 +69,7 @@ def build_manifest(
 
 
 def library_versions() -> dict[str, str]:
+    """The versions of datamask, Python and those of `LIBRARIES` that are installed, by name."""
     versions = {"datamask": __version__, "python": platform.python_version()}
     for name in LIBRARIES:
         try:

@@ -79,6 +79,7 @@ class Conservation:
     characters_selected: int = 0
 
     def add(self, other: Conservation) -> None:
+        """Adds another's counts to these, in place."""
         for name, value in vars(other).items():
             if isinstance(value, Counter):
                 getattr(self, name).update(value)
@@ -95,6 +96,7 @@ class Conservation:
             )
 
     def to_json(self) -> dict[str, Any]:
+        """All counts, ready for JSON, names sorted."""
         values = dict(vars(self))
         values["filtered"], values["quarantined"] = (
             dict(sorted(self.filtered.items())),

@@ -20,6 +20,7 @@ EXPLAINED = 0.9  # share of the selected that prices must explain for a place by
 
 
 def size(count: float) -> str:
+    """A number of bytes in words, in steps of 1000: "1.5 MB"."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
@@ -28,6 +29,7 @@ def size(count: float) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
+    """Prints a table to the terminal; columns of numbers are aligned to the right."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -62,6 +64,7 @@ def _held(detail: Mapping[str, Any]) -> str:
 
 
 def show_explanation(found: Explanation) -> None:
+    """Prints why a document was selected or not."""
     decision = found.decision
     why = f" ({decision['reason']})" if decision["reason"] else ""
     print(f"{decision['id']}  {decision['shard']}/{decision['chunk_id']}: {decision['outcome'].replace('_', ' ')}{why}")

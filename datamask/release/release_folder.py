@@ -148,18 +148,22 @@ class Release:
 
 
 def version_name(number: int, key: str) -> str:
+    """The name of a release: its number, four digits, and its key."""
     return f"{number:04d}-{key}"
 
 
 def version_number(version: str) -> int:
+    """The number in a release's name."""
     return int(version.split("-")[0])
 
 
 def version_key(version: str) -> str:
+    """The key in a release's name."""
     return version.split("-")[1]
 
 
 def version_path(out: str, version: str) -> str:
+    """The path of a release in an output folder."""
     return storage.join(out, "releases", version)
 
 

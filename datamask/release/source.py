@@ -37,15 +37,19 @@ class Source:
         self.shards = sorted(manifest["conservation"]["shards"])
 
     def path(self, shard: str, stage: str) -> str:
+        """The path of a stage's file of a shard."""
         return storage.join(self.folder, stage, f"{shard}-{self.keys[shard].get(stage)}.parquet")
 
     def has(self, shard: str, stage: str) -> bool:
+        """Whether the stage's file of a shard is there."""
         return stage in self.keys[shard] and storage.exists(self.path(shard, stage))
 
     def table(self, shard: str, stage: str, columns: list[str] | None = None) -> pa.Table | None:
+        """A stage's file of a shard, None if it is not there."""
         return storage.read_table(self.path(shard, stage), columns) if self.has(shard, stage) else None
 
     def row(self, shard: str, stage: str, chunk_id: int) -> dict[str, Any] | None:
+        """A document's row in a stage's file, None if the file or the row is not there."""
         return self.rows(shard, stage, [chunk_id]).get(chunk_id)
 
     def rows(self, shard: str, stage: str, chunk_ids: Sequence[int]) -> dict[int, dict[str, Any]]:
@@ -57,11 +61,13 @@ class Source:
         return {row["chunk_id"]: row for row in found.to_pylist()}
 
     def absent(self, shard: str, stage: str) -> str:
+        """A sentence saying that a stage's file is gone and what to do."""
         return f"{self.path(shard, stage)} is not there any more; curate again to have it back"
 
     # ------------------------------------------------------------ decisions
 
     def decisions(self, shard: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """The release's decisions on a shard's documents."""
         return self.release.decisions(shard, list(columns) if columns is not None else None)
 
     def decision(self, shard: str, chunk_id: int) -> dict[str, Any]:

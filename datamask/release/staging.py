@@ -162,6 +162,7 @@ def _stage(
 
 
 def provenance_json(provenance: Provenance) -> dict[str, Any]:
+    """The provenance, ready for JSON."""
     return {
         "encoder": dict(provenance.encoder),
         "quality": dict(provenance.quality),

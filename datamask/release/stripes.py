@@ -33,6 +33,8 @@ class Run:
 
 @dataclass
 class Stripe:
+    """The runs of documents that are written as one unit."""
+
     number: int
     runs: list[Run] = field(default_factory=list)
     rows: int = 0
@@ -107,6 +109,7 @@ class Folders:
         self.codes: dict[str | None, int] = {}
 
     def code(self, dump: str | None) -> int:
+        """The number of a dump's folder; a new one gets the next number."""
         return self.codes.setdefault(dump, len(self.codes))
 
     def names(self) -> dict[str | None, str]:

@@ -30,6 +30,7 @@ class Values:
         self.rows = rows
 
     def to_dict(self, *_: Any, **__: Any) -> Rows:
+        """The rows, as the chart library asks for them."""
         return self.rows
 
 

@@ -45,6 +45,7 @@ class Words:
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Words:
+        """The hashed words and word pairs of the first `CHARACTERS` characters of each text."""
         singles, pairs, first = [], [], 0
         for single, pair, document, count in hashed_words(text[:CHARACTERS] for text in texts):
             together = document[1:] == document[:-1]
@@ -87,6 +88,7 @@ class Mean:
 
     @classmethod
     def of(cls, shares: csr_array, weights: npt.NDArray[np.floating]) -> Mean:
+        """The weighted mean of sparse rows (n, J), with its standard error. weights: (n,)."""
         w = np.asarray(weights, np.float64) / max(float(np.sum(weights)), 1e-12)
         mean = np.asarray(w @ shares)
         squares = shares.copy()

@@ -41,10 +41,12 @@ class Embedded:
 
     @property
     def quality(self) -> npt.NDArray[np.float32]:
+        """(n,) quality scores of these documents."""
         return self.sample.quality[self.rows]
 
     @property
     def tokens(self) -> npt.NDArray[np.int64]:
+        """(n,) token counts of these documents, at least 1."""
         return np.maximum(self.sample.tokens[self.rows], 1)
 
     @property
@@ -54,6 +56,7 @@ class Embedded:
 
     @property
     def groups(self) -> dict[str, npt.NDArray[np.object_]]:
+        """Group column -> (n,) values of these documents."""
         return {name: values[self.rows] for name, values in self.sample.groups.items()}
 
     def subset(self, keep: npt.NDArray[np.bool_]) -> Embedded:

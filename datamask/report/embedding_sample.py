@@ -66,10 +66,12 @@ class Sample:
 
     @property
     def quality(self) -> npt.NDArray[np.float32]:
+        """(n,) float32 quality scores."""
         return self.scores["quality_score"]
 
     @property
     def selected(self) -> npt.NDArray[np.bool_]:
+        """(n,) bool: which documents are selected."""
         return np.array([reason is None for reason in self.reason], dtype=bool)
 
     @property

@@ -94,6 +94,7 @@ class Findings:
         return sorted(self.groups, key=lambda name: (*GROUP_COLUMNS, name).index(name))
 
     def arm(self, name: str) -> dict[str, Any]:
+        """The row of the arm of this name."""
         return next(row for row in self.arms if row["arm"] == name)
 
     @property
@@ -105,6 +106,7 @@ class Findings:
         return float(max(bound - objective, 0.0) / max(abs(bound), 1e-12))
 
     def as_json(self) -> dict[str, Any]:
+        """All fields, ready for JSON."""
         return plain(asdict(self))
 
 

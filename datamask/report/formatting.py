@@ -4,14 +4,17 @@ from __future__ import annotations
 
 
 def count(value: float) -> str:
+    """A whole number with commas between thousands."""
     return f"{value:,.0f}"
 
 
 def percent(value: float | None, digits: int = 1) -> str:
+    """A share as a percentage; a dash for None."""
     return "–" if value is None else f"{100 * value:.{digits}f} %"
 
 
 def number(value: float | None, digits: int = 3) -> str:
+    """A number with so many decimals; a dash for None."""
     return "–" if value is None else f"{value:.{digits}f}"
 
 

@@ -109,6 +109,7 @@ def lead(f: Findings) -> str:
 
 
 def tiles(f: Findings) -> list[dict[str, str]]:
+    """The figures at the head of the page: label, value and note of each."""
     top, ours = f.arm(TOP), f.arm(OURS)
     pool = f.arm(POOL)
     found = [

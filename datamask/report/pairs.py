@@ -49,6 +49,7 @@ class Pairs:
 
     @property
     def places(self) -> list[Place]:
+        """The documents whose texts are shown."""
         pairs = [place for pair in self.drawn for place in (pair.dropped, pair.kept)]
         return [*pairs, *(place for place, _, _ in self.largest)]
 

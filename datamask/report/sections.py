@@ -26,12 +26,15 @@ GAIN = (
 
 @dataclass
 class Section:
+    """A section of the page: its anchor, title and blocks."""
+
     id: str
     title: str
     blocks: list[Block] = field(default_factory=list)
 
 
 def make_sections(f: Findings, figures: dict[str, Figure]) -> list[Section]:
+    """All sections of the page, in order."""
     return [
         Section("selected", "What was selected from what", _selected(f)),
         Section("losses", "Who loses", _losses(f)),
@@ -51,10 +54,12 @@ def make_sections(f: Findings, figures: dict[str, Figure]) -> list[Section]:
 
 
 def chart_grid(names: list[str], note: str = "", wide: bool = False) -> Block:
+    """A block of charts, by name."""
     return {"kind": "charts", "names": names, "note": note, "wide": wide}
 
 
 def table(head: list[str], rows: list[list[str]], mark: str | None = None, note: str = "", title: str = "") -> Block:
+    """A block with a table. mark: the row to emphasise."""
     return {"kind": "table", "head": head, "rows": rows, "mark": mark, "note": note, "title": title}
 
 

@@ -141,6 +141,7 @@ def summed(counts: Sequence[pa.Table]) -> pa.Table:
 
 
 def with_length(columns: Sequence[str]) -> list[str]:
+    """The columns, each once, and the length."""
     return [*dict.fromkeys(columns), LENGTH]
 
 

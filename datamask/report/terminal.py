@@ -47,6 +47,7 @@ def show_report(findings: Findings, path: str) -> None:
 
 
 def show_sweep(found: Sweep, paths: Mapping[str, str], picked: Point | None, config: Path | None) -> None:
+    """Prints a sweep's table, the path of its page and the λ that was picked."""
     console = _console()
     head, rows = front.rows(found)
     print_table(console, head, rows, f"{found.chosen:.2f}")
@@ -57,6 +58,7 @@ def show_sweep(found: Sweep, paths: Mapping[str, str], picked: Point | None, con
 
 
 def show_ablation(found: Ablation, paths: Mapping[str, str]) -> None:
+    """Prints an ablation's lead, its tables and the path of its page."""
     console = _console()
     console.print(arms.lead(found), soft_wrap=True)
     for title, head, rows in arms.tables(found):

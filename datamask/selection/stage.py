@@ -87,6 +87,8 @@ class Learning:
 
 @dataclass(frozen=True)
 class Learned:
+    """What `learn_prices` publishes of a selection."""
+
     rows: tuple[tuple[str, int, int], ...]  # shard, candidates, selected
     facts: Mapping[str, Any]
 

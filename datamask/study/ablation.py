@@ -76,6 +76,7 @@ class Ablation:
     judged_bytes: int = 0  # of every choice
 
     def as_json(self) -> dict[str, Any]:
+        """All fields, ready for JSON."""
         return asdict(self)
 
 

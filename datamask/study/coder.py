@@ -46,6 +46,7 @@ class Coded:
 
     @property
     def bits_per_byte(self) -> float:
+        """Bits per byte over all items."""
         return float(self.bits.sum() / self.bytes.sum())
 
     @property
@@ -95,6 +96,7 @@ class Coder:
         self.order = order
 
     def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, Coded]:
+        """The code lengths of the targets, by name, after reading the choice."""
         return code(choice, targets, self.order)
 
 

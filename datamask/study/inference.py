@@ -50,10 +50,12 @@ class Contrast:
 
     @property
     def low(self) -> float:
+        """The lower end of the confidence interval."""
         return self.difference - self.half_width
 
     @property
     def high(self) -> float:
+        """The upper end of the confidence interval."""
         return self.difference + self.half_width
 
     @property

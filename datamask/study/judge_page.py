@@ -24,6 +24,7 @@ _FILES = {"data": "judge.json", "page": "judge.html", "markdown": "judge.md"}
 
 
 def interval(contrast: Contrast) -> str:
+    """A contrast as "difference ± half width"."""
     return f"{contrast.difference:+.4f} ± {contrast.half_width:.4f}"
 
 
@@ -97,6 +98,7 @@ def tables(found: Finding) -> list[Table]:
 
 
 def number(value: float) -> str:
+    """A number with four decimals; a dash if it is not finite."""
     return f"{value:.4f}" if math.isfinite(value) else "–"
 
 

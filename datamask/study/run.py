@@ -52,14 +52,24 @@ class Judge(Protocol):
     """What reads a choice and says what targets cost after it. kind: counts, or network."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The judge's name."""
+        ...
+
     @property
-    def kind(self) -> str: ...
-    def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, Coded]: ...
+    def kind(self) -> str:
+        """counts or network."""
+        ...
+
+    def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, Coded]:
+        """The code lengths of the targets, by name, after reading the choice."""
+        ...
 
 
 @dataclass(frozen=True)
 class Settings:
+    """What a judgement draws, reads and compares."""
+
     pools: int = 5
     documents: int = 10_000  # of a pool, at most
     draws: int = 8  # random ones of each pool

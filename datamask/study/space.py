@@ -27,6 +27,11 @@ Point = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Space:
+    """The mixtures of some parts of the objective.
+
+    :raises ConfigError: no part, an unknown one, or one twice.
+    """
+
     parts: tuple[str, ...]
 
     def __post_init__(self) -> None:

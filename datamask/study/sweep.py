@@ -66,6 +66,7 @@ class Sweep:
     seconds: float
 
     def as_json(self) -> dict[str, Any]:
+        """All fields, ready for JSON."""
         return asdict(self)
 
 

@@ -42,6 +42,7 @@ class Item:
 
     @property
     def whole(self) -> bytes:
+        """The given text and the answer."""
         return self.given + self.answer
 
 
@@ -55,6 +56,7 @@ class Target:
 
     @property
     def bytes(self) -> int:
+        """Bytes of all items."""
         return sum(len(item.whole) for item in self.items)
 
 

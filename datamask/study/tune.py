@@ -48,6 +48,8 @@ ROOM = 0.8  # of the smaller of the own settings' bytes and the budget's share: 
 
 @dataclass(frozen=True)
 class Tuning:
+    """The settings of a search for the objective's weights."""
+
     evaluations: int = 60
     documents: int = 5_000  # of a pool, at most
     pools: int = 5  # fresh ones, for the check

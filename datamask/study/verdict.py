@@ -33,6 +33,8 @@ class Heard:
 
 @dataclass(frozen=True)
 class Control:
+    """The outcome of a control of the judge."""
+
     name: str
     passed: bool
     said: str
@@ -56,11 +58,14 @@ class Judged:
 
     @property
     def passed(self) -> bool:
+        """Whether all controls passed."""
         return all(control.passed for control in self.controls)
 
 
 @dataclass(frozen=True)
 class Verdict:
+    """What the judge says of two arms, and why."""
+
     first: str
     second: str
     says: str

@@ -1,14 +1,14 @@
-"""Documents × atoms: sparse rows A ≥ 0, and how much of the target distribution t each atom holds.
+"""The sparse matrix A ≥ 0 of documents × atoms, and the target distribution t over the atoms.
 
     atoms = make_atoms(pool, weights, settings)
     atoms.rows.scores(price), atoms.rows.state(mass), atoms.targets["embedding"]
 
-The parts stand side by side in one matrix, so that a solver passes over the rows once:
-- embedding: A_ij = exp((x_i·y_j − 1) / τ) for the `NEAREST` of the anchors y to a document. t: every anchor alike. A
-  kernel density of the choice, judged at a sample of the pool; an anchor explains itself, which draws the choice to the
-  sample (benchmarks/LOG.md has the choice without).
-- n-grams: a document's hashed uni- and bigrams as shares that add up to 1 (`ngrams`). t: the pool's own shares
-  (part "ngrams"), or the target's (part "target").
+The parts are column blocks of one matrix, so that a solver passes over the rows once:
+- embedding: A_ij = exp((x_i·y_j − 1) / τ) for the `NEAREST` anchors y of a document; t is uniform over the anchors.
+  Coverage is then a kernel density of the selection, evaluated at a sample of the pool (the anchors). An anchor covers
+  itself, which favours the sampled documents (benchmarks/LOG.md compares this with leaving self-coverage out).
+- n-grams: a document's hashed uni- and bigrams as shares that add up to 1. t: the pool's own shares (part "ngrams"),
+  or the target's (part "target").
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from datamask.selection.cover import compiled
 from datamask.selection.problem.calibration import row_hashes
 from datamask.selection.problem.pool import Pool
 
-NEAREST = 128  # anchors of a document that its kernel reaches
-BLOCK = 2048  # rows of a kernel at a time
+NEAREST = 128  # a document's kernel is kept at so many of its nearest anchors
+BLOCK = 2048  # rows of the kernel computed at a time
 PARTS = ("embedding", "ngrams", "target")
 
 
@@ -43,19 +43,19 @@ class Rows:
         return len(self.start) - 1
 
     def scores(self, price: np.ndarray) -> np.ndarray:
-        """A price: (N,) float64. price: (width,)."""
+        """(N,) float64: A · price. price: (width,)."""
         found = np.zeros(len(self))
         compiled.scores(self.start, self.index, self.value, price, found)
         return found
 
     def state(self, mass: np.ndarray) -> np.ndarray:
-        """Aᵀ mass: (width,) float64. mass: (N,)."""
+        """(width,) float64: Aᵀ · mass. mass: (N,)."""
         found = np.zeros(self.width)
         compiled.state(self.start, self.index, self.value, np.ascontiguousarray(mass, np.float64), found)
         return found
 
     def take(self, rows: np.ndarray) -> Rows:
-        """These rows, in this order."""
+        """These rows, in this order (copied)."""
         lengths = self.start[rows + 1] - self.start[rows]
         start = np.concatenate([[0], np.cumsum(lengths)])
         at = np.repeat(self.start[rows] - start[:-1], lengths) + np.arange(start[-1])
@@ -64,17 +64,20 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Atoms:
+    """A pool's atoms with the target distribution of each part."""
+
     rows: Rows
     targets: Mapping[str, np.ndarray]  # part -> (width,) t, adding up to 1
-    ngrams: slice  # where the n-grams' atoms stand
+    ngrams: slice  # the columns of the n-grams' atoms
     anchors: np.ndarray  # (a, d) float32 unit rows, whose atoms come first
 
     def take(self, rows: np.ndarray) -> Atoms:
+        """The atoms of these documents (row numbers)."""
         return Atoms(self.rows.take(rows), self.targets, self.ngrams, self.anchors)
 
 
 def make_atoms(pool: Pool, weights: np.ndarray, settings: Select) -> Atoms:
-    """The atoms of these settings for a pool; made once a pool and settings.
+    """The atoms of a pool under these settings; kept on the pool, so they are made once. weights: (N,).
 
     :raises ConfigError: a part needs texts or a target that the pool has not.
     """
@@ -110,7 +113,9 @@ def make_atoms(pool: Pool, weights: np.ndarray, settings: Select) -> Atoms:
 def targets_of(
     parts: Sequence[str], anchors: int, words: np.ndarray, target: np.ndarray | None
 ) -> dict[str, np.ndarray]:
-    """t of each part: (anchors + J,). words: (J,) of the whole pool; target: (J,) counts, where a part needs it.
+    """The target distribution t of each part: (anchors + J,), adding up to 1.
+
+    anchors: their number. words: (J,) n-gram mass of the whole pool; target: (J,) counts, for the part "target".
 
     :raises InputError: there is no word to cover.
     """
@@ -129,7 +134,7 @@ def targets_of(
 
 
 def anchor_rows(pool: Pool, settings: Select) -> np.ndarray:
-    """Row numbers of the anchors: the documents of the least hashes, the same whatever order or shard they stand in."""
+    """Row numbers of the anchors: the documents with the least hashes, whatever their order or shard."""
     hashes = row_hashes(pool.features, settings.seed)
     count = min(settings.coverage.anchors, len(hashes))
     chosen = np.argpartition(hashes, count - 1)[:count]
@@ -137,12 +142,15 @@ def anchor_rows(pool: Pool, settings: Select) -> np.ndarray:
 
 
 def _reads(pool: Pool) -> torch.dtype:
-    """A small pool's atoms are float64, so that they are what their definition says to the last digit."""
+    """The type in which the kernel is computed: float64 in a small pool, so that it is exact to the last digits."""
     return torch.float64 if pool.is_small else torch.float32
 
 
 def kernel(pool: Pool, anchors: np.ndarray, temperature: float) -> Rows:
-    """exp((cosine − 1) / temperature) to the nearest anchors of each document. anchors: (a, d) unit rows."""
+    """The kernel exp((cosine − 1) / temperature) of each document with its `NEAREST` anchors: (N, a) sparse.
+
+    anchors: (a, d) unit rows.
+    """
     dtype = _reads(pool)
     ys = torch.from_numpy(anchors).to(pool.device, dtype)
     count = min(NEAREST, len(anchors))
@@ -158,7 +166,7 @@ def kernel(pool: Pool, anchors: np.ndarray, temperature: float) -> Rows:
 
 
 def shares(counts: object, dtype: type = np.float32) -> Rows:
-    """Sparse counts (N, J) as shares of their row; a row without words stays empty."""
+    """Sparse counts (N, J) divided by their row's sum; a row without words stays empty."""
     start = counts.indptr.astype(np.int64)  # type: ignore[attr-defined]
     value = counts.data.astype(dtype)  # type: ignore[attr-defined]
     totals: np.ndarray = np.add.reduceat(
@@ -169,7 +177,7 @@ def shares(counts: object, dtype: type = np.float32) -> Rows:
 
 
 def beside(left: Rows, right: Rows) -> Rows:
-    """Both matrices' columns side by side."""
+    """Both matrices' columns side by side: (N, left.width + right.width)."""
     here, there = np.diff(left.start), np.diff(right.start)
     start = np.concatenate([[0], np.cumsum(here + there)])
     index, value = np.empty(start[-1], np.uint16), np.empty(start[-1], left.value.dtype)

@@ -1,7 +1,7 @@
-"""Inner loops over sparse rows, compiled by Numba: one thread, so that sums have one order.
+"""Inner loops over sparse rows, compiled by Numba. They use one thread, so that sums are added in a fixed order.
 
-Row i's atoms are index[start[i]:start[i + 1]] (uint16), with values `value` (float32). `level` (J,) is the mixture
-under the logarithm, t (J,) what an atom counts, mass (N,) what a document adds to the mixture per unit of its value.
+Row i's atoms are index[start[i]:start[i + 1]] (uint16), with values `value` (float32). `level` (J,) is the smoothed
+mixture under the logarithm, t (J,) the target distribution, mass (N,) the factor on a document's row in the mixture.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 import numba
 import numpy as np
 
-CROWD, PATIENCE = 32, 400  # see `anneal`; turns at most, for a pair evaluated
-SERIES = 0.02  # below, the logarithm by four terms of its series: exact to 1e-10 of the first
+CROWD, PATIENCE = 32, 400  # see `anneal`: crowd of candidates; draws at most for each pair evaluated
+SERIES = 0.02  # below this, log(1 + x) is four terms of its series: exact to 1e-10 of the first term
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Compiled at first use and kept on disk, where a disk can be written."""
+    """The function compiled by Numba at first use, and cached on disk where that can be written."""
     try:
         return numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # no folder for the cache
@@ -46,7 +46,7 @@ def state(start, index, value, mass, found):  # type: ignore[no-untyped-def]
 
 @compiled
 def log_of(x):  # type: ignore[no-untyped-def]
-    """log(1 + x), −∞ never reached: x ≥ −1 up to rounding."""
+    """log(1 + x), always finite; x ≥ −1 up to rounding."""
     if -SERIES < x < SERIES:
         return x * (1 - x * (0.5 - x * (1 / 3 - x * 0.25)))
     return np.log(max(1.0 + x, 1e-12))
@@ -54,7 +54,7 @@ def log_of(x):  # type: ignore[no-untyped-def]
 
 @compiled
 def gain(start, index, value, t, level, mass, row):  # type: ignore[no-untyped-def]
-    """Σ_j t_j log(1 + mass·A_ij / level_j): what adding `mass` of a row (negative: taking it away) changes."""
+    """Σ_j t_j log(1 + mass·A_ij / level_j): the change of coverage when `mass` of a row is added (or removed)."""
     total = 0.0
     for at in range(start[row], start[row + 1]):
         atom = index[at]
@@ -65,7 +65,7 @@ def gain(start, index, value, t, level, mass, row):  # type: ignore[no-untyped-d
 
 @compiled
 def gains(start, index, value, t, level, mass, worth, selected, found):  # type: ignore[no-untyped-def]
-    """found (N,): of a document outside, what adding it gains; of a selected one, what it is worth where it stands."""
+    """Fills found (N,) with marginal values: the gain of adding a document, or the loss of removing a selected one."""
     for row in range(len(start) - 1):
         if selected[row]:
             found[row] = worth[row] - gain(start, index, value, t, level, -mass[row], row)
@@ -75,6 +75,7 @@ def gains(start, index, value, t, level, mass, worth, selected, found):  # type:
 
 @compiled
 def move(start, index, value, level, mass, row):  # type: ignore[no-untyped-def]
+    """level (J,) += mass · A_row: adds a row to the mixture in place (negative mass: removes it)."""
     for at in range(start[row], start[row + 1]):
         level[index[at]] += mass * value[at]
 
@@ -83,7 +84,8 @@ def move(start, index, value, level, mass, row):  # type: ignore[no-untyped-def]
 def allowed(leaving, entering, weights, spent, room, groups, sums, low, high, lengths, length):  # type: ignore[no-untyped-def]
     """Whether a swap keeps the budget (within `room` of it), the groups' bounds and the length bound.
 
-    leaving −1: an addition; entering −1: a removal. spent: less the budget. length: sum, low, high.
+    leaving is −1 for an addition, entering −1 for a removal. spent: what is spent beyond the budget. length: the sum of
+    `lengths` over the selection, and its low and high ends.
     """
     more = weights[entering] if entering >= 0 else 0.0
     less = weights[leaving] if leaving >= 0 else 0.0
@@ -116,6 +118,7 @@ def allowed(leaving, entering, weights, spent, room, groups, sums, low, high, le
 
 @compiled
 def book(row, sign, weights, groups, sums, lengths, length):  # type: ignore[no-untyped-def]
+    """Updates the groups' sums and the length's sum in place when a row enters (sign 1) or leaves (sign −1)."""
     for column in range(groups.shape[1]):
         sums[groups[row, column]] += sign * weights[row]
     if len(lengths):
@@ -127,11 +130,12 @@ def sweep(  # type: ignore[no-untyped-def]
     start, index, value, t, level, mass, worth, selected, order, candidates, stale, most, least,
     weights, spent, room, groups, sums, low, high, lengths, length,
 ):  # fmt: skip
-    """Tries each selected document of `order` against the best of the candidates, exactly, and swaps where that gains.
+    """Compares each selected document of `order` with the best candidates by exact gains, and swaps where that gains.
 
-    stale: (C,) the candidates' last known gains, descending at first: they are evaluated anew in their order until the
-    best is no less than the next (at most `most` of them). worth: (N,) what is linear, budget's price deducted.
-    Returns the gain, the swaps and what is spent beyond the budget.
+    stale: (C,) the candidates' last known gains, descending at first; they are evaluated anew in this order until the
+    best is no less than the next stale gain (at most `most` of them). worth: (N,) the linear part of a document's
+    gain, less the budget's dual price. least: the least gain of a swap. Returns the total gain, the number of swaps and
+    what is spent beyond the budget.
     """
     total, swaps = 0.0, 0
     for step in range(len(order)):
@@ -162,7 +166,7 @@ def sweep(  # type: ignore[no-untyped-def]
             total += best - back
             swaps += 1
             candidates[place], stale[place] = out, back
-        # the candidates tried may have changed places: one pass of insertion over the front keeps them in order
+        # gains of the candidates tried have changed: an insertion sort of the front keeps them in order
         for at in range(1, min(len(candidates), 2 * most)):
             c, s = candidates[at], stale[at]
             to = at
@@ -180,11 +184,11 @@ def anneal(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Random swaps, a loss taken with probability exp(loss / temperature), which falls from `warm` to `cool`.
 
-    (Metropolis et al. 1953; Kirkpatrick, Gelatt & Vecchi 1983.) stale: (N,) what documents were last known to gain, or
-    outside to be worth. A draw is a selected document, the loss it may make, and one of those outside that by their
-    stale gains make no greater one; where these are fewer than `CROWD` it is made in proportion, so that documents that
-    hardly any other replaces are not tried as often as the rest. `draws` pairs are evaluated, exactly; gains are all
-    computed anew after `renewed` swaps. Returns what is spent beyond the budget.
+    Simulated annealing (Metropolis et al. 1953; Kirkpatrick, Gelatt & Vecchi 1983). stale: (N,) the last known marginal
+    values. A draw takes a selected document and an acceptable loss, and then one of the unselected documents that by
+    their stale gains lose no more than that. If only n < `CROWD` qualify, the draw is kept with probability n / CROWD,
+    so that documents with few possible replacements are tried less often. `draws` pairs are evaluated exactly; all
+    gains are computed anew after `renewed` swaps. Returns what is spent beyond the budget.
     """
     np.random.seed(seed)
     keys = -stale[outside]
@@ -238,10 +242,10 @@ def anneal(  # type: ignore[no-untyped-def]
 
 @compiled
 def lazy_greedy(start, index, value, t, level, mass, worth, weights, size, order, ranking):  # type: ignore[no-untyped-def]
-    """Documents in the order greedy takes them, each the best of what is left by gain per unit; returns their number.
+    """Fills `ranking` with documents in the order greedy takes them, by gain per unit; returns how many were taken.
 
-    level begins as the smoothed nothing; gains only fall as it grows, so a stale one is an upper bound (Minoux 1978).
-    order: rows by their first gains, descending; kept as a binary heap on (gain, row).
+    level is that of an empty selection at first. Gains only fall as it grows, so a stale gain is an upper bound (Minoux
+    1978). order: rows by their first gains, descending; kept as a binary heap by gain.
     """
     count = len(order)
     heap = order.copy()

@@ -1,9 +1,10 @@
-"""The stage `atoms`: what coverage of words needs of a shard's texts, read once.
+"""The stage `atoms`: a shard's hashed n-grams, for coverage of words; texts are read once.
 
     files = with_atoms(files, config, work)          # replaces files.atoms
     counts = read_ngrams(files.atoms.path, rows)     # (n, 10,000) scipy.sparse
 
-A row per document: its hashed n-grams (`ngrams`), and the target's file that it holds words in a row of (`target`).
+The file has a row per document: the counts of its hashed n-grams, and the name of the target's file of which it holds a
+run of words, if any (`leak`).
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ SCHEMA = pa.schema(
         ("leak", pa.string()),
     ]
 )
-NAMED = 20  # leaked documents that the facts name
-BYTES = 24  # of memory for each distinct n-gram of a document while all are one problem (benchmarks/RESULTS.md)
+NAMED = 20  # leaked documents that the facts name at most
+BYTES = 24  # memory for each distinct n-gram of a document in a problem solved by one process (benchmarks/RESULTS.md)
 
 
 def reads_words(settings: Select) -> bool:
@@ -46,7 +47,7 @@ def reads_words(settings: Select) -> bool:
 
 
 def target_of(settings: Select) -> Target | None:
-    """The target these settings name, where the algorithm covers it."""
+    """The target that these settings name, or None if no metric covers it."""
     if "coverage-target" not in settings.metrics or not settings.target:
         return None
     return _kept(
@@ -66,12 +67,14 @@ def _scan(target: Target) -> Scan:
 
 
 def with_atoms(files: ShardFiles, config: Config, work: str) -> ShardFiles:
-    """The files with `atoms`, made where they are not there and the settings need them."""
+    """The shard's files with `atoms`, which are made if the settings need them and they are missing."""
     return replace(files, atoms=count_shard(files, config, work)) if reads_words(config.select) else files
 
 
 def count_shard(files: ShardFiles, config: Config, work: str, progress: Progress = silent) -> Output:
-    """Publishes work/atoms/<shard>-<key>.parquet. Facts: documents, leaks, unseen (of the target's frequent words).
+    """Publishes work/atoms/<shard>-<key>.parquet.
+
+    Facts: documents, leaks, and unseen (places of the target's frequent words that the shard lacks).
 
     :raises InputError: a target's file cannot be read, or has hardly a word.
     """
@@ -137,7 +140,7 @@ def read_ngrams(path: str, rows: np.ndarray) -> csr_array:
 
 
 def words_of(shards: Sequence[Any], settings: Select) -> Mapping[str, Any]:
-    """`ngrams` and `target` of the pool of these candidates, as far as the settings need them."""
+    """The arguments `ngrams` and `target` of these candidates' `Pool`; empty if the settings do not need them."""
     if not reads_words(settings):
         return {}
     target = target_of(settings)
@@ -146,7 +149,7 @@ def words_of(shards: Sequence[Any], settings: Select) -> Mapping[str, Any]:
 
 
 def held_words(all_files: Sequence[ShardFiles]) -> int:
-    """Distinct n-grams of each document, added up."""
+    """The number of distinct n-grams of each document, summed over all documents."""
     held = 0
     for files in all_files:
         assert files.atoms is not None
@@ -159,9 +162,9 @@ def held_words(all_files: Sequence[ShardFiles]) -> int:
 
 
 def check_room(numbers: int, settings: Select) -> None:
-    """The rows of atoms of all candidates fit into this machine's memory, where one process will hold them.
+    """Checks that the atoms of all candidates, so many numbers, fit into the free memory of this machine.
 
-    :raises InputError: they do not; says what to do.
+    :raises InputError: they do not; the message says what to do.
     """
     free = psutil.virtual_memory().available
     if numbers * BYTES > free:
@@ -181,7 +184,7 @@ def check_room(numbers: int, settings: Select) -> None:
 
 
 def target_facts(all_files: Sequence[ShardFiles], settings: Select) -> dict[str, Any]:
-    """What is said of a target: its files, the share of its words that the pool holds, the documents it stands in.
+    """The facts about a target: its files, the share of its words that the pool holds, the documents that leak it.
 
     :raises InputError: the pool lacks most of its words.
     """

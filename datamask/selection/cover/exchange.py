@@ -1,4 +1,4 @@
-"""What the workers do for `cover.rounds`: lay out a group's rows of atoms, price them, take some; solve a part."""
+"""The maps of `cover.rounds`: lay out a group's rows of atoms, price them, take some of them; and solve a part."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.pool import Pool
 from datamask.selection.sharded.passes import Group
 
-RANDOM_SETS = 8  # random selections that a part's zero is the mean of
+RANDOM_SETS = 8  # random selections averaged for a term's zero
 
 
 @dataclass(frozen=True, eq=False)
 class Covering:
-    """What the workers of a round are told."""
+    """The state of a round: what every worker is given beside its item."""
 
     config: Config
     folder: str
     round: str = ""
     anchors: Handed | None = None  # (a, d) unit rows
-    share: float = 0.0  # of the corpus that the budget is
+    share: float = 0.0  # the budget as a share of the corpus
     width: int = 0  # J
-    slopes: Sequence[np.ndarray] = ()  # (J,) each, to price at
+    slopes: Sequence[np.ndarray] = ()  # (J,) each: the gradients at which documents are priced
 
 
 def sketch_group(state: Covering, group: Group) -> Handed:
-    """hashes (n,) of its documents, and the unit rows of those that may be anchors."""
+    """Map: the hashes (n,) of a group's documents, and the unit rows of those that may be anchors with their hashes."""
     if found := handed(state.folder, f"sketch-{group.number}"):
         return found
     settings, features = state.config.select, group.shard.features()
@@ -52,8 +52,11 @@ def sketch_group(state: Covering, group: Group) -> Handed:
 
 
 def lay_group(state: Covering, group: Group) -> Handed:
-    """Writes its rows of atoms. length (n,) of each; state (J,) of the whole group; those of random selections (S, J)
-    and what they spend (S,)."""
+    """Map: writes a group's rows of atoms as flat files.
+
+    Hands on the rows' lengths (n,), the state (J,) of the whole group, the states (S, J) of random selections and what
+    these spend (S,).
+    """
     name = f"laid-{group.number}"
     if found := handed(state.folder, name):
         return found
@@ -81,7 +84,7 @@ def lay_group(state: Covering, group: Group) -> Handed:
 
 
 def take_group(state: Covering, group: Group) -> Handed:
-    """The rows of the documents `at`, and the state of those whose mass is not zero."""
+    """Map: a group's rows of the documents `at`, and the state (J,) of its documents by their mass."""
     name = f"taken-{state.round}-{group.number}"
     if found := handed(state.folder, name):
         return found
@@ -94,7 +97,7 @@ def take_group(state: Covering, group: Group) -> Handed:
 
 
 def price_group(state: Covering, group: Group) -> Handed:
-    """What its documents gain at each of the slopes: (S, n)."""
+    """Map: a group's products ⟨slope, A_i⟩ at each of the slopes: (S, n)."""
     name = f"price-{state.round}-{group.number}"
     if found := handed(state.folder, name):
         return found
@@ -116,25 +119,26 @@ def _part(state: Covering, number: int, part: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """m documents of which it is decided, the rest of the corpus held as it is."""
+    """The problem of m documents with the rest of the corpus fixed."""
 
-    taken: Sequence[Handed]  # their rows
-    joint: Joint  # of no rows
+    taken: Sequence[Handed]  # their rows of atoms
+    joint: Joint  # without rows; `held` is the state of the fixed documents
     linear: np.ndarray  # (m,)
-    limits: Limits  # of these
-    size: float  # of the whole budget
-    offset: float  # the linear sum of the others that are in
+    limits: Limits  # what is left of the limits for them
+    size: float  # the whole budget
+    offset: float  # the linear sum of the selected documents outside the part
     tolerance: float
-    p: np.ndarray | None = None  # (m,) to begin with
+    p: np.ndarray | None = None  # (m,) the start
 
     def concave(self) -> tuple[Concave, Joint]:
+        """The part as a concave problem, and its coverage with the rows read into memory."""
         joint = replace(self.joint, rows=self._rows())
         base = None if joint.held is None else [joint.held]
         linear = torch.from_numpy(self.linear)
         return Concave([joint], [1.0], linear, Feasible(self.limits), self.size, base, self.offset), joint
 
     def _rows(self) -> Rows:
-        """Read into arrays of their size, a group at a time."""
+        """Reads the rows, one group at a time, into arrays allocated once."""
         counts = [taken.read("start")[0] for taken in self.taken]
         ends = np.cumsum([start[-1] for start in counts])
         index, value = np.empty(ends[-1], np.uint16), np.empty(ends[-1], np.float32)
@@ -147,6 +151,8 @@ class Part:
 
 
 class Solved(NamedTuple):
+    """The fractional optimum of a part."""
+
     p: np.ndarray  # (m,)
     state: np.ndarray  # (J,) of the whole corpus
     value: float
@@ -154,7 +160,7 @@ class Solved(NamedTuple):
 
 
 def solve_part(state: Covering, part: Part) -> Solved:
-    """The fractional optimum of a part."""
+    """The fractional optimum of a part, on one worker."""
     concave, _ = part.concave()
     feasible = concave.feasible
     start = feasible.alike() if part.p is None else feasible.project(torch.from_numpy(part.p))
@@ -164,9 +170,9 @@ def solve_part(state: Covering, part: Part) -> Solved:
 
 
 def mask_part(state: Covering, item: tuple[Part, np.ndarray, int]) -> tuple[np.ndarray, np.ndarray]:
-    """(m,) the best mask found from the fractional optimum, and the state (J,) of the corpus with it.
+    """The best mask (m,) found from a part's fractional optimum, and the state (J,) of the corpus with it.
 
-    item: a part, the optimum's prices (m,), and how many documents are in beside it.
+    item: a part, the optimum's prices (m,), and how many documents outside the part are selected.
     """
     part, price, beside_it = item
     concave, joint = part.concave()
@@ -179,18 +185,18 @@ def mask_part(state: Covering, item: tuple[Part, np.ndarray, int]) -> tuple[np.n
 
 
 class OwnBest(NamedTuple):
-    """An item: a part of coverage on a sample and on half of it."""
+    """An item of `best_of_sample`: one coverage metric, on a sample and on half of it."""
 
     joint: Joint
     taken: Sequence[Handed]
     weights: np.ndarray  # (m,)
     half: np.ndarray  # (m,) bool
-    share: float  # the budget's
+    share: float  # the budget as a share of the corpus
     metric: str
 
 
 def best_of_sample(state: Covering, item: OwnBest) -> tuple[list[int], list[float]]:
-    """How many documents the sample's half and the sample have, and what a selection from each reaches."""
+    """The sizes of half the sample and of the sample, and the best value of the metric found on each."""
     nothing = np.zeros(len(item.weights))
     limits = Limits(item.weights, item.share * float(item.weights.sum()))
     rows = Part(item.taken, item.joint, nothing, limits, limits.size, 0.0, 0.0).concave()[1].rows

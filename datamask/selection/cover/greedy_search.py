@@ -1,12 +1,12 @@
-"""From a fractional optimum to a mask, by gains that know interactions.
+"""From a fractional optimum to a mask: local search by exact gains.
 
     found = improve(joint, worth, limits, selected, scale)
 
-A document that comes in changes the mixture, and with it what every other one is worth. Each round computes every
-document's exact gain at the mask as it stands, then takes the selected, least worth first, out of the mixture one by
-one and puts the best candidate in, evaluated at the mixture without them (`compiled.sweep`). Random swaps at a falling
-temperature (`compiled.anneal`) go on where that ends. Under a budget of tokens documents compete by their gain less
-the budget's price for their tokens, and the mask is brought within the budget at the end.
+Each document that enters changes the mixture, and with it every other document's marginal value. A round computes all
+marginal values at the present mask. It then takes the selected documents in rising order of theirs, removes each from
+the mixture, and puts the best candidate in, evaluated at the mixture without it (`compiled.sweep`). Simulated annealing
+(`compiled.anneal`) continues where these rounds end. Under a token budget, documents compete by their gain less the
+budget's dual price for their tokens, and the mask is brought within the budget at the end.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from datamask.selection.cover import compiled
 from datamask.selection.cover.joint import Joint
 from datamask.selection.problem.limits import Limits
 
-CANDIDATES, MOST = 1024, 24  # kept in order a round; evaluated anew a document
-ROUNDS, LEAST = 24, 3e-5  # rounds at most; one that gains less, as a share of the scale, is the last
-DRAWS = 100  # random swaps evaluated a selected document
-EFFORT = 4_000_000_000  # numbers of rows that random swaps, or rounds, read at most: half a minute of one core
-RENEWED, OFTEN = 2000, 2  # gains are computed anew after so many swaps, or a half of the selected where that is more
-NEAR = 4  # times as many as are selected: those outside, the best by their gains, that random swaps draw from
-WARM, COOL = 0.1, 0.005  # first and last temperature, times a selected document's share of `scale`
-ROOM = 0.002  # of a token budget that the search may be off
+CANDIDATES, MOST = 1024, 24  # candidates to enter in a round; how many are evaluated anew for each selected document
+ROUNDS, LEAST = 24, 3e-5  # rounds at most; stop after a round that gains less than this share of the scale
+DRAWS = 100  # random swaps evaluated for each selected document
+EFFORT = 4_000_000_000  # numbers of rows that random swaps, or rounds, read at most: half a minute on one core
+RENEWED, OFTEN = 2000, 2  # gains are computed anew after max(RENEWED, selected documents / OFTEN) swaps
+NEAR = 4  # random swaps draw from the best unselected documents, so many for each selected one
+WARM, COOL = 0.1, 0.005  # first and last temperature, as a multiple of scale / selected documents
+ROOM = 0.002  # how far the search may be off a token budget, as a share of it
 
 
 @dataclass(eq=False)
 class Books:
-    """The limits as the compiled loops read them."""
+    """The budget's and the limits' running sums, as arrays for the compiled loops."""
 
     weights: np.ndarray
     spent: float  # beyond the budget
     room: float
-    groups: np.ndarray  # (N, columns) int32, numbered through
+    groups: np.ndarray  # (N, columns) int32: group numbers, all columns' groups numbered consecutively
     sums: np.ndarray
     low: np.ndarray
     high: np.ndarray
@@ -45,6 +45,7 @@ class Books:
 
     @classmethod
     def of(cls, limits: Limits, selected: np.ndarray) -> Books:
+        """The sums at this mask. selected: (N,) bool."""
         columns, low, high, first = [], [], [], 0
         for grouping in limits.groupings:
             columns.append(grouping.codes + first)
@@ -68,26 +69,27 @@ class Books:
 
     @property
     def bounds(self) -> tuple[np.ndarray, ...]:
+        """The arguments that `compiled.allowed` takes after `room`."""
         return self.groups, self.sums, self.low, self.high, self.lengths, self.length
 
 
 def improve(
     joint: Joint,
-    worth: np.ndarray,  # (N,) what a document gains apart from coverage
+    worth: np.ndarray,  # (N,) the linear part of a document's gain
     limits: Limits,
     selected: np.ndarray,  # (N,) bool, within the limits
-    scale: float,  # what counts as much, in f's unit
-    price: float = 0.0,  # of a unit of the budget; 0 where documents are counted
+    scale: float,  # the span of f, which tolerances and temperatures are relative to
+    price: float = 0.0,  # the budget's dual price; 0 where documents are counted
     rounds: int = ROUNDS,
     draws: int = DRAWS,
     seed: int = 0,
-    size: float | None = None,  # of the whole budget, where these rows and limits are a part of the problem
+    size: float | None = None,  # the whole budget, if these rows and limits are a part of the problem
 ) -> np.ndarray:
-    """(N,) bool: a mask no worse, within the same limits."""
+    """(N,) bool: a mask whose value is no less than that of `selected`, within the same limits."""
     before, selected = selected, selected.copy()
     mass = (1 - joint.alpha) * limits.weights / (size or limits.size)
     rows = (joint.rows.start, joint.rows.index, joint.rows.value, joint.t)
-    value = worth - price * limits.weights  # by which documents of unlike length compete
+    value = worth - price * limits.weights  # net of the budget's dual price, so that lengths compare
     if not 0 < selected.sum() < len(selected):
         return selected
     books = Books.of(limits, selected)
@@ -115,7 +117,7 @@ def improve(
 def _mended(
     joint: Joint, rows: tuple, mass: np.ndarray, worth: np.ndarray, limits: Limits, selected: np.ndarray, books: Books
 ) -> np.ndarray:
-    """A copy within the budget."""
+    """A copy of the mask, brought within the budget."""
     if limits.counted:
         return selected.copy()
     mended, own = selected.copy(), replace(books, sums=books.sums.copy(), length=books.length.copy())
@@ -124,6 +126,7 @@ def _mended(
 
 
 def value_of(joint: Joint, worth: np.ndarray, mass: np.ndarray, mask: np.ndarray) -> float:
+    """The linear part and the coverage of a mask (N,) bool."""
     level = _level(joint, mass, mask)
     used = joint.t > 0
     return float(worth[mask].sum() + joint.t[used] @ np.log(level[used]))
@@ -164,7 +167,8 @@ def _rounds(
 def _mend(
     joint: Joint, rows: tuple, mass: np.ndarray, worth: np.ndarray, limits: Limits, selected: np.ndarray, books: Books
 ) -> None:
-    """Brings a token budget's mask within it: the least worth per token go, then what still fits comes in."""
+    """Brings a mask within a token budget, in place: removes the least marginal values per token, then adds the
+    greatest that still fit."""
     weights = limits.weights
     if (weights == 1).all():
         return

@@ -1,6 +1,6 @@
-"""The inner loops of `ngrams`, compiled by Numba: words of code points, and their counts.
+"""The inner loops of `corpus.ngrams`, compiled by Numba: hashes of words, and their counts.
 
-Apart from `ngrams`, so that who only names a bucket does not wait for the compiler.
+They are a module of their own so that importing `corpus.ngrams` does not wait for the compiler.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ def mix(value):  # type: ignore[no-untyped-def]
 
 @compiled
 def hash_words(points, ends, lower, kind, base, first, second, single, pair, document):  # type: ignore[no-untyped-def]
-    """Fills the hashes of words and of each with the next, and the text each is of; returns the number of words.
+    """Fills `single` with the words' hashes, `pair` with those of each word and the next, `document` with their texts.
 
-    points: (C,) uint32 of all texts, one after the other; ends: (texts,) where each ends. A word's hash is
-    the polynomial of its code points in `base`, the first by power 0; pair[n] is of words n and n + 1 of any texts.
+    Returns the number of words. points: (C,) uint32 code points of all texts, one after the other; ends: (texts,) where
+    each ends. A word's hash is a polynomial of its code points in `base`, the first one's power being 0. pair[n]
+    combines words n and n + 1 even if these are of two texts.
     """
     last = np.uint32(len(kind) - 1)
     words, start = 0, 0
@@ -59,7 +60,10 @@ def hash_words(points, ends, lower, kind, base, first, second, single, pair, doc
 
 @compiled
 def count_words(single, pair, document, texts, buckets, starts, columns, values):  # type: ignore[no-untyped-def]
-    """Fills a row of counts a text, columns ascending: starts (texts + 1,). columns and values have room for all."""
+    """Fills one sparse row of counts for each text, columns ascending; returns the number of entries.
+
+    starts: (texts + 1,); columns and values must have room for all entries.
+    """
     counts = np.zeros(buckets, np.float32)
     touched = np.empty(buckets, np.int32)
     word, filled, many = 0, 0, np.uint64(buckets)

@@ -13,17 +13,21 @@ from datamask.selection.metrics.coverage import Coverage
 
 @dataclass(frozen=True, eq=False)
 class Joint:
-    """A `tangent.StateMetric`; t: (J,), scales included."""
+    """A weighted sum of coverages as one `tangent.StateMetric`.
+
+    t: (J,) with the scales included; mean: (J,) the whole pool's mixture; alpha: the smoothing; base: Σ t_j log mean_j.
+    """
 
     rows: Rows
     t: np.ndarray
     mean: np.ndarray
     alpha: float
     base: float
-    held: np.ndarray | None = None  # (J,) state of documents outside these rows that are selected whatever happens
+    held: np.ndarray | None = None  # (J,) state of selected documents that are not among these rows
 
     @classmethod
     def of(cls, metrics: Sequence[Coverage], scales: Sequence[float]) -> Joint:
+        """The sum of these coverages, which share their rows, times their scales."""
         first = metrics[0]
         t = sum(scale * metric.t for scale, metric in zip(scales, metrics, strict=True))
         base = sum(scale * metric.base for scale, metric in zip(scales, metrics, strict=True))
@@ -31,30 +35,37 @@ class Joint:
 
     @property
     def floor(self) -> np.ndarray:
-        """(J,) the level where none of these rows is selected."""
+        """(J,) the smoothed mixture when none of these rows is selected."""
         floor = self.alpha * self.mean
         return floor if self.held is None else floor + (1 - self.alpha) * self.held
 
     def take(self, rows: np.ndarray) -> Joint:
+        """The same over these documents (row numbers)."""
         return replace(self, rows=self.rows.take(rows))
 
     def state(self, mass: np.ndarray) -> np.ndarray:
+        """Σ_i mass_i A_i: (J,). mass: (N,) shares of the budget."""
         return self.rows.state(mass)
 
     def level(self, state: np.ndarray) -> np.ndarray:
+        """The smoothed mixture under the logarithm: (J,)."""
         return (1 - self.alpha) * state + self.alpha * self.mean
 
     def of_state(self, state: np.ndarray) -> float:
+        """Σ_m scale_m D_m at this state."""
         used = self.t > 0
         return float(self.t[used] @ np.log(np.maximum(self.level(state)[used], 1e-300))) - self.base
 
     def slope(self, state: np.ndarray) -> np.ndarray:
+        """The gradient with respect to the state: (J,)."""
         used, found = self.t > 0, np.zeros_like(self.t)
         found[used] = self.t[used] * (1 - self.alpha) / self.level(state)[used]
         return found
 
     def inside(self, state: np.ndarray) -> bool:
+        """Whether the sum is defined at this state (an extrapolated one may not be)."""
         return bool((self.level(state)[self.t > 0] > 0).all())
 
     def products(self, slope: np.ndarray) -> np.ndarray:
+        """⟨slope, A_i⟩ of every document: (N,)."""
         return self.rows.scores(slope)

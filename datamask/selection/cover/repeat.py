@@ -1,9 +1,9 @@
-"""Weights: a document may be taken up to `select.repeat` times, p in [0, r] under a budget in tokens.
+"""Repeats: a document may be taken up to r = `select.repeat` times under a budget in tokens.
 
-A document taken r times at most is one of weight r·w that is taken in part: p = r·q, q in [0, 1], and the fractional
-optimum with its bound is `tangent`'s. Whole numbers are a mask over copies: a document is there once, and as often more
-as the fractional optimum takes it and once beyond, and rounding and search see each copy as a document. The bound holds
-for both, for whole numbers are fractional ones. (Repeating what is wanted most: SoftDedup, arXiv 2407.06654; Olmix.)
+The fractional problem treats a document of weight w as one of weight r·w that is taken in part, so `tangent` gives the
+optimum with its bound. Integer counts are a mask over copies: each document is offered one copy more than the
+fractional optimum takes (rounded up), at most r, and rounding and search treat each copy as a document. The bound holds
+for integer counts too. (Repeating the most wanted documents: SoftDedup, arXiv 2407.06654; Olmix.)
 """
 
 from __future__ import annotations
@@ -30,38 +30,47 @@ if TYPE_CHECKING:
     from datamask.selection.problem.pool import Problem
     from datamask.selection.solvers import Report
 
-ACCURACY = 5e-5  # of the objective's scale: how near its own bound the fractional optimum is brought
-ROUGH = 1e-2  # of a term's own best
-RANDOM_SETS = 16
-SIDE, ROUNDS = 8, 50  # of copies tried in exchanges, a side; rounds at most
+ACCURACY = 5e-5  # tolerance of the fractional optimum, as a share of the objective's span
+ROUGH = 1e-2  # tolerance of a term's own best, as a share of a random selection's value
+RANDOM_SETS = 16  # random selections averaged for a term's zero
+SIDE, ROUNDS = 8, 50  # copies tried to leave, and as many to enter; rounds of trial swaps at most
 
 
 @dataclass(frozen=True, eq=False)
 class Copies:
-    """A metric over copies: documents `index` (n,), some of them more than once."""
+    """A `StateMetric` over copies of documents: `index` (n,) names the document of each copy."""
 
     metric: StateMetric
     index: np.ndarray
     documents: int
 
     def state(self, mass: np.ndarray) -> np.ndarray:
+        """The metric's state. mass: (n,) of the copies."""
         return self.metric.state(np.bincount(self.index, mass, minlength=self.documents))
 
     def of_state(self, state: np.ndarray) -> float:
+        """D at this state."""
         return self.metric.of_state(state)
 
     def slope(self, state: np.ndarray) -> np.ndarray:
+        """The gradient with respect to the state."""
         return self.metric.slope(state)
 
     def inside(self, state: np.ndarray) -> bool:
+        """Whether D is defined at this state."""
         return self.metric.inside(state)
 
     def products(self, slope: np.ndarray) -> np.ndarray:
+        """⟨slope, v⟩ of every copy: (n,)."""
         return self.metric.products(slope)[self.index]
 
 
 def solve(problem: Problem, terms: list[Term], progress: Report) -> Draft:
-    """:raises ConfigError: a metric of which repeating a document cannot be said to change anything."""
+    """Solves the problem with repeats; the draft's `repeat` (N,) says how often each document is taken.
+
+    :raises ConfigError: a metric for which the effect of a second copy of a document is not defined.
+    :raises InputError: no selection is within the limits.
+    """
     refuse(terms)
     objective, most = problem.objective, problem.settings.repeat
     limits = problem.limits.repeated(most)
@@ -73,7 +82,7 @@ def solve(problem: Problem, terms: list[Term], progress: Report) -> Draft:
     times = (most * found.p).numpy()
     counts = None
     for index in (offered(times, most), np.repeat(np.arange(len(problem)), most)):
-        with suppress(InputError):  # these copies hold no selection within the limits; all of them may
+        with suppress(InputError):  # if these copies hold no selection within the limits, all copies may
             counts = in_whole_numbers(problem, concave, joint, (times, found.price), index, spread)
             if not within(problem, counts):
                 counts = filled(problem, counts, found.price.numpy())
@@ -90,7 +99,10 @@ def solve(problem: Problem, terms: list[Term], progress: Report) -> Draft:
 
 
 def refuse(terms: list[Term]) -> None:
-    """:raises ConfigError: as `solve`."""
+    """Refuses metrics that repeats are not defined for.
+
+    :raises ConfigError: as `solve`.
+    """
     strange = [term.name for term in terms if as_state(term.metric) is None]
     if strange:
         raise ConfigError(
@@ -100,7 +112,7 @@ def refuse(terms: list[Term]) -> None:
 
 
 def offered(times: np.ndarray, most: int) -> np.ndarray:
-    """Row numbers (n,), ascending, a row as often as a whole number may take it. times: (N,) fractional."""
+    """Row numbers (n,) of the copies offered to rounding, ascending. times: (N,) how often the optimum takes each."""
     ways = np.minimum(most, np.ceil(times - 1e-9).astype(np.int64) + 1)
     return np.repeat(np.arange(len(times)), ways)
 
@@ -113,7 +125,10 @@ def in_whole_numbers(
     index: np.ndarray,
     spread: float,
 ) -> np.ndarray:
-    """(N,) how often each document is taken."""
+    """(N,) int: how often each document is taken, by rounding the fractional optimum and searching over copies.
+
+    index: (n,) row numbers of the copies offered; spread: the objective's span.
+    """
     times, price = fractional
     count = len(problem)
     number = np.arange(len(index)) - np.searchsorted(index, index)  # which copy of its document each is
@@ -136,13 +151,13 @@ def in_whole_numbers(
 
 
 def within(problem: Problem, counts: np.ndarray) -> bool:
-    """Whether whole numbers (N,) hold the budget, of which no more may be left than fits, and all limits."""
+    """Whether these counts (N,) stay within the budget and the limits and leave no more unspent than is allowed."""
     copies = np.repeat(np.arange(len(problem)), counts)
     return not problem.limits.copies(copies, problem.settings.repeat).violations(np.ones(len(copies), bool))
 
 
 def filled(problem: Problem, counts: np.ndarray, price: np.ndarray) -> np.ndarray:
-    """(N,) counts with what is left of the budget spent, by price, on whatever still fits; limits are left alone."""
+    """(N,) counts after spending the rest of the budget on copies that still fit, by price. No change under limits."""
     if problem.limits:
         return counts
     most = problem.settings.repeat
@@ -154,7 +169,7 @@ def filled(problem: Problem, counts: np.ndarray, price: np.ndarray) -> np.ndarra
 
 
 def by_trial(over: Concave, limits: Limits, selected: np.ndarray) -> np.ndarray:
-    """Exchanges, additions and removals of single copies judged by their values, among the best and worst by price."""
+    """Local search by value: swaps, additions and removals of single copies among the best and worst by price."""
     reached = _value(over, selected)
     for _ in range(ROUNDS):
         price = over.price(over.states(torch.from_numpy(selected).double())).numpy()
@@ -184,9 +199,9 @@ def _value(concave: Concave, mask: np.ndarray) -> float:
 
 
 def span(problem: Problem, metric: Any) -> tuple[float, float]:
-    """A metric's mean over random choices, and its own best fractional one.
+    """A metric's mean over random selections, and the value of its own fractional optimum.
 
-    A random choice takes every document once before it takes one twice.
+    A random selection takes every document once before it takes any twice.
     """
     state = as_state(metric)
     if state is None:

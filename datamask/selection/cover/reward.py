@@ -1,4 +1,4 @@
-"""Coverage as a reward for the policy gradient: the rest of the pool is one number an atom."""
+"""Coverage as a reward for the policy gradient: the rest of the pool enters as one number for each atom."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datamask.selection.problem.pool import Problem
 
 
 class CoverReward:
-    """As `solvers.rewards.Reward` has it. The context is the probabilities; a batch's rows alone are read."""
+    """A `solvers.rewards.Reward`. The context is the probabilities; only the batch's rows are read."""
 
     hard = False
     exact = False
@@ -20,16 +20,19 @@ class CoverReward:
         self.share = metric.weights / metric.size
 
     def alone(self, batch: Tensor, masks: Tensor) -> Tensor:
+        """See `Reward.alone`: (G,)."""
         pool = self.problem.pool.take(batch.cpu().numpy())
         own = type(self.metric)(pool, self.problem.weights[batch] * 0 + 1, float(masks[0].sum()))
         own.bind(self.problem.settings)
         return own.value(masks.bool()).to(batch.device).float()
 
     def start(self, probability: Tensor) -> None:
+        """See `Reward.start`. probability: (N,)."""
         self.probability = probability.cpu().double().numpy().copy()
         self.state = self.metric.state(self.probability * self.share)
 
     def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, None]:
+        """See `Reward.within`: (G,) rewards less their mean; the marginal values are not known."""
         index = batch.cpu().numpy()
         rows, share = self.metric.rows.take(index), self.share[index]
         rest = self.state - rows.state(self.probability[index] * share)
@@ -39,6 +42,7 @@ class CoverReward:
         return tensor(values - values.mean()).to(batch.device).float(), None
 
     def move(self, batch: Tensor, probability: Tensor) -> None:
+        """See `Reward.move`. probability: (n,)."""
         index, now = batch.cpu().numpy(), probability.cpu().double().numpy()
         rows = self.metric.rows.take(index)
         self.state = self.state + rows.state((now - self.probability[index]) * self.share[index])

@@ -1,17 +1,18 @@
-"""Coverage of a corpus that no process holds: shards exchange sums over the atoms, one worker solves what is undecided.
+"""Coverage of a corpus too large for one process: shards exchange sums over the atoms, one worker solves the undecided.
 
     found = cover_shards(groups, config, maps=maps, folder=folder)
 
     sketch   hashes of the documents, which say what the sample and the anchors are
     lay out  each group's rows of atoms once, as flat files that later rounds map into memory; the pool's sums
-    learn    on a sample that one worker holds: each part's own best, and a first state
-    price    every document at that state: (J,) to the groups, one number a document back. It bounds the whole corpus
-    take     the rows of the undecided, those of a price near the cut, and the state of the documents above them
-    solve    the undecided with the others held: a new state, to price at again, until the bound is near
+    learn    on a sample that one worker holds: the calibration, and a first state
+    price    every document at that state; (J,) goes to the groups, one number a document comes back. This also gives a
+             bound for the whole corpus
+    take     the rows of the undecided, whose price is near the cut, and the state of the documents above them
+    solve    the undecided with the others fixed: a new state, at which to price again, until the bound is near
 
-and at last one search for a mask among the undecided. A tangent plane holds wherever it is taken, so the bound is one
-for the whole corpus however few documents were undecided; and since a solution of J atoms leaves no more than J + 1
-documents in part, those that one worker can hold are enough for corpora of any size.
+and at last one search for a mask among the undecided. The tangent bound holds at any state, so it is a bound for the
+whole corpus however few documents were undecided. A fractional optimum over J atoms has at most J + 1 fractional
+documents, so the undecided that one worker can hold are enough for corpora of any size.
 """
 
 from __future__ import annotations
@@ -50,13 +51,15 @@ from datamask.selection.problem.objective import Term, weigh, worth
 from datamask.selection.sharded.passes import Exchanged, Gathered, UndecidedTooFew, fits
 from datamask.selection.sharded.prices import make_prices
 
-JOINT_NUMBERS = 1 << 27  # numbers of all rows up to which the corpus is one problem: 24 bytes each while it is solved
-ROOM = 1 << 26  # numbers of the undecided's rows
-SAMPLE_ROOM = 1 << 24  # of the sample's
+JOINT_NUMBERS = 1 << 27  # with at most so many numbers in all rows the corpus is one problem, at 24 bytes each
+ROOM = 1 << 26  # numbers in the undecided documents' rows
+SAMPLE_ROOM = 1 << 24  # numbers in the sample's rows
 GROUP_ROWS = 1 << 15  # documents of a group of several shards
-SOLVES = 4  # of the undecided, at most
-TOWARDS = (0.0, 0.25, 0.5, 0.75)  # the pool's own mixture the sample's state is moved; what bounds best is begun with
-SAMPLE_ACCURACY = 5e-3  # of the objective's scale
+SOLVES = 4  # solves of the undecided at most
+# The first state is the best of these interpolations between the sample's optimum (0) and the pool's own mixture (1),
+# by the bound that each gives.
+TOWARDS = (0.0, 0.25, 0.5, 0.75)
+SAMPLE_ACCURACY = 5e-3  # tolerance on the sample, as a share of the objective's span
 
 
 def can_cover(settings: Select) -> bool:
@@ -66,7 +69,7 @@ def can_cover(settings: Select) -> bool:
 
 
 def numbers_of(settings: Select, words: int, documents: int) -> int:
-    """Of all rows of atoms. words: distinct n-grams of all documents together."""
+    """How many numbers all rows of atoms hold. words: each document's distinct n-grams, summed over all documents."""
     embedded = "coverage-embedding" in settings.metrics
     return words * (settings.metrics.keys() != {"coverage-embedding"}) + embedded * NEAREST * documents
 
@@ -74,11 +77,13 @@ def numbers_of(settings: Select, words: int, documents: int) -> int:
 def cover_shards(
     shards: Sequence[Any], config: Config, folder: str, maps: Mapper = here, room: int | None = None
 ) -> Exchanged:
-    """All rounds. Shards are `exchange.Shard`s with `ngrams()` and must not be empty; `folder`: of what the rounds hand
-    on; room: numbers of the undecided's rows, by default `ROOM`.
+    """Runs all rounds and returns the selection.
+
+    shards: `exchange.ExchangeShard`s with `ngrams()`, none of them empty. folder: for the arrays passed between rounds.
+    room: numbers in the undecided documents' rows, by default `ROOM`.
 
     :raises InputError: as `make_problem` and `make_atoms`, or no selection holds the limits.
-    :raises UndecidedTooFew: those that the room holds cannot keep the limits.
+    :raises UndecidedTooFew: the undecided documents that the room holds cannot meet the limits.
     """
     return _Covering(shards, config, maps, folder, ROOM if room is None else room).run()
 
@@ -142,13 +147,13 @@ class _Covering(Gathered):
         self.random = random / np.maximum(spent, 1e-300)[:, None]
 
     def _sample(self, hashes: np.ndarray) -> np.ndarray:
-        """(m,) row numbers, ascending: the documents of the least hashes that one worker has room for."""
+        """(m,) row numbers, ascending: the documents with the least hashes, as many as `SAMPLE_ROOM` holds."""
         order = np.argsort(hashes, kind="stable")
         count = int(np.searchsorted(np.cumsum(self.length[order], dtype=np.int64), min(SAMPLE_ROOM, self.room)))
         return np.sort(order[: max(count, 2)])
 
     def _learn(self, sample: np.ndarray, hashes: np.ndarray) -> None:
-        """The terms, calibrated, and the objective that they add up to."""
+        """Calibrates the terms on the sample and joins them to the objective."""
         settings, quality = self.settings, self.quality
         self.taken = self._take("sample", sample, np.zeros(len(self.weights)))[0]
         half = hashes[sample] < np.median(hashes[sample])
@@ -178,8 +183,12 @@ class _Covering(Gathered):
         self.joint = Joint.of(self.metrics, [term.scale for term in self.diversity])
 
     def _span(self, metric: Coverage, sizes: Sequence[int], best: Sequence[float]) -> tuple[float, float]:
-        """(zero, one): of random selections, and what the sample's own best and that of half of it let one expect of
-        the corpus's: of words a power of the size off what no mixture exceeds, else 1 / size off a limit."""
+        """(zero, one): the mean of random selections, and the corpus's own best, extrapolated from the sample and half
+        of it.
+
+        For n-grams, the distance to the greatest possible value is taken as a power of the size; for embeddings, the
+        value as linear in 1 / size.
+        """
         zero = float(np.mean([metric.of_state(state) for state in self.random]))
         (half, whole), count = sizes, len(self.weights)
         if half == whole or best[1] <= best[0]:
@@ -188,13 +197,15 @@ class _Covering(Gathered):
             one = best[1] + (best[1] - best[0]) * (1 / whole - 1 / count) / (1 / half - 1 / whole)
             return zero, max(one, zero)
         used = metric.t > 0
-        most = float(metric.t[used] @ np.log(metric.t[used])) - metric.base  # rows add up to 1: none is nearer t than t
+        most = (
+            float(metric.t[used] @ np.log(metric.t[used])) - metric.base
+        )  # rows add up to 1: the greatest value is at t
         off = [max(most - each, 1e-12) for each in best]
         one = most - off[1] * (off[1] / off[0]) ** float(np.log(count / whole) / np.log(whole / half))
         return zero, max(one, zero)
 
     def _begin(self, sample: np.ndarray) -> np.ndarray:
-        """The state to price at first, from a solution of the sample, which stands for the corpus."""
+        """The state at which to price first, from the fractional optimum of the sample."""
         share = float(self.weights[sample].sum() / self.weights.sum())
         part = Part(
             self.taken,
@@ -210,7 +221,7 @@ class _Covering(Gathered):
         return min(zip(self._prices("start", states), states, strict=True), key=lambda found: found[0][1])[1]
 
     def _price(self, name: str, at: np.ndarray) -> tuple[np.ndarray, float]:
-        """(N,) what each document is worth per unit of the budget, times size, at this state; and the bound there."""
+        """(N,) each document's price at this state, per unit of the budget and times size; and the bound there."""
         return self._prices(name, [at])[0]
 
     def _prices(self, name: str, states: Sequence[np.ndarray]) -> list[tuple[np.ndarray, float]]:
@@ -226,7 +237,7 @@ class _Covering(Gathered):
         return priced
 
     def _pose(self, name: str, price: np.ndarray) -> Part:
-        """The undecided's problem: as many as there is room for, about half of it above the cut."""
+        """The problem of the undecided: as many documents as there is room for, about half of it above the cut."""
         _, dual = self.feasible.answer(torch.from_numpy(price))
         above = price - dual.thresholds(torch.from_numpy(price)).numpy()
         over, under = np.flatnonzero(above > 0), np.flatnonzero(above <= 0)
@@ -310,7 +321,7 @@ class _Covering(Gathered):
 
 
 def _sum(arrays: Iterable[np.ndarray]) -> np.ndarray:
-    """In the order of the groups, whoever computed them."""
+    """The sum in float64, in the order of the groups, so that it does not depend on which worker was first."""
     total: np.ndarray | None = None
     for array in arrays:
         total = array.astype(np.float64) if total is None else total + array

@@ -24,21 +24,22 @@ if TYPE_CHECKING:
     from datamask.selection.problem.pool import Problem
     from datamask.selection.solvers import Report
 
-ACCURACY = 5e-4  # of the objective's scale: how near its own bound the fractional optimum is brought
-STEPS, ROUGH = 400, 1e-2  # steps at most; the accuracy of a term's own best
-RANDOM_SETS = 16
-TRIED = 1 << 22  # documents × dimensions²: where swaps of vendi and logdet are tried by their values
-SMALL = 1 << 19  # atoms of all rows
-OTHER_ROUNDS = 6  # of search with the other metrics' prices renewed
+ACCURACY = 5e-4  # tolerance of the fractional optimum, as a share of the objective's span
+STEPS, ROUGH = 400, 1e-2  # steps at most; tolerance of a term's own best, as a share of a random selection's value
+RANDOM_SETS = 16  # random selections averaged for a term's zero
+TRIED = 1 << 22  # up to so many documents × dimensions², swaps of Vendi and log-determinant are tried by value
+SMALL = 1 << 19  # with at most so many numbers in all rows, the search is also started from greedy and other seeds
+OTHER_ROUNDS = 6  # rounds of search between which the other metrics' prices are computed anew
 
 
 def suits(terms: list[Term]) -> bool:
-    """Whether all metrics are of linear sums, and not only quadratic ones."""
+    """Whether `solve` can maximise these terms: all are functions of linear sums, and not all are quadratic."""
     states = [as_state(term.metric) for term in terms]
     return all(state is not None for state in states) and not all(isinstance(t.metric, MomentMetric) for t in terms)
 
 
 def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Report) -> Draft:
+    """Fractional optimum by `tangent.maximise`, rounded and improved by local search; the draft has an upper bound."""
     objective, size = problem.objective, problem.size
     concave, joint, others = make_concave(problem, terms, feasible)
     record, history = recorder(objective, progress)
@@ -62,7 +63,8 @@ def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Rep
 
 
 def make_concave(problem: Problem, terms: list[Term], feasible: Feasible) -> tuple[Concave, Joint | None, bool]:
-    """f, all its coverages as one (the first of its metrics), and whether there are other metrics."""
+    """f as a concave problem, its coverages joined into one (its first metric; None without), and whether there are
+    other metrics."""
     objective, size = problem.objective, problem.size
     covers = [(term.scale, term.metric) for term in terms if isinstance(term.metric, Coverage)]
     others = [(term.scale, as_state(term.metric)) for term in terms if not isinstance(term.metric, Coverage)]
@@ -80,7 +82,7 @@ def make_concave(problem: Problem, terms: list[Term], feasible: Feasible) -> tup
 
 
 def recorder(objective: Objective, progress: Report) -> tuple[Record, list[dict[str, float]]]:
-    """What a solver calls with each step, and the history this makes."""
+    """A function to call with each step's values, and the history that it appends to."""
     history: list[dict[str, float]] = []
 
     def record(step: dict[str, float]) -> None:
@@ -94,7 +96,10 @@ def recorder(objective: Objective, progress: Report) -> tuple[Record, list[dict[
 def to_mask(
     concave: Concave, joint: Joint | None, price: torch.Tensor, selected: np.ndarray, spread: float, seed: int
 ) -> np.ndarray:
-    """The best mask found from rounding, by exact gains of coverage; other metrics by prices that are renewed."""
+    """The best mask found by local search from a rounded one (N,), by exact gains of coverage.
+
+    Other metrics enter by their prices, which are computed anew between rounds. spread: the objective's span.
+    """
     limits, weights = concave.feasible.limits, concave.feasible.limits.weights
     if joint is None:
         return _by_prices(concave, selected)
@@ -104,7 +109,7 @@ def to_mask(
         starts = [selected]
         if (
             len(joint.rows.index) <= SMALL
-        ):  # rounding is worst with few documents, and other starts cost next to nothing
+        ):  # rounding loses most in small problems, where more starts cost next to nothing
             starts += [fill_in_order(limits, search.grow(joint, worth, limits, concave.size)), selected, selected]
         found = [
             search.improve(joint, worth, limits, start, spread, per_token, seed=seed + number, size=concave.size)
@@ -126,7 +131,8 @@ def to_mask(
 
 
 def _by_prices(concave: Concave, selected: np.ndarray) -> np.ndarray:
-    """Refilled by the prices of the mask as it stands, a share of the way, while the objective rises."""
+    """Refills the mask in the order of prices at the present mask plus an inertia, with falling step sizes, and keeps
+    what raises the objective."""
     reached = _value(concave, selected)
     for share in (0.5, 0.25, 0.1, 0.05, 0.02):
         held = torch.from_numpy(selected).double()
@@ -147,14 +153,17 @@ def _value(concave: Concave, selected: np.ndarray) -> float:
 
 
 def spread_of(terms: Sequence[Term], calibrated: bool) -> float:
-    """What the objective of these terms, quality's among them, spans between a random selection and their own best."""
+    """The span of the objective of these terms, from a random selection to each term's own best.
+
+    Uncalibrated, where these are not known: a hundredth of the terms' scales.
+    """
     if calibrated:
         return max(sum(abs(term.scale * (term.one - term.zero)) for term in terms), 1e-12)
     return max(sum(abs(term.scale) for term in terms), 1e-12) * 1e-2
 
 
 def span(problem: Problem, metric: Any) -> tuple[float, float]:
-    """A metric's mean over random selections, and its own best: fractional optimum, rounded and searched."""
+    """A metric's mean over random selections, and the best value found for it alone."""
     state = as_state(metric)
     assert state is not None
     plain = Limits(problem.limits.weights, problem.size)
@@ -168,7 +177,7 @@ def span(problem: Problem, metric: Any) -> tuple[float, float]:
 
 
 def own_best(metric: StateMetric, limits: Limits, zero: float) -> float:
-    """The most that a selection within the budget is found to reach, where a random one reaches `zero`."""
+    """The best value of a metric found for a selection within the budget. zero: the mean of random selections."""
     joint = Joint.of([metric], [1.0]) if isinstance(metric, Coverage) else metric if isinstance(metric, Joint) else None
     feasible, nothing = Feasible(limits), torch.zeros(len(limits.weights), dtype=torch.float64)
     concave = Concave([joint or metric], [1.0], nothing, feasible, limits.size)

@@ -1,11 +1,11 @@
-"""The fractional optimum of a concave objective that sees the mask through linear sums, with its bound.
+"""The fractional optimum, with its bound, of a concave objective that depends on the mask through linear sums (states).
 
     f(p) = Σ_i w_i p_i linear_i / size + Σ_m scale_m D_m(Σ_i w_i p_i v_i / size)
 
-Coverage (one number an atom), Vendi and log-determinant (a d × d matrix), pairwise and DiSF are of this kind
-(`StateMetric`). Accelerated projected gradient steps with restarts (Nesterov 1983; O'Donoghue & Candès 2015) ascend; at
-every point the tangent plane bounds all feasible selections. A state is a sum over documents, so shards may each send
-theirs: a round is one product with the atoms and one number an atom a shard.
+Coverage (one number for each atom), Vendi and log-determinant (a d × d matrix), pairwise and DiSF are of this kind
+(`StateMetric`). The ascent is by accelerated projected gradient steps with restarts (Nesterov 1983; O'Donoghue & Candès
+2015). At every point the tangent plane gives an upper bound over all feasible selections. A state is a sum over
+documents, so shards can each compute their part of it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,36 @@ from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
 
 Record = Callable[[dict[str, float]], None]
-GROW, FALL, BACKTRACKS = 1.1, 0.5, 30  # of a step's length
-DECIDED = 1e-6
-SCREEN, MOST, WIDER, FEWEST = 20, 0.6, 1.5, 2048  # steps on all before the undecided alone; share, margin, documents
-INNER = 80  # steps on the undecided at a time
+GROW, FALL, BACKTRACKS = 1.1, 0.5, 30  # factors on the step length after and within a line search; its trials at most
+DECIDED = 1e-6  # a p this close to 0 or 1 is decided
+# Every SCREEN steps the undecided are counted: max(WIDER · open documents, FEWEST) documents are solved alone, unless
+# these are more than the share MOST of all.
+SCREEN, MOST, WIDER, FEWEST = 20, 0.6, 1.5, 2048
+INNER = 80  # steps at most on the undecided alone
 
 
 class StateMetric(Protocol):
     """D as a concave function of Σ_i mass_i v_i, mass_i = p_i w_i / size."""
 
-    def state(self, mass: np.ndarray) -> np.ndarray: ...
-    def of_state(self, state: np.ndarray) -> float: ...
-    def slope(self, state: np.ndarray) -> np.ndarray: ...  # dD / dstate
-    def inside(self, state: np.ndarray) -> bool: ...  # whether D is defined there
-    def products(self, slope: np.ndarray) -> np.ndarray: ...  # ⟨slope, v_i⟩: (N,)
+    def state(self, mass: np.ndarray) -> np.ndarray:
+        """Σ_i mass_i v_i. mass: (N,)."""
+        ...
+
+    def of_state(self, state: np.ndarray) -> float:
+        """D at this state."""
+        ...
+
+    def slope(self, state: np.ndarray) -> np.ndarray:
+        """dD / dstate, of the state's shape."""
+        ...
+
+    def inside(self, state: np.ndarray) -> bool:
+        """Whether D is defined at this state."""
+        ...
+
+    def products(self, slope: np.ndarray) -> np.ndarray:
+        """⟨slope, v_i⟩ of every document: (N,)."""
+        ...
 
 
 class OfMoment:
@@ -45,26 +61,31 @@ class OfMoment:
         self.metric = metric
 
     def state(self, mass: np.ndarray) -> np.ndarray:
+        """Σ_i mass_i v_i. mass: (N,)."""
         return self.metric.sum_over(self.metric.pool, torch.from_numpy(mass)).cpu().numpy()
 
     def of_state(self, state: np.ndarray) -> float:
+        """D at this state."""
         return -self.metric.unit * float(np.square(state).sum())
 
     def slope(self, state: np.ndarray) -> np.ndarray:
+        """dD / dstate, of the state's shape."""
         return -2 * self.metric.unit * state
 
     def inside(self, state: np.ndarray) -> bool:
+        """True: a quadratic is defined everywhere."""
         return True
 
     def products(self, slope: np.ndarray) -> np.ndarray:
+        """⟨slope, v_i⟩ of every document: (N,) float64."""
         moment, metric = torch.from_numpy(slope).to(self.metric.pool.device), self.metric
-        blocks = metric.pool.blocks(dtype=torch.float64)  # float32 would end the ascent where its rounding begins
+        blocks = metric.pool.blocks(dtype=torch.float64)  # with float32, rounding would stop the ascent early
         parts = [metric.products(metric.prepare(rows), moment) for _, rows in blocks]
         return torch.cat(parts).cpu().double().numpy()
 
 
 def as_state(metric: Any) -> StateMetric | None:
-    """The metric as one of linear sums, or None."""
+    """The metric as a `StateMetric`, or None if it is not a function of linear sums."""
     if isinstance(metric, MomentMetric):
         return OfMoment(metric)
     return metric if all(hasattr(metric, name) for name in ("state", "of_state", "slope", "products")) else None
@@ -72,13 +93,13 @@ def as_state(metric: Any) -> StateMetric | None:
 
 @dataclass(frozen=True, eq=False)
 class Concave:
-    """f on a feasible set. `base`: states of documents that are left as they are, and their part of the linear sum."""
+    """f on a feasible set. base: the states of documents that are fixed; offset: their part of the linear sum."""
 
     metrics: Sequence[StateMetric]
     scales: Sequence[float]
-    linear: torch.Tensor  # (N,) float64: of a whole budget of this document
+    linear: torch.Tensor  # (N,) float64: as in `Objective.linear`
     feasible: Feasible
-    size: float  # of the whole budget
+    size: float  # the whole budget
     base: Sequence[np.ndarray] | None = None
     offset: float = 0.0
 
@@ -86,11 +107,13 @@ class Concave:
         return len(self.linear)
 
     def states(self, p: torch.Tensor) -> list[np.ndarray]:
+        """Each metric's state at p (N,), `base` included."""
         mass = (p * self.feasible.weights).numpy() / self.size
         found = [metric.state(mass) for metric in self.metrics]
         return found if self.base is None else [own + held for own, held in zip(found, self.base, strict=True)]
 
     def value(self, p: torch.Tensor, states: Sequence[np.ndarray]) -> float:
+        """f(p), given its states. p: (N,)."""
         total = float((self.linear * self.feasible.weights) @ p) / self.size + self.offset
         return total + sum(
             scale * metric.of_state(state)
@@ -98,23 +121,26 @@ class Concave:
         )
 
     def price(self, states: Sequence[np.ndarray]) -> torch.Tensor:
-        """(N,) gain per unit of the budget, times size."""
+        """(N,) the gradient of f at these states, per unit of the budget, times `size`."""
         total = self.linear.numpy().copy()
         for scale, metric, state in zip(self.scales, self.metrics, states, strict=True):
             total += scale * metric.products(metric.slope(state))
         return torch.from_numpy(total)
 
     def inside(self, states: Sequence[np.ndarray]) -> bool:
+        """Whether f is defined at these states."""
         return all(metric.inside(state) for metric, state in zip(self.metrics, states, strict=True))
 
     def bound(self, p: torch.Tensor, value: float, price: torch.Tensor) -> float:
-        """No feasible selection is worth more: the tangent plane at p, at its highest."""
+        """An upper bound on f: the maximum over the feasible set of the tangent plane at p (N,)."""
         _, most = self.feasible.respond(price)
         return value + (most - float((self.feasible.weights * price) @ p)) / self.size
 
 
 @dataclass(eq=False)
 class Found:
+    """The best point of an ascent, with the least upper bound found."""
+
     p: torch.Tensor  # (N,) float64
     states: list[np.ndarray]
     value: float
@@ -124,7 +150,10 @@ class Found:
 
 
 def maximise(problem: Concave, start: torch.Tensor, tolerance: float, steps: int, record: Record) -> Found:
-    """To within `tolerance` of its bound, or `steps` over all documents; where most are decided, the others alone."""
+    """Ascends until the bound is within `tolerance` of the value, or for `steps` over all documents.
+
+    Once most documents are decided, the undecided alone are solved in between. start: (N,) float64, feasible.
+    """
     spent = 0
 
     def few(found: Found) -> bool:
@@ -143,7 +172,7 @@ def maximise(problem: Concave, start: torch.Tensor, tolerance: float, steps: int
             p[index] = inner.p
             spent += more // 3
             found, more = ascend(problem, p, tolerance, 3, inner.step, record, found.bound)
-            if before - (found.bound - found.value) < before / 10:  # what was left out is not decided after all
+            if before - (found.bound - found.value) < before / 10:  # some fixed documents were not decided after all
                 found, again = ascend(problem, found.p, tolerance, SCREEN, found.step, record, found.bound)
                 more += again
         spent += more
@@ -158,9 +187,9 @@ def ascend(
     step: float | None = None,
     record: Record | None = None,
     bound: float = float("inf"),
-    enough: Callable[[Found], bool] | None = None,  # looked at every `SCREEN` steps: whether to stop
+    enough: Callable[[Found], bool] | None = None,  # called every `SCREEN` steps: whether to stop
 ) -> tuple[Found, int]:
-    """The best point on the way, and the steps made."""
+    """Accelerated projected ascent; returns the best point and the number of steps made."""
     weights, size, feasible = problem.feasible.weights, problem.size, problem.feasible
     p, states = start, problem.states(start)
     value = problem.value(p, states)
@@ -197,7 +226,7 @@ def ascend(
             if reached >= here + rise - 1e-13 * (1 + abs(here)):
                 break
             step *= FALL
-        if float((weights * (y - target)) @ (target - p)) > 0:  # the momentum leads away: begin anew
+        if float((weights * (y - target)) @ (target - p)) > 0:  # the momentum points away from the ascent: restart
             pace = 1.0
         last_p, last_states = p, states
         p, states, value = target, ends, reached
@@ -208,7 +237,10 @@ def ascend(
 
 
 def undecided(problem: Concave, found: Found) -> tuple[torch.Tensor, Concave] | None:
-    """The documents that are fractional or near the cut, and f of these; None where that is no use."""
+    """Row numbers of the documents that are fractional or near the cut, and f of these with the others fixed.
+
+    None where they are too many, or where the problem has limits or several metrics.
+    """
     limits, weights = problem.feasible.limits, problem.feasible.weights
     if limits or len(problem.metrics) != 1 or not hasattr(problem.metrics[0], "take"):
         return None

@@ -1,4 +1,4 @@
-"""The target: texts that the choice should explain, from files or from the caller; and whether the pool holds them.
+"""The target: texts that the selection should cover, from files or the caller; and how much of them the pool holds.
 
     target = read_target(["tasks/boolq.jsonl.gz"])
     target.counts                                       # (10,000,) of its hashed n-grams
@@ -26,15 +26,15 @@ from datamask.corpus.ngrams import BUCKETS, count_ngrams, counted, hashed_words
 from datamask.errors import ConfigError, InputError
 from datamask.filter.word_rows import Rows
 
-FEWEST = 20  # words; of fewer no distribution can be told
-THIN = 1000  # words; of fewer the distribution is a poor one
-FREQUENT = 2000  # words of the target that are looked for in the pool
-KNOWN = 0.5  # of a target's running words, at least, that the pool must hold
+FEWEST = 20  # words: a target of fewer is refused, as they make no distribution
+THIN = 1000  # words: a target of fewer gives a poor distribution
+FREQUENT = 2000  # so many of the target's most frequent words are looked for in the pool
+KNOWN = 0.5  # the pool must hold at least this share of them, each counted as often as the target has it
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """names: of the files; texts: an item each; source: (items,) into names."""
+    """A target's texts. names: of its files; texts: one for each item; source: (items,) int64, places in names."""
 
     names: tuple[str, ...]
     texts: tuple[str, ...]
@@ -42,10 +42,15 @@ class Target:
 
     @cached_property
     def counts(self) -> np.ndarray:
+        """(10,000,) float64: counts of its hashed n-grams.
+
+        :raises InputError: see `target_counts`.
+        """
         return target_counts(self.texts)
 
     @cached_property
     def key(self) -> str:
+        """A hash of the texts and their files' names, 32 hex digits."""
         digest = blake2b(digest_size=16)
         for number, text in zip(self.source, self.texts, strict=True):
             digest.update(f"{self.names[number]}\0{text}\0".encode("utf-8", "surrogatepass"))
@@ -53,7 +58,10 @@ class Target:
 
 
 def read_target(paths: Sequence[str]) -> Target:
-    """:raises InputError: a file is missing, is no text, or holds none; names it."""
+    """The target of these files' texts.
+
+    :raises InputError: a file is missing, is not text, or holds none; the message names it.
+    """
     names: list[str] = []
     texts: list[str] = []
     source: list[int] = []
@@ -91,7 +99,7 @@ def target_counts(texts: Iterable[str], buckets: int = BUCKETS) -> np.ndarray:
 
 
 class Scan:
-    """What is looked for in the pool's texts: the target's rows of words, and its frequent words."""
+    """Looks for a target in the pool's texts: for runs of its words (leaks), and for its frequent words."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -103,8 +111,11 @@ class Scan:
         self.frequent, self.counts = found[order], counts[order]
 
     def look(self, single: np.ndarray, document: np.ndarray, texts: int) -> tuple[np.ndarray, np.ndarray]:
-        """(texts,) int64 which of the target's names a text holds a row of words of, −1: none; and (frequent,) bool
-        whether each frequent word is in these texts. The arguments are a block's of `ngrams.hashed_words`."""
+        """Looks through a block of texts, as `ngrams.hashed_words` yields them.
+
+        Returns (texts,) int64, the target's file (place in `names`) of which each text holds a run of words, −1 if
+        none; and (frequent,) bool, whether each frequent word is in these texts.
+        """
         leak = np.full(texts, -1, np.int64)
         gram, at = self.rows.find(single, document)
         leak[document[at]] = self.source[gram]
@@ -114,7 +125,7 @@ class Scan:
         return leak, seen
 
     def check(self, seen: np.ndarray) -> float:
-        """The share of the target's frequent words, as they run, that the pool holds.
+        """The share of the target's frequent words, weighted by their counts, that the pool holds (`seen`).
 
         :raises InputError: less than `KNOWN`: the target is in a language, or of a kind, that the pool lacks.
         """
@@ -129,15 +140,19 @@ class Scan:
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """What a caller's texts and target give a pool."""
+    """The n-grams of a pool and of its target, and the documents that leak the target."""
 
-    ngrams: Any = None
-    counts: np.ndarray | None = None
+    ngrams: Any = None  # (N, J) sparse counts
+    counts: np.ndarray | None = None  # (J,) of the target
     leaked: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # row numbers
 
 
 def read_words(texts: Iterable[str] | None, atoms: Any, target: Iterable[str] | None, settings: Select) -> Words:
-    """:raises ConfigError: texts and atoms both. :raises InputError: an empty target, or one that the texts lack."""
+    """The n-grams of a caller's texts (or counts, `atoms`) and target, else of the settings' target.
+
+    :raises ConfigError: texts and atoms are both given.
+    :raises InputError: an empty target, or one whose words the texts lack.
+    """
     if texts is not None and atoms is not None:
         raise ConfigError("texts and atoms are both given; atoms are the texts' counts already")
     if target is None and settings.target:

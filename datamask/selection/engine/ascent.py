@@ -19,32 +19,34 @@ from scipy.optimize import minimize
 
 from datamask.selection.engine.quadratic import Quadratic
 
-ROUNDING_SHARE = 0.01  # of what rounding costs: no use in bringing the bound nearer to a fractional value than that,
-CLOSE = 5e-4  # but so near at least (the calibrated objective is about 1)
-STALL = 30  # steps that bring less than a tenth of the tolerance, after which it ends
-MULTILINEAR_STALL = 5  # the same without a bound, and of the tolerance itself
-MEMORY = 8  # values, below the least of which no step may fall
-SPAN = 12  # places whose prices are combined for a bound, after every so many steps
-FITS = {False: 30, True: 8}  # iterations of that; where limits make each dear
-LOOKS = 16  # the most looks at a bound for that, where each is a linear programme
+# Stop when bound − value ≤ max(tolerance, min(CLOSE, ROUNDING_SHARE · rounding loss)): rounding the fractional p to a
+# mask loses far more than a gap that small, so closing it further does not improve the mask.
+ROUNDING_SHARE = 0.01
+CLOSE = 5e-4  # absolute; the calibrated objective is about 1
+STALL = 30  # stop when the gap fell by at most a tenth of the tolerance over this many steps
+MULTILINEAR_STALL = 5  # without a bound: stop when the value rose by at most the tolerance over this many steps
+MEMORY = 8  # a full step is accepted if its value is no less than the least of this many latest values
+SPAN = 12  # every so many steps, the bound is minimised over combinations of the latest so many iterates' moments
+FITS = {False: 30, True: 8}  # BFGS iterations of that minimisation: without limits, and with (each costs more)
+LOOKS = 16  # evaluations of the bound at most in that minimisation when each solves a linear programme
 
 Record = Callable[[dict[str, float]], None]
 
 
 @dataclass
 class Ascent:
-    """Where an ascent stands."""
+    """The best iterate of an ascent, with the least upper bound found."""
 
     p: torch.Tensor  # (N,) float64
     moments: list[torch.Tensor]
     value: float
     price: torch.Tensor  # (N,) gradient per unit of weight, at p
     bound: float
-    best: list[torch.Tensor]  # the moments at which the bound was least
-    step: float | None = None  # the last
+    best: list[torch.Tensor]  # the moments at which the least bound was attained
+    step: float | None = None  # the last step length
 
     def near(self, quadratic: Quadratic, tolerance: float) -> bool:
-        """Whether the bound is within `tolerance` of the value, or as near as is of use to a mask."""
+        """Whether bound − value is at most `tolerance`, or too small to matter beside the loss by rounding."""
         useful = min(CLOSE, ROUNDING_SHARE * quadratic.rounding(self.p))
         return self.bound - self.value <= max(tolerance, useful)
 
@@ -59,10 +61,13 @@ def ascend(
     start: torch.Tensor,  # (N,) float64, feasible
     tolerance: float,
     iterations: int,
-    step: float | None = None,  # to begin with
+    step: float | None = None,  # the first step length
     record: Record | None = None,
 ) -> Ascent:
-    """From a feasible `start` until the bound is within `tolerance` (absolute) of the value, or for `iterations`."""
+    """Projected ascent from a feasible `start` until the bound is within `tolerance` (absolute) of the value.
+
+    Also ends after `iterations` steps, or when the gap no longer shrinks (`STALL`).
+    """
     weights, feasible = quadratic.feasible.weights, quadratic.feasible
     p, moments = start, quadratic.moments(start)
     value, best = quadratic.value(p, moments), None
@@ -113,14 +118,15 @@ def ascend_multilinear(
     start: torch.Tensor,  # (N,) float64, feasible
     tolerance: float,
     iterations: int,
-    copies: float = 1.0,  # documents of the whole pool that a document of a sample stands for
+    copies: float = 1.0,  # how many documents of the whole pool one document of a sample represents
     record: Record | None = None,
 ) -> Ascent:
-    """The same for f's multilinear extension, f(p) − Σ own_i (p_i − p_i²), by exact line search, without a bound.
+    """Projected ascent on f's multilinear extension, f(p) − Σ own_i (p_i − p_i²), by exact line search.
 
-    That is what f is on average when each document is drawn with its p_i. A mask pays for each document's likeness to
-    itself, a fractional p only p_i² of it; the extension charges the mask's price, and its ascent (it is not concave)
-    ends close to a mask. In a sample, one of `copies` documents alike, the mask's price is own_i·p_i / copies.
+    The extension is the expected f of a random mask that draws each document independently with probability p_i. A
+    mask pays each document's self-term own_i in full, a fractional p only p_i² of it; the extension charges own_i·p_i,
+    so its ascent ends close to a mask. It is not concave, so there is no bound (the result's is infinite). In a sample
+    where each document stands for `copies` similar ones, the self-term charged is own_i·p_i / copies.
     """
     weights, own = quadratic.feasible.weights, quadratic.own
     p, moments, step = start, quadratic.moments(start), None
@@ -149,19 +155,22 @@ def ascend_multilinear(
 
 
 def standing(quadratic: Quadratic, p: torch.Tensor, value: float, bound: float) -> dict[str, float]:
-    """What to record of a fractional p of this value. Of a part of a problem, the bound is none of the whole."""
+    """The facts recorded for a fractional p of this value: expected objective, relaxed value and upper bound.
+
+    The bound is left out when `quadratic` is a part of a larger problem, which it does not bound.
+    """
     facts = {"objective": value - quadratic.rounding(p), "relaxed": value}
     return facts if quadratic.base is not None else {**facts, "upper_bound": bound}
 
 
 def _spectral(
     weights: torch.Tensor,
-    before: tuple[torch.Tensor, torch.Tensor] | None,  # p and price a step ago
+    before: tuple[torch.Tensor, torch.Tensor] | None,  # p and price one step earlier
     now: tuple[torch.Tensor, torch.Tensor],
     step: float | None,
     iteration: int,
 ) -> float:
-    """Barzilai and Borwein's long step and their short one in turn; the last one where the line did not bend."""
+    """Barzilai and Borwein's long and short step lengths in turn; the previous one where no curvature was measured."""
     if before is not None:
         moved, turned = now[0] - before[0], before[1] - now[1]
         curvature = float((weights * moved) @ turned)
@@ -176,10 +185,13 @@ def _line(
     p: torch.Tensor,
     moments: list[torch.Tensor],
     price: torch.Tensor,
-    targets: tuple[torch.Tensor, torch.Tensor],  # the second, where towards the first nothing rises
-    own: torch.Tensor | None = None,  # of the multilinear extension
+    targets: tuple[torch.Tensor, torch.Tensor],  # the second is used if f does not rise towards the first
+    own: torch.Tensor | None = None,  # (N,) self-terms, for the multilinear extension
 ) -> tuple[torch.Tensor, list[torch.Tensor], float, float] | None:
-    """A target with its moments, slope and bend: f(p + share (target − p)) = f(p) + share (slope − share bend)."""
+    """A target with its moments, slope and curvature: f(p + t (target − p)) = f(p) + t·slope − t²·curvature.
+
+    None if f rises towards neither target.
+    """
     for target in targets:
         toward, ends = target - p, quadratic.moments(target)
         slope = float((quadratic.feasible.weights * price) @ toward)
@@ -192,9 +204,9 @@ def _line(
 
 
 def _fit(quadratic: Quadratic, places: Sequence[_Place]) -> tuple[float, list[torch.Tensor]]:
-    """The least bound at a combination of these places' moments, and that combination.
+    """The least bound over affine combinations of these iterates' moments, and the moments that attain it.
 
-    The bound is convex in the moments, and prices are linear in them: no row is read.
+    The bound is convex in the moments and prices are linear in them, so no row of the pool is read.
     """
     rows = torch.stack([place.price for place in places])
     stacks = [torch.stack(each) for each in zip(*(place.moments for place in places), strict=True)]
@@ -204,7 +216,7 @@ def _fit(quadratic: Quadratic, places: Sequence[_Place]) -> tuple[float, list[to
         gram += c * (flat @ flat.T).double().cpu()
         if quadratic.base is not None:
             held += 2 * c * (flat @ quadratic.base[number].flatten().to(flat)).double().cpu()
-    feasible = quadratic.feasible  # SciPy keeps what it minimises for a while: no document's row is to be part of it
+    feasible = quadratic.feasible  # SciPy keeps the function it minimises alive: it must not hold the prepared rows
 
     def bound(free: np.ndarray) -> tuple[float, np.ndarray]:
         shares = torch.from_numpy(np.append(free, 1 - free.sum()))

@@ -1,8 +1,8 @@
-"""Frank–Wolfe where a relaxed value and a gradient are all that is known, with a search along the line.
+"""Frank–Wolfe with a line search, for metrics that offer only a relaxed value and its gradient.
 
-For metrics of one's own, and facility location beside others. Facility location has kinks, at which a tangent bounds
-badly: it is kept whole in each step's problem, and its Lagrangian levels (`coverage`) give that problem's bound and
-response.
+It solves users' own metrics, and facility location combined with other metrics. Facility location is piecewise linear,
+so its tangent bound is loose: each step linearises only the other metrics and keeps facility location as it is, and the
+Lagrangian relaxation in `neighbour_graph` gives that step's bound and response.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from datamask.selection.problem.pool import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Report
 
-TOLERANCE = 2e-4  # it stops so near its bound (the calibrated objective is about 1)
-STEPS, COVERED_STEPS = 600, 24  # at most; with facility location, a bound by levels in each
-TRIALS = 3  # of a step's length
-SWAP_ROUNDS = 6
+TOLERANCE = 2e-4  # stop when bound − value is at most this (the calibrated objective is about 1)
+STEPS, COVERED_STEPS = 600, 24  # steps at most: without facility location, and with it (a Lagrangian bound in each)
+TRIALS = 3  # gradient evaluations inside the bracket of a line search
+SWAP_ROUNDS = 6  # rounds of facility location's swaps at most
 
 
 def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Report) -> Draft:
-    """terms: those that count. Facility location's neighbours are looked for in all of the pool: O(N²·d)."""
+    """Solves the problem by Frank–Wolfe and rounds; returns the selection with prices and an upper bound.
+
+    terms: the diversity terms with a non-zero scale. Facility location's neighbour graph compares all pairs: O(N²·d).
+    """
     objective = problem.objective
     linear = objective.linear * feasible.weights / problem.size
     smooth = [term for term in terms if not isinstance(term.metric, FacilityLocation)]
@@ -79,7 +82,10 @@ def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Rep
 def _covering(
     problem: Problem, selected: torch.Tensor, swapped: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
-    """Swaps by facility location's gains, the others' being linear where the mask is, while the objective rises."""
+    """Repeats `swapped` (mask -> improved mask) while the true objective rises.
+
+    Its swaps use facility location's exact gains and the other metrics' gradient at the mask.
+    """
     reached = float(problem.objective.values(selected[None])[0])
     for _ in range(SWAP_ROUNDS):
         other = swapped(selected)
@@ -91,7 +97,7 @@ def _covering(
 
 
 def _crossing(gradient: Callable[[torch.Tensor], torch.Tensor], p: torch.Tensor, toward: torch.Tensor) -> float:
-    """The share of the way at which the objective no longer rises along it, by false position."""
+    """The step length in (0, 1] at which the objective stops rising along `toward`, by false position."""
 
     def rise(share: float) -> float:
         return float(gradient(p + share * toward) @ toward)

@@ -1,11 +1,12 @@
-"""All multipliers at once, where limits of several kinds meet: Newton's steps on the dual, in a trust region.
+"""The dual prices of the budget and of several kinds of limits together: proximal Newton with a trust region.
 
-    multipliers = solve_jointly(levels, z, link, start)     # (1 + R,): the budget's level first
+    x, done = solve_jointly(levels, z, link, start, enough)     # x: (1 + R,), the budget's level first
 
-The dual of `levels` is smooth in the multipliers but for the kinks at 0, where a limit that does not bind stays, and
-there are few of them, whatever N: its Hessian is [1 A]ᵀ diag(w·slope) [1 A], one more set of sums over the documents.
-A step minimises the quadratic model with the kinks kept as they are (proximal Newton; Lee, Sun and Saunders, SIAM J.
-Optim. 2014), a least-squares problem with bounds once each multiplier is a difference of two that are not negative.
+There are few multipliers, whatever N is. The dual of `levels` is smooth in them except at 0, where the multiplier of a
+limit that does not bind stays. Its Hessian, [1 A]ᵀ diag(w·slope) [1 A], costs one more set of sums over the documents.
+A step minimises the quadratic model plus the exact non-smooth part (proximal Newton; Lee, Sun and Saunders, SIAM J.
+Optim. 2014). Written with each multiplier as a difference of two non-negative variables, that is a least-squares
+problem with bounds.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
     from datamask.selection.engine.levels import Levels, Link
 
 STEPS = 40
-WIDER = 100.0, 10.0, 1.0  # times
-RIDGE = 1e-7  # of the Hessian's greatest diagonal: columns of quotas add up to the same, so that it is singular
-ENDED = 1e-6  # of the budget: near enough, where no step helps any more
-SNAP = 1e-13  # of the greatest multiplier: one so near 0 is that
-WORSE, GOOD = 1e-4, 0.7  # of what the model promised: a step that gains less is taken back, more and the region grows
+WIDER = 100.0, 10.0, 1.0  # where the plain solve fails, z is divided by these in turn, each solution starting the next
+# Added to the Hessian's diagonal, as a share of its greatest entry: the quotas of each column add up to the budget's
+# row, so the Hessian is singular.
+RIDGE = 1e-7
+ENDED = 1e-6  # where no step helps any more, limits missed by at most this share of the budget count as met
+SNAP = 1e-13  # multipliers below this share of the greatest are set to 0
+# By the ratio of the true to the predicted gain: below WORSE a step is rejected, above GOOD the region grows.
+WORSE, GOOD = 1e-4, 0.7
 
 
 class Joint:
@@ -33,13 +37,13 @@ class Joint:
     def __init__(self, levels: Levels) -> None:
         self.levels = levels
         most = levels.used(levels.weights)
-        self.mean = levels.total / len(levels.weights)  # of a document's weight
+        self.mean = levels.total / len(levels.weights)  # a document's mean weight
         slack = 1e-12 * levels.total
         self.capped, self.floored = levels.high < most - slack, levels.low > slack
         self.tight = self.capped & self.floored & (levels.high - levels.low <= 1e-10 * levels.size)
 
     def look(self, z: torch.Tensor, link: Link, x: np.ndarray) -> tuple[float, np.ndarray, torch.Tensor]:
-        """The dual's value at x (1 + R,), what the budget and the limits use there (1 + R,), and w·slope (N,)."""
+        """The dual's value at x (1 + R,), the use of the budget and of each limit there (1 + R,), and w·slope (N,)."""
         levels = self.levels
         integral, p, slope = link(z - (x[0] + levels.lowered(x[1:])))
         mass = levels.weights * p
@@ -74,16 +78,19 @@ class Joint:
         return found
 
     def missed(self, x: np.ndarray, used: np.ndarray) -> float:
-        """The most by which the budget or a limit is missed, or by which one that is charged for is not reached."""
+        """The greatest violation of the optimality conditions at x, in the budget's unit.
+
+        That is how far the budget is from being spent, a limit is broken, or a limit with a multiplier is not tight.
+        """
         low, high = self.levels.low, self.levels.high
         over, under, v = used[1:] - high, low - used[1:], x[1:]
         each = np.where(v > 0, np.abs(over), np.where(v < 0, np.abs(under), np.maximum(over, under).clip(0)))
         return float(max(abs(used[0] - self.levels.size), each.max(initial=0.0)))
 
     def step(self, x: np.ndarray, used: np.ndarray, hessian: np.ndarray, region: float) -> tuple[np.ndarray, float]:
-        """Where the model is least within the region around x, and what it promises to gain."""
+        """The minimiser of the model within the trust region around x, (1 + R,), and the gain it predicts."""
         low, high, v = self.levels.low, self.levels.high, x[1:]
-        up = np.flatnonzero(self.capped)  # one variable for what is charged above, and one below
+        up = np.flatnonzero(self.capped)  # one variable for each upper end, and below one for each lower end
         down = np.flatnonzero(self.floored & ~self.tight)
         basis = np.zeros((len(x), 1 + len(up) + len(down)))
         basis[0, 0] = 1
@@ -111,9 +118,10 @@ class Joint:
 def solve_jointly(
     levels: Levels, z: torch.Tensor, link: Link, start: np.ndarray, enough: float
 ) -> tuple[np.ndarray, bool]:
-    """The multipliers (1 + R,), the budget's level first, and whether they hold budget and limits to `enough` of it.
+    """The multipliers (1 + R,), the budget's level first, and whether budget and limits hold to `enough` of the budget.
 
-    Where few documents are undecided, the way there leads over problems in which more are.
+    Where few documents are fractional the dual has little curvature, and Newton's steps may fail. Then problems with
+    z divided by `WIDER`, in which more documents are fractional, are solved first.
     """
     x, done = _steps(levels, z, link, start, enough)
     for wide in WIDER if not done else ():

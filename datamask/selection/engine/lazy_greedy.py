@@ -1,7 +1,7 @@
 """Lazy greedy for facility location plus a modular term (Minoux 1978), candidates re-evaluated a batch at a time.
 
-A gain that was computed earlier can only have fallen since, so it is an upper bound: the best candidate is known as
-soon as its fresh gain is no less than every stale one.
+Marginal gains only fall as documents are added, so a gain computed earlier is an upper bound on the present one. The
+best candidate is found as soon as its fresh gain is no less than every stale gain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TIE = 1e-12
 
 @dataclass(frozen=True)
 class Picks:
-    """ranking (k,) candidates in the order picked; gains (k,) float64 of the objective by each."""
+    """ranking (k,) int64: candidates in the order picked; gains (k,) float64: what each added to the objective."""
 
     ranking: Tensor
     gains: Tensor
@@ -29,9 +29,10 @@ class Picks:
 def lazy_greedy(
     columns: Columns, candidates: int, k: int, modular: Tensor | None = None, floor: float = 0.0, scale: float = 1.0
 ) -> Picks:
-    """Picks k of `candidates` (numbered from 0), greedily maximising scale·Σ_points max(floor, similarity) + Σ modular.
+    """Greedily picks k of `candidates` (numbered from 0).
 
-    modular: (candidates,) float64. Ties go to the lower number.
+    The objective is scale · Σ_points max(floor, greatest similarity to a pick) + Σ_picks modular.
+    modular: (candidates,) float64, zeros if None. Ties go to the lower number.
     """
     gain = torch.full((candidates,), torch.inf, dtype=torch.float64)
     modular = torch.zeros(candidates, dtype=torch.float64) if modular is None else modular.cpu().double()
@@ -57,7 +58,7 @@ def lazy_greedy(
             bound = torch.where(stale, gain, -torch.inf)
             fresh = torch.where(stale, -torch.inf, gain)
             leader = int(fresh.argmax())
-            ahead = bound > fresh[leader] - TIE  # a tie too: it may be the lower number's
+            ahead = bound > fresh[leader] - TIE  # ties are evaluated too, since the lower number wins them
             count = int(ahead.sum())
             if not count:
                 break

@@ -1,13 +1,13 @@
-"""The limits beside the budget as prices: a level for the budget and one for each limit.
+"""The dual prices of the budget and the limits: a level τ for the budget and a multiplier ν_r for each limit.
 
     levels = Levels(limits)
     found = levels.solve(z, clipped)       # p = clip(z − found.lower, 0, 1) holds the budget and the limits
     found.lower                            # (N,) what each document's score is lowered by, the budget's level included
 
-What is minimised is the dual Σ w φ(z − τ − A ν) + τ·size + Σ_r max(ν_r·high_r, ν_r·low_r). With one column of quotas it
-falls apart: value v's own level is the budget's, τ, kept between the levels a_v and b_v at which its documents use
-exactly their greatest and least share, and these do not depend on τ; all values' are found at once. More columns take
-turns (as iterative proportional fitting does), and a length bound is one more number outside of that.
+They minimise the dual Σ w φ(z − τ − A ν) + τ·size + Σ_r max(ν_r·high_r, ν_r·low_r). With one column of quotas the dual
+separates: the level of value v is τ clipped to [a_v, b_v], the levels at which its documents use exactly their greatest
+and their least share. These do not depend on τ, so all values are solved at once. Several columns are solved in turn
+(as in iterative proportional fitting), and the multiplier of a length bound by an outer root search.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from datamask.errors import InputError
 from datamask.selection.engine.joint_levels import Joint, solve_jointly
 from datamask.selection.problem.limits import Limits
 
-STEPS = 60
-CYCLES = 8  # of several columns
-LENGTHS = 20  # steps of the length bound's multiplier
-SETTLED = 1e-9  # change of the multipliers after which these are done
-ENOUGH = 1e-10  # of the budget: how exactly it and the limits are met
-JOINTLY = 1e-8  # the same, where all are found at once
+STEPS = 60  # Newton steps of the levels of one column's values at most
+CYCLES = 8  # passes over several columns at most
+LENGTHS = 20  # steps of the root search for the length bound's multiplier at most
+SETTLED = 1e-9  # passes over the columns stop when no multiplier changes by more than this, relatively
+ENOUGH = 1e-10  # tolerance of the budget and the limits, as a share of the budget
+JOINTLY = 1e-8  # the same in `solve_jointly`
 
 Link = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 
@@ -47,15 +47,20 @@ def logistic(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 class Found(NamedTuple):
-    level: float  # of the budget
-    multipliers: np.ndarray  # (R,) of the limits
+    """The solution of the dual at one z."""
+
+    level: float  # τ, the budget's dual price
+    multipliers: np.ndarray  # (R,) the limits' dual prices
     lower: torch.Tensor  # (N,) level + A·multipliers
     p: torch.Tensor  # (N,)
-    value: float  # of the dual
+    value: float  # the dual's value
 
 
 class Levels:
-    """The rows of all limits. Multipliers are per unit of the budget, those of the length bound per its mean ratio."""
+    """The dual problem of a set of limits, with warm starts from one `solve` to the next.
+
+    Multipliers are per unit of the budget; the length bound's coefficients are scaled to a mean of one (`ratio`).
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.weights = torch.from_numpy(limits.weights)
@@ -66,7 +71,7 @@ class Levels:
         lows = [grouping.low for grouping in limits.groupings]
         highs = [grouping.high for grouping in limits.groupings]
         self.ratio: torch.Tensor | None = None
-        self.scale = 1.0  # tokens (documents, under a budget in tokens) that a unit of the budget has on average
+        self.scale = 1.0  # mean of the length bound's coefficients per unit of the budget
         if limits.length is not None:  # per unit of weight, scaled to a mean of one
             self.scale = float(limits.length.coefficients.sum() / limits.weights.sum())
             self.ratio = torch.from_numpy(limits.length.coefficients / limits.weights / self.scale)
@@ -74,12 +79,12 @@ class Levels:
             highs.append(np.array([limits.length.high / self.scale]))
         self.low, self.high = np.concatenate(lows), np.minimum(np.concatenate(highs), 1e100)
         self.count = len(self.low)
-        self.multipliers = np.zeros(self.count)  # kept, as are the next two: the next start
+        self.multipliers = np.zeros(self.count)  # this and the next two are the next solve's start
         self.level = 0.0
         self.bands: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def scale_start(self, ratio: float) -> None:
-        """The next z is in another unit than the last: the start with it."""
+        """Multiplies the next solve's start by `ratio`, for a z that is scaled by it."""
         self.level, self.multipliers = ratio * self.level, ratio * self.multipliers
         self.bands = {column: (ratio * least, ratio * greatest) for column, (least, greatest) in self.bands.items()}
 
@@ -101,7 +106,7 @@ class Levels:
         return np.concatenate(sums)
 
     def columns(self, index: torch.Tensor, multipliers: np.ndarray) -> torch.Tensor:
-        """(n, 1 + r) of [1 A] for some documents: the limits that bind alone, those with a multiplier."""
+        """(n, 1 + r) columns of [1 A] for these documents (row numbers), for the r limits whose multiplier is not 0."""
         parts, start = [torch.ones(len(index), 1, dtype=torch.float64)], 0
         for codes, width in zip(self.codes, self.widths, strict=True):
             binding = torch.from_numpy(np.flatnonzero(multipliers[start : start + width]))
@@ -112,12 +117,13 @@ class Levels:
         return torch.cat(parts, dim=1)
 
     def ends(self, multipliers: np.ndarray) -> float:
-        """Σ_r max(ν_r·high_r, ν_r·low_r): what the limits' ends add to a dual value."""
+        """Σ_r max(ν_r·high_r, ν_r·low_r): what the limits' ends add to the dual's value."""
         return float(multipliers.clip(0) @ self.high - (-multipliers).clip(0) @ self.low)
 
     def programme(self, price: torch.Tensor, unspent: float) -> tuple[torch.Tensor, float, np.ndarray]:
-        """In a small pool: the s within the budget and the limits that maximises Σ w·price·s, the budget's level and
-        the multipliers, by HiGHS.
+        """Solves max Σ w·price·s within the budget and the limits as a linear programme (HiGHS), in a small pool.
+
+        Returns s (N,), the budget's dual price and the limits' (R,). unspent: what of the budget may be left.
 
         :raises InputError: not even a fractional selection is within the limits.
         """
@@ -143,6 +149,7 @@ class Levels:
 
     @cached_property
     def joint(self) -> Joint:
+        """The solver of all multipliers together."""
         return Joint(self)
 
     @cached_property
@@ -163,7 +170,7 @@ class Levels:
         return self.solve_quickly(z, link) or self._solve_in_turn(z, link)
 
     def solve_quickly(self, z: torch.Tensor, link: Link) -> Found | None:
-        """The same; None where limits of several kinds meet and Newton's steps on all of them do not get there."""
+        """As `solve`, but None where limits of several kinds are solved together and Newton's steps fail."""
         if len(self.codes) + (self.ratio is not None) > 1:
             begin = np.append(self.level, self.multipliers)
             x, done = solve_jointly(self, z, link, begin, JOINTLY)
@@ -177,7 +184,7 @@ class Levels:
         return self._solve_in_turn(z, link)
 
     def _solve_in_turn(self, z: torch.Tensor, link: Link) -> Found:
-        """One limit after the other, the length bound outside of the quotas."""
+        """Solves one kind of limit after the other: the length bound in an outer root search, the quotas inside it."""
         if self.ratio is None:
             return self._within(z, link)
         ratio, start = self.ratio, self.multipliers.copy()
@@ -209,7 +216,7 @@ class Levels:
         return last
 
     def _within(self, z: torch.Tensor, link: Link) -> Found:
-        """The same at the length bound's multiplier as it is."""
+        """The budget's level and the quotas' multipliers, for the present multiplier of the length bound."""
         x, starts = self.multipliers, np.cumsum([0, *self.widths])
         length = 0.0 if self.ratio is None else float(x[-1])
         base = z if not length else z - length * self.ratio  # type: ignore[operator]
@@ -230,7 +237,7 @@ class Levels:
         return Found(level, x.copy(), lower, p, value)
 
     def _level_of(self, z: torch.Tensor, link: Link) -> float:
-        """The budget's alone."""
+        """The budget's level where there are no quotas."""
 
         def excess(level: float) -> tuple[float, float]:
             _, p, slope = link(z - level)
@@ -253,7 +260,7 @@ class Levels:
             return used, torch.bincount(codes, self.weights * slope, minlength=width).numpy()
 
         def own(targets: np.ndarray, start: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-            """The levels (V,) at which values use their targets: Newton's steps, each kept in its bracket."""
+            """The levels (V,) at which each value uses its target: Newton's steps, each kept in its bracket."""
             levels = np.clip(start, *ends)
             below, above = np.full(width, ends[0]), np.full(width, ends[1])
             for _ in range(STEPS):
@@ -304,9 +311,9 @@ def find_level(
     enough: float,
     steps: int = 100,
 ) -> float:
-    """Where what a budget is overspent by is 0: Newton steps from `level`, kept inside a bracket.
+    """The level at which the overspending of a budget is 0: Newton steps from `level`, kept inside [low, high].
 
-    excess: of a level, that and how fast it falls there. enough: ends within so much of 0.
+    excess: level -> (overspending, the rate at which it falls). enough: stop when |overspending| is at most this.
     """
     level = min(max(level, low), high)
     for _ in range(steps):
@@ -321,5 +328,5 @@ def find_level(
 
 
 def _ends(z: torch.Tensor) -> tuple[float, float]:
-    """Levels at which everything, and nothing, is selected: to 10⁻¹⁷ where the link is logistic."""
+    """Levels at which everything, and nothing, is selected (to within 10⁻¹⁷ where the link is logistic)."""
     return float(z.min()) - 40, float(z.max()) + 40

@@ -2,13 +2,14 @@
 
     maximise  Σ_j gain_j s_j + rate · Σ_i max_{j∈S} x_i·x_j
 
-For any levels u_i ≥ floor_i (no document outside i's neighbours is nearer), every feasible S has
+Let floor_i be an upper bound on the cosine of document i to any document that is not among its neighbours. For any
+levels u_i ≥ floor_i, every feasible S has
 
     max_{j∈S} x_i·x_j ≤ u_i + Σ_{j∈S} (x_i·x_j − u_i)₊
     f(S) ≤ rate·Σ u_i + max_s Σ_j s_j (gain_j + rate·Σ_i (x_i·x_j − u_i)₊)
 
-a true bound though the graph is truncated (Cornuéjols, Fisher & Nemhauser 1977). The levels that make it least are
-looked for by subgradient steps (Polyak 1969).
+so the bound is valid although the graph is truncated (Cornuéjols, Fisher & Nemhauser 1977). It is minimised over the
+levels by subgradient steps (Polyak 1969).
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from datamask.selection.engine.neighbours import Neighbours
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
 
-STEPS, PATIENCE, MOMENTUM = 300, 10, 0.7  # of the levels' descent
-SWAP_ROUNDS, SWAP_GAIN = 60, 5e-6  # rounds at most; a round that gains less (of f's value on the graph) is the last
+STEPS, PATIENCE, MOMENTUM = 300, 10, 0.7  # subgradient steps at most; steps without progress before a restart; momentum
+SWAP_ROUNDS, SWAP_GAIN = 60, 5e-6  # rounds at most; stop after a round that gains at most this share of f
 
 
 class Coverage:
-    """The graph turned round: for each candidate the documents it is a neighbour of."""
+    """The neighbour graph as edges (document, candidate), also indexed by candidate."""
 
     def __init__(self, graph: Neighbours) -> None:
         count, width = graph.index.shape
         self.count = count
         self.point = torch.arange(count).repeat_interleave(width)  # (E,) the document covered
-        self.candidate = graph.index.reshape(-1)  # (E,) by which
+        self.candidate = graph.index.reshape(-1)  # (E,) the candidate that covers it
         self.similarity = graph.similarity.reshape(-1).double()
         self.floor = graph.floor.double()
         order = torch.argsort(self.candidate, stable=True)
@@ -46,9 +47,9 @@ class Coverage:
         return torch.zeros(self.count, dtype=torch.float64).index_add_(0, self.candidate, over)
 
     def greedy(self, gain: np.ndarray, rate: float, limits: Limits) -> np.ndarray:
-        """(N,) row numbers, in the order lazy greedy takes them until the budget is spent, then the rest by gain.
+        """(N,) row numbers in the order lazy greedy takes them until the budget is spent, then the rest by gain.
 
-        Gains are per unit of the budget; a document outside the graph counts as covered at its floor.
+        gain: (N,) per unit of the budget. A document with no selected neighbour counts as covered at its floor.
         """
         weights, (points, similarities) = limits.weights, self.by_candidate
         best = self.floor.numpy().copy()
@@ -95,10 +96,11 @@ class Coverage:
         return torch.maximum(best, self.floor)
 
     def relaxed(self, p: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """Σ_i of i's cosine to a fractional selection p (N,), and the levels (N,) above which more would be worth it.
+        """The concave extension of Σ_i covered_i at a fractional p (N,), and levels (N,) that give its supergradient.
 
-        Each document's nearest neighbours count until their p add up to 1, its floor for what is then left: concave, at
-        a mask the sum of `covered`, and `excess` of the levels is a supergradient.
+        Each document is covered by its nearest neighbours until their p add up to 1, and at its floor for what is
+        missing. At a mask this is the sum of `covered`. `excess` of the levels is a supergradient; a level is the
+        cosine of the last neighbour that counts.
         """
         width = len(self.point) // self.count
         mass, similarity = p[self.candidate].reshape(self.count, width), self.similarity.reshape(self.count, width)
@@ -110,11 +112,14 @@ class Coverage:
         return float(value.sum()), torch.maximum(torch.where(full.any(dim=1), last, self.floor), self.floor)
 
     def value(self, selected: torch.Tensor, gain: torch.Tensor, rate: float) -> float:
-        """f of a mask, as the graph sees it (never above the true one). gain: (N,) per document."""
+        """f of a mask on the graph, with uncovered documents at their floor. gain: (N,) per document."""
         return float(gain[selected].sum()) + rate * float(self.covered(selected).sum())
 
     def improve(self, selected: torch.Tensor, gain: torch.Tensor, rate: float) -> torch.Tensor:
-        """Swaps of a selected for another document while they raise f, many at once (FastPAM; Schubert 2019)."""
+        """Swaps selected for unselected documents while that raises f, many at once (FastPAM; Schubert 2019).
+
+        selected: (N,) bool; gain: (N,) per document. Returns a mask (N,) whose f on the graph is no less.
+        """
         reached, batch, pairs = self.value(selected, gain, rate), int(selected.sum()), self._swaps(selected, gain, rate)
         for _ in range(SWAP_ROUNDS):
             out, into = pairs[0][:batch], pairs[1][:batch]
@@ -135,7 +140,7 @@ class Coverage:
         return selected
 
     def _swaps(self, selected: torch.Tensor, gain: torch.Tensor, rate: float) -> tuple[torch.Tensor, torch.Tensor]:
-        """(out, into): swaps that raise f, the best first, no document in two of them."""
+        """(out, into) row numbers: swaps that each raise f, the best first, with no document in two of them."""
         width = len(self.point) // self.count
         chosen = selected[self.candidate].reshape(self.count, width)
         rank = chosen.cumsum(dim=1)
@@ -152,7 +157,7 @@ class Coverage:
         loss = gain.clone()
         loss.index_add_(0, owner.clamp(min=0), rate * torch.where(owner >= 0, best - next_best, 0.0))
         add = gain + rate * self.excess(best)
-        # what a candidate gives back of the loss: it takes over documents of the one that leaves
+        # the part of the loss that a candidate makes good, by covering documents that the leaving one covered
         near = (owner[self.point] >= 0) & ~selected[self.candidate] & (self.similarity > next_best[self.point])
         point, candidate = self.point[near], self.candidate[near]
         saved = (self.similarity[near] - next_best[point]) - (self.similarity[near] - best[point]).clamp(min=0)
@@ -178,10 +183,11 @@ class Coverage:
     def bound(
         self, gain: torch.Tensor, rate: float, feasible: Feasible, target: float, start: torch.Tensor
     ) -> tuple[float, torch.Tensor, torch.Tensor]:
-        """The least bound found, the mean of the responses on the way there, and the prices.
+        """The least bound found, the running mean (N,) of the last responses, and the prices (N,) at the best levels.
 
-        gain: (N,) per unit of budget; target: what a selection is known to reach; start: (N,) levels. Polyak's steps
-        along a running mean of the subgradients, halved and restarted from the best levels when they stop helping.
+        gain: (N,) per unit of budget; target: a value that some selection reaches; start: (N,) levels. Takes Polyak's
+        steps along a running mean of the subgradients; when they stop helping, halves them and restarts from the best
+        levels.
         """
         weights = feasible.weights
         level = best = torch.maximum(start, self.floor)
@@ -197,7 +203,7 @@ class Coverage:
                 eager, since, level = eager / 2, 0, best
                 direction = torch.zeros_like(direction)
                 continue
-            mean += (response - mean) / 20  # over the last twenty or so
+            mean += (response - mean) / 20  # exponential mean over about the last twenty
             held = torch.zeros(self.count, dtype=torch.float64)
             held.index_add_(0, self.point, response[self.candidate] * (self.similarity > level[self.point]))
             direction = MOMENTUM * direction + (1 - MOMENTUM) * (1 - held)

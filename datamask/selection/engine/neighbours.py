@@ -1,4 +1,4 @@
-"""Each document's nearest neighbours by cosine: what facility location needs to know of the pool."""
+"""Each document's nearest neighbours by cosine, the input of facility location."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ import torch
 
 from datamask.selection.problem.pool import Pool
 
-TILE = 2048
-EXACT_PRODUCTS = 1 << 27  # multiplications, of a graph that is computed in float64 throughout
-BF16_FROM = 20_000  # documents from which neighbours are looked for in bfloat16 (then measured in float64)
+TILE = 2048  # documents compared with the whole pool at a time
+EXACT_PRODUCTS = 1 << 27  # a pool with at most so many multiplications is compared in float64 throughout
+BF16_FROM = 20_000  # in pools of more documents, neighbours are found in bfloat16; their cosines are then float64
 # |x̃·ỹ − x·y| ≤ (2·2⁻⁹ + 2⁻¹⁸)·Σ|x_a y_a| ≤ 2⁻⁸ for unit vectors rounded to bfloat16, and 2⁻⁹ for the rounded result
 BF16_ERROR = 2**-8 + 2**-9 + 2**-17
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """index (N, m) int64 and similarity (N, m) float64, itself included, most similar first; floor (N,) float64: no
-    document outside the m has a greater cosine."""
+    """The m nearest neighbours of every document, itself included, most similar first.
+
+    index: (N, m) int64 row numbers; similarity: (N, m) float64 cosines; floor: (N,) float64, an upper bound on the
+    cosine to any document outside the m.
+    """
 
     index: torch.Tensor
     similarity: torch.Tensor
@@ -26,7 +29,7 @@ class Neighbours:
 
 
 def nearest(pool: Pool, count: int) -> Neighbours:
-    """The `count` nearest of every document, by comparison with all: O(N²·d) products, memory of a tile."""
+    """The `count` nearest neighbours of every document, by comparing all pairs: O(N²·d) time, memory of one tile."""
     total = len(pool)
     count = min(count, total)
     low, exact_already = total > BF16_FROM, total * total * pool.dimensions <= EXACT_PRODUCTS

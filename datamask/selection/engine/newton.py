@@ -5,9 +5,10 @@
 
 g is convex but has kinks. With ε times the entropy Σ w_i (−p ln p − (1 − p) ln(1 − p)) beside the maximum it is smooth
 (Nesterov, "Smooth minimization of non-smooth functions", Math. Program. 2005): p = sigmoid((price − τ)/ε), τ such that
-the budget is spent, and the Hessian is 2c·(I + (2c/ε)·Gram), of the rows centred and weighted by w p (1 − p). On a path
-of falling ε a few Newton steps each suffice: four reads of the rows and a d × d factorisation a step, and without the
-entropy g(m) is a bound, at any m. m is d numbers, whatever N: where a sample's path ends, the whole pool's goes on.
+the budget is spent, and the Hessian is 2c·(I + (2c/ε)·Gram), where Gram is that of the rows centred and weighted by
+w p (1 − p). ε falls in stages, and a few Newton steps suffice at each: a step reads the rows four times and factorises
+a d × d matrix. Without the entropy, g(m) is an upper bound at any m. Because m has d numbers whatever N is, the path
+on the whole pool starts where the path on a sample ended.
 """
 
 from __future__ import annotations
@@ -24,48 +25,51 @@ from datamask.selection.engine.ascent import Ascent, Record, ascend, standing
 from datamask.selection.engine.levels import Levels, find_level, logistic
 from datamask.selection.engine.quadratic import Quadratic
 
-FIRST = 0.1  # ε: of what would account for the gap at the start, were all documents undecided
-SHRINK = 0.25  # ε, from one stage to the next; half as fast where steps are many
-ENOUGH = 0.7  # of the ε that would leave the tolerance of the gap: no smaller than that
-NEAR = 0.6  # of an ε
-STAYS = 0.9  # of a gap: where more is left of it, m is not yet where this ε would have it
-STAGES, STEPS = 24, 12  # at most; steps a stage
-SHORT = 0.1  # of a Newton step: shorter, and ε is too small for where m is
-CLOSE = 0.1  # of the gap: what a step gains once ε's own optimum is near enough
-SETTLED = 1e-3  # of that: what a step would gain where there is nothing left to gain
-WHOLE = 1e-3  # a p so near 0 or 1 is that
-FLAT = 1e-4  # p (1 - p): rows of less are left out of the Hessian
-WIDER = 2.0  # ε on the whole pool, against where a sample's path ended
-BLOCK_ROWS = 8192
+FIRST = 0.1  # the first ε is FIRST · gap / entropy, with the gap at the start and the entropy of a uniform p
+SHRINK = 0.25  # factor on ε from one stage to the next; its square root where a stage took more than 3 steps
+# The gap is about proportional to ε, so ε·tolerance/gap would just reach the tolerance: one stage never multiplies ε by
+# less than ENOUGH · tolerance / gap.
+ENOUGH = 0.7
+NEAR = 0.6  # a failed ε above this share of the last that worked counts as close to it
+STAYS = 0.9  # if more than this share of the gap is left after a stage, ε is kept for one more stage
+STAGES, STEPS = 24, 12  # stages at most; Newton steps in each at most
+SHORT = 0.1  # if only steps shorter than this share of a Newton step help, ε is too small for the present m
+CLOSE = 0.1  # a stage ends when a full step gains at most this share of the gap (but at least a tenth of the tolerance)
+SETTLED = 1e-3  # a stage also ends when the step's directional derivative is at most this share of that gain
+WHOLE = 1e-3  # a p this close to 0 or 1 is set to it
+FLAT = 1e-4  # documents whose w p (1 − p) is less are left out of the Hessian
+WIDER = 2.0  # factor on ε when the path goes on from a sample to the whole pool
+BLOCK_ROWS = 8192  # rows read at a time for the Hessian
 
 
 class Dual(NamedTuple):
-    """A place on the path."""
+    """A point on the path of falling ε: the dual variables m and the smoothing ε."""
 
     m: torch.Tensor  # (d,) float64
     epsilon: float
 
     def beyond(self, share: float) -> Dual:
-        """Where to begin in the pool of which the place's problem is this share."""
+        """The start for the whole pool, of whose weight this point's sample is the given share."""
         return Dual(self.m / share, WIDER * share * self.epsilon)
 
 
 def suits(quadratic: Quadratic) -> bool:
-    """Whether it is of one metric whose moment is a vector."""
+    """Whether `newton` can solve it: one metric, its moment a vector, and no linear programme for the response."""
     return len(quadratic.prepared) == 1 and quadratic.prepared[0].metric.vector and not quadratic.feasible.is_programme
 
 
 def newton(
     quadratic: Quadratic, start: torch.Tensor | Dual, tolerance: float, record: Record | None = None
 ) -> tuple[Ascent, Dual]:
-    """From a feasible p (N,) or a place on the path, until the bound is within `tolerance` of the value; and the place.
+    """Solves the relaxation until the bound is within `tolerance` (absolute) of the value.
 
-    quadratic: one that `suits`.
+    quadratic: one for which `suits` is true. start: a feasible p (N,), or the end of an earlier path. Returns the best
+    iterate and the point at which the path ended.
     """
     best: Ascent | None = None
     gap = math.inf
     if isinstance(start, torch.Tensor):
-        best = ascend(quadratic, start, tolerance, 0)  # no step: where it stands
+        best = ascend(quadratic, start, tolerance, 0)  # takes no step: evaluates value and bound at the start
         gap = best.bound - best.value
         if gap <= tolerance or (entropy := _entropy(quadratic)) <= 0:
             return best, Dual(best.moments[0].double(), 1.0)
@@ -84,8 +88,8 @@ def newton(
             record(standing(quadratic, best.p, best.value, best.bound))
         if gap <= tolerance:
             break
-        if share < SHORT and epsilon != good:  # too small
-            # nearer to the last that was not, or, close to that, beyond it
+        if share < SHORT and epsilon != good:  # ε was too small
+            # Try the geometric mean with the last ε that worked; if they are already close, an ε greater than both.
             near = epsilon > NEAR * good
             epsilon, shrink = max(epsilon, good) / SHRINK if near else (epsilon * good) ** 0.5, shrink**0.5
             good = 0.0 if near else good
@@ -98,16 +102,17 @@ def newton(
 
 
 def _entropy(quadratic: Quadratic) -> float:
-    """Σ w_i (−p ln p − (1 − p) ln(1 − p)) where every p is the same."""
+    """Σ w_i (−p ln p − (1 − p) ln(1 − p)) at the uniform p that spends the budget."""
     total = float(quadratic.feasible.weights.sum())
     even = min(1.0, quadratic.feasible.size / total)
     return total * -(even * math.log(max(even, 1e-12)) + (1 - even) * math.log(max(1 - even, 1e-12)))
 
 
 def _better(quadratic: Quadratic, best: Ascent | None, p: torch.Tensor, now: _Point, least: float) -> Ascent:
-    """The best so far with what a place on the path adds: its bound, and the best p between the former one and its own.
+    """The best iterate so far, improved by a point on the path: the lesser bound, and the best p on the line to it.
 
-    least: what a p between must gain on its own to be preferred, since more of it is fractional.
+    p: the point's own feasible selection. least: how much a p strictly between `best.p` and p must gain over p itself
+    to be preferred, since more of its entries are fractional.
     """
     moments, at = quadratic.moments(p), [now.m.float()]
     value, (bound, _) = quadratic.value(p, moments), quadratic.bound(at, now.price)
@@ -130,7 +135,7 @@ class _Point(NamedTuple):
     value: float  # of the smoothed dual
     price: torch.Tensor  # (N,) float64
     p: torch.Tensor  # (N,) float64
-    residual: torch.Tensor  # (d,) m less the moment of p
+    residual: torch.Tensor  # (d,) m − moment of p
 
 
 class _Path:
@@ -141,9 +146,9 @@ class _Path:
         (self.rows,), (self.c,) = quadratic.prepared, quadratic.coefficients
         self.base = None if quadratic.base is None else quadratic.base[0].double()
         limits = quadratic.feasible.limits
-        self.levels = Levels(limits) if limits else None  # at prices of this scale: starts of its own
-        self.multipliers = np.zeros(0)  # of the limits, at the last place
-        self.epsilon = 0.0  # there
+        self.levels = Levels(limits) if limits else None  # separate from `feasible`'s: warm starts at z's own scale
+        self.multipliers = np.zeros(0)  # dual prices of the limits at the last point
+        self.epsilon = 0.0  # ε of the last point
 
     def at(self, m: torch.Tensor, epsilon: float) -> _Point:
         price = self.quadratic.price([m.float()])
@@ -162,7 +167,11 @@ class _Path:
         return _Point(m, value, price, p, m - self.quadratic.moments(p)[0].double())
 
     def dual(self, now: _Point) -> float:
-        """g without the entropy; `Quadratic.bound` is more, by one document's room in a budget of tokens."""
+        """g(m) without the entropy, for a budget that is spent in full.
+
+        `Quadratic.bound` also allows for what a token budget may leave unspent, and is greater where the budget's dual
+        price is negative.
+        """
         feasible = self.quadratic.feasible
         _, dual = feasible.answer(now.price)
         over = float(self.weights @ (now.price - dual.thresholds(now.price)).clamp(min=0))
@@ -173,9 +182,9 @@ class _Path:
         return self.c * float(m @ (m if self.base is None else m - 2 * self.base))
 
     def descend(self, m: torch.Tensor, epsilon: float, enough: float) -> tuple[_Point, int, float]:
-        """Newton steps from m until a whole one gains at most `enough`, or none but a `SHORT` one gains.
+        """Newton steps from m until a full step gains at most `enough`, or only steps shorter than `SHORT` gain.
 
-        Returns where, how many, and the last one's share.
+        Returns the last point, the number of steps, and the last step's length as a share of a full step.
         """
         now, steps, share = self.at(m, epsilon), 0, 1.0
         while steps < STEPS:
@@ -196,7 +205,7 @@ class _Path:
         return now, steps, share
 
     def direction(self, now: _Point, epsilon: float) -> torch.Tensor:
-        """(d,): the Hessian's inverse times the gradient, over 2c."""
+        """(d,) the Newton direction: the inverse Hessian times the gradient (their common factor 2c cancels)."""
         share = self.weights * now.p * (1 - now.p)
         share[share < FLAT] = 0
         centre, columns = self._centre(share)
@@ -204,15 +213,18 @@ class _Path:
         for index in share.nonzero()[:, 0].split(BLOCK_ROWS):
             root = share[index].sqrt().to(centre.device, torch.float32)
             fitted = centre[0] if columns is None else columns(index).to(centre) @ centre
-            low = ((self.rows.rows(index) - fitted) * root[:, None]).bfloat16()  # enough for a direction
+            low = ((self.rows.rows(index) - fitted) * root[:, None]).bfloat16()  # precise enough for a direction
             gram += (low.T @ low).float()
         hessian = torch.eye(len(gram), dtype=torch.float64) + (2 * self.c / epsilon) * gram.double().cpu()
         factor, _ = torch.linalg.cholesky_ex(hessian)
         return torch.cholesky_solve(now.residual.cpu()[:, None], factor)[:, 0].to(now.residual.device)
 
     def _centre(self, share: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor] | None]:
-        """(1 + r, d) and the documents' columns (n, 1 + r) whose product is what the budget and the r limits that bind
-        take back of a move: rows regressed on them, each weighted by its share; the mean, without limits."""
+        """The part of the rows that the budget and the r binding limits explain, by weighted least squares.
+
+        Returns coefficients (1 + r, d) and a function giving the documents' columns (n, 1 + r); their product is to be
+        subtracted from the rows. Without binding limits: the weighted mean (1, d), and None.
+        """
         if self.levels is None or not self.multipliers.any():
             return (self.rows.moment(share) / float(share.sum()))[None], None
         levels, multipliers = self.levels, self.multipliers
@@ -232,7 +244,7 @@ class _Path:
         return found.float().to(self.rows.z.device), columns
 
     def _fill(self, z: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """τ with Σ w sigmoid(z − τ) = size, and these sigmoids."""
+        """The τ with Σ w sigmoid(z − τ) = size, and those sigmoids (N,)."""
         feasible = self.quadratic.feasible
 
         def excess(level: float) -> tuple[float, float]:

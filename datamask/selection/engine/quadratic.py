@@ -1,7 +1,7 @@
 """Quality plus moment metrics as one concave quadratic, f(p) = Σ_i w_i l_i p_i − Σ_m c_m ‖M_m(p)‖², and its parts.
 
-Everything the relaxation runs (`ascent`, `newton`, `swaps`, the calibration) takes a `Quadratic`. `undecided` is the
-same problem on the documents near the cut, with the others' moments as a constant: most of a pool is decided early.
+`ascent`, `newton`, `swaps` and the calibration all take a `Quadratic`. Most documents of a pool are decided early:
+`Quadratic.undecided` is the same problem on the documents near the cut alone, with the others' moments as a constant.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.pool import Pool
 
-BLOCK_ROWS = {True: 2048, False: 4096}  # of a vector metric, which reads once; of one that multiplies matrices
-MOST = 0.7  # of a pool: where more than that is undecided, nothing is gained by leaving the rest out
-UNDECIDED = 0.12  # of a pool, at least, and so many documents at least:
+BLOCK_ROWS = {True: 2048, False: 4096}  # rows read at a time: of a metric whose moment is a vector (True), a matrix
+# The sub-problem of the undecided holds max(WIDER · open documents, UNDECIDED · N, UNDECIDED_ROWS) documents; it is not
+# used when that exceeds MOST · N, since leaving out the few others would gain nothing.
+MOST = 0.7
+UNDECIDED = 0.12
 UNDECIDED_ROWS = 8192
-WIDER = 1.2  # times the fractional documents
-ROWS = 2048  # priced at a time
+WIDER = 1.2
+ROWS = 2048  # documents priced at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,18 +41,18 @@ class Prepared:
         return Prepared(self.metric, self.z.index_select(0, index), None if self.scale is None else self.scale[index])
 
     def rows(self, index: torch.Tensor) -> torch.Tensor:
-        """(n, d) of these rows: float32, but what is held in bf16 stays so."""
+        """(n, d) these rows: bf16 where they are held in bf16, else float32."""
         part = self.take(index)
         z = _widened(part.z)
         return z if part.scale is None else z * part.scale[:, None]
 
     @property
     def exact(self) -> bool:
-        """Whether products with these rows are as exact as those with the features."""
+        """Whether products with these rows are as exact as products with the features: they are not held in bf16."""
         return self.z.dtype != torch.bfloat16
 
     def moment(self, mask: torch.Tensor) -> torch.Tensor:
-        """Σ_i mask_i v_i, float32 sums over blocks. mask: (N,), zero rows are not touched."""
+        """Σ_i mask_i v_i, summed over blocks in float32. mask: (N,); if few entries are not 0, only they are read."""
         index = mask.nonzero()[:, 0].to(self.z.device)
         sparse = len(index) <= self.metric.dense * len(mask)
         values = mask.to(self.z.device, torch.float32)
@@ -75,9 +77,9 @@ class Prepared:
         return (products if self.scale is None else products * self.scale).cpu().double()
 
     def _blocks(self, index: torch.Tensor | None = None) -> Iterator[tuple[slice, torch.Tensor]]:
-        """(slice, rows of z), of all or of these: at least one block, float32 if held in float16 or float64.
+        """Yields (slice, rows of z) over all rows or those of `index`: at least one block, in bf16 or float32.
 
-        Widened in one buffer, to be used before the next block overwrites it.
+        Rows held in float16 or float64 are converted in one buffer, which the next block overwrites.
         """
         size = BLOCK_ROWS[self.metric.vector]
         count = len(self.z) if index is None else len(index)
@@ -89,15 +91,15 @@ class Prepared:
             yield part, rows if wide is None else wide[: len(rows)].copy_(rows)
 
     def kernel(self, index: torch.Tensor) -> torch.Tensor:
-        """⟨v_i, v_j⟩ of these rows with one another: (n, n) float32."""
+        """(n, n) float32: ⟨v_i, v_j⟩ of these rows with one another."""
         return self.metric.kernel(self.rows(index)).float()
 
 
 def prepare(metric: MomentMetric, pool: Pool | None = None, rows: torch.Tensor | None = None) -> Prepared:
-    """The metric's own pool, or another one with the metric's statistics; all of it, or these rows (copied).
+    """The metric's prepared rows of its own pool or of `pool`: all of them, or only `rows` (copied).
 
-    A vector metric (pairwise) is given the features as they are stored: reading float16 and widening it in the cache is
-    twice as fast as reading float32, and takes no memory. Else rows are held in `row_type`.
+    A metric whose moment is a vector (pairwise) reads the features as they are stored: reading float16 and converting
+    it in the cache is twice as fast as reading float32, and takes no memory. Other metrics' rows are of `row_type`.
     """
     pool = metric.pool if pool is None else pool
     if metric.vector:
@@ -114,7 +116,10 @@ def prepare(metric: MomentMetric, pool: Pool | None = None, rows: torch.Tensor |
 
 
 def row_type(metric: MomentMetric, count: int) -> torch.dtype:
-    """bf16 where products of `count` rows are the cost, or their float32 would be more than a GiB."""
+    """The type in which `count` prepared rows are held: bf16 for more than 2²⁰ numbers where the metric allows it.
+
+    For other metrics bf16 is used above 2²⁸ numbers, which would take more than a GiB in float32.
+    """
     numbers = count * metric.pool.dimensions
     return torch.bfloat16 if numbers > (1 << 20 if metric.bf16 else 1 << 28) else torch.float32
 
@@ -131,8 +136,10 @@ def exact_price(
     moments: Sequence[torch.Tensor],
     rows: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """(N,) float64: `Quadratic.price` from a pool's features themselves, not from prepared rows; of `rows` alone in
-    float64, of all in float32, or in float64 where that costs nothing."""
+    """(N,) float64: `Quadratic.price`, computed from the pool's features themselves instead of from prepared rows.
+
+    Products are taken in float64 for `rows` alone and for small pools, else in float32.
+    """
     return priced(pool, metrics, coefficients, linear, moments, rows)[0]
 
 
@@ -140,12 +147,12 @@ def priced(
     pool: Pool,
     metrics: Sequence[MomentMetric],
     coefficients: Sequence[float],
-    linear: torch.Tensor,  # of all documents, or of `rows`
+    linear: torch.Tensor,  # (N,) or (n,): of all documents, or of `rows`
     moments: Sequence[torch.Tensor],
     rows: torch.Tensor | None = None,
     errors: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`exact_price`, and no less than what rounding does to each (zeros, if not asked for): (N,) each."""
+    """`exact_price` and an upper bound on the rounding error of each price (zeros unless `errors`): (N,) each."""
     price, error = linear.clone(), torch.zeros_like(linear)
     count = len(linear)
     for start in range(0, count, ROWS):
@@ -171,10 +178,11 @@ def certified(
     moments: Sequence[torch.Tensor],
     constant: float = 0.0,
 ) -> float:
-    """No selection within the budget and the limits has more than this, rounding included.
+    """An upper bound on the objective of every selection within the budget and the limits, rounding errors included.
 
-    −‖M‖² ≤ ‖m‖² − 2⟨m, M⟩ for any m: the bound is a sum of positive parts of prices. All are computed in float32 with a
-    bound on their error, those that may be positive again in float64; what float64 itself may round is added.
+    By the tangent bound −‖M‖² ≤ ‖m‖² − 2⟨m, M⟩ for any m, it is a sum of positive parts of prices. All prices are
+    computed in float32 with a bound on their error; those that may be positive are computed again in float64, and the
+    rounding of float64 itself is added.
     """
     price, error = priced(pool, metrics, coefficients, linear, moments, errors=True)
     _, dual = feasible.answer(price)
@@ -202,7 +210,10 @@ def certified(
 
 
 def rounding_of(*parts: float, terms: int) -> float:
-    """No less than what float64 rounds in a sum of so many terms, whose absolute values add up to these parts."""
+    """An upper bound on the float64 rounding error of a sum of `terms` numbers.
+
+    parts: numbers whose absolute values add up to at least the sum of the absolute values of the terms.
+    """
     return 2.0**-52 * (8 + terms) * sum(abs(part) for part in parts)
 
 
@@ -219,7 +230,7 @@ class Quadratic:
     coefficients: Sequence[float]
     linear: torch.Tensor  # (N,) float64 on the CPU, per unit of weight
     feasible: Feasible
-    base: Sequence[torch.Tensor] | None = None  # moments of what is selected beside these documents
+    base: Sequence[torch.Tensor] | None = None  # moments of documents selected outside this problem
     offset: float = 0.0
 
     def __len__(self) -> int:
@@ -227,33 +238,36 @@ class Quadratic:
 
     @cached_property
     def own(self) -> torch.Tensor:
-        """(N,) float64: Σ_m c_m w_i² ‖v_i‖², what a document costs against itself."""
+        """(N,) float64: the self-terms Σ_m c_m w_i² ‖v_i‖², each document's part of the diagonal of the quadratic."""
         total = torch.zeros_like(self.linear)
         for c, rows in zip(self.coefficients, self.prepared, strict=True):
             total += c * self.feasible.weights.square() * rows.squares()
         return total
 
     def moments(self, p: torch.Tensor) -> list[torch.Tensor]:
-        """base + M(p) of each metric. p: (N,)."""
+        """base + M(p), one moment for each metric. p: (N,)."""
         found = [rows.moment(p * self.feasible.weights) for rows in self.prepared]
         return found if self.base is None else [m.add_(rest) for m, rest in zip(found, self.base, strict=True)]
 
     def spread(self, moments: Sequence[torch.Tensor]) -> float:
+        """Σ_m c_m ‖moments_m‖²."""
         return spread(self.coefficients, moments)
 
     def value(self, p: torch.Tensor, moments: Sequence[torch.Tensor]) -> float:
+        """f(p), given its moments. p: (N,)."""
         return self.offset + float((self.feasible.weights * self.linear) @ p) - self.spread(moments)
 
     def price(self, moments: Sequence[torch.Tensor]) -> torch.Tensor:
-        """(N,) ∇f per unit of weight where the moments are these. Reads all rows once."""
+        """(N,) ∇f per unit of weight at a selection with these moments. Reads all rows once."""
         price = self.linear.clone()
         for rows, c, moment in zip(self.prepared, self.coefficients, moments, strict=True):
             price -= 2 * c * rows.products(moment)
         return price
 
     def bound(self, moments: Sequence[torch.Tensor], price: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """No feasible S has more, and the s that f's tangent prefers: −‖M‖² ≤ ‖m‖² − 2⟨m, M⟩ for any m at all.
+        """An upper bound on f over the feasible set, and the feasible s (N,) that maximises f's tangent.
 
+        It is the tangent bound −‖M‖² ≤ ‖m‖² − 2⟨m, M⟩, which holds for any moments m.
         price: (N,) `self.price(moments)`, or the same from more exact rows.
         """
         response, most = self.feasible.respond(price)
@@ -264,12 +278,18 @@ class Quadratic:
         return self.offset + most + self.spread(moments) - held, response
 
     def rounding(self, p: torch.Tensor) -> float:
-        """What p loses on average when every document is drawn with its p_i: a mask pays own_i, p only p_i² of it."""
+        """The expected loss of f when each document is drawn independently with probability p_i: Σ own_i (p_i − p_i²).
+
+        A mask pays a document's self-term own_i in full, a fractional p only p_i² of it.
+        """
         return float(self.own @ (p - p.square()))
 
     def undecided(self, p: torch.Tensor, price: torch.Tensor) -> tuple[torch.Tensor, Quadratic] | None:
-        """Row numbers of the documents that are fractional, near the cut or on its wrong side, and f of these, the
-        others left as they are. None where that is most of them."""
+        """Row numbers of the undecided documents, and the problem on these alone with the others fixed.
+
+        Undecided are documents that are fractional, near the cut, or on the wrong side of it. None where these are
+        most of the pool, or the fixed ones leave no budget for them.
+        """
         weights, limits = self.feasible.weights, self.feasible.limits
         above = self.feasible.reduced(price) if limits else price - self.feasible.cut(price)
         open_ = ((p > 0) & (p < 1)) | ((p == 0) & (above > 0)) | ((p == 1) & (above < 0))
@@ -295,7 +315,10 @@ class Quadratic:
 
 
 def sampled(whole: Quadratic, rows: np.ndarray) -> Quadratic:
-    """The problem on a sample, each document of which stands for as many as its share of the weight asks."""
+    """The problem on a sample of the documents, coefficients and limits scaled to its share of the weight.
+
+    rows: (n,) row numbers.
+    """
     index = torch.from_numpy(rows)
     weights = whole.feasible.weights[index]
     share = float(weights.sum() / whole.feasible.weights.sum())

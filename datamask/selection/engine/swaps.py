@@ -1,8 +1,8 @@
-"""Swaps of a selected for an unselected document, while they raise the objective: what a rounded mask still lacks.
+"""Local search on a mask: swap a selected for an unselected document while that raises the objective.
 
-Only documents near the price at which the selection is cut can be worth a swap. So the best few thousand of them, the
-window, are taken out, and swapped one pair at a time with exact gains from their kernel, ⟨v_i, v_j⟩ for every two;
-then all prices are brought up to date, until a round gains next to nothing. A round reads the pool once.
+Only documents whose price is near the cut can gain from a swap. A round takes the best of them, one or two thousand
+(the window), computes their kernel ⟨v_i, v_j⟩, and makes the best swaps one pair at a time with exact gains. Then all
+prices are computed anew, which reads the pool once. It ends when a round gains less than the tolerance.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import torch
 from datamask.selection.engine.quadratic import Quadratic
 from datamask.selection.problem.limits import GRAIN, Limits
 
-WINDOW = {True: 512, False: 1024}  # documents a side; of vector metrics, whose rounding leaves less to mend, and others
+# Documents on each side of the window: if all metrics' moments are vectors (rounding loses less there), and otherwise.
+WINDOW = {True: 512, False: 1024}
 ROUNDS = 40
-TRIED = 32  # entrants at a time, each with everything that may leave
+TRIED = 32  # the best entrants are tried so many at a time, each against every selected document of the window
 
 
 def improve(
@@ -33,8 +34,8 @@ def improve(
         price = quadratic.price(moments)
         if not left:
             break
-        gain = weights * price  # of taking a document, or giving it up, to first order
-        above = weights * quadratic.feasible.reduced(price) if limits else gain  # the same, by what the limits charge
+        gain = weights * price  # the marginal value of taking a document, to first order
+        above = weights * quadratic.feasible.reduced(price) if limits else gain  # net of the limits' dual prices
         enter = torch.where(mask, -torch.inf, above - own) / weights
         leave = torch.where(mask, -above - own, -torch.inf) / weights
         allowed = _Allowed(limits, mask.numpy())
@@ -57,14 +58,14 @@ def improve(
         shifts = [rows.moment(change) for rows in quadratic.prepared]
         then = [moment + shift for moment, shift in zip(moments, shifts, strict=True)]
         gained = quadratic.value(swapped.double(), then) - quadratic.value(mask.double(), moments)
-        if gained > 0:  # rows in bf16 can deceive a swap
+        if gained > 0:  # gains computed from bf16 rows may be wrong, so the true change decides
             mask, moments = swapped, then
         left = left - 1 if gained >= tolerance else 0
     return mask, moments, price
 
 
 class _Allowed:
-    """Which swaps keep the budget and the limits, as the selection stands."""
+    """Which swaps keep the selection, as it stands, within the budget and the limits."""
 
     def __init__(self, limits: Limits, mask: np.ndarray) -> None:
         self.limits, self.weights = limits, limits.weights
@@ -77,7 +78,7 @@ class _Allowed:
         return self.limits.counted and not self.limits
 
     def pairs(self, enter: np.ndarray, leave: np.ndarray) -> np.ndarray:
-        """(e, l) bool: whether entrants (e,) may take the places of leavers (l,). Row numbers."""
+        """(e, l) bool: whether entrant e may replace leaver l. enter (e,) and leave (l,) are row numbers."""
         limits, grain = self.limits, GRAIN * max(self.limits.size, 1.0)
         comes, goes = self.weights[enter][:, None], self.weights[leave][None]
         change = comes - goes
@@ -108,19 +109,22 @@ class _Allowed:
 
 def _swap(
     kernel: np.ndarray,  # (n, n) Σ_m c_m w_i w_j ⟨v_i, v_j⟩
-    gain: np.ndarray,  # (n,) of taking a document, to first order
-    charged: np.ndarray,  # (n,) what the limits charge for it: who gains most after that is tried first
-    out: int,  # the first so many are selected
+    gain: np.ndarray,  # (n,) marginal value of taking each document, to first order
+    charged: np.ndarray,  # (n,) what the limits' dual prices charge for it; the greatest gain − charged is tried first
+    out: int,  # the first `out` documents of the window are selected
     allowed: _Allowed,
     window: np.ndarray,  # (n,) row numbers
-    least: float,  # a swap must gain: so many as a side has documents then leave less than the tolerance behind
+    least: float,  # the least gain of a swap: tolerance / side, so that the swaps left undone sum to < the tolerance
 ) -> np.ndarray:
-    """The best swaps one after the other, until none gains. Returns the rows that changed sides."""
+    """Makes the best swap, one after the other, until none gains more than `least`.
+
+    Returns the row numbers of the documents that entered or left.
+    """
     inside = np.arange(len(window)) < out
     first = inside.copy()
     own = kernel.diagonal().astype(np.float64)
     gain = gain.copy()
-    refused = np.zeros(len(window), bool)  # as entrants, since the last swap
+    refused = np.zeros(len(window), bool)  # entrants with which no swap has gained since the last swap
     floor = max(least, 1e-9 * float(np.abs(gain).max() + own.max()))
     for _ in range(8 * len(window)):
         enters = np.where(inside | refused, -np.inf, gain - own)

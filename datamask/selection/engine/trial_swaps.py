@@ -1,6 +1,6 @@
-"""Swaps judged by the objective's values: for a rounded mask whose metrics are known by values and gradients alone.
+"""Local search on a mask by evaluating the objective of trial swaps, for metrics that offer only values and gradients.
 
-(Pairwise and DiSF have exact gains of all swaps from their kernel: `datamask.selection.engine.swaps`.)
+(For pairwise and DiSF, `datamask.selection.engine.swaps` has the exact gain of every swap from their kernel.)
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from torch import Tensor
 
 from datamask.selection.problem.pool import Problem
 
-SIDE = 8  # documents a side: every pair of them is tried
+SIDE = 8  # candidates to leave, and as many to enter: every pair of them is tried
 ROUNDS = 50
 
 
 def improve(problem: Problem, selected: Tensor, gradient: Callable[[Tensor], Tensor]) -> Tensor:
-    """A mask (N,) bool no worse than `selected`, within the same limits.
+    """A mask (N,) bool whose objective is no less than that of `selected`, within the same limits.
 
-    gradient: of the objective at a mask (N,) float64; it says which documents are worth trying.
+    gradient: mask (N,) float64 -> gradient (N,) of the objective, which picks the documents to try.
     """
     value = float(problem.objective.values(selected[None])[0])
     for _ in range(ROUNDS):

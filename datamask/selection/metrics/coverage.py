@@ -1,4 +1,4 @@
-"""Coverage: how well the choice explains a distribution over atoms (hashed n-grams, or anchors in embedding space)."""
+"""Coverage: how well the selection matches a distribution over atoms (hashed n-grams, or embedded anchors)."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ class Coverage(MixtureMetric):
         return (1 - self.alpha) * state + self.alpha * self.mean
 
     def of_state(self, state: np.ndarray) -> float:
+        """Raw D at this state."""
         return float(self.t[self.used] @ np.log(np.maximum(self.level(state)[self.used], 1e-300))) - self.base
 
     def slope(self, state: np.ndarray) -> np.ndarray:
@@ -75,15 +76,21 @@ class Coverage(MixtureMetric):
 
 
 class EmbeddingCoverage(Coverage):
+    """Coverage of anchors in embedding space."""
+
     name: ClassVar[str] = "coverage-embedding"
     part: ClassVar[str] = "embedding"
 
 
 class NgramCoverage(Coverage):
+    """Coverage of the pool's own n-grams."""
+
     name: ClassVar[str] = "coverage-ngrams"
     part: ClassVar[str] = "ngrams"
 
 
 class TargetCoverage(Coverage):
+    """Coverage of a target's n-grams."""
+
     name: ClassVar[str] = "coverage-target"
     part: ClassVar[str] = "target"

@@ -79,6 +79,7 @@ class DiSF(MomentMetric):
         return torch.float32
 
     def prepare(self, rows: torch.Tensor) -> torch.Tensor:
+        """See `MomentMetric.prepare`: standardised rows of length √d."""
         mean, deviation = self.standard
         return whiten(rows, mean.to(rows.dtype), deviation.to(rows.dtype))
 
@@ -98,17 +99,21 @@ class DiSF(MomentMetric):
         return d * largest * (unit * (2 * d + 16) + 2 * blur + blur.square())
 
     def moment(self, z: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """See `MomentMetric.moment`: (d, d) with a zero diagonal."""
         moment = (z * mask.to(z.dtype)[:, None]).T @ z
         return moment.fill_diagonal_(0)
 
     def products(self, z: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
+        """See `MomentMetric.products`."""
         return ((z @ moment.to(z.dtype)) * z).sum(dim=1, dtype=torch.promote_types(z.dtype, torch.float32))
 
     def squares(self, z: torch.Tensor) -> torch.Tensor:
+        """See `MomentMetric.squares`."""
         square = z.square()
         return square.sum(dim=1).square() - square.square().sum(dim=1)
 
     def kernel(self, z: torch.Tensor) -> torch.Tensor:
+        """See `MomentMetric.kernel`."""
         square = z.square()
         return (z @ z.T).float().square() - (square @ square.T).float()
 

@@ -41,6 +41,7 @@ class Spectral(MixtureMetric):
         return torch.cat(parts).double().cpu().numpy()
 
     def inside(self, state: np.ndarray) -> bool:
+        """Whether the state is positive semidefinite up to rounding."""
         return bool(np.linalg.eigvalsh(state)[0] > -1e-12)
 
 
@@ -59,14 +60,17 @@ class Vendi(Spectral):
         return np.maximum((1 - self.FLOOR) * values + self.FLOOR / len(values), 1e-300), vectors
 
     def of_state(self, state: np.ndarray) -> float:
+        """The logarithm of the Vendi score at this state."""
         values = self._eigen(state)[0]
         return -float(values @ np.log(values))
 
     def slope(self, state: np.ndarray) -> np.ndarray:
+        """dD / dstate: (d, d)."""
         values, vectors = self._eigen(state)
         return (self.FLOOR - 1) * (vectors * (np.log(values) + 1)) @ vectors.T
 
     def inside(self, state: np.ndarray) -> bool:
+        """Whether D is defined at this state: no eigenvalue so negative that the floor does not lift it."""
         return bool(np.linalg.eigvalsh(state)[0] > -0.5 * self.FLOOR / len(state))
 
 
@@ -81,12 +85,15 @@ class LogDeterminant(Spectral):
     FLOOR: ClassVar[float] = 1e-2
 
     def of_state(self, state: np.ndarray) -> float:
+        """Raw D at this state."""
         d = len(state)
         return float(np.linalg.slogdet(state + self.FLOOR / d * np.eye(d))[1]) / d
 
     def slope(self, state: np.ndarray) -> np.ndarray:
+        """dD / dstate: (d, d)."""
         d = len(state)
         return np.linalg.inv(state + self.FLOOR / d * np.eye(d)) / d
 
     def inside(self, state: np.ndarray) -> bool:
+        """Whether D is defined at this state: no eigenvalue so negative that the floor does not lift it."""
         return bool(np.linalg.eigvalsh(state)[0] > -0.5 * self.FLOOR / len(state))

@@ -1,4 +1,7 @@
-"""A term's raw values that score 0 (a random selection of the budget's size) and 1 (the term's own best selection)."""
+"""Calibration: the raw values of a term that score 0 and 1.
+
+0 is the expected value of a random selection of the budget's size, 1 that of the term's own best selection.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +20,26 @@ from datamask.selection.problem.limits import Limits
 if TYPE_CHECKING:
     from datamask.selection.problem.pool import Problem
 
-SAMPLE = 16_384  # documents of a larger pool that first prices are learned on, and at most for a term's own best
-OWN_BEST = {True: 1024, False: 8192}  # documents it is solved on (twice as many, if those are all): vectors, others
-FEWEST = 64  # documents that are selected of these, at least
-HASHED = 32  # numbers of a row that tell it from others
+SAMPLE = 16_384  # documents of a larger pool on which first prices are learned, and at most for a term's own best
+# A term's own best is solved on so many documents: a metric whose moment is a vector (True), and others. A pool of up
+# to twice as many is solved whole.
+OWN_BEST = {True: 1024, False: 8192}
+FEWEST = 64  # the sample is large enough that at least so many of its documents are selected
+HASHED = 32  # the first so many numbers of a row are hashed
 RANDOM_SETS = 16  # random selections averaged for a metric without a closed form
-ITERATIONS = 8  # of ascent; swaps do the rest
-ACCURACY = 5e-3  # of a sample's own best, as a share of what the pool's even share pays
+ITERATIONS = 8  # steps of the ascent; swaps do the rest
+ACCURACY = 5e-3  # tolerance of a sample's own best, as a share of −D at the uniform p
 
 
 def quality_span(weights: np.ndarray, size: float, quality: np.ndarray) -> tuple[float, float]:
-    """A column's mean over the pool, and over the budget's best documents. weights, quality: (N,)."""
+    """A quality column's weighted means over the whole pool (scores 0) and over the best documents that fill the budget
+    (scores 1). weights, quality: (N,); size: the budget."""
     best = Feasible(Limits(weights, size)).best_fill(torch.from_numpy(quality.copy()))
     return float(weights @ quality / weights.sum()), float(weights @ (best.numpy() * quality) / size)
 
 
 def diversity_span(problem: Problem, metric: Metric) -> tuple[float, float]:
-    """A metric's expected value over random selections, and its own best over the relaxed budget."""
+    """A metric's expected value over random selections of the budget's size, and the best value found for it alone."""
     if problem.settings.repeat > 1:
         from datamask.selection.cover.repeat import span
 
@@ -47,12 +53,15 @@ def diversity_span(problem: Problem, metric: Metric) -> tuple[float, float]:
 
 
 def _random_moment(problem: Problem, metric: MomentMetric) -> float:
-    """E[D] in closed form: a sum over k of N vectors drawn without replacement (tokens: each by its share)."""
+    """E[D] in closed form, over k of N documents drawn without replacement.
+
+    Under a token budget each document is drawn independently with the budget's share as probability.
+    """
     weights = problem.weights
     total, squares = _whole(problem, metric)
     copies, here = problem.copies, len(problem)
     count, size = here * copies, problem.size * copies
-    others = float(total.double().square().sum()) - squares  # of the pool's pairs, then of the corpus's
+    others = float(total.double().square().sum()) - squares  # Σ_{i≠j} over the pool; scaled to the corpus next
     others *= copies * (count - 1) / max(here - 1, 1)
     squares *= copies
     share = problem.size / float(weights.sum())
@@ -61,7 +70,7 @@ def _random_moment(problem: Problem, metric: MomentMetric) -> float:
 
 
 def _whole(problem: Problem, metric: MomentMetric) -> tuple[torch.Tensor, float]:
-    """Of all documents: Σ w_i v_i, and Σ w_i² ‖v_i‖². Holds no rows."""
+    """Σ w_i v_i and Σ w_i² ‖v_i‖² over all documents, in blocks (no copy of the rows is kept)."""
     weights = problem.weights
     if problem.pool.is_small:
         squares = 0.0
@@ -82,11 +91,11 @@ def _whole(problem: Problem, metric: MomentMetric) -> tuple[torch.Tensor, float]
 
 
 def _best_moment(problem: Problem, metric: MomentMetric) -> float:
-    """The greatest D a selection reaches: solved on the pool itself, or on a sample and half of it.
+    """An estimate of the greatest D of any selection: solved on the pool itself, or extrapolated from two samples.
 
-    What the best selection of a random sample pays, −D, is near a + b/size: a, what the pool's kind of documents cannot
-    but have in common; b/size, what a selection so small pays for each document's likeness to itself. So two sizes
-    give it for a pool of any (benchmarks/calibration.py).
+    The cost −D of a random sample's best selection is close to a + b/size, where a is the similarity that documents of
+    this pool have in common and b/size comes from the self-terms. So a sample and its half determine a and b, and with
+    them the value at the pool's own size (benchmarks/calibration.py).
     """
     share, enough = problem.size / float(problem.weights.sum()), OWN_BEST[metric.vector]
     whole = problem.copies == 1 and len(problem) <= 2 * enough
@@ -102,7 +111,10 @@ def _best_moment(problem: Problem, metric: MomentMetric) -> float:
 
 
 def best_among(problem: Problem, metric: MomentMetric, rows: np.ndarray) -> tuple[float, float]:
-    """The share of the budget that falls to these documents, and the best D of so many of them that is found."""
+    """The sample's share of the budget, in its unit, and the best D found for a selection of that size.
+
+    rows: (n,) row numbers of the sample.
+    """
     rows = np.sort(rows)
     weights = problem.limits.weights[rows]
     size = problem.size * float(weights.sum() / problem.limits.weights.sum())
@@ -115,7 +127,7 @@ def best_among(problem: Problem, metric: MomentMetric, rows: np.ndarray) -> tupl
     accuracy = ACCURACY * quadratic.spread(quadratic.moments(start))
     found = ascend_multilinear(quadratic, start, accuracy, ITERATIONS)
     mask, moments, _ = improve(quadratic, feasible.round(found.p, found.price), accuracy)
-    if problem.pool.is_small:  # to the last digit, whatever order the rows were summed in
+    if problem.pool.is_small:  # exact sums, so that the order of the rows changes no digit
         mass = torch.zeros(len(problem), dtype=torch.float64)
         mass[torch.from_numpy(rows)] = feasible.weights * mask
         moments = [metric.sum_over(problem.pool, mass)]
@@ -123,7 +135,8 @@ def best_among(problem: Problem, metric: MomentMetric, rows: np.ndarray) -> tupl
 
 
 def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:
-    """For a metric known only by its values: the mean of random selections, and the best found by local trial."""
+    """For a metric that offers only values: the mean over random selections, and the best found by the cross-entropy
+    method."""
     from datamask.selection.problem.feasible import fill_in_order
 
     generator = problem.generator(stream=7)
@@ -148,14 +161,17 @@ def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:
 
 
 def sample_rows(problem: Problem) -> np.ndarray:
-    """At most `SAMPLE` row numbers of the pool in a random order: the same documents whatever order the rows are in."""
+    """(n,) at most `SAMPLE` row numbers of the pool in a pseudo-random order, chosen by a hash of the rows.
+
+    The same documents are chosen in whatever order the rows stand.
+    """
     hashes = row_hashes(problem.pool.features, problem.settings.seed)
     first = np.arange(len(hashes)) if len(hashes) <= SAMPLE else np.sort(np.argpartition(hashes, SAMPLE)[:SAMPLE])
     return first[np.argsort(hashes[first], kind="stable")]
 
 
 def row_hashes(features: Any, seed: int) -> np.ndarray:
-    """(N,) uint64 of the bits of the rows' first numbers: equal rows alike, whatever order or shard they are in."""
+    """(N,) uint64 hashes of each row's first `HASHED` numbers: equal for equal rows, whatever their shard or order."""
     rows = features[:, :HASHED]
     rows = np.ascontiguousarray(rows.cpu().numpy() if isinstance(rows, torch.Tensor) else rows)
     bits = rows.view(np.dtype(f"u{rows.dtype.itemsize}")).astype(np.uint64)

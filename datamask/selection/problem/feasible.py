@@ -1,7 +1,7 @@
-"""The feasible set: 0 ≤ p ≤ 1 within the budget and the limits. Projection on it, best linear response, rounding.
+"""The feasible set, 0 ≤ p ≤ 1 within the budget and the limits: projection onto it, linear maximisation, rounding.
 
     feasible = Feasible(problem.limits)
-    p = feasible.project(z)                    # nearest feasible point, the weights as metric
+    p = feasible.project(z)                    # nearest feasible point in the norm weighted by w
     s, bound = feasible.respond(price)         # maximises Σ w_i·price_i·s_i; `bound` is never below the maximum
     mask = feasible.round(p, price)            # 0/1, within the budget and the limits
 
@@ -19,26 +19,26 @@ import torch
 from datamask.selection.engine.levels import Levels, clipped, find_level
 from datamask.selection.problem.limits import GRAIN, Limits
 
-SPENT = 1e-6  # of the budget: how exactly a projection spends it
-NEAR = 1e-3, 1e-2, 1e-1  # of the prices' spread: how near to the linear programme's a response is looked for
-PROGRAMME = 256  # documents of a pool whose best response under limits is a linear programme
+SPENT = 1e-6  # tolerance of the budget in a projection, as a share of it
+NEAR = 1e-3, 1e-2, 1e-1  # weights of the proximal term in a linear maximisation, tried in turn; × the prices' deviation
+PROGRAMME = 256  # in pools of at most so many documents, maximisation under limits is a linear programme
 
 
 class Dual(NamedTuple):
-    """Prices of the budget and the limits, per unit of the budget."""
+    """Dual prices of the budget and the limits, per unit of the budget."""
 
-    level: float  # of the budget
-    lower: torch.Tensor | None = None  # (N,) what each document is charged, the level included; None: the level
-    ends: float = 0.0  # what the limits' ends add to a bound
-    multipliers: np.ndarray = np.zeros(0)  # (R,) of the limits
+    level: float  # the budget's
+    lower: torch.Tensor | None = None  # (N,) each document's charge, the level included; None: the level for all
+    ends: float = 0.0  # Σ_r max(ν_r·high_r, ν_r·low_r), the limits' part of a bound
+    multipliers: np.ndarray = np.zeros(0)  # (R,) the limits'
 
     def thresholds(self, like: torch.Tensor) -> torch.Tensor:
-        """(N,) or a number: what a document's price must exceed."""
+        """(N,), or one number for all: the price above which a document gains."""
         return like.new_tensor(self.level) if self.lower is None else self.lower
 
 
 class Feasible:
-    """All (N,) tensors are float64 on the CPU: they are small beside the features."""
+    """The feasible set of some limits. All (N,) tensors are float64 on the CPU."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -46,15 +46,16 @@ class Feasible:
         self.size = limits.size
         self.unit_weights = limits.counted
         self.levels = Levels(limits) if limits else None
-        self.answers = Levels(limits) if limits else None  # at prices of another scale: starts of its own
+        self.answers = Levels(limits) if limits else None  # separate: its warm starts are at another scale of prices
 
     @cached_property
     def total(self) -> float:
+        """The whole pool's weight, in the budget's unit."""
         return float(self.weights.sum())
 
     @property
     def is_programme(self) -> bool:
-        """Whether limits of several kinds meet in a pool so small that a linear programme is the quicker answer."""
+        """Whether there are limits of several kinds in a pool so small that a linear programme is quickest."""
         limits = self.limits
         return len(self.weights) <= PROGRAMME and len(limits.groupings) + (limits.length is not None) > 1
 
@@ -66,12 +67,12 @@ class Feasible:
     def project(self, z: torch.Tensor) -> torch.Tensor:
         """The p nearest to z: argmin Σ w_i (p_i − z_i)² over the feasible set."""
         if self.levels is not None:
-            if self.is_programme:  # not the nearest point, but one in that direction
+            if self.is_programme:  # a vertex in the direction of z, not the nearest point
                 return self.levels.programme(z, self.limits.unspent)[0]
             return self.levels.solve(z, clipped).p
         p = (z - self._level(z)).clamp_(0, 1)
         if abs(float(self.weights @ p) - self.size) > SPENT * self.size:
-            return self._fill(z)  # so far away that no float64 level parts the last document: the vertex is the nearest
+            return self._fill(z)  # z is so large that no float64 level splits the last document: take the vertex
         return p
 
     def respond(self, price: torch.Tensor) -> tuple[torch.Tensor, float]:
@@ -80,7 +81,7 @@ class Feasible:
         return s, self.most(price, dual)
 
     def answer(self, price: torch.Tensor) -> tuple[torch.Tensor, Dual]:
-        """A feasible s that (nearly) maximises Σ w·price·s, and prices of the budget and the limits that show it."""
+        """A feasible s that (nearly) maximises Σ w·price·s, and dual prices that prove it by `most`."""
         if self.answers is None:
             s = self._fill(price)
             return s, Dual(self._threshold(price, s))
@@ -103,39 +104,40 @@ class Feasible:
         return found.p, Dual(level, lower, self.answers.ends(multipliers), multipliers)
 
     def most(self, price: torch.Tensor, dual: Dual) -> float:
-        """An upper bound on Σ w·price·s over all selections within the budget and the limits, whatever the dual."""
+        """An upper bound on Σ w·price·s over all selections within the budget and the limits, valid for any dual."""
         reduced = (price - dual.thresholds(price)).clamp_(min=0)
         return float(self.weights @ reduced) + self.held(dual)
 
     def held(self, dual: Dual) -> float:
-        """What the budget's and the limits' ends add to a bound."""
+        """The budget's and the limits' part of a bound: level · (what of the budget is spent) + ends."""
         spent = self.size if dual.level >= 0 else self.size - self.limits.unspent
         return dual.level * spent + dual.ends
 
     def reduced(self, price: torch.Tensor) -> torch.Tensor:
-        """(N,) how far each price is above what its document's budget and limits ask."""
+        """(N,) reduced prices: each price less what the dual prices of the budget and the limits charge."""
         return price - self.answer(price)[1].thresholds(price)
 
     def even(self) -> torch.Tensor:
-        """(N,) every document at the budget's share of the pool; limits left aside."""
+        """(N,) the uniform p that spends the budget, ignoring limits."""
         return torch.full_like(self.weights, min(1.0, self.size / self.total))
 
     def alike(self) -> torch.Tensor:
-        """(N,) feasible: every document alike, as far as the limits let it."""
+        """(N,) the uniform start: the feasible p nearest to the uniform one."""
         return self.project(self.even()) if self.limits else self.even()
 
     def cut(self, price: torch.Tensor) -> float:
-        """The price of the last document that the budget has room for, taken by price; limits left aside."""
+        """The price of the last document taken when the budget is filled by falling price, ignoring limits."""
         if self.unit_weights:
             return self._threshold(price, self._fill(price))
         return _weighted_cut(price, self.weights, self.size)
 
     def best_fill(self, gain: torch.Tensor) -> torch.Tensor:
-        """The budget's greatest gains per unit, limits left aside: (N,) in [0, 1]."""
+        """(N,) in [0, 1]: the budget filled by falling gain per unit, the last document in part, ignoring limits."""
         return self._fill(gain)
 
     def round(self, p: torch.Tensor, price: torch.Tensor) -> torch.Tensor:
-        """(N,) bool: the documents of greatest p, ties by price then by row, within the budget and the limits."""
+        """(N,) bool: the documents of greatest p within the budget and the limits; ties go to the greater price, then
+        to the lower row."""
         order = np.lexsort((-price.numpy(), -np.round(p.numpy(), 9)))
         if not self.limits:
             return torch.from_numpy(fill_in_order(self.limits, order))
@@ -183,7 +185,9 @@ class Feasible:
 
 
 def fill_in_order(limits: Limits, order: np.ndarray) -> np.ndarray:
-    """(N,) bool: documents taken in this order as far as the budget and the limits let them.
+    """(N,) bool: documents taken in this order as far as the budget and the limits allow.
+
+    order: (N,) row numbers, best first.
 
     :raises InputError: no selection holds the limits.
     """
@@ -200,26 +204,30 @@ def fill_in_order(limits: Limits, order: np.ndarray) -> np.ndarray:
 
 
 def top_up(limits: Limits, order: np.ndarray, selected: np.ndarray) -> None:
-    """Spends what is left of a budget in tokens on the next documents in order, until none fits any more."""
+    """Spends what is left of a token budget on the next documents in order that fit, until none does.
+
+    order: row numbers; selected: (N,) bool, changed in place.
+    """
     weights = limits.weights
     left = limits.size * (1 + GRAIN) - weights[selected].sum()
     rest = order[~selected[order]]
     while len(rest := rest[weights[rest] <= left]):
-        taken = rest[np.cumsum(weights[rest]) <= left]  # up to the first that does not fit behind those before it
+        taken = rest[np.cumsum(weights[rest]) <= left]  # the longest run from the front that fits
         selected[taken] = True
         left -= weights[taken].sum()
         rest = rest[len(taken) :]
 
 
 def _quantile(z: torch.Tensor, share: float, most: int = 10_000) -> float:
-    """About: of every so many values alone. NumPy's selection takes a fiftieth of torch.quantile's sort."""
+    """An estimate of a quantile from about `most` evenly spaced values; NumPy's selection takes a fiftieth of the time
+    of torch.quantile's sort."""
     thin = z.numpy()[:: max(1, len(z) // most)]
     at = int(share * (len(thin) - 1))
     return float(np.partition(thin, at)[at])
 
 
 def _weighted_cut(price: torch.Tensor, weights: torch.Tensor, size: float) -> float:
-    """The price at which documents taken by price have spent the budget. Sorts only those near it."""
+    """The price at which documents taken by falling price have spent the budget. Sorts only the prices near it."""
     low, high = float(price.min()), float(price.max())
     if len(price) > 4096:
         thin = price[:: len(price) // 2048]

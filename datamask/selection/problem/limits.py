@@ -4,10 +4,10 @@ A limit is a row of coefficients with a lower and an upper end: low ≤ Σ_{i∈
 budget's own weights restricted to one value of the column (shares are in the budget's unit); the length bound is one
 row, the tokens (the number of documents under a token budget).
 
-What holds, and how exactly:
+How exactly each holds:
 - documents are counted exactly: the budget's number of them, and quotas rounded to whole ones;
-- a budget in tokens is never overspent, and what is left of it is less than a pool of these lengths can force
-  (`unspent`: no further document fits), or, where limits stand in the way, than `TOLERANCE` of it;
+- a budget in tokens is never overspent, and no more of it is left (`unspent`) than lengths like these can force when no
+  further document fits, or, where there are limits, than `TOLERANCE` of it if that is more;
 - a limit in tokens holds to `TOLERANCE` of the budget, in tokens or in the documents these are on average.
 A selection that misses any of these is never a result.
 """
@@ -24,8 +24,8 @@ import numpy as np
 from datamask.config import Quota, Select
 from datamask.errors import ConfigError, InputError, nearest
 
-TOLERANCE = 1e-3  # of the budget: how exactly limits in tokens hold (documents are whole, sums of lengths a lattice)
-GRAIN = 1e-9  # of the budget: rounding of the sums themselves
+TOLERANCE = 1e-3  # of limits in tokens, as a share of the budget: sums of whole documents cannot meet them exactly
+GRAIN = 1e-9  # allowance for rounding errors of the sums, as a share of the budget
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +50,16 @@ class Length:
 
 @dataclass(frozen=True, eq=False)
 class Limits:
+    """A budget with its limits: Σ_{i selected} weights[i] ≤ size, quotas and a length bound.
+
+    True if there is any limit beside the budget.
+    """
+
     weights: np.ndarray  # (N,) float64, what a document takes of the budget
     size: float
     groupings: tuple[Grouping, ...] = ()
     length: Length | None = None
-    slack: float | None = None  # of a part of a problem: what the whole may leave unspent
+    slack: float | None = None  # `unspent`, where it is given: that of the whole problem of which this is a part
 
     def __bool__(self) -> bool:
         return bool(self.groupings or self.length)
@@ -66,7 +71,7 @@ class Limits:
 
     @cached_property
     def unspent(self) -> float:
-        """The most of the budget that may be left."""
+        """The most of the budget that a selection may leave unspent, in the budget's unit."""
         if self.slack is not None:
             return self.slack
         if self.counted:
@@ -75,7 +80,7 @@ class Limits:
         return max(forced, TOLERANCE * self.size) if self else forced
 
     def part(self, index: np.ndarray, taken: np.ndarray) -> Limits:
-        """Of the documents `index` (n,) alone, beside those already `taken` (N,) bool."""
+        """What is left of the limits for the documents `index` (n,) when those of `taken` (N,) bool are selected."""
         groupings = []
         for grouping in self.groupings:
             sums = np.bincount(grouping.codes[taken], self.weights[taken], minlength=len(grouping.names))
@@ -92,11 +97,11 @@ class Limits:
         return Limits(self.weights[index], left, tuple(groupings), length, self.unspent)
 
     def sample(self, index: np.ndarray, share: float) -> Limits:
-        """Of a sample of the documents that has this share of their weight."""
+        """The limits scaled to a sample, the documents `index` (n,), that has this share of the weight."""
         weights, groupings = self.weights[index], []
         for each in self.groupings:
             codes = each.codes[index]
-            there = np.bincount(codes, weights, minlength=len(each.names))  # no sample is asked for what it lacks
+            there = np.bincount(codes, weights, minlength=len(each.names))  # a minimum is at most what the sample has
             groupings.append(
                 Grouping(each.column, each.names, codes, np.minimum(each.low * share, there), each.high * share)
             )
@@ -106,14 +111,14 @@ class Limits:
         return Limits(weights, self.size * share, tuple(groupings), length, self.unspent * share)
 
     def repeated(self, most: int) -> Limits:
-        """Of documents that may be taken `most` times, each as one of so much more weight."""
+        """For documents that may each be taken up to `most` times: as one document of `most` times the weight."""
         length = None
         if self.length is not None:
             length = Length(self.length.coefficients * most, self.length.low, self.length.high)
         return Limits(self.weights * most, self.size, self.groupings, length, self._unspent(most))
 
     def copies(self, index: np.ndarray, most: int) -> Limits:
-        """Of documents `index` (n,), each as often as it stands there, `most` times at most."""
+        """For copies of documents, `index` (n,) naming the document of each; a document has at most `most` copies."""
         groupings = [replace(each, codes=each.codes[index]) for each in self.groupings]
         length = self.length
         if length is not None:
@@ -125,7 +130,7 @@ class Limits:
         return max(forced, TOLERANCE * self.size) if self else forced
 
     def violations(self, selected: np.ndarray) -> list[str]:
-        """What a mask breaks, in words; [] if nothing. selected: (N,) bool."""
+        """A sentence for each limit that a mask breaks; [] if none. selected: (N,) bool."""
         found = []
         grain = GRAIN * max(self.size, 1.0)
         taken = float(self.weights[selected].sum())
@@ -149,7 +154,7 @@ class Limits:
 def most_unspent(weights: np.ndarray, size: float) -> float:
     """The most that a selection into which no further document fits can leave of the budget.
 
-    Where L is left, every document of at most L is selected: L ≤ size − Σ_{w_i ≤ L} w_i.
+    If L is left, every document of weight at most L is selected, so L ≤ size − Σ_{w_i ≤ L} w_i.
     """
     ordered = np.sort(weights)
     before = np.concatenate([[0.0], np.cumsum(ordered)])
@@ -213,7 +218,7 @@ def _grouping(
     grain = GRAIN * max(size, 1.0)
     if in_tokens:
         low, high = low - TOLERANCE * size, high + TOLERANCE * size
-        if whole:  # documents of one token each: what they add up to is a whole number
+        if whole:  # documents of one token each: sums are whole numbers
             low, high = _ceil(low), _floor(high)
     for value, name in enumerate(names):
         if low[value] > high[value] + grain:
@@ -238,7 +243,7 @@ def _grouping(
 
 
 def _check_length(length: Length, weights: np.ndarray, size: float, repeat: int) -> None:
-    """Whether any selection of the budget reaches the bound, the others' limits left aside."""
+    """Raises InputError if no selection that spends the budget holds the length bound, other limits ignored."""
     per_weight = length.coefficients / weights
     for sign in (1, -1):
         order = np.argsort(sign * per_weight, kind="stable")

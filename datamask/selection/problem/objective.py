@@ -4,8 +4,8 @@
     objective.values(masks)              # (G,) of masks (G, N)
     objective.evaluate(mask)             # exactly, term by term
 
-Calibrated (the default), each term is measured from a random selection of the budget's size (0) to the term's own best
-selection (1), so that λ means the same on every corpus. Uncalibrated, it is the paper's raw sum.
+Calibrated (the default), each term is scaled so that a random selection of the budget's size scores 0 and the term's
+own best selection scores 1: λ then means the same on every corpus. Uncalibrated, f is the paper's raw sum.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class Term:
     """One summand: weight · (raw − zero) / (one − zero). `metric` is None for a quality column."""
 
     name: str
-    weight: float  # λ's share
+    weight: float  # the term's share of λ or of 1 − λ
     zero: float  # raw value that scores 0
     one: float  # raw value that scores 1
     metric: Metric | None = None
-    column: int | None = None  # of the pool's quality
+    column: int | None = None  # which column of the pool's quality
 
     @property
     def rate(self) -> float:
-        """Calibrated units of a raw one; 0 where all selections are equal (constant quality, equal documents).
+        """1 / (one − zero): calibrated units per raw unit; 0 where all selections are equal (constant quality).
 
-        Metrics' raw values are of order one and exact to some 1e-15, so a span below 1e-9 is rounding to six digits.
+        Metrics' raw values are of order one and exact to about 1e-15, so a span below 1e-9 may be rounding error.
         """
         span = self.one - self.zero
         least = 1e-3 if self.metric is not None else 1e-9  # quality may be in any unit
@@ -48,24 +48,30 @@ class Term:
 
     @property
     def scale(self) -> float:
-        """What a raw unit counts in the objective."""
+        """weight · rate: the objective per raw unit."""
         return self.weight * self.rate
 
     def calibrated(self, raw: float) -> float:
+        """(raw − zero) · rate: 0 for a random selection, 1 for the term's own best."""
         return (raw - self.zero) * self.rate
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
+    """The objective of one mask, term by term."""
+
     objective: float
     terms: Mapping[str, float]  # calibrated
-    statistics: Mapping[str, float]  # raw
+    statistics: Mapping[str, float]  # raw values
 
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """`quality` and `diversity` terms. `linear` (N,) float64, on the CPU: quality's value of a document, so that
-    quality's part of f is Σ_i linear_i·w_i·m_i / size, less what is in `constant`."""
+    """The objective of a problem: its `quality` and `diversity` terms.
+
+    linear: (N,) float64 on the CPU, each document's scaled quality; quality's part of f is
+    Σ_i linear_i·w_i·m_i / size, and all terms' zeros are in `constant`.
+    """
 
     problem: Problem
     quality: tuple[Term, ...]
@@ -75,16 +81,17 @@ class Objective:
 
     @property
     def terms(self) -> tuple[Term, ...]:
+        """All terms, quality first."""
         return self.quality + self.diversity
 
     @property
     def margin(self) -> float:
-        """What the terms' absolute values add up to, their zeros included: the scale of rounding in f."""
+        """An upper bound on the sum of the terms' absolute values and zeros, from which f's rounding error follows."""
         return sum(abs(term.scale) * (abs(term.zero) + max(abs(term.zero), abs(term.one), 1.0)) for term in self.terms)
 
     @property
     def scales(self) -> dict[str, dict[str, float]]:
-        """By term: f = Σ scale · (raw − zero)."""
+        """Each term's zero and scale, by name: f = Σ scale · (raw − zero)."""
         return {term.name: {"zero": term.zero, "scale": term.scale} for term in self.terms}
 
     def values(self, masks: torch.Tensor) -> torch.Tensor:
@@ -98,7 +105,7 @@ class Objective:
         return total
 
     def evaluate(self, mask: torch.Tensor) -> Evaluation:
-        """f of one mask (N,) and its terms, in float64. Whole numbers: documents taken so often."""
+        """f of one mask (N,) and its terms, in float64. An integer mask says how often each document is taken."""
         problem = self.problem
         mask = mask.cpu()
         weighted = (mask.double() * problem.weights.cpu()).numpy() / problem.size
@@ -116,15 +123,18 @@ class Objective:
 
 
 def make_objective(problem: Problem) -> Objective:
-    """The problem's objective, each term calibrated if its settings say so."""
+    """The problem's objective, its terms calibrated where `settings.calibrate` is set."""
     return balance(problem, *make_terms(problem, problem.limits.weights, problem.size, problem.pool.quality))
 
 
 def make_terms(
     problem: Problem, weights: np.ndarray, size: float, quality: np.ndarray
 ) -> tuple[list[Term], list[Term]]:
-    """Quality's and diversity's terms, not yet weighted. weights (N,), size, quality (N, Q): what quality is calibrated
-    on, the problem's own, or the corpus's of which the problem is a sample."""
+    """The terms of quality and of diversity, calibrated but not yet weighted by λ.
+
+    weights (N,), size and quality (N, Q) are what quality is calibrated on: the problem's own, or those of the whole
+    corpus where the problem is a sample of it.
+    """
     from datamask.selection.problem.calibration import diversity_span, quality_span
 
     settings = problem.settings
@@ -143,7 +153,7 @@ def make_terms(
 
 
 def balance(problem: Problem, quality: Sequence[Term], diversity: Sequence[Term]) -> Objective:
-    """The objective of calibrated terms, weighted by the problem's λ: terms of one λ serve every other."""
+    """The objective of these terms weighted by the problem's λ. Calibration does not depend on λ, so it is kept."""
     pool = problem.pool
     quality, diversity = weigh(problem.settings, pool.quality_weights, quality, diversity)
     constant = -sum(term.scale * term.zero for term in (*quality, *diversity))
@@ -153,7 +163,10 @@ def balance(problem: Problem, quality: Sequence[Term], diversity: Sequence[Term]
 def weigh(
     settings: Select, quality_weights: np.ndarray, quality: Sequence[Term], diversity: Sequence[Term]
 ) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
-    """The terms with λ's share of each. quality_weights: (Q,), adding up to 1."""
+    """The terms with their weights: λ is shared among quality's and 1 − λ among diversity's.
+
+    quality_weights: (Q,), adding up to 1.
+    """
     shares = [settings.metrics[term.name] for term in diversity]
     pairs = zip(quality, quality_weights, strict=True)
     return (
@@ -166,7 +179,7 @@ def weigh(
 
 
 def worth(terms: Sequence[Term], quality: np.ndarray) -> np.ndarray:
-    """(N,) float64: what a document's quality counts in the objective. quality: (N, Q)."""
+    """(N,) float64: Σ_j scale_j·quality_ij, each document's scaled quality. quality: (N, Q)."""
     total = np.zeros(len(quality))
     for term in terms:
         total += term.scale * quality[:, term.column]

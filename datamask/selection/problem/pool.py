@@ -1,11 +1,11 @@
-"""The problem: a pool of documents, a budget, and limits the selection must hold.
+"""The problem: a pool of documents, a budget, and limits that the selection must stay within.
 
     pool = Pool(features, quality, tokens=tokens, groups={"domain": domain})
     problem = make_problem(pool, Select(select_ratio=0.1, lamb=0.5))
     problem.size, problem.weights, problem.objective, problem.limits
 
-A document takes `weights[i]` of the budget: 1 where the budget counts documents, its tokens where it counts tokens,
-and the means in the objective are over that unit (a token budget maximises the mean quality of a *token*).
+A document takes `weights[i]` of the budget: 1 where the budget counts documents, its number of tokens where it counts
+tokens. The objective's means are over the same unit, so a token budget maximises the mean quality of a *token*.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from datamask.selection.problem.limits import Limits, make_limits
 if TYPE_CHECKING:
     from datamask.selection.problem.objective import Objective
 
-REORDERED_BYTES = 1 << 28  # of features, at most, that are copied in the order of their content
-SMALL = 1 << 22  # numbers of a pool that is read in float64 throughout
+REORDERED_BYTES = 1 << 28  # features of at most so many bytes are copied in the order of their content
+SMALL = 1 << 22  # a pool of at most so many numbers is read in float64 throughout
 BLOCK_ROWS = 2048  # rows converted at a time: 6 MB of float32 at d = 768, which stay in the cache
 
 
@@ -35,9 +35,9 @@ BLOCK_ROWS = 2048  # rows converted at a time: 6 MB of float32 at d = 768, which
 class Pool:
     """The candidate documents.
 
-    features: (N, d), any float type, numpy (memory-mapped too) or torch, not copied: a tensor of the same memory from
-    then on. Rows are brought to unit length when read.
-    quality: (N,) or (N, Q); `quality_weights` (Q,) says what each column counts.
+    features: (N, d) of any float type, numpy (also memory-mapped) or torch; not copied, but held as a tensor over the
+    same memory. Rows are brought to unit length when read.
+    quality: (N,) or (N, Q); `quality_weights` (Q,) are the columns' weights.
     tokens: (N,) positive, needed by a token budget and a length bound. groups: column name -> (N,) values, for quotas.
 
     :raises InputError: wrong shapes, or a row that is not finite or all zero; the message names the rows.
@@ -99,12 +99,13 @@ class Pool:
 
     @property
     def dimensions(self) -> int:
+        """d, the features' width."""
         return int(self.features.shape[1])
 
     def rows(self, index: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Unit rows on the pool's device, in float64 to the last digit. index: a slice, or row numbers (any array).
+        """(n, d) unit rows of this type on the pool's device. index: a slice, or row numbers (any array).
 
-        `inverse_norm` is for float32: a row in float64 is divided by its own length.
+        `inverse_norm` is float32: in float64, rows are divided by a norm computed in float64.
         """
         if isinstance(index, np.ndarray):
             index = torch.from_numpy(index)
@@ -117,19 +118,19 @@ class Pool:
             norm = 1 / torch.linalg.vector_norm(taken, dim=1, keepdim=True)
         else:
             norm = self.inverse_norm[there].to(dtype)[:, None]
-        return taken * norm if taken is stored else taken.mul_(norm)  # converted: a tensor of our own
+        return taken * norm if taken is stored else taken.mul_(norm)  # in place only if `taken` is a copy
 
     def blocks(
         self, rows: int = BLOCK_ROWS, dtype: torch.dtype = torch.float32
     ) -> Iterator[tuple[slice, torch.Tensor]]:
-        """(slice, unit rows) from first to last; memory is one block's."""
+        """Yields (slice, unit rows) from first to last, holding one block at a time."""
         for start in range(0, len(self), rows):
             part = slice(start, min(start + rows, len(self)))
             yield part, self.rows(part, dtype)
 
     @property
     def is_small(self) -> bool:
-        """Whether reading all of it in float64 costs nothing."""
+        """Whether the pool is so small that reading it in float64 costs next to nothing."""
         return len(self) * self.dimensions <= SMALL
 
     def take(self, index: np.ndarray) -> Pool:
@@ -163,7 +164,7 @@ class Pool:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A pool with its budget, limits and objective resolved: what every solver is given."""
+    """A pool with its budget, limits and objective resolved: the input of every solver."""
 
     pool: Pool
     settings: Select
@@ -171,32 +172,32 @@ class Problem:
     size: float  # the budget in its unit
     weights: torch.Tensor  # (N,) float64: what a document takes of the budget
     limits: Limits
-    copies: float = 1.0  # documents of a corpus that each of the pool stands for
+    copies: float = 1.0  # how many documents of the corpus each of the pool represents, if it is a sample
 
     def __len__(self) -> int:
         return len(self.pool)
 
     @property
     def documents(self) -> int:
-        """k: exact where the budget counts documents, else the expected number of a random selection."""
+        """k, the number of documents: exact where the budget counts documents, else that of a random selection."""
         return max(1, round(self.size / float(self.weights.mean())))
 
     @cached_property
     def objective(self) -> Objective:
-        """What is maximised, calibrated if the settings say so (this costs a small solve, hence on first use)."""
+        """The objective to maximise. Made on first use, since calibrating it takes a small solve."""
         from datamask.selection.problem.objective import make_objective
 
         return make_objective(self)
 
     @cached_property
     def sample(self) -> np.ndarray:
-        """Row numbers, in a random order, of the documents on which scales and first prices are learned."""
+        """Row numbers, in a pseudo-random order, of the documents for calibration and for learning first prices."""
         from datamask.selection.problem.calibration import sample_rows
 
         return sample_rows(self)
 
     def at(self, lamb: float) -> Problem:
-        """The same problem at another λ; it shares this one's calibration, which does not depend on λ."""
+        """The same problem at another λ, sharing this one's calibration, which does not depend on λ."""
         from datamask.selection.problem.objective import balance
 
         other = replace(self, settings=self.settings.model_copy(update={"lamb": lamb}))
@@ -204,7 +205,7 @@ class Problem:
         return other
 
     def generator(self, stream: int = 0) -> np.random.Generator:
-        """A random generator of this problem's seed; another `stream`, another sequence."""
+        """A random generator from the problem's seed; different values of `stream` give independent sequences."""
         return np.random.default_rng([self.settings.seed, stream])
 
 
@@ -220,11 +221,11 @@ def make_problem(pool: Pool, settings: Select) -> Problem:
 
 
 def in_order_of_content(pool: Pool, seed: int) -> np.ndarray | None:
-    """(N,) row numbers in the order of a hash of what the documents are: features, quality, tokens, groups.
+    """(N,) row numbers in the order of a hash of each document's features, quality, tokens and groups.
 
-    A pool taken in this order is the same pool in whatever order its documents came, so that ties, sums and random
-    draws are the same too; only documents alike in everything are interchangeable. None where copying the features
-    costs too much (`REORDERED_BYTES`).
+    Solving the pool in this order makes ties, sums and random draws independent of the order of the input; only
+    documents equal in all of these are interchangeable. None where copying the features would cost too much
+    (`REORDERED_BYTES`).
     """
     if pool.features.numel() * pool.features.element_size() > REORDERED_BYTES:
         return None
@@ -256,7 +257,7 @@ def _words(rows: np.ndarray) -> np.ndarray:
 
 
 def budget(settings: Select, count: int, tokens: np.ndarray | None) -> tuple[str, float, np.ndarray]:
-    """The budget's unit, its size in it, and what each of `count` documents takes of it (N,) float64.
+    """The budget's unit, its size in that unit, and the weights (N,) float64 of `count` documents.
 
     Raises as `make_problem`.
     """
@@ -284,7 +285,10 @@ def budget(settings: Select, count: int, tokens: np.ndarray | None) -> tuple[str
 
 
 def _tensor(values: np.ndarray) -> torch.Tensor:
-    """The same memory, where torch has the type and the order. Never written to: it may be a file's, mapped to read."""
+    """A tensor over the same memory where torch supports its type and strides, else a float32 copy.
+
+    It is never written to: the memory may be a file mapped read-only.
+    """
     if values.dtype not in (np.float16, np.float32, np.float64) or min(values.strides) < 0:
         values = np.ascontiguousarray(values, dtype=np.float32)
     with warnings.catch_warnings():

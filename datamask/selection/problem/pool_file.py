@@ -31,7 +31,7 @@ class PoolFile:
 
 
 def read_pool(url: str, settings: Select, quality: Sequence[str] = ("quality_score",)) -> PoolFile:
-    """quality: names of columns, or name=weight.
+    """Reads the columns that the settings need. quality: names of columns, or name=weight.
 
     :raises InputError: no such file, not parquet, no rows, a column is missing or not numbers, a chunk_id comes twice,
         features of two widths.
@@ -67,7 +67,10 @@ def write_mask(
     repeat: np.ndarray | None,
     facts: dict[str, Any],
 ) -> None:
-    """Publishes chunk_id, selected, probability, a row per row of the input, in its order; and repeat, if any."""
+    """Publishes chunk_id, selected, probability, and repeat if given: one row per row of the input, in its order.
+
+    selected, probability, repeat: (N,); facts go into the file's metadata.
+    """
     fields = [("chunk_id", pool.chunk_id.type), ("selected", pa.bool_()), ("probability", pa.float32())]
     table = pa.table([pool.chunk_id, selected, probability.astype(np.float32)], schema=pa.schema(fields))
     if repeat is not None:

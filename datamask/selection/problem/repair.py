@@ -1,8 +1,8 @@
-"""From an order of preference to a mask that holds the limits.
+"""From an order of preference to a mask within the limits.
 
 One column of quotas over a budget in documents is filled in order. Everything else is a small integer programme over
-the documents nearest the cut, the others as they are (HiGHS, through SciPy; Huangfu and Hall, Math. Program. Comput.
-2018); where these cannot do it, over more of them, at last over all, so that what is refused is infeasible.
+the documents nearest the cut, with the others fixed (HiGHS, through SciPy; Huangfu and Hall, Math. Program. Comput.
+2018). Where that is infeasible, more documents are freed, finally all of them, so that only infeasible limits fail.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from scipy.sparse import coo_array, csr_array, vstack
 from datamask.errors import InputError
 from datamask.selection.problem.limits import GRAIN, Limits
 
-WINDOW = 512  # documents nearest the cut that are decided first
-NODES = 2000  # of a branch and bound, at most: the best selection found by then is taken
-NEAR = 1e-3  # of the best: where it may end
+WINDOW = 512  # documents nearest the cut in the first integer programme; each next one has four times as many
+NODES = 2000  # nodes of branch and bound at most; the best selection found by then is taken
+NEAR = 1e-3  # relative gap at which branch and bound may stop
 
 
 def fill_limited(limits: Limits, order: np.ndarray) -> np.ndarray:
-    """(N,) bool: documents taken in this order as far as the limits let them. order: (N,) row numbers, best first.
+    """(N,) bool: documents taken in this order as far as the limits allow. order: (N,) row numbers, best first.
 
-    :raises InputError: no selection holds the limits.
+    :raises InputError: no selection is within the limits.
     """
     if limits.counted and limits.length is None and len(limits.groupings) == 1:
         return _fill_one(limits, order)
@@ -36,7 +36,7 @@ def fill_limited(limits: Limits, order: np.ndarray) -> np.ndarray:
 
 
 def _fill_one(limits: Limits, order: np.ndarray) -> np.ndarray:
-    """One column, documents counted: within each value the first to its minimum, then the first of all values."""
+    """One column of quotas, documents counted: first each value's minimum in order, then the rest in order."""
     grouping = limits.groupings[0]
     by_group = order[np.argsort(grouping.codes[order], kind="stable")]
     codes = grouping.codes[by_group]
@@ -49,11 +49,11 @@ def _fill_one(limits: Limits, order: np.ndarray) -> np.ndarray:
 
 
 def mend(limits: Limits, value: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """(N,) bool: the selection within the limits that maximises Σ w·value, the documents far from 0 left as they are.
+    """(N,) bool: a selection within the limits that maximises Σ w·value, documents whose value is far from 0 fixed.
 
-    value: (N,) per unit of the budget, how far above the cut. start: (N,) bool, on which side the far ones are.
+    value: (N,) reduced prices, per unit of the budget. start: (N,) bool, the selection that fixes the far documents.
 
-    :raises InputError: no selection holds the limits.
+    :raises InputError: no selection is within the limits.
     """
     if limits.counted and limits.length is None and len(limits.groupings) == 1:
         return _fill_one(limits, np.argsort(-value, kind="stable"))
@@ -78,11 +78,13 @@ def mend(limits: Limits, value: np.ndarray, start: np.ndarray) -> np.ndarray:
 
 
 def _best(limits: Limits, value: np.ndarray) -> np.ndarray | None:
-    """(n,) bool: the selection of greatest Σ w·value within the limits, or near it; None where there is none."""
+    """(n,) bool: the selection of greatest Σ w·value within the limits, up to `NEAR`; None if none is found."""
     rows, low, high = _rows(limits)
     gain = limits.weights * value
     gain /= max(float(np.abs(gain).max()), 1e-300)
-    for tighten in (1e-7, 0.0, 1e-6, 1e-5):  # sums end exactly on a limit, and 0 and 1 are nearly so: both are tried
+    # The solver's 0 and 1 are inexact, so a sum may end just beyond a limit: limits tightened by several margins are
+    # tried until the rounded selection holds the true ones.
+    for tighten in (1e-7, 0.0, 1e-6, 1e-5):
         room = np.minimum(tighten, (high - low) / 4).clip(0)
         found = milp(
             -gain,
@@ -99,7 +101,7 @@ def _best(limits: Limits, value: np.ndarray) -> np.ndarray | None:
 
 
 def _rows(limits: Limits) -> tuple[csr_array, np.ndarray, np.ndarray]:
-    """All limits as rows of coefficients, each scaled to a greatest of one, with their ends."""
+    """All limits as rows of coefficients with lower and upper ends, scaled so that the greatest coefficient is one."""
     count = len(limits.weights)
     parts, lows, highs = [], [], []
 

@@ -1,4 +1,4 @@
-"""A shard's candidates, read from its stages' files: what may be selected, and why the rest may not."""
+"""A shard's candidates for selection, read from its stages' files, and why each other document is not one."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Candidates:
     quality: np.ndarray  # (N,) float64
     tokens: np.ndarray  # (N,) float64, at least 1
     groups: Mapping[str, np.ndarray] = field(default_factory=dict)
-    path: str = ""  # of the embeddings
+    path: str = ""  # path of the embeddings
     words: str = ""  # path of the atoms, where the algorithm covers words
 
     def __len__(self) -> int:
         return len(self.index)
 
     def features(self) -> np.ndarray:
-        """(N, d) float16, read anew each time: the only large thing about a shard."""
+        """(N, d) float16, read anew each time, since features are the only large part of a shard."""
         rows = read_features(read_table(self.path, ["feature_arr"]), self.path)
         return rows if len(rows) == len(self.index) else rows[self.index]
 
@@ -48,7 +48,11 @@ class Candidates:
 
 
 def read_candidates(files: ShardFiles, config: Config) -> Candidates:
-    """:raises ConservationError: the stages' files differ in rows. :raises InputError: see `read_features`."""
+    """The candidates of an embedded, scored and indexed shard.
+
+    :raises ConservationError: the stages' files differ in rows.
+    :raises InputError: see `read_features`.
+    """
     if files.embeddings is None or files.scores is None or files.index is None:
         raise ValueError(f"shard {files.shard.name} is not embedded, scored and indexed yet")
     name = files.shard.name
@@ -91,12 +95,12 @@ def read_candidates(files: ShardFiles, config: Config) -> Candidates:
 
 @dataclass(frozen=True)
 class CandidateGroup:
-    """Consecutive shards' candidates as files: small, for a worker that reads their features."""
+    """The candidates of consecutive shards as paths of files, small enough to send to a worker that reads them."""
 
     embeddings: tuple[str, ...]
     facts: Handed  # quality, tokens, groups_<column>; index: places in the embeddings; ends: of the shards in index
     count: int
-    columns: tuple[str, ...]  # of the groups
+    columns: tuple[str, ...]  # names of the group columns
     words: tuple[str, ...] = ()  # paths of the atoms, where the algorithm covers words
 
     def __len__(self) -> int:
@@ -104,18 +108,24 @@ class CandidateGroup:
 
     @property
     def quality(self) -> np.ndarray:
+        """(N,) float64."""
         return self.facts.read("quality")[0]
 
     @property
     def tokens(self) -> np.ndarray:
+        """(N,) float64, at least 1."""
         return self.facts.read("tokens")[0]
 
     @property
     def groups(self) -> Mapping[str, np.ndarray]:
+        """Group column -> (N,) values."""
         return dict(zip(self.columns, self.facts.read(*(f"groups_{name}" for name in self.columns)), strict=True))
 
     def features(self) -> np.ndarray:
-        """(N, d) float16, a shard at a time."""
+        """(N, d) float16, read one shard at a time.
+
+        :raises InputError: shards whose features differ in width.
+        """
         index, ends = self.facts.read("index", "ends")
         found: np.ndarray | None = None
         start = 0
@@ -143,9 +153,9 @@ class CandidateGroup:
 
 
 def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> CandidateGroup:
-    """The candidates of a group of shards. A round's function: see `datamask.maps`.
+    """The candidates of a group of shards, given with the group's number. A map of a round: see `datamask.maps`.
 
-    :param state: config, and the folder of the rounds.
+    :param state: has the `config`, and the `folder` of the rounds.
     :raises ConservationError, InputError: see `read_candidates`.
     """
     number, shards = item
@@ -205,7 +215,7 @@ def _groups(files: ShardFiles, config: Config, chunk_id: np.ndarray, index: np.n
         return {}
     own = {*shard_schema(files.shard, config).names, *INDEX_COLUMNS}
     there = [column for column in columns if column in own]
-    nothing = np.full(len(index), "", dtype=str)  # the value of a column that other shards have, as of a null
+    nothing = np.full(len(index), "", dtype=str)  # a column that only other shards have counts as null here
     batches: Sequence[pa.RecordBatch] = list(read_documents(files, config, there)) if there else []
     if not batches:
         return dict.fromkeys(columns, nothing)

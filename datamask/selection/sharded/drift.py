@@ -1,11 +1,11 @@
-"""How far a selection by saved prices is from the best, so that a refresh knows when it must solve again.
+"""Drift: how far a selection by saved prices is from the best one, which tells a refresh when to solve again.
 
     drift = measure_drift(all_files, config)
     drift.budget, drift.objective, drift.upper_bound, drift.gap
 
-Prices judge each new document alone, against what was selected before. Where the new documents are many, or unlike the
-old, the budget and the balance among them are missed. The bound is the supergradient's: no selection of the budget's
-size gains more than moving all of it to the documents whose price, taken at this selection, is highest.
+Prices judge each new document by itself, against what was selected before. Where the new documents are many or unlike
+the old, the selection misses the budget and is redundant among them. The upper bound is the tangent bound at this
+selection: f is concave, so no selection within the budget exceeds the maximum of f's tangent over the feasible set.
 """
 
 from __future__ import annotations
@@ -32,23 +32,25 @@ from datamask.storage import read_table
 
 @dataclass(frozen=True)
 class Drift:
-    """A selection against its problem."""
+    """A selection compared with its problem."""
 
-    budget: float  # spent, over what there is to spend
+    budget: float  # what is spent, as a share of the budget
     objective: float
     upper_bound: float
-    broken: tuple[str, ...] = ()  # limits that the selection misses, in words: prices know nothing of quotas
+    broken: tuple[str, ...] = ()  # the limits that the selection breaks, in words (prices ignore quotas)
 
     @property
     def gap(self) -> float:
+        """(upper_bound − objective) / |upper_bound|."""
         return (self.upper_bound - self.objective) / max(abs(self.upper_bound), 1e-12)
 
     def as_dict(self) -> dict[str, Any]:
+        """All fields and the gap, ready for JSON."""
         return {**asdict(self), "gap": self.gap}
 
 
 def measure_drift(all_files: Sequence[ShardFiles], config: Config) -> Drift:
-    """The selection in the shards' mask files against the problem that the settings pose on all their candidates.
+    """The drift of the selection in the shards' mask files, for the problem that the settings pose on all candidates.
 
     :raises InputError: as `make_problem`.
     """
@@ -69,7 +71,7 @@ def measure_drift(all_files: Sequence[ShardFiles], config: Config) -> Drift:
 
 
 def drift_of(problem: Problem, selected: np.ndarray) -> Drift:
-    """selected: (N,) bool, of any size. Its objective and bound mean little where its size is far from the budget."""
+    """The drift of a selection. selected: (N,) bool; far from the budget's size, objective and bound mean little."""
     weights = problem.weights.cpu().numpy()
     objective = problem.objective.evaluate(torch.from_numpy(selected)).objective
     chosen: Any = SimpleNamespace(selected=selected, repeat=None)
@@ -79,7 +81,7 @@ def drift_of(problem: Problem, selected: np.ndarray) -> Drift:
     gain = price.astype(np.float64)
     _, best = Feasible(problem.limits).respond(torch.from_numpy(gain))
     bound = objective + best - float((weights * gain)[selected].sum())
-    limits = replace(problem.limits, size=float(weights[selected].sum()))  # the budget is judged by itself
+    limits = replace(problem.limits, size=float(weights[selected].sum()))  # the budget is reported separately
     broken = tuple(limits.violations(selected)) if limits else ()
     return Drift(float(weights[selected].sum()) / problem.size, objective, max(bound, objective), broken)
 

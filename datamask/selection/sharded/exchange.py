@@ -1,17 +1,17 @@
 """Corpus scope without the corpus in memory: shards exchange sums, in four reads of the features.
 
-    1. sketch(shard)   rows of a sample that does not depend on how documents are split into shards; `merge` them
+    1. sketch(shard)   map: the shard's part of a sample that does not depend on the split into shards; reduce: `merge`
        learn           terms, calibration and first prices, from the sample
-    2. sift(shard)     what each document is worth by these prices: the moments of those surely in, and the features of
-                       the undecided, those of a worth near the cut
+    2. sift(shard)     map: each document's marginal value ("worth") at these prices; the moments of the documents that
+                       are surely selected, and the features of the undecided, whose marginal value is near the cut
        solve           the undecided as one problem, the rest of the corpus a constant
-    3. sift, solve     the same by the prices of that solution: documents of which the sample knew nothing come in
-    4. settle(shard)   prices for the certificate, and the exact sums of what is selected
+    3. sift, solve     the same at that solution's prices, which also know documents that the sample did not represent
+    4. settle(shard)   map: prices for the upper bound, and the exact sums of the selected documents
 
-Quotas and a length bound are a few more numbers: what the limits charge for a document is taken off its worth.
+Quotas and a length bound add a few numbers: a document's marginal value is taken net of the limits' dual prices.
 
-Each is a function of one shard and small state (d or d² numbers); `sharded.passes` runs them as rounds of
-maps. The calibration of diversity and DiSF's standardisation are the sample's; the bound covers the whole corpus.
+Each map is a function of one shard and a small state (d or d² numbers); `sharded.passes` runs them in rounds. The
+calibration of diversity and DiSF's standardisation come from the sample; the bound covers the whole corpus.
 """
 
 from __future__ import annotations
@@ -37,37 +37,47 @@ from datamask.selection.problem.objective import Term, make_terms, weigh, worth
 from datamask.selection.problem.pool import Pool, Problem
 from datamask.selection.solvers import relaxation
 
-LEARNING_STEPS = 40
+LEARNING_STEPS = 40  # steps of the ascent on the sample at most
 
 
 class ExchangeShard(Protocol):
-    @property
-    def quality(self) -> np.ndarray: ...  # (N,) or (N, Q)
+    """A shard's candidates as the maps read them."""
 
     @property
-    def tokens(self) -> np.ndarray: ...  # (N,)
+    def quality(self) -> np.ndarray:
+        """(N,) or (N, Q)."""
+        ...
 
     @property
-    def groups(self) -> Mapping[str, np.ndarray]: ...
+    def tokens(self) -> np.ndarray:
+        """(N,) positive."""
+        ...
+
+    @property
+    def groups(self) -> Mapping[str, np.ndarray]:
+        """Group column -> (N,) values."""
+        ...
 
     def __len__(self) -> int: ...
 
-    def features(self) -> np.ndarray: ...
+    def features(self) -> np.ndarray:
+        """(N, d), read anew at each call."""
+        ...
 
 
 class Sketch(NamedTuple):
-    """The documents of a sample, those whose features have the least hash: `SAMPLE` to learn from, as many to test."""
+    """The sample: the 2·`SAMPLE` documents whose features have the least hashes. Half is learned from, half tests."""
 
     hashes: np.ndarray  # (n,) uint64, ascending
-    rows: np.ndarray  # (n,) where they are in the corpus
+    rows: np.ndarray  # (n,) row numbers in the corpus
     features: np.ndarray  # (n, d)
-    weights: np.ndarray  # (n,) of the budget
+    weights: np.ndarray  # (n,) what each takes of the budget
     quality: np.ndarray  # (n, Q)
 
 
 @dataclass(frozen=True, eq=False)
 class ExchangePlan:
-    """What the shards are told: the objective's terms, and the metrics with their statistics."""
+    """The state sent to the maps: the budget, and the objective's terms with the metrics' statistics."""
 
     settings: Select
     unit: str
@@ -78,46 +88,55 @@ class ExchangePlan:
 
     @property
     def metrics(self) -> list[MomentMetric]:
+        """The diversity terms' metrics."""
         return [term.metric for term in self.diversity if isinstance(term.metric, MomentMetric)]
 
     @property
     def coefficients(self) -> list[float]:
+        """c_m of each metric, as in `Quadratic`."""
         pairs = zip(self.diversity, self.metrics, strict=True)
         return [term.scale * metric.unit / self.size**2 for term, metric in pairs]
 
     @property
     def constant(self) -> float:
+        """−Σ scale·zero over all terms: the objective is the quadratic's value plus this."""
         return -sum(term.scale * term.zero for term in (*self.quality, *self.diversity))
 
 
 class Band(NamedTuple):
-    """Out are documents worth less than `low`, in those worth more than `high`, undecided the rest."""
+    """Documents of marginal value below `low` are out and above `high` are selected; the others are undecided."""
 
     low: float
     high: float
 
     def inside(self, worth: np.ndarray) -> np.ndarray:
+        """(n,) bool: which documents of these marginal values (n,) are surely selected."""
         return worth > self.high
 
     def undecided(self, worth: np.ndarray) -> np.ndarray:
+        """(n,) bool: which documents of these marginal values (n,) are undecided."""
         return (worth >= self.low) & (worth <= self.high)
 
 
 class Sifted(NamedTuple):
-    worth: np.ndarray  # (n,) float64
-    base: list[torch.Tensor]  # moments of the documents that are in
+    """A shard's output of `sift`."""
+
+    worth: np.ndarray  # (n,) float64 marginal values, net of the limits' charge
+    base: list[torch.Tensor]  # moments of the documents that are surely selected
     features: np.ndarray  # (m, d) of the undecided
 
 
 class Settled(NamedTuple):
-    relaxed: np.ndarray  # (n,) prices that the bound is taken at, rounding included
+    """A shard's output of `settle`."""
+
+    relaxed: np.ndarray  # (n,) prices at the fractional optimum plus their rounding error, for the upper bound
     price: np.ndarray  # (n,) prices at the selection
-    moments: list[torch.Tensor]  # exact, of the selection
-    sums: list[tuple[torch.Tensor, torch.Tensor] | None]  # of DiSF's published statistic
+    moments: list[torch.Tensor]  # exact moments of the selection
+    sums: list[tuple[torch.Tensor, torch.Tensor] | None]  # sums for DiSF's published statistic
 
 
 def can_exchange(settings: Select) -> bool:
-    """Whether these settings can be solved by sums: the relaxation of moment metrics, under any budget and limits."""
+    """Whether these settings can be solved by exchanging sums: solver relaxation, moment metrics, no repeats."""
     moments = all(issubclass(metric_class(name), MomentMetric) for name in settings.metrics)
     return settings.solver == "relaxation" and moments and settings.repeat == 1
 
@@ -130,9 +149,11 @@ def sketch(
     first: int = 0,
     below: int | None = None,
 ) -> Sketch:
-    """Of one shard, whose rows begin at `first`. features: (n, d); weights: (n,); quality: (n, Q).
+    """Map: the sketch of one shard, whose rows begin at `first` in the corpus.
 
-    :param below: hashes that are certainly not among the corpus's least are left out.
+    features: (n, d); weights: (n,); quality: (n, Q).
+
+    :param below: only documents with hashes below this are kept.
     """
     hashes = row_hashes(features, seed)
     index = np.argsort(hashes, kind="stable")[: 2 * SAMPLE]
@@ -142,7 +163,7 @@ def sketch(
 
 
 def merge(sketches: Sequence[Sketch]) -> Sketch:
-    """The sketch of all their documents together."""
+    """Reduce: the sketch of all shards' documents together."""
     joined = Sketch(*(np.concatenate(parts) for parts in zip(*sketches, strict=True)))
     index = np.argsort(joined.hashes, kind="stable")[: 2 * SAMPLE]
     return Sketch(*(column[index] for column in joined))
@@ -151,8 +172,10 @@ def merge(sketches: Sequence[Sketch]) -> Sketch:
 def learn(
     sample: Sketch, limits: Limits, quality: np.ndarray, unit: str, settings: Select, device: Any
 ) -> tuple[ExchangePlan, list[torch.Tensor], np.ndarray, np.ndarray]:
-    """The plan, the moments to price at first, how often each document is in these (N,), and what the limits charge
-    for it there (N,). limits, quality (N, Q): the whole corpus's.
+    """Solves the sample, which stands for the corpus. limits and quality (N, Q) are the whole corpus's.
+
+    Returns the plan, the moments at which to price first, how often each document counts in these moments (N,) (0
+    outside the sample), and the limits' charge (N,) for each document there.
     """
     weights, size = limits.weights, limits.size
     sample = Sketch(*(column[:SAMPLE] for column in sample))
@@ -184,8 +207,11 @@ def learn(
 
 
 def charge_of(limits: Limits, multipliers: np.ndarray, scale: float, share: float = 1.0) -> np.ndarray:
-    """(N,) what the limits take off each document's price, where a part of the problem has these multipliers, the last
-    of them measured in `scale`, or a sample of this share has."""
+    """(N,) what the limits' dual prices charge for each document of the corpus.
+
+    multipliers: (R,) dual prices found on a part of the corpus, or on a sample that has this share of its weight;
+    scale: the length bound's `Levels.scale` there.
+    """
     if not limits:
         return np.zeros(len(limits.weights))
     whole = Levels(limits)
@@ -196,7 +222,7 @@ def charge_of(limits: Limits, multipliers: np.ndarray, scale: float, share: floa
 
 
 def multipliers_of(part: Quadratic, price: torch.Tensor) -> tuple[float, np.ndarray, float]:
-    """(what a price must exceed, the limits' multipliers, what the last of them is measured in) at these prices."""
+    """The budget's dual price, the limits' multipliers (R,) and the length bound's `Levels.scale`, at these prices."""
     _, dual = part.feasible.answer(price)
     answers = part.feasible.answers
     return dual.level, dual.multipliers, float(answers.scale) if answers is not None else 1.0
@@ -205,15 +231,15 @@ def multipliers_of(part: Quadratic, price: torch.Tensor) -> tuple[float, np.ndar
 def appraise(
     plan: ExchangePlan, pool: Pool, weights: np.ndarray, moments: Sequence[torch.Tensor], beside: np.ndarray
 ) -> np.ndarray:
-    """What each document is worth to a selection of these moments, per unit of the budget: (n,) float64.
+    """(n,) float64: each document's marginal value to a selection of these moments, per unit of the budget.
 
-    beside: (n,) how often the document is in it. Its price counts its likeness to itself so many times, where what it
-    adds by coming in, or takes by leaving, counts that once.
+    beside: (n,) how often each document counts in the moments. Its price charges the self-term 2·beside times, whereas
+    adding or removing a whole document costs it once; the difference is corrected here.
     """
     own = torch.zeros(len(pool), dtype=torch.float64)
     for c, metric in zip(plan.coefficients, plan.metrics, strict=True):
         if metric.vector:
-            own += c  # unit rows: nothing to read
+            own += c  # rows have unit length, so nothing needs to be read
             continue
         for part, rows in pool.blocks():
             own[part] += c * metric.squares(metric.prepare(rows)).double().cpu()
@@ -230,7 +256,10 @@ def sift(
     charge: np.ndarray,
     band: Band,
 ) -> Sifted:
-    """A shard's part of the problem that the undecided pose. weights, beside, charge: (n,)."""
+    """Map: a shard's marginal values, its part of the fixed moments, and its undecided documents' features.
+
+    features: (n, d); weights, beside, charge: (n,).
+    """
     pool = Pool(features, quality, device=plan.device)
     value = appraise(plan, pool, weights, moments, beside) - charge
     taken = torch.from_numpy(weights * band.inside(value))
@@ -248,8 +277,11 @@ def settle(
     chosen: Sequence[torch.Tensor],
     thresholds: np.ndarray,
 ) -> Settled:
-    """A shard's part of the certificate and of the exact objective. relaxed, chosen: moments to price at; thresholds:
-    (n,) about what a document's price must exceed at the first, above which prices are computed in float64."""
+    """Map: a shard's part of the upper bound and of the exact objective.
+
+    relaxed, chosen: moments of the fractional optimum and of the selection, to price at. thresholds: (n,) about the
+    dual prices at the first; prices that may be above them are computed again in float64.
+    """
     pool = Pool(features, quality, device=plan.device)
     index = torch.from_numpy(np.flatnonzero(selected))
     moments: list[torch.Tensor] = []
@@ -270,8 +302,11 @@ def settle(
 
 
 def make_band(worth: np.ndarray, weights: np.ndarray, stands: np.ndarray, size: float, room: int) -> Band:
-    """That in which about `room` documents are undecided: half of them next above the cut, or all that are
-    there, the rest next below it. All (n,); stands: how many documents of the corpus each stands for."""
+    """The band in which about `room` documents of the corpus are undecided, half of them above the cut.
+
+    If there are fewer on one side, the other side gets the rest. worth: (n,) marginal values; weights: (n,);
+    stands: (n,) how many documents of the corpus each represents; size: the budget.
+    """
     order = np.argsort(-worth, kind="stable")
     documents, spent = np.cumsum(stands[order]), np.cumsum((stands * weights)[order])
     taken = int(np.searchsorted(spent, size * (1 + 1e-12), side="right"))
@@ -286,8 +321,10 @@ def make_band(worth: np.ndarray, weights: np.ndarray, stands: np.ndarray, size: 
 
 
 def stands_for(sampled: int, count: int, learned: bool) -> np.ndarray:
-    """(sampled,) how many of the corpus's `count` documents each of a sample stands for; what was learned from has
-    the prices of no document but itself."""
+    """(sampled,) how many of the corpus's `count` documents each document of a sample represents.
+
+    If the prices were learned on the first `SAMPLE` of them, these represent only themselves, and the others the rest.
+    """
     alone = min(SAMPLE, sampled) if learned else 0
     stands = np.ones(sampled)
     stands[alone:] = (count - alone) / max(sampled - alone, 1)
@@ -305,6 +342,11 @@ def facts_of(
     relaxed: float,
     history: list[dict[str, float]],
 ) -> dict[str, Any]:
+    """The selection's facts, as `Selection.facts` has them without seconds.
+
+    weights, chosen: (N,); quality: (N, Q); moments, sums: over the selection, one for each metric; bound, relaxed:
+    values of the objective, constant included.
+    """
     mass = weights * chosen / plan.size
     raw = {term.name: float(mass @ quality[:, term.column]) for term in plan.quality}
     exact = {}
@@ -331,5 +373,6 @@ def facts_of(
 
 
 def price_of(plan: ExchangePlan, pool: Pool, moments: Sequence[torch.Tensor]) -> np.ndarray:
+    """(n,) float64: prices per unit of the budget, at a selection of these moments."""
     linear = torch.from_numpy(worth(plan.quality, pool.quality) / plan.size)
     return exact_price(pool, plan.metrics, plan.coefficients, linear, moments).numpy()

@@ -1,10 +1,11 @@
-"""Corpus scope: one selection from all shards.
+"""Corpus scope: one selection from the candidates of all shards.
 
     chosen = select_corpus(shards, settings)
     chosen.decisions[0].selected, chosen.prices, chosen.facts
 
 A shard has `features()` (read anew at each pass), `quality`, `tokens`, `groups`, and a length. Up to `JOINT_DOCUMENTS`
-candidates are gathered and solved as one problem; larger corpora exchange sums (`datamask.selection.sharded.passes`).
+candidates are gathered and solved as one problem. In larger corpora shards exchange sums (`sharded.passes`) where the
+solver and the metrics allow it.
 """
 
 from __future__ import annotations
@@ -33,22 +34,24 @@ from datamask.selection.sharded.passes import UndecidedTooFew, select_shards
 from datamask.selection.sharded.prices import Prices, make_prices
 from datamask.storage import scratch_array
 
-JOINT_DOCUMENTS = 500_000  # candidates solved as one problem; more by exchanging sums, where the solver can
-IN_MEMORY_BYTES = 1 << 30  # of float16 features held in memory; more are spilled to a temporary file
+JOINT_DOCUMENTS = 500_000  # at most so many candidates are solved as one problem
+IN_MEMORY_BYTES = 1 << 30  # float16 features of at most so many bytes are held in memory, others in a temporary file
 
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What was decided for a shard's candidates: (N,) each."""
+    """The decisions for a shard's candidates: (N,) each."""
 
     selected: np.ndarray
     probability: np.ndarray
     price: np.ndarray
-    repeat: np.ndarray | None = None  # how often, where documents may be repeated
+    repeat: np.ndarray | None = None  # how often each is taken, where documents may be repeated
 
 
 @dataclass(frozen=True, eq=False)
 class CorpusSelection:
+    """The selection from all shards."""
+
     decisions: tuple[Decision, ...]  # in the order of the shards
     prices: Prices
     facts: Mapping[str, Any]  # `Selection.facts` without seconds
@@ -57,7 +60,10 @@ class CorpusSelection:
 def select_corpus(
     shards: Sequence[ExchangeShard], settings: Select, progress: Callable[[int], None] = lambda rows: None
 ) -> CorpusSelection:
-    """:raises InputError: no shard has a candidate, features differ in width, or as `make_problem`."""
+    """Selects from all shards' candidates together. progress: called with the number of rows just gathered.
+
+    :raises InputError: no shard has a candidate, features differ in width, or as `make_problem`.
+    """
     if not sum(len(shard) for shard in shards):
         raise InputError("no document is left to select from; loosen the filters")
     present = [shard for shard in shards if len(shard)]
@@ -89,7 +95,7 @@ def select_corpus(
 
 
 def prices_of(problem: Problem, chosen: Selection) -> Prices:
-    """What the finished selection pays for a document."""
+    """The prices of a finished selection, with the threshold at which its own problem's documents fill the budget."""
     objective, pool = problem.objective, problem.pool
     mask = torch.from_numpy(chosen.selected if chosen.repeat is None else chosen.repeat).to(pool.device)
     metrics = [term.metric for term in objective.diversity]
@@ -105,10 +111,10 @@ def prices_of(problem: Problem, chosen: Selection) -> Prices:
 
 
 def _moment(metric: Any, mask: torch.Tensor, fractional: torch.Tensor) -> torch.Tensor | None:
-    """What a metric knows of a selection, if its gains are linear in that.
+    """The moment or state of a selection that determines a metric's prices; None if a metric has no such prices.
 
-    Coverage's and the spectrum's is the fractional optimum's: at a mask, a selected document's own part of the state
-    lowers its price, and those like it that were not selected would be scored above it.
+    For coverage and the spectral metrics it is the state of the fractional optimum. At a mask, a selected document's
+    own part of the state would lower its price below that of similar documents that were not selected.
     """
     if isinstance(metric, MomentMetric):
         return metric.exact_moment(mask)

@@ -2,9 +2,9 @@
 
     found = select_shards(shards, config, maps=maps, folder=folder)
 
-The caller holds some 120 bytes a candidate: what each weighs, is worth and is charged. Features are the workers'; the
-undecided are solved by one of them, within `room_bytes`, or as many documents as the budget takes. What goes between
-the rounds goes through `maps.hand`.
+The caller holds about 120 bytes a candidate: its weight, marginal value and the limits' charge. Only workers hold
+features. One worker solves the undecided, whose features fill `room_bytes`, or more if the budget takes more documents
+than that holds. Arrays are passed from round to round by `maps.hand`.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from datamask.selection.sharded.exchange import (
 from datamask.selection.sharded.prices import Prices, make_prices
 from datamask.selection.solvers import relaxation
 
-ROOM_BYTES = 3 << 27  # of the undecided documents' float16 features
-SOLVES = 2
-OVERFLOW = 1.25  # times the room: more undecided than that, and the cut is made anew
+ROOM_BYTES = 3 << 27  # bytes of the undecided documents' float16 features
+SOLVES = 2  # rounds of sift and solve
+OVERFLOW = 1.25  # with more undecided than this many times the room, the band is made anew from exact ranks
 EVERYTHING = Band(-np.inf, np.inf)
-SPARE = 1.25  # times the share of the hashes that a sample should take
+SPARE = 1.25  # the first bound on the sample's hashes lets this many times its expected number through
 
 
 @dataclass(frozen=True, eq=False)
 class Exchanged:
-    """All arrays (N,) in the order of the shards."""
+    """The selection from all shards; arrays are (N,), in the order of the shards."""
 
     selected: np.ndarray
     probability: np.ndarray
@@ -61,17 +61,17 @@ class Exchanged:
 
 
 class UndecidedTooFew(Exception):
-    """Those that could be kept undecided cannot hold the limits: the features must be gathered after all."""
+    """The undecided documents cannot meet the limits; the corpus must be gathered and solved as one problem."""
 
 
 @dataclass(frozen=True, eq=False)
 class Exchanging:
-    """What the workers of a round are told."""
+    """The state of a round: what every worker is given beside its item."""
 
     config: Config
     folder: str | None
     round: str = ""
-    below: int | None = None  # hash: see `exchange.sketch`
+    below: int | None = None  # a bound on hashes: see `exchange.sketch`
     plan: ExchangePlan | None = None
     moments: Sequence[torch.Tensor] = ()
     band: Band = EVERYTHING
@@ -85,17 +85,17 @@ class Exchanging:
 
 
 class Group(NamedTuple):
-    """An item: shards whose features are read together."""
+    """An item of a round's map: shards whose features are read together."""
 
     number: int
     shard: ExchangeShard
-    first: int  # of its candidates among all
+    first: int  # the row number of its first candidate in the corpus
     own: Handed  # weights, quality
-    now: Handed | None = None  # what the round needs of each document
+    now: Handed | None = None  # the arrays that this round needs, (n,) each
 
 
 def sketch_group(state: Exchanging, group: Group) -> Handed:
-    """Its part of the sample."""
+    """Map: the group's part of the sample; the arrays of a `Sketch`."""
     name = f"sketch-{state.round}-{group.number}"
     if found := handed(state.folder, name):
         return found
@@ -105,7 +105,7 @@ def sketch_group(state: Exchanging, group: Group) -> Handed:
 
 
 def sift_group(state: Exchanging, group: Group) -> tuple[Handed, int]:
-    """What its documents are worth, and how many are undecided."""
+    """Map: `exchange.sift` of a group: worth, features of the undecided, base moments; and how many are undecided."""
     name = f"sift-{state.round}-{group.number}"
     if found := handed(state.folder, name):
         return found, int(found.read("undecided")[0])
@@ -121,7 +121,7 @@ def sift_group(state: Exchanging, group: Group) -> tuple[Handed, int]:
 
 
 def settle_group(state: Exchanging, group: Group) -> Handed:
-    """Its part of the certificate and of the exact objective."""
+    """Map: `exchange.settle` of a group: its part of the upper bound and of the exact objective."""
     name = f"settle-{state.round}-{group.number}"
     if found := handed(state.folder, name):
         return found
@@ -143,28 +143,30 @@ def settle_group(state: Exchanging, group: Group) -> Handed:
 
 @dataclass(frozen=True, eq=False)
 class Undecided:
-    """The problem that the undecided pose: m documents, the rest of the corpus a constant."""
+    """The problem of the m undecided documents, with the rest of the corpus fixed."""
 
-    sifted: Sequence[Handed]  # with their features
-    linear: np.ndarray  # (m,)
-    limits: Limits  # of these
-    base: Sequence[torch.Tensor]  # moments of what is in
-    offset: float
+    sifted: Sequence[Handed]  # where their features are
+    linear: np.ndarray  # (m,) as in `Quadratic`
+    limits: Limits  # what is left of the limits for them
+    base: Sequence[torch.Tensor]  # moments of the documents that are surely selected
+    offset: float  # the linear sum of these
 
 
 class Solved(NamedTuple):
+    """The solution of the undecided."""
+
     chosen: np.ndarray  # (m,) bool
-    probability: np.ndarray  # (m,)
+    probability: np.ndarray  # (m,) the fractional optimum
     relaxed: Ascent
-    moments: list[torch.Tensor]  # of the mask, as far as bf16 knows them
-    level: Any  # what a price must exceed where the bound is taken
-    multipliers: np.ndarray  # of the limits
-    scale: float  # that the last of them is measured in
+    moments: list[torch.Tensor]  # of the mask, computed from prepared rows (bf16 for DiSF)
+    level: Any  # the budget's dual price where the bound is attained
+    multipliers: np.ndarray  # (R,) the limits' dual prices there
+    scale: float  # `Levels.scale` of the length bound, the last of them
     history: list[dict[str, float]]
 
 
 def solve_undecided(state: Exchanging, posed: Undecided) -> Solved:
-    """On one worker, whose room is the undecided's features."""
+    """Solves the undecided on one worker, which holds their features in memory."""
     plan, history = state.here, list[dict[str, float]]()
     features = np.concatenate([sifted.read("features")[0] for sifted in posed.sifted])
     pool = Pool(features, np.zeros(len(features)), device=plan.device)
@@ -199,16 +201,19 @@ def select_shards(
     folder: str | None = None,
     room_bytes: int = ROOM_BYTES,
 ) -> Exchanged:
-    """All rounds. Shards must not be empty; `folder`: of what the rounds hand on, None: in memory.
+    """Runs all rounds and returns the selection.
 
-    :raises InputError: as `make_problem`, or no selection holds the limits.
+    shards: none of them empty. folder: for the arrays passed between rounds; None keeps them in memory. room_bytes:
+    bytes of the undecided documents' float16 features.
+
+    :raises InputError: as `make_problem`, or no selection is within the limits.
     :raises UndecidedTooFew: see there.
     """
     return _Selecting(shards, config, maps, folder, room_bytes).run()
 
 
 class Gathered:
-    """What the caller holds of the corpus: arrays (N,)."""
+    """The corpus as the caller holds it: (N,) arrays without features."""
 
     def __init__(self, shards: Sequence[ExchangeShard], config: Config, maps: Mapper, folder: str | None) -> None:
         settings = config.select
@@ -235,6 +240,7 @@ class Gathered:
         self.history: list[dict[str, float]] = []
 
     def hand(self, name: str, **arrays: np.ndarray) -> Handed:
+        """Hands arrays on by this name, or finds those that an interrupted run handed on."""
         return handed(self.folder, name) or hand(self.folder, name, **arrays)
 
 
@@ -251,8 +257,8 @@ class _Selecting(Gathered):
             sample, self.limits, self.quality, self.unit, self.config.select, self.device
         )
         known = Pool(sample.features, sample.quality, device=self.device)
-        # those that fill the budget at the least: of 40 % of them two solves found nothing near the bound
-        # (benchmarks/RESULTS.md, "The room of the undecided")
+        # At least as many undecided as the budget takes: with 40 % of that, two solves ended far from the bound
+        # (benchmarks/RESULTS.md, "The room of the undecided").
         budget_takes = int(np.ceil(self.size / self.weights.mean()))
         room = max(budget_takes, self.room_bytes // (2 * sample.features.shape[1]))
         for number in range(SOLVES):
@@ -260,7 +266,7 @@ class _Selecting(Gathered):
             stands = exchange.stands_for(len(about), len(self.weights), learned=number == 0)
             band = make_band(about, sample.weights, stands, self.size, room)
             posed = self._pose(f"{number}", plan, band, moments, beside, charge, round(OVERFLOW * room))
-            if posed is None:  # the sample misjudged: by exact ranks, for one more read
+            if posed is None:  # the sample misjudged the band: make it from exact ranks, at the cost of one more read
                 exact = make_band(self.worth, self.weights, np.ones(len(self.weights)), self.size, room)
                 posed = self._pose(f"{number}-exact", plan, exact, moments, beside, charge, len(self.weights))
                 if posed is None:
@@ -273,7 +279,7 @@ class _Selecting(Gathered):
     def _sample(self) -> Sketch:
         most, count = 2 * exchange.SAMPLE, len(self.weights)
         bounds = [int(SPARE * most / count * 2**64)] if SPARE * most < count / 2 else []
-        for below in (*bounds, None):  # many equal documents may leave too few: then without a bound
+        for below in (*bounds, None):  # many equal documents may leave too few below the bound: then use none
             state = Exchanging(self.config, self.folder, round="bounded" if below else "all", below=below)
             found = self.maps(sketch_group, state, self.groups, self.rows)
             merged = merge([Sketch(*found[0].read(*Sketch._fields))])
@@ -293,7 +299,8 @@ class _Selecting(Gathered):
         charge: np.ndarray,
         most: int,
     ) -> Undecided | None:
-        """The undecided's problem; None if more than `most` are, or they cannot fill what those in leave."""
+        """The problem of the undecided; None if there are more than `most`, or if they cannot meet what is left of the
+        budget and the limits."""
         items = [
             group._replace(now=self.hand(f"now-{name}-{group.number}", beside=beside[part], charge=charge[part]))
             for group, part in zip(self.groups, self.parts, strict=True)
@@ -326,7 +333,7 @@ class _Selecting(Gathered):
         return solved
 
     def _charge(self, solved: Solved) -> np.ndarray:
-        """(N,) what the limits take off each document's price."""
+        """(N,) what the limits' dual prices charge for each document."""
         return charge_of(self.limits, solved.multipliers, solved.scale)
 
     def _settled(self, plan: ExchangePlan, solved: Solved, charge: np.ndarray, width: int) -> Exchanged:
@@ -372,7 +379,7 @@ class _Selecting(Gathered):
 
 
 def fits(part: Limits) -> bool:
-    """Whether what is undecided can fill what those in leave of the budget and the limits."""
+    """Whether the undecided documents can, by their sums, fill what is left of the budget and the limits (`part`)."""
     if not 0 < part.size <= float(part.weights.sum()) * (1 + 1e-12):
         return False
     for each in part.groupings:

@@ -1,9 +1,9 @@
-"""Prices: what a document is worth to a finished selection, so that documents it has not seen are scored in one pass.
+"""Prices: each document's marginal value to a finished selection, by which new documents are scored in one pass.
 
     price_i = linear·q_i − 2 Σ_m c_m ⟨M_m, v_i⟩      (per unit of the budget; M the selection's moments)
 
-and a document is kept when its price exceeds the selection's threshold (with quotas: its own value's threshold is
-not known for new values, so the common one is used).
+A document is kept when its price exceeds the selection's threshold. Quotas are ignored here: a value that is new to the
+selection has no dual price of its own, so one threshold serves all.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from datamask.selection.metrics.spectral import Spectral
 from datamask.selection.problem.objective import Term
 from datamask.selection.problem.pool import Pool
 
-ROWS = 8192
+ROWS = 8192  # documents scored at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """Everything a new document's score needs; numpy arrays only, so that it is saved without pickle."""
+    """Everything needed to score a new document, as numpy arrays and numbers, so that it is saved without pickle."""
 
     quality: np.ndarray  # (Q,) per raw unit of each quality column
     linear: np.ndarray  # (d,) of unit features (pairwise)
@@ -42,23 +42,24 @@ class Prices:
     anchor_price: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (a,)
     temperature: float = 0.1
     words: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (J,) of shares of hashed n-grams
-    complete: bool = True  # False: a metric's gains are not linear in the features, so nothing new can be scored
+    complete: bool = True  # False if a metric's gains are not linear in a moment: new documents cannot be scored
 
     def cut(self, scores: np.ndarray, weights: np.ndarray, size: float) -> Prices:
-        """With the threshold at which documents of these scores (N,) and weights (N,) fill the budget."""
+        """The prices with the threshold at which documents of these scores (N,) and weights (N,) fill the budget."""
         order = np.argsort(-scores, kind="stable")
         spent = np.cumsum(weights[order])
         last = min(int(np.searchsorted(spent, size)), len(order) - 1)
         return replace(self, threshold=float(scores[order[last]]))
 
     def save(self, path: Path) -> None:
-        """As an .npz whose bytes depend on the values alone."""
+        """Writes an .npz file whose bytes depend only on the values."""
         with path.open("wb") as file:
             arrays: dict[str, Any] = {name: np.asarray(value) for name, value in vars(self).items()}
             np.savez(file, **arrays)
 
     @classmethod
     def load(cls, file: IO[bytes] | Path) -> Prices:
+        """Reads a file that `save` wrote."""
         with np.load(file, allow_pickle=False) as stored:
             arrays: dict[str, Any] = {name: stored[name] for name in stored.files}
         arrays["threshold"], arrays["temperature"] = float(arrays["threshold"]), float(arrays["temperature"])
@@ -67,7 +68,7 @@ class Prices:
         return cls(**arrays)
 
     def score(self, features: Any, quality: Any, device: torch.device, ngrams: Any = None) -> np.ndarray:
-        """Price per unit of budget: (N,) float32. features: (N, d); quality: (N,) or (N, Q); ngrams: (N, J) counts.
+        """(N,) float32: price per unit of the budget. features: (N, d); quality: (N,) or (N, Q); ngrams: (N, J) counts.
 
         :raises InputError: features of another width, or as `Pool`.
         """
@@ -99,7 +100,7 @@ class Prices:
     def apply(
         self, features: Any, quality: Any, tokens: np.ndarray, device: torch.device, ngrams: Any = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Selected (N,) bool, probability (N,) and price (N,) float32 of documents the selection has not seen.
+        """Decides on documents that the selection has not seen: selected (N,) bool, probability and price (N,) float32.
 
         :raises ConfigError: the selection's metric has no prices.
         """
@@ -123,9 +124,12 @@ def make_prices(
     size: float,
     token_weighted: bool,
 ) -> Prices:
-    """What a finished selection pays for a document; the threshold is still to be `cut`.
+    """The prices of a finished selection; `Prices.cut` then sets their threshold.
 
-    moments: of each diversity term, exact, or None where its gains are not linear in a moment. width: of the features.
+    moments: each diversity term's exact moment or state, None where its gains are not linear in one. width: d of the
+    features; size: the budget; token_weighted: whether the budget counts tokens.
+
+    :raises ConfigError: a spectral metric beside DiSF, which would need two (d, d) matrices.
     """
     linear, square = np.zeros(width), np.zeros((0, 0))
     mean, deviation = np.zeros(width), np.ones(width)

@@ -25,6 +25,7 @@ class TopQuality(Baseline):
     """The best quality first, as a quality threshold does (FineWeb-Edu, Ultra-FineWeb, FineWeb-DCLM)."""
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
+        """See `Solver.solve`."""
         return _take(problem, torch.from_numpy(problem.pool.quality @ problem.pool.quality_weights))
 
 
@@ -32,16 +33,20 @@ class Random(Baseline):
     """Uniformly at random, by the settings' seed."""
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
+        """See `Solver.solve`; the probability is the budget's share of the pool."""
         draft = _take(problem, torch.from_numpy(problem.generator(stream=2).random(len(problem))))
         share = problem.size / float(problem.weights.sum())
         return Draft(draft.selected, torch.full((len(problem),), share))
 
 
 class Direct(Baseline):
-    """Quality and diversity scores summed, no optimisation: a document's diversity score is its marginal gain on a
-    random selection, for which the pool's own mean stands."""
+    """The sum of quality and diversity scores, without optimisation.
+
+    A document's diversity score is its marginal gain on a random selection, approximated by the uniform fractional one.
+    """
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
+        """See `Solver.solve`."""
         return direct(problem)
 
 
@@ -64,7 +69,8 @@ def direct(problem: Problem) -> Draft:
 
 
 def _trial_scores(problem: Problem, metric: object, trials: int = 64) -> torch.Tensor:
-    """A black box's gain per document: mean value of random selections with it, less the mean without."""
+    """(N,) gains of a metric that offers only values: the mean over random selections with a document less the mean
+    without it."""
     generator = problem.generator(stream=3)
     masks = torch.from_numpy(
         np.stack([fill_in_order(problem.limits, generator.permutation(len(problem))) for _ in range(trials)])

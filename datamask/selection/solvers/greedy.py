@@ -1,9 +1,9 @@
-"""Greedy: the document of greatest gain, k times. The honest baseline.
+"""Greedy: takes the document of greatest marginal gain, k times.
 
 - pairwise and DiSF: incremental, each pick a rank-one update of all documents' gains, O(k·N·d) in all. The objective is
   that of the set so far (its own size under the means), as DiSF's greedy has it (arXiv 2505.00422).
 - coverage: lazy, by exact gains at the mixture so far (cynical selection, Axelrod, arXiv 1709.02279).
-- facility location: lazy (`solvers.lazy`); pools of more than `SHARD` documents go by GreeDi (Mirzasoleiman et al.,
+- facility location: lazy (`engine.lazy_greedy`); pools above `SHARD` documents go by GreeDi (Mirzasoleiman et al.,
   NeurIPS 2013): greedy on each of several random shards, then greedy among what the shards picked, and the best of
   that and of the shards' own picks.
 """
@@ -36,10 +36,11 @@ class Greedy(Solver):
     """The document of greatest marginal gain, k times."""
 
     holds: ClassVar = frozenset({"documents"})
-    requires: ClassVar = ("incremental",)  # how the metric's gains follow from one pick to the next
+    requires: ClassVar = ("incremental",)  # the way in which the metric's gains are updated from one pick to the next
     alike: ClassVar = "incremental"
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
+        """See `Solver.solve`."""
         return solve(problem, progress)
 
 
@@ -73,7 +74,7 @@ def incremental(problem: Problem, terms: list[Term], k: int, progress: Report) -
     taken = torch.zeros_like(linear)
     ranking = torch.empty(k, dtype=torch.int64, device=pool.device)
     for pick in range(k):
-        size = pick + 1  # of the set with the new document
+        size = pick + 1  # the number of documents with the new one
         gain = linear / size
         for (scale, *_), product, square in zip(prepared, products, squares, strict=True):
             gain = gain - scale * (2 * product + square) / size**2
@@ -124,7 +125,7 @@ def _shards(problem: Problem) -> list[Tensor]:
 
 
 def _columns(problem: Problem, candidates: Tensor, points: Tensor) -> Columns:
-    """Cosines of all points to some candidates; kept in memory whole where they are few enough."""
+    """The function that gives all points' cosines to some candidates; all cosines are computed once if they fit."""
     pool = problem.pool
     rows = pool.rows(points)
     if len(points) * len(candidates) <= SHARD**2:

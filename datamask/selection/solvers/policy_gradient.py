@@ -5,19 +5,19 @@ batch of the pool, draws `n_rollout` masks of it, rewards each with the batch's 
 moves the batch's logits by η·mean_g A_g ∇ln P(mask_g), A the rewards less their mean over their standard deviation,
 η linear from `max_lr` to `min_lr`.
 
-Improved (the default), for any metric still:
-- the reward is the whole pool's objective, the rest of the pool being a fixed context: a batch of 10 % alone has
-  another optimum than the pool, and noisier sums;
-- a linear baseline: each document's price (its marginal gain) is taken out of the reward before its covariance with
-  the masks is. The price is exact where the metric has a gradient, else learned from the residuals by the best linear
-  estimate, whose gain follows from the covariance alone: G·cov / (G·v + Σv + DOUBT), v = π(1 − π);
-- the mean that is subtracted leaves the rollout itself out;
-- the step is the natural gradient, the price and not the price times v: logits near 0 or 1 do not get stuck;
-- where rewards are exact (pairwise, DiSF) the second half of the steps settles: the context is the selection itself,
-  masks are drawn by the documents' prices at a temperature that falls, with a pull to the selection so strong that a
-  mask exchanges few documents, and one of them, or the selection, is drawn in turn by its reward at the same
-  temperature (simulated annealing, Kirkpatrick et al. 1983). So pairs that gain together are found, which no price
-  shows, and a selection that no exchange betters is left again.
+Improved (the default), also for any metric:
+- the reward is the whole pool's objective with the rest of the pool as a fixed context, because a batch of 10 % alone
+  has another optimum than the pool and noisier sums;
+- a linear baseline: each document's price (its marginal value) is subtracted from the reward before the covariance with
+  the masks is taken. The price is exact where the metric has a gradient. Otherwise it is learned from the residuals by
+  the best linear estimate, whose gain follows from the covariance: G·cov / (G·v + Σv + DOUBT), v = π(1 − π);
+- the mean that is subtracted from a rollout's reward is that of the other rollouts (leave-one-out);
+- the step is the natural gradient (the price, not the price times v): probabilities near 0 or 1 do not get stuck;
+- where rewards are exact (pairwise, DiSF), the second half of the steps is simulated annealing ("settling";
+  Kirkpatrick et al. 1983). The context is then the selection itself. Masks are drawn by the documents' prices at a
+  falling temperature, with a pull towards the selection so strong that a mask exchanges few documents; then one of the
+  masks, or the selection, is drawn by its reward at the same temperature. This finds pairs of documents that gain
+  together, which prices do not show, and leaves local optima.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from datamask.selection.result import Draft
 from datamask.selection.solvers import Report, Solver, plackett_luce
 from datamask.selection.solvers.rewards import MomentReward, Reward, reward_of
 
-RECORDS = 20  # of the objective, in a run
-STEP = 0.02  # natural step at a learning rate of 1, in deviations of the batch's prices
-SETTLE = 0.5  # share of the steps that settle
-EXCHANGES = 2.0  # documents that a mask exchanges for others while settling, on average
-HOT, COLD = 0.1, 1e-3  # first and last temperature of settling, in what a document costs against itself
-DOUBT = 3.0  # added to the draws' total variance: where hardly a mask differs, next to nothing is learned
-LARGEST = 5.0  # standard deviations a step goes by
+RECORDS = 20  # history records of a run
+STEP = 0.02  # length of a natural step at a learning rate of 1, in standard deviations of the batch's prices
+SETTLE = 0.5  # share of the steps that are simulated annealing
+EXCHANGES = 2.0  # documents that a mask exchanges on average in these
+HOT, COLD = 0.1, 1e-3  # first and last temperature, as a multiple of the mean self-term
+DOUBT = 3.0  # added to the draws' total variance: shrinks the estimate where masks hardly differ
+LARGEST = 5.0  # a price is clipped to so many standard deviations in a step
 
 
 class PolicyGradient(Solver):
@@ -50,11 +50,15 @@ class PolicyGradient(Solver):
     holds: ClassVar = frozenset({"documents", "prune"})
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
+        """See `Solver.solve`."""
         return solve(problem, progress)
 
 
 def solve(problem: Problem, progress: Report) -> Draft:
-    """:raises ConfigError: pruning leaves fewer documents than the budget."""
+    """Learns the logits block by block; the selection is each block's documents of greatest logits.
+
+    :raises ConfigError: pruning leaves fewer documents than the budget.
+    """
     settings = problem.settings
     device = problem.pool.device
     generator = torch.Generator(device).manual_seed(settings.seed)
@@ -72,7 +76,7 @@ def solve(problem: Problem, progress: Report) -> Draft:
 
 @dataclass(eq=False)
 class Policy:
-    """The logits of all documents, and how they are learned."""
+    """The logits of all documents, with the steps that learn them."""
 
     problem: Problem
     generator: torch.Generator
@@ -93,7 +97,7 @@ class Policy:
         self.selected = torch.zeros(len(self.logits), dtype=torch.bool, device=self.logits.device)
 
     def learn(self, block: Tensor, k: int, number: int) -> None:
-        """The logits of a block, k of its documents to be selected; `selected` then says which."""
+        """Learns the logits of a block, of which k documents are to be selected, and sets `selected`."""
         settings = self.problem.settings
         if 0 < k < len(block):
             size = min(len(block), max(2, round(settings.partial * len(block))))
@@ -131,7 +135,7 @@ class Policy:
         self.logits[batch] = logits + rate * self._gradient(logits, orders, masks, advantage)
 
     def _draw(self, logits: Tensor, k: int) -> tuple[Tensor | None, Tensor]:
-        """Orders (G, k), where the gradient is theirs, and masks (G, n)."""
+        """Orders (G, k), if the gradient uses them, and masks (G, n)."""
         rollouts = self.problem.settings.n_rollout
         if self.problem.settings.gradient == "order":
             orders = plackett_luce.draw(logits, k, rollouts, self.generator)
@@ -201,14 +205,17 @@ class Policy:
             held = self.selected[batch].float()
             self.latest[batch] = self._rewards(batch, held[None], held)[1]
             for scale, term in self.terms:
-                assert isinstance(term, MomentReward)  # which is what is exact
+                assert isinstance(term, MomentReward)  # the only exact reward
                 own[batch] += scale * term.own(batch)
-        least = 1e-3 * float(self.latest[block].std()) + 1e-30  # where documents cost nothing, or next to it
+        least = 1e-3 * float(self.latest[block].std()) + 1e-30  # where self-terms are next to nothing
         self.hottest = self.temperature = max(HOT * float(own[block].mean()), least)
         self.pull = 0.0  # to the selection, in the draws
 
     def _settle(self, batch: Tensor, share: float) -> None:
-        """One of some masks a few exchanges from the selection, or that, drawn by reward. share: of settling done."""
+        """An annealing step: draws one of several masks near the selection, or the selection itself, by reward.
+
+        share: the share of the annealing steps that is done.
+        """
         held = self.selected[batch].float()
         k = int(held.sum())
         if not 0 < k < len(batch):
@@ -228,11 +235,11 @@ class Policy:
                 term.move(batch, masks[drawn])
 
     def _settled(self, batch: Tensor) -> Tensor:
-        """Logits (n,) of the masks drawn while settling."""
+        """(n,) the logits from which masks are drawn in annealing."""
         return self.latest[batch] / self.temperature + self.pull * self.selected[batch]
 
     def _rewards(self, batch: Tensor, masks: Tensor, held: Tensor) -> tuple[Tensor, Tensor]:
-        """What `masks` (G, n) gain over `held` (n,), and the prices (n,), where all terms are exact."""
+        """The gains (G,) of `masks` (G, n) over `held` (n,), and the prices (n,); all terms must be exact."""
         price = self.quality[batch] / self.problem.size
         reward = (masks - held) @ price
         for scale, term in self.terms:

@@ -1,8 +1,8 @@
-"""The relaxation: a concave maximisation over fractional masks, rounded, with a certificate.
+"""The relaxation: a concave maximisation over fractional masks, rounded, with an upper bound as certificate.
 
-For metrics that are quadratic in the mask (pairwise, DiSF) see `engine.quadratic`: prices are learned on a
-sample, corrected on the whole pool and then on the documents they leave undecided, rounded, improved by swaps, and
-certified in float32.
+For metrics that are quadratic in the mask (pairwise, DiSF; see `engine.quadratic`), prices are learned on a sample and
+corrected, first on the whole pool and then on the documents that remain undecided. The fractional optimum is rounded,
+the mask improved by swaps, and the bound computed from the features with all rounding errors included.
 """
 
 from __future__ import annotations
@@ -37,15 +37,17 @@ from datamask.selection.problem.pool import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Report, Solver, greedy
 
-TOLERANCE = 2e-4  # the ascent stops so near its bound (the calibrated objective is about 1)
-WHOLE, ITERATIONS = 32, 100  # steps on all documents at a time; on the undecided
-LEARNING = 20  # steps on a sample
-ROUGH = 2e-3  # the same on a sample
-OPENING = 8, 4  # steps on all documents before the undecided are worked on alone; after a sample's guess
-COSTLY, MULTILINEAR = 0.01, 16  # loss by rounding (the calibrated objective is about 1), and the steps against it
-ROUNDS = 12  # times that the undecided are chosen anew
-SCREENED = 0.1  # of the whole pool's gap: how near the undecided alone are brought to their own bound
-GREEDY_TOO = 1 << 24  # multiplications of k documents with all
+TOLERANCE = 2e-4  # the ascent stops when bound − value is at most this (the calibrated objective is about 1)
+WHOLE, ITERATIONS = 32, 100  # steps of one ascent at most: on all documents, and on the undecided alone
+LEARNING = 20  # steps of the ascent on a sample
+ROUGH = 2e-3  # tolerance of Newton's path on a sample
+OPENING = 8, 4  # steps on all documents before the undecided are solved alone: without, and with a start from a sample
+# Where rounding would lose more than COSTLY (the calibrated objective is about 1), the multilinear extension is
+# ascended for at most MULTILINEAR steps.
+COSTLY, MULTILINEAR = 0.01, 16
+ROUNDS = 12  # how often, at most, the undecided are chosen anew
+SCREENED = 0.1  # the undecided alone are solved to max(TOLERANCE / 2, this share of the whole pool's gap)
+GREEDY_TOO = 1 << 24  # greedy also runs where comparing its k documents with all takes at most so many multiplications
 
 
 class Relaxation(Solver):
@@ -55,20 +57,24 @@ class Relaxation(Solver):
     requires: ClassVar = ("relaxed", "graph")  # a concave extension, or facility location's neighbours
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
+        """See `Solver.solve`; the draft has an upper bound."""
         return solve(problem, progress)
 
 
 @dataclass
 class Warm:
-    """What one solve leaves to the next on the same pool: prepared rows, and where it ended. Empty at first."""
+    """A warm start: what one solve leaves to the next on the same pool. Empty at first; `solve` fills it."""
 
     prepared: list[Prepared] = field(default_factory=list)
-    mask: torch.Tensor | None = None
+    mask: torch.Tensor | None = None  # (N,) the fractional optimum of the last solve
     tolerance: float = TOLERANCE
 
 
 def solve(problem: Problem, progress: Report, warm: Warm | None = None) -> Draft:
-    """warm: left by a solve of the same pool and metrics at another λ; begins there, and is brought up to date."""
+    """Solves the problem by the method that suits its metrics; see `Solver.solve`.
+
+    warm: left by a solve of the same pool and metrics at another λ. The solve starts there and updates it.
+    """
     objective = problem.objective
     terms = [term for term in objective.diversity if term.scale]
     if problem.settings.repeat > 1:
@@ -92,7 +98,7 @@ def solve(problem: Problem, progress: Report, warm: Warm | None = None) -> Draft
 
 
 def _everything(problem: Problem) -> Draft:
-    """The budget has room for all documents: the one selection there is, and so the bound."""
+    """The selection of all documents, for a budget that has room for the whole pool; the bound is its own value."""
     selected = torch.ones(len(problem), dtype=torch.bool)
     value = float(problem.objective.values(selected[None])[0])
     bound = value + rounding_of(value, problem.objective.margin, terms=len(problem))
@@ -100,7 +106,7 @@ def _everything(problem: Problem) -> Draft:
 
 
 def _or_greedy(problem: Problem, terms: list[Term], draft: Draft) -> Draft:
-    """In a pool so small that greedy costs nothing, the better of both: rounding is worst with few documents."""
+    """The better of `draft` and greedy's selection in a small pool, where greedy is cheap and rounding loses most."""
     k, free = int(problem.size), problem.unit == "documents" and not problem.limits
     if not free or k * len(problem) * problem.pool.dimensions > GREEDY_TOO:
         return draft
@@ -118,7 +124,7 @@ def _or_greedy(problem: Problem, terms: list[Term], draft: Draft) -> Draft:
 
 
 def _facility(problem: Problem, scale: float, metric: FacilityLocation, feasible: Feasible) -> Draft:
-    """Lazy greedy and swaps on the neighbours' graph for the selection, Lagrangian levels for the bound."""
+    """Facility location: lazy greedy and swaps on the neighbour graph; the bound is by Lagrangian relaxation."""
     objective, count = problem.objective, len(problem)
     gain, rate = objective.linear / problem.size, scale / count
     graph = metric.graph
@@ -130,7 +136,7 @@ def _facility(problem: Problem, scale: float, metric: FacilityLocation, feasible
         selected = graph.improve(selected, per_document, rate)
     reached = graph.value(selected, per_document, rate)
     bound, mean, price = graph.bound(gain, rate, feasible, reached, graph.covered(selected))
-    other = feasible.round(mean, price)  # what the levels' responses agree on is sometimes the better choice
+    other = feasible.round(mean, price)  # rounding the mean of the relaxation's responses is sometimes better
     if free:
         other = graph.improve(other, per_document, rate)
     selected = max(selected, other, key=lambda mask: graph.value(mask, per_document, rate))
@@ -162,9 +168,9 @@ def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress
 
 
 def relax(quadratic: Quadratic, start: torch.Tensor | Dual, tolerance: float, record: Record) -> Ascent:
-    """The fractional optimum, with its bound: a few steps on all documents, then on those that are not decided.
+    """The fractional optimum with its bound: a few steps on all documents, then on the undecided alone.
 
-    start: a feasible p (N,), or where Newton's path on a sample ended, if the problem suits it.
+    start: a feasible p (N,), or the end of Newton's path on a sample where `newton.suits` holds.
     """
     if suits(quadratic):
         return newton(quadratic, start, tolerance, record)[0]
@@ -183,7 +189,7 @@ def relax(quadratic: Quadratic, start: torch.Tensor | Dual, tolerance: float, re
 
 
 def _screened(quadratic: Quadratic, found: Ascent, tolerance: float, record: Record) -> Ascent | None:
-    """On from there with the undecided alone; None where that is no use."""
+    """Continues the ascent on the undecided documents alone; None if there are too many of them to help."""
     few = quadratic.undecided(found.p, found.price)
     if few is None:
         return None
@@ -203,9 +209,10 @@ def _screened(quadratic: Quadratic, found: Ascent, tolerance: float, record: Rec
 def to_mask(
     quadratic: Quadratic, relaxed: Ascent, tolerance: float, record: Record
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """A mask near a fractional optimum, the prices at it, and the p it was rounded from: (N,) each.
+    """Rounds a fractional optimum and improves the mask by swaps.
 
-    Where rounding would cost more than `COSTLY`, the multilinear extension is ascended first, on the undecided.
+    Returns the mask (N,) bool, the prices at it (N,), and the p (N,) it was rounded from. Where rounding would lose
+    more than `COSTLY`, the multilinear extension is ascended first, on the undecided alone.
     """
     p, price = relaxed.p, relaxed.price
     if quadratic.rounding(p) > COSTLY:
@@ -224,7 +231,7 @@ def to_mask(
 
 
 def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor | Dual:
-    """Where to start: everything alike, or in a large pool what the prices learned on a sample say."""
+    """The start of the ascent: the uniform feasible p, or in a large pool the p given by prices learned on a sample."""
     count, feasible = len(problem), quadratic.feasible
     if count <= 2 * SAMPLE:
         return feasible.alike()

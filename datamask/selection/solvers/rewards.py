@@ -7,9 +7,10 @@ black box: its `value` is called.
 
 Two kinds of reward:
 - `alone`: the batch as a pool of its own, as published;
-- `within`: the whole pool's diversity, the rest of the pool as it stands (its probabilities, or its selection).
+- `within`: the whole pool's diversity, with the rest of the pool fixed at its probabilities, or at its selection (the
+  context).
 
-Shapes: n documents in the batch, G rollouts; masks (G, n) float; rewards (G,) float32, up to a constant a batch.
+Shapes: n documents in the batch, G rollouts; masks (G, n) float; rewards (G,) float32, up to a constant for each batch.
 """
 
 from __future__ import annotations
@@ -27,35 +28,40 @@ from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.metrics.pairwise import Pairwise
 from datamask.selection.problem.pool import BLOCK_ROWS, Problem
 
-SKETCH = 2048  # random features in place of DiSF's squared Gram matrix, in batches of more than twice as many documents
-POINTS = 2048  # documents that facility location's reward is averaged over, drawn anew each step
+SKETCH = 2048  # random features that replace DiSF's squared Gram matrix in batches of more than twice as many documents
+POINTS = 2048  # documents over which facility location's reward is averaged, drawn anew in each step
 TILE = 256  # rows of the Gram matrix at a time
 REFRESH = 200  # steps between exact sums of the context
 
 
 class Reward(Protocol):
-    hard: bool  # the context is the selection as it stands, not the probabilities
-    exact: bool  # `within` gives the change itself: no estimate, no unknown constant
+    """The diversity reward of one metric for many masks of a batch."""
+
+    hard: bool  # whether the context is the present selection instead of the probabilities
+    exact: bool  # whether `within` gives the exact change, without an estimate or an unknown constant
 
     def alone(self, batch: Tensor, masks: Tensor) -> Tensor:
-        """Diversity of each mask, the batch being the pool. batch: (n,) row numbers."""
+        """(G,) the diversity of each mask with the batch as the pool. batch: (n,) row numbers."""
         ...
 
     def start(self, probability: Tensor) -> None:
-        """The context is this (N,), from now on."""
+        """Sets the context: probability (N,)."""
         ...
 
     def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Change of the pool's diversity if `masks` replaced the batch's `probability` (n,); and, where it is known,
-        what taking a document rather than not changes, the others each drawn by its probability: (n,)."""
+        """The change of the pool's diversity if `masks` replaced the batch's `probability` (n,): (G,).
+
+        Also, where it is known, each document's expected marginal value (n,), the others drawn by their probability.
+        """
         ...
 
     def move(self, batch: Tensor, probability: Tensor) -> None:
-        """The batch's probabilities are these (n,) from now on."""
+        """Updates the context: the batch's probabilities are now these (n,)."""
         ...
 
 
 def reward_of(problem: Problem, metric: Metric, generator: torch.Generator) -> Reward:
+    """The reward of a metric, by the fastest form it has."""
     if isinstance(metric, Pairwise | DiSF):
         return MomentReward(metric, generator)
     if isinstance(metric, FacilityLocation):
@@ -88,6 +94,7 @@ class MomentReward:
         self.scale = metric.unit / metric.size**2
 
     def alone(self, batch: Tensor, masks: Tensor) -> Tensor:
+        """See `Reward.alone`."""
         return -self.metric.unit / float(masks[0].sum()) ** 2 * self.forms(self.z.index_select(0, batch), masks)
 
     def forms(self, z: Tensor, masks: Tensor) -> Tensor:
@@ -117,6 +124,7 @@ class MomentReward:
         return whole - squares.square().sum(1)
 
     def start(self, probability: Tensor) -> None:
+        """See `Reward.start`."""
         self.probability, self.age = probability.clone(), 0
         total: Tensor | None = None
         for start in range(0, len(self.z), BLOCK_ROWS):
@@ -127,6 +135,7 @@ class MomentReward:
         self.total = total
 
     def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Reward.within`; both results are exact."""
         z = self.z.index_select(0, batch)
         price = -2 * self.scale * self.metric.products(z, self.total).float()
         change = masks - probability
@@ -137,13 +146,14 @@ class MomentReward:
         return reward - self.scale * self.forms(z, change), price - own
 
     def own(self, batch: Tensor) -> Tensor:
-        """What each document costs against itself: (n,)."""
+        """(n,) the documents' self-terms: what each costs by its similarity to itself."""
         return self._own(self.z.index_select(0, batch))
 
     def _own(self, z: Tensor) -> Tensor:
         return self.scale * self.metric.squares(z.float())
 
     def move(self, batch: Tensor, probability: Tensor) -> None:
+        """See `Reward.move`. Sums are computed anew every `REFRESH` calls, against drift by rounding."""
         change = probability - self.probability[batch]
         self.probability[batch] = probability
         self.age += 1
@@ -163,13 +173,16 @@ class CoverageReward:
         self.metric, self.pool, self.generator = metric, metric.pool, generator
 
     def alone(self, batch: Tensor, masks: Tensor) -> Tensor:
+        """See `Reward.alone`."""
         rows = self.pool.rows(batch)
         return nearest_selected(rows @ rows.T, masks).mean(1)
 
     def start(self, probability: Tensor) -> None:
+        """See `Reward.start`."""
         self.selected = probability > 0.5
 
     def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, None]:
+        """See `Reward.within`; averaged over `POINTS` random documents."""
         count = len(self.pool)
         points = torch.randperm(count, generator=self.generator, device=batch.device)[:POINTS]
         rest = self.selected.clone()
@@ -179,13 +192,15 @@ class CoverageReward:
         return nearest_selected(similarity, masks, covered).mean(1), None
 
     def move(self, batch: Tensor, probability: Tensor) -> None:
+        """See `Reward.move`."""
         self.selected[batch] = probability > 0.5
 
 
 def nearest_selected(similarity: Tensor, masks: Tensor, floor: Tensor | None = None) -> Tensor:
-    """max over the selected of each row of `similarity` (P, n), not below `floor` (P,): (G, P). No mask is empty.
+    """(G, P): each point's greatest similarity to a selected document, not below `floor` (P,). No mask may be empty.
 
-    Each point's candidates by falling similarity; a mask's answer is the first that it selects, found in a few looks.
+    similarity: (P, n). Each point's candidates are sorted by falling similarity; the answer for a mask is the first one
+    that it selects.
     """
     points, n = similarity.shape
     result = torch.empty(len(masks), points, device=similarity.device)
@@ -211,7 +226,7 @@ def nearest_selected(similarity: Tensor, masks: Tensor, floor: Tensor | None = N
 
 
 class BlackBoxReward:
-    """A metric of which only `value` is known."""
+    """A metric that offers only `value`."""
 
     hard = True
     exact = False
@@ -220,6 +235,7 @@ class BlackBoxReward:
         self.problem, self.metric = problem, metric
 
     def alone(self, batch: Tensor, masks: Tensor) -> Tensor:
+        """See `Reward.alone`."""
         pool = self.problem.pool.take(batch.cpu().numpy())
         weights = torch.ones(len(batch), dtype=torch.float64, device=batch.device)
         own = type(self.metric)(pool, weights, float(masks[0].sum()))
@@ -228,13 +244,16 @@ class BlackBoxReward:
         return own.value(masks.bool()).to(batch.device).float()
 
     def start(self, probability: Tensor) -> None:
+        """See `Reward.start`."""
         self.selected = probability > 0.5
 
     def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, None]:
+        """See `Reward.within`; less its mean."""
         whole = self.selected.expand(len(masks), -1).clone()
         whole[:, batch] = masks.bool()
         value = self.metric.value(whole).to(batch.device)
         return (value - value.mean()).float(), None  # in float64 before the difference is taken
 
     def move(self, batch: Tensor, probability: Tensor) -> None:
+        """See `Reward.move`."""
         self.selected[batch] = probability > 0.5

@@ -1,4 +1,4 @@
-"""SemDeDup as a selection (arXiv 2303.09540): the documents least like an earlier one of their cluster.
+"""SemDeDup as a selection (arXiv 2303.09540): keeps the documents least similar to an earlier one of their cluster.
 
 Within a cluster of spherical k-means, documents are sorted by distance to the centroid, farthest first (the published
 code's default, `which_to_keep: hard`), and M is each one's greatest cosine with an earlier one. The paper drops
@@ -17,20 +17,22 @@ from datamask.selection.problem.pool import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Report, Solver
 
-CLUSTER_DOCUMENTS = 1000  # on average, at most (the paper's 50,000 clusters of 440 M documents hold 8,800)
-SAMPLE = 256  # documents a cluster that the centroids are fitted on
+CLUSTER_DOCUMENTS = 1000  # mean documents of a cluster at most (the paper's 50,000 clusters of 440 M hold 8,800)
+SAMPLE = 256  # documents for each cluster on which the centroids are fitted
 
 
 class SemDeDup(Solver):
-    """The least redundant documents of each cluster; looks at neither quality nor metric."""
+    """The least redundant documents of each cluster; uses neither quality nor metric."""
 
     holds: ClassVar = frozenset({"documents"})
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
+        """See `Solver.solve`."""
         return solve(problem, progress)
 
 
 def solve(problem: Problem, progress: Report) -> Draft:
+    """Clusters the pool and keeps the k documents with the least cosine to an earlier one of their cluster."""
     pool, count, k = problem.pool, len(problem), int(problem.size)
     generator = torch.Generator().manual_seed(problem.settings.seed)
     clusters = -(-count // CLUSTER_DOCUMENTS)
