@@ -1,10 +1,14 @@
 """What several packages' tests share."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from tests.object_store import Store, clear_clients, running
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background by a shell: the tests' own processes
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # would inherit that, and could not be interrupted
 
 
 @pytest.fixture(scope="session")

@@ -167,7 +167,7 @@ def _of(texts: dict[str, list[np.ndarray]], others: dict[str, list[np.ndarray]],
             counts = np.bincount(row[vocabulary[row] == joined], minlength=len(vocabulary))
             shares[:, place] = counts / max(1, len(joined))
     # a word that a language lacks says the same of each, however few documents it has
-    every = shares.mean(axis=1, keepdims=True) + 1e-9
+    every = shares.sum(axis=1, keepdims=True) / max(1, languages) + 1e-9
     likelihood[:-1] = np.log((1 - BACKGROUND) * shares + BACKGROUND * every)
     usual = [_usual(vocabulary, hashes, frequent[:-1, place]) for place, hashes in enumerate(everything.values())]
     return Languages(

@@ -11,6 +11,7 @@ import pytest
 import datamask.corpus
 import datamask.encoders
 import datamask.filter
+import datamask.filter.filters
 import datamask.quality
 import datamask.release
 import datamask.report
@@ -25,7 +26,7 @@ STAGES = {
     "index": (datamask.corpus, "index_shard"),
     "embed": (datamask.encoders, "embed_shard"),
     "score": (datamask.quality, "score_shard"),
-    "filter": (datamask.release, "filter_corpus"),
+    "filter": (datamask.filter.filters, "filter_corpus"),
     "signatures": (datamask.filter, "sign_shard"),
     "duplicates": (datamask.filter, "find_duplicates"),
     "prices": (datamask.selection, "learn_prices"),

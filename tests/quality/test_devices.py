@@ -12,6 +12,7 @@ import torch
 
 from datamask.config import Scorer, validate
 from datamask.encoders.encode import StaticEncoder
+from datamask.quality import scorers
 from datamask.quality.documents import Documents
 from datamask.quality.scorers import load_scorer, pin
 from tests.quality import models
@@ -19,6 +20,13 @@ from tests.selection.fake_device import Far, Mixed, fake_device
 
 TEXTS = ["the proof of the lemma", "buy cheap shoes now", "a", "the lemma of the field and the definition " * 30]
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is here")
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    """Models that a test has moved are loaded anew by the next one."""
+    yield
+    scorers._cache.cache_clear()
 
 
 def move(model: torch.nn.Module) -> None:

@@ -147,7 +147,7 @@ ZERO[9] = 0
         ({"feature_arr": [None] + [[1.0]] * (N - 1)}, [], "feature_arr of row 0 is null"),
         ({"token_count": None}, ["--budget-tokens", "10"], "no column token_count"),
         ({}, ["--algorithm", "cosine"], "valid: DiSF, Facility, Pair_simi"),
-        ({}, ["--solver", "magic"], "'relaxation', 'policy-gradient', 'greedy'"),
+        ({}, ["--solver", "magic"], "valid: relaxation, policy-gradient, greedy"),
         ({}, ["--init", "random"], "'same' or 'quality'"),
         ({}, ["--select_ratio", "0"], "select_ratio"),
         ({}, ["--select_ratio", "0.001", "--keep-duplicates"], "is not one document"),

@@ -3,7 +3,7 @@ import pytest
 
 from tasks import corpus, rounds, shards
 
-TASKS = [corpus.plan, corpus.prepare_encoder, corpus.prepare_quality, corpus.measure_drift, corpus.write_report]
+TASKS = [corpus.plan, corpus.prepare_encoder, corpus.prepare_quality, corpus.measure_drift]
 TASKS += [corpus.publish, rounds.run_round]
 TASKS += [shards.convert, shards.index, shards.embed, shards.score, shards.sign, shards.atoms, shards.mask]
 
