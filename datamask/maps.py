@@ -30,7 +30,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from datamask import storage
+from datamask import npy, storage
 from datamask.stages import KEPT, ROUNDS, ShardFiles
 
 State = TypeVar("State")
@@ -154,8 +154,10 @@ def write_arrays(url: str, **arrays: np.ndarray) -> None:
 
 def read_arrays(url: str, *names: str) -> list[np.ndarray]:
     """Some of `write_arrays`' arrays."""
-    with storage.open_input(url) as file, np.load(file, allow_pickle=False) as held:
-        return [held[name] for name in names]
+    if not names:
+        return []
+    with storage.open_input(url) as file:
+        return list(npy.load_named(file, *names).values())
 
 
 def write_array(url: str, array: np.ndarray) -> None:
@@ -168,9 +170,9 @@ def mapped(url: str) -> np.ndarray:
     """`write_array`'s array: on a disk what is looked at is read, of an object store all of it."""
     with storage.storage_errors(url):
         if not storage.is_remote(url):
-            return np.load(storage.filesystem(url)[1], mmap_mode="r", allow_pickle=False)
+            return npy.load(storage.filesystem(url)[1], mapped=True)
         with storage.open_input(url) as file:
-            return np.load(io.BytesIO(file.read()), allow_pickle=False)
+            return npy.load(io.BytesIO(file.read()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,8 +190,8 @@ class Handed:
         """The names of all arrays."""
         if self.arrays is not None:
             return list(self.arrays)
-        with storage.open_input(self.url) as file, np.load(file, allow_pickle=False) as held:
-            return list(held)
+        with storage.open_input(self.url) as file:
+            return npy.names(file)
 
 
 def hand(folder: str | None, name: str, **arrays: np.ndarray) -> Handed:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from datamask.errors import ConfigError, InputError
+from datamask.npy import load_named
 from datamask.selection.cover.atoms import kernel, shares
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.metrics.disf import whiten
@@ -58,14 +59,13 @@ class Prices:
             np.savez(file, **arrays)
 
     @classmethod
-    def load(cls, file: IO[bytes] | Path) -> Prices:
+    def load(cls, file: IO[bytes]) -> Prices:
         """Reads a file that `save` wrote."""
-        with np.load(file, allow_pickle=False) as stored:
-            arrays: dict[str, Any] = {name: stored[name] for name in stored.files}
-        arrays["threshold"], arrays["temperature"] = float(arrays["threshold"]), float(arrays["temperature"])
+        stored: dict[str, Any] = dict(load_named(file))
+        stored["threshold"], stored["temperature"] = float(stored["threshold"]), float(stored["temperature"])
         for name in ("token_weighted", "complete"):
-            arrays[name] = bool(arrays[name])
-        return cls(**arrays)
+            stored[name] = bool(stored[name])
+        return cls(**stored)
 
     def score(self, features: Any, quality: Any, device: torch.device, ngrams: Any = None) -> np.ndarray:
         """(N,) float32: price per unit of the budget. features: (N, d); quality: (N,) or (N, Q); ngrams: (N, J) counts.
