@@ -146,3 +146,14 @@ def test_files_that_are_named_are_there():
             if not (ROOT / path).exists():
                 wrong.append(f"{page.name}: {path}")
     assert not wrong
+
+
+def test_tests_that_are_named_are_there():
+    named = re.findall(r"`((?:\w+/)?test_\w+\.py)(?:::(\w+))?`", (ROOT / "docs" / "security.md").read_text())
+    wrong = [
+        f"{path}::{function}"
+        for path, function in named
+        if not (ROOT / "tests" / path).exists()
+        or f"def {function}(" not in (ROOT / "tests" / path).read_text() + "def ("
+    ]
+    assert len(named) > 30 and not wrong
