@@ -73,7 +73,7 @@ def shifts(release: Release, new: Collection[str]) -> list[Shift]:
     index = stability(*(np.array([side.get(name, 0) for name in names]) for side in sides))
     if index:
         shares = [[side.get(name, 0) / sum(side.values()) for name in names] for side in sides]
-        worst = int(np.argmax(np.abs(np.subtract(*shares))))
+        worst = int(np.argmax(np.abs(np.array(shares[0]) - np.array(shares[1]))))
         told = f"{names[worst]} {shares[0][worst]:.1%} → {shares[1][worst]:.1%}"
         found.append(Shift("outcome", index, documents, _text("outcome", documents, index, told)))
     return sorted(found, key=lambda shift: -shift.index)
