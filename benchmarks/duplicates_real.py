@@ -19,6 +19,7 @@ import subprocess
 import tempfile
 import time
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -219,7 +220,7 @@ def alike(sets: dict[Place, np.ndarray]) -> list[tuple[Place, Place]]:
     return found
 
 
-def peers(out: str, python: str | None) -> None:
+def peers(out: str, python: str, asked: Sequence[str]) -> None:
     """Of all pairs with a Jaccard of word 5-grams of .8 or more, those of which one falls: ours and other tools."""
     all_files, config, recorded_work = recorded(out)
     with tempfile.TemporaryDirectory() as work:
@@ -254,13 +255,12 @@ def peers(out: str, python: str | None) -> None:
     ours = [sum(seconds[f"{stage}{kind}"] for stage in ("signatures", "duplicates")) for kind in ("", " cpu")]
     told("datamask, signatures and duplicates", {place for place in texts if place in gone}, *ours)
     places = list(texts)
-    tools = {"datatrove MinHash (14 × 8)": datatrove}
-    if python:
-        tools |= {
-            "text-dedup MinHash (128, 9 × 13)": lambda texts: text_dedup(texts, python),
-            "rensa (128, 16 bands)": lambda texts: rensa(texts, python),
-        }
-    for name, tool in tools.items():
+    tools = {
+        "datatrove": ("datatrove MinHash (14 × 8)", datatrove),
+        "text-dedup": ("text-dedup MinHash (128, 9 × 13)", lambda texts: text_dedup(texts, python)),
+        "rensa": ("rensa (128, 16 bands)", lambda texts: rensa(texts, python)),
+    }
+    for name, tool in (tools[one] for one in asked):
         kept, wall, cpu = tool(list(texts.values()))
         told(name, {place for number, place in enumerate(places) if number not in kept}, wall, cpu)
     table(["", "wall s", "CPU s", "documents fall", "of the pairs ≥ .8, not both stay", "numbers as 0"], lines)
@@ -358,14 +358,15 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--pages", type=int, default=40, help="sample: pairs that are a page and its own main text")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--python", help="peers: an interpreter that has text-dedup and rensa")
+    parser.add_argument("--python", default="python3", help="peers: an interpreter that has text-dedup and rensa")
+    parser.add_argument("--tools", default="datatrove,text-dedup,rensa", help="peers: which ones beside ours")
     given = parser.parse_args()
     if given.what == "outcome":
         outcome(given.out, given.before)
     elif given.what == "sample":
         sample(given.out, given.count, given.seed, given.pages)
     else:
-        peers(given.out, given.python)
+        peers(given.out, given.python, given.tools.split(","))
 
 
 if __name__ == "__main__":
