@@ -6,23 +6,13 @@ mixture under the logarithm, t (J,) the target distribution, mass (N,) the facto
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numba
 import numpy as np
+
+from datamask.compiling import compiled
 
 CROWD, PATIENCE = 32, 400  # see `anneal`: crowd of candidates; draws at most for each pair evaluated
 SERIES = 0.02  # below this, log(1 + x) is four terms of its series: exact to 1e-10 of the first term
 BLOCK = 64  # atoms of a row whose terms are computed together
-
-
-def compiled(function: Callable[..., Any]) -> Any:
-    """The function compiled by Numba at first use, and cached on disk where that can be written."""
-    try:
-        return numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # no folder for the cache
-        return numba.njit(nogil=True)(function)
 
 
 @compiled
