@@ -13,12 +13,9 @@ Seconds: the stages' work, and the wall time of the whole command.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from refresh_shard import COMMAND, run
 
 from datamask.corpus.inputs import find_inputs
 from datamask.report.embedded import load_corpus
@@ -33,22 +31,12 @@ from datamask.selection.api import solve
 from datamask.selection.problem.pool import make_problem
 
 SHARDS = 3  # a day
-COMMAND = (sys.executable, "-m", "datamask.cli")
 
 
 def write_day(table: pa.Table, day: int, folder: Path) -> None:
     each = -(-table.num_rows // SHARDS)
     for shard in range(SHARDS):
         pq.write_table(table.slice(shard * each, each), folder / f"day-{day}-{shard}.parquet")
-
-
-def run(*arguments: str) -> tuple[dict[str, Any], float]:
-    """The JSON of a datamask command, and its wall time in seconds."""
-    began = time.perf_counter()
-    done = subprocess.run([*COMMAND, *arguments, "--json"], capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(done.stderr)
-    return json.loads(done.stdout), time.perf_counter() - began
 
 
 def row(day: int, how: str, new: int, found: dict[str, Any], wall: float) -> str:

@@ -116,15 +116,19 @@ def parts_of(total: int, most: int) -> int:
 
 
 @contextlib.contextmanager
-def keeping(work: str, stage: str, names: Collection[str]) -> Iterator[str]:
+def keeping(work: str, stage: str, key: str, names: Collection[str]) -> Iterator[str]:
     """The folder of what this stage's maps keep for the next run; at the block's end what is not among `names` goes.
 
-    On a disk it goes when no run has asked for it for a day: another may be at it.
+    On a disk it goes when no run has asked for it for a day: another may be at it. `<key>.json` there says what this
+    run kept, for `datamask clean`.
+
+    :param key: of the stage over the whole corpus.
     """
     folder = storage.join(work, KEPT, stage)
     storage.touch(folder, names)
     yield folder
-    storage.remove_others(folder, names)
+    storage.write_json(storage.join(folder, f"{key}.json"), sorted(names))
+    storage.remove_others(folder, {*names, f"{key}.json"})
 
 
 @contextlib.contextmanager

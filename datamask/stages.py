@@ -50,6 +50,7 @@ STAGES = {
     )
 }
 ROUNDS = "rounds"  # folder of work/: what rounds hand to one another, gone when their stage has ended
+SCRATCH = "tmp"  # folder of work/: scratch files of a running stage
 KEPT = "parts"  # folder of work/: what the next run can use of this one's maps
 
 Progress = Callable[[int], None]  # called with the number of rows done since the last call

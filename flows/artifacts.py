@@ -12,6 +12,7 @@ from prefect.artifacts import (
     create_table_artifact,
     update_progress_artifact,
 )
+from prefect.events import emit_event
 
 from datamask import storage
 from datamask.release.release_folder import Picture
@@ -62,6 +63,21 @@ def show_warnings(sentences: Sequence[str]) -> None:
     if sentences:
         text = "\n".join(f"- {sentence}" for sentence in sentences)
         create_markdown_artifact(text, key="warnings", description="Groups that lose far more than the rest, and junk")
+
+
+def show_drift(sentences: Sequence[str], out: str, release: str) -> None:
+    """An artifact, and an event that automations can hear: `datamask.drift` of the resource `datamask.output.<out>`."""
+    if sentences:
+        create_markdown_artifact(
+            "\n".join(f"- {sentence}" for sentence in sentences),
+            key="drift",
+            description="New documents unlike the old",
+        )
+        emit_event(
+            "datamask.drift",
+            resource={"prefect.resource.id": f"datamask.output.{out}", "prefect.resource.name": out},
+            payload={"message": "; ".join(sentences), "release": release},
+        )
 
 
 def show_failures(failures: Sequence[tuple[str, str]]) -> None:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from datamask.report.warnings import sentence
-from flows.run_numbers import certificate_line, table
+from flows.run_numbers import certificate_line, personal_line, table
 from tasks.progress import Board, StageProgress
 
 SHOWN = 4  # warnings on the terminal
@@ -150,9 +150,11 @@ def summary(found: Mapping[str, Any], console: Console) -> None:
     for what, _, _, reasons in rows:
         if reasons:
             console.print(f"{what}: {reasons}", soft_wrap=True)
-    if line := certificate_line(found):
+    for line in filter(None, (certificate_line(found), personal_line(found))):
         console.print(line, soft_wrap=True)
     show_warnings(found, console)
+    for shift in found.get("drift", ()):
+        console.print(Text("drift: ", style="bold yellow") + Text(shift["text"]), soft_wrap=True)
     worked = [line for line in found["stages"] if line["seconds"] >= 0.05]
     console.print(
         "seconds: "

@@ -28,6 +28,7 @@ from datamask.locks import locked
 from datamask.quality import QualityRef
 from datamask.release.publication import running
 from datamask.release.release_folder import Release, find_release
+from datamask.release.shift import shifts
 from datamask.storage import Output
 from flows import artifacts
 from flows.curate import Previous, curation, finished, override
@@ -104,7 +105,9 @@ def refresh(
             check_gone(changes, settings)
             previous = _taken_over(manifest, settings, work, changes)
             found = curation(stages, plan, out, replace(previous, check=partial(check_rows, manifest, settings)))
-            return finished(found | {"changes": changes.describe(), "previous": last.version})
+            drift = [shift.to_json() for shift in shifts(find_release(found["release"]), changes.read)]
+            artifacts.show_drift([shift["text"] for shift in drift], out, found["release"])
+            return finished(found | {"changes": changes.describe(), "previous": last.version, "drift": drift})
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,11 @@ class Changes:
 
     def __bool__(self) -> bool:
         return bool(self.new or self.again or self.changed or self.gone or self.settings or self.failures)
+
+    @property
+    def read(self) -> frozenset[str]:
+        """The shards that were not read before, or not so."""
+        return frozenset((*self.new, *self.again, *self.changed))
 
     def describe(self) -> str:
         """In words, with what a change of settings will cost."""

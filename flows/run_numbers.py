@@ -6,6 +6,7 @@ from typing import Any
 
 from datamask import storage
 from datamask.corpus.plan import FailedFile, Reading
+from datamask.release.personal import NAMES
 from datamask.release.release_folder import Release
 from datamask.report.warnings import sentence
 from flows.stage_runs import ShardTimes, Stages
@@ -35,6 +36,7 @@ def numbers(
             "filtered": dict(total["filtered"]),
             "quarantined": dict(total["quarantined"]),
         },
+        "personal": manifest.get("personal"),
         "tokens": {"read": total["tokens_read"], "selected": total["tokens_selected"]},
         "certificate": {name: certificate.get(name) for name in ("objective", "upper_bound", "gap", "integrality")},
         "stages": [
@@ -72,6 +74,14 @@ def table(found: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     return rows
 
 
+def personal_line(found: Mapping[str, Any]) -> str:
+    """What was found of personal data in a line, or '' where it was not looked for."""
+    if (counts := found["personal"]) is None:
+        return ""
+    kinds = ", ".join(f"{counts[kind]:,} {name}" for kind, name in NAMES.items() if counts.get(kind))
+    return f"personal data: {kinds} in {counts['documents']:,} documents" if kinds else "personal data: none found"
+
+
 def certificate_line(found: Mapping[str, Any]) -> str:
     """Objective, bound and gap in a line, or '' where the solver gives none."""
     certificate = found["certificate"]
@@ -94,6 +104,8 @@ def as_markdown(found: Mapping[str, Any]) -> str:
     lines += [
         "",
         certificate_line(found),
+        "",
+        personal_line(found),
         "",
         "| stage | done | cached | failed | seconds |",
         "|---|---:|---:|---:|---:|",

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Part, Shard
 from datamask.errors import DamagedFileError
@@ -127,15 +128,16 @@ def test_parts_double_as_the_corpus_grows(total, parts):
 
 def test_what_is_kept_goes_when_nobody_has_asked_for_it_for_a_day(tmp_path):
     work, folder = str(tmp_path), tmp_path / "parts/filter"
-    with keeping(work, "filter", ["a", "b"]) as kept:
+    with keeping(work, "filter", "k", ["a", "b"]) as kept:
         for name in ("a", "b", "c"):
             write_arrays(f"{kept}/{name}", x=np.arange(2))
-    assert {path.name for path in folder.iterdir()} == {"a", "b", "c"}
+    assert {path.name for path in folder.iterdir()} == {"a", "b", "c", "k.json"}
     for path in folder.iterdir():
         os.utime(path, (0, 0))
-    with pytest.raises(RuntimeError), keeping(work, "filter", ["a"]):
+    with pytest.raises(RuntimeError), keeping(work, "filter", "k", ["a"]):
         raise RuntimeError
-    assert {path.name for path in folder.iterdir()} == {"a", "b", "c"}
-    with keeping(work, "filter", ["a", "absent"]):
+    assert {path.name for path in folder.iterdir()} == {"a", "b", "c", "k.json"}
+    with keeping(work, "filter", "l", ["a", "absent"]):
         pass
-    assert {path.name for path in folder.iterdir()} == {"a"}
+    assert {path.name for path in folder.iterdir()} == {"a", "l.json"}
+    assert storage.read_json(str(folder / "l.json")) == ["a", "absent"]

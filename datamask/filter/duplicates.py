@@ -82,7 +82,7 @@ def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str, 
         return found
     with shared_folder(work, "duplicates", key) as folder:
         search = _Search(ordered, earlier, config, work, folder, maps)
-        with keeping(work, "duplicates", search.names()) as kept:
+        with keeping(work, "duplicates", key, search.names()) as kept:
             outputs, facts = search.run(kept)
     by_name = {files.shard.name: output for files, output in zip(ordered, outputs, strict=True)}
     keys = {name: output.key for name, output in by_name.items()}

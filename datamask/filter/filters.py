@@ -124,7 +124,7 @@ def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str, ma
     counts = [sum(files.shard.rows or 0 for files in shards) for _, shards in items]
     keys = tuple(storage.key("look", _key(shards, plan), parts) for _, shards in items)
     names = [name(key) for key in keys for name in (exact.codes_name, exact.texts_name)]
-    with rounds(work, "filter", key) as folder, keeping(work, "filter", names) as kept:
+    with rounds(work, "filter", key) as folder, keeping(work, "filter", key, names) as kept:
         state = Filtering(config, plan, work, exact.Exchange(folder, kept, keys, parts))
         maps(look, state, items, counts)
         maps(find_repeated, state, range(parts))

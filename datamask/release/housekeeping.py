@@ -30,12 +30,13 @@ from datamask.release.release_folder import (
     version_key,
     version_path,
 )
-from datamask.stages import RECORD, ROUNDS, STAGES
+from datamask.stages import KEPT, RECORD, ROUNDS, SCRATCH, STAGES
 
-# what lies elsewhere in work/ is never touched; what is kept for the next run goes by itself (`maps.keeping`)
-FOLDERS = {stage.folder for stage in STAGES.values() if stage.folder} | {ROUNDS}
-UNFINISHED = (STAGES["export"].folder, ROUNDS)  # an interrupted run's: the next one with these settings goes on there
+FOLDERS = {stage.folder for stage in STAGES.values() if stage.folder} | {ROUNDS, SCRATCH, KEPT}  # others are nobody's
+# an interrupted run's; with the first two, the next run with its settings goes on there
+UNFINISHED = (STAGES["export"].folder, ROUNDS, SCRATCH)
 _KEY = re.compile(r"[0-9a-f]{16}")
+_RECORD = re.compile(r"[0-9a-f]{16}\.json")
 # bytes a document in work/ beside its embedding (index, scores, signatures, masks, encoder's share), measured on 42,232
 # real documents: 2,600; twice that for what a release and scratch files take for a while
 PER_DOCUMENT = 5200
@@ -150,6 +151,7 @@ def unneeded(out: str, releases: int = 1) -> Unneeded:
         needed |= {*_KEY.findall(json.dumps(storage.read_json(record)))}
     sizes = _sizes(work)
     gone = {path: size for path, size in sizes.items() if _can_go(work, path, needed)}
+    gone |= _parts(work, sizes, gone)
     return Unneeded(out, tuple(kept), tuple(sorted(gone)), tuple(_by_stage(work, gone)))
 
 
@@ -179,7 +181,7 @@ def _remove_empty(out: str) -> None:
 
 def _can_go(work: str, path: str, needed: set[str]) -> bool:
     stage, _, rest = path[len(work) + 1 :].partition("/")
-    if stage not in FOLDERS or not rest:
+    if stage not in FOLDERS or stage == KEPT or not rest:
         return False
     if stage in UNFINISHED:
         return True
@@ -193,6 +195,24 @@ def _can_go(work: str, path: str, needed: set[str]) -> bool:
             return True
         return bool(named - needed)
     return not keys & needed
+
+
+def _parts(work: str, sizes: Mapping[str, int], gone: Mapping[str, int]) -> dict[str, int]:
+    """What maps kept for a next run (`maps.keeping`), but for what the runs kept whose corpus-<key>.json stays.
+
+    Where no run has said what it kept, nothing goes.
+    """
+    found: dict[str, int] = {}
+    for name, stage in STAGES.items():
+        folder = storage.join(work, KEPT, name)
+        own = {path: size for path, size in sizes.items() if path.startswith(f"{folder}/")}
+        records = [path for path in own if _RECORD.fullmatch(path[len(folder) + 1 :])]
+        of = {path: storage.join(work, stage.folder or "", f"corpus-{_key_of(path)}.json") for path in records}
+        kept = {path for path in records if of[path] in sizes and of[path] not in gone}
+        for path in sorted(kept):
+            kept |= {storage.join(folder, file) for file in storage.read_json(path)}
+        found |= {path: size for path, size in own.items() if records and path not in kept}
+    return found
 
 
 # ---------------------------------------------------------------- roll back

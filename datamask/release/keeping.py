@@ -90,16 +90,21 @@ def rollback(
 def trends(
     out: Out = "out/curated",
     to: Annotated[str, typer.Option("--to", help="Where the page is written.")] = "trends.html",
+    price: Annotated[
+        float | None,
+        typer.Option(min=0, help="What an hour of work costs, in any currency: tells each release's cost."),
+    ] = None,
     json_: Json = False,
 ) -> None:
-    """Show how the releases have changed: documents, tokens, quality, gap, seconds; as a table and a page."""
+    """Show how the releases have changed: documents, tokens, quality, gap, seconds, cost; as a table and a page."""
     from datamask.release.trends import gather, write_page
 
-    rows = gather(out)
+    rows = gather(out, price)
     write_page(rows, to)
     if json_:
         print(json.dumps({"releases": rows, "page": to}))
         return
     columns = ["version", "created", "read", "selected", "tokens", "quality", "gap", "seconds"]
+    columns += [] if price is None else ["cost"]
     table(columns, [[row[name] for name in columns] for row in rows])
     print(f"page: {to}")

@@ -22,6 +22,7 @@ from datamask.config import Release as Settings
 from datamask.errors import MissingExtraError
 
 KINDS = ("email", "ip", "card", "phone")  # in this order: what an earlier one takes is no longer there for the next
+NAMES = {"email": "e-mail addresses", "ip": "IP addresses", "card": "card numbers", "phone": "phone numbers"}
 FIELD = pa.field("personal_data", pa.struct([(kind, pa.int32()) for kind in KINDS]))
 REPLACEMENTS: Mapping[str, tuple[str, ...]] = {
     "email": ("email@example.com", "firstname.lastname@example.org"),

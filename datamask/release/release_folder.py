@@ -66,6 +66,11 @@ class Staged:
         draft = storage.read_json(storage.join(self.folder, MANIFEST) if self.published else self.draft)
         return {"failed": draft["provenance"]["failed"], "skipped": draft["skipped"]}
 
+    def personal(self) -> dict[str, int]:
+        """The manifest's `personal`: documents that hold personal data, and how many of each kind; {}: not counted."""
+        draft = storage.read_json(storage.join(self.folder, MANIFEST) if self.published else self.draft)
+        return dict(draft.get("personal", {}))
+
 
 @dataclass(frozen=True)
 class Picture:

@@ -20,13 +20,15 @@ CHARTS = {
     "quality": "mean quality of what was selected",
     "gap": "gap to the bound",
     "seconds": "seconds of work",
+    "cost": "cost of these seconds",
     "bytes": "bytes of the release",
 }
 
 
-def gather(out: str) -> list[dict[str, Any]]:
+def gather(out: str, price: float | None = None) -> list[dict[str, Any]]:
     """A row per release, oldest first; what a release does not tell is None.
 
+    :param price: of an hour of work, in any currency; None: cost is not told.
     :raises InputError: there is no release.
     """
     out = out.rstrip("/")
@@ -34,10 +36,11 @@ def gather(out: str) -> list[dict[str, Any]]:
     if not versions:
         raise InputError(f"no release in {out}; make one: datamask curate --output {out}")
     latest = latest_version(out)
-    return [_row(Release(version_path(out, name), name, version_key(name)), name == latest) for name in versions]
+    found = [Release(version_path(out, name), name, version_key(name)) for name in versions]
+    return [_row(release, release.version == latest, price) for release in found]
 
 
-def _row(release: Release, latest: bool) -> dict[str, Any]:
+def _row(release: Release, latest: bool, price: float | None) -> dict[str, Any]:
     manifest = release.manifest()
     total = manifest["conservation"]["total"]
     certificate = manifest["provenance"]["certificate"]
@@ -46,6 +49,7 @@ def _row(release: Release, latest: bool) -> dict[str, Any]:
     if storage.exists(url):
         report = storage.read_json(url)
     stages = report.get("stages") or []
+    seconds = sum(stage["seconds"] for stage in stages) if stages else None
     return {
         "version": release.version,
         "latest": latest,
@@ -56,7 +60,8 @@ def _row(release: Release, latest: bool) -> dict[str, Any]:
         "filtered": sum(total["filtered"].values()),
         "quality": _quality(release, manifest),
         "gap": certificate.get("gap"),
-        "seconds": round(sum(stage["seconds"] for stage in stages), 1) if stages else None,
+        "seconds": None if seconds is None else round(seconds, 1),
+        "cost": None if seconds is None or price is None else round(seconds / 3600 * price, 4),
         "bytes": sum(item["bytes"] for item in manifest["files"]),
     }
 

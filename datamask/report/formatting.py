@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def count(value: float) -> str:
     """A whole number with commas between thousands."""
@@ -24,3 +26,12 @@ def short(value: float) -> str:
         if value >= size:
             return f"{value / size:.3g}{unit}"
     return f"{value:.0f}"
+
+
+def markdown(lead: str, tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]) -> str:
+    """A paragraph and tables (title, head, rows) as GitHub Markdown; the first column is text, the others numbers."""
+    parts = [lead]
+    for title, head, rows in tables:
+        lines = [f"### {title}", "", "| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
+        parts.append("\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]))
+    return "\n\n".join(parts) + "\n"

@@ -62,7 +62,7 @@ def write_report(
     with rounds(work, "report", staged.key) as folder:
         findings = find(all_files, config, certificate, stages, work=work, maps=maps, folder=folder)
     library.join()
-    return write_findings(staged.folder, replace(findings, unread=_unread(staged)))
+    return write_findings(staged.folder, replace(findings, unread=_unread(staged), personal=staged.personal()))
 
 
 def _unread(staged: Staged) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from datamask.release.personal import NAMES
 from datamask.report import charts
 from datamask.report.figures import Figure, history_rows
 from datamask.report.findings import OURS, PERCENTILES, Findings
@@ -48,6 +49,7 @@ def make_sections(f: Findings, figures: dict[str, Figure]) -> list[Section]:
         Section("examples", "Where it disagrees with top-quality", _examples(f)),
         Section("duplicates", "Near-duplicates collapsed", _duplicates(f, figures)),
         Section("signals", "Junk signals", _signals(f)),
+        Section("personal", "Personal data", _personal(f)),
         Section("stages", "Time and cache", _stages(f, figures)),
         Section("settings", "Settings", _settings(f)),
     ]
@@ -157,6 +159,22 @@ def _signals(f: Findings) -> list[Block]:
         "▲: the choice holds over 1.5 times the candidates' share, and that is no accident."
     )
     return [table(["signal", "candidates", "selected", "selected/candidates"], rows, note=note)]
+
+
+def _personal(f: Findings) -> list[Block]:
+    if not f.personal:
+        return []
+    counts = dict(f.personal)
+    documents, selected = counts.pop("documents"), max(f.total("selected"), 1)
+    replaced = f.settings["release"]["personal"] == "replace"
+    note = (
+        f"{count(documents)} of {count(selected)} selected documents ({percent(documents / selected, 2)}) hold some; it was "
+        f"{'replaced by what belongs to nobody' if replaced else 'left as it is'}. The column personal_data counts it by "
+        "document. There may be more that no rule finds."
+    )
+    asked = f.settings["release"]["personal_kinds"]
+    rows = [[NAMES[kind], count(found)] for kind, found in counts.items() if kind in asked]
+    return [table(["kind", "found"], rows, note=note)]
 
 
 def _objective(f: Findings, figures: dict[str, Figure]) -> list[Block]:

@@ -10,7 +10,7 @@ from typing import Any
 import altair as alt
 
 from datamask import storage
-from datamask.report import page
+from datamask.report import formatting, page
 from datamask.report.figures import Figure
 from datamask.report.findings import plain
 from datamask.report.formatting import count
@@ -140,11 +140,7 @@ def _targets(found: Finding) -> Table:
 
 def markdown(found: Finding) -> str:
     """The tables as GitHub Markdown."""
-    parts = [lead(found)]
-    for title, head, rows in tables(found):
-        lines = [f"### {title}", "", "| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
-        parts.append("\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]))
-    return "\n\n".join(parts) + "\n"
+    return formatting.markdown(lead(found), tables(found))
 
 
 def render(found: Finding) -> str:

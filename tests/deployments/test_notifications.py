@@ -23,3 +23,6 @@ def test_the_automation_of_the_page_is_created(prefect_server):
     for name, heard in (("curate", True), ("refresh", True), ("other", False)):
         related = Resource({**flow.root, "prefect.resource.name": name})
         assert found.trigger.match_related.matches(related) == heard
+    drift = Automation.read(name="datamask drift")
+    assert drift.trigger.expect == {"datamask.drift"}
+    assert drift.trigger.match.matches(Resource({"prefect.resource.id": "datamask.output.out/curated"}))

@@ -3,6 +3,7 @@
 import fcntl
 import json
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -32,6 +33,23 @@ def test_only_what_is_new_is_embedded_and_scored(refresh, corpus, out, found):
         assert (stage(now, name)["done"], stage(now, name)["cached"]) == (1, 3)
     assert now["documents"]["read"] == 240
     assert stage(now, "encoder")["cached"] == 1
+    assert now["drift"] == []
+
+
+def test_new_documents_unlike_the_old_are_told(call, corpus, out, monkeypatch):
+    heard = []
+    monkeypatch.setattr("flows.artifacts.emit_event", lambda name, **event: heard.append((name, event)))
+    path = write_shard(corpus, 5)
+    table = pq.read_table(path)
+    short = pa.array([text and " ".join(text.split()[:9]) for text in table["text"].to_pylist()])
+    table = table.set_column(table.schema.get_field_index("text"), "text", short)
+    pq.write_table(table.drop_columns(["token_count"]), path)
+    status, printed, err = call("refresh", "--output", out, "--input", corpus, small=False)
+    assert status == 0, err
+    assert "drift: length of the 60 new documents has shifted (stability index " in printed
+    [(name, event)] = heard
+    assert name == "datamask.drift" and event["resource"]["prefect.resource.id"] == f"datamask.output.{out}"
+    assert "length of the 60 new documents" in event["payload"]["message"]
 
 
 def test_by_the_last_releases_prices_nothing_is_solved(refresh, corpus, out, found, monkeypatch):

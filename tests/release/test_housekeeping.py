@@ -2,11 +2,12 @@
 
 import json
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from datamask import cli
+from datamask import cli, storage
 from datamask.config import Config
 from datamask.corpus.plan import Part, Plan, Shard
 from datamask.errors import ConfigError, InputError, StorageError
@@ -29,6 +30,8 @@ def two(tmp_path):
     (work / "encoder" / ("b" * 16)).mkdir(parents=True)
     (work / "encoder" / ("b" * 16) / "model.bin").write_bytes(b"x" * 500)
     (work / "embeddings" / "notes.txt").write_text("mine")
+    (work / "tmp" / "scratch-lost").mkdir(parents=True)
+    (work / "tmp" / "scratch-lost" / "rows.bin").write_bytes(b"x" * 300)
     (work / "sweep").mkdir()
     (work / "sweep" / f"{'c' * 16}.json").write_text("{}")
     return str(tmp_path / "out"), first, second
@@ -49,13 +52,34 @@ def test_what_the_newest_releases_need_stays(two, tmp_path):
     assert not masks & names(both) and masks <= names(one)  # the first's own go with it
     embedded = {f"{shard}-{key['embeddings']}.parquet" for shard, key in keys.items()}
     assert not embedded & names(one)  # the second has them too
-    assert both.bytes >= 1500 and both.kept_for == tuple(list_versions(out))
+    assert "rows.bin" in names(both)
+    assert both.bytes >= 1800 and both.kept_for == tuple(list_versions(out))
     assert remove(out, 1) == one
     assert unneeded(out, 1).paths == () and (tmp_path / "out/work/embeddings/notes.txt").exists()
     assert not (tmp_path / "out/work/encoder").exists() or not list((tmp_path / "out/work/encoder").iterdir())
     again = released(tmp_path, settings(filter={"min_tokens": 9}))[1]
     assert again.version == second.version and not again.new
     assert verify(first).problems == [] and verify(second).problems == []
+
+
+def test_what_maps_keep_for_the_next_run_goes_with_the_run_that_kept_it(two, tmp_path):
+    out, first, second = two
+    parts = tmp_path / "out/work/parts/filter"
+    (parts / "codes-0123456789abcdef.npz").write_bytes(b"x" * 700)
+    records = {path for path in parts.iterdir() if path.suffix == ".json"}
+    assert len(records) == 2  # the releases have other filters
+    both, one = unneeded(out, 2), unneeded(out, 1)
+    assert {path for path in both.paths if "/parts/" in path} == {str(parts / "codes-0123456789abcdef.npz")}
+    gone = {Path(path) for path in one.paths if "/parts/" in path}
+    [record] = gone & records
+    [kept] = records - gone
+    names = {name for name in json.loads(kept.read_text()) if (parts / name).exists()}
+    assert names and set(parts.iterdir()) - gone == {kept, *(parts / name for name in names)}
+    remove(out, 1)
+    assert set(parts.iterdir()) == {kept, *(parts / name for name in names)}
+    for path in parts.glob("*.json"):
+        path.unlink()  # made before runs said what they keep
+    assert not [path for path in unneeded(out, 1).paths if "/parts/" in path]
 
 
 def test_nothing_is_removed_beside_a_run_that_may_need_it(two, capsys):
@@ -119,6 +143,9 @@ def test_trends(two, tmp_path):
     write_page(rows, str(tmp_path / "trends.html"))
     page = (tmp_path / "trends.html").read_text()
     assert page.count("<svg") == 7 and "seconds of work: not told" in page and first.version in page
+    assert "cost of these seconds: not told" in page and rows[0]["cost"] is None
+    storage.write_json(f"{second.path}/report.json", {"stages": [{"seconds": 1800.0}, {"seconds": 5400.0}]})
+    assert [row["cost"] for row in gather(out, 1.5)] == [None, 3.0]
     assert "http://" not in page.replace("http://www.w3.org", "")
 
 

@@ -54,6 +54,20 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict:
     }
 
 
+def test_personal_data_is_told_where_it_was_looked_for(made: dict, tmp_path: Path) -> None:
+    findings: Findings = made["findings"]
+    assert findings.personal == {} and "Personal data" not in made["html"]
+    counts = {"documents": 12, "email": 31, "ip": 4, "card": 0, "phone": 0}
+    release = findings.settings["release"] | {"personal": "replace", "personal_kinds": ["email", "ip"]}
+    found = replace(findings, personal=counts, settings=findings.settings | {"release": release})
+    report.write_findings(str(tmp_path), found)
+    assert report.load(str(tmp_path)).personal == counts
+    [section] = [one for one in sections.make_sections(found, {}) if one.id == "personal"]
+    assert section.blocks[0]["rows"] == [["e-mail addresses", "31"], ["IP addresses", "4"]]
+    assert "12 of " in section.blocks[0]["note"] and "replaced" in section.blocks[0]["note"]
+    assert "Personal data" in (tmp_path / "report.html").read_text()
+
+
 def test_every_row_is_counted_once(made: dict) -> None:
     findings: Findings = made["findings"]
     assert findings.total() == sum(ROWS) == 500

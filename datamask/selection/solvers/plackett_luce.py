@@ -41,11 +41,6 @@ def as_masks(orders: Tensor, n: int, dtype: torch.dtype = torch.float32) -> Tens
     return torch.zeros(orders.shape[0], n, dtype=dtype, device=orders.device).scatter_(1, orders, 1)
 
 
-def log_probability(logits: Tensor, orders: Tensor) -> Tensor:
-    """ln P(order | logits), (G,): Σ_j logit of the j-th drawn − ln Σ of the exponentials of all not drawn before."""
-    return (logits[orders] - _log_remaining(logits, orders)).sum(1)
-
-
 def order_gradient(logits: Tensor, orders: Tensor, advantages: Tensor) -> Tensor:
     """mean_g A_g ∇ ln P(order_g | logits), (n,), with the exact probability of the order drawn.
 

@@ -1,0 +1,115 @@
+"""Whether new documents are unlike those that were there: what a refresh warns of, and Prefect can notify of.
+
+    found = shifts(release, new={"dump-2026-02-00001"})
+    found[0].text    # "quality_score of the 12,000 new documents has shifted (stability index 0.41, mean 0.6 → 0.3)"
+
+Scores, lengths and what the filters took are compared by the population stability index, Σ (q − p) ln(q / p) over the
+old documents' deciles (Lewis 1994; Siddiqi 2006: 0.25 is a shift to act on). Small shards differ by chance: where
+nothing has shifted, the index over (1/n + 1/m) is near a χ² of one degree less than there are bins (Yurdakul 2018),
+and less than its 99.9th percentile is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy.stats import chi2
+
+from datamask.release.release_folder import Release
+
+SHIFTED = 0.25  # Siddiqi, Credit Risk Scorecards (2006)
+CHANCE = 0.001
+BINS = 10
+ROWS = 1_000_000  # of each side that are looked at, evenly drawn
+COLUMNS = ("quality_score", "token_count")
+NAMES = {"quality_score": "quality_score", "token_count": "length", "outcome": "what the filters take"}
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A column in which the new documents are unlike the old ones."""
+
+    column: str
+    index: float  # population stability index
+    documents: int  # new
+    text: str
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, ready for JSON."""
+        return asdict(self)
+
+
+def shifts(release: Release, new: Collection[str]) -> list[Shift]:
+    """The columns that have shifted from the release's other shards to these, the most shifted first.
+
+    :param new: names of shards. :raises DamagedFileError: a file of decisions is damaged.
+    """
+    shards = release.manifest()["conservation"]["shards"]
+    ours = sorted(name for name in shards if name in new)
+    others = sorted(name for name in shards if name not in new)
+    if not ours or not others:
+        return []
+    now, before = _rows(release, ours), _rows(release, others)
+    documents = sum(shards[name]["rows"] for name in ours)
+    found = []
+    for column in COLUMNS:
+        old, young = _values(before, column), _values(now, column)
+        if not len(old) or not len(young):
+            continue
+        edges = np.unique(np.quantile(old, np.arange(1, BINS) / BINS))
+        counts = [np.bincount(np.searchsorted(edges, side, "right"), minlength=len(edges) + 1) for side in (old, young)]
+        index = stability(*counts)
+        if index:
+            told = f"mean {old.mean():.4g} → {young.mean():.4g}"
+            found.append(Shift(column, index, documents, _text(column, documents, index, told)))
+    took = [side["outcome"].value_counts().to_pylist() for side in (before, now)]
+    sides = [{each["values"]: each["counts"] for each in side} for side in took]
+    names = sorted({name for side in sides for name in side})
+    index = stability(*(np.array([side.get(name, 0) for name in names]) for side in sides))
+    if index:
+        shares = [[side.get(name, 0) / sum(side.values()) for name in names] for side in sides]
+        worst = int(np.argmax(np.abs(np.array(shares[0]) - np.array(shares[1]))))
+        told = f"{names[worst]} {shares[0][worst]:.1%} → {shares[1][worst]:.1%}"
+        found.append(Shift("outcome", index, documents, _text("outcome", documents, index, told)))
+    return sorted(found, key=lambda shift: -shift.index)
+
+
+def stability(before: np.ndarray, now: np.ndarray) -> float:
+    """The population stability index of counts by bin, or 0 where it is small or may be chance.
+
+    Half a document is added to each bin, so that an empty one does not count for infinity.
+    """
+    n, m = before.sum(), now.sum()
+    if len(before) < 2 or not n or not m:
+        return 0.0
+    p, q = ((counts + 0.5) / (counts + 0.5).sum() for counts in (before, now))
+    index = float(((q - p) * np.log(q / p)).sum())
+    chance = chi2.ppf(1 - CHANCE, len(before) - 1) * (1 / n + 1 / m)
+    return index if index > max(SHIFTED, chance) else 0.0
+
+
+def _text(column: str, documents: int, index: float, told: str) -> str:
+    return f"{NAMES[column]} of the {documents:,} new documents has shifted (stability index {index:.2f}, {told})"
+
+
+def _rows(release: Release, shards: Sequence[str]) -> pa.Table:
+    rows = sum(release.manifest()["conservation"]["shards"][name]["rows"] for name in shards)
+    step = -(-rows // ROWS)
+    parts = []
+    for name in shards:
+        table = release.decisions(name, [*COLUMNS, "outcome", "reason"])
+        table = table.take(np.arange(0, len(table), step)) if step > 1 else table
+        fell = pc.is_in(table["outcome"], pa.array(["filtered", "quarantined"]))
+        outcome = pc.if_else(fell, table["reason"], "kept")
+        parts.append(table.select(COLUMNS).append_column("outcome", outcome))
+    return pa.concat_tables(parts)
+
+
+def _values(table: pa.Table, column: str) -> np.ndarray:
+    values = table[column].drop_null().to_numpy().astype(np.float64)
+    return values[np.isfinite(values)]
