@@ -27,7 +27,7 @@ def split(raw, bounds, kinds, lower, spelled, starts, firsts):  # type: ignore[n
             byte = raw[at]
             kind = kinds[byte]
             if kind != SPACE:
-                if before == SPACE or (kind | before) == WORD_OF_SIGNS and kind != before:
+                if before == SPACE or (kind | before) == WORD_OF_SIGNS:
                     starts[words] = filled
                     words += 1
                 beyond = at + 1 < len(raw) and kinds[raw[at + 1]] == BEYOND
