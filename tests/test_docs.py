@@ -146,3 +146,13 @@ def test_files_that_are_named_are_there():
             if not (ROOT / path).exists():
                 wrong.append(f"{page.name}: {path}")
     assert not wrong
+
+
+def test_tests_that_are_named_are_there():
+    named = re.findall(r"`((?:\w+/)?test_\w+\.py)(?:::(\w+))?`", (ROOT / "docs" / "security.md").read_text())
+    wrong = []
+    for path, function in named:
+        file = ROOT / "tests" / path
+        if not file.exists() or (function and f"def {function}(" not in file.read_text()):
+            wrong.append(f"{path}::{function}")
+    assert len(named) > 30 and not wrong

@@ -39,13 +39,13 @@ from datamask.filter import duplicate_candidates as candidates
 from datamask.filter import verify_pairs as verify
 from datamask.filter.alarm import read_groups
 from datamask.filter.duplicate_candidates import Estimated, Groups, Holders, Pairs
-from datamask.filter.intact import Natural
+from datamask.filter.intact import Counts
 from datamask.filter.postings import POSTING, Documents, Shared, partition_of, postings_of, sampled, shared_of
 from datamask.maps import Handed, deal, dealt, gather, hand, handed, mapped, read_arrays, write_array, write_arrays
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 
-VERSION = 5
+VERSION = 6
 SCHEMA = pa.schema(
     [
         ("chunk_id", pa.int64()),
@@ -396,7 +396,7 @@ def judge(state: Searching, item: Judged) -> Handed:
         dict(zip(documents.tolist(), quality, strict=True)),
         state.spread,
         state.rules,
-        _natural(storage.join(state.work, state.pool)) if state.pool else None,
+        _copy_counts(storage.join(state.work, state.pool)) if state.pool else None,
     )
     made = decisions.records(found, documents, component, keys, known)
     every = np.concatenate([falls, made])
@@ -404,14 +404,12 @@ def judge(state: Searching, item: Judged) -> Handed:
 
 
 @lru_cache(maxsize=2)
-def _natural(url: str) -> Natural | None:
-    """What tells which of two copies has words that were put in: the corpus's counts, if they are still there."""
+def _copy_counts(url: str) -> Counts | None:
+    """What tells which of two copies has words put in the place of others: the corpus's counts, if still there."""
     from datamask.quality import pool
+    from datamask.quality.copies import CopyCounts
 
-    if not storage.exists(url):
-        return None
-    model = pool.read(url)
-    return lambda texts: pool.natural(texts, model)
+    return CopyCounts(pool.read(url)) if storage.exists(url) else None
 
 
 def _texts(state: Searching, part: int) -> Iterator[tuple[np.ndarray, pa.Array]]:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from datamask.filter.duplicate_candidates import FEW, OWN, PARTLY, WHOLLY, Groups, Pairs
-from datamask.filter.intact import Natural, Text, garbled, most, packaging, reworded, worse
+from datamask.filter.intact import Counts, Text, garbled, most, packaging, reworded, worse
 from datamask.filter.resolve import Edge, Fall, stars
 from datamask.filter.shingles import WINDOW, Likeness, codes_of, doubled, likeness, once, windows
 from datamask.filter.surface import Prose, Surface, prose, surface
@@ -73,7 +73,7 @@ def decide(
     quality: Mapping[int, float],
     spread: float,
     rules: Rules,
-    natural: Natural | None = None,
+    counts: Counts | None = None,
 ) -> dict[int, tuple[Fall, int]]:
     """Each document of a part that falls, what it falls to, and its cluster: the lowest number it is tied to.
 
@@ -81,9 +81,9 @@ def decide(
     :param cosines: pairs that are duplicates by their embeddings alone.
     :param fixed: so many documents, the first, stay.
     :param quality: quality_score of the documents, or NaN. :param spread: its standard deviation in the corpus.
-    :param natural: see `worse`.
+    :param counts: see `worse`.
     """
-    judge = _Judge(_read(texts), fixed, quality, spread, rules, natural)
+    judge = _Judge(_read(texts), fixed, quality, spread, rules, counts)
     for a, b, own in zip(pairs.one, pairs.other, pairs.own, strict=True):
         judge.compare(int(a), int(b), float(own))
     for (a, b), cosine in cosines.items():
@@ -130,9 +130,9 @@ class _Judge:
         quality: Mapping[int, float],
         spread: float,
         rules: Rules,
-        natural: Natural | None,
+        counts: Counts | None,
     ) -> None:
-        self._natural = natural
+        self._counts = counts
         self._texts = texts
         self._fixed = fixed
         self._quality = quality
@@ -154,7 +154,7 @@ class _Judge:
         if not near and like.jaccard >= least and theirs and fewer >= SHORT:
             near = contained or reworded(a, b)
         if not near and not contained and like.jaccard >= GARBLED * least and own >= GARBLED_OWN:
-            near = fewer >= GARBLED_SHORT and garbled(a, b, like, self._natural)
+            near = fewer >= GARBLED_SHORT and garbled(a, b, like, self._counts)
         if near:
             larger = max(len(a.shingles), len(b.shingles))
             if contained and larger > LONGER * fewer:
@@ -187,14 +187,14 @@ class _Judge:
                 self._edges[one, other] = Edge(one, other, "contained", like.containment, large)
         elif len(a.shingles) < LITTLE * len(b.shingles) and self._better(small, large, QUALITY_NOISE):
             return
-        elif len(b.shingles) <= NAVIGATION * len(a.shingles) and (falls := worse(a, b, like, self._natural)) > 0:
+        elif len(b.shingles) <= NAVIGATION * len(a.shingles) and (falls := worse(a, b, like, self._counts)) > 0:
             self._edges[one, other] = Edge(one, other, "contained", like.containment, large if falls > 0 else small)
         else:
             self._edges[one, other] = Edge(one, other, "contained", like.containment, small, only=True)
 
     def _worse(self, one: int, other: int, like: Likeness) -> int:
         """The copy that should be dropped, −1 if neither is worse by more than noise."""
-        found = worse(self._texts[one], self._texts[other], like, self._natural)
+        found = worse(self._texts[one], self._texts[other], like, self._counts)
         small, large = self._by_length(one, other)
         if self._packed(small, large):
             return large

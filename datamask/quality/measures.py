@@ -61,7 +61,7 @@ _ELEMENTS = """a abbr address article aside audio b blockquote body br button ca
     input ins label legend li link main meta nav noscript object ol option p param pre q script section
     select small source span strike strong style sub summary sup svg table tbody td textarea tfoot th
     thead title tr tt u ul video"""
-_UNIT = 1024  # logarithms are summed as integers in units of 1/1024 nat, so that sums do not depend on the order
+UNIT = 1024  # logarithms are summed as integers in units of 1/1024 nat, so that sums do not depend on the order
 APART = 7  # pairs of words this far apart serve as a shuffled document
 JOINTS = 0.7  # weight of the pairs (end of a word, beginning of the next), relative to pairs of words
 _STRENGTH = {"pairs": 4.0, "joints": 10.0}  # pseudo-counts of the smoothing towards chance
@@ -273,30 +273,30 @@ def _order(
     here = neighbours(words, apart)
     there, size = here + apart, size[here]
     by_word, by_joint = pairs(words, here, apart)
-    lift = _lift(known[here], known[there], pool.counts.pairs.count(by_word, half[here]), size, "pairs")
-    joint = _lift(ends[0][here], ends[1][there], pool.counts.joints.count(by_joint, half[here]), size, "joints")
-    return _mean(words, here, lift) + JOINTS * _mean(words, here, joint)
+    by_words = lift(known[here], known[there], pool.counts.pairs.count(by_word, half[here]), size, "pairs")
+    by_joints = lift(ends[0][here], ends[1][there], pool.counts.joints.count(by_joint, half[here]), size, "joints")
+    return _mean(words, here, by_words) + JOINTS * _mean(words, here, by_joints)
 
 
-def _lift(first: np.ndarray, second: np.ndarray, both: np.ndarray, size: np.ndarray, kind: str) -> np.ndarray:
-    """(m,) int64, in 1/_UNIT nats: ln P(second | first) / P(second), the former smoothed towards the latter.
+def lift(first: np.ndarray, second: np.ndarray, both: np.ndarray, size: np.ndarray, kind: str) -> np.ndarray:
+    """(m,) int64, in 1/UNIT nats: ln P(second | first) / P(second), the former smoothed towards the latter.
 
-    `_UNKNOWN`, which means leave out, where the pool lacks one of the two words.
+    `UNKNOWN`, which means leave out, where the pool lacks one of the two words.
     """
     strength = np.float32(_STRENGTH[kind])
     chance = np.minimum(second / size, np.float32(0.2))
     with np.errstate(divide="ignore", invalid="ignore"):
         lift = np.log((both / chance + strength) / (first + strength))
     known = (first > 0) & (second > 0)
-    return np.where(known, np.rint(np.clip(np.where(known, lift, 0), -4, 4) * _UNIT), _UNKNOWN).astype(np.int64)
+    return np.where(known, np.rint(np.clip(np.where(known, lift, 0), -4, 4) * UNIT), UNKNOWN).astype(np.int64)
 
 
-_UNKNOWN = np.iinfo(np.int32).min
+UNKNOWN = np.iinfo(np.int32).min
 
 
 def _mean(words: Words, place: np.ndarray, values: np.ndarray) -> np.ndarray:
-    known = values != _UNKNOWN
+    known = values != UNKNOWN
     place, values = place[known], values[known]
     sums = np.concatenate([[0], np.cumsum(values)])
     edges = np.searchsorted(place, words.first)
-    return share(np.diff(sums[edges]) / _UNIT, np.diff(edges))
+    return share(np.diff(sums[edges]) / UNIT, np.diff(edges))

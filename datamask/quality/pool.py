@@ -24,7 +24,7 @@ from datamask.quality import language_models as languages
 from datamask.quality import terms
 from datamask.quality.character_ngrams import Counts, Table
 from datamask.quality.language_models import Languages
-from datamask.quality.measures import PLAIN, Pool, measure, order, plain
+from datamask.quality.measures import PLAIN, Pool, measure, plain
 from datamask.quality.terms import Usual
 from datamask.quality.words import Words
 
@@ -51,18 +51,6 @@ def batches(texts: Sequence[str], given: Sequence[str | None]) -> Iterator[tuple
         if held >= BATCH or place == len(texts) - 1:
             yield Words(texts[first : place + 1]), given[first : place + 1]
             first, held = place + 1, 0
-
-
-def natural(texts: Sequence[str], model: Model) -> list[float]:
-    """How naturally the words of copies of one text follow one another, by the counts of both halves; nan: unknown.
-
-    Which of two copies has a word that was put in its place: of 16 languages' copies with one word in 50 replaced the
-    intact one has more in 94 of 100, of those with one in ten in 97 (counts without the document).
-    """
-    words = Words(texts)
-    group = model.pool.languages.groups(words, [None] * len(texts), np.zeros(len(texts)))
-    group[:] = group[0]
-    return [float(value) for value in order(words, model.pool, group)]
 
 
 def measured(texts: Sequence[str]) -> np.ndarray:

@@ -202,21 +202,6 @@ def test_a_small_language_takes_no_text_of_a_large_one() -> None:
     assert [groups.names[place] for place in groups.groups(Words([mixed]), [None], np.zeros(1))] == ["xa"]
 
 
-def test_copies_compare_by_the_counts_of_both_halves(model: pool.Model) -> None:
-    """Of a text and the same with two words in fifty from elsewhere, the intact one is the more natural."""
-    generator = random.Random(8)
-    right = 0
-    for _ in range(20):
-        text = grammar(0, generator, 12)
-        words = text.split()
-        for place in generator.sample(range(len(words)), 4):
-            words[place] = generator.choice(words)
-        intact, altered = pool.natural([text, " ".join(words)], model)
-        right += intact > altered
-    assert right >= 18
-    assert np.isnan(pool.natural(["😀", " "], model)).all()
-
-
 def plain(text: str) -> dict[str, float]:
     return {name: float(values[0]) for name, values in measures.plain(Words([text])).items()}
 

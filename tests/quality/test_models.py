@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +57,23 @@ def test_odd_texts_are_scored_like_any_other(tmp_path: Path, request: pytest.Fix
 
 
 # ---------------------------------------------------------------- transformers
+
+
+def test_the_model_is_hashed_again_and_computes_as_its_key_says(tmp_path: Path) -> None:
+    """A refresh is given the last release's reference: neither its hash nor its number format is taken on trust."""
+    folder = models.classifier(tmp_path / "edu")
+    settings = Scorer(kind="transformer", model=str(folder))
+    first = pin(settings, exact())
+    assert pin(settings, exact()) == first and first.dtype == "float32"
+    elsewhere = load_scorer(replace(first, dtype="bfloat16"), exact())  # made where another format was the fastest
+    assert next(elsewhere._model.parameters()).dtype == torch.bfloat16
+    weights = folder / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    times = weights.stat()
+    weights.write_bytes(content)
+    os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert pin(settings, exact()).fingerprint != first.fingerprint
 
 
 @pytest.mark.parametrize("batch_tokens", [64, 100_000])

@@ -116,3 +116,12 @@ def test_length(solver, algorithm, tokens):
 def test_the_others_refuse(solver, asked, says):
     with pytest.raises(ConfigError, match=f"solver {solver} cannot hold {says}; these can: relaxation"):
         chosen(solver, **asked)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["DiSF", "Pair_simi"])
+def test_two_of_forty_thousand(algorithm):
+    generator = np.random.default_rng(0)
+    features, quality = generator.standard_normal((40_000, 3)).astype(np.float32), generator.random(40_000)
+    found = select(features, quality, algorithm=algorithm, budget_documents=2)
+    assert found.selected.sum() == 2 and found.objective <= found.upper_bound

@@ -1,0 +1,64 @@
+"""Which of two copies has words put in the place of others, by the corpus's counts without the copies' own."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from datamask.quality import pool
+from datamask.quality.copies import CopyCounts
+from tests.quality.test_content import grammar
+
+TEXTS = 120
+
+
+def altered(text: str, generator: random.Random, words: int) -> str:
+    """The text with some of its words at the places of others."""
+    made = text.split()
+    for place in generator.sample(range(len(made)), words):
+        made[place] = generator.choice(made)
+    return " ".join(made)
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    generator = random.Random(8)
+    return [grammar(0, generator, 12) for _ in range(TEXTS)]
+
+
+@pytest.fixture(scope="module")
+def counts(texts: list[str]) -> CopyCounts:
+    return CopyCounts(pool.fit(texts, ["xa"] * TEXTS))
+
+
+def test_the_intact_copy_is_the_likelier_one(texts: list[str], counts: CopyCounts) -> None:
+    generator = random.Random(1)
+    said = [counts.altered(text, altered(text, generator, 4)) for text in texts[:20]]
+    assert sum(value > 0 for value in said) >= 18
+    more = [counts.natural([text, altered(text, generator, 4)]) for text in texts[:20]]
+    assert sum(intact > other for intact, other in more) >= 18
+
+
+def test_evidence_has_a_sign_and_says_nothing_of_equal_texts(texts: list[str], counts: CopyCounts) -> None:
+    other = altered(texts[0], random.Random(2), 6)
+    assert counts.altered(texts[0], other) == -counts.altered(other, texts[0]) != 0
+    assert counts.altered(texts[0], texts[0]) == 0
+    for one in ("", " ", "😀"):
+        assert counts.altered(one, one) == 0
+        assert np.isnan(counts.natural([one, one])).all()
+        assert counts.altered(texts[0], one) == -counts.altered(one, texts[0])
+
+
+def test_what_a_copy_was_counted_for_is_left_out(texts: list[str]) -> None:
+    """Strangers that stand in an altered copy alone are known by it alone: to the evidence they are unknown."""
+    base = texts[0]
+    words = base.split()
+    for n, place in enumerate(random.Random(3).sample(range(len(words)), 8)):
+        words[place] = f"stranger{n}"
+    copy = " ".join(words)
+    alone = CopyCounts(pool.fit(texts[1:], ["xa"] * (TEXTS - 1))).altered(base, copy)
+    with_it = CopyCounts(pool.fit([*texts[1:], copy], ["xa"] * TEXTS)).altered(base, copy)
+    assert alone > 0
+    assert with_it == pytest.approx(alone, rel=0.25)
