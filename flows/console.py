@@ -23,23 +23,22 @@ class _Rate(ProgressColumn):
     """Documents a second, or nothing where rows are not counted."""
 
     def render(self, task: Task) -> Text:
-        rate = task.fields["rate"]
-        return Text(f"{rate:,.0f} documents/s" if rate else "", style="dim")
+        line: StageProgress | None = task.fields.get("line")
+        return Text(f"{line.rate:,.0f} documents/s" if line and line.rate else "", style="dim")
 
 
 class _Remaining(ProgressColumn):
-    """What remains at the rate so far; where rows are not counted, what has gone by; at the end how long it took."""
+    """What remains; where nobody knows, what has gone by; at the end how long it took."""
 
     def render(self, task: Task) -> Text:
         line: StageProgress | None = task.fields.get("line")
         if line is None:
             return Text("")
-        rate = _rate(line)
         if line.ended:
             return Text(f"{line.elapsed:,.1f} s", style="green")
-        if not line.total or not rate:
+        if line.remaining is None:
             return Text(f"{line.elapsed:,.0f} s so far", style="dim")
-        return Text(f"{max(0, line.total - line.rows) / rate:,.0f} s to go", style="cyan")
+        return Text(f"{line.remaining:,.0f} s to go", style="cyan")
 
 
 class Display:
@@ -89,14 +88,13 @@ class Display:
 
     def _bar(self, bars: Progress, line: StageProgress) -> None:
         if line.stage not in self._tasks:
-            self._tasks[line.stage] = bars.add_task(line.stage, total=line.total or None, state="", rate=0.0)
+            self._tasks[line.stage] = bars.add_task(line.stage, total=line.total or None, state="")
         total = (line.total or 1) if line.ended else (line.total or None)
         bars.update(
             self._tasks[line.stage],
             completed=total if line.ended else line.rows,
             total=total,
             state=_state(line),
-            rate=_rate(line),
             line=line,
         )
 
@@ -107,7 +105,7 @@ class Display:
             self._print(f"{line.stage:<10} {_state(line):<24} {line.elapsed:7.1f} s")
         elif not line.ended and line.elapsed - told > PLAIN_SECONDS:
             self._told[line.stage] = line.elapsed
-            self._print(f"{line.stage:<10} {_going(line)} after {line.elapsed:.0f} s")
+            self._print(f"{line.stage:<10} {line.going} after {line.elapsed:.0f} s")
 
     def _print(self, text: str) -> None:
         print(text.rstrip(), file=sys.stderr, flush=True)
@@ -122,20 +120,6 @@ def _state(line: StageProgress) -> str:
     if line.failed:
         parts.append(f"{line.failed} failed")
     return ", ".join(parts)
-
-
-def _going(line: StageProgress) -> str:
-    """How far a stage is: share, rate, and what remains at that rate."""
-    if not line.total:
-        return "working"
-    rate = _rate(line)
-    remains = f", {(line.total - line.rows) / rate:,.0f} s to go" if rate and line.rows < line.total else ""
-    return f"{100 * line.rows / line.total:.0f} %, {rate:,.0f} documents/s{remains}"
-
-
-def _rate(line: StageProgress) -> float:
-    worked = line.done or not line.ended  # the rate of cached shards means nothing
-    return line.rows / line.elapsed if line.total and worked and line.elapsed > 0.5 else 0.0
 
 
 def summary(found: Mapping[str, Any], console: Console) -> None:
