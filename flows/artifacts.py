@@ -31,8 +31,7 @@ class StageArtifacts:
 
     def update(self) -> None:
         for line in list(self.board.stages.values()):
-            share = line.rows / line.total if line.total else line.elapsed / line.expected if line.expected else 0.0
-            percent = 100.0 if line.ended else round(100 * min(share, 1.0), 1)
+            percent = round(100 * line.share, 1)
             rows = f"{line.rows:,} rows, " if line.total else ""
             how = f"{line.elapsed:,.1f} s" if line.ended else line.going
             text = f"{line.stage}: {rows}{how}"

@@ -1,8 +1,9 @@
-"""What a terminal shows while a flow runs: bars where there is one, plain lines where there is none; then the table."""
+"""What is shown while a flow runs: bars in a terminal or below a notebook's cell, else plain lines; then the table."""
 
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
 
@@ -42,7 +43,7 @@ class _Remaining(ProgressColumn):
 
 
 class Display:
-    """Follows a board from a thread of its own while the `with` block runs. Writes to stderr."""
+    """Follows a board from a thread of its own while the `with` block runs. Writes to stderr, or to the notebook."""
 
     def __init__(self, board: Board) -> None:
         self.board = board
@@ -51,8 +52,14 @@ class Display:
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._bars: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
+        self._last = ""
         self._told: dict[str, float] = {}  # stage: when a plain line was last written, inf when it ended
-        if self._console.is_terminal:
+        self._page: Any = None  # below a notebook's cell
+        if self._console.is_jupyter:
+            shown = import_module("IPython.display")
+            self._html = shown.HTML
+            self._page = shown.display(self._html(""), display_id=True)
+        elif self._console.is_terminal:
             self._bars = Progress(
                 TextColumn("{task.description:<10}"),
                 BarColumn(),
@@ -80,6 +87,11 @@ class Display:
             self._update()
 
     def _update(self) -> None:
+        if self._page is not None:
+            if (text := as_html(self.board.stages.values())) != self._last:
+                self._page.update(self._html(text))
+                self._last = text
+            return
         for line in list(self.board.stages.values()):
             if self._bars:
                 self._bar(self._bars, line)
@@ -109,6 +121,19 @@ class Display:
 
     def _print(self, text: str) -> None:
         print(text.rstrip(), file=sys.stderr, flush=True)
+
+
+def as_html(lines: Iterable[StageProgress]) -> str:
+    """A row a stage, for a notebook: bar, state, rate, what remains."""
+    rows = []
+    for line in lines:
+        part = f' max="1" value="{line.share:.3f}"' if line.ended or line.share else ""
+        rate = f"{line.rate:,.0f} documents/s" if line.rate else ""
+        left = "" if line.remaining is None else f"{line.remaining:,.0f} s to go"
+        time = f"{line.elapsed:,.1f} s" if line.ended else left or f"{line.elapsed:,.0f} s so far"
+        cells = [line.stage, f"<progress{part}></progress>", _state(line), rate, time]
+        rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    return f"<table>{''.join(rows)}</table>"
 
 
 def _state(line: StageProgress) -> str:

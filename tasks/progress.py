@@ -47,6 +47,14 @@ class StageProgress:
         return self.rows / self.elapsed if self.total and worked and self.elapsed > 0.5 else 0.0
 
     @property
+    def share(self) -> float:
+        """Of the stage that is done, from 0 to 1: by its rows, else by the time that it took the last time."""
+        if self.ended:
+            return 1.0
+        done, whole = (self.rows, self.total) if self.total else (self.elapsed, self.expected)
+        return min(1.0, done / whole) if whole else 0.0
+
+    @property
     def remaining(self) -> float | None:
         """Seconds to go: at the rate so far or, where no rate tells, by what the stage took the last time; None: who
         knows."""
@@ -59,7 +67,7 @@ class StageProgress:
     @property
     def going(self) -> str:
         """How far it is, in words: share, rate, and what remains."""
-        parts = [f"{min(1.0, self.rows / self.total):.0%}"] if self.total else ["working"]
+        parts = [f"{self.share:.0%}"] if self.total else ["working"]
         if self.rate:
             parts.append(f"{self.rate:,.0f} documents/s")
         if self.total and self.rows >= self.total:

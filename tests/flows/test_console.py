@@ -4,6 +4,7 @@ import gc
 import io
 import time
 import weakref
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -101,6 +102,24 @@ def test_a_terminal_has_a_bar_a_stage(monkeypatch):
         pass
     text = screen.getvalue()
     assert "50 documents/s" in text and "10 s to go" in text and "30 s to go" in text and "10 s so far" in text
+
+
+def test_a_notebook_has_a_table_that_is_brought_up_to_date(monkeypatch):
+    class Handle:
+        pages = []
+
+        def update(self, page):
+            self.pages.append(page)
+
+    shown = SimpleNamespace(HTML=str, display=lambda page, display_id: Handle())
+    monkeypatch.setattr("flows.console.import_module", {"IPython.display": shown}.__getitem__)
+    monkeypatch.setattr("flows.console.Console", lambda stderr: Console(file=io.StringIO(), force_jupyter=True))
+    board = Board()
+    with Display(board):
+        board.stages = {"embed": line(rows=500), "encoder": line("encoder", total=0)}
+    page = Handle.pages[-1]
+    assert page.count("<tr>") == 2 and '<progress max="1" value="0.500">' in page and "<progress></progress>" in page
+    assert "<td>0/2 shards</td><td>50 documents/s</td><td>10 s to go</td>" in page
 
 
 def test_times_of_the_last_run_scale_with_the_input(tmp_path):
