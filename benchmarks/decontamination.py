@@ -2,19 +2,23 @@
 
     python benchmarks/decontamination.py '../shared/data/real/*.parquet' '../shared/data/tasks/*.jsonl.gz' \\
         [--documents 10000] [--plant 40] [--hits hits.txt]
+    python benchmarks/decontamination.py '../shared/data/real/*.parquet' --paragraphs 4000 --hits hits.txt
 
 Into documents of the pool it writes, of each test set, items whole, in capitals without punctuation, their first half,
 and paraphrased (every sixth, every third word another); the rest is as it was. `--hits` writes what was found there.
+`--paragraphs` takes, in place of test sets, paragraphs of the pool's own documents as test items, which stand in other
+documents of it as real text repeats itself: quoted, in part, as a notice, as a phrase. What is found, to be read.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +29,7 @@ import pyarrow.parquet as pq
 from datamask import storage
 from datamask.config import Config
 from datamask.corpus import convert_shard, plan_shards
+from datamask.filter import contamination
 from datamask.filter.contamination import common_rows, contaminated
 from datamask.filter.leaks import find_leaks, items_of
 from datamask.stages import ShardFiles
@@ -57,6 +62,8 @@ def pool(
     tables = [pq.read_table(path, columns=["text", "id", "source"]) for path in paths(corpus)]
     rows = [row for row in pa.concat_tables(tables).to_pylist() if row["text"].strip()][:documents]
     draw = random.Random(7)
+    if not plant:
+        return rows, {}
     sets: dict[str, list[int]] = defaultdict(list)
     for number, (name, part) in enumerate(zip(items.names, items.parts, strict=True)):
         if part in ("question", "text") and items.rows.words[number] >= 8:
@@ -75,7 +82,13 @@ def pool(
     return rows, planted
 
 
-def ours(rows: list[dict[str, Any]], config: Config, work: str) -> tuple[dict[int, str], float]:
+def ours(
+    rows: list[dict[str, Any]], config: Config, work: str, but: Sequence[int] = ()
+) -> tuple[dict[int, str], float]:
+    """(document: what it holds, seconds). but: of each item the document that it was taken from, which does not count.
+
+    Whole items that a document holds beside its own are found; the best alone is told, so own items are passed over.
+    """
     [shard] = plan_shards(config.corpus, work).shards
     shard = convert_shard(shard, config, work)
     schema = pa.schema([("chunk_id", pa.int64()), ("reason", pa.string())])
@@ -84,14 +97,30 @@ def ours(rows: list[dict[str, Any]], config: Config, work: str) -> tuple[dict[in
     began = time.perf_counter()
     files = ShardFiles(shard, index=index)
     files = ShardFiles(shard, index=index, leaks=find_leaks(files, config, work))
-    found = contaminated(files, config, common_rows([files], config))
+    common = common_rows([files], config)
+    found = contaminated(files, config, common)
+    if but:
+        items = items_of(config)
+        own = defaultdict(set)
+        for part, row in enumerate(but):
+            own[row].add(part)
+        others = {}
+        for leak in contamination._rows(files):
+            kept = [g for g in leak["gram"] if not own[leak["chunk_id"]] & {p for p, _ in items.rows.texts_with(g)}]
+            left = set(kept)
+            places = [p for g, p in zip(leak["gram"], leak["place"], strict=True) if g in left]
+            verdict = contamination._judge(
+                {**leak, "gram": kept, "place": places}, items, common, config.filter.contamination
+            )
+            if verdict:
+                others[leak["chunk_id"]] = json.dumps(verdict)
+        found = others
     return found, time.perf_counter() - began
 
 
 def datatrove(rows: list[dict[str, Any]], tests: list[str]) -> Iterator[tuple[int, str]]:
     """Its filter with its own settings (12 words of the answer, or of both) and with the questions' words too."""
     import gzip
-    import json
 
     from datatrove.data import Document
     from datatrove.pipeline.decont.n_grams import NGramsDecontConfig, NGramsDecontFilter, NGramsDecontIndexer
@@ -113,15 +142,48 @@ def datatrove(rows: list[dict[str, Any]], tests: list[str]) -> Iterator[tuple[in
             yield number, f"{document.metadata['contaminated_task']}: {document.metadata['contaminated_ngram']}"
 
 
+def paragraphs(corpus: str, documents: int, number: int, hits: str) -> None:
+    """Writes a line for each document that holds another's paragraph, at most two for each paragraph: JSON."""
+    rows, _ = pool(corpus, None, documents, 0)
+    draw = random.Random(11)
+    owned = [(row, text) for row, each in enumerate(rows) for text in set(each["text"].split("\n"))]
+    of = {}
+    for row, text in draw.sample(owned, len(owned)):
+        if 20 <= len(text.split()) <= 150 and len(of) < number:
+            of.setdefault(text, row)
+    with tempfile.TemporaryDirectory() as work:
+        source, test = f"{work}/pool.parquet", f"{work}/items.jsonl"
+        pq.write_table(pa.Table.from_pylist(rows), source)
+        Path(test).write_text("".join(json.dumps({"text": text}) + "\n" for text in of))
+        config = Config.model_validate({"corpus": {"input": [source]}, "filter": {"decontaminate": [test]}})
+        found, took = ours(rows, config, work, but=list(of.values()))
+    texts, written = list(of), Counter[str]()
+    with Path(hits).open("w") as out:
+        for row in draw.sample(sorted(found), len(found)):
+            told = json.loads(found[row])
+            item = texts[int(told["item"].split(":")[1]) - 1]
+            written[item] += 1
+            if written[item] <= 2:
+                ids = {"id": rows[row]["id"], "of": rows[of[item]]["id"]}
+                out.write(json.dumps({**ids, **told, "text": item, "document": rows[row]["text"]}) + "\n")
+    print(
+        f"{len(rows):,} documents, {len(of):,} paragraphs, {len(found):,} documents hold one of another; {took:.0f} s"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("corpus")
-    parser.add_argument("tests")
+    parser.add_argument("tests", nargs="?")
+    parser.add_argument("--paragraphs", type=int)
     parser.add_argument("--documents", type=int, default=10_000)
     parser.add_argument("--plant", type=int, default=40)
     parser.add_argument("--hits")
     parser.add_argument("--alone", action="store_true", help="without datatrove, which takes fifty times as long")
     given = parser.parse_args()
+    if given.paragraphs:
+        paragraphs(given.corpus, given.documents, given.paragraphs, given.hits)
+        return
     tests = paths(given.tests)
     with tempfile.TemporaryDirectory() as work:
         source = f"{work}/pool.parquet"

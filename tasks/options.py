@@ -46,9 +46,10 @@ def same_arithmetic() -> None:
 
     The environment, Dask and Ray may say otherwise, and sums in another order round differently: without this the same
     key could stand for other bytes. A library's pool takes its size when it is loaded and can be set only then, so all
-    that have one are loaded first; OpenMP keeps a size for each thread that asks. (The static encoder's fit needs no
-    such care: its sums have one order.)
+    that have one are loaded first. OpenMP keeps a size for each thread that asks; BLAS has one for the process, set but
+    once, for the static encoder's fit holds it at one thread while other tasks begin beside it.
     """
+    global _blas_set
     if not getattr(_LIMITED, "here", False):
         import scipy.linalg  # noqa: F401
         import sklearn.utils._openmp_helpers  # noqa: F401
@@ -57,11 +58,17 @@ def same_arithmetic() -> None:
 
         cores = os.cpu_count() or 1
         torch.set_num_threads(cores)
-        threadpool_limits(cores)
+        threadpool_limits(cores, "openmp")
+        with _BLAS:
+            if not _blas_set:
+                threadpool_limits(cores, "blas")
+                _blas_set = True
         _LIMITED.here = True
 
 
 _LIMITED = threading.local()
+_BLAS = threading.Lock()
+_blas_set = False
 
 
 def needs_gpu(stage: str, config: Config) -> bool:

@@ -88,15 +88,17 @@ def _held(grams: Sequence[int], items: Items, common: frozenset[int]) -> dict[in
 
 def _span(row: Mapping[str, Any], items: Items, common: frozenset[int], part: int) -> str:
     """The stretch of the document that covers most of the part."""
-    own = [
-        place
-        for gram, place in zip(row["gram"], row["place"], strict=True)
-        if gram not in common and any(part == owner for owner, _ in items.rows.texts_with(gram))
-    ]
-    places = np.array(own)
+    own = np.array(
+        [
+            (place, place + items.rows.length[gram] - 1)
+            for gram, place in zip(row["gram"], row["place"], strict=True)
+            if gram not in common and any(part == owner for owner, _ in items.rows.texts_with(gram))
+        ]
+    )
     runs = row["runs"]
-    inside = [int(((places >= run["first"]) & (places <= run["last"])).sum()) for run in runs]
-    return str(runs[int(np.argmax(inside))]["text"])
+    inside = [int(((own[:, 0] >= run["first"]) & (own[:, 1] <= run["last"])).sum()) for run in runs]
+    ranked = [(held, run["first"] - run["last"]) for held, run in zip(inside, runs, strict=True)]
+    return str(runs[ranked.index(max(ranked))]["text"])  # the shortest of those that hold most
 
 
 def _rows(files: ShardFiles) -> list[dict[str, Any]]:

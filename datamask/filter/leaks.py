@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -27,7 +28,7 @@ from datamask.filter.word_rows import ROW, Rows
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
-VERSION = 2
+VERSION = 3
 SPAN = 400  # characters of a stretch of words that are kept
 RUN = pa.struct([("first", pa.uint32()), ("last", pa.uint32()), ("text", pa.string())])
 SCHEMA = pa.schema(
@@ -35,11 +36,12 @@ SCHEMA = pa.schema(
         ("chunk_id", pa.int64()),
         ("gram", pa.list_(pa.uint32())),  # of `Items.rows`
         ("place", pa.list_(pa.uint32())),  # the document's word it begins with
-        ("runs", pa.list_(RUN)),  # stretches of words that rows cover: first and last word, and their text
+        ("runs", pa.list_(RUN)),  # stretches of words that an item's rows cover: first and last word, and their text
     ]
 )
 # what harnesses put around a question and an answer
 _BEFORE = re.compile(r"^\s*(?:question|passage|context|q)\s*:\s*", re.IGNORECASE)
+_ADDRESS = re.compile(r"\bhttps?://[^\s<>\"')\]]+", re.IGNORECASE)
 _AFTER = re.compile(r"\s*(?:answer|a)\s*:\s*$", re.IGNORECASE)
 
 
@@ -85,7 +87,7 @@ def find_leaks(files: ShardFiles, config: Config, work: str, progress: Progress 
 
     def tables() -> Iterator[pa.Table]:
         for batch in read_documents(files, config, ["text"]):
-            texts = batch["text"].to_pylist()
+            texts = [without_addresses(text) for text in batch["text"].to_pylist()]
             first = 0
             for single, _, document, count in hashed_words(texts):
                 found = _hits(items.rows, single, document, texts[first : first + count], batch["chunk_id"][first:])
@@ -108,7 +110,7 @@ def _hits(
     for text in np.unique(of).tolist():
         mine = slice(*np.searchsorted(of, [text, text + 1]))
         place = at[mine] - np.searchsorted(document, text)
-        spans = _stretches(place, place + rows.length[gram[mine]] - 1)
+        spans = _by_item(rows, gram[mine], place)
         found.append(
             {
                 "chunk_id": ids[text].as_py(),
@@ -118,6 +120,16 @@ def _hits(
             }
         )
     return found
+
+
+def _by_item(rows: Rows, gram: np.ndarray, place: np.ndarray) -> list[tuple[int, int]]:
+    """The stretches of each item that has some of the rows, as an item may lie beside another in a document."""
+    own: dict[int, list[int]] = defaultdict(list)
+    for number, each in enumerate(gram.tolist()):
+        for text in {text for text, _ in rows.texts_with(each)}:
+            own[text].append(number)
+    last = place + rows.length[gram] - 1
+    return sorted({span for numbers in own.values() for span in _stretches(place[numbers], last[numbers])})
 
 
 def _stretches(first: np.ndarray, last: np.ndarray) -> list[tuple[int, int]]:
@@ -140,6 +152,11 @@ def _quoted(text: str, spans: Sequence[tuple[int, int]]) -> list[dict[str, Any]]
     ]
 
 
+def without_addresses(text: str) -> str:
+    """The text with spaces in place of web addresses, whose words repeat from page to page and tell nothing."""
+    return _ADDRESS.sub(lambda found: " " * len(found.group()), text) if "://" in text else text
+
+
 # ---------------------------------------------------------------- test items
 
 
@@ -151,7 +168,7 @@ def _read(paths: tuple[str, ...], fingerprints: tuple[str, ...]) -> Items:
             for part, text in item.items():
                 names.append(f"{path.rstrip('/').rsplit('/', 1)[-1]}:{number}")
                 parts.append(part)
-                texts.append(text)
+                texts.append(without_addresses(text))
     return Items(tuple(names), tuple(parts), tuple(texts), storage.key("items", VERSION, list(fingerprints)))
 
 

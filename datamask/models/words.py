@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 
 SEPARATOR = "\x1e"  # between words tokenised together: a token of its own, and in next to no word
 TOGETHER = 1000  # words tokenised as one text: the library's record of a text costs more than a word's tokens
-REMEMBERED = 300_000  # words, and eight times as many tokens: some 50 MB
+REMEMBERED = 1_000_000  # words, and eight times as many tokens: 45 bytes a word and 4 a token
 
 # Kinds of byte. The tokenizer splits between white space and all else, and between a letter and a sign. What is beyond
 # ASCII stays with its neighbours: it may be either, or a mark that the normalizer joins to the letter before it.
@@ -53,10 +53,18 @@ def _steps(part: dict | None, sequence: str) -> list[str]:
 class _Found(NamedTuple):
     """The words of some texts, one after the other."""
 
-    firsts: np.ndarray  # int64 [words]: where a word's ids begin in `known`
-    lengths: np.ndarray  # int64 [words]: tokens of each
+    numbers: np.ndarray  # int32 [words]: which of the known words each is
     texts: np.ndarray  # int64 [texts + 1]: where each text's words begin
-    known: np.ndarray  # int32 [tokens of the words remembered]
+    ends: np.ndarray  # int64 [known + 1]: where a known word's tokens begin, and the last one's end
+    ids: np.ndarray  # int32 [tokens of the known words]
+
+    def sums(self) -> np.ndarray:
+        """int64 [texts]: tokens of each."""
+        from datamask.models.word_loops import sums
+
+        found = np.empty(len(self.texts) - 1, np.int64)
+        sums(self.numbers, self.texts, self.ends, found)
+        return found
 
 
 class WordTokenizer:
@@ -73,17 +81,20 @@ class WordTokenizer:
 
         :raises UnicodeEncodeError: a text holds a lone surrogate.
         """
-        return self._sums(self._find(texts))
+        return self._find(texts).sums()
 
     def ids(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """All tokens of each text: ids int32 [tokens], lengths int64 [texts].
 
         :raises UnicodeEncodeError: a text holds a lone surrogate.
         """
+        from datamask.models.word_loops import tokens
+
         found = self._find(texts)
-        shifts = found.firsts - (np.cumsum(found.lengths) - found.lengths)
-        ids = found.known[np.repeat(shifts, found.lengths) + np.arange(found.lengths.sum())]
-        return ids, self._sums(found)
+        lengths = found.sums()
+        ids = np.empty(lengths.sum(), np.int32)
+        tokens(found.numbers, len(found.numbers), found.ends, found.ids, ids)
+        return ids, lengths
 
     def ids_of_words(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """The tokens of words that `split_words` found, all different: ids int32 [tokens], lengths int64 [words].
@@ -92,28 +103,24 @@ class WordTokenizer:
         """
         return self._tokens(words)
 
-    @staticmethod
-    def _sums(found: _Found) -> np.ndarray:
-        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(found.lengths)])
-        return np.diff(ends[found.texts])
-
     def _find(self, texts: Sequence[str]) -> _Found:
         split, bounds = split_words(texts)
-        coded = split.dictionary_encode()
-        words = coded.dictionary.to_pylist()
         with self._lock:
-            if len(self._places) > REMEMBERED or len(self._ids) > 8 * REMEMBERED:
+            if self._words.known > REMEMBERED or len(self._ids) > 8 * REMEMBERED:
                 self._forget()
-            self._learn([word for word in words if word not in self._places])
-            places = np.fromiter(map(self._places.__getitem__, words), np.int64, count=len(words))
-            ends, known = self._ends, self._ids
-        number = places[coded.indices.to_numpy()]
-        return _Found(ends[number], ends[number + 1] - ends[number], bounds, known)
+            before = self._words.known
+            numbers = self._words.number(split)
+            try:
+                self._learn(self._words.since(before))
+            except BaseException:
+                self._forget()  # words without tokens
+                raise
+            return _Found(numbers, bounds, self._ends, self._ids)
 
     # ---------------------------------------------------------------- what is remembered
 
     def _forget(self) -> None:
-        self._places: dict[str, int] = {}  # the words met, by number
+        self._words = _KnownWords()
         self._ids = np.zeros(0, np.int32)  # their tokens, one after the other
         self._ends = np.zeros(1, np.int64)  # where a word's tokens begin, and the last one's end
 
@@ -121,7 +128,6 @@ class WordTokenizer:
         if not words:
             return
         ids, lengths = self._tokens(words)
-        self._places.update(zip(words, range(len(self._places), len(self._places) + len(words)), strict=True))
         self._ids = np.concatenate([self._ids, ids])
         self._ends = np.concatenate([self._ends, self._ends[-1] + np.cumsum(lengths)])
 
@@ -145,6 +151,54 @@ class WordTokenizer:
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
 
+class _KnownWords:
+    """Words, numbered in the order in which they were met: a hash table that the compiled loops look up."""
+
+    def __init__(self) -> None:
+        self.known = 0
+        self._slots = np.full(1 << 12, -1, np.int32)
+        self._hashes = np.zeros(0, np.uint64)
+        self._ends = np.zeros(1, np.int64)
+        self._letters = np.zeros(0, np.uint8)
+
+    def number(self, words: pa.LargeStringArray) -> np.ndarray:
+        """int32 [words]: the number of each; new ones are added."""
+        from datamask.models.word_loops import number, place_again
+
+        _, places, data = words.buffers()
+        starts = np.frombuffer(places, np.int64, len(words) + 1)
+        spelled = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
+        most = self.known + len(words)
+        self._hashes, self._ends = _room(self._hashes, most), _room(self._ends, most + 1)
+        self._letters = _room(self._letters, int(self._ends[self.known] + len(spelled)))
+        if 2 * most > len(self._slots):
+            self._slots = np.full(1 << (2 * most).bit_length(), -1, np.int32)
+            place_again(self._hashes, self.known, self._slots)
+        numbers = np.empty(len(words), np.int32)
+        self.known = number(
+            spelled, starts, len(words), self._slots, self._hashes, self._ends, self._letters, self.known, numbers
+        )
+        return numbers
+
+    def since(self, first: int) -> list[str]:
+        """The words from number `first` on."""
+        ends = self._ends[first : self.known + 1]
+        letters = pa.py_buffer(self._letters[ends[0] : ends[-1]])
+        words: list[str] = pa.LargeStringArray.from_buffers(
+            self.known - first, pa.py_buffer(ends - ends[0]), letters
+        ).to_pylist()
+        return words
+
+
+def _room(array: np.ndarray, size: int) -> np.ndarray:
+    """The array, or one at least twice as long with the same beginning, so that it has room for `size`."""
+    if len(array) >= size:
+        return array
+    larger = np.zeros(max(size, 2 * len(array)), array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
 def split_words(texts: Sequence[str]) -> tuple[pa.LargeStringArray, np.ndarray]:
     """The words and runs of signs of all texts, lower-cased, and where each text's begin, int64 [texts + 1].
 
@@ -153,20 +207,15 @@ def split_words(texts: Sequence[str]) -> tuple[pa.LargeStringArray, np.ndarray]:
 
     :raises UnicodeEncodeError: a text holds a lone surrogate.
     """
+    from datamask.models.word_loops import split
+
     whole = pa.array(texts, pa.large_string())
     _, offsets, data = whole.buffers()
     bounds = np.frombuffer(offsets, np.int64, len(texts) + 1)
     raw = np.frombuffer(data, np.uint8, bounds[-1]) if data else np.zeros(0, np.uint8)
-    kinds = KINDS[raw]
-    kept = kinds != SPACE
-    begins = kept.copy()
-    begins[1:] &= ~kept[:-1] | ((kinds[1:] | kinds[:-1]) == (LETTER | SIGN))
-    firsts = bounds[:-1][np.diff(bounds) > 0]
-    begins[firsts] = kept[firsts]
-    lower = LOWER[raw]
-    before = np.flatnonzero(kinds[1:] == BEYOND)
-    lower[before] = raw[before]
-    starts = np.flatnonzero(begins)
-    places = np.append(np.cumsum(kept)[starts] - 1, kept.sum())
-    words = pa.LargeStringArray.from_buffers(len(starts), pa.py_buffer(places), pa.py_buffer(lower[kept]))
-    return words, np.searchsorted(starts, bounds)
+    spelled, starts = np.empty(len(raw), np.uint8), np.empty(len(raw) + 1, np.int64)
+    firsts = np.empty(len(bounds), np.int64)
+    count = split(raw, bounds, KINDS, LOWER, spelled, starts, firsts)
+    starts = starts[: count + 1].copy()
+    words = pa.LargeStringArray.from_buffers(count, pa.py_buffer(starts), pa.py_buffer(spelled[: starts[-1]]))
+    return words, firsts

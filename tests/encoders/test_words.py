@@ -79,7 +79,7 @@ def test_what_was_forgotten_is_learned_again(trained: Tokenizer, monkeypatch: py
     texts = sentences(200)
     for first in range(0, 200, 10):
         same(trained, found, texts[first : first + 10])
-        assert len(found._places) <= 20 + len(split_words(texts[first : first + 10])[0].unique())
+        assert found._words.known <= 20 + len(split_words(texts[first : first + 10])[0].unique())
 
 
 def test_many_threads(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,24 @@ def test_an_item_in_a_document_is_found_and_named(look):
     assert found[1]["span"].startswith("A farmer has nineteen sheep") and found[1]["span"].endswith("the week? 27")
 
 
+def test_web_addresses_are_no_words(look):
+    address = "https://www.office.example/about-us/organization/of/the/great/federal/service/of/technology/and/its/transformation"
+    linked = QUESTION.replace("three dozen more", f"[three dozen]({address}/a) more")
+    texts = [f"{prose(1)} {address}/b {prose(2)} {address}/c", f"{prose(3)} {linked} {prose(4)}", prose(5)]
+    _, _, found = look(texts, [{"text": f"{prose(6, 20)} {address}/b"}, {"text": QUESTION}])
+    assert {number: (each["item"], each["found"] == each["words"]) for number, each in found.items()} == {
+        1: ("quiz.jsonl:2", True)
+    }
+
+
+def test_the_span_is_the_items_own_beside_its_neighbours(look):
+    other = " ".join(reversed(QUESTION.split()))
+    text = f"{prose(1, 20)} {' '.join(prose(n, 50) for n in range(10, 14))} {QUESTION} {other}"
+    items = [{"text": prose(n, 50)} for n in range(10, 14)] + [{"text": f"{QUESTION} {other}"}]
+    _, _, found = look([text], items[4:] + items[:4])
+    assert found[0]["item"] == "quiz.jsonl:1" and found[0]["span"].startswith("A farmer has nineteen sheep")
+
+
 def test_half_of_it_is_enough_and_a_phrase_is_not(look):
     words = QUESTION.split()
     half, phrase = " ".join(words[: len(words) // 2 + 1]), " ".join(words[:14])

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from tasks.options import same_arithmetic
 
 SIZES = """
 import os, threading
@@ -33,3 +37,12 @@ def test_every_pool_has_the_size_of_the_machine(threads: str | None) -> None:
     if threads:
         environment.update(dict.fromkeys(names, threads))
     subprocess.run([sys.executable, "-c", SIZES], check=True, env=environment)
+
+
+def test_a_task_that_begins_beside_the_encoders_fit_leaves_its_one_thread() -> None:
+    same_arithmetic()
+    with threadpool_limits(1, "blas"):
+        beside = threading.Thread(target=same_arithmetic)
+        beside.start()
+        beside.join()
+        assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {1}

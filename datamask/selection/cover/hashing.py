@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from datamask.selection.cover.compiled import compiled
+from datamask.compiling import compiled
 
 SEPARATOR, WORD, ALONE = 0, 1, 2  # kinds of character, as `ngrams` has them
 
