@@ -45,10 +45,12 @@ class Table:
 
     def count(self, keys: np.ndarray, half: np.ndarray) -> np.ndarray:
         """(n,) float32 counts of (n,) uint64 keys, each in its own half (n,) int64; 0 for what is not there."""
-        bits = self.slots.shape[1].bit_length() - 1
-        found = self.slots.reshape(-1)[_slot(keys, bits) + (half << bits)]
-        check = (found ^ _check(keys)) >> np.uint16(_COUNT_BITS)
-        return _COUNTS[np.where(check, np.uint16(0), found & np.uint16((1 << _COUNT_BITS) - 1))]
+        from datamask.quality.inner_loops import look_up
+
+        found = np.empty(len(keys), np.float32)
+        shift = np.uint64(65 - self.slots.shape[1].bit_length())
+        look_up(self.slots, shift, _COUNTS, keys, half, found)
+        return found
 
 
 def _slot(keys: np.ndarray, bits: int) -> np.ndarray:
@@ -106,5 +108,4 @@ def count(batches: Iterable[Words]) -> Counts:
             for mine, keys in ((half == one, of_words), (half[place] == one, of_pairs)):
                 for name, values in keys.items():
                     held[name][one].append(values[mine])
-        words.forget()
     return Counts(**{name: Table.of([np.concatenate(half) for half in held.pop(name)]) for name in TABLES})

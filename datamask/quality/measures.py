@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from datamask.quality import words as w
-from datamask.quality.character_ngrams import HALVES, PAIR, Counts, halves, neighbours, pairs
+from datamask.quality.character_ngrams import HALVES, PAIR, Counts, Table, halves
 from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import lexicon
 from datamask.quality.words import Words, mix
@@ -93,39 +93,42 @@ def share(count: np.ndarray, total: np.ndarray) -> np.ndarray:
 
 def plain(words: Words) -> dict[str, np.ndarray]:
     """The measures that need no pool, by name: (documents,) each."""
-    kinds, meaning = words.kinds, w.tables().meaning[words.points]
-    number, ink = words.count(words.is_word), words.total(~words.blank)
-    first = kinds[words.start]
+    from datamask.quality.inner_loops import characters
+
+    table, number = w.tables(), words.count(words.is_word)
+    found = np.empty((len(words), 9), np.int64)
+    characters(words.points, words.kinds, words.blank, table.meaning, table.byte, words.starts, words.ends, found)
+    ink, digits, letters, upper, shouts, broken, bars, code, misread = found.T
+    letters = letters - digits
+    first = words.kinds[words.start]
     capital = words.count(first & w.UPPER != 0)
     cased = words.count(first & (w.UPPER | w.LOWER) != 0)
-    digits = words.total(kinds & w.DIGIT != 0)
-    letters = words.total(kinds & w.WORD != 0) - digits
-    marked = words.total((meaning >= w.EXCLAIM) & (meaning <= w.AT)) + 3 * words.at(words.find("://"))
     return {
         "words": number,
         "sentences": _sentences(words, number),
         "letters": share(letters, ink),
         "digits": share(digits, ink),
         "capitals": share(capital, np.where(2 * cased >= number, number, 0)),
-        "upper_case": share(words.total(kinds & w.UPPER != 0), letters),
+        "upper_case": share(upper, letters),
         "repeated": _repeated(words),
         "tags": words.at(_tags(words)) / np.maximum(number, 1),
-        "broken": share(words.total(meaning == w.BROKEN) + 2 * words.at(_mojibake(words)), ink),
-        "shouts": marked / np.maximum(number, 1),
-        "bars": words.total(meaning == w.BAR) / np.maximum(number, 1),
+        "broken": share(broken + 2 * misread, ink),
+        "shouts": (shouts + 3 * words.at(words.find("://"))) / np.maximum(number, 1),
+        "bars": bars / np.maximum(number, 1),
         "menus": _listed(words, "menus", number),
         "adverts": _listed(words, "adverts", number),
         "titles": _titles(words, number),
-        "code": share(words.total(meaning == w.CODE), ink),
+        "code": share(code, ink),
     }
 
 
 def _around(words: Words, mask: np.ndarray) -> np.ndarray:
     """(tokens,) int64: how many tokens up to REACH away in the same document have mask (tokens,) true."""
-    before = np.concatenate([[0], np.cumsum(mask)])
-    place = np.arange(len(words.start))
-    first, last = words.first[words.document], words.first[words.document + 1]
-    return before[np.minimum(place + REACH + 1, last)] - before[np.maximum(place - REACH, first)]
+    from datamask.quality.inner_loops import around
+
+    found = np.empty(len(mask), np.int64)
+    around(mask, words.first, REACH, found)
+    return found
 
 
 def _listed(words: Words, kind: str, number: np.ndarray) -> np.ndarray:
@@ -180,18 +183,6 @@ def _tags(words: Words) -> np.ndarray:
 def _elements() -> np.ndarray:
     """Hashes of the names of HTML's elements."""
     return np.unique(Words(_ELEMENTS.split()).hashes)
-
-
-def _mojibake(words: Words) -> np.ndarray:
-    """Places where UTF-8 was read as cp1252 or Latin-1: a lead byte and as many others as belong to it."""
-    byte = w.tables().byte[words.points]
-    lead = np.flatnonzero((byte >= 0xC2) & (byte <= 0xF4))
-    more = 1 + (byte[lead] >= 0xE0) + (byte[lead] >= 0xF0)
-    good = np.ones(len(lead), dtype=bool)
-    for step in (1, 2, 3):
-        other = byte[np.minimum(lead + step, len(byte) - 1)]
-        good &= (more < step) | ((other >= 0x80) & (other < 0xC0))
-    return lead[good]
 
 
 def _repeated(words: Words) -> np.ndarray:
@@ -270,12 +261,35 @@ def _order(
     :param ends: (tokens,) counts of their endings, and of their beginnings
     :param size: (tokens,) words of the document's language in a half
     """
-    here = neighbours(words, apart)
-    there, size = here + apart, size[here]
-    by_word, by_joint = pairs(words, here, apart)
-    by_words = lift(known[here], known[there], pool.counts.pairs.count(by_word, half[here]), size, "pairs")
-    by_joints = lift(ends[0][here], ends[1][there], pool.counts.joints.count(by_joint, half[here]), size, "joints")
-    return _mean(words, here, by_words) + JOINTS * _mean(words, here, by_joints)
+    counts = pool.counts
+    by_word = _lifts(words, apart, (words.hashes, words.hashes), (known, known), counts.pairs, half, size, "pairs")
+    by_joint = _lifts(words, apart, (words.tails, words.heads), ends, counts.joints, half, size, "joints")
+    return by_word + JOINTS * by_joint
+
+
+def _lifts(
+    words: Words,
+    apart: int,
+    keys: tuple[np.ndarray, np.ndarray],
+    counts: tuple[np.ndarray, np.ndarray],
+    table: Table,
+    half: np.ndarray,
+    size: np.ndarray,
+    kind: str,
+) -> np.ndarray:
+    """(documents,) mean `lift` in nats of the pairs of a document whose parts the pool knows.
+
+    :param keys: (tokens,) of a pair's first part and of its second; counts: how often they occur
+    """
+    from datamask.quality.inner_loops import known_pairs, lifts
+
+    most, number = len(words.start), np.empty(len(words), np.int64)
+    place, found, halves_ = np.empty(most, np.int64), np.empty(most, np.uint64), np.empty(most, np.int64)
+    filled = known_pairs(apart, words.first, *keys, *counts, half, PAIR, place, found, halves_, number)
+    both = table.count(found[:filled], halves_[:filled])
+    lifts(apart, place[:filled], *counts, both, size, np.float32(_STRENGTH[kind]))
+    sums = np.concatenate([[0], np.cumsum(_units(np.log(both)))])
+    return share(np.diff(sums[np.concatenate([[0], np.cumsum(number)])]) / UNIT, number)
 
 
 def lift(first: np.ndarray, second: np.ndarray, both: np.ndarray, size: np.ndarray, kind: str) -> np.ndarray:
@@ -288,15 +302,12 @@ def lift(first: np.ndarray, second: np.ndarray, both: np.ndarray, size: np.ndarr
     with np.errstate(divide="ignore", invalid="ignore"):
         lift = np.log((both / chance + strength) / (first + strength))
     known = (first > 0) & (second > 0)
-    return np.where(known, np.rint(np.clip(np.where(known, lift, 0), -4, 4) * UNIT), UNKNOWN).astype(np.int64)
+    return np.where(known, _units(np.where(known, lift, 0)), UNKNOWN)
 
 
 UNKNOWN = np.iinfo(np.int32).min
 
 
-def _mean(words: Words, place: np.ndarray, values: np.ndarray) -> np.ndarray:
-    known = values != UNKNOWN
-    place, values = place[known], values[known]
-    sums = np.concatenate([[0], np.cumsum(values)])
-    edges = np.searchsorted(place, words.first)
-    return share(np.diff(sums[edges]) / UNIT, np.diff(edges))
+def _units(nats: np.ndarray) -> np.ndarray:
+    """(m,) int64, in 1/UNIT nats."""
+    return np.rint(np.clip(nats, -4, 4) * UNIT).astype(np.int64)

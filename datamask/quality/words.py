@@ -14,7 +14,7 @@ from functools import cache, cached_property
 import numpy as np
 
 from datamask.quality import characters as ch
-from datamask.quality.page_layout import _tables_of
+from datamask.quality.page_layout import _BASE
 
 # Kinds of a code point, bits.
 WORD = 1  # letters, marks and digits make words
@@ -124,30 +124,19 @@ class Words:
     """The words and marks of a batch, in order; `first[d]` to `first[d + 1]` are document d's."""
 
     def __init__(self, texts: Sequence[str]) -> None:
+        from datamask.quality.inner_loops import lay
+
         joined = "\n".join(["", *texts, ""])
         self.points = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
         sizes = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
         self.ends = np.cumsum(sizes + 1)
         self.starts = self.ends - sizes
-        table = tables()
-        self.kinds = kinds = table.kinds[self.points]
-        word = (kinds & WORD) != 0
-        joiner = np.flatnonzero(kinds & JOINER)
-        word[joiner[word[joiner - 1] & word[np.minimum(joiner + 1, len(word) - 1)]]] = True
-        self.blank = ch.tables().flags[self.points] & ch.SPACE != 0
-        self.folded = table.folded[self.points]
-        # a word begins where the one before is none, or where a letter stands alone; a mark for itself begins always,
-        # but a run of the same mark is one
-        single = (kinds & SINGLE) != 0
-        follows = word[1:] & word[:-1] & ~single[1:] & ~(single[:-1] & ((kinds[1:] & MARK) == 0))
-        follows |= ~word[1:] & (self.points[1:] == self.points[:-1])
-        begins = np.zeros(len(word), dtype=bool)
-        begins[1:] = ~self.blank[1:] & ~follows
-        self.start = np.flatnonzero(begins)
-        ends = ~self.blank[:-1] & (begins[1:] | self.blank[1:])
-        self.end = np.flatnonzero(ends) + 1
+        size = len(self.points)
+        self.kinds, self.blank = np.empty(size, np.uint8), np.empty(size, bool)
+        start, end, is_word = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, bool)
+        tokens = lay(self.points, tables().kinds, ch.tables().flags, self.kinds, self.blank, start, end, is_word)
+        self.start, self.end, self.is_word = start[:tokens].copy(), end[:tokens].copy(), is_word[:tokens].copy()
         self.first = np.append(np.searchsorted(self.start, self.starts), len(self.start))
-        self.is_word = word[self.start]
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -162,17 +151,12 @@ class Words:
         """(tokens,) uint64: equal for equal folded words."""
         return self._hash(self.start, self.end)
 
-    @cached_property
-    def _prefix(self) -> np.ndarray:
-        powers, _ = _tables_of(len(self.points))
-        prefix = np.empty(len(self.points) + 1, dtype=np.uint64)
-        prefix[0] = 0
-        np.cumsum((self.folded + np.uint64(0x51ED270B)) * powers[: len(self.points)], out=prefix[1:])
-        return prefix
-
     def _hash(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-        _, inverses = _tables_of(len(self.points))
-        return mix((self._prefix[end] - self._prefix[start]) * inverses[start])
+        from datamask.quality.inner_loops import hash_spans
+
+        found = np.empty(len(start), np.uint64)
+        hash_spans(self.points, tables().folded, start, end, np.uint64(_BASE), found)
+        return found
 
     @cached_property
     def heads(self) -> np.ndarray:
@@ -183,10 +167,6 @@ class Words:
     def tails(self) -> np.ndarray:
         """(tokens,) uint64 of the last letters of each word."""
         return self._hash(np.maximum(self.end - LETTERS, self.start), self.end)
-
-    def forget(self) -> None:
-        """Drops what the hashes were made of, which is twice the text's size."""
-        self.__dict__.pop("_prefix", None)
 
     @cached_property
     def spaces(self) -> np.ndarray:
@@ -203,10 +183,6 @@ class Words:
     def at(self, places: np.ndarray) -> np.ndarray:
         """(documents,) number of ascending places that lie in each."""
         return np.searchsorted(places, self.ends) - np.searchsorted(places, self.starts)
-
-    def total(self, mask: np.ndarray) -> np.ndarray:
-        """(documents,) number of True in a mask over code points."""
-        return self.at(np.flatnonzero(mask))
 
     def count(self, mask: np.ndarray) -> np.ndarray:
         """(documents,) number of True in a mask over tokens."""
