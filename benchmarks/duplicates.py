@@ -1,18 +1,15 @@
-"""Near-duplicates: what is found of planted copies, which copy stays, how that compares with MinHash, and how fast.
+"""Near-duplicates: what is found of planted copies, which copy stays, and how long that takes by documents.
 
-    python benchmarks/duplicates.py planted  --corpus ../shared/data/real --scored   # recall by change, copy that stays
-    python benchmarks/duplicates.py outcome  --corpus ../shared/data/real --before OUT   # language × outcome
-    python benchmarks/duplicates.py pairs    --corpus ../shared/data/real     # 200 dropped pairs, to be read
-    python benchmarks/duplicates.py minhash  --before OUT   # all pairs at word 5-grams ≥ .8; datatrove
+    python benchmarks/duplicates.py planted  --corpus ../shared/data/real --scored --seed 1   # recall, copy that stays
     python benchmarks/duplicates.py scale    --corpus ../shared/data/real --seconds 180
 
-The stage functions are called as the tasks call them, on files without embeddings: scores are all 0.
+What falls of a real corpus, and what other tools find there: `duplicates_real.py`. The stage functions are called as
+the tasks call them, on files without embeddings; without --scored all scores are 0.
 """
 
 from __future__ import annotations
 
 import argparse
-import difflib
 import random
 import re
 import resource
@@ -21,8 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,11 +34,10 @@ from datamask.corpus.index import SCHEMA as INDEX
 from datamask.corpus.read import read_batches
 from datamask.filter import find_duplicates, sign_shard
 from datamask.filter.filters import filter_corpus
-from datamask.filter.shingles import likeness, shingles
 from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents
 from datamask.quality.pool import Model, fit, sample, write
-from datamask.stages import ShardFiles, recorded
+from datamask.stages import ShardFiles
 
 LANGUAGES = ("en", "de", "fr", "fi", "tr", "ko", "ar", "hi", "am", "ta", "zh", "ja", "th", "ru", "sw", "so", "yo")
 A_LANGUAGE = 24  # documents of a language that copies are made of
@@ -135,15 +131,6 @@ def fallen(files: list[ShardFiles]) -> dict[tuple[str, int], dict]:
     return found
 
 
-def texts_of(files: list[ShardFiles], config: Config, columns: list[str]) -> dict[tuple[str, int], dict]:
-    found = {}
-    for f in files:
-        for batch in read_batches(f.shard, config, columns):
-            for row in batch.to_pylist():
-                found[f.shard.name, row["chunk_id"]] = row
-    return found
-
-
 def table(head: list[str], rows: list[list]) -> None:
     print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
     for row in rows:
@@ -199,7 +186,8 @@ def scored(model: Model, texts: list[str], languages: list[str]) -> dict[str, fl
     return dict(zip(texts, ContentScorer(model).score(documents).score.tolist(), strict=True))
 
 
-def planted(corpus: str, with_scores: bool, seed: int, parts: int) -> None:
+def planted(corpus: str, with_scores: bool, seed: int, parts: int, wanted: Sequence[str]) -> None:
+    """Of each change: the share of pairs of which one falls, and of these the share in which the intact one stays."""
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         rows = [row for path in sorted(Path(corpus).glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
@@ -208,7 +196,7 @@ def planted(corpus: str, with_scores: bool, seed: int, parts: int) -> None:
             if row["text"] and LETTERS[0] <= len(row["text"]) <= LETTERS[1]:
                 by[(row["language"] or "").split("_")[0]].append(row["text"])
         copies = []  # text, base, kind, language
-        for language in LANGUAGES:
+        for language in wanted:
             if not by[language]:
                 continue
             every = by[language]
@@ -228,6 +216,7 @@ def planted(corpus: str, with_scores: bool, seed: int, parts: int) -> None:
                 both = {text: language for copy, base, _, language in chosen for text in (copy, base)}
                 score = scored(model, list(both), list(both.values()))
             report.append(_plant(rows, chosen, f"{folder}/{part}", rng, score, model))
+            print(f"corpus {part}: {sum(caught for _, _, caught, _ in report[-1])} of {len(chosen)} found", flush=True)
             shutil.rmtree(f"{folder}/{part}")
             if part + 1 >= parts:
                 break
@@ -237,15 +226,20 @@ def planted(corpus: str, with_scores: bool, seed: int, parts: int) -> None:
         for kind, language, caught, intact in part:
             found[kind, language].append((caught, intact))
     languages = sorted({language for _, language in found})
+    number = sum(map(len, found.values()))
+    print(
+        f"seed {seed}, {number} copies among {len(real)} documents, in corpora of about {number // len(report)} copies"
+    )
     lines = []
     for kind in kinds:
         every = [x for language in languages for x in found[kind, language]]
+        if not every:
+            continue
         intact = [i for c, i in every if c]
-        worst = min(languages, key=lambda n: np.mean([c for c, _ in found[kind, n]] or [1]))
+        worst = min(languages, key=lambda n: np.mean([c for c, _ in found[kind, n]] or [2]))
         least = float(np.mean([c for c, _ in found[kind, worst]]))
-        lines.append(
-            [kind, len(every), float(np.mean([c for c, _ in every])), f"{worst} {least:.2f}", float(np.mean(intact))]
-        )
+        caught = float(np.mean([c for c, _ in every]))
+        lines.append([kind, len(every), caught, f"{worst} {least:.2f}", float(np.mean(intact)) if intact else "–"])
     print(f"{len(languages)} languages: {', '.join(languages)}\n")
     table(["change", "copies", "one of the two falls", "least in", "the intact one stays"], lines)
 
@@ -278,210 +272,6 @@ def _plant(rows, chosen, folder, rng, score, model) -> list[tuple[str, str, bool
         copy_stays = place_of[number] not in gone
         found.append((kind, language, not (base_stays and copy_stays), base_stays))
     return found
-
-
-# ---------------------------------------------------------------- the real corpus
-
-
-def outcome(corpus: str, before: str) -> None:
-    all_files, config, _ = recorded(before)
-    with tempfile.TemporaryDirectory() as work:
-        now, _ = run([replace(f, filters=None, duplicates=None, masks=None) for f in all_files], Config(), work)
-        gone = fallen(now)
-        rows = texts_of(now, config, ["language"])
-        old = {}
-        for f in all_files:
-            for chunk in storage.read_table(f.duplicates.path)["chunk_id"].to_pylist():
-                old[f.shard.name, chunk] = "semantic_duplicate"
-            for row in storage.read_table(f.filters.path).to_pylist():
-                if row["reason"]:
-                    old[f.shard.name, row["chunk_id"]] = row["reason"]
-    count, was, kinds = Counter(), Counter(), defaultdict(Counter)
-    for place, row in rows.items():
-        language = row["language"] or "none"
-        count[language] += 1
-        was[language] += old.get(place) == "semantic_duplicate"
-        if place in gone:
-            kinds[language][gone[place]["kind"]] += 1
-    lines = []
-    for language, documents in count.most_common():
-        if documents >= 20:
-            near = sum(n for kind, n in kinds[language].items() if kind != "exact_duplicate")
-            lines.append(
-                [
-                    language,
-                    documents,
-                    was[language],
-                    near,
-                    was[language] / documents,
-                    near / documents,
-                    *(kinds[language][k] for k in ("exact", "near", "contained")),
-                ]
-            )
-    lines.sort(key=lambda line: -line[4])
-    table(
-        ["language", "documents", "fell before", "fall now", "share before", "share now", "exact", "near", "contained"],
-        lines,
-    )
-    print("all:", sum(was.values()), "→", sum(sum(c.values()) - c["exact_duplicate"] for c in kinds.values()))
-
-
-def pairs(corpus: str, before: str, count: int, seed: int, below: float) -> None:
-    """Pairs at random, of kind near and of a similarity below `below` if it is given."""
-    all_files, config, _ = recorded(before)
-    with tempfile.TemporaryDirectory() as work:
-        now, _ = run([replace(f, filters=None, duplicates=None, masks=None) for f in all_files], Config(), work)
-        gone = {place: row for place, row in fallen(now).items() if "duplicate_of" in row}
-    if below:
-        gone = {place: row for place, row in gone.items() if row["kind"] == "near" and row["similarity"] < below}
-        count = min(count, len(gone))
-        print(len(gone))
-    rows = texts_of(now, config, ["text", "language", "source"])
-    for number, place in enumerate(random.Random(seed).sample(sorted(gone), count)):
-        row = gone[place]
-        other = (row["duplicate_of_shard"], row["duplicate_of"])
-        one, two = rows[place]["text"], rows[other]["text"]
-        like = likeness(shingles(one), shingles(two))
-        a, b = one.split()[:4000], two.split()[:4000]
-        only = ([], [])
-        for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
-            if tag != "equal":
-                only[0].append(" ".join(a[i1:i2]))
-                only[1].append(" ".join(b[j1:j2]))
-        print(
-            f"## {number} {row['kind']} {row['similarity']:.3f} (J {like.jaccard:.2f}, C {like.containment:.2f}) "
-            f"{rows[place]['source']} {rows[place]['language']} / {rows[other]['source']}: {len(a)} and {len(b)} words"
-        )
-        for name, parts in zip(("falls", "stays"), only, strict=True):
-            print(f"   {name}: {' ¦ '.join(p for p in parts if p)[:300]}")
-        print(f"   begins: {' '.join(a)[:120]}", flush=True)
-
-
-# ---------------------------------------------------------------- peers
-
-
-def five_grams(text: str, numbers: bool) -> np.ndarray:
-    """datatrove's shingles: hashes of the 5-grams of the words of its normalised text, which has every number as 0.
-
-    numbers: they stay as they are.
-    """
-    import xxhash
-    from datatrove.utils.text import TextNormConfig, ngrams, simplify_text
-
-    words = simplify_text(text, TextNormConfig(norm_numbers=not numbers)).split()
-    grams = {" ".join(gram) for gram in ngrams(words, 5)}
-    return np.unique(np.array([xxhash.xxh3_64_intdigest(gram.encode()) for gram in grams], np.uint64))
-
-
-def alike(sets: dict) -> list[tuple]:
-    """All pairs at a Jaccard of .8 or more.
-
-    They share one of their 24 smallest hashes but for one pair in 10⁹.
-    """
-    index = defaultdict(list)
-    for p, s in sets.items():
-        for h in s[:24]:
-            index[h].append(p)
-    seen = {
-        (a, b) if a < b else (b, a)
-        for members in index.values()
-        for i, a in enumerate(members)
-        for b in members[i + 1 :]
-    }
-    found = []
-    for a, b in sorted(seen):
-        common = len(np.intersect1d(sets[a], sets[b], assume_unique=True))
-        if common and common >= 0.8 * (len(sets[a]) + len(sets[b]) - common):
-            found.append((a, b))
-    return found
-
-
-def minhash(corpus: str, before: str) -> None:
-    """Of all pairs with a Jaccard of word 5-grams of .8 or more, those of which not both stay; datatrove's the same."""
-    all_files, config, _ = recorded(before)
-    with tempfile.TemporaryDirectory() as work:
-        now, seconds = run([replace(f, filters=None, duplicates=None, masks=None) for f in all_files], Config(), work)
-        gone = fallen(now)
-    rows = texts_of(now, config, ["text"])
-    places = [
-        p
-        for p in rows
-        if rows[p]["text"] and rows[p]["text"].strip() and gone.get(p, {}).get("kind") != "exact_duplicate"
-    ]
-    true = {}
-    for numbers in (True, False):
-        sets = {p: five_grams(rows[p]["text"], numbers) for p in places}
-        true[numbers] = alike(sets)
-        left = [(a, b) for a, b in true[numbers] if a not in gone and b not in gone]
-        print(
-            f"numbers {'as they are' if numbers else 'as 0'}: {len(true[numbers])} pairs at ≥ .8, {len(left)} both stay"
-        )
-        for a, b in left[:20]:
-            like = likeness(shingles(rows[a]["text"]), shingles(rows[b]["text"]))
-            begins = [repr(rows[p]["text"][:90]) for p in (a, b)]
-            print(f"  {len(sets[a])} and {len(sets[b])} 5-grams, J {like.jaccard:.3f}:", *begins)
-    print({name: round(value, 1) for name, value in seconds.items()})
-
-    def share(out) -> list[float]:
-        return [sum(a in out or b in out for a, b in found) / max(1, len(found)) for found in true.values()]
-
-    theirs, wall, cpu = datatrove([rows[p]["text"] for p in places])
-    kept = {p for p, k in zip(places, theirs, strict=True) if k}
-    table(
-        ["", "wall s", "CPU s", "documents fall", "of the pairs ≥ .8, not both stay", "numbers as 0"],
-        [
-            [
-                "datamask signatures + duplicates",
-                seconds["signatures"] + seconds["duplicates"],
-                seconds["signatures cpu"] + seconds["duplicates cpu"],
-                sum(p in gone for p in places),
-                *share(gone),
-            ],
-            [
-                "datatrove MinHash (14 × 8)",
-                wall,
-                cpu,
-                len(places) - len(kept),
-                *share(set(places) - kept),
-            ],
-        ],
-    )
-
-
-def datatrove(texts: list[str]) -> tuple[list[bool], float, float]:
-    """Which documents datatrove's MinHash keeps, and its seconds, one process as ours."""
-    import xxhash
-    from datatrove.data import Document
-    from datatrove.pipeline.dedup import (
-        MinhashDedupBuckets,
-        MinhashDedupCluster,
-        MinhashDedupFilter,
-        MinhashDedupSignature,
-    )
-    from datatrove.pipeline.dedup.minhash import MinhashConfig
-    from datatrove.utils.hashing import HashConfig
-
-    config = MinhashConfig(hash_config=HashConfig(precision=64))
-    documents = [Document(text=t, id=str(n)) for n, t in enumerate(texts)]
-    kept: set[str] = set()
-
-    def collect(data, rank=0, world_size=1):
-        for document in data:
-            kept.add(document.id)
-            yield document
-
-    with tempfile.TemporaryDirectory() as f:
-        before = time.perf_counter(), time.process_time()
-        signature = MinhashDedupSignature(f"{f}/signatures", config)
-        signature._hash_func = lambda gram: xxhash.xxh64_intdigest(gram.encode())  # theirs wants xxhash < 4
-        list(signature.run(iter(documents), 0, 1) or [])
-        for bucket in range(config.num_buckets):
-            MinhashDedupBuckets(f"{f}/signatures", f"{f}/buckets", config=config).run(None, bucket, config.num_buckets)
-        MinhashDedupCluster(f"{f}/buckets", f"{f}/remove", config=config).run(None, 0, 1)
-        for _ in collect(MinhashDedupFilter(f"{f}/remove").run(iter(documents), 0, 1)):
-            pass
-        spent = time.perf_counter() - before[0], time.process_time() - before[1]
-    return [str(n) in kept for n in range(len(texts))], *spent
 
 
 # ---------------------------------------------------------------- scale
@@ -568,25 +358,17 @@ def _mixed(rng: random.Random, sentences: list[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["planted", "outcome", "pairs", "minhash", "scale", "one-size"])
+    parser.add_argument("what", choices=["planted", "scale", "one-size"])
     parser.add_argument("--corpus", default="../shared/data/real")
-    parser.add_argument("--before", default="out/curated", help="an output folder of the corpus")
     parser.add_argument("--scored", action="store_true", help="planted: give the texts their content score")
-    parser.add_argument("--parts", type=int, default=3, help="planted: corpora")
-    parser.add_argument("--below", type=float, default=0.0)
-    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--parts", type=int, default=3, help="planted: corpora, of 13; a document comes once in each")
+    parser.add_argument("--languages", default=",".join(LANGUAGES), help="planted: of the documents copied")
     parser.add_argument("--documents", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=int, default=180)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     if given.what == "planted":
-        planted(given.corpus, given.scored, given.seed, given.parts)
-    elif given.what == "outcome":
-        outcome(given.corpus, given.before)
-    elif given.what == "pairs":
-        pairs(given.corpus, given.before, given.count, given.seed, given.below)
-    elif given.what == "minhash":
-        minhash(given.corpus, given.before)
+        planted(given.corpus, given.scored, given.seed, given.parts, given.languages.split(","))
     elif given.what == "scale":
         scale(given.corpus, given.seconds, given.documents)
     else:

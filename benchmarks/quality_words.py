@@ -1,6 +1,6 @@
 """Does the default score read the words? Junk planted among real documents, layouts, labels, and what is at both ends.
 
-    python benchmarks/quality_words.py --data '../shared/data/real/real-*.parquet' [--read 20]
+    python benchmarks/quality_words.py --data '../shared/data/real/real-*.parquet' [--seed 4] [--read 20]
 
 Planted: of each language with enough documents of 50 words or more, junk of each kind of `quality_planted.py` made of
 real documents; the area under the curve by which the score puts the intact above the junk, beside the published rules'.
@@ -39,7 +39,7 @@ def auc(good: np.ndarray, bad: np.ndarray) -> float:
     return float(roc_auc_score(np.r_[np.ones(len(good)), np.zeros(len(bad))], np.r_[good, bad]))
 
 
-def plant(rows: list[dict[str, Any]], model: pool.Model, documents: int) -> None:
+def plant(rows: list[dict[str, Any]], model: pool.Model, documents: int, seed: int) -> None:
     chosen: dict[str, list[str]] = {}
     for row in rows:
         if row["source"] in PLANTED_SOURCES and row["language"] and len(row["text"].split()) >= 50:
@@ -48,9 +48,9 @@ def plant(rows: list[dict[str, Any]], model: pool.Model, documents: int) -> None
     table: dict[str, dict[str, dict[str, float]]] = {"content": {}, "rules": {}}
     moved: dict[str, list[np.ndarray]] = {}
     for language, texts in chosen.items():
-        texts = random.Random(3).sample(texts, min(documents, len(texts)))
+        texts = random.Random(seed).sample(texts, min(documents, len(texts)))
         intact = scores(texts, [language] * len(texts), model)
-        for kind, made in planted(texts, random.Random(5), language).items():
+        for kind, made in planted(texts, random.Random(seed + 1), language).items():
             if len(made) < 15:
                 continue
             junk = scores([text for _, text in made], [language] * len(made), model)
@@ -115,6 +115,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="glob of parquet files")
     parser.add_argument("--documents", type=int, default=100, help="of a language that junk is made of")
+    parser.add_argument("--seed", type=int, default=3, help="of the documents and their junk")
     parser.add_argument("--read", type=int, default=0, help="documents of each end to print")
     options = parser.parse_args()
     query = f"select text, source, quality, language from read_parquet('{options.data}') where trim(text) <> ''"
@@ -124,7 +125,7 @@ def main() -> None:
     every = scores([row["text"] for row in rows], [row["language"] for row in rows], model)
     labels(rows, every)
     ends(rows, every["content"], options.read)
-    plant(rows, model, options.documents)
+    plant(rows, model, options.documents, options.seed)
 
 
 if __name__ == "__main__":

@@ -23,27 +23,26 @@ PICTURE_BYTES = 400_000  # a larger plot would not pass the server's limit on a 
 
 
 class StageArtifacts:
-    """A progress artifact per stage whose rows are counted, brought up to date when asked."""
+    """A progress artifact per stage, with the terminal's numbers, brought up to date when asked."""
 
     def __init__(self, board: Board) -> None:
         self.board = board
-        self._shown: dict[str, tuple[UUID, float]] = {}
+        self._shown: dict[str, tuple[UUID, float, str]] = {}
 
     def update(self) -> None:
         for line in list(self.board.stages.values()):
-            if not line.total:
-                continue
-            percent = 100.0 if line.ended else round(min(100.0, 100 * line.rows / line.total), 1)
-            of = "" if line.ended else f" of {max(line.total, line.rows):,}"  # export ends with those it wrote
-            text = f"{line.stage}: {line.rows:,}{of} rows"
+            percent = round(100 * line.share, 1)
+            rows = f"{line.rows:,} rows, " if line.total else ""
+            how = f"{line.elapsed:,.1f} s" if line.ended else line.going
+            text = f"{line.stage}: {rows}{how}"
             if line.stage not in self._shown:
                 artifact = create_progress_artifact(percent, description=text)
                 assert isinstance(artifact, UUID)
-                self._shown[line.stage] = (artifact, percent)
-            elif self._shown[line.stage][1] != percent:
+                self._shown[line.stage] = (artifact, percent, text)
+            elif self._shown[line.stage][1:] != (percent, text):
                 artifact = self._shown[line.stage][0]
                 update_progress_artifact(artifact, percent, description=text)
-                self._shown[line.stage] = (artifact, percent)
+                self._shown[line.stage] = (artifact, percent, text)
 
 
 def show_numbers(markdown: str) -> None:

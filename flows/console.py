@@ -1,8 +1,9 @@
-"""What a terminal shows while a flow runs: bars where there is one, plain lines where there is none; then the table."""
+"""What is shown while a flow runs: bars in a terminal or below a notebook's cell, else plain lines; then the table."""
 
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,27 +24,26 @@ class _Rate(ProgressColumn):
     """Documents a second, or nothing where rows are not counted."""
 
     def render(self, task: Task) -> Text:
-        rate = task.fields["rate"]
-        return Text(f"{rate:,.0f} documents/s" if rate else "", style="dim")
+        line: StageProgress | None = task.fields.get("line")
+        return Text(f"{line.rate:,.0f} documents/s" if line and line.rate else "", style="dim")
 
 
 class _Remaining(ProgressColumn):
-    """What remains at the rate so far; where rows are not counted, what has gone by; at the end how long it took."""
+    """What remains; where nobody knows, what has gone by; at the end how long it took."""
 
     def render(self, task: Task) -> Text:
         line: StageProgress | None = task.fields.get("line")
         if line is None:
             return Text("")
-        rate = _rate(line)
         if line.ended:
             return Text(f"{line.elapsed:,.1f} s", style="green")
-        if not line.total or not rate:
+        if line.remaining is None:
             return Text(f"{line.elapsed:,.0f} s so far", style="dim")
-        return Text(f"{max(0, line.total - line.rows) / rate:,.0f} s to go", style="cyan")
+        return Text(f"{line.remaining:,.0f} s to go", style="cyan")
 
 
 class Display:
-    """Follows a board from a thread of its own while the `with` block runs. Writes to stderr."""
+    """Follows a board from a thread of its own while the `with` block runs. Writes to stderr, or to the notebook."""
 
     def __init__(self, board: Board) -> None:
         self.board = board
@@ -52,8 +52,14 @@ class Display:
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._bars: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
+        self._last = ""
         self._told: dict[str, float] = {}  # stage: when a plain line was last written, inf when it ended
-        if self._console.is_terminal:
+        self._page: Any = None  # below a notebook's cell
+        if self._console.is_jupyter:
+            shown = import_module("IPython.display")
+            self._html = shown.HTML
+            self._page = shown.display(self._html(""), display_id=True)
+        elif self._console.is_terminal:
             self._bars = Progress(
                 TextColumn("{task.description:<10}"),
                 BarColumn(),
@@ -81,6 +87,11 @@ class Display:
             self._update()
 
     def _update(self) -> None:
+        if self._page is not None:
+            if (text := as_html(self.board.stages.values())) != self._last:
+                self._page.update(self._html(text))
+                self._last = text
+            return
         for line in list(self.board.stages.values()):
             if self._bars:
                 self._bar(self._bars, line)
@@ -89,14 +100,13 @@ class Display:
 
     def _bar(self, bars: Progress, line: StageProgress) -> None:
         if line.stage not in self._tasks:
-            self._tasks[line.stage] = bars.add_task(line.stage, total=line.total or None, state="", rate=0.0)
+            self._tasks[line.stage] = bars.add_task(line.stage, total=line.total or None, state="")
         total = (line.total or 1) if line.ended else (line.total or None)
         bars.update(
             self._tasks[line.stage],
             completed=total if line.ended else line.rows,
             total=total,
             state=_state(line),
-            rate=_rate(line),
             line=line,
         )
 
@@ -107,10 +117,23 @@ class Display:
             self._print(f"{line.stage:<10} {_state(line):<24} {line.elapsed:7.1f} s")
         elif not line.ended and line.elapsed - told > PLAIN_SECONDS:
             self._told[line.stage] = line.elapsed
-            self._print(f"{line.stage:<10} {_going(line)} after {line.elapsed:.0f} s")
+            self._print(f"{line.stage:<10} {line.going} after {line.elapsed:.0f} s")
 
     def _print(self, text: str) -> None:
         print(text.rstrip(), file=sys.stderr, flush=True)
+
+
+def as_html(lines: Iterable[StageProgress]) -> str:
+    """A row a stage, for a notebook: bar, state, rate, what remains."""
+    rows = []
+    for line in lines:
+        part = f' max="1" value="{line.share:.3f}"' if line.ended or line.share else ""
+        rate = f"{line.rate:,.0f} documents/s" if line.rate else ""
+        left = "" if line.remaining is None else f"{line.remaining:,.0f} s to go"
+        time = f"{line.elapsed:,.1f} s" if line.ended else left or f"{line.elapsed:,.0f} s so far"
+        cells = [line.stage, f"<progress{part}></progress>", _state(line), rate, time]
+        rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    return f"<table>{''.join(rows)}</table>"
 
 
 def _state(line: StageProgress) -> str:
@@ -122,20 +145,6 @@ def _state(line: StageProgress) -> str:
     if line.failed:
         parts.append(f"{line.failed} failed")
     return ", ".join(parts)
-
-
-def _going(line: StageProgress) -> str:
-    """How far a stage is: share, rate, and what remains at that rate."""
-    if not line.total:
-        return "working"
-    rate = _rate(line)
-    remains = f", {(line.total - line.rows) / rate:,.0f} s to go" if rate and line.rows < line.total else ""
-    return f"{100 * line.rows / line.total:.0f} %, {rate:,.0f} documents/s{remains}"
-
-
-def _rate(line: StageProgress) -> float:
-    worked = line.done or not line.ended  # the rate of cached shards means nothing
-    return line.rows / line.elapsed if line.total and worked and line.elapsed > 0.5 else 0.0
 
 
 def summary(found: Mapping[str, Any], console: Console) -> None:

@@ -34,7 +34,7 @@ from datamask.selection.cover.counting import reads_words
 from datamask.selection.solvers import check_solver
 from datamask.stages import ShardFiles
 from datamask.storage import Output
-from flows import artifacts
+from flows import artifacts, times
 from flows.run_numbers import as_markdown, numbers, shard_rows
 from flows.stage_runs import Stages, Step
 
@@ -110,6 +110,7 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     before = latest_version(out)
     check_room(plan, config, out)
     check_solver(config.select)
+    stages.board.expected = times.expected(work, plan)
     failed = list(plan.failures)
     steps = [Step(each.convert, {"config": config, "work": work})]
     if languages_wanted(config):
@@ -129,6 +130,7 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     release = stages.whole(
         whole.publish, staged=staged, pictures=report.pictures, warnings=[dict(warning) for warning in report.warnings]
     )
+    times.keep(work, plan, stages.board)
     found = numbers(release, stages, certificate, failed, plan.skipped)
     found |= {"warnings": list(report.warnings), "meanwhile": meanwhile(release, before, out)}
     _show(release, found, shard_rows(release, stages), report.pictures, failed)

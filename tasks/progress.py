@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 
 from datamask.stages import silent
+
+SURE = 0.1  # share of its rows from which a stage's own rate is believed rather than the last run's seconds
 
 
 @dataclass
@@ -31,11 +33,48 @@ class StageProgress:
     cached: int = 0  # shards whose file was there
     failed: int = 0
     seconds: float = 0.0  # of work, all workers together
+    expected: float = 0.0  # seconds that it took the last time; 0: unknown
 
     @property
     def elapsed(self) -> float:
         """Seconds from the stage's first task to its last, or to now."""
         return (self.last if self.ended else time.monotonic()) - self.started
+
+    @property
+    def rate(self) -> float:
+        """Rows a second so far; 0 where rows are not counted, and of cached shards, where it means nothing."""
+        worked = self.done or not self.ended
+        return self.rows / self.elapsed if self.total and worked and self.elapsed > 0.5 else 0.0
+
+    @property
+    def share(self) -> float:
+        """Of the stage that is done, from 0 to 1: by its rows, else by the time that it took the last time."""
+        if self.ended:
+            return 1.0
+        done, whole = (self.rows, self.total) if self.total else (self.elapsed, self.expected)
+        return min(1.0, done / whole) if whole else 0.0
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds to go: at the rate so far or, where no rate tells, by what the stage took the last time; None: who
+        knows."""
+        if self.ended or (self.total and self.rows >= self.total):
+            return None
+        if self.rate and (self.rows > SURE * self.total or not self.expected):
+            return (self.total - self.rows) / self.rate
+        return max(0.0, self.expected - self.elapsed) if self.expected else None
+
+    @property
+    def going(self) -> str:
+        """How far it is, in words: share, rate, and what remains."""
+        parts = [f"{self.share:.0%}"] if self.total else ["working"]
+        if self.rate:
+            parts.append(f"{self.rate:,.0f} documents/s")
+        if self.total and self.rows >= self.total:
+            parts.append("finishing")
+        elif self.remaining is not None:
+            parts.append(f"{self.remaining:,.0f} s to go")
+        return ", ".join(parts)
 
 
 class Board:
@@ -43,6 +82,7 @@ class Board:
 
     def __init__(self) -> None:
         self.stages: dict[str, StageProgress] = {}
+        self.expected: Mapping[str, float] = {}  # seconds of each stage, the last time
         self._rows: dict[tuple[str, str], int] = {}  # of shards that are being worked on
         self._lock = threading.Lock()
 
@@ -50,7 +90,7 @@ class Board:
         with self._lock:
             line = self.stages.get(stage)
             if line is None:
-                self.stages[stage] = StageProgress(stage, shards, total)
+                self.stages[stage] = StageProgress(stage, shards, total, expected=self.expected.get(stage, 0.0))
             elif line.ended:  # the stage runs again, as masks do after a new selection
                 line.shards, line.total, line.ended = line.shards + shards, line.total + total, False
 
@@ -104,7 +144,7 @@ class Board:
             line.last = time.monotonic()
             line.ended = True
             line.seconds = 0.0 if cached else line.last - line.started
-            line.cached, line.done = int(cached), int(not cached)
+            line.cached, line.done, line.rows = int(cached), int(not cached), line.total
 
 
 BOARD: ContextVar[Board | None] = ContextVar("BOARD", default=None)

@@ -2,13 +2,18 @@
 
 import gc
 import io
+import time
 import weakref
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
+from datamask.corpus.plan import Part, Plan, Shard
+from flows import times
 from flows.commands import let_go
-from flows.console import SHOWN, summary
+from flows.console import SHOWN, Display, summary
+from tasks.progress import Board, StageProgress
 
 FOUND = {
     "release": "out/releases/0001-ab",
@@ -25,6 +30,7 @@ FOUND = {
     "startup": 14.0,
     "meanwhile": None,
     "warnings": [],
+    "personal": None,
 }
 WARNING = {
     "text": "Filter x takes far more of language am (320 of 331).",
@@ -49,6 +55,90 @@ def test_warnings_name_group_filter_command_and_remedy():
     assert "warning: Filter x takes far more of language am (320 of 331)." in text and expected in text
     assert text.count("Filter x takes") == SHOWN and "2 more in the report" in text
     assert "warning" not in shown()
+
+
+def test_personal_data_is_told_where_it_was_looked_for():
+    counts = {"documents": 7, "email": 12, "ip": 0, "card": 1, "phone": 0}
+    assert "personal data: 12 e-mail addresses, 1 card numbers in 7 documents" in shown(personal=counts)
+    assert "personal data: none found" in shown(personal=dict.fromkeys(counts, 0))
+    assert "personal data" not in shown()
+
+
+def test_drift_is_told():
+    assert "drift: length of the 9 new documents" in shown(
+        drift=[{"text": "length of the 9 new documents has shifted"}]
+    )
+
+
+def line(stage="embed", **changes):
+    now = time.monotonic()
+    return StageProgress(stage, 2, **{"total": 1000, "started": now - 10, **changes})
+
+
+def test_what_remains_is_told_at_the_rate_so_far_or_by_the_last_time():
+    assert line(rows=500).going == "50%, 50 documents/s, 10 s to go"
+    assert line(rows=10, expected=40.0).going == "1%, 1 documents/s, 30 s to go"  # too few to believe the rate
+    assert line(rows=500, expected=400.0).going == "50%, 50 documents/s, 10 s to go"
+    assert line(total=0, expected=40.0).going == "working, 30 s to go"
+    assert line(total=0, expected=4.0).going == "working, 0 s to go"
+    assert line(total=0).going == "working" and line(total=0).remaining is None
+    assert line(rows=1000).going == "100%, 100 documents/s, finishing"
+    whole = line(rows=0)
+    board = Board()
+    board.stages["embed"] = whole
+    board.end_whole("embed", cached=False)
+    assert whole.rate == pytest.approx(100, rel=0.01) and whole.remaining is None
+
+
+def test_a_terminal_has_a_bar_a_stage(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(
+        "flows.console.Console", lambda stderr: Console(file=screen, width=120, force_terminal=True, color_system=None)
+    )
+    board = Board()
+    lines = [line(rows=500), line("prices", total=0, expected=40.0), line("encoder", total=0)]
+    board.stages = {each.stage: each for each in lines}
+    with Display(board):
+        pass
+    text = screen.getvalue()
+    assert "50 documents/s" in text and "10 s to go" in text and "30 s to go" in text and "10 s so far" in text
+
+
+def test_a_notebook_has_a_table_that_is_brought_up_to_date(monkeypatch):
+    class Handle:
+        pages = []
+
+        def update(self, page):
+            self.pages.append(page)
+
+    shown = SimpleNamespace(HTML=str, display=lambda page, display_id: Handle())
+    monkeypatch.setattr("flows.console.import_module", {"IPython.display": shown}.__getitem__)
+    monkeypatch.setattr("flows.console.Console", lambda stderr: Console(file=io.StringIO(), force_jupyter=True))
+    board = Board()
+    with Display(board):
+        board.stages = {"embed": line(rows=500), "encoder": line("encoder", total=0)}
+    page = Handle.pages[-1]
+    assert page.count("<tr>") == 2 and '<progress max="1" value="0.500">' in page and "<progress></progress>" in page
+    assert "<td>0/2 shards</td><td>50 documents/s</td><td>10 s to go</td>" in page
+
+
+def test_times_of_the_last_run_scale_with_the_input(tmp_path):
+    def plan(size):
+        return Plan((Shard("x", (Part("x.parquet", "parquet", "f", size),), "f"),))
+
+    work = str(tmp_path)
+    assert times.expected(work, plan(10)) == {}
+    board = Board()
+    board.stages = {name: StageProgress(name, 0, 0, ended=True, done=1) for name in ("encoder", "prices", "embed")}
+    for each in board.stages.values():
+        each.last = each.started + 8
+    board.stages["embed"].cached = 1  # a part of it was there: says nothing
+    times.keep(work, plan(100), board)
+    assert times.expected(work, plan(300)) == {"encoder": 8.0, "prices": 24.0}
+    times.keep(work, plan(300), Board())
+    assert times.expected(work, plan(300)) == {"encoder": 8.0, "prices": 24.0}
+    (tmp_path / "times.json").write_text("[]")
+    assert times.expected(work, plan(1)) == {}
 
 
 def test_latest_that_went_to_another_run_is_told():

@@ -12,7 +12,7 @@ from tests.flows.test_curate import digests
 pytest.importorskip("prefect_dask")
 POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 # they tell when, where and on which engine the work was done
-TIMES = ("manifest.json", "README.md", "report.html", "report.json", "shards.json", "inputs.json")
+TIMES = ("manifest.json", "README.md", "report.html", "report.json", "shards.json", "inputs.json", "times.json")
 
 
 def results(out):
