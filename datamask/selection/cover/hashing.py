@@ -77,14 +77,14 @@ def count_words(single, pair, document, texts, buckets, starts, columns, values)
                 counts[bucket] += 1
             word += 1
         for block in range(len(marks)):  # the buckets met, in ascending order without sorting them
-            mark, bucket = marks[block], block << 6
+            mark, column = marks[block], block << 6
             marks[block] = 0
             while mark:
                 if mark & np.uint64(1):
-                    columns[filled], values[filled] = bucket, counts[bucket]
-                    counts[bucket] = 0
+                    columns[filled], values[filled] = column, counts[column]
+                    counts[column] = 0
                     filled += 1
                 mark >>= np.uint64(1)
-                bucket += 1
+                column += 1
         starts[text + 1] = filled
     return filled
