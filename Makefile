@@ -17,6 +17,7 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "datamask needs Python 3.11 or newer; name one with make PYTHON=python3.12 …")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	@$(BIN)/python -m datamask.precompile
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core

@@ -1,0 +1,27 @@
+"""What is compiled when datamask is installed is all that the default pipeline calls."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+CODE = """
+from datamask.precompile import precompile
+from datamask.models import word_loops
+from datamask.quality import inner_loops
+from datamask.selection.cover import compiled, hashing
+INNER = ("pair_slot", "mixed", "mix", "gain", "move", "allowed", "book", "_sift")  # called by others, compiled with them
+precompile()
+for module in (word_loops, inner_loops, compiled, hashing):
+    for name, found in vars(module).items():
+        if hasattr(found, "signatures") and not found.signatures and name not in INNER:
+            print(module.__name__, name)
+"""
+
+
+@pytest.mark.slow  # where nothing is compiled yet
+def test_every_loop_is_compiled() -> None:
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
