@@ -65,10 +65,11 @@ class Run:
         return "Traceback" not in text
 
 
-BEFORE = {
-    "start-up": "", "convert": "plan ", "encoder": "convert ", "index": "quality ", "embed": "index ",
-    "filter": "score ",
+BEFORE = {  # a stage, and the last line that the screen shows before it
+    "start-up": "", "convert": "plan ", "encoder": "convert ", "quality": "convert ", "signatures": "encoder ",
+    "index": "quality ", "embed": "index ", "score": "embed ", "atoms": "score ", "filter": "atoms ",
     "duplicates": "filter ", "prices": "duplicates ", "mask": "prices ", "export": "mask ", "report": "export ",
+    "publish": "report ",
 }  # fmt: skip
 
 

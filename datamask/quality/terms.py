@@ -2,7 +2,10 @@
 
 A term's fault is 0 where the document is as most others of its group are or better, and grows with its distance from
 them in the group's own spread; the score falls with the sum of the faults, whatever they come from. A short document
-shows little of itself: its distances are shrunk towards the usual, and its score towards the middle.
+shows little of itself: its distances are shrunk towards the usual, and its rank towards the middle.
+
+Faults tell what is bad, not which of two sound texts is better: the fewest have texts without names, numbers and
+capitals. So the score rises fast among the worst and hardly among the better half (docs/judge.md has what it gains).
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ GROUP = 10.0  # documents of a group that weigh as much as the whole pool in wha
 BY_WORDS = ("known", "function_words")  # measures that say nothing of a language that the sample lacks
 TOLD = 0.8  # faults from which one is worth a sentence
 GRID = np.linspace(0, 1, 101)
+SATURATION = 4  # the score of rank r in its group: 1 − (1 − r)^SATURATION; the median's is .94
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,7 @@ def score(measured: np.ndarray, group: np.ndarray, usual: Usual) -> tuple[np.nda
         ranked[mine] = np.interp(goodness[mine], usual.ranks[one], GRID)
     sure = evidence(measured)
     ranked = sure * ranked + (1 - sure) * 0.5
-    return ranked.astype(np.float32), found
+    return (1 - (1 - ranked) ** SATURATION).astype(np.float32), found
 
 
 def explain(signals: Mapping[str, float | None]) -> list[str]:
@@ -169,5 +173,5 @@ def explain(signals: Mapping[str, float | None]) -> list[str]:
     ]
     words = signals["words"] or 0
     if words < EVIDENCE:
-        said.append(f"words {words:.0f}: too few to judge it by, so its score is drawn towards the middle")
+        said.append(f"words {words:.0f}: too few to judge it by, so its rank is drawn towards the middle")
     return said
