@@ -1,11 +1,17 @@
-"""Inner loops compiled by Numba."""
+"""Inner loops: compiled by Numba, and shared between cores."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numba
+import numpy as np
+
+BLOCKS = 8  # of a result; the bytes of a product by blocks depend on it
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -17,3 +23,16 @@ def compiled(function: Callable[..., Any]) -> Any:
         return numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # no folder for the cache
         return numba.njit(nogil=True)(function)
+
+
+def on_cores(work: Callable[[int, int], None], size: int) -> None:
+    """`work(first, last)` of BLOCKS ranges of `size`, on as many threads as this process may use cores.
+
+    Where each range is computed alone the bytes do not depend on how many threads there are.
+    """
+    ends = np.linspace(0, size, BLOCKS + 1).astype(int).tolist()
+    ranges = [(first, last) for first, last in pairwise(ends) if first < last]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with ThreadPoolExecutor(min(cores, BLOCKS), thread_name_prefix="block") as pool:
+        for done in [pool.submit(work, *block) for block in ranges]:
+            done.result()

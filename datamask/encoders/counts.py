@@ -46,7 +46,7 @@ class Sample:
 
 def count_tokens(sample: Sample, tokenizer: Tokenizer) -> scipy.sparse.csr_array:
     """float32 [texts, vocabulary]: how often each token stands in each text. Each distinct word is tokenised once."""
-    ids, lengths = WordTokenizer(tokenizer).ids_of_words(sample.distinct.to_pylist())
+    ids, lengths = WordTokenizer(tokenizer).ids_of_words(sample.distinct)
     ends = np.append(0, np.cumsum(lengths))
     spelled = sparse_counts(ids, ends, tokenizer.get_vocab_size(with_added_tokens=True))
     counts = sample.words @ spelled

@@ -107,3 +107,68 @@ def tokens(numbers, words, ends, known, found):  # type: ignore[no-untyped-def]
         for at in range(ends[numbers[word]], ends[numbers[word] + 1]):
             found[filled] = known[at]
             filled += 1
+
+
+@compiled
+def pair_slot(left, right, pairs):  # type: ignore[no-untyped-def]
+    """Where a pair of tokens stands in an open-addressing table (slots, 3) int32 of left, right and rank, or an empty
+    slot, whose left is −1."""
+    mask = len(pairs) - 1
+    slot = (left * 0x9E3779B1 + right * 0x85EBCA6B) >> 7 & mask
+    while pairs[slot, 0] >= 0 and (pairs[slot, 0] != left or pairs[slot, 1] != right):
+        slot = (slot + 1) & mask
+    return slot
+
+
+@compiled
+def learn_merges(merges, pairs):  # type: ignore[no-untyped-def]
+    """Puts merges (n, 2) of tokens, in their order, into a table of pairs."""
+    for rank in range(len(merges)):
+        slot = pair_slot(merges[rank, 0], merges[rank, 1], pairs)
+        if pairs[slot, 0] < 0:
+            pairs[slot, 0], pairs[slot, 1], pairs[slot, 2] = merges[rank, 0], merges[rank, 1], rank
+
+
+@compiled
+def merge(letters, ends, of_byte, pairs, made, longest, ids, lengths):  # type: ignore[no-untyped-def]
+    """Byte-pair encoding of words: while there is one, the first pair of the least rank becomes one token.
+
+    Fills lengths (words,) with each word's tokens, and ids with them, one word's after the other's; a length of −1 is
+    of a word that is longer than `longest` bytes or holds a byte that `of_byte` (256,) has no token for. Returns the
+    number of tokens. letters, ends: the words' bytes, and where each begins and the last ends. made: (merges,) the
+    token that each makes.
+    """
+    filled = 0
+    token, rank = np.empty(longest, np.int64), np.empty(longest, np.int64)
+    none = np.int64(len(made))
+    for word in range(len(lengths)):
+        size = ends[word + 1] - ends[word]
+        known = size <= longest
+        for at in range(min(size, longest)):
+            token[at] = of_byte[letters[ends[word] + at]]
+            known &= token[at] >= 0
+        lengths[word] = -1
+        if not known:
+            continue
+        for at in range(size - 1):
+            slot = pair_slot(token[at], token[at + 1], pairs)
+            rank[at] = pairs[slot, 2] if pairs[slot, 0] >= 0 else none
+        while size > 1:
+            best = 0
+            for at in range(1, size - 1):
+                if rank[at] < rank[best]:
+                    best = at
+            if rank[best] == none:
+                break
+            token[best] = made[rank[best]]
+            for at in range(best + 1, size - 1):
+                token[at], rank[at] = token[at + 1], rank[at + 1]
+            size -= 1
+            for at in range(max(best - 1, 0), min(best + 1, size - 1)):
+                slot = pair_slot(token[at], token[at + 1], pairs)
+                rank[at] = pairs[slot, 2] if pairs[slot, 0] >= 0 else none
+        for at in range(size):
+            ids[filled + at] = token[at]
+        lengths[word] = size
+        filled += size
+    return filled

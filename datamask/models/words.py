@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import string
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow as pa
 from tokenizers import Tokenizer
 
 SEPARATOR = "\x1e"  # between words tokenised together: a token of its own, and in next to no word
+MERGED = 64  # bytes of a word that is merged by the compiled loop: its time grows with the square
 TOGETHER = 1000  # words tokenised as one text: the library's record of a text costs more than a word's tokens
 REMEMBERED = 1_000_000  # words, and eight times as many tokens: 45 bytes a word and 4 a token
 
@@ -73,6 +74,7 @@ class WordTokenizer:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         (self._separator,) = tokenizer.encode(SEPARATOR, add_special_tokens=False).ids
+        self._merges = _Merges.of(tokenizer)
         self._lock = threading.Lock()
         self._forget()
 
@@ -96,7 +98,7 @@ class WordTokenizer:
         tokens(found.numbers, len(found.numbers), found.ends, found.ids, ids)
         return ids, lengths
 
-    def ids_of_words(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def ids_of_words(self, words: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
         """The tokens of words that `split_words` found, all different: ids int32 [tokens], lengths int64 [words].
 
         Nothing is remembered.
@@ -124,14 +126,32 @@ class WordTokenizer:
         self._ids = np.zeros(0, np.int32)  # their tokens, one after the other
         self._ends = np.zeros(1, np.int64)  # where a word's tokens begin, and the last one's end
 
-    def _learn(self, words: list[str]) -> None:
-        if not words:
+    def _learn(self, words: pa.LargeStringArray) -> None:
+        if not len(words):
             return
         ids, lengths = self._tokens(words)
         self._ids = np.concatenate([self._ids, ids])
         self._ends = np.concatenate([self._ends, self._ends[-1] + np.cumsum(lengths)])
 
-    def _tokens(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def _tokens(self, words: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
+        """The compiled loop's where it can, else the library's: ids int32 [tokens], lengths int64 [words]."""
+        if self._merges is None:
+            return self._told(words.to_pylist())
+        mine, lengths = self._merges.apply(words)
+        others = np.flatnonzero(lengths < 0)
+        told, sizes = self._told(words.take(pa.array(others)).to_pylist())
+        own = np.flatnonzero(lengths >= 0)
+        own_lengths = lengths[own]
+        lengths[others] = sizes
+        ends = np.cumsum(lengths)
+        ids = np.empty(ends[-1] if len(ends) else 0, np.int32)
+        for found, which, size in ((mine, own, own_lengths), (told, others, sizes)):
+            shifts = ends[which] - np.cumsum(size)
+            ids[np.repeat(shifts, size) + np.arange(len(found))] = found
+        return ids, lengths
+
+    def _told(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """What the library says."""
         groups = [list(words[first : first + TOGETHER]) for first in range(0, len(words), TOGETHER)]
         joined = self._encode([f" {SEPARATOR} ".join(group) for group in groups])
         ids, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
@@ -180,14 +200,48 @@ class _KnownWords:
         )
         return numbers
 
-    def since(self, first: int) -> list[str]:
+    def since(self, first: int) -> pa.LargeStringArray:
         """The words from number `first` on."""
         ends = self._ends[first : self.known + 1]
         letters = pa.py_buffer(self._letters[ends[0] : ends[-1]])
-        words: list[str] = pa.LargeStringArray.from_buffers(
-            self.known - first, pa.py_buffer(ends - ends[0]), letters
-        ).to_pylist()
-        return words
+        return pa.LargeStringArray.from_buffers(self.known - first, pa.py_buffer(ends - ends[0]), letters)
+
+
+class _Merges:
+    """A tokenizer's byte-pair encoding, for words of ASCII: nothing in them to be normalized or to be split."""
+
+    def __init__(self, vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> None:
+        from datamask.models.word_loops import learn_merges
+
+        self._of_byte = np.full(256, -1, np.int64)
+        for byte in range(0x21, 0x7F):
+            if LOWER[byte] == byte:
+                self._of_byte[byte] = vocabulary.get(chr(byte), -1)
+        self._made = np.array([vocabulary[left + right] for left, right in merges], np.int64)
+        parts = np.array([(vocabulary[left], vocabulary[right]) for left, right in merges], np.int32).reshape(-1, 2)
+        self._pairs = np.full((1 << (4 * len(merges) + 1).bit_length(), 3), -1, np.int32)
+        learn_merges(parts, self._pairs)
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> _Merges | None:
+        """Those of a tokenizer that `splits_into_words`; None: its model is another, or has settings of its own."""
+        model = json.loads(tokenizer.to_str())["model"]
+        own = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
+        if model["type"] != "BPE" or any(model.get(name) for name in own):
+            return None
+        return cls(model["vocab"], model["merges"])
+
+    def apply(self, words: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens int32 of the words that it can encode, one after the other, and the lengths int64 [words] of all:
+        −1 of the others."""
+        from datamask.models.word_loops import merge
+
+        _, places, data = words.buffers()
+        ends = np.frombuffer(places, np.int64, len(words) + 1)
+        letters = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
+        ids, lengths = np.empty(ends[-1], np.int32), np.empty(len(words), np.int64)
+        filled = merge(letters, ends, self._of_byte, self._pairs, self._made, MERGED, ids, lengths)
+        return ids[:filled], lengths
 
 
 def _room(array: np.ndarray, size: int) -> np.ndarray:

@@ -24,6 +24,7 @@ HELD = 0.72
 SHORTEST = 8  # words, below which nothing is said of this
 REST = 100.0  # words of the corpus that a text's own words are mixed with: one that recurs in it is at home there
 MOST = 4.0  # nats that one word may say
+STRANGE = 2.0  # nats against a word that neither the rest of its text nor the corpus has: typing errors, broken words
 LEAST = 100_000.0  # words of a language: where its group has fewer, most that hold its words are in other groups
 
 
@@ -99,7 +100,8 @@ class _Differing:
         return np.bincount(self._document[self._own], weights=said, minlength=2)
 
     def at_home(self, size: float) -> np.ndarray:
-        """(2,) nats: how much likelier each text's own words are in the rest of it than in the corpus."""
+        """(2,) nats: how much likelier each text's own words are in the rest of it than in the corpus; less STRANGE for
+        each word that neither has."""
         words, hashes = self._words, self._words.hashes
         before, after = np.zeros((2, len(hashes)), bool)
         after[self._place[self._own]] = before[self._place[self._own] + 1] = True
@@ -108,13 +110,14 @@ class _Differing:
         begins[words.first[:-1][some]] = ends[words.first[1:][some] - 1] = True
         own = (before | begins) & (after | ends) & (before | after)
         said = np.zeros(2)
-        share = (self._count(self._counts.words, hashes, words.document) + 0.5) / size
+        known = self._count(self._counts.words, hashes, words.document)
         for text in (0, 1):
             mine = words.document == text
-            rest = np.sort(hashes[mine & ~own])
-            times = _times(rest, hashes[mine & own])
-            likelier = np.log((times / share[mine & own] + REST) / (len(rest) + REST))
-            said[text] = np.clip(likelier, -MOST, MOST).sum()
+            rest, mine = np.sort(hashes[mine & ~own]), mine & own
+            times = _times(rest, hashes[mine])
+            likelier = np.log((times / ((known[mine] + 0.5) / size) + REST) / (len(rest) + REST))
+            strange = (times == 0) & (known[mine] == 0) & words.is_word[mine]
+            said[text] = np.clip(likelier, -MOST, MOST).sum() - STRANGE * strange.sum()
         return said
 
     def _count(self, table: Table, keys: np.ndarray, document: np.ndarray) -> np.ndarray:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from datamask.encoders.blocks import BLOCKS, gram, product
+from datamask.compiling import BLOCKS
+from datamask.encoders.blocks import gram, product
 
 GENERATOR = np.random.default_rng(0)
 

@@ -72,6 +72,36 @@ def test_any_texts(trained: Tokenizer, texts: list[str], again: bool) -> None:
     same(trained, found, texts)
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text(st.sampled_from("theriv bank.,-=_9AÉ"), max_size=90), max_size=8))
+def test_merges_are_those_of_the_library(trained: Tokenizer, texts: list[str]) -> None:
+    found = WordTokenizer(trained)
+    words, _ = split_words(texts)
+    assert found._merges is not None
+    ids, lengths = found._merges.apply(words)
+    told = [encoding.ids for encoding in trained.encode_batch(words.to_pylist(), add_special_tokens=False)]
+    assert all(
+        (length < 0) == (len(word) > 64 or not word.isascii() or word != word.lower())
+        for word, length in zip(words.to_pylist(), lengths.tolist(), strict=True)
+    )
+    kept = [one for one, length in zip(told, lengths.tolist(), strict=True) if length >= 0]
+    assert ids.tolist() == [token for one in kept for token in one]
+    assert lengths[lengths >= 0].tolist() == [len(one) for one in kept]
+
+
+@pytest.mark.parametrize("other", ["unigram", "dropout"])
+def test_another_model_is_left_to_the_library(trained: Tokenizer, other: str) -> None:
+    changed = Tokenizer.from_str(trained.to_str())
+    if other == "dropout":
+        changed.model.dropout = 1e-9
+    else:
+        changed.model = models.Unigram([(char, -1.0) for char in sorted(pre_tokenizers.ByteLevel.alphabet())])
+    assert splits_into_words(changed)
+    found = WordTokenizer(changed)
+    assert found._merges is None
+    same(changed, found, TRICKY)
+
+
 def test_what_was_forgotten_is_learned_again(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "REMEMBERED", 20)
     monkeypatch.setattr(words, "TOGETHER", 7)

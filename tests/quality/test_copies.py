@@ -62,3 +62,12 @@ def test_what_a_copy_was_counted_for_is_left_out(texts: list[str]) -> None:
     with_it = CopyCounts(pool.fit([*texts[1:], copy], ["xa"] * TEXTS)).altered(base, copy)
     assert alone > 0
     assert with_it == pytest.approx(alone, rel=0.25)
+
+
+def test_a_word_with_two_letters_in_the_wrong_order_is_told(texts: list[str], counts: CopyCounts) -> None:
+    generator = random.Random(5)
+    for text in texts[:20]:
+        words = text.split()
+        for place in generator.sample(range(len(words)), 3):
+            words[place] = words[place][::-1]  # of two syllables and a consonant: no word of this language backwards
+        assert counts.altered(text, " ".join(words)) > 0

@@ -13,12 +13,13 @@ The parts are column blocks of one matrix, so that a solver passes over the rows
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from datamask.compiling import on_cores
 from datamask.config import Select
 from datamask.errors import ConfigError, InputError
 from datamask.selection.cover import compiled
@@ -27,6 +28,7 @@ from datamask.selection.problem.pool import Pool
 
 NEAREST = 128  # a document's kernel is kept at so many of its nearest anchors
 BLOCK = 2048  # rows of the kernel computed at a time
+SHARED = 1 << 20  # numbers in rows from which cores share a pass over them
 PARTS = ("embedding", "ngrams", "target")
 
 
@@ -45,7 +47,11 @@ class Rows:
     def scores(self, price: np.ndarray) -> np.ndarray:
         """(N,) float64: A · price. price: (width,)."""
         found = np.zeros(len(self))
-        compiled.scores(self.start, self.index, self.value, price, found)
+
+        def work(first: int, last: int) -> None:
+            compiled.scores(self.start, self.index, self.value, price, found, first, last)
+
+        self._each(work, len(self))
         return found
 
     def state(self, mass: np.ndarray) -> np.ndarray:
@@ -53,6 +59,31 @@ class Rows:
         found = np.zeros(self.width)
         compiled.state(self.start, self.index, self.value, np.ascontiguousarray(mass, np.float64), found)
         return found
+
+    def gains(
+        self,
+        t: np.ndarray,
+        level: np.ndarray,
+        mass: np.ndarray,
+        worth: np.ndarray,
+        selected: np.ndarray,
+        which: np.ndarray,
+        found: np.ndarray,
+    ) -> None:
+        """Fills found (N,) at the rows `which`, as `compiled.gains` does."""
+        rows = (self.start, self.index, self.value)
+
+        def work(first: int, last: int) -> None:
+            compiled.gains(*rows, t, level, mass, worth, selected, which, found, first, last)
+
+        self._each(work, len(which))
+
+    def _each(self, work: Callable[[int, int], None], rows: int) -> None:
+        """`work(first, last)` of ranges of rows, each of which it computes alone: on all cores where there are many."""
+        if len(self.index) < SHARED:
+            work(0, rows)
+        else:
+            on_cores(work, rows)
 
     def take(self, rows: np.ndarray) -> Rows:
         """These rows, in this order (copied)."""

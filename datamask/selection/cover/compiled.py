@@ -16,9 +16,9 @@ BLOCK = 64  # atoms of a row whose terms are computed together
 
 
 @compiled
-def scores(start, index, value, price, found):  # type: ignore[no-untyped-def]
-    """found (N,) += A price. price: (J,)."""
-    for row in range(len(start) - 1):
+def scores(start, index, value, price, found, first, last):  # type: ignore[no-untyped-def]
+    """found (N,) += A price, of the rows `first` to `last` − 1. price: (J,)."""
+    for row in range(first, last):
         total = 0.0
         for at in range(start[row], start[row + 1]):
             total += value[at] * price[index[at]]
@@ -67,9 +67,10 @@ def gain(start, index, value, t, level, mass, row):  # type: ignore[no-untyped-d
 
 
 @compiled
-def gains(start, index, value, t, level, mass, worth, selected, found):  # type: ignore[no-untyped-def]
-    """Fills found (N,) with marginal values: the gain of adding a document, or the loss of removing a selected one."""
-    for row in range(len(start) - 1):
+def gains(start, index, value, t, level, mass, worth, selected, which, found, first, last):  # type: ignore[no-untyped-def]
+    """Fills found (N,) with the marginal values of the rows which[first:last]: the gain of adding a document, or the
+    loss of removing a selected one."""
+    for row in which[first:last]:
         if selected[row]:
             found[row] = worth[row] - gain(start, index, value, t, level, -mass[row], row)
         else:
@@ -181,35 +182,28 @@ def sweep(  # type: ignore[no-untyped-def]
 
 
 @compiled
+def seeded(seed):  # type: ignore[no-untyped-def]
+    """Begins this thread's random numbers, which `anneal` draws."""
+    np.random.seed(seed)
+
+
+@compiled
 def anneal(  # type: ignore[no-untyped-def]
-    start, index, value, t, level, mass, worth, selected, inside, outside, stale, draws, renewed, warm, cool,
-    weights, spent, room, groups, sums, low, high, lengths, length, seed,
+    start, index, value, t, level, mass, worth, selected, inside, outside, stale, done, draws, turns, renewed, warm,
+    cool, weights, spent, room, groups, sums, low, high, lengths, length,
 ):  # fmt: skip
     """Random swaps, a loss taken with probability exp(loss / temperature), which falls from `warm` to `cool`.
 
     Simulated annealing (Metropolis et al. 1953; Kirkpatrick, Gelatt & Vecchi 1983). stale: (N,) the last known marginal
-    values. A draw takes a selected document and an acceptable loss, and then one of the unselected documents that by
-    their stale gains lose no more than that. If only n < `CROWD` qualify, the draw is kept with probability n / CROWD,
-    so that documents with few possible replacements are tried less often. `draws` pairs are evaluated exactly; all
-    gains are computed anew after `renewed` swaps. Returns what is spent beyond the budget.
+    values; outside: in falling order of theirs. A draw takes a selected document and an acceptable loss, and then one
+    of the unselected documents that by their stale gains lose no more than that. If only n < `CROWD` qualify, the draw
+    is kept with probability n / CROWD, so that documents with few possible replacements are tried less often. Ends
+    after `draws` pairs evaluated exactly, or after `renewed` swaps, when all gains should be computed anew. Returns the
+    pairs `done`, the draws in all (`turns`), the swaps, and what is spent beyond the budget.
     """
-    np.random.seed(seed)
-    keys = -stale[outside]
-    done, swaps, turns = 0, renewed, 0
-    while done < draws and turns < PATIENCE * draws:
+    keys, swaps = -stale[outside], 0
+    while done < draws and turns < PATIENCE * draws and swaps < renewed:
         turns += 1
-        if swaps >= renewed:
-            swaps = 0
-            for at in range(len(inside)):
-                row = inside[at]
-                stale[row] = worth[row] - gain(start, index, value, t, level, -mass[row], row)
-            for at in range(len(outside)):
-                row = outside[at]
-                stale[row] = worth[row] + gain(start, index, value, t, level, mass[row], row)
-            keys = -stale[outside]
-            order = np.argsort(keys, kind="mergesort")
-            outside[:] = outside[order]
-            keys = keys[order]
         heat = warm * (cool / warm) ** (done / draws)
         a = np.random.randint(len(inside))
         out = inside[a]
@@ -240,7 +234,7 @@ def anneal(  # type: ignore[no-untyped-def]
             swaps += 1
         else:
             move(start, index, value, level, mass[out], out)
-    return spent
+    return done, turns, swaps, spent
 
 
 @compiled

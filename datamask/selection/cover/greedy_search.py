@@ -101,13 +101,9 @@ def improve(
         gain = _gains(joint, rows, mass, value, selected)
         outside = np.flatnonzero(~selected)
         near = outside[np.argsort(-gain[outside], kind="stable")[: NEAR * int(selected.sum())]]
-        level, unit = _level(joint, mass, selected), scale / int(selected.sum())
+        unit = scale / int(selected.sum())
         pairs = min(draws * int(selected.sum()), EFFORT // (2 * each))
-        books.spent = compiled.anneal(
-            *rows, level, mass, value, selected, np.flatnonzero(selected), near, gain, pairs,
-            max(RENEWED, int(selected.sum()) // OFTEN), WARM * unit, COOL * unit, books.weights, books.spent,
-            books.room, *books.bounds, seed,
-        )  # fmt: skip
+        _anneal(joint, rows, mass, value, selected, near, gain, books, pairs, WARM * unit, COOL * unit, seed)
         _rounds(joint, rows, mass, value, selected, books, scale, rounds)
         found.append(_mended(joint, rows, mass, worth, limits, selected, books))
     within = [mask for mask in found if mask is before or not limits.violations(mask)]
@@ -164,6 +160,26 @@ def _rounds(
             break
 
 
+def _anneal(
+    joint: Joint, rows: tuple, mass: np.ndarray, value: np.ndarray, selected: np.ndarray, near: np.ndarray,
+    gain: np.ndarray, books: Books, pairs: int, warm: float, cool: float, seed: int,
+) -> None:  # fmt: skip
+    """Random swaps with the documents `near`, in place; gains are computed anew now and then."""
+    level, inside, outside = _level(joint, mass, selected), np.flatnonzero(selected), near
+    renewed = max(RENEWED, int(selected.sum()) // OFTEN)
+    compiled.seeded(seed)
+    done, turns, swaps = 0, 0, renewed
+    while done < pairs and turns < compiled.PATIENCE * pairs:
+        if swaps >= renewed:
+            which = np.concatenate([inside, outside])
+            joint.rows.gains(joint.t, level, mass, value, selected, which, gain)
+            outside = outside[np.argsort(-gain[outside], kind="stable")]
+        done, turns, swaps, books.spent = compiled.anneal(
+            *rows, level, mass, value, selected, inside, outside, gain, done, pairs, turns, renewed, warm, cool,
+            books.weights, books.spent, books.room, *books.bounds,
+        )  # fmt: skip
+
+
 def _mend(
     joint: Joint, rows: tuple, mass: np.ndarray, worth: np.ndarray, limits: Limits, selected: np.ndarray, books: Books
 ) -> None:
@@ -190,7 +206,8 @@ def _mend(
 
 def _gains(joint: Joint, rows: tuple, mass: np.ndarray, value: np.ndarray, selected: np.ndarray) -> np.ndarray:
     found = np.empty(len(value))
-    compiled.gains(*rows, _level(joint, mass, selected), mass, value, selected, found)
+    which = np.arange(len(value))
+    joint.rows.gains(joint.t, _level(joint, mass, selected), mass, value, selected, which, found)
     return found
 
 

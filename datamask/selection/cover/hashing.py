@@ -64,28 +64,27 @@ def count_words(single, pair, document, texts, buckets, starts, columns, values)
 
     starts: (texts + 1,); columns and values must have room for all entries.
     """
-    counts = np.zeros(buckets, np.float32)
-    touched = np.empty(buckets, np.int32)
+    counts, marks = np.zeros(buckets, np.float32), np.zeros((buckets + 63) // 64, np.uint64)
     word, filled, many = 0, 0, np.uint64(buckets)
     for text in range(texts):
-        seen = 0
         while word < len(single) and document[word] == text:
-            bucket = np.int32(single[word] % many)
-            if counts[bucket] == 0:
-                touched[seen] = bucket
-                seen += 1
+            bucket = np.int64(single[word] % many)
+            marks[bucket >> 6] |= np.uint64(1) << np.uint64(bucket & 63)
             counts[bucket] += 1
             if word + 1 < len(single) and document[word + 1] == text:
-                bucket = np.int32(pair[word] % many)
-                if counts[bucket] == 0:
-                    touched[seen] = bucket
-                    seen += 1
+                bucket = np.int64(pair[word] % many)
+                marks[bucket >> 6] |= np.uint64(1) << np.uint64(bucket & 63)
                 counts[bucket] += 1
             word += 1
-        row = np.sort(touched[:seen])
-        for bucket in row:
-            columns[filled], values[filled] = bucket, counts[bucket]
-            counts[bucket] = 0
-            filled += 1
+        for block in range(len(marks)):  # the buckets met, in ascending order without sorting them
+            mark, column = marks[block], block << 6
+            marks[block] = 0
+            while mark:
+                if mark & np.uint64(1):
+                    columns[filled], values[filled] = column, counts[column]
+                    counts[column] = 0
+                    filled += 1
+                mark >>= np.uint64(1)
+                column += 1
         starts[text + 1] = filled
     return filled
