@@ -1,7 +1,8 @@
-"""What an operator reads when something is torn: Ctrl-C in a stage, a killed server, two runs at once.
+"""What an operator reads when something is torn: Ctrl-C in a stage, a full disk, a killed server, two runs at once.
 
     python benchmarks/operator_screen.py --input CORPUS [--interrupt index --interrupt prices] [--engine dask]
     python benchmarks/operator_screen.py --input CORPUS --server --twice
+    python benchmarks/operator_screen.py --input CORPUS --disk 1 --disk 3 --disk 6      # MB; mounts a tmpfs: root alone
 
 Each prints the screen as it was, the exit status, and the seconds from the blow to the end. Ctrl-C goes to the whole
 group of processes, as a terminal sends it. Ends with 1 if a screen holds a Python traceback, or the run that follows
@@ -91,6 +92,24 @@ def interrupted(arguments: argparse.Namespace, folder: Path) -> bool:
     return last.show("the same command to its end", status, seconds) and good and status == 0
 
 
+def disk_full(arguments: argparse.Namespace, folder: Path) -> bool:
+    """An output on a disk of so many MB; then the same command on one that is large enough."""
+    good, out = True, folder / "disk"
+    out.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(out)], check=True)
+    try:
+        SMALL.append("run.room=off")  # else the run is refused before it begins
+        for megabytes in [*sorted(arguments.disk), 1000]:
+            subprocess.run(["mount", "-o", f"remount,size={megabytes}m", str(out)], check=True)
+            run = Run(arguments, out / "out")
+            status, seconds = run.end()
+            good = run.show(f"a disk of {megabytes:,} MB", status, seconds) and good
+            good = good and status == (0 if megabytes == 1000 else 5)
+    finally:
+        subprocess.run(["umount", str(out)], check=True)
+    return good
+
+
 def server_killed(arguments: argparse.Namespace, folder: Path) -> bool:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -128,12 +147,15 @@ def main() -> None:
     parser.add_argument("--input", required=True)
     parser.add_argument("--engine", default="threads", choices=["threads", "dask", "ray"])
     parser.add_argument("--interrupt", action="append", default=[], choices=list(BEFORE))
+    parser.add_argument("--disk", action="append", type=int, default=[], help="MB")
     parser.add_argument("--server", action="store_true")
     parser.add_argument("--twice", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="datamask-operator-") as name:
         folder = Path(name)
         good = [interrupted(arguments, folder)] if arguments.interrupt else []
+        if arguments.disk:
+            good.append(disk_full(arguments, folder))
         if arguments.server:
             good.append(server_killed(arguments, folder))
         if arguments.twice:

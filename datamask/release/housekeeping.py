@@ -21,6 +21,7 @@ from datamask.config import Config
 from datamask.corpus.convert import VERSION as CONVERTED
 from datamask.corpus.plan import Plan
 from datamask.errors import ConfigError, InputError, StorageError, nearest
+from datamask.release.printing import size
 from datamask.release.publication import nobody_running, one_publisher
 from datamask.release.release_folder import (
     Release,
@@ -267,7 +268,7 @@ def check_room(plan: Plan, config: Config, out: str) -> None:
     free = shutil.disk_usage(_existing(out)).free
     if lacking > free:
         raise StorageError(
-            f"{out}: this run will write about {lacking / 1e9:.2f} GB, and {free / 1e9:.2f} GB are free there; "
+            f"{out}: this run will write about {size(lacking)}, and {size(free)} are free there; "
             "free some space (`datamask clean OUT` says what can go), choose another --output, or try all the same: "
             "--set run.room=off"
         )

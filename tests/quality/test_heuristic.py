@@ -183,6 +183,7 @@ def test_verdicts_are_datatroves_on_made_up_text(text: str) -> None:
     assert not any(differing.values()), {name for name, places in differing.items() if places}
 
 
+@pytest.mark.slow
 def test_verdicts_with_datatroves_own_words() -> None:
     """As datatrove runs out of the box, with spaCy's English tokenizer: at least 98 of 100 verdicts by each rule.
 

@@ -159,7 +159,7 @@ def test_a_run_that_does_not_fit_is_not_begun(tmp_path, monkeypatch):
     usage = SimpleNamespace(total=10**13, free=need // 2)
     monkeypatch.setattr(housekeeping.shutil, "disk_usage", lambda path: usage)
     with pytest.raises(
-        StorageError, match=r"will write about .* GB, and .* are free there.*datamask clean.*run.room=off"
+        StorageError, match=r"will write about [\d.]+ .?B, and [\d.]+ GB are free there.*datamask clean.*run.room=off"
     ):
         check_room(plan, Config(), str(tmp_path / "not" / "yet"))
     check_room(plan, Config.model_validate({"run": {"room": "off"}}), str(tmp_path))

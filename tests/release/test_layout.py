@@ -1,13 +1,16 @@
 """Versions order by number, and `latest` and an output folder lead to a release."""
 
 import pickle
+import re
 
 import pytest
 
 from datamask import storage
+from datamask.corpus.inputs import FORMATS
 from datamask.errors import InputError
 from datamask.release import Staged
 from datamask.release import release_folder as layout
+from datamask.release.manifest import manifest_schema
 
 KEYS = ["a" * 16, "0" * 16, "f" * 16]
 
@@ -51,3 +54,8 @@ def test_no_release_says_what_was_found(tmp_path, make, says):
 def test_staged_is_picklable():
     staged = Staged("out/work/staging/k", "out", "k")
     assert pickle.loads(pickle.dumps(staged)) == staged
+
+
+def test_a_manifest_may_name_every_format_that_is_read():
+    pattern = re.compile(manifest_schema()["properties"]["sources"]["items"]["properties"]["format"]["pattern"])
+    assert not [kind for kind in FORMATS.values() if not pattern.search(kind)]

@@ -46,8 +46,13 @@ def test_tokens_to_the_document(solver, algorithm):
     assert budget - TOKENS[mask].sum() < max(rest.min(), TOKENS[mask].max())
 
 
-@pytest.mark.parametrize("solver", HOLDS_ALL)
-@pytest.mark.parametrize("algorithm", ["Pair_simi", "DiSF", "Facility"])
+DEAR = ("direct", "Facility")  # its gradients go through every pair of documents, again for every multiplier
+SHARES = [(solver, algorithm) for solver in HOLDS_ALL for algorithm in ("Pair_simi", "DiSF", "Facility")]
+
+
+@pytest.mark.parametrize(
+    "solver, algorithm", [pytest.param(*each, marks=[pytest.mark.slow] * (each == DEAR)) for each in SHARES]
+)
 @pytest.mark.parametrize("tokens", [False, True])
 def test_shares_of_a_column(solver, algorithm, tokens):
     budget = {"budget_tokens": 20_000} if tokens else {"budget_documents": 60}

@@ -151,6 +151,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> str:
 QUICK = ("--evaluations", "13", "--documents", "200", "--pools", "2", "--bytes", "3000")
 
 
+@pytest.mark.slow
 def test_it_writes_a_configuration_goes_on_where_it_stopped_and_ends_the_same(
     corpus,
     sets,
