@@ -12,7 +12,8 @@ from datamask.precompile import precompile
 from datamask.models import word_loops
 from datamask.quality import inner_loops
 from datamask.selection.cover import compiled, hashing
-INNER = ("pair_slot", "mixed", "mix", "gain", "move", "allowed", "book", "_sift")  # called by others, compiled with them
+# called by others and compiled with them
+INNER = ("pair_slot", "mixed", "mix", "gain", "move", "allowed", "book", "_sift")
 precompile()
 for module in (word_loops, inner_loops, compiled, hashing):
     for name, found in vars(module).items():
