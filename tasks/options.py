@@ -42,33 +42,32 @@ def configured(task: Task[..., Any], run: Run, gpu: bool, shards: bool) -> Task[
 
 
 def same_arithmetic() -> None:
-    """As many threads for matrix products as the machine has cores, in this thread from now on.
+    """The same thread pools wherever a task runs, in this thread from now on.
 
     The environment, Dask and Ray may say otherwise, and sums in another order round differently: without this the same
     key could stand for other bytes. A library's pool takes its size when it is loaded and can be set only then, so all
-    that have one are loaded first. OpenMP keeps a size for each thread that asks; BLAS has one for the process, set but
-    once, for the static encoder's fit holds it at one thread while other tasks begin beside it.
+    that have one are loaded first. OpenMP keeps a size for each thread that asks: as many threads as the machine has
+    cores. BLAS has one size for the process, and threadpoolctl lets only the thread that set it first change it,
+    without a word to the others: so it is one thread from the beginning, not only where the encoder is fitted (which shares its
+    products between cores itself).
     """
-    global _blas_set
     if not getattr(_LIMITED, "here", False):
         import scipy.linalg  # noqa: F401
         import sklearn.utils._openmp_helpers  # noqa: F401
         import torch
-        from threadpoolctl import threadpool_limits
+        from threadpoolctl import OpenBLASController, threadpool_limits
 
         cores = os.cpu_count() or 1
         torch.set_num_threads(cores)
         threadpool_limits(cores, "openmp")
         with _BLAS:
-            if not _blas_set:
-                threadpool_limits(cores, "blas")
-                _blas_set = True
+            OpenBLASController.clear_controlling_thread(force=True)
+            threadpool_limits(1, "blas")
         _LIMITED.here = True
 
 
 _LIMITED = threading.local()
 _BLAS = threading.Lock()
-_blas_set = False
 
 
 def needs_gpu(stage: str, config: Config) -> bool:
