@@ -48,8 +48,8 @@ def same_arithmetic() -> None:
     key could stand for other bytes. A library's pool takes its size when it is loaded and can be set only then, so all
     that have one are loaded first. OpenMP keeps a size for each thread that asks: as many threads as the machine has
     cores. BLAS has one size for the process, and threadpoolctl lets only the thread that set it first change it,
-    without a word to the others: so it is one thread from the beginning, not only where the encoder is fitted (which shares its
-    products between cores itself).
+    without a word to the others: so it is one thread from the beginning, not only where the encoder is fitted (which
+    shares its products between cores itself).
     """
     if not getattr(_LIMITED, "here", False):
         import scipy.linalg  # noqa: F401
