@@ -18,3 +18,5 @@ COPY deployments deployments
 RUN pip install --no-cache-dir --constraint constraints.txt '.[dask,ray,s3,gcs,fasttext]' \
     && useradd --create-home --uid 10001 datamask
 USER 10001
+# the inner loops, compiled once for all containers of a machine of this kind
+RUN python -m datamask.precompile

@@ -146,7 +146,7 @@ def paragraphs(corpus: str, documents: int, number: int, hits: str) -> None:
     """Writes a line for each document that holds another's paragraph, at most two for each paragraph: JSON."""
     rows, _ = pool(corpus, None, documents, 0)
     draw = random.Random(11)
-    owned = [(row, text) for row, each in enumerate(rows) for text in set(each["text"].split("\n"))]
+    owned = [(row, text) for row, each in enumerate(rows) for text in dict.fromkeys(each["text"].split("\n"))]
     of = {}
     for row, text in draw.sample(owned, len(owned)):
         if 20 <= len(text.split()) <= 150 and len(of) < number:
