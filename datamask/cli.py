@@ -24,7 +24,7 @@ import typer
 from typer.completion import completion_init
 from typer.core import TyperCommand, TyperGroup
 
-from datamask.errors import LESS_MEMORY, ConfigError, DatamaskError, full, out_of_memory, printable
+from datamask.errors import LESS_MEMORY, ConfigError, DatamaskError, ServerGoneError, full, out_of_memory, printable
 from datamask.interrupts import CONTINUES, INTERRUPTS, STATUS
 from datamask.layers import claim, leave_working_directory
 
@@ -155,7 +155,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     given = list(sys.argv[1:] if arguments is None else arguments)
     leave_working_directory()
     debug = "--debug" in given  # valid at any place
-    message, status = _run([argument for argument in given if argument != "--debug"], debug)
+    try:
+        message, status = _run([argument for argument in given if argument != "--debug"], debug)
+    except ServerGoneError as error:
+        print(printable(f"datamask: {error}"), file=sys.stderr, flush=True)
+        if arguments is None:
+            os._exit(error.exit_code)  # nobody is there who could be told what Prefect's threads still have to tell
+        sys.exit(error.exit_code)
     if message:  # told here, when the error's frames, and what they hold open, are gone
         print(printable(message), file=sys.stderr)
     sys.exit(status)
@@ -180,6 +186,10 @@ def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
         return "", 141
     except KeyboardInterrupt:
         return INTERRUPTED, STATUS
+    except ServerGoneError:
+        if INTERRUPTS.count:
+            return INTERRUPTED, STATUS
+        raise
     except Exception as error:
         if INTERRUPTS.count and not debug:  # what else was torn by it is no news
             return INTERRUPTED, STATUS

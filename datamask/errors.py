@@ -55,6 +55,10 @@ class StorageError(DatamaskError):
     exit_code = 5
 
 
+class ServerGoneError(StorageError):
+    """Prefect's server went away while a run was at it; at its end the process would wait for it, for minutes."""
+
+
 class MissingFileError(StorageError, FileNotFoundError):
     """There is no such file."""
 

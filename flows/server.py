@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from datamask.errors import DatamaskError, StorageError, one_line
+from datamask.errors import DatamaskError, ServerGoneError, StorageError, one_line
 from datamask.interrupts import CONTINUES
 
 STARTS = "make server starts one; without PREFECT_API_URL a run has one of its own"
@@ -30,7 +30,7 @@ def trouble(error: BaseException) -> StorageError | None:
         if "ephemeral Prefect API server" in str(cause):
             return StorageError(f"{server} did not start; look at {_home()}, or start one: make server")
         if _of_a_client(cause) or _not_connected(cause):
-            return StorageError(f"{server} does not answer any more ({one_line(cause)}); {CONTINUES}")
+            return ServerGoneError(f"{server} does not answer any more ({one_line(cause)}); {CONTINUES}")
     return None
 
 

@@ -133,3 +133,21 @@ def test_a_run_whose_server_is_not_there_ends_in_one_line(tmp_path, there):
             other.shutdown()
     assert ended.returncode == 5, ended.stderr
     assert ended.stderr.startswith(f"datamask: the Prefect server at {url} ") and ended.stderr.count("\n") == 1
+
+
+ENDS = """
+import sys, threading
+from datamask import cli
+from datamask.errors import ServerGoneError
+def gone(*_, **__):
+    raise ServerGoneError("the server does not answer any more")
+cli.app = gone
+threading._register_atexit(threading.Event().wait)  # Prefect's client, which waits for its server
+sys.argv = ["datamask", "curate"]
+cli.main()
+"""
+
+
+def test_a_run_whose_server_went_away_does_not_wait_for_it():
+    ended = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr) == (5, "datamask: the server does not answer any more\n")
