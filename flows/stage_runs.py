@@ -171,7 +171,8 @@ class Stages:
         size = self._size(len(items))
         for first in range(0, len(items), size):
             last = min(first + size, len(items))
-            name = f"{work.__name__.strip('_').replace('_', ' ')} {first + 1}–{last} of {len(items)}"
+            which = f"{last}" if last == first + 1 else f"{first + 1} to {last}"  # the UI's graph has no dash
+            name = f"{work.__name__.strip('_').replace('_', ' ')} {which} of {len(items)}"
             part = Part(stage, name, work, given, tuple(items[first:last]), tuple(rows[first:last]))
             future = self._submit(run_round.with_options(name=stage), {"label": name, "part": part})
             pending[future] = (first, last)
