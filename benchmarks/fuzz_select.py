@@ -251,7 +251,7 @@ class Definition:
         asked, tokens = self.instance.asked, self.instance.tokens
         in_tokens = "budget_tokens" in asked
         spent, grain = masks @ weights, 1e-9 * size
-        good = (spent <= size + grain) & (spent >= size - slack - grain)
+        good = (spent <= size + grain) & (spent >= size - slack - grain) & masks.any(axis=1)
         forgiven = TOLERANCE * size if in_tokens else 0.0
         for quota in asked.get("quotas", []):
             values = self.instance.groups[quota["column"]]

@@ -29,6 +29,7 @@ from datamask.config import Select
 from datamask.errors import DatamaskError
 from datamask.report.embedded import load_corpus
 from datamask.selection.api import select
+from datamask.selection.solvers import greedy
 from datamask.study.choices import CONTROLS as CONTROLS_OF
 from datamask.study.choices import RANDOM, bytes_of, choices
 from datamask.study.coder import Coder
@@ -144,6 +145,12 @@ def arms(every: bool = True) -> dict[str, dict[str, Any]]:
             "top-quality, documents": {"solver": "top-quality", **documents},
             "direct, documents": {"solver": "direct", **documents},
             "greedy, pairwise λ 0.5, documents": {"solver": "greedy", "algorithm": "pairwise", **documents},
+            "greedi, facility λ 0.5, documents": {
+                "solver": "greedy",
+                "algorithm": "facility",
+                "shard": 3_000,
+                **documents,
+            },
         }
         for metric in METRICS:
             for lamb in LAMBDAS:
@@ -160,6 +167,7 @@ def choose(pool: dict[str, Any], changes: dict[str, Any], seed: int) -> Any:
     changes = dict(changes)
     told = pool["aims"][:: changes.pop("every", 1)]
     documents = changes.pop("budget", "tokens") == "documents"
+    greedy.SHARD = changes.pop("shard", 20_000)  # of GreeDi, which a pool of this size would not need
     share = SHARE * 1.02
     for _ in range(8):
         if changes.get("solver") == "dsir":

@@ -14,6 +14,7 @@ import numpy as np
 from datamask.quality.words import Words, mix
 
 HALVES = 2
+BEGINNING = 500  # words by which a document's half is chosen
 PAIR = np.uint64(0x9E3779B97F4A7C15)
 _COUNT_BITS = 6  # of a slot's 16; the other ten tell its key from another that falls on the same slot
 _STEPS = 4  # a count is kept as its logarithm, so many steps a factor of two
@@ -90,9 +91,10 @@ def pairs(words: Words, place: np.ndarray, apart: int = 1) -> tuple[np.ndarray, 
 
 
 def halves(words: Words) -> np.ndarray:
-    """(documents,) 0 or 1, by the words alone whatever their order."""
+    """(documents,) 0 or 1, by the first BEGINNING words whatever their order: a sample may hold no more of it."""
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(words.hashes)])
-    return (mix(sums[words.first[1:]] - sums[words.first[:-1]]) >> np.uint64(63)).astype(np.int64)
+    last = np.minimum(words.first[1:], words.first[:-1] + BEGINNING)
+    return (mix(sums[last] - sums[words.first[:-1]]) >> np.uint64(63)).astype(np.int64)
 
 
 def count(batches: Iterable[Words]) -> Counts:

@@ -131,6 +131,15 @@ def test_a_document_is_not_judged_by_itself(corpus: tuple[list[str], list[str]])
     assert one[0, measures.MEASURES.index("known")] == 0
 
 
+def test_a_document_longer_than_what_is_sampled_of_it_is_not_judged_by_itself() -> None:
+    beginning = [" ".join(f"w{seed}x{number}" for number in range(1200)) for seed in range(40)]
+    whole = [text + " and more than the sample holds" * 400 for text in beginning]
+    assert all(len(text) > pool.CHARACTERS for text in beginning)
+    sampled = ngrams.halves(Words([text[: pool.CHARACTERS] for text in beginning]))
+    np.testing.assert_array_equal(sampled, ngrams.halves(Words(whole)))
+    assert 0 < sampled.mean() < 1
+
+
 def test_the_sample_is_the_same_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "DOCUMENTS", 60)
     monkeypatch.setattr(pool, "STATED", 50)
