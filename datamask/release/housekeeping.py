@@ -38,8 +38,8 @@ FOLDERS = {stage.folder for stage in STAGES.values() if stage.folder} | {ROUNDS,
 UNFINISHED = (STAGES["export"].folder, ROUNDS, SCRATCH)
 _KEY = re.compile(r"[0-9a-f]{16}")
 _RECORD = re.compile(r"[0-9a-f]{16}\.json")
-# bytes a document in work/ beside its embedding (index, scores, signatures, atoms, masks, parts that are kept), measured
-# on 38,232 real documents: 4,200; and a quarter for what a release and scratch files take for a while
+# bytes a document in work/ beside its embedding: index, scores, signatures, atoms, masks, parts that are kept (4,200 on
+# 38,232 real documents); and a quarter for what a release and scratch files take for a while
 PER_DOCUMENT = 5200
 FITTED = 35_000_000  # bytes of the static encoder's tokenizer and the quality score's model, 33 MB for 38,232 documents
 ASSUMED_DOCUMENT = 2000  # bytes of text, where nobody has counted the rows yet
