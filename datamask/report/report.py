@@ -19,6 +19,7 @@ from datamask.maps import Mapper, here, rounds
 from datamask.release import Picture, Staged
 from datamask.report import charts, page, themes
 from datamask.report.findings import Findings, StageTime, find
+from datamask.shares import part, tell
 from datamask.stages import ShardFiles, record
 
 PAGE = "report.html"
@@ -59,10 +60,11 @@ def write_report(
     library = Thread(target=page.library, daemon=True)  # seconds on a core of its own, while the findings are computed
     library.start()
     work = storage.join(staged.out, "work")
-    with rounds(work, "report", staged.key) as folder:
+    with rounds(work, "report", staged.key) as folder, part(0, 0.85):
         findings = find(all_files, config, certificate, stages, work=work, maps=maps, folder=folder)
     library.join()
-    return write_findings(staged.folder, replace(findings, unread=_unread(staged), personal=staged.personal()))
+    with part(0.85, 1):
+        return write_findings(staged.folder, replace(findings, unread=_unread(staged), personal=staged.personal()))
 
 
 def _unread(staged: Staged) -> dict[str, Any]:
@@ -76,7 +78,9 @@ def write_findings(folder: str, findings: Findings) -> Report:
     with charts.unchecked():
         with storage.publish(storage.join(folder, PAGE)) as temporary:
             temporary.write_text(page.render(findings), encoding="utf-8")
-        for picture, chart in _pictures(findings):
+        pictures = _pictures(findings)
+        for number, (picture, chart) in enumerate(pictures):
+            tell((1 + number) / (1 + len(pictures)))
             with storage.publish(storage.join(folder, picture.path)) as temporary:
                 temporary.write_bytes(themes.picture(chart(), picture.title))
     return describe(folder, findings)
