@@ -89,7 +89,7 @@ def write_page(rows: Sequence[Mapping[str, Any]], path: str) -> None:
         "<!doctype html><html lang=en><meta charset=utf-8><title>Releases</title>"
         "<style>body{font:15px system-ui;margin:2rem;max-width:70rem}figure{display:inline-block;margin:.5rem}"
         "div{overflow-x:auto}table{font-size:13px;white-space:nowrap}"
-        "td,th{padding:.2rem .7rem;text-align:right}td:first-child,th:first-child{text-align:left}</style>"
+        "td,th{padding:.2rem .45rem;text-align:right}td:first-child,th:first-child{text-align:left}</style>"
         f"<h1>{len(rows):,} releases</h1>\n{charts}\n<div><table><tr>{head}</tr>\n{body}</table></div>\n"
     )
     with storage.publish(path if storage.is_remote(path) else str(Path(path).resolve())) as temporary:
