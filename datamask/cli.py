@@ -33,6 +33,7 @@ SHELLS = ("bash", "zsh", "fish")
 COMPLETE = "_DATAMASK_COMPLETE"  # set by the shell's script when it asks
 INTERRUPTED = f"datamask: interrupted; {CONTINUES}"
 began = 0.0  # when the command was given, by time.monotonic(); 0: not by a command
+server_gone = False  # whether it ended because Prefect's server went away
 
 # name: where it is, and what it does; the help page is made from this alone, so that it appears at once
 COMMANDS = {
@@ -150,25 +151,22 @@ def _options(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line; every failure ends in one message on stderr and a non-zero exit status."""
-    global began
-    began = time.monotonic()
+    global began, server_gone
+    began, server_gone = time.monotonic(), False
     given = list(sys.argv[1:] if arguments is None else arguments)
     leave_working_directory()
     debug = "--debug" in given  # valid at any place
-    try:
-        message, status = _run([argument for argument in given if argument != "--debug"], debug)
-    except ServerGoneError as error:
-        print(printable(f"datamask: {error}"), file=sys.stderr, flush=True)
-        if arguments is None:
-            os._exit(error.exit_code)  # nobody is there who could be told what Prefect's threads still have to tell
-        sys.exit(error.exit_code)
+    message, status = _run([argument for argument in given if argument != "--debug"], debug)
     if message:  # told here, when the error's frames, and what they hold open, are gone
-        print(printable(message), file=sys.stderr)
+        print(printable(message), file=sys.stderr, flush=True)
+    if server_gone and arguments is None:
+        os._exit(status)  # nobody is there who could be told what Prefect's threads still have to tell
     sys.exit(status)
 
 
 def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
     """The command's last words and its exit status."""
+    global server_gone
     INTERRUPTS.begin()
     try:
         try:
@@ -186,16 +184,13 @@ def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
         return "", 141
     except KeyboardInterrupt:
         return INTERRUPTED, STATUS
-    except ServerGoneError:
-        if INTERRUPTS.count:
-            return INTERRUPTED, STATUS
-        raise
     except Exception as error:
         if INTERRUPTS.count and not debug:  # what else was torn by it is no news
             return INTERRUPTED, STATUS
         if debug:
             traceback.print_exc()
         if isinstance(error, DatamaskError):
+            server_gone = isinstance(error, ServerGoneError)
             return f"datamask: {error}", error.exit_code
         if told := full(error):
             return f"datamask: {told}", 5

@@ -278,10 +278,13 @@ class Rounds:
         state: Any,
         items: Sequence[Any],
         rows: Sequence[int] | None = None,
+        rest: bool = False,
     ) -> list[Any]:
         weights = [1] * len(items) if rows is None else list(rows)
         total = max(sum(weights), 1)
-        ends = [round(self.share * done / total) for done in accumulate(weights, initial=0)]
+        line = self.stages.board.stages[self.stage]
+        share = max(self.share, line.total - line.rows) if rest else self.share
+        ends = [round(share * done / total) for done in accumulate(weights, initial=0)]
         return self.stages.round(self.stage, work, state, items, [b - a for a, b in pairwise(ends)])
 
 

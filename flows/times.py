@@ -15,33 +15,34 @@ TIMES = "times.json"
 
 def expected(work: str, plan: Plan) -> dict[str, float]:
     """Seconds of each stage as far as an earlier run tells, for a corpus of this plan's size."""
+    size = size_of(plan)
     try:
-        held = storage.read_json(storage.join(work, TIMES))
         return {
-            stage: float(facts["seconds"])
-            * (1 if STAGES[stage].by == "one" else size_of(plan) / max(facts["bytes"], 1))
-            for stage, facts in held.items()
+            stage: float(facts["seconds"]) * (1 if STAGES[stage].by == "one" else size / max(facts["bytes"], 1))
+            for stage, facts in _held(work).items()
             if stage in STAGES
         }
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):  # none yet, or another version's
+    except (ValueError, KeyError, TypeError):  # another version's
         return {}
 
 
 def keep(work: str, plan: Plan, board: Board) -> None:
     """Stores the seconds of the stages that did all their work in this run, beside what is known of the others."""
-    found: dict[str, Mapping[str, float]] = {}
-    url = storage.join(work, TIMES)
-    if storage.exists(url):
-        try:
-            found = dict(storage.read_json(url))
-        except (ValueError, TypeError):
-            found = {}
+    found, size = _held(work), size_of(plan)
     for line in board.stages.values():
         if line.done and not line.cached and not line.failed:
-            found[line.stage] = {"seconds": round(line.elapsed, 2), "bytes": size_of(plan)}
-    storage.write_json(url, found)
+            found[line.stage] = {"seconds": round(line.elapsed, 2), "bytes": size}
+    storage.write_json(storage.join(work, TIMES), found)
 
 
 def size_of(plan: Plan) -> int:
     """Bytes of the input's files."""
     return sum(part.bytes for shard in plan.shards for part in shard.parts)
+
+
+def _held(work: str) -> dict[str, Mapping[str, float]]:
+    """What earlier runs stored; nothing where that cannot be read."""
+    try:
+        return dict(storage.read_json(storage.join(work, TIMES)))
+    except (FileNotFoundError, ValueError, TypeError):
+        return {}

@@ -9,9 +9,8 @@ import numpy as np
 
 from datamask.compiling import compiled
 from datamask.quality.characters import SPACE
+from datamask.quality.measures import CHANCE
 from datamask.quality.words import AT, BAR, BROKEN, CODE, DIGIT, EXCLAIM, JOINER, MARK, SINGLE, UPPER, WORD
-
-CHANCE = np.float32(0.2)  # greatest probability of a word by chance
 
 
 @compiled

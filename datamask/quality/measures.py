@@ -64,6 +64,7 @@ _ELEMENTS = """a abbr address article aside audio b blockquote body br button ca
 UNIT = 1024  # logarithms are summed as integers in units of 1/1024 nat, so that sums do not depend on the order
 APART = 7  # pairs of words this far apart serve as a shuffled document
 JOINTS = 0.7  # weight of the pairs (end of a word, beginning of the next), relative to pairs of words
+CHANCE = np.float32(0.2)  # greatest probability of a word by chance
 _STRENGTH = {"pairs": 4.0, "joints": 10.0}  # pseudo-counts of the smoothing towards chance
 
 
@@ -298,7 +299,7 @@ def lift(first: np.ndarray, second: np.ndarray, both: np.ndarray, size: np.ndarr
     `UNKNOWN`, which means leave out, where the pool lacks one of the two words.
     """
     strength = np.float32(_STRENGTH[kind])
-    chance = np.minimum(second / size, np.float32(0.2))
+    chance = np.minimum(second / size, CHANCE)
     with np.errstate(divide="ignore", invalid="ignore"):
         lift = np.log((both / chance + strength) / (first + strength))
     known = (first > 0) & (second > 0)

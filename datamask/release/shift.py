@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.stats import chi2
 
 from datamask.release.release_folder import Release
 
@@ -84,6 +83,8 @@ def stability(before: np.ndarray, now: np.ndarray) -> float:
 
     Half a document is added to each bin, so that an empty one does not count for infinity.
     """
+    from scipy.stats import chi2  # a second to load, which no refresh need wait for at its start
+
     n, m = before.sum(), now.sum()
     if len(before) < 2 or not n or not m:
         return 0.0

@@ -9,11 +9,13 @@ from prefect import flow, task
 from datamask.config import Config, Run
 from datamask.corpus.plan import Part, Shard
 from datamask.errors import InputError, TransientError
+from datamask.shares import tell
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 from flows.stage_runs import Stages, Step, label
 from tasks.batch import run_batch
 from tasks.options import STAGE
+from tasks.progress import BOARD
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -95,6 +97,27 @@ def test_rounds_are_tasks_whose_results_come_in_order(tmp_path, count):
     with pytest.raises(InputError, match="-1 is negative"):
         run([1, -1])
     assert (tmp_path / "item--1.tries").read_text() == "1"  # bad input is never tried again
+
+
+def _slow(told, item):
+    board = BOARD.get()
+    tell(0.5)
+    return board.stages["prices"].rows
+
+
+def _slowly(maps, config):
+    first = maps(_slow, Told(config, ""), [0, 1])
+    return [*first, *maps(_slow, Told(config, ""), [2], rest=True)]
+
+
+def test_a_long_item_moves_its_stage_and_the_rest_is_the_rest():
+    @flow
+    def run():
+        with Stages(config(workers=1)) as stages:
+            return stages.rounds("prices", _slowly, 4000, lambda found: False, config=config())
+
+    # 20 rounds of 200 rows: the first is of two items, the next all that is left of 4,000
+    assert run() == [50, 150, 200 + 1900]
 
 
 @flow
