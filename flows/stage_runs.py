@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, pairwise
 from math import ceil
 from queue import Empty, SimpleQueue
@@ -20,6 +21,7 @@ from prefect.futures import PrefectFuture
 
 from datamask.config import Config
 from datamask.errors import StorageError, is_retryable
+from datamask.shares import heard
 from datamask.stages import STAGES, ShardFiles
 from flows.artifacts import StageArtifacts
 from flows.engine import claiming_gpu, cluster_answers, task_runner, workers_without_interrupts
@@ -135,6 +137,8 @@ class Stages:
     ) -> Any:
         """The result of a stage of maps and reduces: its reduces in this process, the items of its maps as tasks.
 
+        A reduce that takes long tells the share of the whole stage that is done (`datamask.shares`).
+
         An error of a reduce that may pass begins the stage again, which finds what its maps have published.
 
         :param rows: of the corpus. :param cached: of the result, whether it was there.
@@ -144,7 +148,8 @@ class Stages:
         maps = Rounds(self, stage, rows / STAGES[stage].rounds)
         for attempt in range(self.config.run.retries + 1):
             try:
-                result = run(maps=maps, **given)
+                with heard(partial(self.board.reach, stage)):
+                    result = run(maps=maps, **given)
                 break
             except Exception as error:
                 if attempt == self.config.run.retries or not is_retryable(error) or by_the_server(error):
