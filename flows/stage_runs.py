@@ -25,6 +25,7 @@ from datamask.shares import heard
 from datamask.stages import STAGES, ShardFiles
 from flows.artifacts import StageArtifacts
 from flows.engine import claiming_gpu, cluster_answers, task_runner, workers_without_interrupts
+from flows.server import by_the_server, stop_trying
 from tasks.batch import ShardFailure, ShardResult, ShardsFailed, describe
 from tasks.options import configured, needs_gpu, same_arithmetic
 from tasks.progress import BOARD, Board
@@ -107,7 +108,10 @@ class Stages:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._runner.__exit__(kind, error, at)
         BOARD.reset(self._token)
-        self._artifacts.update()
+        if by_the_server(error):
+            stop_trying()
+        else:
+            self._artifacts.update()
 
     def whole(self, task: Task[..., Any], rows: int = 0, **parameters: Any) -> Any:
         """The result of a stage that sees the corpus as a whole; its error, if it fails for good."""
@@ -148,7 +152,7 @@ class Stages:
                     result = run(maps=maps, **given)
                 break
             except Exception as error:
-                if attempt == self.config.run.retries or not is_retryable(error):
+                if attempt == self.config.run.retries or not is_retryable(error) or by_the_server(error):
                     raise
                 time.sleep(self.config.run.retry_delay * 2**attempt)
         self.board.end_whole(stage, cached=cached(result))
