@@ -142,10 +142,10 @@ def datatrove(rows: list[dict[str, Any]], tests: list[str]) -> Iterator[tuple[in
             yield number, f"{document.metadata['contaminated_task']}: {document.metadata['contaminated_ngram']}"
 
 
-def paragraphs(corpus: str, documents: int, number: int, hits: str) -> None:
+def paragraphs(corpus: str, documents: int, number: int, hits: str, seed: int) -> None:
     """Writes a line for each document that holds another's paragraph, at most two for each paragraph: JSON."""
     rows, _ = pool(corpus, None, documents, 0)
-    draw = random.Random(11)
+    draw = random.Random(seed)
     owned = [(row, text) for row, each in enumerate(rows) for text in dict.fromkeys(each["text"].split("\n"))]
     of = {}
     for row, text in draw.sample(owned, len(owned)):
@@ -176,13 +176,14 @@ def main() -> None:
     parser.add_argument("corpus")
     parser.add_argument("tests", nargs="?")
     parser.add_argument("--paragraphs", type=int)
+    parser.add_argument("--seed", type=int, default=11, help="of the paragraphs")
     parser.add_argument("--documents", type=int, default=10_000)
     parser.add_argument("--plant", type=int, default=40)
     parser.add_argument("--hits")
     parser.add_argument("--alone", action="store_true", help="without datatrove, which takes fifty times as long")
     given = parser.parse_args()
     if given.paragraphs:
-        paragraphs(given.corpus, given.documents, given.paragraphs, given.hits)
+        paragraphs(given.corpus, given.documents, given.paragraphs, given.hits, given.seed)
         return
     tests = paths(given.tests)
     with tempfile.TemporaryDirectory() as work:

@@ -104,9 +104,11 @@ class Recorder:
     shared: float = 0.0
     rounds: list[tuple[str, int, float]] = field(default_factory=list)
 
-    def __call__(self, work: Any, state: Any, items: Sequence[Any], rows: Sequence[int] | None = None) -> list[Any]:
+    def __call__(
+        self, work: Any, state: Any, items: Sequence[Any], rows: Sequence[int] | None = None, rest: bool = False
+    ) -> list[Any]:
         began = time.perf_counter()
-        found = self.maps(work, state, items, rows)
+        found = self.maps(work, state, items, rows, rest)
         seconds = time.perf_counter() - began
         self.rounds.append((work.__name__, len(items), seconds))
         self.shared += seconds if len(items) > 1 else 0.0

@@ -1,79 +1,225 @@
-"""Peak memory of a run that identifies languages, looks for test items and replaces personal data, by input size.
+"""Peak memory of languages, test items and personal data by input size: each alone, and a run with the three.
 
+    python benchmarks/workbench_memory.py '../shared/data/real/real-*.parquet' '../shared/data/tasks/*.jsonl.gz' --maps
     python benchmarks/workbench_memory.py '../shared/data/real/real-*.parquet' '../shared/data/tasks/*.jsonl.gz' \\
-        [--documents 4000] [--times 1 2 4]
+        [--documents 4000 16000 36000] [--plain]
 
-The input is so many real documents, and as many times of them, each copy with a line of its own, in shards of 1,000.
-Memory is the greatest resident set of the process (`ru_maxrss` counts pages of mapped files that are resident, too).
-`--plain` runs the same without the three.
+The input is so many real documents, shuffled (more than there are: again, each copy with a line of its own), in shards
+of 1,000. Memory is a process's resident set (which counts resident pages of mapped files, too). `--maps` calls
+each of the three on shard after shard, in a process of its own: what it has before the first shard, after the first,
+and at most; personal data as export writes it, of every document. Without it the whole command runs, and what it has at
+most is told by what had ended last. `--plain` runs the command without the three.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
+import random
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 SHARD = 1000
+MAPS = ("languages", "test items", "personal data")
 
 
 def paths(pattern: str) -> list[str]:
     return sorted(str(path) for path in Path("/").glob(str(Path(pattern).resolve()).lstrip("/")))
 
 
-def write(texts: list[str], times: int, folder: Path) -> None:
+def write(texts: list[str], documents: int, folder: Path) -> None:
     folder.mkdir()
-    every = [f"{text}\nCopy {copy} of it." if copy else text for copy in range(times) for text in texts]
-    for first in range(0, len(every), SHARD):
+    every = [
+        f"{texts[n % len(texts)]}\nCopy {n // len(texts)} of it." if n >= len(texts) else texts[n]
+        for n in range(documents)
+    ]
+    for first in range(0, documents, SHARD):
         part = every[first : first + SHARD]
         pq.write_table(pa.table({"text": part}), folder / f"part-{first // SHARD:04}.parquet")
+
+
+# ---------------------------------------------------------------- each alone
+
+
+def alone(what: str, folder: str, tests: list[str]) -> None:
+    """Prints GiB before the first shard, after it, and at most; and seconds of the processor for all shards."""
+    from datamask import storage
+    from datamask.config import Config
+    from datamask.corpus import convert_shard, plan_shards
+    from datamask.corpus.identify import identify_shard
+    from datamask.corpus.read import corpus_schema
+    from datamask.filter.contamination import common_rows, contaminated
+    from datamask.filter.leaks import find_leaks, items_of
+    from datamask.release.data_files import DataLayout, write_stripe
+    from datamask.release.personal import Rules, find
+    from datamask.release.stripes import Run, Stripe
+    from datamask.stages import ShardFiles
+
+    settings = {
+        "corpus": {"input": [folder], "group_bytes": 0},
+        "filter": {"identify": "always", "decontaminate": tests},
+        "release": {"personal": "replace"},
+    }
+    config = Config.model_validate(settings)
+    with tempfile.TemporaryDirectory() as work:
+        shards = [convert_shard(shard, config, work) for shard in plan_shards(config.corpus, work).shards]
+        index = pa.schema([("chunk_id", pa.int64()), ("reason", pa.string())])
+        files = []
+        for shard in shards:
+            table = pa.table([pa.array(range(SHARD)), pa.nulls(SHARD, pa.string())], index)
+            output = storage.write_output(f"{work}/index/{shard.name}.parquet", shard.name, index, [table])
+            files.append(ShardFiles(shard, index=output))
+        layout = DataLayout.of(corpus_schema(shards, config), personal=True)
+
+        def decisions(one: ShardFiles) -> pa.Table:
+            ids = np.arange(SHARD)
+            return pa.table(
+                {
+                    "chunk_id": ids,
+                    "id": ids.astype(str),
+                    "outcome": ["selected"] * SHARD,
+                    "quality_score": np.zeros(SHARD, np.float32),
+                    "probability": np.ones(SHARD, np.float32),
+                    "token_count": ids,
+                }
+            )
+
+        def one(number: int) -> Any:
+            if what == "languages":
+                return identify_shard(shards[number], config, work)
+            if what == "test items":
+                return ShardFiles(shards[number], leaks=find_leaks(files[number], config, work))
+            stripe = Stripe(number, [Run(number, 0, SHARD - 1)], SHARD)
+            return write_stripe(stripe, {number: files[number]}, config, layout, {None: "x"}, work, decisions)
+
+        if what == "test items":
+            items_of(config).rows  # noqa: B018
+        if what == "personal data":
+            find("Call +1 202 555 0143.", Rules.of(config.release))  # type: ignore[arg-type]  # loads the library
+        process = psutil.Process()
+        seen = [process.memory_info().rss]
+        began = time.process_time()
+        done = []
+        for number in range(len(shards)):
+            done.append(one(number))
+            seen.append(process.memory_info().rss)
+        if what == "test items":
+            common = common_rows(done, config)
+            for each in done:
+                contaminated(each, config, common)
+        took = time.process_time() - began
+        print(json.dumps([seen[0] / 2**30, seen[1] / 2**30, greatest(), took]))
+
+
+def greatest() -> float:
+    """GiB of this program's greatest resident set (`ru_maxrss` has that of the process it was forked from, too)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
+
+
+def maps(texts: list[str], sizes: list[int], tests: list[str]) -> None:
+    print("| | documents | MB | before, GiB | after one shard | at most | processor seconds |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
+    with tempfile.TemporaryDirectory() as work:
+        for documents in sizes:
+            write(texts, documents, Path(work) / str(documents))
+        for what in MAPS:
+            for documents in sizes:
+                folder = Path(work) / str(documents)
+                told = subprocess.check_output(
+                    [sys.executable, __file__, str(folder), *tests, "--alone", what], stderr=subprocess.DEVNULL
+                )
+                before, after, most, took = json.loads(told)
+                print(
+                    f"| {what} | {documents:,} | {size(folder):.0f} | {before:.2f} | {after:.2f} | {most:.2f} | "
+                    f"{took:.0f} |",
+                    flush=True,
+                )
+
+
+def size(folder: Path) -> float:
+    """MB of text."""
+    return sum(pq.read_table(path)["text"].nbytes for path in sorted(folder.iterdir())) / 1e6
+
+
+# ---------------------------------------------------------------- the whole command
+
+
+def runs(texts: list[str], sizes: list[int], settings: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as work:
+        for documents in sizes:
+            source, out = Path(work) / f"in-{documents}", Path(work) / f"out-{documents}"
+            write(texts, documents, source)
+            command = [sys.executable, "-m", "datamask.cli", "curate", "--json", "-i", str(source), "-o", str(out)]
+            began = time.perf_counter()
+            process = subprocess.Popen(
+                [*command, *(part for one in settings for part in ("--set", one))],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            most: dict[str, float] = {}
+            ended = ["start"]
+            watched = threading.Thread(target=follow, args=(process, ended), daemon=True)
+            watched.start()
+            tree = psutil.Process(process.pid)
+            while process.poll() is None:
+                try:
+                    held = tree.memory_info().rss / 2**30
+                except psutil.Error:
+                    break
+                most[ended[0]] = max(most.get(ended[0], 0), held)
+                time.sleep(0.05)
+            if process.wait():
+                sys.exit(f"the run of {documents:,} documents failed")
+            print(
+                f"\n{documents:,} documents, {size(source):.0f} MB: {max(most.values()):.2f} GiB at most, "
+                f"{time.perf_counter() - began:.0f} s. By what had ended: "
+                + ", ".join(f"{stage} {held:.2f}" for stage, held in most.items()),
+                flush=True,
+            )
+
+
+def follow(process: subprocess.Popen[str], ended: list[str]) -> None:
+    """Keeps the stage that the command said had ended last."""
+    assert process.stderr
+    for line in process.stderr:
+        words = line.split()
+        if len(words) > 2 and words[-1] == "s" and " after " not in line:
+            ended[0] = words[0]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("corpus")
-    parser.add_argument("tests")
-    parser.add_argument("--documents", type=int, default=4000)
-    parser.add_argument("--times", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("tests", nargs="+")
+    parser.add_argument("--documents", type=int, nargs="+", default=[4000, 16000, 36000])
+    parser.add_argument("--maps", action="store_true")
+    parser.add_argument("--alone", choices=MAPS, help=argparse.SUPPRESS)
     parser.add_argument("--plain", action="store_true")
     given = parser.parse_args()
+    if given.alone:
+        alone(given.alone, given.corpus, given.tests)
+        return
     held = pa.concat_tables([pq.read_table(path, columns=["text"]) for path in paths(given.corpus)])["text"]
-    texts = [text for text in held.to_pylist() if text and text.strip()][: given.documents]
-    tests = f"[{', '.join(paths(given.tests))}]"
-    three = ["filter.identify=always", f"filter.decontaminate={tests}", "release.personal=replace"]
-    settings = ["corpus.group_bytes=0", *([] if given.plain else three)]
-    print("| documents | MB | peak memory, GiB | processor seconds | seconds |\n|--:|--:|--:|--:|--:|")
-    with tempfile.TemporaryDirectory() as work:
-        for times in given.times:
-            source, out = Path(work) / f"in-{times}", Path(work) / f"out-{times}"
-            write(texts, times, source)
-            command = [sys.executable, "-m", "datamask.cli", "curate", "--json", "-i", str(source), "-o", str(out)]
-            began = time.perf_counter()
-            process = subprocess.Popen(
-                [*command, *(part for one in settings for part in ("--set", one))],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-            assert process.stdout
-            told = process.stdout.read()
-            _, status, used = os.wait4(process.pid, 0)
-            if status:
-                sys.exit(f"the run of {len(texts) * times:,} documents failed")
-            found = json.loads(told)
-            size = sum(len(text.encode()) for text in texts) * times / 1e6
-            print(
-                f"| {found['documents']['read']:,} | {size:.0f} | {used.ru_maxrss / 2**20:.2f} | "
-                f"{used.ru_utime + used.ru_stime:.0f} | {time.perf_counter() - began:.0f} |",
-                flush=True,
-            )
+    texts = [text for text in held.to_pylist() if text and text.strip()]
+    random.Random(3).shuffle(texts)
+    tests = [path for pattern in given.tests for path in paths(pattern)]
+    if given.maps:
+        maps(texts, given.documents, tests)
+        return
+    three = ["filter.identify=always", f"filter.decontaminate=[{', '.join(tests)}]", "release.personal=replace"]
+    runs(texts, given.documents, ["corpus.group_bytes=0", *([] if given.plain else three)])
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ What a map found in its own rows alone does not depend on what else the corpus h
 rows and of the settings, and `keeping` keeps it for the next run, which has little new. So that shards come into the
 same groups again, where a group ends is for the shards' own names to say (`groups`).
 
+An item that takes long tells how much of it is done (`datamask.shares`).
+
 `here` calls the items one after another; `flows/` has a Mapper that makes them Prefect tasks on threads, Dask or Ray.
 """
 
@@ -50,13 +52,21 @@ class Mapper(Protocol):
         state: State,
         items: Sequence[Item],
         rows: Sequence[int] | None = None,
+        rest: bool = False,
     ) -> list[Result]:
-        """:param rows: what each item counts for in the stage's progress. :raises: what an item raises for good."""
+        """:param rows: what each item counts for in the stage's progress.
+        :param rest: these items are all that is left of the stage.
+        :raises: what an item raises for good.
+        """
         ...
 
 
 def here(
-    work: Callable[[State, Item], Result], state: State, items: Sequence[Item], rows: Sequence[int] | None = None
+    work: Callable[[State, Item], Result],
+    state: State,
+    items: Sequence[Item],
+    rows: Sequence[int] | None = None,
+    rest: bool = False,
 ) -> list[Result]:
     """One item after another, in this thread."""
     return [work(state, item) for item in items]
@@ -74,6 +84,7 @@ class Threads:
         state: State,
         items: Sequence[Item],
         rows: Sequence[int] | None = None,
+        rest: bool = False,
     ) -> list[Result]:
         with ThreadPoolExecutor(self.threads, thread_name_prefix=getattr(work, "__name__", "map")) as pool:
             futures = [pool.submit(work, state, item) for item in items]

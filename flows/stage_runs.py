@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, pairwise
 from math import ceil
 from queue import Empty, SimpleQueue
@@ -20,9 +21,11 @@ from prefect.futures import PrefectFuture
 
 from datamask.config import Config
 from datamask.errors import StorageError, is_retryable
+from datamask.shares import heard
 from datamask.stages import STAGES, ShardFiles
 from flows.artifacts import StageArtifacts
 from flows.engine import claiming_gpu, cluster_answers, task_runner, workers_without_interrupts
+from flows.server import by_the_server, stop_trying
 from tasks.batch import ShardFailure, ShardResult, ShardsFailed, describe
 from tasks.options import configured, needs_gpu, same_arithmetic
 from tasks.progress import BOARD, Board
@@ -40,6 +43,7 @@ class Step:
 
     task: Task[..., Any]
     parameters: Mapping[str, Any]
+    beside: bool = False  # reads nothing of the step before it, and runs beside it
 
     @property
     def stage(self) -> str:
@@ -52,6 +56,25 @@ class Started:
 
     stage: str
     future: PrefectFuture[Any]
+
+
+@dataclass
+class Together:
+    """A batch in steps that run beside each other, and what has come out of them."""
+
+    position: int  # of the steps
+    batch: Sequence[ShardFiles]
+    left: int  # steps that are not over
+    passed: list[list[ShardFiles]] = field(default_factory=list)  # by step
+
+    def through(self) -> list[ShardFiles]:
+        """The shards that came through all steps, with the files of each."""
+        found: list[ShardFiles] = []
+        for files in self.batch:
+            own = [other for passed in self.passed for other in passed if other.shard.name == files.shard.name]
+            if len(own) == len(self.passed):
+                found.append(own[0].joined(own[1:]))
+        return found
 
 
 @dataclass
@@ -85,7 +108,10 @@ class Stages:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._runner.__exit__(kind, error, at)
         BOARD.reset(self._token)
-        self._artifacts.update()
+        if by_the_server(error):
+            stop_trying()
+        else:
+            self._artifacts.update()
 
     def whole(self, task: Task[..., Any], rows: int = 0, **parameters: Any) -> Any:
         """The result of a stage that sees the corpus as a whole; its error, if it fails for good."""
@@ -111,6 +137,8 @@ class Stages:
     ) -> Any:
         """The result of a stage of maps and reduces: its reduces in this process, the items of its maps as tasks.
 
+        A reduce that takes long tells the share of the whole stage that is done (`datamask.shares`).
+
         An error of a reduce that may pass begins the stage again, which finds what its maps have published.
 
         :param rows: of the corpus. :param cached: of the result, whether it was there.
@@ -120,10 +148,11 @@ class Stages:
         maps = Rounds(self, stage, rows / STAGES[stage].rounds)
         for attempt in range(self.config.run.retries + 1):
             try:
-                result = run(maps=maps, **given)
+                with heard(partial(self.board.reach, stage)):
+                    result = run(maps=maps, **given)
                 break
             except Exception as error:
-                if attempt == self.config.run.retries or not is_retryable(error):
+                if attempt == self.config.run.retries or not is_retryable(error) or by_the_server(error):
                     raise
                 time.sleep(self.config.run.retry_delay * 2**attempt)
         self.board.end_whole(stage, cached=cached(result))
@@ -132,28 +161,34 @@ class Stages:
     def each(self, steps: Sequence[Step], shards: Sequence[ShardFiles]) -> list[ShardFiles]:
         """The shards that came through all steps, in their order; the others are in `failures`."""
         finished: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
-        pending: dict[PrefectFuture[Any], tuple[int, Sequence[ShardFiles]]] = {}
+        pending: dict[PrefectFuture[Any], tuple[Step, Together]] = {}
         through: dict[str, ShardFiles] = {}
         rows = sum(files.shard.rows or 0 for files in shards)
+        groups = _groups(steps)
 
         def submit(position: int, batch: Sequence[ShardFiles]) -> None:
-            step = steps[position]
-            self.board.begin(step.stage, len(shards), rows)
-            future = self._submit(step.task, {"batch": batch, "label": label(batch), **step.parameters})
-            pending[future] = (position, batch)
-            future.add_done_callback(finished.put)
+            together = Together(position, batch, len(groups[position]))
+            for step in groups[position]:
+                self.board.begin(step.stage, len(shards), rows)
+                future = self._submit(step.task, {"batch": batch, "label": label(batch), **step.parameters})
+                pending[future] = (step, together)
+                future.add_done_callback(finished.put)
 
         for batch in self._batches(shards):
             submit(0, batch)
         while pending:
             future = self._next(finished)
-            position, batch = pending.pop(future)
-            passed = self._settle(steps[position].stage, batch, future)
-            if position + 1 == len(steps):
+            step, together = pending.pop(future)
+            together.passed.append(self._settle(step.stage, together.batch, future))
+            future = None  # type: ignore[assignment]  # let its result go
+            together.left -= 1
+            if together.left:
+                continue
+            passed = together.through()
+            if together.position + 1 == len(groups):
                 through.update((files.shard.name, files) for files in passed)
             elif passed:
-                submit(position + 1, passed)
-            future = None  # type: ignore[assignment]  # let its result go
+                submit(together.position + 1, passed)
         for step in steps:
             if step.stage in self.board.stages:
                 self.board.end(step.stage)
@@ -252,11 +287,25 @@ class Rounds:
         state: Any,
         items: Sequence[Any],
         rows: Sequence[int] | None = None,
+        rest: bool = False,
     ) -> list[Any]:
         weights = [1] * len(items) if rows is None else list(rows)
         total = max(sum(weights), 1)
-        ends = [round(self.share * done / total) for done in accumulate(weights, initial=0)]
+        line = self.stages.board.stages[self.stage]
+        share = max(self.share, line.total - line.rows) if rest else self.share
+        ends = [round(share * done / total) for done in accumulate(weights, initial=0)]
         return self.stages.round(self.stage, work, state, items, [b - a for a, b in pairwise(ends)])
+
+
+def _groups(steps: Sequence[Step]) -> list[list[Step]]:
+    """The steps in the order they run in, those beside each other in one list."""
+    found: list[list[Step]] = []
+    for step in steps:
+        if step.beside and found:
+            found[-1].append(step)
+        else:
+            found.append([step])
+    return found
 
 
 def label(batch: Sequence[ShardFiles]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from prefect import task
 from prefect.states import Completed
 
+from datamask.shares import heard
 from tasks.gpus import on_gpu
 from tasks.options import STAGE, same_arithmetic
 from tasks.progress import reporter
@@ -40,6 +41,19 @@ class RoundDone:
     seconds: float
 
 
+class Counted:
+    """An item's rows of progress, reported as its share grows."""
+
+    def __init__(self, report: Callable[[int], None], rows: int) -> None:
+        self._report, self._rows, self._done = report, rows, 0
+
+    def to(self, share: float) -> None:
+        """So much of the item is done."""
+        if more := int(share * self._rows) - self._done:
+            self._done += more
+            self._report(more)
+
+
 @task(name="round", task_run_name="{label}", **STAGE)
 def run_round(label: str, part: Part) -> Any:
     """The results of some items of a round."""
@@ -50,6 +64,8 @@ def run_round(label: str, part: Part) -> Any:
     with on_gpu(part.stage, part.state.config) as own:
         state = replace(part.state, config=own)
         for item, rows in zip(part.items, part.rows, strict=True):
-            found.append(part.work(state, item))
-            report(rows)
+            counted = Counted(report, rows)
+            with heard(counted.to):
+                found.append(part.work(state, item))
+            counted.to(1.0)
     return Completed(message=f"{part.stage}: {label}", data=RoundDone(label, tuple(found), time.perf_counter() - began))

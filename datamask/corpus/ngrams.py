@@ -20,6 +20,7 @@ BUCKETS = 10_000
 BLOCK = 1 << 20  # characters hashed at a time
 SEPARATOR, WORD, ALONE = 0, 1, 2  # kinds of character
 LAST = 0x32000  # beyond are no letters
+ALPHABETS = 0x530  # before it Latin, Greek and Cyrillic
 UNSPACED = (  # blocks of scripts without spaces between words
     (0x0E00, 0x0EFF), (0x0F00, 0x0FFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x1950, 0x19DF), (0x1A20, 0x1AAF),
     (0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3040, 0x30FF), (0x31F0, 0x31FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF),
@@ -58,6 +59,14 @@ def hashed_words(texts: Iterable[str]) -> Iterator[tuple[np.ndarray, np.ndarray,
         document = np.empty(len(points), np.int64)
         words = hash_words(points, ends, lower, kind, BASE, FIRST, SECOND, single, pair, document)
         yield single[:words].copy(), pair[: max(words - 1, 0)].copy(), document[:words].copy(), len(block)
+
+
+@cache
+def letters() -> np.ndarray:
+    """Hashes of the words of one letter or digit in Latin, Greek and Cyrillic, ascending: (n,) uint64."""
+    _, kind = _tables()
+    words = [chr(point) for point in range(ALPHABETS) if kind[point] == WORD]
+    return np.unique(np.concatenate([single for single, _, _, _ in hashed_words(words)]))
 
 
 def words_of(text: str) -> list[str]:

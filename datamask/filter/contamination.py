@@ -1,9 +1,10 @@
 """Which documents hold test items, of those that hold some of their words in a row (`leaks`).
 
-A document is contaminated by an item's part (its text, question, answer, or question and answer) if rows that are not
-common cover `filter.contamination` of the part's words (half), or WORDS of them, as much as three rows that do not
-overlap. A row is common if it stands in more than COMMON documents that do not hold nearly all of the part it is from,
-or, where a part is one row alone, in more than COMMON at all: a phrase that people use, and a test item makes use of.
+A document is contaminated by an item's part (its text, question, answer, or question and answer) if varied rows that
+are not common cover `filter.contamination` of the part's words (half), or WORDS of them, as much as three rows that do
+not overlap. A row is common if it stands in more than COMMON documents that do not hold nearly all of the part it is
+from, or, where a part is one row alone, in more than COMMON at all: a phrase that people use, and a test item makes use
+of. It is varied if half of its words are different ones (`word_rows`).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from datamask.filter.word_rows import ROW, Rows
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
-VERSION = 3
+VERSION = 4
 SPAN = 400  # characters of a stretch of words that are kept
 RUN = pa.struct([("first", pa.uint32()), ("last", pa.uint32()), ("text", pa.string())])
 SCHEMA = pa.schema(
@@ -103,6 +103,8 @@ def _hits(
     rows: Rows, single: np.ndarray, document: np.ndarray, texts: Sequence[str], ids: pa.Array
 ) -> list[dict[str, Any]]:
     gram, at = rows.find(single, document)
+    told = rows.varied[gram]
+    gram, at = gram[told], at[told]
     of = document[at]
     order = np.lexsort((at, of))
     gram, at, of = gram[order], at[order], of[order]

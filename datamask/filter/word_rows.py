@@ -16,39 +16,46 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from datamask.corpus.ngrams import FIRST, hashed_words
+from datamask.corpus.ngrams import FIRST, hashed_words, letters
 
 ROW, SHORTEST = 13, 8  # words
+VARIED = 0.5  # of a row's words
 
 
 class Rows:
     """The rows of words of some texts, numbered (`gram`), and where in which text each stands.
 
     words: (texts,) int64, words of each text; length: (grams,) words of a row; starts: (grams + 1,) into text and
-    place: the texts, ascending, that have the row, and its first word there.
+    place: the texts, ascending, that have the row, and its first word there. varied: (grams,) bool, whether half of a
+    row's words are different ones, letters and digits that stand alone not counted; the others tell of nothing: an
+    alphabet, a scale of marks, a name with its link and its file.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        parts: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {}
+        parts: dict[int, list[tuple[np.ndarray, ...]]] = {}
         counts = []
         first = 0
         for single, _, document, count in hashed_words(texts):
             begins = np.searchsorted(document, np.arange(count + 1))
             lengths = np.diff(begins)
             counts.append(lengths)
+            before = _before(single)
             for length in range(SHORTEST, ROW + 1):
                 hashes, at = in_a_row(single, document, length)
                 kept = np.ones(len(at), bool) if length == ROW else lengths[document[at]] == length
                 at = at[kept]
-                parts.setdefault(length, []).append((hashes[kept], first + document[at], at - begins[document[at]]))
+                varied = _different(before, at, length) >= VARIED * length
+                parts.setdefault(length, []).append(
+                    (hashes[kept], first + document[at], at - begins[document[at]], varied)
+                )
             first += count
         self.words = np.concatenate(counts) if counts else np.zeros(0, np.int64)
         self._known: list[tuple[int, np.ndarray, int]] = []  # words, hashes in order, number of the first
-        numbers, text, place, length_of = [], [], [], []
+        numbers, text, place, length_of, varied_of = [], [], [], [], []
         grams = 0
         for length, found in sorted(parts.items()):
-            hashes, texts_, places = (np.concatenate([part[column] for part in found]) for column in range(3))
-            known, inverse = np.unique(hashes, return_inverse=True)
+            hashes, texts_, places, varied = (np.concatenate([part[column] for part in found]) for column in range(4))
+            known, one, inverse = np.unique(hashes, return_index=True, return_inverse=True)
             if not len(known):
                 continue
             self._known.append((length, known, grams))
@@ -56,6 +63,7 @@ class Rows:
             text.append(texts_)
             place.append(places)
             length_of.append(np.full(len(known), length))
+            varied_of.append(varied[one])
             grams += len(known)
         number = np.concatenate(numbers) if numbers else np.zeros(0, np.int64)
         order = np.argsort(number, kind="stable")
@@ -63,6 +71,7 @@ class Rows:
         self.text = (np.concatenate(text) if text else np.zeros(0, np.int64))[order]
         self.place = (np.concatenate(place) if place else np.zeros(0, np.int64))[order]
         self.length = np.concatenate(length_of) if length_of else np.zeros(0, np.int64)
+        self.varied = np.concatenate(varied_of) if varied_of else np.zeros(0, bool)
 
     def find(self, single: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(gram, at) int64 of every row that stands in a block of `hashed_words`: shorter rows first, then in order."""
@@ -91,3 +100,23 @@ def in_a_row(single: np.ndarray, document: np.ndarray, length: int) -> tuple[np.
         total = total * FIRST + single[place : place + count]
     at = np.flatnonzero(document[:count] == document[length - 1 :])
     return total[at], at
+
+
+def _before(single: np.ndarray) -> np.ndarray:
+    """(n,) int64: where each word stood before, −1 if nowhere; of letters and digits that stand alone the word itself,
+    so that they are new in no row."""
+    order = np.argsort(single, kind="stable")
+    before = np.full(len(single), -1)
+    same = single[order[1:]] == single[order[:-1]]
+    before[order[1:][same]] = order[:-1][same]
+    alone = np.isin(single, letters())
+    before[alone] = np.flatnonzero(alone)
+    return before
+
+
+def _different(before: np.ndarray, at: np.ndarray, length: int) -> np.ndarray:
+    """How many different words the rows of so many words have that begin `at`, by `_before`."""
+    found = np.zeros(len(at), np.int64)
+    for place in range(length):
+        found += before[at + place] < at
+    return found

@@ -27,6 +27,7 @@ from datamask.selection.sharded.exchange import can_exchange
 from datamask.selection.sharded.joint import JOINT_DOCUMENTS, Decision, select_corpus
 from datamask.selection.sharded.passes import UndecidedTooFew, select_shards
 from datamask.selection.sharded.prices import Prices
+from datamask.shares import part, tell
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
@@ -129,16 +130,23 @@ def _learn(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper) -> Lear
 def _jointly(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper, numbers: int) -> Learned:
     """:raises InputError: what coverage holds of all candidates does not fit into the memory of one process."""
     check_room(numbers, state.config.select)
-    return maps(solve_jointly, state, [tuple(ordered)])[0]
+    return maps(solve_jointly, state, [tuple(ordered)], rest=True)[0]
 
 
 def solve_jointly(state: Learning, ordered: Sequence[ShardFiles]) -> Learned:
     """All candidates as one problem, on one worker."""
-    shards = [read_candidates(files, state.config) for files in ordered]
-    chosen = select_corpus(shards, state.config.select)
+    shards = []
+    with part(0, 0.03):
+        for files in ordered:
+            shards.append(read_candidates(files, state.config))
+            tell(len(shards) / len(ordered))
+    with part(0.03, 0.97):
+        chosen = select_corpus(shards, state.config.select)
     rows = []
-    for files, candidates, decision in zip(ordered, shards, chosen.decisions, strict=True):
-        rows.append(_decide(files, candidates, decision, state))
+    with part(0.97, 1):
+        for files, candidates, decision in zip(ordered, shards, chosen.decisions, strict=True):
+            rows.append(_decide(files, candidates, decision, state))
+            tell(len(rows) / len(ordered))
     _save(chosen.prices, state)
     return Learned(tuple(rows), chosen.facts)
 

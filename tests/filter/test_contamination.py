@@ -138,6 +138,37 @@ def test_common_phrases_condemn_nobody_but_copies_of_an_item_do(look):
     assert not found
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        "A B C D E F G H I J K L M N O P Q R S T",
+        "а б в г д е ж з и к л м н о п р с т",
+        "Mobile Application Program, ref mobile-application-program.md, Mobile Application Program (Mobile Program)",
+        "4 on the 0 to 10 scale and a 0 on the 4 to 4 scale",
+    ],
+)
+def test_a_row_of_few_different_words_tells_of_nothing(look, row):
+    assert not look([f"{prose(1)} {row} {prose(2)}"], [{"text": row}, {"text": f"{row} and more of it"}])[2]
+
+
+@pytest.mark.parametrize(
+    "item",
+    ["私は昨日の夜に駅で古い友人に会って長い話をした", "Я в саду с тобой и с ним о том и о сём всё говорил до утра"],
+)
+def test_words_of_one_character_count_where_they_are_words(look, item):
+    assert look([f"{prose(1)} {item} {prose(2)}"], [{"text": item}])[2].keys() == {0}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(["aa", "bb", "cc", "dd", "x", "7"]), max_size=30), max_size=4))
+def test_varied_rows_by_force(texts):
+    rows = Rows([" ".join(words) for words in texts])
+    for gram, (length, varied) in enumerate(zip(rows.length.tolist(), rows.varied.tolist(), strict=True)):
+        text, at = rows.texts_with(gram)[0]
+        own = {word for word in texts[text][at : at + length] if len(word) > 1}
+        assert varied == (2 * len(own) >= length)
+
+
 def test_what_is_no_test_is_refused(look, tmp_path):
     with pytest.raises(InputError, match=r"quiz.jsonl, line 1 has prompt; lines need `question`"):
         look([prose(1)], [{"prompt": "x"}])

@@ -1,19 +1,24 @@
 """The driver, on real Prefect tasks: chaining, failures, retries, the same results on every engine."""
 
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import httpx
 import pytest
 from prefect import flow, task
+from prefect.settings import PREFECT_API_URL
 
 from datamask.config import Config, Run
 from datamask.corpus.plan import Part, Shard
 from datamask.errors import InputError, TransientError
+from datamask.shares import tell
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 from flows.stage_runs import Stages, Step, label
 from tasks.batch import run_batch
 from tasks.options import STAGE
+from tasks.progress import BOARD
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -97,6 +102,27 @@ def test_rounds_are_tasks_whose_results_come_in_order(tmp_path, count):
     assert (tmp_path / "item--1.tries").read_text() == "1"  # bad input is never tried again
 
 
+def _slow(told, item):
+    board = BOARD.get()
+    tell(0.5)
+    return board.stages["prices"].rows
+
+
+def _slowly(maps, config):
+    first = maps(_slow, Told(config, ""), [0, 1])
+    return [*first, *maps(_slow, Told(config, ""), [2], rest=True)]
+
+
+def test_a_long_item_moves_its_stage_and_the_rest_is_the_rest():
+    @flow
+    def run():
+        with Stages(config(workers=1)) as stages:
+            return stages.rounds("prices", _slowly, 4000, lambda found: False, config=config())
+
+    # 20 rounds of 200 rows: the first is of two items, the next all that is left of 4,000
+    assert run() == [50, 150, 200 + 1900]
+
+
 @flow
 def drive(settings, folder, count=4):
     with Stages(settings) as stages:
@@ -125,9 +151,59 @@ def test_a_failed_shard_falls_out_alone_and_flaky_ones_are_tried_again(tmp_path,
     assert done["whole"] == 2
 
 
+@task(name="atoms", task_run_name="atoms {label}", **STAGE)
+def atoms(batch, label, broken):
+    def one(files, progress):
+        if files.shard.name == broken:
+            raise InputError(f"{broken} has no words")
+        return replace(files, atoms=Output(f"{files.shard.name}?", "k", 5)), False
+
+    return run_batch("atoms", batch, one)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_steps_beside_each_other_join_what_they_made_and_a_failure_in_one_is_the_shards(tmp_path, size):
+    @flow
+    def run():
+        with Stages(config(shards_per_task=size)) as stages:
+            steps = [
+                Step(embed, {"folder": str(tmp_path)}),
+                Step(atoms, {"broken": "s3"}, beside=True),
+                Step(score, {}),
+            ]
+            through = stages.each(steps, shards(5))
+            return through, stages.failures
+
+    through, failures = run()
+    assert [(f.embeddings.path, f.atoms.path, f.scores.path) for f in through] == [
+        (name, f"{name}?", f"{name}!") for name in ("s0", "s2", "s4")
+    ]
+    assert sorted((failure.shard, failure.stage) for failure in failures) == [("s1", "embed"), ("s3", "atoms")]
+
+
 def test_retries_end(tmp_path):
     done = drive(config(retries=1), str(tmp_path))
     assert [failure.shard for failure in done["failures"]] == ["s1", "s2"]
+
+
+@pytest.mark.parametrize(("path", "tries"), [("/api/artifacts/", 1), ("", 3)])
+def test_a_server_that_is_gone_is_not_asked_again_by_rounds(path, tries):
+    """Its client has tried for as long as it may; an address elsewhere is tried again."""
+    url = PREFECT_API_URL.value().removesuffix("/api") + path if path else "http://store/bucket"
+    calls = []
+
+    def refused(config, maps):
+        calls.append(1)
+        raise httpx.ConnectError("refused", request=httpx.Request("POST", url))
+
+    @flow
+    def run():
+        with Stages(config(retries=2)) as stages:
+            stages.rounds("export", refused, 10, lambda found: False, config=config())
+
+    with pytest.raises(httpx.ConnectError):
+        copy_context().run(run)
+    assert len(calls) == tries
 
 
 def test_the_error_of_a_whole_stage_is_the_flows():

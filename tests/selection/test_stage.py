@@ -113,7 +113,7 @@ def test_rounds_give_the_same_bytes_on_any_workers_and_after_a_failure(shards, t
         work = tmp_path / f"failed-{failing}"
         calls = iter(range(1, 100))
 
-        def broken(work, state, items, rows=None, calls=calls, failing=failing):
+        def broken(work, state, items, rows=None, rest=False, calls=calls, failing=failing):
             items = list(items)
             if next(calls) == failing:
                 here(work, state, items[:-1])

@@ -18,6 +18,7 @@ import numpy as np
 from datamask.selection.cover import compiled
 from datamask.selection.cover.joint import Joint
 from datamask.selection.problem.limits import Limits
+from datamask.shares import part, tell
 
 CANDIDATES, MOST = 1024, 24  # candidates to enter in a round; how many are evaluated anew for each selected document
 ROUNDS, LEAST = 24, 3e-5  # rounds at most; stop after a round that gains less than this share of the scale
@@ -95,7 +96,8 @@ def improve(
     books = Books.of(limits, selected)
     count, each = int(selected.sum()), max(1, len(joint.rows.index) // len(selected))
     rounds = min(rounds, max(2, EFFORT // (count * MOST * each)))
-    _rounds(joint, rows, mass, value, selected, books, scale, rounds)
+    with part(0, 0.25 if draws else 1):
+        _rounds(joint, rows, mass, value, selected, books, scale, rounds)
     found = [before, _mended(joint, rows, mass, worth, limits, selected, books)]
     if draws:
         gain = _gains(joint, rows, mass, value, selected)
@@ -103,8 +105,10 @@ def improve(
         near = outside[np.argsort(-gain[outside], kind="stable")[: NEAR * int(selected.sum())]]
         unit = scale / int(selected.sum())
         pairs = min(draws * int(selected.sum()), EFFORT // (2 * each))
-        _anneal(joint, rows, mass, value, selected, near, gain, books, pairs, WARM * unit, COOL * unit, seed)
-        _rounds(joint, rows, mass, value, selected, books, scale, rounds)
+        with part(0.25, 0.9):
+            _anneal(joint, rows, mass, value, selected, near, gain, books, pairs, WARM * unit, COOL * unit, seed)
+        with part(0.9, 1):
+            _rounds(joint, rows, mass, value, selected, books, scale, rounds)
         found.append(_mended(joint, rows, mass, worth, limits, selected, books))
     within = [mask for mask in found if mask is before or not limits.violations(mask)]
     return max(within, key=lambda mask: value_of(joint, worth, mass, mask))
@@ -146,7 +150,8 @@ def _rounds(
     joint: Joint, rows: tuple, mass: np.ndarray, value: np.ndarray, selected: np.ndarray, books: Books, scale: float,
     rounds: int,
 ) -> None:  # fmt: skip
-    for _ in range(rounds):
+    for number in range(rounds):
+        tell(number / rounds)
         gain = _gains(joint, rows, mass, value, selected)
         inside, outside = np.flatnonzero(selected), np.flatnonzero(~selected)
         order = inside[np.argsort(gain[inside], kind="stable")]
@@ -170,6 +175,7 @@ def _anneal(
     compiled.seeded(seed)
     done, turns, swaps = 0, 0, renewed
     while done < pairs and turns < compiled.PATIENCE * pairs:
+        tell(done / pairs)
         if swaps >= renewed:
             which = np.concatenate([inside, outside])
             joint.rows.gains(joint.t, level, mass, value, selected, which, gain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.objective import Objective, Term
 from datamask.selection.result import Draft
+from datamask.shares import part, tell
 
 if TYPE_CHECKING:
     from datamask.selection.problem.pool import Problem
@@ -44,9 +46,12 @@ def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Rep
     concave, joint, others = make_concave(problem, terms, feasible)
     record, history = recorder(objective, progress)
     spread = spread_of([*terms, *objective.quality], problem.settings.calibrate)
-    found = maximise(concave, feasible.alike(), ACCURACY * spread, STEPS, record)
+    tolerance = ACCURACY * spread
+    with part(0, 0.2):
+        found = maximise(concave, feasible.alike(), tolerance, STEPS, closing(tolerance, record))
     selected = feasible.round(found.p, found.price).numpy()
-    selected = to_mask(concave, joint, found.price, selected, spread, problem.settings.seed)
+    with part(0.2, 1):
+        selected = to_mask(concave, joint, found.price, selected, spread, problem.settings.seed)
     mask = torch.from_numpy(selected)
     if len(problem) * problem.pool.dimensions**2 <= TRIED and (joint is None or others):
         mask = trial.improve(problem, mask, lambda p: concave.price(concave.states(p)) * feasible.weights / size)
@@ -93,6 +98,21 @@ def recorder(objective: Objective, progress: Report) -> tuple[Record, list[dict[
     return record, history
 
 
+def closing(tolerance: float, record: Record) -> Record:
+    """`record`, which also tells how far the gap has closed: its digits, of those between the first gap and what will
+    do."""
+    first: list[float] = []
+
+    def told(step: dict[str, float]) -> None:
+        record(step)
+        gap = max(step["upper_bound"] - step["objective"], tolerance)
+        first.append(gap)
+        if first[0] > tolerance:
+            tell(math.log(first[0] / gap) / math.log(first[0] / tolerance))
+
+    return told
+
+
 def to_mask(
     concave: Concave, joint: Joint | None, price: torch.Tensor, selected: np.ndarray, spread: float, seed: int
 ) -> np.ndarray:
@@ -111,18 +131,23 @@ def to_mask(
             len(joint.rows.index) <= SMALL
         ):  # rounding loses most in small problems, where more starts cost next to nothing
             starts += [fill_in_order(limits, search.grow(joint, worth, limits, concave.size)), selected, selected]
-        found = [
-            search.improve(joint, worth, limits, start, spread, per_token, seed=seed + number, size=concave.size)
-            for number, start in enumerate(starts)
-        ]
+        found = []
+        for number, start in enumerate(starts):
+            with part(number / len(starts), (number + 1) / len(starts)):
+                found.append(
+                    search.improve(
+                        joint, worth, limits, start, spread, per_token, seed=seed + number, size=concave.size
+                    )
+                )
         return max(found, key=lambda mask: _value(concave, mask))
     rest = Concave(concave.metrics[1:], concave.scales[1:], concave.linear, concave.feasible, concave.size)
     best, reached = selected, _value(concave, selected)
     for number in range(OTHER_ROUNDS):
         worth = rest.price(rest.states(torch.from_numpy(selected).double())).numpy() * weights / concave.size
-        selected = search.improve(
-            joint, worth, limits, selected, spread, per_token, rounds=2, draws=0, seed=number, size=concave.size
-        )
+        with part(number / OTHER_ROUNDS, (number + 1) / OTHER_ROUNDS):
+            selected = search.improve(
+                joint, worth, limits, selected, spread, per_token, rounds=2, draws=0, seed=number, size=concave.size
+            )
         value = _value(concave, selected)
         if value <= reached:
             break
@@ -181,11 +206,13 @@ def own_best(metric: StateMetric, limits: Limits, zero: float) -> float:
     joint = Joint.of([metric], [1.0]) if isinstance(metric, Coverage) else metric if isinstance(metric, Joint) else None
     feasible, nothing = Feasible(limits), torch.zeros(len(limits.weights), dtype=torch.float64)
     concave = Concave([joint or metric], [1.0], nothing, feasible, limits.size)
-    rough = maximise(concave, feasible.even(), ROUGH * max(abs(zero), 1e-9), 60, lambda step: None)
+    with part(0, 0.1):
+        rough = maximise(concave, feasible.even(), ROUGH * max(abs(zero), 1e-9), 60, lambda step: None)
     selected = feasible.round(rough.p, rough.price).numpy()
     if joint is None:
         return _value(concave, _by_prices(concave, selected))
     per_token = 0.0 if limits.counted else feasible.cut(rough.price) / limits.size
     unit = max(rough.bound - zero, 1e-12)
-    best = search.improve(joint, nothing.numpy(), limits, selected, unit, per_token, draws=search.DRAWS // 3)
+    with part(0.1, 1):
+        best = search.improve(joint, nothing.numpy(), limits, selected, unit, per_token, draws=search.DRAWS // 3)
     return _value(concave, best)

@@ -32,6 +32,7 @@ from datamask.selection.result import Selection
 from datamask.selection.sharded.exchange import ExchangeShard, can_exchange
 from datamask.selection.sharded.passes import UndecidedTooFew, select_shards
 from datamask.selection.sharded.prices import Prices, make_prices
+from datamask.shares import part, tell
 from datamask.storage import scratch_array
 
 JOINT_DOCUMENTS = 500_000  # at most so many candidates are solved as one problem
@@ -74,18 +75,21 @@ def select_corpus(
             exchanged = (found.selected, found.probability, found.price)
             return CorpusSelection(tuple(_split(exchanged, lengths)), found.prices, found.facts)
     with tempfile.TemporaryDirectory(prefix="datamask-") as folder:
-        features = _gather(shards, folder, progress)
-        pool = Pool(
-            features,
-            np.concatenate([shard.quality for shard in present]),
-            np.concatenate([shard.tokens for shard in present]),
-            {name: np.concatenate([shard.groups[name] for shard in present]) for name in present[0].groups},
-            device=pick_device(settings.device),
-            **words_of(present, settings),
-        )
-        order = in_order_of_content(pool, settings.seed)
-        problem = make_problem(pool if order is None else pool.take(order), settings)
-        chosen = solve(problem)
+        with part(0, 0.1):
+            features = _gather(shards, folder, progress)
+            tell(0.25)
+            pool = Pool(
+                features,
+                np.concatenate([shard.quality for shard in present]),
+                np.concatenate([shard.tokens for shard in present]),
+                {name: np.concatenate([shard.groups[name] for shard in present]) for name in present[0].groups},
+                device=pick_device(settings.device),
+                **words_of(present, settings),
+            )
+        with part(0.1, 0.97):
+            order = in_order_of_content(pool, settings.seed)
+            problem = make_problem(pool if order is None else pool.take(order), settings)
+            chosen = solve(problem)
         prices = prices_of(problem, chosen)
         chosen = chosen if order is None else chosen.back(order)
     facts = {name: value for name, value in chosen.facts().items() if name != "seconds"}

@@ -36,6 +36,7 @@ from datamask.selection.problem.objective import Term
 from datamask.selection.problem.pool import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Report, Solver, greedy
+from datamask.shares import part
 
 TOLERANCE = 2e-4  # the ascent stops when bound − value is at most this (the calibrated objective is about 1)
 WHOLE, ITERATIONS = 32, 100  # steps of one ascent at most: on all documents, and on the undecided alone
@@ -75,7 +76,8 @@ def solve(problem: Problem, progress: Report, warm: Warm | None = None) -> Draft
 
     warm: left by a solve of the same pool and metrics at another λ. The solve starts there and updates it.
     """
-    objective = problem.objective
+    with part(0, 0.25):
+        objective = problem.objective
     terms = [term for term in objective.diversity if term.scale]
     if problem.settings.repeat > 1:
         return repeat.solve(problem, terms, progress)
@@ -93,7 +95,8 @@ def solve(problem: Problem, progress: Report, warm: Warm | None = None) -> Draft
     if len(terms) == 1 and isinstance(terms[0].metric, FacilityLocation):
         return _facility(problem, terms[0].scale, terms[0].metric, feasible)
     if cover.suits(terms):
-        return cover.solve(problem, terms, feasible, progress)
+        with part(0.25, 1):
+            return cover.solve(problem, terms, feasible, progress)
     return frank_wolfe.solve(problem, terms, feasible, progress)
 
 
