@@ -20,6 +20,8 @@ from datamask.release.differences import excerpt
 from datamask.report import statistics
 from datamask.report.embedding_sample import Documents, Sample, Vectors
 from datamask.selection import select
+from datamask.selection.api import resolve
+from datamask.selection.solvers import can_solve
 
 MAP_POINTS = 300  # documents drawn from each choice
 MAP_POOL = 3_000  # candidates the diversity-only choice of the map is made from
@@ -89,19 +91,20 @@ def map_points(sample: Sample, vectors: Vectors, drawn: Mapping[str, Indices], d
 
 
 def _most_diverse(sample: Sample, vectors: Vectors, pool: Indices, settings: Select) -> Indices:
-    """The choice λ = 0 makes of these candidates, at the selection's share; greedily, for a picture needs no bound."""
+    """The choice λ = 0 makes of these candidates, at the selection's share; greedily where the metric has such a form,
+    for a picture needs no bound."""
     size, candidates = int(sample.selected.sum()), int(sample.candidates.sum())
     if not size or len(pool) < 2:
         return pool[:size]
     count = max(1, round(size * len(pool) / candidates))
+    asked = {"algorithm": settings.algorithm, "lamb": 0.0, "budget_documents": count, "seed": settings.seed}
+    ways = [resolve(None, {**asked, "solver": name}) for name in ("greedy", "relaxation", settings.solver)]
+    columns = {quota.column for quota in settings.quotas}  # which a metric of one's own may read
     chosen = select(
         vectors(pool),
         sample.quality[pool],
-        algorithm=settings.algorithm,
-        solver="greedy",
-        lamb=0.0,
-        budget_documents=count,
-        seed=settings.seed,
+        groups={name: np.array([str(value or "") for value in sample.groups[name][pool]]) for name in columns},
+        settings=next(way for way in ways if can_solve(way.solver, way)),
     )
     return pool[chosen.selected]
 

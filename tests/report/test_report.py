@@ -19,7 +19,7 @@ from datamask.errors import ConservationError, InputError
 from datamask.maps import Threads
 from datamask.release import Staged
 from datamask.release.differences import excerpt
-from datamask.report import StageTime, page, report, sections, write_report
+from datamask.report import StageTime, examples, page, report, sections, write_report
 from datamask.report import embedding_sample as sample
 from datamask.report.embedding_sample import read_sample
 from datamask.report.figures import make_figures
@@ -202,6 +202,20 @@ def test_examples_are_real_disagreements(made: dict) -> None:
     assert kept and dropped
     assert all(e["quality"] <= e["quality_cut"] and e["price"] >= e["threshold"] for e in kept)
     assert all(e["quality"] >= e["quality_cut"] for e in dropped)
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["vendi", "logdet", {"vendi": 0.5, "Pair_simi": 0.5}, {"coverage": 0.5, "Facility": 0.5}, "DiSF"]
+)
+def test_the_map_shows_the_choice_of_any_metric(made: dict, algorithm: object) -> None:
+    """Not every metric has a greedy form, which the map's choice has by preference."""
+    config = made["config"]
+    whole = read_sample(made["files"], config, 1000)
+    pool = np.flatnonzero(whole.candidates)
+    asked = config.select.model_copy(update={"algorithm": algorithm})
+    chosen = examples._most_diverse(whole, whole.features, pool, asked)
+    share = whole.selected.sum() / whole.candidates.sum()
+    assert len(chosen) == max(1, round(share * len(pool))) and set(chosen) <= set(pool)
 
 
 def test_duplicate_groups_are_counted(made: dict) -> None:

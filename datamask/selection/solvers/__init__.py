@@ -82,10 +82,15 @@ def check_solver(settings: Select) -> None:
     """
     if not (lacks := _lacks(settings.solver, settings)):
         return
-    able = [other for other in extensions.names("solver") if not _lacks(other, settings)]
+    able = [other for other in extensions.names("solver") if can_solve(other, settings)]
     raise ConfigError(
         f"solver {settings.solver} cannot hold {' and '.join(lacks)}; these can: {', '.join(able) or 'none'}"
     )
+
+
+def can_solve(name: str, settings: Select) -> bool:
+    """Whether the solver of this name declares all that the settings ask of one."""
+    return not _lacks(name, settings)
 
 
 def _lacks(name: str, settings: Select) -> list[str]:
