@@ -62,11 +62,11 @@ def write_report(
     library.start()
     work = storage.join(staged.out, "work")
     with Drawing() as drawing:
-        with rounds(work, "report", staged.key) as folder, part(0, 0.85):
+        with rounds(work, "report", staged.key) as folder, part(0, 0.6):
             findings = find(all_files, config, certificate, stages, work=work, maps=maps, folder=folder)
         library.join()
         findings = replace(findings, unread=_unread(staged), personal=staged.personal())
-        with part(0.85, 1):
+        with part(0.6, 1):
             return _write(staged.folder, findings, drawing)
 
 
