@@ -28,12 +28,14 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from datamask import npy, storage
-from datamask.stages import KEPT, ROUNDS, ShardFiles
+from datamask.locks import locked
+from datamask.stages import KEPT, ROUNDS, SCRATCH, ShardFiles
 
 State = TypeVar("State")
 Item = TypeVar("Item")
@@ -144,14 +146,27 @@ def keeping(work: str, stage: str, key: str, names: Collection[str]) -> Iterator
 
 @contextlib.contextmanager
 def rounds(work: str, stage: str, key: str) -> Iterator[str]:
-    """The folder that the stage's rounds share; it goes when the block ends, and stays for another try if it fails."""
-    folder = storage.join(work, ROUNDS, f"{stage}-{key}")
-    yield folder
-    clear(folder)
+    """The folder that the stage's rounds share; it goes when the block ends, and stays for another try if it fails.
+
+    Another run may be at the same rounds, and writes the same files: on a disk the folder goes with the last of them.
+    """
+    name = f"{stage}-{key}"
+    folder = storage.join(work, ROUNDS, name)
+    if storage.is_remote(work):
+        yield folder
+        clear(folder)
+        return
+    lock = Path(storage.filesystem(storage.join(work, SCRATCH))[1]) / f"{name}.lock"
+    with storage.storage_errors(str(lock), "write"):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+    with locked(lock, shared=True):
+        yield folder
+    with contextlib.suppress(BlockingIOError), locked(lock, wait=False):
+        clear(folder)
 
 
 def clear(folder: str) -> None:
-    """Removes a folder with all it holds, if it is there and no other run removes it meanwhile."""
+    """Removes a folder with all it holds, if it is there and nobody else removes it meanwhile."""
     fs, path = storage.filesystem(folder)
     if storage.exists(folder):
         with contextlib.suppress(FileNotFoundError), storage.storage_errors(folder, "remove"):

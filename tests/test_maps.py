@@ -108,6 +108,16 @@ def test_what_rounds_share_stays_after_a_failure_and_goes_at_the_end(tmp_path):
     assert not Path(folder).exists()
 
 
+def test_what_rounds_share_stays_while_another_run_is_at_it(tmp_path):
+    """Two runs at once write the same files into the same folder; whoever ends first leaves it to the other."""
+    with rounds(str(tmp_path), "filter", "k") as first:
+        with rounds(str(tmp_path), "filter", "k") as second:
+            assert first == second
+            write_arrays(f"{first}/a.npz", a=np.arange(3))
+        assert read_arrays(f"{first}/a.npz", "a")[0].tolist() == [0, 1, 2]
+    assert not Path(first).exists()
+
+
 @pytest.mark.parametrize("rows", [1, 60, 1000, 30_000, 200_000])
 @pytest.mark.parametrize("place", [0, 1, 77, 198, 200])
 def test_a_new_shard_changes_the_group_it_comes_into_and_hardly_another(rows, place):
