@@ -50,7 +50,7 @@ class Corpus(Section):
     drop: list[str] = []
     """Columns left out, e.g. ones whose type differs from file to file."""
     encoding: str | None = None
-    """Of text files; null: UTF-8, or what a byte-order mark says, or the only likely one, which is then shown."""
+    """Of text files that tell theirs neither by a mark nor as UTF-8; null: the only likely one, which is then shown."""
     separator: str | None = Field(None, min_length=1, max_length=1)
     """Between the fields of CSV; null: comma, tab, ; or |, whichever fits."""
     header: bool | None = None

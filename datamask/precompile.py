@@ -1,4 +1,5 @@
-"""Compiles the inner loops of the default pipeline, so that the first run does not wait for it (`make` does it once).
+"""Compiles the inner loops of the default pipeline and bundles the report's JavaScript, so that the first run does not
+wait for it (`make` does it once).
 
     python -m datamask.precompile
 
@@ -12,10 +13,13 @@ import numpy as np
 
 
 def precompile() -> None:
-    """Calls every compiled loop once."""
+    """Calls every compiled loop once, and makes what else a first run would keep."""
     texts = [f"One text of number {number}, and a few words more: it's <b>all</b> there is." for number in range(40)]
     _words(texts)
     _coverage()
+    from datamask.report import page
+
+    page.library()
 
 
 def _words(texts: list[str]) -> None:

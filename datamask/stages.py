@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Literal
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
 from datamask import storage
 from datamask.config import Config, validate
@@ -74,6 +74,13 @@ class ShardFiles:
     masks: Output | None = None
     atoms: Output | None = None
     leaks: Output | None = None
+
+    def joined(self, others: Iterable[ShardFiles]) -> ShardFiles:
+        """The shard with what it has, and else what the others have: outputs of stages that ran beside each other."""
+        found: dict[str, Any] = {}
+        for files in (*others, self):
+            found |= _outputs(files)
+        return replace(self, **found)
 
 
 # ---------------------------------------------------------------- the last run's files, for what looks at them later

@@ -13,16 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from datamask import config as settings
 from datamask.api import Release
 from datamask.errors import InputError
-
-if TYPE_CHECKING:
-    from flows.warm import Server
 
 Settings = settings.Config | Mapping[str, Any] | str | Path
 
@@ -105,12 +101,9 @@ def _run(flow: Callable[[], dict[str, Any]], progress: bool) -> Release:
     from flows.commands import quiet_prefect
 
     quiet_prefect()
-    from flows.warm import warmed_up
+    from flows.warm import Server, warmed_up
 
-    server = _server()  # first: it takes longer than all that is loaded here meanwhile
-    if server and server.process.poll() is not None:  # gone since the last run
-        _server.cache_clear()
-        server = _server()
+    server = Server.begin()  # first: it takes longer than all that is loaded here meanwhile
     from flows.console import Display
     from flows.server import trouble
     from tasks.progress import BOARD, Board
@@ -130,11 +123,3 @@ def _run(flow: Callable[[], dict[str, Any]], progress: bool) -> Release:
     finally:
         BOARD.reset(token)
     return Release(found.get("release") or found["latest"], found=found)
-
-
-@cache
-def _server() -> Server | None:
-    """The throw-away server of this process's runs, or None: another is set."""
-    from flows.warm import Server
-
-    return Server.begin()

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,9 @@ from datamask import cli
 from datamask import config as settings
 from datamask.errors import ConfigError
 from datamask.interrupts import INTERRUPTS
+
+if TYPE_CHECKING:
+    from flows.warm import Server
 
 STOPPING = "datamask: stopping, as soon as the shards that are being worked on are through; Ctrl-C again stops now"
 
@@ -58,6 +61,7 @@ def curate(
     allow_failed_shards: FailedOption = False,
 ) -> None:
     """Curate a corpus, end to end: read, embed, score, select, filter, publish, report."""
+    begin_server()
     chosen = _settings(config, set_, input, allow_failed_shards, columns={"text": text_column, "id": id_column})
     if sample == bool(chosen.corpus.input):
         raise ConfigError("give --input, or --sample for a corpus gathered from this machine, one of the two")
@@ -71,7 +75,7 @@ def curate(
 
     from datamask.corpus.inputs import find_inputs
 
-    find_inputs(chosen.corpus.input)  # a path that matches nothing is told before Prefect is started
+    find_inputs(chosen.corpus.input)  # a path that matches nothing is told at once
 
     def flow() -> dict[str, Any]:
         from flows.curate import curate as run
@@ -96,6 +100,7 @@ def refresh(
 
     Input and settings are the last release's, unless given.
     """
+    begin_server()
     from datamask.errors import InputError
     from datamask.release.release_folder import find_release
 
@@ -140,14 +145,12 @@ def _settings(
 def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool) -> None:
     """Runs a flow with its progress on stderr, and prints its numbers on stdout."""
     began = cli.began or time.monotonic()
-    quiet_prefect()
-    from flows.warm import Server, warmed_up
-
-    server = Server.begin()  # first: it takes longer than all that is loaded here meanwhile
+    server = begin_server()
     from rich.console import Console
 
     from flows.console import Display, summary
     from flows.server import trouble
+    from flows.warm import warmed_up
     from tasks.progress import BOARD, Board
 
     board = Board()
@@ -171,6 +174,15 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool) -> None:
         summary(found, Console(highlight=False))
     else:
         print(found["message"])
+
+
+def begin_server() -> Server | None:
+    """The throw-away server on its way, if no other is set: first of all, for it takes longer than what is loaded here
+    meanwhile."""
+    quiet_prefect()
+    from flows.warm import Server
+
+    return Server.begin()
 
 
 def let_go(error: BaseException | None) -> None:

@@ -37,6 +37,8 @@ from datamask.storage import Output
 from flows import artifacts, times
 from flows.run_numbers import as_markdown, numbers, shard_rows
 from flows.stage_runs import Stages, Step
+from flows.warm import loaded
+from tasks.options import prepared_by_numpy
 
 DRIFT = 0.01  # of the budget, and of the gap beyond the solved one, that a selection by saved prices may miss
 
@@ -160,6 +162,8 @@ def _embed_and_score(
     config = stages.config
     common: dict[str, Any] = {"config": config, "work": work}
     converted = [files.shard for files in shards]
+    if not prepared_by_numpy(config):
+        loaded()
     of_encoder = stages.start(
         whole.prepare_encoder, shards=converted, model=config.encoder.model, previous=previous.encoder, **common
     )
@@ -175,16 +179,17 @@ def _embed_and_score(
         of_quality
         or stages.start(whole.prepare_quality, shards=converted, encoder=encoder, previous=previous.quality, **common)
     )
+    loaded()
     shards = stages.each([Step(each.index, {"encoder": encoder, **common})], shards)
     check_quarantine(shards, config)  # before they are embedded
     steps = [
         Step(each.embed, {"encoder": encoder, **common}),
-        Step(each.score, {"quality": quality, "encoder": encoder, **common}),
+        Step(each.score, {"quality": quality, "encoder": encoder, **common}, beside=not config.quality.reads_encoder),
     ]
     if reads_words(config.select):
-        steps.append(Step(each.atoms, common))
+        steps.append(Step(each.atoms, common, beside=True))
     if decontamination_wanted(config):
-        steps.append(Step(each.leaks, common))
+        steps.append(Step(each.leaks, common, beside=True))
     return encoder, quality, stages.each(steps, shards)
 
 

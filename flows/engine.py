@@ -52,8 +52,10 @@ def workers_without_interrupts(run: Run) -> Iterator[None]:
     """Processes that Dask or Ray start inside do not hear Ctrl-C, which a terminal sends to all: this process ends
     them, and none of them prints how it was torn out of its work.
 
-    They inherit that the signal is ignored; only the main thread may set it.
+    They inherit that the signal is ignored; only the main thread may set it. Dask's workers would tell of every task
+    that is cancelled under them; other warnings they tell.
     """
+    os.environ.setdefault("DASK_LOGGING", '{"distributed.worker.state_machine": "error"}')
     if run.engine == "threads" or run.address or threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -40,6 +40,7 @@ class Step:
 
     task: Task[..., Any]
     parameters: Mapping[str, Any]
+    beside: bool = False  # reads nothing of the step before it, and runs beside it
 
     @property
     def stage(self) -> str:
@@ -52,6 +53,25 @@ class Started:
 
     stage: str
     future: PrefectFuture[Any]
+
+
+@dataclass
+class Together:
+    """A batch in steps that run beside each other, and what has come out of them."""
+
+    position: int  # of the steps
+    batch: Sequence[ShardFiles]
+    left: int  # steps that are not over
+    passed: list[list[ShardFiles]] = field(default_factory=list)  # by step
+
+    def through(self) -> list[ShardFiles]:
+        """The shards that came through all steps, with the files of each."""
+        found: list[ShardFiles] = []
+        for files in self.batch:
+            own = [other for passed in self.passed for other in passed if other.shard.name == files.shard.name]
+            if len(own) == len(self.passed):
+                found.append(own[0].joined(own[1:]))
+        return found
 
 
 @dataclass
@@ -132,28 +152,34 @@ class Stages:
     def each(self, steps: Sequence[Step], shards: Sequence[ShardFiles]) -> list[ShardFiles]:
         """The shards that came through all steps, in their order; the others are in `failures`."""
         finished: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
-        pending: dict[PrefectFuture[Any], tuple[int, Sequence[ShardFiles]]] = {}
+        pending: dict[PrefectFuture[Any], tuple[Step, Together]] = {}
         through: dict[str, ShardFiles] = {}
         rows = sum(files.shard.rows or 0 for files in shards)
+        groups = _groups(steps)
 
         def submit(position: int, batch: Sequence[ShardFiles]) -> None:
-            step = steps[position]
-            self.board.begin(step.stage, len(shards), rows)
-            future = self._submit(step.task, {"batch": batch, "label": label(batch), **step.parameters})
-            pending[future] = (position, batch)
-            future.add_done_callback(finished.put)
+            together = Together(position, batch, len(groups[position]))
+            for step in groups[position]:
+                self.board.begin(step.stage, len(shards), rows)
+                future = self._submit(step.task, {"batch": batch, "label": label(batch), **step.parameters})
+                pending[future] = (step, together)
+                future.add_done_callback(finished.put)
 
         for batch in self._batches(shards):
             submit(0, batch)
         while pending:
             future = self._next(finished)
-            position, batch = pending.pop(future)
-            passed = self._settle(steps[position].stage, batch, future)
-            if position + 1 == len(steps):
+            step, together = pending.pop(future)
+            together.passed.append(self._settle(step.stage, together.batch, future))
+            future = None  # type: ignore[assignment]  # let its result go
+            together.left -= 1
+            if together.left:
+                continue
+            passed = together.through()
+            if together.position + 1 == len(groups):
                 through.update((files.shard.name, files) for files in passed)
             elif passed:
-                submit(position + 1, passed)
-            future = None  # type: ignore[assignment]  # let its result go
+                submit(together.position + 1, passed)
         for step in steps:
             if step.stage in self.board.stages:
                 self.board.end(step.stage)
@@ -260,6 +286,17 @@ class Rounds:
         share = max(self.share, line.total - line.rows) if rest else self.share
         ends = [round(share * done / total) for done in accumulate(weights, initial=0)]
         return self.stages.round(self.stage, work, state, items, [b - a for a, b in pairwise(ends)])
+
+
+def _groups(steps: Sequence[Step]) -> list[list[Step]]:
+    """The steps in the order they run in, those beside each other in one list."""
+    found: list[list[Step]] = []
+    for step in steps:
+        if step.beside and found:
+            found[-1].append(step)
+        else:
+            found.append([step])
+    return found
 
 
 def label(batch: Sequence[ShardFiles]) -> str:

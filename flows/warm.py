@@ -9,49 +9,103 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 
 from datamask.errors import StorageError
 
-LIBRARIES = (
-    "flows.curate", "torch", "sklearn.manifold", "datamask.report.report", "datamask.encoders.static",
-    "datamask.encoders.encode", "datamask.quality.prepare", "datamask.quality.score", "datamask.release.staging",
-    "datamask.selection.sharded.joint", "datamask.selection.solvers.relaxation", "datamask.filter.duplicates",
+FIRST = (
+    "flows.curate", "datamask.corpus", "datamask.encoders.static", "datamask.quality.prepare", "datamask.quality.score",
+    "datamask.filter.signatures",
+)  # fmt: skip  # what the first stages need
+REST = (
+    "torch", "sklearn.manifold", "datamask.encoders.encode", "datamask.selection.cover.counting",
+    "datamask.filter.duplicates", "datamask.selection.sharded.joint", "datamask.selection.solvers.relaxation",
+    "datamask.release.staging", "datamask.report.report",
 )  # fmt: skip
 POLL = 0.05  # seconds between questions whether the server answers
 STARTING = 180.0  # seconds until it answers, on a machine that is busy with other work
 STOPPING = 5.0  # seconds it is given to write what it was told
 
 
+class Rest:
+    """The libraries of the later stages, loaded in a thread of their own while the first stages work."""
+
+    def __init__(self) -> None:
+        self._thread = threading.Thread(target=self._load, daemon=True)
+        self._thread.start()
+
+    def _load(self) -> None:
+        with contextlib.suppress(Exception):  # who needs the module meets the error, where it can be told
+            for name in REST:
+                import_module(name)
+
+    def wait(self) -> None:
+        self._thread.join()
+
+
+REST_OF_THIS_RUN: ContextVar[Rest | None] = ContextVar("REST_OF_THIS_RUN", default=None)
+
+
+def loaded() -> None:
+    """Waits until all libraries are there. No two threads load at once: packages whose modules import each other in a
+    circle may be met half loaded then."""
+    if rest := REST_OF_THIS_RUN.get():
+        rest.wait()
+
+
 @contextlib.contextmanager
 def warmed_up(server: Server | None) -> Iterator[None]:
-    """Loads LIBRARIES; inside, runs are told to the server that is set, or else to `server`, which answers by then.
+    """Loads what the first stages need; inside, runs are told to the server that is set, or else to `server`, which
+    answers by then, and the rest is being loaded: see `loaded`.
 
-    :raises StorageError: it does not.
+    :raises StorageError: the server does not answer.
     """
-    from datamask.quality import words
+    with no_garbage():
+        from datamask.quality import words
 
-    for name in LIBRARIES:
-        import_module(name)
-    words.tables()  # of Unicode: most of a second that the first shard would wait for
-    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+        for name in FIRST:
+            import_module(name)
+        words.tables()  # of Unicode
+        from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
-    if server and PREFECT_API_URL.value():  # by a profile
-        server.end()
-    if server is None or PREFECT_API_URL.value():
+        token = REST_OF_THIS_RUN.set(Rest())
+        if server and PREFECT_API_URL.value():  # by a profile
+            server.end()
+            server = None
+        if server:
+            server.wait()
+    try:
+        if server is None:
+            yield
+            return
+        # nobody at this server listens for heartbeats, and a flow's end would wait a second for them
+        with temporary_settings({PREFECT_API_URL: server.url, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+            yield
+    finally:
+        REST_OF_THIS_RUN.reset(token)
+
+
+@contextlib.contextmanager
+def no_garbage() -> Iterator[None]:
+    """Inside, modules are loaded, which stay: looking for garbage among them takes a tenth of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
         yield
-        return
-    server.wait()
-    # nobody at this server listens for heartbeats, and a flow's end would wait a second for them
-    with temporary_settings({PREFECT_API_URL: server.url, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-        yield
+    finally:
+        gc.freeze()
+        if was:
+            gc.enable()
 
 
 class Server:
@@ -63,7 +117,8 @@ class Server:
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/api"
         own = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
-        own["PREFECT_API_BLOCKS_REGISTER_ON_START"] = "false"  # half a second, for blocks that no run of ours has
+        # half a second and more, for blocks that no run of ours has: they need not be compared with the last start's
+        own["PREFECT_API_BLOCKS_REGISTER_ON_START"] = own["PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION"] = "false"
         self.process = subprocess.Popen(
             [sys.executable, "-P", str(Path(__file__).with_name("throwaway.py")), str(self.port)],
             env={**os.environ, **own},  # profiles it reads itself
@@ -72,9 +127,14 @@ class Server:
         )
         atexit.register(self.end)  # before Prefect's threads register, so after they have told the last event
 
+    _of_this_process: Server | None = None
+
     @classmethod
     def begin(cls) -> Server | None:
-        """A server on its way, or None: another is set. Loads nothing of Prefect where that has not been loaded yet."""
+        """This process's server, begun if it does not run yet; None: another is set.
+
+        Loads nothing of Prefect where that has not been loaded yet.
+        """
         if os.environ.get("PREFECT_API_URL"):
             return None
         if "prefect" in sys.modules:
@@ -82,7 +142,9 @@ class Server:
 
             if PREFECT_API_URL.value():
                 return None
-        return cls()
+        if cls._of_this_process is None or cls._of_this_process.process.poll() is not None:
+            cls._of_this_process = cls()
+        return cls._of_this_process
 
     def wait(self) -> None:
         """Until it answers."""

@@ -14,7 +14,7 @@ from datamask.corpus.plan import Plan, Shard
 from datamask.release.release_folder import Picture, Staged
 from datamask.stages import ShardFiles
 from tasks.gpus import on_gpu
-from tasks.options import STAGE, same_arithmetic
+from tasks.options import STAGE, prepared_by_numpy, same_arithmetic
 
 
 @task(name="plan", task_run_name="plan shards", **STAGE)
@@ -30,7 +30,7 @@ def prepare_encoder(shards: Sequence[Shard], model: str, config: Config, work: s
     """Fits the static encoder or pins a model."""
     from datamask.encoders import prepare_encoder as prepare
 
-    same_arithmetic()
+    same_arithmetic(torch=not prepared_by_numpy(config))
     return _unless_there("encoder", work, "encoder", lambda: prepare(shards, config, work, previous))
 
 
@@ -39,7 +39,7 @@ def prepare_quality(shards: Sequence[Shard], encoder: Any, config: Config, work:
     """What scores are measured against."""
     from datamask.quality import prepare_quality as prepare
 
-    same_arithmetic()
+    same_arithmetic(torch=not prepared_by_numpy(config))
     return _unless_there("quality", work, "quality", lambda: prepare(shards, encoder, config, work, previous))
 
 

@@ -41,7 +41,7 @@ def configured(task: Task[..., Any], run: Run, gpu: bool, shards: bool) -> Task[
     )
 
 
-def same_arithmetic() -> None:
+def same_arithmetic(torch: bool = True) -> None:
     """The same thread pools wherever a task runs, in this thread from now on.
 
     The environment, Dask and Ray may say otherwise, and sums in another order round differently: without this the same
@@ -50,20 +50,38 @@ def same_arithmetic() -> None:
     cores. BLAS has one size for the process, and threadpoolctl lets only the thread that set it first change it,
     without a word to the others: so it is one thread from the beginning, not only where the encoder is fitted (which
     shares its products between cores itself).
+
+    :param torch: False where NumPy and SciPy alone compute: the stage need not wait for PyTorch and scikit-learn.
     """
-    if not getattr(_LIMITED, "here", False):
+    if not getattr(_LIMITED, "blas", False):
         import scipy.linalg  # noqa: F401
+
+        _one_blas_thread()
+        _LIMITED.blas = True
+    if torch and not getattr(_LIMITED, "all", False):
         import sklearn.utils._openmp_helpers  # noqa: F401
-        import torch
-        from threadpoolctl import OpenBLASController, threadpool_limits
+        from threadpoolctl import threadpool_limits
+        from torch import set_num_threads
 
         cores = os.cpu_count() or 1
-        torch.set_num_threads(cores)
+        set_num_threads(cores)
         threadpool_limits(cores, "openmp")
-        with _BLAS:
-            OpenBLASController.clear_controlling_thread(force=True)
-            threadpool_limits(1, "blas")
-        _LIMITED.here = True
+        _one_blas_thread()  # of theirs
+        _LIMITED.all = True
+
+
+def _one_blas_thread() -> None:
+    from threadpoolctl import OpenBLASController, threadpool_limits
+
+    with _BLAS:
+        OpenBLASController.clear_controlling_thread(force=True)
+        threadpool_limits(1, "blas")
+
+
+def prepared_by_numpy(config: Config) -> bool:
+    """Whether neither the encoder's preparation nor the scorers' needs PyTorch."""
+    scorers = {scorer.kind for scorer in config.quality.scorers}
+    return config.encoder.model == "static" and scorers <= {"content", "heuristic", "column"}
 
 
 _LIMITED = threading.local()

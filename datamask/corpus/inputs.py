@@ -278,4 +278,8 @@ def open_stream(path: str, format_: str, encoding: str = "utf-8") -> Iterator[An
             yield stream
         else:
             source = stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, mode="r")
-            yield pa.transcoding_input_stream(source, encoding, "utf-8")
+            try:
+                yield pa.transcoding_input_stream(source, encoding, "utf-8")
+            except UnicodeDecodeError as error:
+                error.encoding = encoding  # Python calls all tables of one byte "charmap"
+                raise

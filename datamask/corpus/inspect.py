@@ -24,7 +24,7 @@ from datamask.corpus.sniff import sniff
 from datamask.errors import DamagedFileError, InputError, MissingFileError
 from datamask.storage import METADATA_KEY, fingerprint, join, key, open_input, open_parquet, read_json, write_json
 
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """How a file of text is to be read: its encoding, and of CSV the separator and whether it has a header line.
 
 What is not UTF-8, comma-separated (.tsv: by tabs) and headed is recorded with the file, shown, and part of the
-release's manifest. Settings (corpus.encoding, separator, header) overrule what is found.
+release's manifest. Settings (corpus.separator, header) overrule what is found; corpus.encoding is that of files which
+do not tell theirs by a mark or by text that can only be UTF-8.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def sniff(path: str, format_: str, settings: Corpus) -> Reading | None:
     if kind not in ("jsonl", "csv", "tsv", "txt"):
         return None
     with damage(path):
-        encoding, guessed = (_known(settings.encoding), False) if settings.encoding else _encoding(path, format_)
+        given = _known(settings.encoding) if settings.encoding else None
+        encoding, guessed = _encoding(path, format_, given)
         if kind in ("jsonl", "txt"):
             return None if encoding == "utf-8" else Reading(encoding, guessed)
         with open_stream(path, format_, encoding) as stream:
@@ -69,14 +71,16 @@ def _known(name: str) -> str:
 # ---------------------------------------------------------------- encoding
 
 
-def _encoding(path: str, format_: str) -> tuple[str, bool]:
-    """The encoding, and whether it is a guess."""
+def _encoding(path: str, format_: str, given: str | None) -> tuple[str, bool]:
+    """The encoding, and whether it is a guess. given: of a file that does not tell it."""
     with raw_stream(path, format_) as stream:
         head = bytes(stream.read(BLOCK))
         check_head(head[:1000], path, format_.partition(".")[0])
         for mark, name in MARKS:
             if head.startswith(mark):
                 return name, False
+        if given and given.startswith(("utf-16", "utf-32")):
+            return given, False
         if wide := _wide(head[:4096]):
             return wide, True
         lines = bad = other = 0
@@ -94,9 +98,19 @@ def _encoding(path: str, format_: str) -> tuple[str, bool]:
                 bad += 1
                 if len(sample) < SAMPLE:
                     sample += line[:2000] + b"\n"
+    if given:
+        return ("utf-8" if bad <= other and _holds_ascii(given) else given), False
     if bad <= other or bad < FEW_LINES or 100 * bad < lines:
         return "utf-8", False
     return _legacy(path, bytes(sample)), True
+
+
+def _holds_ascii(encoding: str) -> bool:
+    """Whether text that is all ASCII is ASCII in it: not in EBCDIC, nor where letters are of ASCII bytes (ISO 2022)."""
+    every = bytes(range(128))
+    return (
+        every.decode(encoding, "replace") == every.decode("ascii") and not "éя日한".encode(encoding, "ignore").isascii()
+    )
 
 
 def _blocks(head: bytes, stream: io.BufferedIOBase) -> Iterator[bytes]:

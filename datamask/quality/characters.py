@@ -1,9 +1,10 @@
-"""What kind of character each code point is: lookup tables, built once a process (about 0.2 s)."""
+"""What kind of character each code point is: lookup tables, built once a process."""
 
 from __future__ import annotations
 
 import string
 import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -38,42 +39,53 @@ class Tables:
     ascii_lower: np.ndarray  # (0x110000,) uint8: the lowercase letter if that is ASCII, else 0x80
 
 
+_TERMINAL = r"\p{Sentence_Terminal}"
+_SCRIPTS = "Han Hiragana Katakana Thai Lao Khmer Myanmar Tai_Le New_Tai_Lue Javanese Tibetan"  # without spaces
+_UNSPACED = "[" + "".join(rf"\p{{{script}}}" for script in _SCRIPTS.split()) + "]"
+
+
+@cache
+def categories() -> np.ndarray:
+    """(LAST,) U2: the general category of each code point."""
+    found = np.array([unicodedata.category(char) for char in map(chr, range(LAST))])
+    found.setflags(write=False)
+    return found
+
+
 @cache
 def tables() -> Tables:
     """The tables of all code points, made at first use."""
     flags = np.zeros(0x110000, dtype=np.uint8)
     kinds = np.full(0x110000, OTHER, dtype=np.uint8)
     ascii_lower = np.full(0x110000, 0x80, dtype=np.uint8)
-    terminal = regex.compile(r"\p{Sentence_Terminal}")
-    unspaced = regex.compile(
-        r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tai_Le}\p{New_Tai_Lue}\p{Javanese}\p{Tibetan}]"
-    )
-    symbols = set(string.punctuation) | set(_CCNET) | set(_CONTROL)
-    for point in range(LAST):
-        if 0xD800 <= point < 0xE000:
-            continue
-        char = chr(point)
-        category = unicodedata.category(char)
-        if category == "Cn":
-            continue
-        flag = 0
-        if char.isspace():
-            flag |= SPACE
-            if len(f"a{char}a".splitlines()) > 1:
-                flag |= LINE_BREAK
-        if char.isalpha():
-            flag |= ALPHA
-        if terminal.match(char):
-            flag |= TERMINAL | SYMBOL
-        if char in symbols:
-            flag |= SYMBOL
-        if char in "\"'":
-            flag |= QUOTE
-        if point > 0xFF and category[0] in "LM" and unspaced.match(char):
-            flag |= UNSPACED
-        flags[point] = flag
-        kinds[point] = _kind(char, category, flag)
-        lowered = char.lower()
+    category = categories()
+    first = category.astype("U1")
+    letter = (first == "L") | (first == "M")
+    everything = "".join(map(chr, range(LAST)))
+    white = [found.start() for found in regex.finditer(r"\s|[\x1c-\x1f]", everything) if found[0].isspace()]
+    space = _points(map(chr, white))
+    unspaced = _matches(_UNSPACED, everything) & letter & (np.arange(LAST) > 0xFF)
+    assigned = ~np.isin(category, ("Cn", "Cs"))
+    for flag, points in (
+        (SPACE, space),
+        (LINE_BREAK, _points(chr(point) for point in white if len(f"a{chr(point)}a".splitlines()) > 1)),
+        (ALPHA, first == "L"),
+        (TERMINAL | SYMBOL, _matches(_TERMINAL, everything)),
+        (SYMBOL, _points([*string.punctuation, *_CCNET, *_CONTROL])),
+        (QUOTE, _points("\"'")),
+        (UNSPACED, unspaced),
+    ):
+        flags[:LAST][points & assigned] |= flag
+    rules = (  # the first that holds
+        (space, BLANK), (unspaced & (first == "M"), OTHER), (unspaced, SINGLE), (_points("."), PERIOD),
+        (_points(","), COMMA), (_points("-~"), HYPHEN), (_points(":<>="), COLON), (_points("/"), INFIX),
+        (_points("'’"), APOSTROPHE), (_points("—–") | (category == "So"), ALWAYS),
+        ((first == "P") & ~_points("@\\") | (category == "Sc") | _points("`´"), EDGE),
+        (category == "Lu", UPPER), (letter, LOWER), (first == "N", DIGIT),
+    )  # fmt: skip
+    kinds[:LAST] = np.select([points & assigned for points, _ in rules], [kind for _, kind in rules], OTHER)
+    for point, char in enumerate(everything):
+        lowered = char.lower() if letter[point] or point < 0x80 else ""
         if len(lowered) == 1 and lowered < "\x80":
             ascii_lower[point] = ord(lowered)
     for table in (flags, kinds, ascii_lower):
@@ -81,27 +93,12 @@ def tables() -> Tables:
     return Tables(flags, kinds, ascii_lower)
 
 
-def _kind(char: str, category: str, flag: int) -> int:
-    if flag & SPACE:
-        return BLANK
-    if flag & UNSPACED:
-        return OTHER if category[0] == "M" else SINGLE
-    if char in ".,":
-        return PERIOD if char == "." else COMMA
-    if char in "-~":
-        return HYPHEN
-    if char in ":<>=":
-        return COLON
-    if char == "/":
-        return INFIX
-    if char in "'’":
-        return APOSTROPHE
-    if char in "—–" or category == "So":
-        return ALWAYS
-    if (category[0] == "P" and char not in "@\\") or category == "Sc" or char in "`´":
-        return EDGE
-    if category == "Lu":
-        return UPPER
-    if category[0] in "LM":
-        return LOWER
-    return DIGIT if category[0] == "N" else OTHER
+def _points(characters: Iterable[str]) -> np.ndarray:
+    """(LAST,) bool: which code points are among the characters."""
+    found = np.zeros(LAST, dtype=bool)
+    found[[ord(char) for char in characters]] = True
+    return found
+
+
+def _matches(pattern: str, everything: str) -> np.ndarray:
+    return _points(found[0] for found in regex.finditer(pattern, everything))

@@ -54,42 +54,30 @@ def tables() -> Tables:
     folded = np.arange(0x110000, dtype=np.uint32)
     meaning = np.zeros(0x110000, dtype=np.uint8)
     script = np.zeros(0x110000, dtype=np.uint8)
-    for point in range(ch.LAST):
-        if 0xD800 <= point < 0xE000:
-            meaning[point] = BROKEN
-            continue
-        char = chr(point)
-        category = unicodedata.category(char)
-        kind = 0
-        if category[0] in "LM":
-            kind |= WORD
-            if category[0] == "M":
-                kind |= MARK
-            elif category in ("Lu", "Lt"):
-                kind |= UPPER
-            elif category == "Ll":
-                kind |= LOWER
-            if flags[point] & ch.UNSPACED and category[0] == "L":
-                kind |= SINGLE
-            lowered = char.lower()
-            if len(lowered) == 1:
-                folded[point] = ord(lowered)
-            script[point] = _script(char)
-        elif category[0] == "N":
-            kind |= WORD | DIGIT
-            folded[point] = 48
-        elif category == "Cf" or char in "'’ʼ":
-            kind |= JOINER
-            folded[point] = 39
-        if flags[point] & ch.TERMINAL:
-            kind |= STOP
-        kinds[point] = kind
-        if category in ("Co", "Cn") or point == 0xFFFD or (category == "Cc" and not char.isspace()):
-            meaning[point] = BROKEN
-        elif category == "Sc":
-            meaning[point] = MONEY
-        elif char in _BAR or category == "So":
-            meaning[point] = BAR
+    category = ch.categories()
+    kind = category.astype("U1")  # the first letter
+    letter = (kind == "L") | (kind == "M")
+    number = kind == "N"
+    joiner = ~letter & ~number & ((category == "Cf") | np.isin(np.arange(ch.LAST), [ord(char) for char in "'’ʼ"]))
+    for flag, points in (
+        (WORD, letter | number), (MARK, kind == "M"), (UPPER, np.isin(category, ("Lu", "Lt"))),
+        (LOWER, category == "Ll"), (DIGIT, number), (JOINER, joiner),
+        (SINGLE, (kind == "L") & (flags[: ch.LAST] & ch.UNSPACED > 0)),
+        (STOP, flags[: ch.LAST] & ch.TERMINAL > 0),
+    ):  # fmt: skip
+        kinds[: ch.LAST][points] |= flag
+    folded[: ch.LAST][number] = 48
+    folded[: ch.LAST][joiner] = 39
+    for point in np.flatnonzero(np.isin(category, ("Lu", "Lt"))).tolist():
+        lowered = chr(point).lower()
+        if len(lowered) == 1:
+            folded[point] = ord(lowered)
+    script[: ch.LAST][letter] = [_script(chr(point)) for point in np.flatnonzero(letter).tolist()]
+    meaning[: ch.LAST][(category == "So") | np.isin(np.arange(ch.LAST), [ord(char) for char in _BAR])] = BAR
+    meaning[: ch.LAST][category == "Sc"] = MONEY
+    meaning[: ch.LAST][np.isin(category, ("Co", "Cn", "Cs"))] = BROKEN
+    meaning[0xFFFD] = BROKEN
+    meaning[: ch.LAST][(category == "Cc") & (flags[: ch.LAST] & ch.SPACE == 0)] = BROKEN
     for char in _CODE:
         meaning[ord(char)] = CODE
     for char, what in _MEANT.items():
@@ -107,17 +95,24 @@ def tables() -> Tables:
 
 
 SCRIPTS: list[str] = [""]  # names by number, as far as letters of them were seen in the tables
+_NUMBERS = {"": 0}  # of names, and of the words that stand for another
+_SAME = {"HIRAGANA": "CJK", "KATAKANA": "CJK"}
 
 
 def _script(char: str) -> int:
     """A number for the first word of a letter's Unicode name, which is its script's."""
-    name = unicodedata.name(char, "").split(" ")[0].split("-")[0]
-    name = {"HIRAGANA": "CJK", "KATAKANA": "CJK", "HANGUL": "HANGUL"}.get(name, name)
-    if name not in SCRIPTS:
-        if len(SCRIPTS) == 255:
-            return 0
+    name = unicodedata.name(char, "").partition(" ")[0].partition("-")[0]
+    if (known := _NUMBERS.get(name)) is not None:
+        return known
+    if name in _SAME:
+        found = _script("一")
+    elif len(SCRIPTS) == 255:
+        found = 0
+    else:
         SCRIPTS.append(name)
-    return SCRIPTS.index(name)
+        found = len(SCRIPTS) - 1
+    _NUMBERS[name] = found
+    return found
 
 
 class Words:

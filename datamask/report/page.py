@@ -8,14 +8,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import metadata, resources
+from pathlib import Path
 
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from datamask import storage
 from datamask.config import Select
+from datamask.errors import StorageError
 from datamask.report import charts, themes
 from datamask.report.figures import Figure, make_figures
 from datamask.report.findings import OURS, POOL, TOP, Findings
@@ -78,14 +82,23 @@ _BUNDLE = f"import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascrip
 
 @cache
 def library() -> str:
-    """The charts' JavaScript, safe inside a script element.
+    """The charts' JavaScript, safe inside a script element; the same for one version of the library, and kept beside
+    the modules' compiled code where that can be written.
 
     Bundled in a process of its own: it takes seconds and holds the interpreter's lock, so that a thread that calls
     this while others compute costs them nothing.
     """
+    kept = Path(__file__).with_name("__pycache__") / f"vega-{metadata.version('vl-convert-python')}.js"
+    try:
+        return kept.read_text(encoding="utf-8")
+    except OSError:
+        pass
     bundled = subprocess.run([sys.executable, "-c", _BUNDLE], capture_output=True, check=False)
     text = bundled.stdout.decode() if bundled.returncode == 0 else vl_convert.javascript_bundle(LIBRARY)
-    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    text = text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    with suppress(OSError, StorageError), storage.publish(str(kept)) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return text
 
 
 def lead(f: Findings) -> str:

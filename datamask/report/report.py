@@ -18,6 +18,7 @@ from datamask.errors import InputError
 from datamask.maps import Mapper, here, rounds
 from datamask.release import Picture, Staged
 from datamask.report import charts, page, themes
+from datamask.report.drawing import Drawing
 from datamask.report.findings import Findings, StageTime, find
 from datamask.stages import ShardFiles, record
 
@@ -56,13 +57,15 @@ def write_report(
     record(storage.join(staged.out, "work"), all_files, config)
     if staged.published:
         return describe(staged.folder, load(staged.folder))
-    library = Thread(target=page.library, daemon=True)  # seconds on a core of its own, while the findings are computed
+    library = Thread(target=page.library, daemon=True)  # on a core of its own, while the findings are computed
     library.start()
     work = storage.join(staged.out, "work")
-    with rounds(work, "report", staged.key) as folder:
-        findings = find(all_files, config, certificate, stages, work=work, maps=maps, folder=folder)
-    library.join()
-    return write_findings(staged.folder, replace(findings, unread=_unread(staged), personal=staged.personal()))
+    with Drawing() as drawing:
+        with rounds(work, "report", staged.key) as folder:
+            findings = find(all_files, config, certificate, stages, work=work, maps=maps, folder=folder)
+        library.join()
+        findings = replace(findings, unread=_unread(staged), personal=staged.personal())
+        return _write(staged.folder, findings, drawing)
 
 
 def _unread(staged: Staged) -> dict[str, Any]:
@@ -71,14 +74,21 @@ def _unread(staged: Staged) -> dict[str, Any]:
 
 def write_findings(folder: str, findings: Findings) -> Report:
     """Writes the page, its data and the pictures of these findings into `folder`."""
+    with Drawing() as drawing:
+        return _write(folder, findings, drawing)
+
+
+def _write(folder: str, findings: Findings, drawing: Drawing) -> Report:
     storage.write_json(storage.join(folder, DATA), findings.as_json())
     findings = load(folder)  # what is drawn is what is stored
+    pictures = _pictures(findings)
     with charts.unchecked():
+        drawing.begin([themes.picture(chart(), picture.title) for picture, chart in pictures])
         with storage.publish(storage.join(folder, PAGE)) as temporary:
             temporary.write_text(page.render(findings), encoding="utf-8")
-        for picture, chart in _pictures(findings):
-            with storage.publish(storage.join(folder, picture.path)) as temporary:
-                temporary.write_bytes(themes.picture(chart(), picture.title))
+    for (picture, _), drawn in zip(pictures, drawing.finish(), strict=True):
+        with storage.publish(storage.join(folder, picture.path)) as temporary:
+            temporary.write_bytes(drawn)
     return describe(folder, findings)
 
 

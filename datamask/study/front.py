@@ -9,6 +9,7 @@ import altair as alt
 
 from datamask import storage
 from datamask.report import page, themes
+from datamask.report.drawing import png
 from datamask.report.figures import Figure
 from datamask.report.formatting import count, number, percent
 from datamask.report.sections import Section, chart_grid, table
@@ -182,7 +183,7 @@ def write(folder: str, front: Sweep) -> dict[str, str]:
     with storage.publish(paths["page"]) as temporary:
         temporary.write_text(render(front), encoding="utf-8")
     with storage.publish(paths["picture"]) as temporary:
-        temporary.write_bytes(themes.picture(chart(front), "Quality against diversity for λ from 0 to 1"))
+        temporary.write_bytes(png(themes.picture(chart(front), "Quality against diversity for λ from 0 to 1")))
     return paths
 
 

@@ -91,11 +91,26 @@ def test_a_few_broken_bytes_are_damage_and_no_other_encoding(tmp_path):
     assert [row["_reason"] for row in found].count("undecodable_text") == 2 and len(found) == 402
 
 
+def test_the_encoding_given_is_that_of_files_that_do_not_tell_theirs(tmp_path):
+    for name, encoding in {"old": "cp1252", "new": "utf-8", "excel": "utf-16", "marked": "utf-8-sig"}.items():
+        build.write(tmp_path / "in" / f"{name}.csv", [])
+        (tmp_path / "in" / f"{name}.csv").write_bytes(as_csv().encode(encoding))
+    assert set(texts(tmp_path, tmp_path / "in", encoding="cp1252")) == set(rows())
+    (tmp_path / "one.txt").write_bytes("Größe".encode("cp1252"))  # too few to guess from, yet no UTF-8
+    (tmp_path / "two.txt").write_bytes("日本語".encode("iso2022_jp"))  # ASCII, as its bytes go
+    assert sniff(str(tmp_path / "one.txt"), "txt", Corpus(encoding="cp1252")).encoding == "cp1252"
+    assert sniff(str(tmp_path / "two.txt"), "txt", Corpus(encoding="iso2022_jp")).encoding == "iso2022_jp"
+    assert sniff(str(tmp_path / "two.txt"), "txt", Corpus(encoding="cp1252")) is None
+
+
 def test_an_encoding_that_is_not_the_files_is_one_message(tmp_path):
     path = tmp_path / "x.csv"
     path.write_bytes(as_csv().encode("cp1252"))
     with pytest.raises(InputError, match=r"x\.csv: not utf-16.*corpus.encoding"):
         texts(tmp_path, path, encoding="utf-16-le")
+    path.write_bytes(as_csv().encode("cp1252") + b"9,\x81\n")
+    with pytest.raises(InputError, match=r"x\.csv: not cp1252, in which it was to be read"):
+        texts(tmp_path, path, encoding="cp1252")
     with pytest.raises(ConfigError, match="corpus.encoding = 'klingon': no such encoding; e.g. utf-8"):
         texts(tmp_path, path, encoding="klingon")
 

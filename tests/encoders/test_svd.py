@@ -9,7 +9,7 @@ import scipy.sparse
 from datamask.encoders.svd import Centred, orthonormal, right_singular
 
 
-@pytest.mark.parametrize(("rows", "columns", "rank"), [(30, 80, 12), (300, 90, 20), (90, 300, 8)])
+@pytest.mark.parametrize(("rows", "columns", "rank"), [(30, 80, 12), (300, 90, 20), (90, 300, 8), (60, 300, 24)])
 def test_it_is_the_svd_of_the_centred_matrix(rows: int, columns: int, rank: int) -> None:
     generator = np.random.default_rng(0)
     sizes = 0.85 ** np.arange(min(rows, columns))

@@ -148,6 +148,36 @@ def test_a_failed_shard_falls_out_alone_and_flaky_ones_are_tried_again(tmp_path,
     assert done["whole"] == 2
 
 
+@task(name="atoms", task_run_name="atoms {label}", **STAGE)
+def atoms(batch, label, broken):
+    def one(files, progress):
+        if files.shard.name == broken:
+            raise InputError(f"{broken} has no words")
+        return replace(files, atoms=Output(f"{files.shard.name}?", "k", 5)), False
+
+    return run_batch("atoms", batch, one)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_steps_beside_each_other_join_what_they_made_and_a_failure_in_one_is_the_shards(tmp_path, size):
+    @flow
+    def run():
+        with Stages(config(shards_per_task=size)) as stages:
+            steps = [
+                Step(embed, {"folder": str(tmp_path)}),
+                Step(atoms, {"broken": "s3"}, beside=True),
+                Step(score, {}),
+            ]
+            through = stages.each(steps, shards(5))
+            return through, stages.failures
+
+    through, failures = run()
+    assert [(f.embeddings.path, f.atoms.path, f.scores.path) for f in through] == [
+        (name, f"{name}?", f"{name}!") for name in ("s0", "s2", "s4")
+    ]
+    assert sorted((failure.shard, failure.stage) for failure in failures) == [("s1", "embed"), ("s3", "atoms")]
+
+
 def test_retries_end(tmp_path):
     done = drive(config(retries=1), str(tmp_path))
     assert [failure.shard for failure in done["failures"]] == ["s1", "s2"]

@@ -154,6 +154,9 @@ def test_a_run_that_does_not_fit_is_not_begun(tmp_path, monkeypatch):
     plan = Plan((Shard("x", (part,), "f"),))
     need = forecast(plan, Config())
     assert need > 10**6 * 1536 + 10**9
+    few = Plan((Shard("x", (Part("x.parquet", "parquet", "f", 10**5, None, 100),), "f"),))
+    assert forecast(few, Config()) > 30_000 * 768 * 4  # the encoder's words
+    assert forecast(few, Config.model_validate({"encoder": {"model": "some/model"}})) < 4 * 10**7
     packed = Plan((Shard("x", (Part("x.jsonl.gz", "jsonl.gz", "f", 10**9),), "f"),))
     assert forecast(packed, Config()) > 2 * 10**9
     usage = SimpleNamespace(total=10**13, free=need // 2)

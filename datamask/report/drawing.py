@@ -1,0 +1,70 @@
+"""Pictures drawn by a process of its own, while the report is computed in this one.
+
+vl-convert needs most of a second before its first picture and holds the interpreter's lock while it draws:
+
+    with Drawing() as drawing:       # it starts
+        …                            # findings are computed
+        drawing.begin(specifications)
+        …                            # the page is written
+        pictures = drawing.finish()
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from threading import Thread
+from typing import Any, Self
+
+import vl_convert
+
+from datamask.report.themes import PICTURE
+
+_PROCESS = """
+import base64, json, sys, vl_convert
+def draw(specification, config):
+    return vl_convert.vegalite_to_png(specification, scale=2, config=config, allowed_base_urls=[])
+draw({"data": {"values": [{"a": 1}]}, "mark": "bar", "encoding": {"x": {"field": "a", "type": "quantitative"}}}, {})
+asked = json.load(sys.stdin)
+print(json.dumps([base64.b64encode(draw(one, asked["config"])).decode() for one in asked["pictures"]]))
+"""
+
+
+def png(specification: Mapping[str, Any]) -> bytes:
+    """A PNG of the Vega-Lite specification, twice its nominal size so that it is sharp. Opens no network connection."""
+    return vl_convert.vegalite_to_png(dict(specification), scale=2, config=PICTURE, allowed_base_urls=[])
+
+
+class Drawing:
+    """The process, until the block is left."""
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _PROCESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        return self
+
+    def begin(self, specifications: Sequence[Mapping[str, Any]]) -> None:
+        """Has these drawn."""
+        self._asked, self._answer = specifications, b""
+        self._thread = Thread(target=self._ask, daemon=True)
+        self._thread.start()
+
+    def finish(self) -> list[bytes]:
+        """The PNGs of what was asked for; drawn here if the process has failed."""
+        self._thread.join()
+        if self._process.returncode == 0:
+            return [base64.b64decode(one) for one in json.loads(self._answer)]
+        return [png(one) for one in self._asked]
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
+    def _ask(self) -> None:
+        asked = json.dumps({"pictures": self._asked, "config": PICTURE})
+        self._answer = self._process.communicate(asked.encode())[0]
