@@ -1,7 +1,9 @@
-"""What an operator reads when something is torn: Ctrl-C in a stage, a full disk, a killed server, two runs at once.
+"""What an operator reads when something is torn: Ctrl-C in a stage, a full disk, a killed server or
+worker, two runs at once.
 
     python benchmarks/operator_screen.py --input CORPUS [--interrupt index --interrupt prices] [--engine dask]
     python benchmarks/operator_screen.py --input CORPUS --server --twice
+    python benchmarks/operator_screen.py --input CORPUS --engine dask --lose encoder --lose embed  # kill -9
     python benchmarks/operator_screen.py --input CORPUS --disk 1 --disk 3 --disk 6      # MB; mounts a tmpfs: root alone
 
 Each prints the screen as it was, the exit status, and the seconds from the blow to the end. Ctrl-C goes to the whole
@@ -12,6 +14,7 @@ does not come through.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import signal
 import socket
@@ -20,6 +23,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import psutil
 
 LIMIT = 600  # seconds of a run
 PAUSE = 0.4  # seconds into a stage
@@ -92,6 +97,35 @@ def interrupted(arguments: argparse.Namespace, folder: Path) -> bool:
     return last.show("the same command to its end", status, seconds) and good and status == 0
 
 
+def worker_lost(arguments: argparse.Namespace, folder: Path) -> bool:
+    """kill -9 of a Dask worker in each stage, each time on an output of its own: the same data as a run undisturbed."""
+    good, expected = True, None
+    for stage in ["", *arguments.lose]:
+        out = folder / f"lost-{stage}"
+        run = Run(arguments, out)
+        killed = "no worker"
+        if stage and run.await_word(BEFORE[stage]):
+            time.sleep(PAUSE)
+            workers = [
+                child
+                for child in psutil.Process(run.process.pid).children(recursive=True)
+                if "spawn_main" in " ".join(child.cmdline())
+            ]
+            worker = max(workers, key=lambda child: sum(child.cpu_times()[:2]))
+            worker.kill()
+            killed = f"worker {worker.pid} of {len(workers)} killed"
+        status, seconds = run.end()
+        good = run.show(f"{killed} in {stage or 'any stage'} ({arguments.engine})", status, seconds) and good
+        data = {
+            str(path.relative_to(out / "latest" / "data")): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted((out / "latest" / "data").rglob("*.parquet"))
+        }
+        expected = expected or data
+        print(f"\n{len(data)} files of data, {'the same' if data == expected else 'OTHER'} bytes", flush=True)
+        good = good and status == 0 and data == expected
+    return good
+
+
 def disk_full(arguments: argparse.Namespace, folder: Path) -> bool:
     """An output on a disk of so many MB; then the same command on one that is large enough."""
     good, out = True, folder / "disk"
@@ -147,6 +181,7 @@ def main() -> None:
     parser.add_argument("--input", required=True)
     parser.add_argument("--engine", default="threads", choices=["threads", "dask", "ray"])
     parser.add_argument("--interrupt", action="append", default=[], choices=list(BEFORE))
+    parser.add_argument("--lose", action="append", default=[], choices=list(BEFORE))
     parser.add_argument("--disk", action="append", type=int, default=[], help="MB")
     parser.add_argument("--server", action="store_true")
     parser.add_argument("--twice", action="store_true")
@@ -154,6 +189,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="datamask-operator-") as name:
         folder = Path(name)
         good = [interrupted(arguments, folder)] if arguments.interrupt else []
+        if arguments.lose:
+            good.append(worker_lost(arguments, folder))
         if arguments.disk:
             good.append(disk_full(arguments, folder))
         if arguments.server:

@@ -10,6 +10,8 @@ own through the entry point group `datamask.commands`, so that nothing here impo
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import sys
 import tempfile
@@ -32,6 +34,7 @@ ENTRY_POINTS = "datamask.commands"
 SHELLS = ("bash", "zsh", "fish")
 COMPLETE = "_DATAMASK_COMPLETE"  # set by the shell's script when it asks
 INTERRUPTED = f"datamask: interrupted; {CONTINUES}"
+_ended: int | None = None  # the exit status, when there is nothing left to do
 began = 0.0  # when the command was given, by time.monotonic(); 0: not by a command
 server_gone = False  # whether it ended because Prefect's server went away
 
@@ -151,8 +154,10 @@ def _options(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line; every failure ends in one message on stderr and a non-zero exit status."""
-    global began, server_gone
+    global began, server_gone, _ended
     began, server_gone = time.monotonic(), False
+    if arguments is None:
+        atexit.register(_leave)  # the first to be registered is the last to be called
     given = list(sys.argv[1:] if arguments is None else arguments)
     leave_working_directory()
     debug = "--debug" in given  # valid at any place
@@ -161,7 +166,19 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         print(printable(message), file=sys.stderr, flush=True)
     if server_gone and arguments is None:
         os._exit(status)  # nobody is there who could be told what Prefect's threads still have to tell
+    _ended = status
     sys.exit(status)
+
+
+def _leave() -> None:
+    """Ends the process once all who asked to be told of its end have been: to take apart what is loaded takes a second,
+    and libraries tell then of what they find left."""
+    if _ended is None:
+        return
+    with contextlib.suppress(OSError, ValueError):  # a reader that has left, a stream that is closed
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(_ended)
 
 
 def _run(arguments: list[str], debug: bool) -> tuple[str, int]:

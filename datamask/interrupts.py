@@ -10,9 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
+import threading
 from collections.abc import Iterator
 from types import FrameType
 
+AGAIN = 0.02  # seconds until one that was lost is repeated
 STATUS = 128 + signal.SIGINT
 CONTINUES = "the same command continues from here"
 NOT_BEGUN = "datamask: interrupted before anything was begun"
@@ -27,6 +30,7 @@ class Interrupts:
         self.count = 0
         self.running = False  # False: modules are being loaded
         self.stopping = STOPPING  # what the first one is answered
+        self._again = False  # the next one repeats one that was lost
 
     def install(self) -> None:
         """From now on Ctrl-C is answered here, unless somebody else sees to it, or this is not the main thread."""
@@ -40,6 +44,8 @@ class Interrupts:
         """The command runs from now on."""
         self.count, self.running = 0, True
         self.install()
+        if sys.unraisablehook is sys.__unraisablehook__:
+            sys.unraisablehook = self._unraisable
 
     @contextlib.contextmanager
     def saying(self, line: str) -> Iterator[None]:
@@ -50,7 +56,19 @@ class Interrupts:
         finally:
             self.stopping = before
 
+    def _unraisable(self, ignored: sys.UnraisableHookArgs) -> None:
+        """Python drops what is raised in a destructor or a callback of the garbage collector: a Ctrl-C is repeated
+        until it meets another place, and what else was torn by it is no news."""
+        if not self.count:
+            sys.__unraisablehook__(ignored)
+        elif isinstance(ignored.exc_value, KeyboardInterrupt):
+            self._again = True
+            threading.Timer(AGAIN, os.kill, (os.getpid(), signal.SIGINT)).start()
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._again:
+            self._again = False
+            raise KeyboardInterrupt
         self.count += 1
         if not self.running:
             _leave(NOT_BEGUN)

@@ -45,7 +45,7 @@ STAGES = {
         Stage("prices", "rounds", "prices", _DECIDED, 20),
         Stage("mask", "shard", "masks", (*_DECIDED, "prices")),
         Stage("export", "rounds", "staging", ("index", "score", "filter", "mask"), 2),
-        Stage("report", "rounds", None, ("index", "embed", "score", "filter", "duplicates", "mask", "export"), 3),
+        Stage("report", "rounds", None, ("index", "embed", "score", "filter", "duplicates", "mask", "export"), 40),
         Stage("publish", "one", None, ("export", "report")),
     )
 }

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def _run(flow: Callable[[], dict[str, Any]], progress: bool) -> Release:
             if progress:
                 stack.enter_context(Display(board))
             stack.enter_context(warmed_up(server))
-            found = flow()
+            found = copy_context().run(flow)  # what a run sets when its server is gone goes with it
     except BaseException as error:
         if told := trouble(error):
             raise told from error

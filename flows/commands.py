@@ -209,6 +209,8 @@ def quiet_prefect() -> None:
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     # what Prefect's own threads say of a server that is gone, a page of it for every line of log
     os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
+    # a request is tried again for about 14 s, not a minute: a server that is started anew answers by then
+    os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "3")
     logging.raiseExceptions = False
     if os.environ.get("PREFECT_API_URL"):
         # the server's automation takes a run that is silent for 90 s as lost; Prefect's own beat is every 180 s

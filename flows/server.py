@@ -34,6 +34,32 @@ def trouble(error: BaseException) -> StorageError | None:
     return None
 
 
+def by_the_server(error: BaseException | None) -> bool:
+    """Whether a request to the Prefect server is what failed: the client has tried again for as long as it may."""
+    from prefect.settings import PREFECT_API_URL
+
+    url = PREFECT_API_URL.value()
+    return bool(url) and any(_asked(cause).startswith(str(url)) for cause in _chain(error))
+
+
+def stop_trying() -> None:
+    """From now on in this context, which is the run's, no request is sent again: there is nobody to tell its end to."""
+    from prefect.context import SettingsContext
+    from prefect.settings import PREFECT_CLIENT_MAX_RETRIES
+
+    if now := SettingsContext.get():
+        settings = now.settings.copy_with_update({PREFECT_CLIENT_MAX_RETRIES: 0})
+        SettingsContext(profile=now.profile, settings=settings).__enter__()
+
+
+def _asked(error: BaseException) -> str:
+    """The address that a request of httpx went to; empty for other errors."""
+    try:
+        return str(error.request.url) if _of_a_client(error) else ""  # type: ignore[attr-defined]
+    except (AttributeError, RuntimeError):  # it carries none
+        return ""
+
+
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
     """The error, what it was raised from, and what groups of errors hold."""
     seen: set[int] = set()

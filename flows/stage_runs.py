@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, pairwise
 from math import ceil
 from queue import Empty, SimpleQueue
@@ -20,9 +21,11 @@ from prefect.futures import PrefectFuture
 
 from datamask.config import Config
 from datamask.errors import StorageError, is_retryable
+from datamask.shares import heard
 from datamask.stages import STAGES, ShardFiles
 from flows.artifacts import StageArtifacts
 from flows.engine import claiming_gpu, cluster_answers, task_runner, workers_without_interrupts
+from flows.server import by_the_server, stop_trying
 from tasks.batch import ShardFailure, ShardResult, ShardsFailed, describe
 from tasks.options import configured, needs_gpu, same_arithmetic
 from tasks.progress import BOARD, Board
@@ -105,7 +108,10 @@ class Stages:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._runner.__exit__(kind, error, at)
         BOARD.reset(self._token)
-        self._artifacts.update()
+        if by_the_server(error):
+            stop_trying()
+        else:
+            self._artifacts.update()
 
     def whole(self, task: Task[..., Any], rows: int = 0, **parameters: Any) -> Any:
         """The result of a stage that sees the corpus as a whole; its error, if it fails for good."""
@@ -131,6 +137,8 @@ class Stages:
     ) -> Any:
         """The result of a stage of maps and reduces: its reduces in this process, the items of its maps as tasks.
 
+        A reduce that takes long tells the share of the whole stage that is done (`datamask.shares`).
+
         An error of a reduce that may pass begins the stage again, which finds what its maps have published.
 
         :param rows: of the corpus. :param cached: of the result, whether it was there.
@@ -140,10 +148,11 @@ class Stages:
         maps = Rounds(self, stage, rows / STAGES[stage].rounds)
         for attempt in range(self.config.run.retries + 1):
             try:
-                result = run(maps=maps, **given)
+                with heard(partial(self.board.reach, stage)):
+                    result = run(maps=maps, **given)
                 break
             except Exception as error:
-                if attempt == self.config.run.retries or not is_retryable(error):
+                if attempt == self.config.run.retries or not is_retryable(error) or by_the_server(error):
                     raise
                 time.sleep(self.config.run.retry_delay * 2**attempt)
         self.board.end_whole(stage, cached=cached(result))

@@ -103,7 +103,6 @@ def no_garbage() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()
         if was:
             gc.enable()
 

@@ -101,6 +101,13 @@ class Board:
                 self._rows[stage, shard] = self._rows.get((stage, shard), 0) + rows
                 self.stages[stage].rows += rows
 
+    def reach(self, stage: str, share: float) -> None:
+        """So much of a stage is done, at least."""
+        with self._lock:
+            if stage in self.stages:
+                line = self.stages[stage]
+                line.rows = max(line.rows, int(share * line.total))
+
     def restart(self, stage: str, shard: str) -> None:
         """A shard is tried again: what was reported of it no longer counts."""
         with self._lock:

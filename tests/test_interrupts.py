@@ -35,6 +35,28 @@ with INTERRUPTS.saying("stopping when the shard is through"):
 """
 
 
+LOST = """
+import gc, os, signal, time
+from datamask.interrupts import INTERRUPTS
+INTERRUPTS.begin()
+left = [3]
+def callback(phase, info):  # as Dask has one: what is raised here is dropped
+    if left[0]:
+        left[0] -= 1
+        if left[0] == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+gc.callbacks.append(callback)
+try:
+    gc.collect()
+    for _ in range(100):
+        time.sleep(0.1)
+    print("never heard of")
+except KeyboardInterrupt:
+    print("heard of")
+"""
+
+
 def run(script):
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
 
@@ -48,6 +70,11 @@ def test_the_first_is_answered_at_once_and_the_second_ends_the_process():
     done = run(RUNNING)
     assert done.returncode == STATUS
     assert done.stderr.splitlines() == ["stopping when the shard is through", interrupts.STOPPED]
+
+
+def test_one_that_python_drops_is_repeated_without_a_trace():
+    done = run(LOST)
+    assert (done.stdout, done.stderr) == ("heard of\n", f"{interrupts.STOPPING}\n")
 
 
 @pytest.mark.parametrize("wait", [0.1, 0.3, 0.6, 1.0, 2.0])

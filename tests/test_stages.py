@@ -30,9 +30,9 @@ def test_a_run_has_the_declared_stages_folders_and_rounds(tmp_path, monkeypatch)
     asked = {}
     call = Rounds.__call__
 
-    def counted(self, work, *rest):
+    def counted(self, work, *rest, **named):
         asked.setdefault(self.stage, []).append(work.__name__)
-        return call(self, work, *rest)
+        return call(self, work, *rest, **named)
 
     monkeypatch.setattr(Rounds, "__call__", counted)
     for number in range(3):

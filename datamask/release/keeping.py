@@ -24,7 +24,8 @@ def status(out: Out = "out/curated", json_: Json = False) -> None:
         return
     print(f"latest:   {found.latest or 'none yet'} of {found.releases:,} releases, {size(found.release_bytes)}")
     given = ", ".join(found.input) or "an input unknown"
-    print(f"last run: {found.documents:,} rows of {found.shards:,} shards from {given}")
+    read = f"{found.documents:,} rows of {found.shards:,} shards from {given}"
+    print(f"last run: {read if found.shards else 'none has come to its end yet'}")
     for key in found.unfinished:
         print(f"begun:    a release {key} was not finished; the same command goes on with it")
     for warning in found.warnings:

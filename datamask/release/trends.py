@@ -10,6 +10,7 @@ from typing import Any
 
 from datamask import storage
 from datamask.errors import InputError
+from datamask.release.printing import size
 from datamask.release.release_folder import Release, latest_version, list_versions, version_key, version_path
 
 CHARTS = {
@@ -79,15 +80,17 @@ def _quality(release: Release, manifest: Mapping[str, Any]) -> float | None:
 def write_page(rows: Sequence[Mapping[str, Any]], path: str) -> None:
     """Publishes the page: a chart for each of CHARTS, drawn with altair as SVG, and the numbers. Needs no network."""
     charts = "\n".join(_chart(rows, name, title) for name, title in CHARTS.items())
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0])
+    told = [name for name in rows[0] if name != "latest" and any(row[name] is not None for row in rows)]
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in told)
     body = "\n".join(
-        "<tr>" + "".join(f"<td>{html.escape(_shown(value))}</td>" for value in row.values()) + "</tr>" for row in rows
+        "<tr>" + "".join(f"<td>{html.escape(_shown(row, name))}</td>" for name in told) + "</tr>" for row in rows
     )
     page = (
         "<!doctype html><html lang=en><meta charset=utf-8><title>Releases</title>"
         "<style>body{font:15px system-ui;margin:2rem;max-width:70rem}figure{display:inline-block;margin:.5rem}"
-        "td,th{padding:.2rem .7rem;text-align:right}td:first-child{text-align:left}</style>"
-        f"<h1>{len(rows):,} releases</h1>\n{charts}\n<table><tr>{head}</tr>\n{body}</table>\n"
+        "div{overflow-x:auto}table{font-size:13px;white-space:nowrap}"
+        "td,th{padding:.2rem .45rem;text-align:right}td:first-child,th:first-child{text-align:left}</style>"
+        f"<h1>{len(rows):,} releases</h1>\n{charts}\n<div><table><tr>{head}</tr>\n{body}</table></div>\n"
     )
     with storage.publish(path if storage.is_remote(path) else str(Path(path).resolve())) as temporary:
         temporary.write_text(page, encoding="utf-8")
@@ -113,7 +116,14 @@ def _chart(rows: Sequence[Mapping[str, Any]], name: str, title: str) -> str:
     return f"<figure>{vl_convert.vegalite_to_svg(json.dumps(spec))}</figure>"
 
 
-def _shown(value: Any) -> str:
+def _shown(row: Mapping[str, Any], name: str) -> str:
+    value = row[name]
+    if name == "version":
+        return f"{value} (latest)" if row["latest"] else str(value)
+    if name == "created":  # ISO 8601: to the minute
+        return str(value)[:16].replace("T", " ")
+    if name == "bytes":
+        return size(value)
     if value is None:
         return ""
     return f"{value:.5g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)

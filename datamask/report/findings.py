@@ -31,6 +31,7 @@ from datamask.report.embedding_sample import (
 )
 from datamask.report.tally import LENGTH, Tally
 from datamask.selection.cover.counting import target_of
+from datamask.shares import tell
 from datamask.stages import ShardFiles
 
 POOL, RANDOM, TOP, OURS = "pool", "random", "top-quality", "selected"
@@ -132,6 +133,7 @@ def find(
         tally = Tally(connection, grouping_columns(config))
         sample = read_sample(all_files, config, SAMPLE_ROWS, tally=tally, maps=maps, folder=folder)
         outcomes, warnings = count_losses(tally, config)
+    tell(0.04)
     signals = losses.signal_rows(tally.signals())
     generator = np.random.default_rng([config.select.seed, 7])
     arms = choose_arms(sample, generator, tokens=config.select.budget_tokens is not None)
@@ -142,6 +144,7 @@ def find(
     scorers = [scorer for scorer in sample.scores if scorer != "quality_score"]
     if len(scorers) > 1 or not scorers:
         scorers = ["quality_score", *scorers]
+    tell(0.08)
     spectra, neighbours, table = [], [], []
     edges = np.round(np.linspace(0, 1, 41), 3)
     for arm in ARMS:
@@ -153,6 +156,7 @@ def find(
         neighbours += histogram(arm, np.clip(nearest, 0, 1), edges)
         table.append(_arm_row(sample, arm, arms[arm], scorers, values, nearest, features))
     del features
+    tell(0.3)
     drawn = examples.draw_map(sample, vectors, compared, diverse, config, generator)
     shown, fallen = examples.unlike(vectors, disputed), pairs.draw_pairs(sample)
     read, reference = coverage.draw(
@@ -161,8 +165,14 @@ def find(
     rows = np.concatenate([*drawn.values(), *shown.values(), *read.values(), reference])
     wanted = [*fallen.places, *sample.places(rows)]
     documents = Documents(sample, wanted, ["id", "url", "text", *grouping_columns(config)])
+    tell(0.4)
     duplicates = pairs.describe_groups(fallen, documents)
     warnings = losses.in_order([*warnings, *losses.junk_warnings(signals), *losses.pair_warnings(duplicates)])
+    tell(0.45)
+    shown_on_map = examples.map_points(sample, vectors, drawn, documents)
+    tell(0.6)
+    covered = _covered(sample, vectors, documents, (compared, read), (diverse, reference), config)
+    tell(0.9)
     return Findings(
         name=name or config.release.name,
         totals=[asdict(total) for total in sample.totals],
@@ -178,7 +188,7 @@ def find(
         neighbours=neighbours,
         lengths=_length_rows(sample, arms),
         groups={column: _group_rows(sample, column, arms) for column in sample.groups},
-        map=examples.map_points(sample, vectors, drawn, documents),
+        map=shown_on_map,
         examples=examples.disagreements(sample, vectors, shown, arms[TOP], compared, documents),
         duplicates=duplicates,
         stages=[asdict(stage) for stage in stages],
@@ -186,7 +196,7 @@ def find(
         signals=signals,
         pairs=pairs.side_by_side(sample, fallen, documents, warnings),
         warnings=warnings,
-        covered=_covered(sample, vectors, documents, (compared, read), (diverse, reference), config),
+        covered=covered,
     )
 
 

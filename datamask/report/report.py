@@ -20,6 +20,7 @@ from datamask.release import Picture, Staged
 from datamask.report import charts, page, themes
 from datamask.report.drawing import Drawing
 from datamask.report.findings import Findings, StageTime, find
+from datamask.shares import part, tell
 from datamask.stages import ShardFiles, record
 
 PAGE = "report.html"
@@ -61,11 +62,12 @@ def write_report(
     library.start()
     work = storage.join(staged.out, "work")
     with Drawing() as drawing:
-        with rounds(work, "report", staged.key) as folder:
+        with rounds(work, "report", staged.key) as folder, part(0, 0.6):
             findings = find(all_files, config, certificate, stages, work=work, maps=maps, folder=folder)
         library.join()
         findings = replace(findings, unread=_unread(staged), personal=staged.personal())
-        return _write(staged.folder, findings, drawing)
+        with part(0.6, 1):
+            return _write(staged.folder, findings, drawing)
 
 
 def _unread(staged: Staged) -> dict[str, Any]:
@@ -86,6 +88,7 @@ def _write(folder: str, findings: Findings, drawing: Drawing) -> Report:
         drawing.begin([themes.picture(chart(), picture.title) for picture, chart in pictures])
         with storage.publish(storage.join(folder, PAGE)) as temporary:
             temporary.write_text(page.render(findings), encoding="utf-8")
+    tell(0.5)
     for (picture, _), drawn in zip(pictures, drawing.finish(), strict=True):
         with storage.publish(storage.join(folder, picture.path)) as temporary:
             temporary.write_bytes(drawn)

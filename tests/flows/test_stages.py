@@ -1,10 +1,13 @@
 """The driver, on real Prefect tasks: chaining, failures, retries, the same results on every engine."""
 
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import httpx
 import pytest
 from prefect import flow, task
+from prefect.settings import PREFECT_API_URL
 
 from datamask.config import Config, Run
 from datamask.corpus.plan import Part, Shard
@@ -181,6 +184,26 @@ def test_steps_beside_each_other_join_what_they_made_and_a_failure_in_one_is_the
 def test_retries_end(tmp_path):
     done = drive(config(retries=1), str(tmp_path))
     assert [failure.shard for failure in done["failures"]] == ["s1", "s2"]
+
+
+@pytest.mark.parametrize(("path", "tries"), [("/api/artifacts/", 1), ("", 3)])
+def test_a_server_that_is_gone_is_not_asked_again_by_rounds(path, tries):
+    """Its client has tried for as long as it may; an address elsewhere is tried again."""
+    url = PREFECT_API_URL.value().removesuffix("/api") + path if path else "http://store/bucket"
+    calls = []
+
+    def refused(config, maps):
+        calls.append(1)
+        raise httpx.ConnectError("refused", request=httpx.Request("POST", url))
+
+    @flow
+    def run():
+        with Stages(config(retries=2)) as stages:
+            stages.rounds("export", refused, 10, lambda found: False, config=config())
+
+    with pytest.raises(httpx.ConnectError):
+        copy_context().run(run)
+    assert len(calls) == tries
 
 
 def test_the_error_of_a_whole_stage_is_the_flows():
