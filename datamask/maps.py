@@ -151,10 +151,10 @@ def rounds(work: str, stage: str, key: str) -> Iterator[str]:
 
 
 def clear(folder: str) -> None:
-    """Removes a folder with all it holds, if it is there."""
+    """Removes a folder with all it holds, if it is there and no other run removes it meanwhile."""
     fs, path = storage.filesystem(folder)
     if storage.exists(folder):
-        with storage.storage_errors(folder, "remove"):
+        with contextlib.suppress(FileNotFoundError), storage.storage_errors(folder, "remove"):
             fs.rm(path, recursive=True)
 
 
