@@ -20,7 +20,9 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Mapping
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -28,7 +30,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from datamask.errors import ConfigError, nearest, one_line
+from datamask.errors import ConfigError, DatamaskError, is_retryable, nearest, one_line, out_of_memory
 
 Kind = Literal["scorer", "filter", "encoder", "metric", "solver"]
 
@@ -63,6 +65,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {  # what is loaded in the same way as an
         "direct": f"{_SOLVERS}.baselines:Direct",
     },
 }
+_FILES: set[str] = set()  # sources of the extensions loaded by this process
 _PATH = re.compile(r"(?P<module>.+):(?P<attribute>[A-Za-z_]\w*)")
 
 
@@ -87,12 +90,19 @@ class Extension:
         what = f"{self.kind} {self.name!r} ({self.target})"
         module, _, attribute = self.target.rpartition(":")
         try:
-            found = getattr(_file(module) if module.endswith(".py") else importlib.import_module(module), attribute)
+            loaded = _file(module) if module.endswith(".py") else importlib.import_module(module)
         except Exception as error:  # whatever the user's code raises
             hint = ""
             if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
                 hint = "; install its package, put its folder on PYTHONPATH, or name the file itself: FILE.py:CLASS"
             raise ConfigError(f"{what} cannot be loaded: {one_line(error)}{hint}") from error
+        found = getattr(loaded, attribute, None)
+        if found is None:
+            own = [name for name, each in vars(loaded).items() if getattr(each, "__module__", "") == loaded.__name__]
+            its = ", ".join(name for name in own if inspect.isclass(vars(loaded)[name])) or "none"
+            raise ConfigError(f"{what} cannot be loaded: {module} has no class {attribute} (its classes: {its})")
+        if self.target not in BUILT_IN.get(self.kind, {}).values() and (source := inspect.getsourcefile(loaded)):
+            _FILES.add(source)
         method = METHODS[self.kind]
         if not callable(getattr(found, method.partition("(")[0], None)):
             raise ConfigError(f"{what} has no method {method}")
@@ -158,6 +168,26 @@ def code(kind: Kind, given: Iterable[str]) -> dict[str, str]:
     """Fingerprint by name, of those that are not built in: what a cache key takes of them."""
     found = [extension for name in given if (extension := find(kind, name))]
     return {each.name: each.fingerprint() for each in found if each.name not in BUILT_IN.get(kind, {})}
+
+
+@contextmanager
+def named_in_errors() -> Iterator[None]:
+    """Whatever an extension raises within is told with its file and line, rather than as a defect of datamask.
+
+    What may work a moment later, a lack of memory and the system's errors stay what they are: others act on their type.
+
+    :raises ConfigError: an extension stopped by an error of another kind.
+    """
+    try:
+        yield
+    except DatamaskError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in _FILES]
+        if not own or isinstance(error, OSError) or is_retryable(error) or out_of_memory(error):
+            raise
+        where = f"{own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}"
+        raise ConfigError(f"the extension {where}: {type(error).__name__}: {one_line(error)}") from error
 
 
 @cache

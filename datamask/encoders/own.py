@@ -31,9 +31,10 @@ class OwnEncoder:
     def compute(self, tokenised: list[str], batch_tokens: int, progress: Progress = silent) -> Encoded:
         """Vectors of unit length, truncated to `ref.dimensions`.
 
+        :raises ConfigError: the encoder raises.
         :raises ModelError: the encoder gives no (texts, dimensions) array, or too few dimensions.
         """
-        with self._lock:
+        with self._lock, extensions.named_in_errors():
             found = np.asarray(self._encoder.encode(tokenised), dtype=np.float32)
         wanted = self._ref.dimensions
         if found.ndim != 2 or len(found) != len(tokenised):

@@ -82,7 +82,7 @@ def check_left(all_files: Sequence[ShardFiles], config: Config) -> None:
         documents += files.filters.rows
         took.update(files.filters.facts["filtered"])
         if files.duplicates:
-            took["semantic_duplicate"] += int(files.duplicates.facts.get("duplicates", files.duplicates.rows))
+            took["duplicates"] += int(files.duplicates.facts.get("duplicates", files.duplicates.rows))
     left = documents - took.total()
     select = config.select
     wanted = select.budget_documents or (1 if select.budget_tokens else round((select.select_ratio or 0) * left))
@@ -94,7 +94,7 @@ def check_left(all_files: Sequence[ShardFiles], config: Config) -> None:
     ways += ["lower budget_documents"] if left and select.budget_documents else []
     raise InputError(
         f"{left:,} of {documents:,} documents are left to select from ({named}), and {asked} of them is not to be had; "
-        + ", or ".join(["loosen filter.* or select.semantic_duplicates", *ways])
+        + ", or ".join(["loosen filter.* or duplicates.*", *ways])
     )
 
 
@@ -135,7 +135,8 @@ def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str, ma
 
 
 def check_filters(shards: Sequence[Shard], config: Config) -> None:
-    """What can be told before anything is embedded or scored: whether columns and filters fit the (converted) shards.
+    """What can be told before anything is embedded or scored: whether columns and filters fit the (converted) shards,
+    and whether the scorers of the user's own can be imported.
 
     :raises ConfigError: see `filter_corpus`. :raises InputError: see `corpus.read.check_columns`.
     """
@@ -146,6 +147,9 @@ def check_filters(shards: Sequence[Shard], config: Config) -> None:
     names = [scorer.name for scorer in config.quality.scorers]
     schema = corpus_schema(shards, config)
     _plan(schema, [*names, "quality_score"], config, names)
+    for scorer in config.quality.scorers:
+        if own := extensions.find("scorer", scorer.kind):
+            own.load()
     for quota in config.select.quotas:
         if quota.column not in (*schema.names, *INDEX_COLUMNS):
             raise ConfigError(
@@ -166,9 +170,10 @@ class _Own:
     def keeps(self, documents: pa.Table) -> np.ndarray:
         """(n,) bool.
 
-        :raises ConfigError: it gives something else than a truth value for each document.
+        :raises ConfigError: it raises, or gives something else than a truth value for each document.
         """
-        kept = np.asarray(self._filter.keep(documents.select(list(self.columns))))
+        with extensions.named_in_errors():
+            kept = np.asarray(self._filter.keep(documents.select(list(self.columns))))
         if kept.shape != (documents.num_rows,) or kept.dtype != bool:
             raise ConfigError(
                 f"filter.own: {self.name} gave an array of shape {kept.shape} and type {kept.dtype} for "

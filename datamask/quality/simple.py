@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from typing import Any, get_args
 
 import numpy as np
 
+from datamask import extensions
 from datamask.errors import ConfigError
 from datamask.quality import rules
 from datamask.quality.documents import Documents, Need, Scores, plain
@@ -60,18 +62,28 @@ class OwnScorer:
         """
         :param scorer: an object with `score`; may have `signals` (), `needs` {"texts"} and `columns` ().
         :param name: of the scorer, for messages.
+        :raises ConfigError: one of these is no list of names, or `needs` has a name that there is not.
         """
         self._scorer, self._name = scorer, name
-        self.signals: tuple[str, ...] = tuple(getattr(scorer, "signals", ()))
-        self.needs: frozenset[Need] = frozenset(getattr(scorer, "needs", {"texts"}))
-        self.columns: tuple[str, ...] = tuple(getattr(scorer, "columns", ()))
+        self.signals: tuple[str, ...] = tuple(self._names("signals", ()))
+        self.needs: frozenset[Need] = frozenset(self._names("needs", {"texts"}))  # type: ignore[arg-type]
+        self.columns: tuple[str, ...] = tuple(self._names("columns", ()))
+        if unknown := sorted(self.needs - set(get_args(Need))):
+            raise ConfigError(f"scorer {name} needs {', '.join(unknown)}; valid: {', '.join(get_args(Need))}")
+
+    def _names(self, attribute: str, default: Collection[str]) -> Collection[str]:
+        found = getattr(self._scorer, attribute, default)
+        if isinstance(found, str) or not all(isinstance(name, str) for name in found):
+            raise ConfigError(f"scorer {self._name}: {attribute} is {found!r}; it must be a tuple of names")
+        return found
 
     def score(self, documents: Documents) -> Scores:
         """The documents' scores.
 
-        :raises ConfigError: the scorer gives something else than a number for each, or not its signals.
+        :raises ConfigError: the scorer raises, or gives something else than a number for each, or not its signals.
         """
-        found = self._scorer.score(documents)
+        with extensions.named_in_errors():
+            found = self._scorer.score(documents)
         found = found if isinstance(found, Scores) else plain(found)
         shapes = (np.shape(found.score), np.shape(found.signals))
         wanted = ((len(documents),), (len(documents), len(self.signals)))

@@ -20,6 +20,18 @@ from datamask.release.release_folder import QUARANTINE, Release
 from datamask.release.source import Place, Source
 
 NEIGHBOURS = 5
+SETTINGS = {  # what a filter takes by; a name that is not here is one of `filter.own`
+    "where": "filter.where",
+    "language": "filter.languages",
+    "min_tokens": "filter.min_tokens",
+    "max_tokens": "filter.max_tokens",
+    "contaminated": "filter.contamination",
+    "exact_duplicate": "filter.exact_duplicates",
+    "near_duplicate": "duplicates.jaccard",
+    "contained": "duplicates.containment",
+    "semantic_duplicate": "select.semantic_duplicates",
+    "target_leak": "select.coverage.leaks",
+}
 
 
 @dataclass
@@ -28,6 +40,7 @@ class Explanation:
 
     decision: dict[str, Any]  # the row of decisions/
     quarantine: dict[str, Any] | None = None  # file, row, excerpt
+    setting: str | None = None  # of a filtered row: the setting that took it and its value, as --set takes them
     scores: dict[str, float] = field(default_factory=dict)  # every scorer's score and signals
     rules: list[str] = field(default_factory=list)  # what pulled its scores down: faults, and published rules it fails
     detail: dict[str, Any] | None = None  # the test item it holds: item, part, words, found, span
@@ -87,6 +100,7 @@ def _explain(release: Release, manifest: dict[str, Any], decision: dict[str, Any
     if decision.get("detail"):
         found.detail = json.loads(decision["detail"])
     if decision["outcome"] == "filtered":
+        found.setting = _setting(decision["reason"], manifest["settings"])
         _beside(work, (shard, chunk_id), decision["reason"], found)
     if decision["outcome"] in ("selected", "not_selected") and decision["price"] is not None:
         found.price_rank = _price_rank(work, manifest, decision)
@@ -96,6 +110,15 @@ def _explain(release: Release, manifest: dict[str, Any], decision: dict[str, Any
     else:
         found.neighbours = _neighbours(work, decision, vector["feature_arr"], neighbours)
     return found
+
+
+def _setting(reason: str, settings: Mapping[str, Any]) -> str:
+    """The setting by which a filter took a row, with its value: `duplicates.containment=0.9`."""
+    name = SETTINGS.get(reason, "filter.own")
+    value: Any = settings
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return f"{name}={json.dumps(value, ensure_ascii=False)}"
 
 
 def _beside(work: Source, place: Place, reason: str, found: Explanation) -> None:

@@ -63,6 +63,16 @@ def _held(detail: Mapping[str, Any]) -> str:
     )
 
 
+def _which_fell(found: Explanation) -> str:
+    """Of a contained pair, whether the longer or the shorter one fell, in words."""
+    copy = found.copy_of or {}
+    if copy.get("kind") != "contained" or "token_count" not in copy:
+        return ""
+    if found.decision["token_count"] > copy["token_count"]:
+        return ": the shorter text is in this one, and this one falls for what it adds, or for its score"
+    return ": this text is in the longer one"
+
+
 def show_explanation(found: Explanation) -> None:
     """Prints why a document was selected or not."""
     decision = found.decision
@@ -70,12 +80,15 @@ def show_explanation(found: Explanation) -> None:
     print(f"{decision['id']}  {decision['shard']}/{decision['chunk_id']}: {decision['outcome'].replace('_', ' ')}{why}")
     if found.quarantine:
         print(f"  row {found.quarantine['row']} of {found.quarantine['file']}: {found.quarantine['excerpt'] or ''!r}")
+    if found.setting:
+        print(f"  taken by {printable(found.setting)}{_which_fell(found)}")
     facts = [[name, decision[name]] for name in ("token_count", "quality_score", "probability", "price")]
     facts += [["repeat", decision["repeat"]]] if "repeat" in decision else []
-    if found.price_rank:
-        facts.append(["place by price", place_by_price(found.price_rank)])
+    place = place_by_price(found.price_rank) if found.price_rank else ""
     if not found.quarantine:
         table(["", ""], facts)
+    if place:  # below the table: a sentence in a cell makes it as wide as the terminal
+        print(f"place by price: {place}\n")
     if found.detail:
         print(_held(found.detail))
     if found.copy_of:

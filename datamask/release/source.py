@@ -79,7 +79,7 @@ class Source:
         if not 0 <= chunk_id < table.num_rows:
             raise DamagedFileError(f"a row {shard}/{chunk_id} is named, which {self.release.path} does not have")
         [row] = table.slice(chunk_id, 1).to_pylist()
-        return {name: row[name] for name in ("shard", "chunk_id", "id", "outcome", "quality_score")}
+        return {name: row[name] for name in ("shard", "chunk_id", "id", "outcome", "quality_score", "token_count")}
 
     def same_text(self, places: Iterable[Place]) -> dict[Place, Place]:
         """For rows that fell to an exact copy, a row with the same text that stays, where the index is there."""

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from datamask import extensions
 from datamask.config import Select, validate_section
 from datamask.devices import pick_device
 from datamask.errors import DatamaskError, InputError
@@ -93,10 +94,14 @@ def _without(pool: Pool, leaked: np.ndarray, settings: Select, progress: Report 
 
 
 def solve(problem: Problem, progress: Report | None = None) -> Selection:
-    """The settings' solver run on a problem, its answer checked and evaluated exactly."""
+    """The settings' solver run on a problem, its answer checked and evaluated exactly.
+
+    :raises ConfigError: a metric or solver of the user's raises; names its file and line.
+    """
     started = time.perf_counter()
-    draft = solver_for(problem).solve(problem, progress or (lambda record: None))
-    return finish(problem, draft, time.perf_counter() - started)
+    with extensions.named_in_errors():
+        draft = solver_for(problem).solve(problem, progress or (lambda record: None))
+        return finish(problem, draft, time.perf_counter() - started)
 
 
 def finish(problem: Problem, draft: Draft, seconds: float) -> Selection:

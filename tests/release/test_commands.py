@@ -209,6 +209,10 @@ def test_explain_names_what_took_a_document(two, capsys):
     short = outcomes["min_tokens"]
     [found] = explain(release, f"{short['shard']}/{short['chunk_id']}")
     assert found.decision["reason"] == "min_tokens" and found.price_rank is None and found.scores
+    least = release.manifest()["settings"]["filter"]["min_tokens"]
+    assert found.setting == f"filter.min_tokens={least}"
+    code, out, _ = run(capsys, "explain", release.path, f"{short['shard']}/{short['chunk_id']}")
+    assert f"taken by filter.min_tokens={least}\n" in out
     null = outcomes["null_text"]
     [found] = explain(release, f"{null['shard']}/{null['chunk_id']}")
     assert found.quarantine["row"] == 5 and found.quarantine["file"].endswith(".parquet")
@@ -219,6 +223,32 @@ def test_explain_names_what_took_a_document(two, capsys):
         assert code == 0 and json.loads(out)["rows"][0]["decision"]["outcome"] == row["outcome"]
     code, _, err = run(capsys, "explain", release.path, "no-such-id")
     assert code == 3 and "no row 'no-such-id' among the 500" in err
+
+
+def test_explain_says_which_text_of_a_contained_pair_fell(capsys):
+    from datamask.release.explain import Explanation
+    from datamask.release.printing import show_explanation
+
+    row = {"id": "a", "shard": "s", "chunk_id": 0, "outcome": "filtered", "reason": "contained", "token_count": 90}
+    row |= {"quality_score": 0.5, "probability": 0.0, "price": 0.0}
+    for tokens, says in ((40, "the shorter text is in this one"), (400, "this text is in the longer one")):
+        copy = {**row, "id": "b", "chunk_id": 1, "outcome": "selected", "kind": "contained", "token_count": tokens}
+        show_explanation(Explanation(row, setting="duplicates.containment=0.9", copy_of=copy))
+        assert f"taken by duplicates.containment=0.9: {says}" in capsys.readouterr().out
+
+
+def test_every_filters_setting_is_one_that_there_is():
+    from datamask.config import Config
+    from datamask.filter.filters import NAMES
+    from datamask.filter.resolve import REASONS
+    from datamask.release.explain import SETTINGS, _setting
+
+    assert {*NAMES, *REASONS.values(), "target_leak"} == set(SETTINGS)
+    settings = Config().model_dump(mode="json")
+    for reason, name in SETTINGS.items():
+        section, field, *_ = name.split(".")
+        assert field in settings[section] and _setting(reason, settings).startswith(f"{name}=")
+    assert _setting("no-captain", settings) == "filter.own=[]"
 
 
 def test_explain_without_the_work_folder_says_what_it_cannot_tell(two, tmp_path):
