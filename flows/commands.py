@@ -29,6 +29,9 @@ STOPPING = "datamask: stopping, as soon as the shards that are being worked on a
 InputOption = Annotated[
     list[str] | None, typer.Option("--input", "-i", help="A file, folder or glob; may be given several times.")
 ]
+InputArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[INPUT]...", help="As --input, which a shell's own glob can follow.")
+]
 ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="A YAML file; see `datamask config`.")]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="A setting: section.name=value; may be given several times.")
@@ -51,6 +54,7 @@ LossOption = Annotated[
 
 def curate(
     output: Annotated[str, typer.Option("--output", "-o", help="Folder or URL for work/ and releases/.")],
+    inputs: InputArgument = None,
     input: InputOption = None,
     sample: Annotated[bool, typer.Option("--sample", help="Curate text gathered from this machine.")] = False,
     config: ConfigOption = None,
@@ -62,7 +66,8 @@ def curate(
 ) -> None:
     """Curate a corpus, end to end: read, embed, score, select, filter, publish, report."""
     begin_server()
-    chosen = _settings(config, set_, input, allow_failed_shards, columns={"text": text_column, "id": id_column})
+    given = [*(input or []), *(inputs or [])]
+    chosen = _settings(config, set_, given, allow_failed_shards, columns={"text": text_column, "id": id_column})
     if sample == bool(chosen.corpus.input):
         raise ConfigError("give --input, or --sample for a corpus gathered from this machine, one of the two")
     if sample:

@@ -49,6 +49,17 @@ def test_config_prints_yaml_that_loads_again(capsys, tmp_path):
     assert "lamb: 0.7" in out
 
 
+def test_inputs_may_be_given_without_their_option(monkeypatch, capsys, tmp_path):
+    """`datamask curate data/*.parquet -o out`: the shell writes out the files, with --input before them or not."""
+    from flows import commands
+
+    monkeypatch.setattr(commands, "begin_server", lambda: None)
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
+    for first in ([str(tmp_path / "a.jsonl")], ["--input", str(tmp_path / "a.jsonl")]):
+        status, _, err = call(capsys, "curate", *first, str(tmp_path / "b.jsonl"), "-o", str(tmp_path / "out"))
+        assert status and "b.jsonl" in err and "a.jsonl" not in err
+
+
 @pytest.mark.parametrize("error", [InputError("no text column in a.parquet"), StorageError("no space")])
 def test_an_expected_error_is_its_message_alone(monkeypatch, capsys, error):
     monkeypatch.setattr(cli, "app", lambda **_: (_ for _ in ()).throw(error))
