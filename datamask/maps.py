@@ -163,6 +163,7 @@ def rounds(work: str, stage: str, key: str) -> Iterator[str]:
         yield folder
     with contextlib.suppress(BlockingIOError), locked(lock, wait=False):
         clear(folder)
+        lock.unlink(missing_ok=True)
 
 
 def clear(folder: str) -> None:

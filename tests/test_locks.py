@@ -3,6 +3,8 @@
 import errno
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
@@ -50,3 +52,23 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("fcntl.flock", none)
     with pytest.raises(StorageError, match="its file system has no locks"), locked(tmp_path / "x.lock"):
         pass
+
+
+def test_who_waits_for_a_file_that_is_removed_gets_the_one_that_others_find(tmp_path):
+    path, held, done = tmp_path / "lock", threading.Event(), threading.Event()
+
+    def wait_for_it():
+        with locked(path):
+            held.set()
+            done.wait(30)
+
+    with locked(path):
+        thread = threading.Thread(target=wait_for_it)
+        thread.start()
+        time.sleep(0.2)  # so that it waits; if it does not yet, it finds no file, and makes one
+        path.unlink()
+    assert held.wait(30)
+    with pytest.raises(BlockingIOError), locked(path, wait=False):
+        pass
+    done.set()
+    thread.join()
