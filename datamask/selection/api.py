@@ -113,6 +113,8 @@ def finish(problem: Problem, draft: Draft, seconds: float) -> Selection:
     else:
         index = np.repeat(np.arange(len(repeat)), repeat)
         broken = problem.limits.copies(index, problem.settings.repeat).violations(np.ones(len(index), bool))
+    if not selected.any():
+        broken = [*broken, "not one document is within them"]
     if broken:
         solver, found = problem.settings.solver, "; ".join(broken[:3])
         raise DatamaskError(f"solver {solver} found no selection within the limits: {found}; loosen one of them")

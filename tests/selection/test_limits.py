@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from datamask import select
-from datamask.errors import ConfigError
+from datamask.errors import ConfigError, DatamaskError
 from datamask.selection.solvers import SOLVERS, solver_class
 
 COUNT = 500
@@ -130,3 +130,11 @@ def test_two_of_forty_thousand(algorithm):
     features, quality = generator.standard_normal((40_000, 3)).astype(np.float32), generator.random(40_000)
     found = select(features, quality, algorithm=algorithm, budget_documents=2)
     assert found.selected.sum() == 2 and found.objective <= found.upper_bound
+
+
+def test_a_selection_of_nothing_is_refused():
+    """One token, and of the only group with a document that short at most 0.6 of it: nothing may be taken."""
+    features = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+    asked = {"budget_tokens": 1, "quotas": [{"column": "domain", "maximum": {"c": 0.6}}]}
+    with pytest.raises(DatamaskError, match="not one document|limit"):
+        select(features, np.arange(4.0), tokens=[9, 2, 6, 1], groups={"domain": np.array(list("cccc"))}, **asked)
