@@ -65,8 +65,7 @@ class Embedded:
 
     def pool(self, settings: Select) -> Pool:
         """The candidates as the solvers take them."""
-        wanted = [quota.column for quota in settings.quotas]
-        groups = {name: np.array([str(value or "") for value in self.groups[name]]) for name in wanted}
+        groups = self.sample.quota_groups(settings, self.rows)
         return Pool(self.features, self.quality, self.tokens, groups, device=pick_device(settings.device))
 
     def settings(self, **changes: Any) -> Select:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask import storage
-from datamask.config import Config
+from datamask.config import Config, Select
 from datamask.corpus.plan import Shard
 from datamask.corpus.rows import corpus_columns, corpus_rows
 from datamask.errors import ConservationError
@@ -58,6 +58,7 @@ class Sample:
     price: npt.NDArray[np.float32]
     scores: Mapping[str, npt.NDArray[np.float32]]  # quality_score and one per scorer
     groups: Mapping[str, npt.NDArray[np.object_]] = field(default_factory=dict)
+    quotas: Mapping[str, npt.NDArray[np.object_]] = field(default_factory=dict)  # columns with quotas, groups or not
     maps: Mapper = here  # who reads more of its rows
     folder: str | None = None
 
@@ -68,6 +69,11 @@ class Sample:
     def quality(self) -> npt.NDArray[np.float32]:
         """(n,) float32 quality scores."""
         return self.scores["quality_score"]
+
+    def quota_groups(self, settings: Select, rows: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[np.str_]]:
+        """Column -> (n,) values of these rows, of the columns that have quotas, as the solvers take them."""
+        columns = {quota.column for quota in settings.quotas}
+        return {name: np.array([str(value or "") for value in self.quotas[name][rows]]) for name in columns}
 
     @property
     def selected(self) -> npt.NDArray[np.bool_]:
@@ -192,6 +198,7 @@ def read_sample(
             if name.startswith("score ")
         },
         groups={name: values for name, values in joined.items() if _is_grouping(values)},
+        quotas={quota.column: joined[quota.column] for quota in config.select.quotas},
         maps=maps,
         folder=folder,
     )

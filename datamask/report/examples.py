@@ -99,11 +99,10 @@ def _most_diverse(sample: Sample, vectors: Vectors, pool: Indices, settings: Sel
     count = max(1, round(size * len(pool) / candidates))
     asked = {"algorithm": settings.algorithm, "lamb": 0.0, "budget_documents": count, "seed": settings.seed}
     ways = [resolve(None, {**asked, "solver": name}) for name in ("greedy", "relaxation", settings.solver)]
-    columns = {quota.column for quota in settings.quotas}  # which a metric of one's own may read
     chosen = select(
         vectors(pool),
         sample.quality[pool],
-        groups={name: np.array([str(value or "") for value in sample.groups[name][pool]]) for name in columns},
+        groups=sample.quota_groups(settings, pool),  # which a metric of one's own may read
         settings=next(way for way in ways if can_solve(way.solver, way)),
     )
     return pool[chosen.selected]

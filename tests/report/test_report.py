@@ -14,6 +14,7 @@ import pytest
 import vl_convert
 
 from datamask import storage
+from datamask.config import Quota
 from datamask.corpus.rows import corpus_rows
 from datamask.errors import ConservationError, InputError
 from datamask.maps import Threads
@@ -216,6 +217,20 @@ def test_the_map_shows_the_choice_of_any_metric(made: dict, algorithm: object) -
     chosen = examples._most_diverse(whole, whole.features, pool, asked)
     share = whole.selected.sum() / whole.candidates.sum()
     assert len(chosen) == max(1, round(share * len(pool))) and set(chosen) <= set(pool)
+
+
+def test_the_map_is_drawn_with_a_quota_on_a_column_that_is_no_group(
+    made: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column of many values, or of few documents, is not shown as groups; its quota is one all the same."""
+    monkeypatch.setattr(sample, "MAX_GROUPS", 10)
+    quota = Quota(column="id", as_pool=1.0)
+    config = made["config"]
+    config = config.model_copy(update={"select": config.select.model_copy(update={"quotas": [quota]})})
+    whole = read_sample(made["files"], config, 1000)
+    pool = np.flatnonzero(whole.candidates)
+    assert "id" not in whole.groups and set(whole.quota_groups(config.select, pool)) == {"id"}
+    assert len(examples._most_diverse(whole, whole.features, pool, config.select))
 
 
 def test_duplicate_groups_are_counted(made: dict) -> None:
