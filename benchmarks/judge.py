@@ -43,6 +43,7 @@ from datamask.study.verdict import Heard, conclude, controls
 
 POOLS, DOCUMENTS, BYTES, SHARE = 5, 12_300, 4_600_000, 0.06
 DRAWS, CONTROLS = 8, 3
+GREEDI = greedy.SHARD  # documents of a shard, by the solver's own choice
 NETWORK_POOLS = 3  # that the network reads; it starts from what stands in none of them
 METRICS, LAMBDAS = ("pairwise", "disf", "facility"), (0.0, 0.3, 0.5, 0.7, 0.9)
 WORDS = {"algorithm": "coverage", "coverage": {"atoms": {"ngrams": 1}}}
@@ -167,7 +168,7 @@ def choose(pool: dict[str, Any], changes: dict[str, Any], seed: int) -> Any:
     changes = dict(changes)
     told = pool["aims"][:: changes.pop("every", 1)]
     documents = changes.pop("budget", "tokens") == "documents"
-    greedy.SHARD = changes.pop("shard", 20_000)  # of GreeDi, which a pool of this size would not need
+    greedy.SHARD = changes.pop("shard", GREEDI)  # a pool of this size would not need shards
     share = SHARE * 1.02
     for _ in range(8):
         if changes.get("solver") == "dsir":

@@ -64,17 +64,21 @@ class Together:
 
     position: int  # of the steps
     batch: Sequence[ShardFiles]
-    left: int  # steps that are not over
-    passed: list[list[ShardFiles]] = field(default_factory=list)  # by step
+    steps: int
+    over: int = 0  # of the steps
+    passed: dict[str, list[ShardFiles]] = field(default_factory=dict)  # by shard, of the steps it came through
+
+    def end(self, passed: Sequence[ShardFiles]) -> bool:
+        """A step is over, and these came through it; whether it was the last."""
+        self.over += 1
+        for files in passed:
+            self.passed.setdefault(files.shard.name, []).append(files)
+        return self.over == self.steps
 
     def through(self) -> list[ShardFiles]:
         """The shards that came through all steps, with the files of each."""
-        found: list[ShardFiles] = []
-        for files in self.batch:
-            own = [other for passed in self.passed for other in passed if other.shard.name == files.shard.name]
-            if len(own) == len(self.passed):
-                found.append(own[0].joined(own[1:]))
-        return found
+        found = [self.passed.get(files.shard.name, []) for files in self.batch]
+        return [own[0].joined(own[1:]) for own in found if len(own) == self.steps]
 
 
 @dataclass
@@ -179,10 +183,9 @@ class Stages:
         while pending:
             future = self._next(finished)
             step, together = pending.pop(future)
-            together.passed.append(self._settle(step.stage, together.batch, future))
+            last = together.end(self._settle(step.stage, together.batch, future))
             future = None  # type: ignore[assignment]  # let its result go
-            together.left -= 1
-            if together.left:
+            if not last:
                 continue
             passed = together.through()
             if together.position + 1 == len(groups):

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from datamask.release.differences import excerpt
+from datamask.release.explain import SETTINGS
 from datamask.report.statistics import wilson
 from datamask.report.tally import LENGTH, NONE, Groups, SignalSums
 
@@ -345,14 +346,14 @@ def _percent(value: float) -> str:
 
 
 REMEDIES = {
-    "semantic_duplicate": "if they are no copies, lower select.semantic_duplicates or set it to null",
-    "near_duplicate": "if they are no copies, raise duplicates.jaccard",
-    "contained": "if they should stay, raise duplicates.containment",
-    "exact_duplicate": "if they should stay, set filter.exact_duplicates to false",
-    "language": "if they should stay, add them to filter.languages",
-    "min_tokens": "if they should stay, lower filter.min_tokens",
-    "max_tokens": "if they should stay, raise filter.max_tokens",
-    "where": "if they should stay, loosen filter.where",
+    "semantic_duplicate": f"if they are no copies, lower {SETTINGS['semantic_duplicate']} or set it to null",
+    "near_duplicate": f"if they are no copies, raise {SETTINGS['near_duplicate']}",
+    "contained": f"if they should stay, raise {SETTINGS['contained']}",
+    "exact_duplicate": f"if they should stay, set {SETTINGS['exact_duplicate']} to false",
+    "language": f"if they should stay, add them to {SETTINGS['language']}",
+    "min_tokens": f"if they should stay, lower {SETTINGS['min_tokens']}",
+    "max_tokens": f"if they should stay, raise {SETTINGS['max_tokens']}",
+    "where": f"if they should stay, loosen {SETTINGS['where']}",
 }
 
 

@@ -7,7 +7,9 @@
 All choices have the same bytes, the same tokenizer (byte-level BPE, trained on the pool), and for each seed the same
 start and the same order of batches. Small sizes start from a model that has read random documents which no arm can
 choose (`before`), at a constant rate; the choice is what it reads last, while the rate falls linearly to nothing: data
-are judged so by annealing on them (Llama 3, arXiv 2407.21783, section 3.1.3; Blakeney et al., arXiv 2406.03476). A
+are judged so by annealing on them (Llama 3, arXiv 2407.21783, section 3.1.3; Blakeney et al., arXiv 2406.03476). It
+falls from a fifth of the rate before: from the whole of it, too much of the start is unlearned to see words shuffled
+(docs/judge.md). A
 small network that starts from noise spends most of its tokens on learning to look back, sooner or later by chance, and
 that chance is the judge's noise. What such a judge says is what a choice adds to random text. `large` starts from
 noise, and is trained at three rates, one of them very small, since ranks of choices at one fixed rate turn over at
@@ -55,7 +57,7 @@ class Size:
     def tiny() -> Size:
         """0.16 M parameters, 35,000 tokens a second on one core: half a minute a choice of 2.3 MB."""
         model = ProxySettings(vocabulary=1024, width=64, layers=2, heads=1, context=128, batch=8)
-        return Size("tiny", model, before=8_000_000, start_rate=5e-3)
+        return Size("tiny", model, before=8_000_000)
 
     @staticmethod
     def small() -> Size:

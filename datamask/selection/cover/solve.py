@@ -101,14 +101,15 @@ def recorder(objective: Objective, progress: Report) -> tuple[Record, list[dict[
 def closing(tolerance: float, record: Record) -> Record:
     """`record`, which also tells how far the gap has closed: its digits, of those between the first gap and what will
     do."""
-    first: list[float] = []
+    first: float | None = None
 
     def told(step: dict[str, float]) -> None:
+        nonlocal first
         record(step)
         gap = max(step["upper_bound"] - step["objective"], tolerance)
-        first.append(gap)
-        if first[0] > tolerance:
-            tell(math.log(first[0] / gap) / math.log(first[0] / tolerance))
+        first = first or gap
+        if first > tolerance:
+            tell(math.log(first / gap) / math.log(first / tolerance))
 
     return told
 
