@@ -1,12 +1,12 @@
 """Which documents hold test items, of those that hold some of their words in a row (`leaks`).
 
 A document is contaminated by an item's part (its text, question, answer, or question and answer) if varied rows that
-are not common cover `filter.contamination` of the part's words (half) and it holds the part's beginning or its end, or
-if they cover WORDS of them, as much as three rows that do not overlap. What holds some of the middle alone is a sibling
-under another name: the title of another law, the same notice of another office. A row is common if it stands in more
-than COMMON documents that do not hold nearly all of the part it is from, or, where a part is one row alone, in more
-than COMMON at all: a phrase that people use, and a test item makes use of. It is varied if half of its words are
-different ones (`word_rows`).
+are not common cover `filter.contamination` of the part's words (half), or WORDS of them, as much as three rows that do
+not overlap. What holds half by one row and a little more must hold the part's beginning or its end: with the middle
+alone it is a sibling under another name, the title of another law or the same notice of another office. A row is common
+if it stands in more than COMMON documents that do not hold nearly all of the part it is from, or, where a part is one
+row alone, in more than COMMON at all: a phrase that people use, and a test item makes use of. It is varied if half of
+its words are different ones (`word_rows`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _judge(row: Mapping[str, Any], items: Items, common: frozenset[int], least: 
     for part, words in _held(row["gram"], items, common).items():
         count = int(items.rows.words[part])
         share = len(words) / count
-        copied = share >= least and not held[part].isdisjoint((0, count - 1))
+        copied = share >= least and (len(words) >= 2 * ROW or not held[part].isdisjoint((0, count - 1)))
         if (copied or len(words) >= WORDS) and (best is None or (share, len(words), -part) > best):
             best = share, len(words), -part
     if best is None:
