@@ -101,7 +101,8 @@ def test_half_of_it_is_enough_and_a_phrase_is_not(look):
 
 
 def test_a_sibling_under_another_name_is_no_leak_and_a_part_with_an_end_is(look):
-    law = "Regulation on the {} of flight procedures for arrivals and departures under visual rules at {} Airport"
+    middle = "of flight procedures for all arrivals and departures under visual rules to and from"
+    law = f"Regulation on the {{}} {middle} {{}} Airport"
     item = {"text": law.format("two hundredth revision", "Bremen (RFP 201)")}
     sibling = law.format("hundred and twelfth amendment", "Munich (RFP 112)")
     words = item["text"].split()
