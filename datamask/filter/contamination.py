@@ -2,11 +2,9 @@
 
 A document is contaminated by an item's part (its text, question, answer, or question and answer) if varied rows that
 are not common cover `filter.contamination` of the part's words (half), or WORDS of them, as much as three rows that do
-not overlap. What holds half by one row and a little more must hold the part's beginning or its end: with the middle
-alone it is a sibling under another name, the title of another law or the same notice of another office. A row is common
-if it stands in more than COMMON documents that do not hold nearly all of the part it is from, or, where a part is one
-row alone, in more than COMMON at all: a phrase that people use, and a test item makes use of. It is varied if half of
-its words are different ones (`word_rows`).
+not overlap. A row is common if it stands in more than COMMON documents that do not hold nearly all of the part it is
+from, or, where a part is one row alone, in more than COMMON at all: a phrase that people use, and a test item makes use
+of. It is varied if half of its words are different ones (`word_rows`).
 """
 
 from __future__ import annotations
@@ -62,12 +60,10 @@ def contaminated(files: ShardFiles, config: Config, common: frozenset[int]) -> d
 
 def _judge(row: Mapping[str, Any], items: Items, common: frozenset[int], least: float) -> dict[str, Any] | None:
     best: tuple[float, int, int] | None = None
-    held = _held(row["gram"], items, frozenset())
-    for part, words in _held(row["gram"], items, common).items():
-        count = int(items.rows.words[part])
-        share = len(words) / count
-        copied = share >= least and (len(words) >= 2 * ROW or not held[part].isdisjoint((0, count - 1)))
-        if (copied or len(words) >= WORDS) and (best is None or (share, len(words), -part) > best):
+    held = _held(row["gram"], items, common)
+    for part, words in held.items():
+        share = len(words) / items.rows.words[part]
+        if (share >= least or len(words) >= WORDS) and (best is None or (share, len(words), -part) > best):
             best = share, len(words), -part
     if best is None:
         return None

@@ -34,7 +34,7 @@ from datamask.release.personal import Rules
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 
-VERSION = 4
+VERSION = 3
 SCHEMA = pa.schema([("chunk_id", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
 NAMES = (
     "where",

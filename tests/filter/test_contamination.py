@@ -100,17 +100,6 @@ def test_half_of_it_is_enough_and_a_phrase_is_not(look):
     assert look(texts, [{"question": QUESTION, "answer": "27"}], contamination=0.3)[2].keys() == {0, 1}
 
 
-def test_a_sibling_under_another_name_is_no_leak_and_a_part_with_an_end_is(look):
-    middle = "of flight procedures for all arrivals and departures under visual rules to and from"
-    law = f"Regulation on the {{}} {middle} {{}} Airport"
-    item = {"text": law.format("two hundredth revision", "Bremen (RFP 201)")}
-    sibling = law.format("hundred and twelfth amendment", "Munich (RFP 112)")
-    words = item["text"].split()
-    texts = [prose(1) + " " + part for part in (sibling, " ".join(words[:15]), " ".join(words[-15:]), item["text"])]
-    files, _, found = look(texts, [item])
-    assert files.leaks.rows == 4 and found.keys() == {1, 2, 3}
-
-
 def test_three_rows_of_a_long_passage_are_too_many(look):
     passage = prose(9, 400)
     part = " ".join(passage.split()[100:145])
