@@ -18,6 +18,7 @@ import flows.whole as maps
 import tasks.corpus as whole
 import tasks.shards as each
 from datamask import storage
+from datamask.checks import check_settings
 from datamask.config import Config, Solver, validate
 from datamask.corpus.identify import wanted as languages_wanted
 from datamask.corpus.index import check_quarantine
@@ -25,7 +26,7 @@ from datamask.corpus.plan import FailedFile, Plan, Shard
 from datamask.errors import ConservationError, IncompleteError
 from datamask.filter import wanted as near_duplicates_wanted
 from datamask.filter.contamination import wanted as decontamination_wanted
-from datamask.filter.filters import check_filters, check_left
+from datamask.filter.filters import check_left
 from datamask.release.housekeeping import check_room
 from datamask.release.publication import running
 from datamask.release.release_folder import Picture, Provenance, Release, Staged, latest_version
@@ -120,7 +121,7 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     shards = stages.each(steps, [ShardFiles(shard) for shard in plan.shards])
     _check_complete(failed, stages)
     previous.check([files.shard for files in shards])
-    check_filters([files.shard for files in shards], config)  # now, not after hours of embedding
+    check_settings([files.shard for files in shards], config)  # now, not after hours of embedding
     encoder, quality, shards = _embed_and_score(stages, shards, work, previous)
     _check_complete(failed, stages)
     shards, certificate = _select(stages, shards, work, previous)

@@ -25,6 +25,7 @@ from datamask.corpus.rows import corpus_columns, corpus_rows
 from datamask.errors import ConservationError
 from datamask.maps import Handed, Mapper, groups, hand, here
 from datamask.report.tally import Signals, Tally, as_strings, counted, signals_of, summed
+from datamask.selection.metrics import pool_columns
 from datamask.stages import ShardFiles
 
 GROUP_COLUMNS = ("domain", "language", "dump", "source", "label")
@@ -58,7 +59,7 @@ class Sample:
     price: npt.NDArray[np.float32]
     scores: Mapping[str, npt.NDArray[np.float32]]  # quality_score and one per scorer
     groups: Mapping[str, npt.NDArray[np.object_]] = field(default_factory=dict)
-    quotas: Mapping[str, npt.NDArray[np.object_]] = field(default_factory=dict)  # columns with quotas, groups or not
+    read: Mapping[str, npt.NDArray[np.object_]] = field(default_factory=dict)  # what solvers read, groups or not
     maps: Mapper = here  # who reads more of its rows
     folder: str | None = None
 
@@ -70,10 +71,13 @@ class Sample:
         """(n,) float32 quality scores."""
         return self.scores["quality_score"]
 
-    def quota_groups(self, settings: Select, rows: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[np.str_]]:
-        """Column -> (n,) values of these rows, of the columns that have quotas, as the solvers take them."""
-        columns = {quota.column for quota in settings.quotas}
-        return {name: np.array([str(value or "") for value in self.quotas[name][rows]]) for name in columns}
+    def pool_groups(self, settings: Select, rows: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[np.str_]]:
+        """Column -> (n,) values of these rows, of the columns that quotas and metrics read, as the solvers take them.
+
+        A metric's column that the sample was read without is left out; who makes the metric says so.
+        """
+        names = [name for name in pool_columns(settings) if name in self.read]
+        return {name: np.array([str(value or "") for value in self.read[name][rows]]) for name in names}
 
     @property
     def selected(self) -> npt.NDArray[np.bool_]:
@@ -170,7 +174,7 @@ def read_sample(
     """
     total = sum(files.masks.rows for files in all_files if files.masks)
     rate = min(1.0, rows / max(total, 1))
-    columns = tuple(grouping_columns(config))
+    columns = tuple(dict.fromkeys([*grouping_columns(config), *pool_columns(config.select)]))
     state = Reading(config, folder, columns, rate, config.select.seed if seed is None else seed, tally is not None)
     items = [(group[0], tuple(all_files[place] for place in group)) for group in groups(all_files)]
     found = maps(read_group, state, items, [sum(files.shard.rows or 0 for files in own) for _, own in items])
@@ -197,8 +201,8 @@ def read_sample(
             for name in table.column_names
             if name.startswith("score ")
         },
-        groups={name: values for name, values in joined.items() if _is_grouping(values)},
-        quotas={quota.column: joined[quota.column] for quota in config.select.quotas},
+        groups={name: joined[name] for name in grouping_columns(config) if _is_grouping(joined[name])},
+        read={name: joined[name] for name in pool_columns(config.select)},
         maps=maps,
         folder=folder,
     )
@@ -254,7 +258,7 @@ def read_group(state: Reading, item: tuple[int, Sequence[ShardFiles]]) -> Read:
         if state.tally:
             chosen = pc.is_null(masks["reason"]).to_numpy()
             candidates = chosen | pc.equal(masks["reason"], "not_selected").fill_null(False).to_numpy()
-            counts.append(counted(state.columns, outcome, index["token_count"], corpus))
+            counts.append(counted(grouping_columns(state.config), outcome, index["token_count"], corpus))
             signals.append(signals_of(scores, candidates, chosen))
         generator = np.random.default_rng([state.seed, zlib.crc32(files.shard.name.encode())])
         every = np.arange(masks.num_rows)

@@ -102,7 +102,7 @@ def _most_diverse(sample: Sample, vectors: Vectors, pool: Indices, settings: Sel
     chosen = select(
         vectors(pool),
         sample.quality[pool],
-        groups=sample.quota_groups(settings, pool),  # which a metric of one's own may read
+        groups=sample.pool_groups(settings, pool),  # which a metric of one's own may read
         settings=next(way for way in ways if can_solve(way.solver, way)),
     )
     return pool[chosen.selected]
