@@ -13,7 +13,7 @@ from datamask.corpus.plan import Shard
 from datamask.corpus.read import INDEX_COLUMNS, check_columns, corpus_schema
 from datamask.errors import ConfigError, nearest
 from datamask.filter.filters import check_filters
-from datamask.release.personal import Rules
+from datamask.release.personal import PersonalRules
 from datamask.selection.metrics import pool_columns
 
 
@@ -26,7 +26,7 @@ def check_settings(shards: Sequence[Shard], config: Config) -> None:
     :raises MissingExtraError: a package that the settings need is not installed.
     """
     check_columns(shards, config)
-    Rules.of(config.release)
+    PersonalRules.of(config.release)
     check_filters(shards, config)
     for scorer in config.quality.scorers:
         if own := extensions.find("scorer", scorer.kind):
