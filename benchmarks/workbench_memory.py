@@ -70,8 +70,8 @@ def alone(what: str, folder: str, tests: list[str]) -> None:
     from datamask.filter.contamination import common_rows, contaminated
     from datamask.filter.leaks import find_leaks, items_of
     from datamask.release.data_files import DataLayout, write_stripe
-    from datamask.release.personal import Rules, find
-    from datamask.release.stripes import Run, Stripe
+    from datamask.release.personal import PersonalRules, find
+    from datamask.release.stripes import RowRange, Stripe
     from datamask.stages import ShardFiles
 
     settings = {
@@ -108,13 +108,13 @@ def alone(what: str, folder: str, tests: list[str]) -> None:
                 return identify_shard(shards[number], config, work)
             if what == "test items":
                 return ShardFiles(shards[number], leaks=find_leaks(files[number], config, work))
-            stripe = Stripe(number, [Run(number, 0, SHARD - 1)], SHARD)
+            stripe = Stripe(number, [RowRange(number, 0, SHARD - 1)], SHARD)
             return write_stripe(stripe, {number: files[number]}, config, layout, {None: "x"}, work, decisions)
 
         if what == "test items":
             items_of(config).rows  # noqa: B018
         if what == "personal data":
-            find("Call +1 202 555 0143.", Rules.of(config.release))  # type: ignore[arg-type]  # loads the library
+            find("Call +1 202 555 0143.", PersonalRules.of(config.release))  # type: ignore[arg-type]  # loads the library
         process = psutil.Process()
         seen = [process.memory_info().rss]
         began = time.process_time()

@@ -28,7 +28,7 @@ from datamask.release.data_files import DataLayout, WrittenFile, sealed, write_s
 from datamask.release.manifest import release_key
 from datamask.release.merge import Conservation
 from datamask.release.personal import FIELD, KINDS, add_up
-from datamask.release.quarantine import QUARANTINED, Source, quarantine_rows
+from datamask.release.quarantine import QUARANTINED, RowRun, quarantine_rows
 from datamask.release.release_folder import QUARANTINE, Provenance, Staged, list_versions, version_key, version_path
 from datamask.release.stripes import Folders, Stripe, cut
 from datamask.stages import ShardFiles
@@ -183,7 +183,7 @@ def _input(files: ShardFiles) -> dict[str, Any]:
     }
 
 
-def _source(files: ShardFiles, source: Source) -> dict[str, Any]:
+def _source(files: ShardFiles, source: RowRun) -> dict[str, Any]:
     facts = asdict(source)
     kept = ("path", "format", "fingerprint", "bytes", "row_groups", "rows", *(["reading"] if source.reading else []))
     return {"shard": files.shard.name} | {name: facts[name] for name in kept}
