@@ -83,6 +83,8 @@ def test_what_remains_is_told_at_the_rate_so_far_or_by_the_last_time():
     assert line(rows=500, expected=400.0).going == "50%, 50 documents/s, 10 s to go"
     assert line(total=0, expected=40.0).going == "working, 30 s to go"
     assert line(total=0, expected=4.0).going == "working, 0 s to go"
+    assert line(rows=0, expected=40.0).going == "25%, 30 s to go"  # under Dask and Ray, before a first shard is over
+    assert line(rows=0).going == "0%"
     assert line(total=0).going == "working" and line(total=0).remaining is None
     assert line(rows=1000).going == "100%, 100 documents/s, finishing"
     whole = line(rows=0)
