@@ -19,7 +19,7 @@ from datamask.corpus.read import sample_texts
 from datamask.encoders.encoder_ref import EncoderRef
 from datamask.errors import ConfigError, InputError
 
-VERSION = 5
+VERSION = 6
 COMPLETE = "modules.json"  # the last file of a model folder to appear
 SEED = 0  # of the sample and of the random projections
 _FETCHED: dict[str, str] = {}  # this process's copies, by URL
