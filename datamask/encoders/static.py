@@ -30,7 +30,7 @@ BALANCE = 0.6  # a language's share of vocabulary and variance is its size to th
 TRAIN_BYTES = 6_000_000  # the tokenizer is trained on so many at most
 TOKEN_BYTES = 170  # of words for each token of the vocabulary: more tokens of few texts tell them less well apart, and
 # cost more (benchmarks/LOG.md)
-LEAST_TOKENS = 500
+LEAST_TOKENS = 5_000
 REPEATED = 4  # a word of a small language counts at most so many times what it did
 LOCAL = 0.5  # how much of a token's weight is its rarity within its languages
 COMMON = (0.12, 0.25)  # greatest mean cosine of documents of a language, of a kind; benchmarks/LOG.md
