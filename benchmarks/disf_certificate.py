@@ -20,7 +20,7 @@ import torch
 from selection_scale import embedded
 
 from datamask.config import Select
-from datamask.selection.api import solve
+from datamask.selection.arrays import solve
 from datamask.selection.problem.pool import Pool, Problem, make_problem
 
 MOST = 300_000_000  # sets that branch and bound looks at before it gives up

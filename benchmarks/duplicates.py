@@ -36,7 +36,7 @@ from datamask.filter import find_duplicates, sign_shard
 from datamask.filter.filters import filter_corpus
 from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents
-from datamask.quality.pool import Model, fit, sample, write
+from datamask.quality.pool_model import Model, fit, sample, write
 from datamask.stages import ShardFiles
 
 LANGUAGES = ("en", "de", "fr", "fi", "tr", "ko", "ar", "hi", "am", "ta", "zh", "ja", "th", "ru", "sw", "so", "yo")

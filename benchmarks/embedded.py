@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
-from datamask.config import Encoder
+from datamask.config import EncoderSettings
 from datamask.encoders.choose import fit
 from datamask.encoders.encode import load_encoder
 from datamask.encoders.pin import pin_model
@@ -34,7 +34,7 @@ def real(pattern: str, cache: str | None = None) -> Embedded:
             return Embedded(stored["features"].astype(np.float32), stored["quality"].astype(np.float64))
     found = duckdb.sql(f"select text from read_parquet('{pattern}') where length(trim(text)) > 0 order by md5(id), id")
     texts = [text for (text,) in found.fetchall()]
-    settings = Encoder()
+    settings = EncoderSettings()
     with tempfile.TemporaryDirectory() as folder:
         fit(texts[: settings.fit_documents], settings, f"{folder}/model")
         pinned = pin_model(settings.model_copy(update={"model": f"{folder}/model"}), folder)

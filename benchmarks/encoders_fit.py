@@ -18,7 +18,7 @@ from typing import TypeVar
 import duckdb
 
 import datamask
-from datamask.config import Encoder as Settings
+from datamask.config import EncoderSettings as Settings
 from datamask.encoders.choose import fit
 from datamask.encoders.encode import load_encoder
 from datamask.encoders.pin import pin_model

@@ -18,7 +18,7 @@ import duckdb
 import numpy as np
 from encoders_static import small_model
 
-from datamask.config import Encoder as Settings
+from datamask.config import EncoderSettings as Settings
 from datamask.encoders.choose import fit
 from datamask.encoders.encode import load_encoder
 from datamask.encoders.pin import pin_model

@@ -25,7 +25,7 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.random_projection import SparseRandomProjection
 
-from datamask.config import Encoder as Settings
+from datamask.config import EncoderSettings as Settings
 from datamask.encoders.choose import fit
 from datamask.encoders.encode import load_encoder
 from datamask.encoders.pin import pin_model

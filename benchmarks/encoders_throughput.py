@@ -22,8 +22,8 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
-from datamask.config import Config, Quality, Scorer
-from datamask.config import Encoder as Settings
+from datamask.config import Config, Quality, ScorerSettings
+from datamask.config import EncoderSettings as Settings
 from datamask.devices import pick_device, pick_dtype
 from datamask.encoders.encode import load_encoder
 from datamask.encoders.pin import pin_model
@@ -135,7 +135,7 @@ def main() -> None:
             methods[f"datamask, {fast}, {budget} tokens a batch"] = ours(fast, budget)
         head = f"{folder}/classifier"
         scored = Settings(max_length=arguments.max_length, device=device)
-        scorer = Scorer(kind="transformer", model=head, max_length=arguments.max_length)
+        scorer = ScorerSettings(kind="transformer", model=head, max_length=arguments.max_length)
         config = Config(encoder=scored, quality=Quality(scorers=[scorer]))
         loaded = load_scorer(pin(scorer, config), config)
         embed = ours(fast, scored.batch_tokens)

@@ -28,7 +28,7 @@ from hypothesis.strategies import SearchStrategy
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests' own mutations
 
 from benchmarks.pieces import Pieces
-from datamask.release import Release
+from datamask.release import ReleaseFolder
 from tests.release.fuzz import Watch, check_configuration, check_expression, configurations, expressions, time_limit
 from tests.release.fuzz_hostile import check_hostile
 from tests.release.made import released
@@ -100,7 +100,7 @@ def hostile(arguments: argparse.Namespace) -> None:
         raise SystemExit(1)
 
 
-def attack(original: Release, corpus: Path, box: Path, numbers: range) -> dict[str, Any]:
+def attack(original: ReleaseFolder, corpus: Path, box: Path, numbers: range) -> dict[str, Any]:
     """What became of the hostile releases of these numbers."""
     outcomes: dict[str, Counter[str]] = {}
     defects, slowest, started = [], 0.0, time.process_time()

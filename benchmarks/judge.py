@@ -28,7 +28,7 @@ import numpy as np
 from datamask.config import Select
 from datamask.errors import DatamaskError
 from datamask.report.embedded import load_corpus
-from datamask.selection.api import select
+from datamask.selection.arrays import select
 from datamask.selection.solvers import greedy
 from datamask.study.choices import CONTROLS as CONTROLS_OF
 from datamask.study.choices import RANDOM, bytes_of, choices

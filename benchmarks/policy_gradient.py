@@ -20,7 +20,7 @@ import torch
 from embedded import Embedded, real, synthetic
 
 from datamask.config import Select
-from datamask.selection.api import resolve, select
+from datamask.selection.arrays import resolve, select
 from datamask.selection.problem.pool import Pool, make_problem
 from datamask.selection.solvers import plackett_luce
 from datamask.selection.solvers.policy_gradient import Policy

@@ -25,7 +25,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from datamask.config import Encoder as EncoderSettings
+from datamask.config import EncoderSettings as EncoderSettings
 from datamask.encoders.choose import fit as fit_encoder
 from datamask.quality import RULES
 from datamask.quality.documents import Documents

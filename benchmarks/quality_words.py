@@ -22,7 +22,7 @@ from quality_planted import layouts, planted
 from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
-from datamask.quality import pool
+from datamask.quality import pool_model as pool
 from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents
 from datamask.quality.rules import score as by_rules

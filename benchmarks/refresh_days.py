@@ -27,7 +27,7 @@ from refresh_shard import COMMAND, run
 
 from datamask.corpus.inputs import find_inputs
 from datamask.report.embedded import load_corpus
-from datamask.selection.api import solve
+from datamask.selection.arrays import solve
 from datamask.selection.problem.pool import make_problem
 
 SHARDS = 3  # a day

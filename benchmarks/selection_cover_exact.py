@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 from selection_coverage import pool_of
 
-from datamask.selection.api import resolve, solve
+from datamask.selection.arrays import resolve, solve
 from datamask.selection.problem.pool import Pool, make_problem
 
 DOCUMENTS, CHOSEN = 18, 4

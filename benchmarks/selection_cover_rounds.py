@@ -40,9 +40,9 @@ from datamask.corpus.ngrams import count_ngrams
 from datamask.corpus.plan import Part, Shard
 from datamask.maps import here
 from datamask.selection import learn_prices
-from datamask.selection.api import resolve, solve
+from datamask.selection.arrays import resolve, solve
 from datamask.selection.cover import counting as atoms
-from datamask.selection.cover import rounds
+from datamask.selection.cover import cover_shards as rounds
 from datamask.selection.problem.pool import make_problem
 from datamask.stages import ShardFiles
 

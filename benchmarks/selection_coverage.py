@@ -14,10 +14,10 @@ import time
 import numpy as np
 import torch
 
-from datamask.selection.api import resolve, solve
+from datamask.selection.arrays import resolve, solve
 from datamask.selection.cover import greedy_search as search
 from datamask.selection.cover.counting import with_atoms, words_of
-from datamask.selection.cover.joint import Joint
+from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.cover.tangent import Concave
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.pool import Pool, Problem, make_problem
@@ -39,9 +39,9 @@ def pool_of(output: str, work: str, settings: dict) -> tuple[Pool, dict]:
     return pool, settings
 
 
-def concave_of(problem: Problem) -> tuple[Concave, Joint]:
+def concave_of(problem: Problem) -> tuple[Concave, SummedCoverage]:
     terms = [term for term in problem.objective.diversity if term.scale]
-    joint = Joint.of([term.metric for term in terms], [term.scale for term in terms])
+    joint = SummedCoverage.of([term.metric for term in terms], [term.scale for term in terms])
     return Concave([joint], [1.0], problem.objective.linear, Feasible(problem.limits), problem.size), joint
 
 
@@ -60,7 +60,7 @@ def grown_by_price(problem: Problem, concave: Concave, steps: int = 250) -> np.n
     return fill_in_order(problem.limits, order)
 
 
-def dsir(problem: Problem, joint: Joint) -> np.ndarray:
+def dsir(problem: Problem, joint: SummedCoverage) -> np.ndarray:
     """Importance resampling (Xie et al., arXiv 2302.03169): log ratio of t to the pool, with Gumbel noise.
 
     Quality is added, at the weight that does best of five.

@@ -20,7 +20,7 @@ from embedded import Embedded, real
 from policy_gradient import plain_step
 from submodlib import FacilityLocationFunction
 
-from datamask.selection.api import resolve, solve
+from datamask.selection.arrays import resolve, solve
 from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.problem.objective import balance
 from datamask.selection.problem.pool import Pool, Problem, make_problem

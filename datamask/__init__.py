@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datamask.api import Release
-    from datamask.selection.api import select
+    from datamask.selection.arrays import select
     from datamask.selection.result import Selection
 
 __version__ = "0.1.0"
@@ -36,5 +36,5 @@ def __getattr__(name: str) -> Any:
     if name in ("curate", "refresh"):  # of the layer above
         from datamask.layers import above
 
-        return above("flows.api", name)
+        return above("flows.functions", name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -61,7 +61,7 @@ class Corpus(Section):
     """Smaller files of a folder are read together as one shard until they reach this size; 0: each file a shard."""
 
 
-class Encoder(Section):
+class EncoderSettings(Section):
     """How a document becomes a vector of unit length."""
 
     model: str = "static"
@@ -99,7 +99,7 @@ class Encoder(Section):
     """static: size of the tokenizer's vocabulary."""
 
 
-class Scorer(Section):
+class ScorerSettings(Section):
     """One quality score."""
 
     kind: str = "content"
@@ -142,7 +142,7 @@ class Scorer(Section):
         return value
 
     @model_validator(mode="after")
-    def _complete(self) -> Scorer:
+    def _complete(self) -> ScorerSettings:
         if self.kind in ("transformer", "fasttext", "probe", "prox") and not self.model:
             raise ValueError(f"a scorer of kind {self.kind} needs model, the name or path of one")
         if self.kind == "column" and not self.column:
@@ -159,7 +159,7 @@ class Scorer(Section):
 class Quality(Section):
     """How good a document is on its own."""
 
-    scorers: list[Scorer] = Field([Scorer()], min_length=1)
+    scorers: list[ScorerSettings] = Field([ScorerSettings()], min_length=1)
     """The scores, combined by weight into quality_score."""
     combine: Literal["sum", "standard", "rank"] = "sum"
     """Weighted sum of "sum": raw scores, "standard": z-scores, "rank": percentiles (both fitted on a sample)."""
@@ -190,7 +190,7 @@ class Quota(Section):
     """Every value's share within so much of its share in the pool; 0: the same."""
 
 
-class Coverage(Section):
+class CoverageSettings(Section):
     """What algorithm coverage explains, and by which atoms."""
 
     atoms: dict[Part, float] = {}
@@ -234,7 +234,7 @@ class Select(Section):
     paper's 0.5 where algorithm is not coverage alone."""
     target: list[str] = []
     """Files whose texts the choice explains (algorithm coverage): text, or JSON lines (text; question, answer)."""
-    coverage: Coverage = Coverage()
+    coverage: CoverageSettings = CoverageSettings()
     """What algorithm coverage explains, and by which atoms."""
     calibrate: bool = True
     """Measure each term from a random set (0) to its own best set (1); false: the paper's raw sum."""
@@ -430,7 +430,7 @@ class Duplicates(Section):
     """"warn": the log and the stage's facts name the group; "stop": the run ends there."""
 
 
-class Release(Section):
+class ReleaseSettings(Section):
     """What is published."""
 
     name: str = "datamask-curated"
@@ -456,7 +456,7 @@ class Release(Section):
     """Releases kept, the newest; 0: all."""
 
 
-class Run(Section):
+class RunSettings(Section):
     """How the work is carried out."""
 
     engine: Literal["threads", "dask", "ray"] = "threads"
@@ -495,13 +495,13 @@ class Config(Section):
     """All settings of a curation."""
 
     corpus: Corpus = Corpus()
-    encoder: Encoder = Encoder()
+    encoder: EncoderSettings = EncoderSettings()
     quality: Quality = Quality()
     select: Select = Select()
     filter: Filter = Filter()
     duplicates: Duplicates = Duplicates()
-    release: Release = Release()
-    run: Run = Run()
+    release: ReleaseSettings = ReleaseSettings()
+    run: RunSettings = RunSettings()
 
 
 # ---------------------------------------------------------------- in

@@ -26,7 +26,7 @@ def _words(texts: list[str]) -> None:
     from datamask.corpus.ngrams import count_ngrams
     from datamask.encoders.static import fit_static
     from datamask.models.tokens import DocumentTokenizer
-    from datamask.quality import pool
+    from datamask.quality import pool_model as pool
 
     tokenizer = DocumentTokenizer(fit_static(texts, vocabulary=300, dimensions=8, max_length=32, seed=0).tokenizer)
     tokenizer.count([*texts, "word " * 5000, " ".join(map(str, range(5000)))])  # more than the table has room for
@@ -36,17 +36,17 @@ def _words(texts: list[str]) -> None:
 
 
 def _coverage() -> None:
-    from datamask.selection.cover.atoms import Rows
+    from datamask.selection.cover.atoms import AtomRows
     from datamask.selection.cover.greedy_search import grow, improve
-    from datamask.selection.cover.joint import Joint
+    from datamask.selection.cover.summed import SummedCoverage
     from datamask.selection.problem.limits import Limits
 
     generator, documents, atoms, each = np.random.default_rng(0), 64, 50, 8
     index = generator.integers(atoms, size=documents * each).astype(np.uint16)
     start = np.arange(documents + 1, dtype=np.int64) * each
-    rows = Rows(start, index, np.full(len(index), 1 / each, np.float32), atoms)
+    rows = AtomRows(start, index, np.full(len(index), 1 / each, np.float32), atoms)
     even = np.full(atoms, 1 / atoms)
-    joint, limits = Joint(rows, even, even, 0.01, 0.0), Limits(np.ones(documents), 8)
+    joint, limits = SummedCoverage(rows, even, even, 0.01, 0.0), Limits(np.ones(documents), 8)
     worth = generator.random(documents)
     rows.scores(even)
     improve(joint, worth, limits, np.arange(documents) < 8, 1.0)

@@ -1,4 +1,4 @@
-"""A diversity metric of your own: the volume that the selected features span, with its gradient.
+"""Two diversity metrics of your own, each with its gradient: of the features, and of a column of the corpus.
 
 python examples/own_metric.py
 """
@@ -31,12 +31,34 @@ class Volume:
         return float(torch.logdet(moment)), ((self.rows @ torch.linalg.inv(moment)) * self.rows).sum(dim=1)
 
 
+class Domains:
+    """D(S) = Σ_g √(share of S in group g): larger where more domains have more equal parts of the selection."""
+
+    name = "domains"
+    columns = ("domain",)  # of the corpus, or of what `select` is given as groups
+
+    def __init__(self, pool, weights, size):
+        names, group = np.unique(pool.groups["domain"], return_inverse=True)
+        member = torch.eye(len(names), dtype=torch.float64)[torch.from_numpy(group)]
+        self.part = weights[:, None] * member / size  # (N, groups)
+
+    def value(self, masks):
+        return (masks.double() @ self.part).sqrt().sum(dim=1)
+
+    def relaxed(self, mask):
+        share = (mask.double() @ self.part).clamp_min(1e-9)
+        return float(share.sqrt().sum()), self.part @ (0.5 / share.sqrt())
+
+
 def main() -> None:
     generator = np.random.default_rng(0)
     features, quality = generator.standard_normal((300, 16)), generator.random(300)
     for solver in ("relaxation", "random"):
         found = select(features, quality, algorithm=f"{__file__}:Volume", solver=solver, budget_documents=30)
         print(solver, found.terms, "objective", found.objective, "at most", found.upper_bound)
+    domain = np.repeat(["news", "forum", "law"], [250, 40, 10])
+    found = select(features, quality, algorithm=f"{__file__}:Domains", groups={"domain": domain}, budget_documents=30)
+    print("domains", {name: int((domain[found.selected] == name).sum()) for name in ("news", "forum", "law")})
 
 
 if __name__ == "__main__":

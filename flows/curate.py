@@ -16,19 +16,20 @@ from pydantic import Field
 
 import flows.whole as maps
 import tasks.corpus as whole
-import tasks.shards as each
+import tasks.per_shard as each
 from datamask import storage
+from datamask.checks import check_settings
 from datamask.config import Config, Solver, validate
 from datamask.corpus.identify import wanted as languages_wanted
 from datamask.corpus.index import check_quarantine
 from datamask.corpus.plan import FailedFile, Plan, Shard
-from datamask.errors import ConservationError, IncompleteError
+from datamask.errors import ConservationError, IncompleteError, several
 from datamask.filter import wanted as near_duplicates_wanted
 from datamask.filter.contamination import wanted as decontamination_wanted
-from datamask.filter.filters import check_filters, check_left
+from datamask.filter.filters import check_left
 from datamask.release.housekeeping import check_room
 from datamask.release.publication import running
-from datamask.release.release_folder import Picture, Provenance, Release, Staged, latest_version
+from datamask.release.release_folder import Picture, Provenance, ReleaseFolder, Staged, latest_version
 from datamask.report.warnings import sentence
 from datamask.selection.cover.counting import reads_words
 from datamask.selection.solvers import check_solver
@@ -120,7 +121,7 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     shards = stages.each(steps, [ShardFiles(shard) for shard in plan.shards])
     _check_complete(failed, stages)
     previous.check([files.shard for files in shards])
-    check_filters([files.shard for files in shards], config)  # now, not after hours of embedding
+    check_settings([files.shard for files in shards], config)  # now, not after hours of embedding
     encoder, quality, shards = _embed_and_score(stages, shards, work, previous)
     _check_complete(failed, stages)
     shards, certificate = _select(stages, shards, work, previous)
@@ -145,7 +146,7 @@ def portable(encoder: Any, work: str) -> dict[str, Any]:
     return identity | {"path": str(identity["path"]).removeprefix(f"{work}/")}
 
 
-def meanwhile(release: Release, before: str | None, out: str) -> str | None:
+def meanwhile(release: ReleaseFolder, before: str | None, out: str) -> str | None:
     """What another run did to `latest` while this one ran, in words; None if nothing."""
     now = latest_version(out)
     if now != release.version:
@@ -239,7 +240,7 @@ def _check_complete(failed: Sequence[FailedFile], stages: Stages) -> list[Failed
         artifacts.show_failures([(file.path, file.error) for file in every])
         named = "\n".join(f"  {file.path}: {file.error}" for file in every)
         raise IncompleteError(
-            f"{len(every)} files or shards failed, so there is no release:\n{named}\n"
+            f"{several(len(every), 'file or shard', 'files or shards')} failed, so there is no release:\n{named}\n"
             "mend or remove them and run the same command again: what is done is kept; "
             "or publish without them: --allow-failed-shards"
         )
@@ -259,7 +260,7 @@ def _check_conservation(staged: Staged, shards: Sequence[ShardFiles]) -> None:
 
 
 def _show(
-    release: Release,
+    release: ReleaseFolder,
     found: Mapping[str, Any],
     rows: Sequence[Mapping[str, Any]],
     pictures: Sequence[Picture],

@@ -9,11 +9,11 @@ from typing import Any
 
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-from datamask.config import Run
+from datamask.config import RunSettings
 from datamask.errors import MissingExtraError, StorageError, one_line
 
 
-def task_runner(run: Run) -> TaskRunner[Any]:
+def task_runner(run: RunSettings) -> TaskRunner[Any]:
     """Threads here, or a Dask or Ray cluster: by address, else a private one with a process per worker.
 
     :raises MissingExtraError: the engine's package is not installed.
@@ -48,7 +48,7 @@ def task_runner(run: Run) -> TaskRunner[Any]:
 
 
 @contextmanager
-def workers_without_interrupts(run: Run) -> Iterator[None]:
+def workers_without_interrupts(run: RunSettings) -> Iterator[None]:
     """Processes that Dask or Ray start inside do not hear Ctrl-C, which a terminal sends to all: this process ends
     them, and none of them prints how it was torn out of its work.
 
@@ -67,7 +67,7 @@ def workers_without_interrupts(run: Run) -> Iterator[None]:
 
 
 @contextmanager
-def cluster_answers(run: Run) -> Iterator[None]:
+def cluster_answers(run: RunSettings) -> Iterator[None]:
     """What goes wrong inside with a cluster of one's own is told as such.
 
     :raises StorageError: nothing that `run.address` names answers.
@@ -84,7 +84,7 @@ def cluster_answers(run: Run) -> Iterator[None]:
 
 
 @contextmanager
-def claiming_gpu(run: Run) -> Iterator[None]:
+def claiming_gpu(run: RunSettings) -> Iterator[None]:
     """Tasks submitted inside claim one GPU: a Dask worker resource GPU, or Ray's num_gpus.
 
     On threads the tag `gpu` and its limit do the same (tasks/options.py).

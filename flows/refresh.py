@@ -27,7 +27,7 @@ from datamask.errors import ConfigError, IncompleteError, InputError, TransientE
 from datamask.locks import locked
 from datamask.quality import QualityRef
 from datamask.release.publication import running
-from datamask.release.release_folder import Release, find_release
+from datamask.release.release_folder import ReleaseFolder, find_release
 from datamask.release.shift import shifts
 from datamask.storage import Output
 from flows import artifacts
@@ -223,7 +223,7 @@ def plan_of(manifest: Mapping[str, Any]) -> Plan:
     return Plan(tuple(Shard(name, tuple(parts[name]), inputs[name]) for name in sorted(inputs)))
 
 
-def last_release(out: str) -> Release | None:
+def last_release(out: str) -> ReleaseFolder | None:
     try:
         return find_release(out)
     except InputError:
@@ -298,7 +298,7 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     return found
 
 
-def _nothing_new(last: Release, changes: Changes) -> Any:
+def _nothing_new(last: ReleaseFolder, changes: Changes) -> Any:
     get_run_logger().info("%s", changes.describe())
     found = {"message": changes.describe(), "latest": last.path, "new": False}
     return Completed(message=changes.describe(), data=found)

@@ -6,8 +6,9 @@ from typing import Any
 
 from datamask import storage
 from datamask.corpus.plan import FailedFile, Reading
+from datamask.errors import several
 from datamask.release.personal import NAMES
-from datamask.release.release_folder import Release
+from datamask.release.release_folder import ReleaseFolder
 from datamask.report.warnings import sentence
 from flows.stage_runs import ShardTimes, Stages
 
@@ -15,7 +16,7 @@ WHOLE = 0.005  # of the bound, from which it is said what documents that cannot 
 
 
 def numbers(
-    release: Release,
+    release: ReleaseFolder,
     stages: Stages,
     certificate: Mapping[str, Any],
     failed: Sequence[FailedFile],
@@ -78,8 +79,9 @@ def personal_line(found: Mapping[str, Any]) -> str:
     """What was found of personal data in a line, or '' where it was not looked for."""
     if (counts := found["personal"]) is None:
         return ""
-    kinds = ", ".join(f"{counts[kind]:,} {name}" for kind, name in NAMES.items() if counts.get(kind))
-    return f"personal data: {kinds} in {counts['documents']:,} documents" if kinds else "personal data: none found"
+    kinds = ", ".join(several(counts[kind], *name) for kind, name in NAMES.items() if counts.get(kind))
+    where = several(counts["documents"], "document")
+    return f"personal data: {kinds} in {where}" if kinds else "personal data: none found"
 
 
 def certificate_line(found: Mapping[str, Any]) -> str:
@@ -122,7 +124,7 @@ def as_markdown(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def shard_rows(release: Release, stages: Stages) -> list[dict[str, Any]]:
+def shard_rows(release: ReleaseFolder, stages: Stages) -> list[dict[str, Any]]:
     """A row per shard: stages it went through now (the others were cached), rows in, what became of them, seconds.
 
     Failed ones come first.

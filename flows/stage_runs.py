@@ -29,7 +29,7 @@ from flows.server import by_the_server, stop_trying
 from tasks.batch import ShardFailure, ShardResult, ShardsFailed, describe
 from tasks.options import configured, needs_gpu, same_arithmetic
 from tasks.progress import BOARD, Board
-from tasks.rounds import Part, RoundDone, run_round
+from tasks.round_items import RoundDone, RoundItems, run_round
 
 # task runs of a stage, unless run.shards_per_task says otherwise
 PER_WORKER = 16  # enough to even the load; more cost time: some 20 ms each, of this process and the server
@@ -211,7 +211,7 @@ class Stages:
             last = min(first + size, len(items))
             which = f"{last}" if last == first + 1 else f"{first + 1} to {last}"  # the UI's graph has no dash
             name = f"{work.__name__.strip('_').replace('_', ' ')} {which} of {len(items)}"
-            part = Part(stage, name, work, given, tuple(items[first:last]), tuple(rows[first:last]))
+            part = RoundItems(stage, name, work, given, tuple(items[first:last]), tuple(rows[first:last]))
             future = self._submit(run_round.with_options(name=stage), {"label": name, "part": part})
             pending[future] = (first, last)
             future.add_done_callback(finished.put)

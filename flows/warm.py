@@ -72,7 +72,7 @@ def warmed_up(server: Server | None) -> Iterator[None]:
     :raises StorageError: the server does not answer.
     """
     with no_garbage():
-        from datamask.quality import words
+        from datamask.quality import batch_words as words
 
         for name in FIRST:
             import_module(name)

@@ -10,7 +10,7 @@ from prefect import Task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 
-from datamask.config import Config, Run
+from datamask.config import Config, RunSettings
 from datamask.errors import is_retryable
 from tasks.batch import ShardsFailed
 
@@ -28,7 +28,7 @@ def can_help(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool
     return isinstance(error, BaseException) and (is_retryable(error) or state.name == "TimedOut")
 
 
-def configured(task: Task[..., Any], run: Run, gpu: bool, shards: bool) -> Task[..., Any]:
+def configured(task: Task[..., Any], run: RunSettings, gpu: bool, shards: bool) -> Task[..., Any]:
     """The task with the run's retries (delays doubled each time, with jitter), GPU tag, and, on shards, time limit."""
     delays = [run.retry_delay * 2**attempt for attempt in range(min(run.retries, 50))]
     return task.with_options(

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from datamask.selection.api import select
+from datamask.selection.arrays import select
 from datamask.shares import heard, part, tell
-from tasks.rounds import Counted
+from tasks.round_items import Counted
 
 
 def test_parts_in_parts():

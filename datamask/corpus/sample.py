@@ -32,7 +32,7 @@ SCHEMA = pa.schema([*FINEWEB, ("source", pa.string()), ("domain", pa.string())])
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampleCorpus:
     """What was written."""
 
     files: tuple[str, ...]
@@ -49,7 +49,7 @@ class _Document:
     domain: str  # documentation or code
 
 
-def sample_corpus(folder: str, documents: int = 20_000) -> Sample:
+def sample_corpus(folder: str, documents: int = 20_000) -> SampleCorpus:
     """Writes the corpus: FILES parquet files in `folder`, the same every time on the same machine.
 
     The sources are read in the order of a hash of their path until there are `documents`, so the choice depends on
@@ -67,7 +67,7 @@ def sample_corpus(folder: str, documents: int = 20_000) -> Sample:
         table = _table(chosen[number::FILES])
         write_output(url, key("sample", documents, number), SCHEMA, [table], row_group_rows=1000)
         files.append(url)
-    return Sample(tuple(files), len(chosen), len({document.source for document in chosen}))
+    return SampleCorpus(tuple(files), len(chosen), len({document.source for document in chosen}))
 
 
 def _table(documents: list[_Document]) -> pa.Table:

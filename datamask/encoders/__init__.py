@@ -7,7 +7,7 @@ counts = load_tokenizer(encoder).count(["some text"])
 
 from datamask.encoders.choose import prepare_encoder
 from datamask.encoders.embed import SCORE, embed_shard
-from datamask.encoders.encoder_ref import EncoderRef
+from datamask.models.encoder_ref import EncoderRef
 from datamask.models.tokens import TokenCounter, load_tokenizer
 
 __all__ = ["SCORE", "EncoderRef", "TokenCounter", "embed_shard", "load_tokenizer", "prepare_encoder"]

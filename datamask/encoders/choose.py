@@ -13,11 +13,11 @@ from pathlib import Path
 
 from datamask import extensions, storage
 from datamask.config import Config
-from datamask.config import Encoder as Settings
+from datamask.config import EncoderSettings as Settings
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import sample_texts
-from datamask.encoders.encoder_ref import EncoderRef
 from datamask.errors import ConfigError, InputError
+from datamask.models.encoder_ref import EncoderRef
 
 VERSION = 6
 COMPLETE = "modules.json"  # the last file of a model folder to appear

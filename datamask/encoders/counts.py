@@ -11,21 +11,21 @@ import pyarrow.compute as pc
 import scipy.sparse
 from tokenizers import Tokenizer
 
-from datamask.models.words import WordTokenizer, split_words
+from datamask.models.word_tokens import WordTokenizer, split_words
 
 CHARACTERS_PER_TOKEN = 4  # of a text's beginning that is counted; somewhat less than there are in English
 TEXTS = 1024  # split at a time
 
 
 @dataclass(frozen=True)
-class Sample:
+class WordSample:
     """The words of some texts."""
 
     distinct: pa.LargeStringArray  # [words]
     words: scipy.sparse.csr_array  # float32 [texts, words]: how often each stands in each text
 
     @classmethod
-    def of(cls, texts: Sequence[str], max_length: int) -> Sample:
+    def of(cls, texts: Sequence[str], max_length: int) -> WordSample:
         """The words of the beginnings of texts, about `max_length` tokens of each."""
         reach = max_length * CHARACTERS_PER_TOKEN
         parts, ends = [], [np.zeros(1, np.int64)]
@@ -44,7 +44,7 @@ class Sample:
         return np.asarray(pc.binary_length(self.distinct)).astype(np.float32)
 
 
-def count_tokens(sample: Sample, tokenizer: Tokenizer) -> scipy.sparse.csr_array:
+def count_tokens(sample: WordSample, tokenizer: Tokenizer) -> scipy.sparse.csr_array:
     """float32 [texts, vocabulary]: how often each token stands in each text. Each distinct word is tokenised once."""
     ids, lengths = WordTokenizer(tokenizer).ids_of_words(sample.distinct)
     ends = np.append(0, np.cumsum(lengths))

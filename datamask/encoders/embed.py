@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from datamask import storage
 from datamask.config import Config
 from datamask.corpus.read import read_documents
-from datamask.encoders.encoder_ref import EncoderRef
 from datamask.errors import ConservationError, ModelError
+from datamask.models.encoder_ref import EncoderRef
 from datamask.read_ahead import ahead
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output

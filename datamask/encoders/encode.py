@@ -19,9 +19,9 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from datamask.devices import pick_device
-from datamask.encoders.encoder_ref import EncoderRef
+from datamask.models.encoder_ref import EncoderRef
 from datamask.models.load import MODELS, named_errors
-from datamask.models.tokens import DocumentTokenizer, Windows, cut
+from datamask.models.tokens import DocumentTokenizer, TokenWindows, cut
 from datamask.stages import Progress, silent
 
 if TYPE_CHECKING:
@@ -99,16 +99,16 @@ class StaticEncoder:
         self._ref = ref
         self._lock = threading.Lock()
 
-    def tokenise(self, texts: Sequence[str]) -> Windows:
+    def tokenise(self, texts: Sequence[str]) -> TokenWindows:
         """The texts' tokens in windows of the encoder's length."""
         if self._ref.prompt:
             texts = [self._ref.prompt + text for text in texts]
         if self._ref.long_documents == "first":
-            return Windows(*self._tokenizer.first(texts, self._ref.max_length), np.arange(len(texts)), len(texts))
+            return TokenWindows(*self._tokenizer.first(texts, self._ref.max_length), np.arange(len(texts)), len(texts))
         return cut(*self._tokenizer.all(texts), self._ref.max_length, np.zeros(0, np.int32))
 
     @torch.inference_mode()
-    def compute(self, tokenised: Windows, batch_tokens: int, progress: Progress = silent) -> Encoded:
+    def compute(self, tokenised: TokenWindows, batch_tokens: int, progress: Progress = silent) -> Encoded:
         """The embeddings of tokenised texts."""
         found = torch.zeros(len(tokenised.lengths), self._weights.shape[1])
         device = self._weights.device
@@ -137,13 +137,13 @@ def run_modules(modules: Sequence[torch.nn.Module], features: dict[str, Any]) ->
     return features["sentence_embedding"]
 
 
-def finished(windows: Windows, rows: np.ndarray) -> int:
+def finished(windows: TokenWindows, rows: np.ndarray) -> int:
     """How many documents' last windows are among `rows`."""
     following = np.append(windows.owners[1:], -1)
     return int((windows.owners[rows] != following[rows]).sum())
 
 
-def merge_vectors(vectors: torch.Tensor, windows: Windows, dimensions: int) -> np.ndarray:
+def merge_vectors(vectors: torch.Tensor, windows: TokenWindows, dimensions: int) -> np.ndarray:
     """float32 [documents, dimensions] of unit length: truncated, and the mean over a document's windows.
 
     A text without any token gets the same direction as any other such text, so that every row has unit length.
@@ -156,7 +156,7 @@ def merge_vectors(vectors: torch.Tensor, windows: Windows, dimensions: int) -> n
     return vectors.numpy()
 
 
-def merge_scores(scores: np.ndarray, windows: Windows) -> np.ndarray:
+def merge_scores(scores: np.ndarray, windows: TokenWindows) -> np.ndarray:
     """float32 [documents]: the mean over a document's windows."""
     summed = np.bincount(windows.owners, scores, windows.documents)
     return (summed / np.bincount(windows.owners, minlength=windows.documents)).astype(np.float32)

@@ -13,9 +13,9 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from datamask.encoders.encode import run_modules
-from datamask.encoders.encoder_ref import EncoderRef
 from datamask.encoders.models import TransformerEncoder
 from datamask.errors import ModelError
+from datamask.models.encoder_ref import EncoderRef
 from datamask.models.load import loading
 
 

@@ -13,11 +13,11 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding, 
 from transformers import PreTrainedTokenizerFast
 
 from datamask.encoders.encode import Encoded, Encoder, StaticEncoder, finished, merge_scores, merge_vectors
-from datamask.encoders.encoder_ref import EncoderRef
 from datamask.errors import ModelError
 from datamask.models.batching import Batcher, special_tokens
+from datamask.models.encoder_ref import EncoderRef
 from datamask.models.load import loading
-from datamask.models.tokens import Windows, clean
+from datamask.models.tokens import TokenWindows, clean
 from datamask.stages import Progress, silent
 
 
@@ -84,12 +84,12 @@ class TransformerEncoder:
         if ref.prompt and (length := model.preprocess(["text"], prompt=ref.prompt).get("prompt_length")) is not None:
             self._features["prompt_length"] = length
 
-    def tokenise(self, texts: Sequence[str]) -> Windows:
+    def tokenise(self, texts: Sequence[str]) -> TokenWindows:
         """The texts' tokens in windows of the encoder's length."""
         return self._batcher.windows(texts, self._ref.long_documents)
 
     @torch.inference_mode()
-    def compute(self, tokenised: Windows, batch_tokens: int, progress: Progress = silent) -> Encoded:
+    def compute(self, tokenised: TokenWindows, batch_tokens: int, progress: Progress = silent) -> Encoded:
         """The embeddings of tokenised texts, and their scores if the model has a quality head."""
         vectors = torch.zeros(len(tokenised.lengths), self._ref.dimensions)
         scores: np.ndarray | None = None
@@ -137,5 +137,5 @@ class WholeEncoder:
             )
         progress(len(tokenised))
         each = np.arange(len(tokenised))
-        windows = Windows(np.zeros(0, np.int32), each, each, len(tokenised))
+        windows = TokenWindows(np.zeros(0, np.int32), each, each, len(tokenised))
         return Encoded(merge_vectors(found.float().cpu().reshape(len(tokenised), -1), windows, self._ref.dimensions))

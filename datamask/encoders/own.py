@@ -10,8 +10,8 @@ import numpy as np
 
 from datamask import extensions
 from datamask.encoders.encode import Encoded
-from datamask.encoders.encoder_ref import EncoderRef
 from datamask.errors import ModelError
+from datamask.models.encoder_ref import EncoderRef
 from datamask.stages import Progress, silent
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from datamask import extensions, storage
 from datamask.config import Config
-from datamask.config import Encoder as Settings
+from datamask.config import EncoderSettings as Settings
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import shard_schema
 from datamask.devices import pick_device, pick_dtype
-from datamask.encoders.encoder_ref import EncoderRef
 from datamask.errors import ModelError, nearest
-from datamask.models.pin import locate
+from datamask.models.encoder_ref import EncoderRef
+from datamask.models.locate import locate
 
 VERSION = 1
 

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from datamask.encoders.blocks import product
-from datamask.encoders.counts import Sample, count_tokens, scale_rows, with_values
+from datamask.encoders.counts import WordSample, count_tokens, scale_rows, with_values
 from datamask.encoders.language_groups import language_groups
 from datamask.encoders.svd import Centred, right_singular
 
@@ -57,7 +57,7 @@ def fit_static(texts: Sequence[str], vocabulary: int, dimensions: int, max_lengt
     """
     with threadpool_limits(1, "blas"):  # sums of one thread have one order
         languages, kinds = language_groups(texts, seed)
-        sample = Sample.of(texts, max_length)
+        sample = WordSample.of(texts, max_length)
         vocabulary = min(vocabulary, max(LEAST_TOKENS, int((sample.words @ sample.bytes).sum()) // TOKEN_BYTES))
         tokenizer = fit_tokenizer(sample, languages, vocabulary)
         counts = count_tokens(sample, tokenizer)
@@ -70,7 +70,7 @@ def fit_static(texts: Sequence[str], vocabulary: int, dimensions: int, max_lengt
 # ---------------------------------------------------------------- tokenizer
 
 
-def fit_tokenizer(sample: Sample, groups: np.ndarray, vocabulary: int) -> Tokenizer:
+def fit_tokenizer(sample: WordSample, groups: np.ndarray, vocabulary: int) -> Tokenizer:
     """A byte-level BPE tokenizer over lower-cased words, every group's words counted by its share.
 
     Every string has tokens and none is unknown, in any script: words are spelled in UTF-8 bytes, of which all
@@ -92,7 +92,7 @@ def fit_tokenizer(sample: Sample, groups: np.ndarray, vocabulary: int) -> Tokeni
     return tokenizer
 
 
-def _occurrences(sample: Sample, groups: np.ndarray) -> np.ndarray:
+def _occurrences(sample: WordSample, groups: np.ndarray) -> np.ndarray:
     """int64 [words]: how often the trainer sees each word, by temperature (Conneau & Lample 2019), without chance."""
     sizes = sample.words @ sample.bytes
     held = np.bincount(groups, sizes)
@@ -103,7 +103,7 @@ def _occurrences(sample: Sample, groups: np.ndarray) -> np.ndarray:
     return np.diff(np.floor(np.cumsum(wanted)), prepend=0).astype(np.int64)
 
 
-def _repeated(sample: Sample, occurrences: np.ndarray) -> Iterator[str]:
+def _repeated(sample: WordSample, occurrences: np.ndarray) -> Iterator[str]:
     for first in range(0, len(occurrences), 1000):
         words = sample.distinct[first : first + 1000].to_pylist()
         times = occurrences[first : first + 1000].tolist()

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from datamask.filter.postings import KEYS, Documents, Shared
+from datamask.filter.postings import KEYS, SeenDocuments, Shared
 
 NEIGHBOURS = 16  # each of a shingle's documents is paired with the 16 longest, and with the 16 next longer than itself
 FEW = 6  # a shingle in more than so many groups of copies belongs to a template
@@ -30,7 +30,7 @@ CONTAINMENT_SLACK = 0.2
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class CandidatePairs:
     """Candidates: (P,) each. `one` is seen before `other`."""
 
     one: np.ndarray  # int64: numbers of documents
@@ -54,7 +54,7 @@ class Estimated:
 
 
 def estimate(
-    codes: np.ndarray, common: np.ndarray, documents: Documents, jaccard: float, containment: float
+    codes: np.ndarray, common: np.ndarray, documents: SeenDocuments, jaccard: float, containment: float
 ) -> Estimated:
     """The pairs that may be duplicates among those that meet, estimated from their whole samples.
 
@@ -76,11 +76,11 @@ def estimate(
     return Estimated(one[near], other[near], common[near], strong[near], (common >= WHOLLY * smaller)[near], both)
 
 
-def worth_reading(found: Estimated, few: np.ndarray) -> Pairs:
+def worth_reading(found: Estimated, few: np.ndarray) -> CandidatePairs:
     """The pairs whose texts are to be read. few: (P,) how many of the common shingles belong to no template."""
     own = (few / np.maximum(found.common, 1)).astype(np.float32)
     worth = found.strong | (own >= OWN) | (found.wholly & (own >= PARTLY))
-    return Pairs(found.one[worth], found.other[worth], own[worth])
+    return CandidatePairs(found.one[worth], found.other[worth], own[worth])
 
 
 def code_of(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -99,7 +99,7 @@ def meetings(shared: Shared) -> np.ndarray:
     return np.concatenate(found) if found else np.zeros(0, np.uint64)
 
 
-def met(codes: np.ndarray, documents: Documents) -> np.ndarray:
+def met(codes: np.ndarray, documents: SeenDocuments) -> np.ndarray:
     """Codes of pairs, ascending, that share two keys, or one where the samples have room for few in common.
 
     :param codes: of all meetings of some pairs.
@@ -190,7 +190,7 @@ def _blocks(lengths: np.ndarray, room: int = 1 << 20) -> Iterator[tuple[int, int
         begin = end
 
 
-def in_few(shared: Shared, groups: Groups) -> np.ndarray:
+def in_few(shared: Shared, groups: ConnectedGroups) -> np.ndarray:
     """(shingles,) bool: whether each is in at most FEW groups of copies."""
     group = groups.of(shared.document)
     order = np.lexsort((group, shared.shingle))
@@ -201,7 +201,7 @@ def in_few(shared: Shared, groups: Groups) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Groups:
+class ConnectedGroups:
     """Which documents are in one group; a document that is not among them is alone."""
 
     documents: np.ndarray  # (G,) ascending
@@ -216,9 +216,9 @@ class Groups:
         return np.where(self.documents[place] == documents, self.group[place], alone)
 
 
-def groups_of_pairs(one: np.ndarray, other: np.ndarray) -> Groups:
+def groups_of_pairs(one: np.ndarray, other: np.ndarray) -> ConnectedGroups:
     """The documents of these pairs, those that pairs connect in one group; numbered as their lowest documents are."""
     documents, place = np.unique(np.concatenate([one, other]), return_inverse=True)
     edges = coo_array((np.ones(len(one), bool), (place[: len(one)], place[len(one) :])), shape=2 * documents.shape)
     group = connected_components(edges, directed=False)[1] if len(documents) else np.zeros(0, np.int32)
-    return Groups(documents, group)
+    return ConnectedGroups(documents, group)

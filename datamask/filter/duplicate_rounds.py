@@ -38,9 +38,9 @@ from datamask.filter import decisions
 from datamask.filter import duplicate_candidates as candidates
 from datamask.filter import verify_pairs as verify
 from datamask.filter.alarm import read_groups
-from datamask.filter.duplicate_candidates import Estimated, Groups, Holders, Pairs
-from datamask.filter.intact import Counts
-from datamask.filter.postings import POSTING, Documents, Shared, partition_of, postings_of, sampled, shared_of
+from datamask.filter.duplicate_candidates import CandidatePairs, ConnectedGroups, Estimated, Holders
+from datamask.filter.intact import CopyEvidence
+from datamask.filter.postings import POSTING, SeenDocuments, Shared, partition_of, postings_of, sampled, shared_of
 from datamask.maps import Handed, deal, dealt, gather, hand, handed, mapped, read_arrays, write_array, write_arrays
 from datamask.stages import ShardFiles
 from datamask.storage import Output
@@ -73,7 +73,7 @@ class Searching:
     kept: str  # the folder of what the next run can use
     keys: tuple[str, ...]  # of the groups of shards: of all that `load` says of one
     partitions: int  # of the shingles, and as many parts of the pairs
-    rules: verify.Rules
+    rules: verify.DuplicateRules
     columns: tuple[str, ...] = ()  # of the corpus, by which alarm is given
     schema: pa.Schema | None = None
     first: tuple[int, ...] = ()  # each group's first document
@@ -99,14 +99,14 @@ class Searching:
         """The path of a group's postings, kept for the next run."""
         return storage.join(self.kept, postings_name(self.keys[group]))
 
-    def documents(self) -> Documents:
+    def documents(self) -> SeenDocuments:
         """The facts of all documents, mapped from files."""
         facts = {name: mapped(self.at(name) + ".npy") for name in FACTS[:6]}
-        return Documents(fixed=self.fixed, **facts)
+        return SeenDocuments(fixed=self.fixed, **facts)
 
 
 @dataclass(frozen=True)
-class Source:
+class ComparedShard:
     """A shard whose documents are compared."""
 
     number: int  # among all
@@ -120,7 +120,7 @@ class Source:
         return f"{self.place}:{self.files.shard.name}" if self.place else self.files.shard.name
 
 
-Group = tuple[int, tuple[Source, ...]]  # number, shards
+Group = tuple[int, tuple[ComparedShard, ...]]  # number, shards
 
 
 def facts_name(key: str) -> str:
@@ -177,7 +177,7 @@ def load(state: Searching, group: Group) -> int:
     return len(arrays["shard"])
 
 
-def _compared(source: Source, config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _compared(source: ComparedShard, config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(rows in the stages' files, chunk_id, quality) of the documents of a shard that are compared."""
     files = source.files
     scores = storage.read_table(_output(files.scores).path, ["chunk_id", "quality_score"])
@@ -258,7 +258,9 @@ def count_few(state: Searching, partition: int) -> None:
     if storage.exists(url):
         return
     shared = _shared(state, partition)
-    among = candidates.in_few(shared, Groups(mapped(state.at("copies") + ".npy"), mapped(state.at("copy") + ".npy")))
+    among = candidates.in_few(
+        shared, ConnectedGroups(mapped(state.at("copies") + ".npy"), mapped(state.at("copy") + ".npy"))
+    )
     holders = Holders(shared)
     pairs = (_estimated(state, part) for part in range(state.partitions))
     counts = (holders.common(one, other, among) for one, other, *_ in pairs)
@@ -266,7 +268,7 @@ def count_few(state: Searching, partition: int) -> None:
 
 
 def choose(state: Searching, part: int) -> Handed:
-    """The pairs of a part whose texts are to be read: the arrays of `Pairs`."""
+    """The pairs of a part whose texts are to be read: the arrays of `CandidatePairs`."""
     name = f"chosen-{part}"
     if found := handed(state.folder, name):
         return found
@@ -335,7 +337,7 @@ def fetch(state: Searching, item: Fetching) -> None:
 
 
 def _texts_of(
-    source: Source, state: Searching, documents: np.ndarray, rows: np.ndarray, part: np.ndarray
+    source: ComparedShard, state: Searching, documents: np.ndarray, rows: np.ndarray, part: np.ndarray
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     shard = source.files.shard
     only = np.zeros(max(shard.rows or 0, int(rows.max()) + 1), bool)
@@ -353,7 +355,7 @@ def _texts_of(
 
 
 @dataclass(frozen=True)
-class Judged:
+class DecidedPairs:
     """Connected pairs that are decided together."""
 
     number: int
@@ -361,7 +363,7 @@ class Judged:
     documents: Handed  # document (ascending), quality, source (key of its shard's text), chunk_id: of all these
 
 
-def recall(state: Searching, item: Judged) -> Handed:
+def recall(state: Searching, item: DecidedPairs) -> Handed:
     """What an earlier run decided of connected documents that are the same, of the same quality, and as alike.
 
     Arrays: key (C, 2), component (D,), known (C,) bool: whether so; falls: RECORD (F,) of the known ones.
@@ -378,7 +380,7 @@ def recall(state: Searching, item: Judged) -> Handed:
     return hand(state.folder, name, component=known, key=keys, known=found, falls=falls)
 
 
-def judge(state: Searching, item: Judged) -> Handed:
+def judge(state: Searching, item: DecidedPairs) -> Handed:
     """(F,) arrays: document that falls, what it falls to, kind, similarity, cluster; and its `decisions.RECORD`s."""
     name = f"falls-{item.number}"
     if done := handed(state.folder, name):
@@ -390,7 +392,7 @@ def judge(state: Searching, item: Judged) -> Handed:
     new, new_tie = (~known[component[np.searchsorted(documents, of)]] for of in (one, tie[:, 0]))
     found = verify.decide(
         _texts(state, item.number),
-        Pairs(one[new], other[new], own[new]),
+        CandidatePairs(one[new], other[new], own[new]),
         {(a, b): float(c) for (a, b), c in zip(tie[new_tie].tolist(), cosine[new_tie], strict=True)},
         state.fixed,
         dict(zip(documents.tolist(), quality, strict=True)),
@@ -404,9 +406,9 @@ def judge(state: Searching, item: Judged) -> Handed:
 
 
 @lru_cache(maxsize=2)
-def _copy_counts(url: str) -> Counts | None:
+def _copy_counts(url: str) -> CopyEvidence | None:
     """What tells which of two copies has words put in the place of others: the corpus's counts, if still there."""
-    from datamask.quality import pool
+    from datamask.quality import pool_model as pool
     from datamask.quality.copies import CopyCounts
 
     return CopyCounts(pool.read(url)) if storage.exists(url) else None

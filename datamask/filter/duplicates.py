@@ -19,23 +19,23 @@ from datamask.errors import InputError
 from datamask.filter import decisions
 from datamask.filter import duplicate_rounds as rounds
 from datamask.filter.alarm import Losses, alarm_columns, raise_alarm
-from datamask.filter.duplicate_candidates import Pairs, code_of, groups_of_pairs
+from datamask.filter.duplicate_candidates import CandidatePairs, code_of, groups_of_pairs
 from datamask.filter.duplicate_rounds import (
     FACTS,
     VERSION,
+    ComparedShard,
+    DecidedPairs,
     Falling,
     Fetching,
     Group,
-    Judged,
     Searching,
-    Source,
     facts_name,
     path_of,
     postings_name,
 )
 from datamask.filter.postings import PARTITION
 from datamask.filter.signatures import sign_shard
-from datamask.filter.verify_pairs import Rules
+from datamask.filter.verify_pairs import DuplicateRules
 from datamask.filter.verify_pairs import parts_of as parts_of_groups
 from datamask.maps import (
     Handed,
@@ -162,8 +162,8 @@ class _Search:
         maps: Mapper,
     ) -> None:
         self.ordered, self.config, self.maps = ordered, config, maps
-        sources = [Source(n, files, own, place) for n, (place, files, own) in enumerate(earlier)]
-        sources += [Source(len(earlier) + n, files, None) for n, files in enumerate(ordered)]
+        sources = [ComparedShard(n, files, own, place) for n, (place, files, own) in enumerate(earlier)]
+        sources += [ComparedShard(len(earlier) + n, files, None) for n, files in enumerate(ordered)]
         self.sources, self.earlier = sources, len(earlier)
         places = [*groups([files for _, files, _ in earlier])]
         places += [tuple(len(earlier) + place for place in group) for group in groups(ordered)]
@@ -181,7 +181,7 @@ class _Search:
             "",
             (),
             parts_of(total * 64, PARTITION),
-            Rules(settings.jaccard or OFF, settings.containment or OFF),
+            DuplicateRules(settings.jaccard or OFF, settings.containment or OFF),
             columns,
             schema,
             pool=_output(ordered[0].scores).facts.get("pool") if ordered else None,
@@ -189,7 +189,7 @@ class _Search:
 
         self.state = replace(self.state, keys=tuple(self._group_key(group) for _, group in self.groups))
 
-    def _group_key(self, group: Sequence[Source]) -> str:
+    def _group_key(self, group: Sequence[ComparedShard]) -> str:
         """Of all that `rounds.load` says of a group."""
         state, order = self.state, self.config.filter.order
         inputs = []
@@ -252,7 +252,7 @@ class _Search:
             own = [number for number, group in self.groups if not group[0].place]
             values = [read_arrays(self.state.facts(number), "group_language")[0] for number in own]
             language = np.unique(np.concatenate(values), return_inverse=True)[1]
-        posed = Embedded(
+        posed = SemanticInput(
             tuple(self.ordered),
             first_row,
             hand(
@@ -272,7 +272,7 @@ class _Search:
             write_array(self.state.at("near", part) + ".npy", own)
         return pairs, relative
 
-    def _candidates(self, near: np.ndarray) -> Pairs:
+    def _candidates(self, near: np.ndarray) -> CandidatePairs:
         partitions = range(self.state.partitions)
         self.maps(rounds.meet, self.state, partitions)
         self.maps(rounds.gather_met, self.state, partitions)
@@ -286,11 +286,11 @@ class _Search:
         chosen = [found.read("one", "other", "own") for found in self.maps(rounds.choose, self.state, partitions)]
         one, other, own = (np.concatenate(parts) for parts in zip(*chosen, strict=True))
         order = np.lexsort((other, one))
-        return Pairs(one[order], other[order], own[order])
+        return CandidatePairs(one[order], other[order], own[order])
 
     # ------------------------------------------------------------ decisions
 
-    def _decide(self, pairs: Pairs, near: np.ndarray, cosines: np.ndarray) -> dict[str, np.ndarray]:
+    def _decide(self, pairs: CandidatePairs, near: np.ndarray, cosines: np.ndarray) -> dict[str, np.ndarray]:
         """What falls, by document."""
         if self.config.duplicates.semantic != "drop":
             near, cosines = near[:0], cosines[:0]
@@ -315,7 +315,7 @@ class _Search:
                 source=texts[self.shard[documents]],
                 chunk_id=self.chunk_id[documents],
             )
-            items.append(Judged(number, hand(self.state.folder, f"pairs-{number}", **given), about))
+            items.append(DecidedPairs(number, hand(self.state.folder, f"pairs-{number}", **given), about))
         recalled = self.maps(rounds.recall, self.state, items)
         new = np.zeros(len(known.documents), bool)
         for number, found in enumerate(recalled):
@@ -381,7 +381,7 @@ class _Search:
 
 
 @dataclass(frozen=True, eq=False)
-class Embedded:
+class SemanticInput:
     """What is compared by its embeddings."""
 
     shards: tuple[ShardFiles, ...]
@@ -390,7 +390,7 @@ class Embedded:
     epsilon: float
 
 
-def find_near(state: Searching, item: Embedded) -> Handed:
+def find_near(state: Searching, item: SemanticInput) -> Handed:
     """Pairs of near embeddings: places among the documents (P, 2), and their relative cosine. On one worker."""
     from datamask.filter.semantic import near_pairs
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from datamask import extensions, storage
 from datamask.config import Config, OwnFilter
 from datamask.corpus.plan import Shard
-from datamask.corpus.read import INDEX_COLUMNS, check_columns, corpus_schema, read_documents
+from datamask.corpus.read import corpus_schema, read_documents
 from datamask.duck import connect
 from datamask.errors import ConfigError, ConservationError, InputError, nearest
 from datamask.filter import contamination
@@ -30,7 +30,6 @@ from datamask.filter import exact_duplicates as exact
 from datamask.filter.leaks import items_of
 from datamask.filter.where import Condition, check
 from datamask.maps import Mapper, groups, here, keeping, parts_of, rounds
-from datamask.release.personal import Rules
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 
@@ -135,27 +134,14 @@ def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str, ma
 
 
 def check_filters(shards: Sequence[Shard], config: Config) -> None:
-    """What can be told before anything is embedded or scored: whether columns and filters fit the (converted) shards,
-    and whether the scorers of the user's own can be imported.
+    """Whether the filters fit the (converted) shards, as far as it can be told before anything is embedded or scored.
 
-    :raises ConfigError: see `filter_corpus`. :raises InputError: see `corpus.read.check_columns`.
+    :raises ConfigError: see `filter_corpus`.
     """
-    check_columns(shards, config)
-    Rules.of(config.release)
     if contamination.wanted(config):
         items_of(config)
     names = [scorer.name for scorer in config.quality.scorers]
-    schema = corpus_schema(shards, config)
-    _plan(schema, [*names, "quality_score"], config, names)
-    for scorer in config.quality.scorers:
-        if own := extensions.find("scorer", scorer.kind):
-            own.load()
-    for quota in config.select.quotas:
-        if quota.column not in (*schema.names, *INDEX_COLUMNS):
-            raise ConfigError(
-                f"select.quotas: no file of the corpus has a column {quota.column!r}"
-                f"{nearest(quota.column, schema.names)} (columns: {', '.join(schema.names)})"
-            )
+    _plan(corpus_schema(shards, config), [*names, "quality_score"], config, names)
 
 
 class _Own:

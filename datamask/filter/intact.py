@@ -86,7 +86,7 @@ class Own(NamedTuple):
     longest: int  # letters of its longest place
 
 
-class Counts(Protocol):
+class CopyEvidence(Protocol):
     """What the corpus's counts tell of copies of one text (`quality.copies.CopyCounts`)."""
 
     def natural(self, texts: Sequence[str]) -> Sequence[float]:
@@ -96,7 +96,7 @@ class Counts(Protocol):
         """By how many nats the words that `one` has of its own are likelier than those of `other`; 0: unknown."""
 
 
-def worse(a: Text, b: Text, like: Likeness, counts: Counts | None = None) -> int:
+def worse(a: Text, b: Text, like: Likeness, counts: CopyEvidence | None = None) -> int:
     """1 if b is the altered copy of the two, −1 if a is, 0 if they are too similar to tell.
 
     The first of these that applies decides. A text that repeats itself is altered. Of two with the same words, it is
@@ -185,7 +185,7 @@ def reworded(a: Text, b: Text) -> bool:
     return said and _scattered(both, REWORDED) and all(found.digits <= FIGURES * found.letters for found in both)
 
 
-def garbled(a: Text, b: Text, like: Likeness, counts: Counts | None) -> bool:
+def garbled(a: Text, b: Text, like: Likeness, counts: CopyEvidence | None) -> bool:
     """Whether one text is the other with words replaced: where they differ, its word order is less probable.
 
     :param counts: see `worse`; without them the answer is False.

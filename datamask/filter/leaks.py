@@ -24,7 +24,7 @@ from datamask.config import Config
 from datamask.corpus.ngrams import hashed_words, word_bounds
 from datamask.corpus.read import read_documents
 from datamask.errors import InputError
-from datamask.filter.word_rows import ROW, Rows
+from datamask.filter.word_rows import ROW, WordRows
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
@@ -55,9 +55,9 @@ class Items:
     key: str
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> WordRows:
         """The runs of words of all parts, to be looked for."""
-        return Rows(self.texts)
+        return WordRows(self.texts)
 
 
 def items_of(config: Config) -> Items:
@@ -100,7 +100,7 @@ def find_leaks(files: ShardFiles, config: Config, work: str, progress: Progress 
 
 
 def _hits(
-    rows: Rows, single: np.ndarray, document: np.ndarray, texts: Sequence[str], ids: pa.Array
+    rows: WordRows, single: np.ndarray, document: np.ndarray, texts: Sequence[str], ids: pa.Array
 ) -> list[dict[str, Any]]:
     gram, at = rows.find(single, document)
     told = rows.varied[gram]
@@ -124,7 +124,7 @@ def _hits(
     return found
 
 
-def _by_item(rows: Rows, gram: np.ndarray, place: np.ndarray) -> list[tuple[int, int]]:
+def _by_item(rows: WordRows, gram: np.ndarray, place: np.ndarray) -> list[tuple[int, int]]:
     """The stretches of each item that has some of the rows, as an item may lie beside another in a document."""
     own: dict[int, list[int]] = defaultdict(list)
     for number, each in enumerate(gram.tolist()):

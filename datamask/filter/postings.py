@@ -17,7 +17,7 @@ POSTING = np.dtype([("hash", np.uint64), ("document", np.uint32)])  # document: 
 
 
 @dataclass(frozen=True, eq=False)
-class Documents:
+class SeenDocuments:
     """What is known of each document that may have duplicates, in the order they count as seen: (N,) each, in memory or
     mapped from files."""
 

@@ -89,7 +89,7 @@ def unspaced(units: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Windows:
+class Shingles:
     """The shingles of several texts: those of text i are `hashes[first[i] : first[i] + count[i]]`, in order."""
 
     hashes: np.ndarray  # (U − 11,) uint32; between two texts lie windows that belong to neither
@@ -111,7 +111,7 @@ def codes_of(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32), ends
 
 
-def windows(codes: np.ndarray, ends: np.ndarray) -> Windows:
+def windows(codes: np.ndarray, ends: np.ndarray) -> Shingles:
     """The shingles of texts given by their code points, one after another, and their ends (see `codes_of`)."""
     highest = int(codes.max()) if len(codes) else 0
     if highest < TABLE:
@@ -134,7 +134,7 @@ def windows(codes: np.ndarray, ends: np.ndarray) -> Windows:
         missing = np.where(short, WINDOW - counts, 0)
         units = np.insert(units, np.repeat(stops, missing), 0)
         counts = counts + missing
-    return Windows(_hash(units), units, np.cumsum(counts) - counts, np.maximum(counts - WINDOW + 1, 0))
+    return Shingles(_hash(units), units, np.cumsum(counts) - counts, np.maximum(counts - WINDOW + 1, 0))
 
 
 def shingles(text: str) -> np.ndarray:

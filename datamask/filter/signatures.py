@@ -20,7 +20,7 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import read_batches
-from datamask.filter.shingles import Windows, codes_of, windows
+from datamask.filter.shingles import Shingles, codes_of, windows
 from datamask.filter.surface import surface
 from datamask.stages import Progress, silent
 from datamask.storage import Output
@@ -98,7 +98,7 @@ def bound(scale: np.ndarray) -> np.ndarray:
     return np.uint64(0xFFFF_FFFF_FFFF_FFFF) >> scale.astype(np.uint64)
 
 
-def _samples(found: Windows, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _samples(found: Shingles, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(hashes of all samples, offsets (texts + 1,)): of each text ascending, each once."""
     texts, total = len(scale), len(found.hashes)
     if not total:

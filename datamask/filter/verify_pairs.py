@@ -12,8 +12,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from datamask.filter.duplicate_candidates import FEW, OWN, PARTLY, WHOLLY, Groups, Pairs
-from datamask.filter.intact import Counts, Text, garbled, most, packaging, reworded, worse
+from datamask.filter.duplicate_candidates import FEW, OWN, PARTLY, WHOLLY, CandidatePairs, ConnectedGroups
+from datamask.filter.intact import CopyEvidence, Text, garbled, most, packaging, reworded, worse
 from datamask.filter.resolve import Edge, Fall, stars
 from datamask.filter.shingles import WINDOW, Likeness, codes_of, doubled, likeness, once, windows
 from datamask.filter.surface import Prose, Surface, prose, surface
@@ -47,14 +47,14 @@ ROUNDS = 3  # rounds of comparing the documents that stay of one group
 
 
 @dataclass(frozen=True)
-class Rules:
+class DuplicateRules:
     """What makes two texts duplicates."""
 
     jaccard: float
     containment: float
 
 
-def parts_of(lengths: np.ndarray, groups: Groups) -> np.ndarray:
+def parts_of(lengths: np.ndarray, groups: ConnectedGroups) -> np.ndarray:
     """(G,) int64: which part each of the groups' documents is decided in; a group is in one.
 
     :param lengths: (G,) of the documents, in letters.
@@ -67,13 +67,13 @@ def parts_of(lengths: np.ndarray, groups: Groups) -> np.ndarray:
 
 def decide(
     texts: Iterable[tuple[np.ndarray, pa.Array]],
-    pairs: Pairs,
+    pairs: CandidatePairs,
     cosines: Mapping[tuple[int, int], float],
     fixed: int,
     quality: Mapping[int, float],
     spread: float,
-    rules: Rules,
-    counts: Counts | None = None,
+    rules: DuplicateRules,
+    counts: CopyEvidence | None = None,
 ) -> dict[int, tuple[Fall, int]]:
     """Each document of a part that falls, what it falls to, and its cluster: the lowest number it is tied to.
 
@@ -129,8 +129,8 @@ class _Judge:
         fixed: int,
         quality: Mapping[int, float],
         spread: float,
-        rules: Rules,
-        counts: Counts | None,
+        rules: DuplicateRules,
+        counts: CopyEvidence | None,
     ) -> None:
         self._counts = counts
         self._texts = texts

@@ -22,7 +22,7 @@ ROW, SHORTEST = 13, 8  # words
 VARIED = 0.5  # of a row's words
 
 
-class Rows:
+class WordRows:
     """The rows of words of some texts, numbered (`gram`), and where in which text each stands.
 
     words: (texts,) int64, words of each text; length: (grams,) words of a row; starts: (grams + 1,) into text and

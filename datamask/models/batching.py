@@ -16,7 +16,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from datamask.errors import ModelError
-from datamask.models.tokens import DocumentTokenizer, Windows, cut
+from datamask.models.tokens import DocumentTokenizer, TokenWindows, cut
 
 ROUND_TO = 8  # batches are padded to a multiple of so many tokens: kinder to the matrix kernels
 
@@ -46,14 +46,14 @@ class Batcher:
                 f"raise encoder.max_length or shorten encoder.prompt"
             )
 
-    def windows(self, texts: Sequence[str], long_documents: str = "first") -> Windows:
+    def windows(self, texts: Sequence[str], long_documents: str = "first") -> TokenWindows:
         """The first window of each text, or all of them ("mean")."""
         texts = [self._prompt + text for text in texts] if self._prompt else texts
         if long_documents == "first":
-            return Windows(*self._tokenizer.first(texts, self._room), np.arange(len(texts)), len(texts))
+            return TokenWindows(*self._tokenizer.first(texts, self._room), np.arange(len(texts)), len(texts))
         return cut(*self._tokenizer.all(texts), self._room, self._prompt_ids)
 
-    def batches(self, windows: Windows, budget: int) -> Iterator[tuple[np.ndarray, torch.Tensor, torch.Tensor]]:
+    def batches(self, windows: TokenWindows, budget: int) -> Iterator[tuple[np.ndarray, torch.Tensor, torch.Tensor]]:
         """Window numbers int64 [rows], and their input_ids and attention_mask, both int64 [rows, width]; the longest
         windows first, rows · width within `budget` unless a window alone exceeds it."""
         lengths = windows.lengths + len(self._begin) + len(self._end)

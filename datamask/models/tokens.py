@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 from tokenizers import Tokenizer
 
-from datamask.models.words import WordTokenizer, splits_into_words
+from datamask.models.word_tokens import WordTokenizer, splits_into_words
 
 if TYPE_CHECKING:
-    from datamask.encoders.encoder_ref import EncoderRef
+    from datamask.models.encoder_ref import EncoderRef
 
 CHARACTERS_PER_TOKEN = 6  # first guess at how much of a long text to read, enough for 99 % of the real documents
 BLOCK_CHARACTERS = 4_000_000  # tokenised at a time: bounds the memory of the tokenizer's records
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Windows:
+class TokenWindows:
     """Token ids of the windows of some documents, one after the other."""
 
     ids: np.ndarray  # int32 [tokens]
@@ -46,14 +46,14 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
-def cut(ids: np.ndarray, lengths: np.ndarray, room: int, prompt: np.ndarray) -> Windows:
+def cut(ids: np.ndarray, lengths: np.ndarray, room: int, prompt: np.ndarray) -> TokenWindows:
     """Windows of at most `room` tokens of documents (ids int32 [tokens], lengths int64 [documents]); each after a
     document's first begins with the prompt again."""
     if not len(prompt):
         counts = np.maximum(-(-lengths // room), 1)
         owners = np.repeat(np.arange(len(lengths)), counts)
         number = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return Windows(ids, np.minimum(lengths[owners] - number * room, room), owners, len(lengths))
+        return TokenWindows(ids, np.minimum(lengths[owners] - number * room, room), owners, len(lengths))
     pieces = [np.zeros(0, np.int32)]
     owned: list[int] = []
     for document, whole in enumerate(np.split(ids, np.cumsum(lengths)[:-1]) if len(lengths) else []):
@@ -62,7 +62,7 @@ def cut(ids: np.ndarray, lengths: np.ndarray, room: int, prompt: np.ndarray) -> 
         pieces += [np.concatenate([prompt, whole[at : at + step]]) for at in range(room, len(whole), step)]
         owned += [document] * (len(pieces) - 1 - len(owned))
     sizes = np.array([len(piece) for piece in pieces[1:]], np.int64)
-    return Windows(np.concatenate(pieces), sizes, np.array(owned, np.int64), len(lengths))
+    return TokenWindows(np.concatenate(pieces), sizes, np.array(owned, np.int64), len(lengths))
 
 
 class TokenCounter(Protocol):

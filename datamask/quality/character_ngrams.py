@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from datamask.quality.words import Words, mix
+from datamask.quality.batch_words import BatchWords, mix
 
 HALVES = 2
 BEGINNING = 500  # words by which a document's half is chosen
@@ -63,7 +63,7 @@ def _check(keys: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Counts:
+class NgramCounts:
     """What was counted in the sample."""
 
     words: Table
@@ -73,16 +73,16 @@ class Counts:
     joints: Table  # how one ends and the next begins
 
 
-TABLES = tuple(field.name for field in fields(Counts))
+TABLES = tuple(field.name for field in fields(NgramCounts))
 
 
-def neighbours(words: Words, apart: int = 1) -> np.ndarray:
+def neighbours(words: BatchWords, apart: int = 1) -> np.ndarray:
     """(m,) int64: the places of tokens with another one `apart` places further in the same document."""
     place = np.arange(max(0, len(words.start) - apart))
     return place[words.document[: len(place)] == words.document[len(words.start) - len(place) :]]
 
 
-def pairs(words: Words, place: np.ndarray, apart: int = 1) -> tuple[np.ndarray, np.ndarray]:
+def pairs(words: BatchWords, place: np.ndarray, apart: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """(m,) uint64 keys of both words of each pair, and of their joint."""
     return (
         mix(words.hashes[place] * PAIR + words.hashes[place + apart]),
@@ -90,14 +90,14 @@ def pairs(words: Words, place: np.ndarray, apart: int = 1) -> tuple[np.ndarray, 
     )
 
 
-def halves(words: Words) -> np.ndarray:
+def halves(words: BatchWords) -> np.ndarray:
     """(documents,) 0 or 1, by the first BEGINNING words whatever their order: a sample may hold no more of it."""
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(words.hashes)])
     last = np.minimum(words.first[1:], words.first[:-1] + BEGINNING)
     return (mix(sums[last] - sums[words.first[:-1]]) >> np.uint64(63)).astype(np.int64)
 
 
-def count(batches: Iterable[Words]) -> Counts:
+def count(batches: Iterable[BatchWords]) -> NgramCounts:
     """The counts of both halves of a sample."""
     held: dict[str, list[list[np.ndarray]]] = {
         name: [[np.zeros(0, np.uint64)] for _ in range(HALVES)] for name in TABLES
@@ -110,4 +110,4 @@ def count(batches: Iterable[Words]) -> Counts:
             for mine, keys in ((half == one, of_words), (half[place] == one, of_pairs)):
                 for name, values in keys.items():
                     held[name][one].append(values[mine])
-    return Counts(**{name: Table.of([np.concatenate(half) for half in held.pop(name)]) for name in TABLES})
+    return NgramCounts(**{name: Table.of([np.concatenate(half) for half in held.pop(name)]) for name in TABLES})

@@ -31,7 +31,7 @@ LAST = 0x33480  # code points from here on are unassigned, tags or private: cate
 
 
 @dataclass(frozen=True)
-class Tables:
+class CharacterTables:
     """Each indexed by code point."""
 
     flags: np.ndarray  # (0x110000,) uint8
@@ -53,7 +53,7 @@ def categories() -> np.ndarray:
 
 
 @cache
-def tables() -> Tables:
+def tables() -> CharacterTables:
     """The tables of all code points, made at first use."""
     flags = np.zeros(0x110000, dtype=np.uint8)
     kinds = np.full(0x110000, OTHER, dtype=np.uint8)
@@ -90,7 +90,7 @@ def tables() -> Tables:
             ascii_lower[point] = ord(lowered)
     for table in (flags, kinds, ascii_lower):
         table.setflags(write=False)
-    return Tables(flags, kinds, ascii_lower)
+    return CharacterTables(flags, kinds, ascii_lower)
 
 
 def _points(characters: Iterable[str]) -> np.ndarray:

@@ -6,7 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from datamask.quality import pool, terms
+from datamask.quality import pool_model as pool
+from datamask.quality import terms
 from datamask.quality.documents import Documents, Need, Scores
 from datamask.quality.measures import measure
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from datamask.quality.batch_words import BatchWords
 from datamask.quality.character_ngrams import HALVES, Table, halves, neighbours, pairs
 from datamask.quality.measures import JOINTS, UNIT, UNKNOWN, lift, order
-from datamask.quality.pool import CHARACTERS, Model
-from datamask.quality.words import Words
+from datamask.quality.pool_model import CHARACTERS, Model
 
 # A text of the sample finds most of its pairs of words in the half that it was counted in, but for those whose slot a
 # more frequent pair took (a fifth, at most). What other texts have of a text's pairs is two thirds at most in English.
@@ -39,7 +39,7 @@ class CopyCounts:
 
         The texts' own counts are among them, so this is for telling copies from other texts, not for choosing one.
         """
-        words = Words(texts)
+        words = BatchWords(texts)
         return [float(value) for value in order(words, self.model.pool, self._groups(words))]
 
     def altered(self, one: str, other: str) -> float:
@@ -48,20 +48,20 @@ class CopyCounts:
 
         :param one: a text. :param other: a copy of it.
         """
-        words = Words([one, other])
+        words = BatchWords([one, other])
         differing = _Differing(words, [self._holds(text) for text in (one, other)], self.model)
         size = max(HALVES * float(self.model.pool.languages.words[self._groups(words)[0]]), LEAST)
         said = differing.order(size) + differing.at_home(size)
         return float(said[0] - said[1])
 
-    def _groups(self, words: Words) -> np.ndarray:
+    def _groups(self, words: BatchWords) -> np.ndarray:
         found = self.model.pool.languages.groups(words, [None] * len(words), np.zeros(len(words)))
         found[:] = found[0]
         return found
 
     def _holds(self, text: str) -> int:
         """The half of the sample that the text was counted in, −1 if it is not there."""
-        words = Words([text[:CHARACTERS]])
+        words = BatchWords([text[:CHARACTERS]])
         if len(words.start) < SHORTEST:
             return -1
         half = int(halves(words)[0])
@@ -76,7 +76,7 @@ class _Differing:
     :param held: the half that each text was counted in, or −1.
     """
 
-    def __init__(self, words: Words, held: Sequence[int], model: Model) -> None:
+    def __init__(self, words: BatchWords, held: Sequence[int], model: Model) -> None:
         self._words, self._held, self._counts = words, held, model.pool.counts
         self._place = neighbours(words)
         self._by_word, self._by_joint = pairs(words, self._place)

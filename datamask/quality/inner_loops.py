@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from datamask.compiling import compiled
+from datamask.quality.batch_words import AT, BAR, BROKEN, CODE, DIGIT, EXCLAIM, JOINER, MARK, SINGLE, UPPER, WORD
 from datamask.quality.characters import SPACE
 from datamask.quality.measures import CHANCE
-from datamask.quality.words import AT, BAR, BROKEN, CODE, DIGIT, EXCLAIM, JOINER, MARK, SINGLE, UPPER, WORD
 
 
 @compiled

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datamask.quality import words as w
-from datamask.quality.words import Words
+from datamask.quality import batch_words as w
+from datamask.quality.batch_words import BatchWords
 
 LEAST = 20  # documents of the sample that make a group
 FREQUENT = 100  # words that stand in most documents: its function words, mostly
@@ -51,7 +51,7 @@ class Languages:
         rows[self.keys[rows] != hashes] = len(self.keys) - 1
         return rows
 
-    def groups(self, words: Words, given: Sequence[str | None], code: np.ndarray) -> np.ndarray:
+    def groups(self, words: BatchWords, given: Sequence[str | None], code: np.ndarray) -> np.ndarray:
         """(documents,) int64, places in `names`.
 
         :param given: the corpus's own statement of each document's language
@@ -72,7 +72,7 @@ class Languages:
         found[code > _CODE_SHARE] = self.languages
         return found
 
-    def _told(self, words: Words) -> tuple[np.ndarray, np.ndarray]:
+    def _told(self, words: BatchWords) -> tuple[np.ndarray, np.ndarray]:
         """(documents,) the likeliest language, −1 where no word tells; and its frequent words' share."""
         told, share = np.full(len(words), -1, dtype=np.int64), np.zeros(len(words))
         if not self.languages:
@@ -90,7 +90,7 @@ class Languages:
             share = hits / np.maximum(total, 1)
         return told, share
 
-    def function_words(self, words: Words, group: np.ndarray) -> np.ndarray:
+    def function_words(self, words: BatchWords, group: np.ndarray) -> np.ndarray:
         """(tokens,) bool: words that most documents of the group hold."""
         found: np.ndarray = self.frequent[self.rows(words.hashes), group[words.document]] & words.is_word
         return found
@@ -100,7 +100,7 @@ def _slot(hashes: np.ndarray) -> np.ndarray:
     return (hashes >> np.uint64(64 - _BITS)).astype(np.int64)
 
 
-def _scripts(words: Words) -> np.ndarray:
+def _scripts(words: BatchWords) -> np.ndarray:
     """(documents,) number of the script that most of the first words are written in."""
     place = np.arange(len(words.start)) - words.first[words.document]
     looked = np.flatnonzero((place < LOOK) & words.is_word)
@@ -111,7 +111,7 @@ def _scripts(words: Words) -> np.ndarray:
     return counts.argmax(axis=1)
 
 
-def fit(batches: Sequence[Words], given: Sequence[Sequence[str | None]], code: Sequence[np.ndarray]) -> Languages:
+def fit(batches: Sequence[BatchWords], given: Sequence[Sequence[str | None]], code: Sequence[np.ndarray]) -> Languages:
     """The groups of a sample: batches of documents, their stated languages, their shares of code."""
     stated: dict[str, list[np.ndarray]] = {}
     for words, names, share in zip(batches, given, code, strict=True):
@@ -136,7 +136,7 @@ def fit(batches: Sequence[Words], given: Sequence[Sequence[str | None]], code: S
     return _of(texts, {CODE: others.get(CODE, []), **final}, len(names) - 1)
 
 
-def _words_of(words: Words, document: int) -> np.ndarray:
+def _words_of(words: BatchWords, document: int) -> np.ndarray:
     mine = slice(words.first[document], words.first[document + 1])
     return words.hashes[mine][words.is_word[mine]]
 

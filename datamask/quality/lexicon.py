@@ -11,8 +11,8 @@ from functools import cache
 
 import numpy as np
 
+from datamask.quality.batch_words import SINGLE, BatchWords, mix
 from datamask.quality.character_ngrams import PAIR
-from datamask.quality.words import SINGLE, Words, mix
 
 MENUS = {
     "en": """about accept account advertise advertisement all archive archives blog browse careers cart
@@ -149,7 +149,7 @@ class Lexicon:
     words: np.ndarray
     pairs: np.ndarray
 
-    def held(self, words: Words) -> np.ndarray:
+    def held(self, words: BatchWords) -> np.ndarray:
         """(tokens,) bool: the tokens that are of the list."""
         found = _within(self.words, words.hashes)
         single = np.flatnonzero(words.kinds[words.start] & SINGLE)
@@ -174,7 +174,7 @@ def _within(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
 def lexicon(kind: str) -> Lexicon:
     """Of "menus" or "adverts"."""
     lists = {"menus": MENUS, "adverts": ADVERTS}[kind]
-    words = Words(sorted({word for words in lists.values() for word in words.split()}))
+    words = BatchWords(sorted({word for words in lists.values() for word in words.split()}))
     size = np.diff(words.first)
     one, two = words.first[:-1][size == 1], words.first[:-1][size == 2]
     return Lexicon(np.unique(words.hashes[one]), np.unique(mix(words.hashes[two] * PAIR + words.hashes[two + 1])))

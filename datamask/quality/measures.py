@@ -8,11 +8,11 @@ from functools import cache
 
 import numpy as np
 
-from datamask.quality import words as w
-from datamask.quality.character_ngrams import HALVES, PAIR, Counts, Table, halves
+from datamask.quality import batch_words as w
+from datamask.quality.batch_words import BatchWords, mix
+from datamask.quality.character_ngrams import HALVES, PAIR, NgramCounts, Table, halves
 from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import lexicon
-from datamask.quality.words import Words, mix
 
 MEASURES = (
     "words",
@@ -69,14 +69,14 @@ _STRENGTH = {"pairs": 4.0, "joints": 10.0}  # pseudo-counts of the smoothing tow
 
 
 @dataclass(frozen=True)
-class Pool:
+class MeasuredPool:
     """The counts and languages of the pool that documents are measured against."""
 
-    counts: Counts
+    counts: NgramCounts
     languages: Languages
 
 
-def measure(words: Words, given: Sequence[str | None], pool: Pool) -> tuple[np.ndarray, np.ndarray]:
+def measure(words: BatchWords, given: Sequence[str | None], pool: MeasuredPool) -> tuple[np.ndarray, np.ndarray]:
     """(documents, MEASURES) float32, NaN where there is nothing to measure; (documents,) int64 groups.
 
     :param given: the corpus's own statement of each document's language
@@ -92,7 +92,7 @@ def share(count: np.ndarray, total: np.ndarray) -> np.ndarray:
     return np.where(total > 0, count / np.maximum(total, 1), np.nan)
 
 
-def plain(words: Words) -> dict[str, np.ndarray]:
+def plain(words: BatchWords) -> dict[str, np.ndarray]:
     """The measures that need no pool, by name: (documents,) each."""
     from datamask.quality.inner_loops import characters
 
@@ -123,7 +123,7 @@ def plain(words: Words) -> dict[str, np.ndarray]:
     }
 
 
-def _around(words: Words, mask: np.ndarray) -> np.ndarray:
+def _around(words: BatchWords, mask: np.ndarray) -> np.ndarray:
     """(tokens,) int64: how many tokens up to REACH away in the same document have mask (tokens,) true."""
     from datamask.quality.inner_loops import around
 
@@ -132,18 +132,18 @@ def _around(words: Words, mask: np.ndarray) -> np.ndarray:
     return found
 
 
-def _listed(words: Words, kind: str, number: np.ndarray) -> np.ndarray:
+def _listed(words: BatchWords, kind: str, number: np.ndarray) -> np.ndarray:
     held = lexicon(kind).held(words)
     return share(words.count(words.is_word & (_around(words, held) >= SEVERAL[kind])), number)
 
 
-def _titles(words: Words, number: np.ndarray) -> np.ndarray:
+def _titles(words: BatchWords, number: np.ndarray) -> np.ndarray:
     capital = words.kinds[words.start] & w.UPPER != 0
     inside = 2 * _around(words, capital) >= _around(words, words.is_word)
     return share(words.count(words.is_word & inside), number)
 
 
-def _prose(words: Words, pool: Pool, group: np.ndarray, function: np.ndarray) -> np.ndarray:
+def _prose(words: BatchWords, pool: MeasuredPool, group: np.ndarray, function: np.ndarray) -> np.ndarray:
     kind, number = words.kinds[words.start], np.maximum(_around(words, words.is_word), 1)
     least = 0.33 * np.maximum(pool.languages.usual[group], 0.02)[words.document]
     reads = _around(words, function) >= least * number
@@ -152,7 +152,7 @@ def _prose(words: Words, pool: Pool, group: np.ndarray, function: np.ndarray) ->
     return share(words.count(words.is_word & reads), words.count(words.is_word))
 
 
-def _tags(words: Words) -> np.ndarray:
+def _tags(words: BatchWords) -> np.ndarray:
     """Places of "<" before an HTML element's name, "/" and one, or "!"; and of "&" before a name or number and ";".
 
     What only looks so is left out: names of one letter ("a<b" in a formula) that neither ">" nor "href" follows.
@@ -183,10 +183,10 @@ def _tags(words: Words) -> np.ndarray:
 @cache
 def _elements() -> np.ndarray:
     """Hashes of the names of HTML's elements."""
-    return np.unique(Words(_ELEMENTS.split()).hashes)
+    return np.unique(BatchWords(_ELEMENTS.split()).hashes)
 
 
-def _repeated(words: Words) -> np.ndarray:
+def _repeated(words: BatchWords) -> np.ndarray:
     if len(words.start) < RUN:
         return np.zeros(len(words))
     key, size = words.hashes, 1
@@ -202,7 +202,7 @@ def _repeated(words: Words) -> np.ndarray:
     return np.bincount(again.astype(np.int64), minlength=len(words)) / np.maximum(total, 1)
 
 
-def _sentences(words: Words, number: np.ndarray) -> np.ndarray:
+def _sentences(words: BatchWords, number: np.ndarray) -> np.ndarray:
     closes = (words.kinds[words.start] & w.STOP != 0) | np.isin(words.points[words.start], _CLAUSES)
     stops = np.flatnonzero(closes & ~words.is_word)
     document = words.document[stops]
@@ -213,7 +213,7 @@ def _sentences(words: Words, number: np.ndarray) -> np.ndarray:
     return share(np.bincount(document, weights=size, minlength=len(words)), number)
 
 
-def in_pool(words: Words, pool: Pool, group: np.ndarray) -> dict[str, np.ndarray]:
+def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray) -> dict[str, np.ndarray]:
     """The measures against the half of the pool that does not hold the document, by name: (documents,) each."""
     half = (1 - halves(words))[words.document]
     known = pool.counts.words.count(words.hashes, half)
@@ -227,7 +227,7 @@ def in_pool(words: Words, pool: Pool, group: np.ndarray) -> dict[str, np.ndarray
     }
 
 
-def order(words: Words, pool: Pool, group: np.ndarray) -> np.ndarray:
+def order(words: BatchWords, pool: MeasuredPool, group: np.ndarray) -> np.ndarray:
     """(documents,) the measure `order`, averaged over both halves of the pool, so that any two texts are comparable."""
     every = [np.full(len(words.start), half, dtype=np.int64) for half in range(HALVES)]
     known = [pool.counts.words.count(words.hashes, half) for half in every]
@@ -237,7 +237,9 @@ def order(words: Words, pool: Pool, group: np.ndarray) -> np.ndarray:
     return found
 
 
-def _near_less_far(words: Words, pool: Pool, group: np.ndarray, half: np.ndarray, known: np.ndarray) -> np.ndarray:
+def _near_less_far(
+    words: BatchWords, pool: MeasuredPool, group: np.ndarray, half: np.ndarray, known: np.ndarray
+) -> np.ndarray:
     counts = pool.counts
     ends = counts.tails.count(words.tails, half), counts.heads.count(words.heads, half)
     size = np.maximum(pool.languages.words[group], 1000.0).astype(np.float32)[words.document]
@@ -246,9 +248,9 @@ def _near_less_far(words: Words, pool: Pool, group: np.ndarray, half: np.ndarray
 
 
 def _order(
-    words: Words,
+    words: BatchWords,
     apart: int,
-    pool: Pool,
+    pool: MeasuredPool,
     half: np.ndarray,
     known: np.ndarray,
     ends: tuple[np.ndarray, np.ndarray],
@@ -269,7 +271,7 @@ def _order(
 
 
 def _lifts(
-    words: Words,
+    words: BatchWords,
     apart: int,
     keys: tuple[np.ndarray, np.ndarray],
     counts: tuple[np.ndarray, np.ndarray],

@@ -13,11 +13,11 @@ import pyarrow.types
 
 from datamask import storage
 from datamask.config import Config
-from datamask.config import Scorer as ScorerSettings
+from datamask.config import ScorerSettings as ScorerSettings
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import read_batches, shard_schema
 from datamask.errors import ConfigError, InputError, ModelError, nearest
-from datamask.quality import pool
+from datamask.quality import pool_model as pool
 from datamask.quality.combine import fit
 from datamask.quality.documents import Documents, Scorer
 from datamask.quality.probe import CHECK_SENTENCES, ProbeScorer

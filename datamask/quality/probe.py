@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 
 from datamask.errors import ModelError
 from datamask.quality.documents import Documents, Need, Scores, plain
-from datamask.quality.pool import PLAIN, measured
+from datamask.quality.pool_model import PLAIN, measured
 from datamask.quality.rules import SIGNALS
 from datamask.quality.rules import score as heuristic_score
 

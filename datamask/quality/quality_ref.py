@@ -14,7 +14,7 @@ from datamask import storage
 class ScorerRef:
     """A prepared scorer: its settings, and the fingerprint of the model's files or the rules' version."""
 
-    settings: settings.Scorer
+    settings: settings.ScorerSettings
     path: str  # what is loaded: a file, a folder or a hub name; of a fitted one in the work folder; "": nothing
     revision: str | None  # the commit of a hub model
     fingerprint: str
@@ -59,7 +59,7 @@ class QualityRef:
     def from_dict(cls, values: Mapping[str, Any]) -> QualityRef:
         """The inverse of `as_dict`."""
         scorers = tuple(
-            ScorerRef(**{**ref, "settings": settings.Scorer.model_validate(ref["settings"])})
+            ScorerRef(**{**ref, "settings": settings.ScorerSettings.model_validate(ref["settings"])})
             for ref in values["scorers"]
         )
         statistics = {
@@ -69,6 +69,6 @@ class QualityRef:
         return cls(scorers, values["combine"], statistics)
 
 
-def _settings(scorer: settings.Scorer) -> dict[str, Any]:
+def _settings(scorer: settings.ScorerSettings) -> dict[str, Any]:
     """A scorer's settings as they enter the key of its scores: without the options it does not have."""
     return scorer.model_dump(mode="json", exclude=set() if scorer.options else {"options"})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from datamask import extensions, storage
 from datamask.config import Config
-from datamask.config import Scorer as Settings
+from datamask.config import ScorerSettings as Settings
 from datamask.errors import ModelError
 from datamask.quality import simple
 from datamask.quality.documents import Scorer
@@ -129,7 +129,7 @@ def _local(path: str) -> str:
 
 
 def _located(name: str, revision: str | None) -> tuple[str, str | None, str]:
-    from datamask.models.pin import locate  # loads torch
+    from datamask.models.locate import locate  # loads torch
 
     return locate(name, revision)
 

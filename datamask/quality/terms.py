@@ -30,7 +30,7 @@ SATURATION = 4  # the score of rank r in its group: 1 − (1 − r)^SATURATION; 
 
 
 @dataclass(frozen=True)
-class Term:
+class MeasureTerm:
     """A measure, the side on which it is a fault, and its weight."""
 
     measure: str
@@ -48,24 +48,24 @@ class Term:
         return np.sqrt(found) if self.root else found
 
 
-TERMS: tuple[Term, ...] = (
-    Term("order", "low", 6.5, 0.08, "its words follow one another as by chance", free=1.9),
-    Term("known", "low", 0.2, 0.03, "its words are not found in other documents"),
-    Term("function_words", "low", 0.2, 0.03, "it has few of the words that every text of its language has"),
-    Term("sentences", "low", 0.4, 0.08, "its words are in no sentences", free=0.0),
-    Term("letters", "low", 1.2, 0.03, "it has too few letters", free=0.2),
-    Term("digits", "high", 1.2, 0.06, "it is full of digits", root=True, free=0.8),
-    Term("capitals", "both", 0.4, 0.05, "too many or too few of its words have a capital", free=1.0),
-    Term("upper_case", "high", 2.2, 0.02, "it is written in capitals", root=True, free=0.3),
-    Term("titles", "high", 0.4, 0.06, "it is full of titles and names"),
-    Term("prose", "low", 1.0, 0.08, "it does not read as running text", free=0.0),
-    Term("repeated", "high", 1.8, 0.06, "it repeats itself", fixed=True, free=0.0),
-    Term("tags", "high", 1.5, 0.06, "it holds HTML", root=True, fixed=True, free=0.2),
-    Term("broken", "high", 3.5, 0.010, "its characters are broken", root=True, fixed=True),
-    Term("shouts", "high", 0.7, 0.12, "it shouts, names prices and addresses", root=True, fixed=True),
-    Term("bars", "high", 2.4, 0.04, "it is full of separators and pictures", root=True, fixed=True, free=0.0),
-    Term("menus", "high", 2.0, 0.05, "it holds menus", root=True, fixed=True, free=0.6),
-    Term("adverts", "high", 1.5, 0.10, "it holds advertisements", root=True, fixed=True),
+TERMS: tuple[MeasureTerm, ...] = (
+    MeasureTerm("order", "low", 6.5, 0.08, "its words follow one another as by chance", free=1.9),
+    MeasureTerm("known", "low", 0.2, 0.03, "its words are not found in other documents"),
+    MeasureTerm("function_words", "low", 0.2, 0.03, "it has few of the words that every text of its language has"),
+    MeasureTerm("sentences", "low", 0.4, 0.08, "its words are in no sentences", free=0.0),
+    MeasureTerm("letters", "low", 1.2, 0.03, "it has too few letters", free=0.2),
+    MeasureTerm("digits", "high", 1.2, 0.06, "it is full of digits", root=True, free=0.8),
+    MeasureTerm("capitals", "both", 0.4, 0.05, "too many or too few of its words have a capital", free=1.0),
+    MeasureTerm("upper_case", "high", 2.2, 0.02, "it is written in capitals", root=True, free=0.3),
+    MeasureTerm("titles", "high", 0.4, 0.06, "it is full of titles and names"),
+    MeasureTerm("prose", "low", 1.0, 0.08, "it does not read as running text", free=0.0),
+    MeasureTerm("repeated", "high", 1.8, 0.06, "it repeats itself", fixed=True, free=0.0),
+    MeasureTerm("tags", "high", 1.5, 0.06, "it holds HTML", root=True, fixed=True, free=0.2),
+    MeasureTerm("broken", "high", 3.5, 0.010, "its characters are broken", root=True, fixed=True),
+    MeasureTerm("shouts", "high", 0.7, 0.12, "it shouts, names prices and addresses", root=True, fixed=True),
+    MeasureTerm("bars", "high", 2.4, 0.04, "it is full of separators and pictures", root=True, fixed=True, free=0.0),
+    MeasureTerm("menus", "high", 2.0, 0.05, "it holds menus", root=True, fixed=True, free=0.6),
+    MeasureTerm("adverts", "high", 1.5, 0.10, "it holds advertisements", root=True, fixed=True),
 )
 SIGNALS: tuple[str, ...] = (*MEASURES, *(f"{term.measure}_fault" for term in TERMS))
 

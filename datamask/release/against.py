@@ -19,9 +19,9 @@ from datamask.corpus.inputs import find_inputs
 from datamask.corpus.inspect import inspect_files
 from datamask.corpus.plan import Part, Reading, Shard
 from datamask.release.data_files import DataLayout
-from datamask.release.personal import FIELD, Rules
+from datamask.release.personal import FIELD, PersonalRules
 from datamask.release.personal import published as as_published
-from datamask.release.release_folder import Release
+from datamask.release.release_folder import ReleaseFolder
 from datamask.stages import Progress
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ EXAMPLES = 5  # rows named of those that differ
 
 
 def compare_with_corpus(
-    release: Release,
+    release: ReleaseFolder,
     manifest: dict[str, Any],
     data: Sequence[str],
     against: Sequence[str],
@@ -44,7 +44,9 @@ def compare_with_corpus(
     filters["identify"] = filters["identify"] or "off"  # of a release from before there was such a setting
     config = validate({"corpus": {**own, "input": list(against)}, "filter": filters})
     published = manifest["settings"].get("release") or {}
-    rules = Rules.of(validate({"release": {n: published[n] for n in published if n.startswith("personal")}}).release)
+    rules = PersonalRules.of(
+        validate({"release": {n: published[n] for n in published if n.startswith("personal")}}).release
+    )
     with tempfile.TemporaryDirectory(prefix="datamask-") as work:
         shards, missing = _shards(manifest, list(against), config, work)
         found.problems += missing
@@ -91,7 +93,7 @@ def _shards(
     return shards, sorted(set(missing))
 
 
-def _runs(release: Release, path: str) -> Iterator[tuple[str, pa.Table]]:
+def _runs(release: ReleaseFolder, path: str) -> Iterator[tuple[str, pa.Table]]:
     """(shard, rows) of a data file in order; a row group at a time, cut where the shard changes."""
     with release.opened(path) as (_, file):
         for group in range(file.num_row_groups):
@@ -101,7 +103,7 @@ def _runs(release: Release, path: str) -> Iterator[tuple[str, pa.Table]]:
                 yield shard, table.filter(pc.equal(table["shard"], shard))
 
 
-def _ids(release: Release, path: str, shard: str) -> np.ndarray:
+def _ids(release: ReleaseFolder, path: str, shard: str) -> np.ndarray:
     places = storage.read_table(storage.join(release.path, path), ["shard", "chunk_id"])
     ids: np.ndarray = places.filter(pc.equal(places["shard"], shard))["chunk_id"].to_numpy()
     return ids
@@ -129,7 +131,7 @@ def _beside(
 
 
 def _differences(
-    rows: pa.Table, source: pa.Table | None, layout: DataLayout, rules: Rules | None
+    rows: pa.Table, source: pa.Table | None, layout: DataLayout, rules: PersonalRules | None
 ) -> Iterator[tuple[str, list[int]]]:
     """(column, chunk_ids of the rows whose value is not the source's); a text's where personal data is looked for: not
     what the rules make of the source's."""

@@ -24,7 +24,7 @@ from datamask.duck import connect
 from datamask.maps import read_arrays, write_arrays
 from datamask.release.data_files import WrittenFile, sealed, written
 from datamask.release.merge import Conservation, decide, schema_of
-from datamask.release.quarantine import Source, sources
+from datamask.release.quarantine import RowRun, sources
 from datamask.stages import ShardFiles
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class ShardDecided:
 
     conservation: Conservation
     decisions: WrittenFile
-    sources: tuple[Source, ...]
+    sources: tuple[RowRun, ...]
     selection: str  # file of the selected rows' chunk_id, dump (place in `dump_values`) and bytes of text
     dump_values: tuple[str | None, ...]
     dumps: Mapping[str | None, int]  # selected rows
@@ -170,7 +170,7 @@ def _from_json(facts: Mapping[str, Any], url: str) -> ShardDecided:
     )
 
 
-def _source(data: Mapping[str, Any]) -> Source:
+def _source(data: Mapping[str, Any]) -> RowRun:
     groups = data["row_groups"]
     reading = Reading(**data["reading"]) if data["reading"] else None
-    return Source(**{**data, "row_groups": tuple(groups) if groups is not None else None, "reading": reading})
+    return RowRun(**{**data, "row_groups": tuple(groups) if groups is not None else None, "reading": reading})

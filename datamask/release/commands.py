@@ -53,7 +53,7 @@ def releases(
 ) -> None:
     """List the releases of an output folder, the newest last."""
     from datamask.errors import InputError
-    from datamask.release.release_folder import Release, latest_version, list_versions, version_key, version_path
+    from datamask.release.release_folder import ReleaseFolder, latest_version, list_versions, version_key, version_path
 
     versions = list_versions(out.rstrip("/"))
     if not versions:
@@ -62,7 +62,7 @@ def releases(
     rows = []
     for version in versions:
         path = version_path(out.rstrip("/"), version)
-        manifest = Release(path, version, version_key(version)).manifest()
+        manifest = ReleaseFolder(path, version, version_key(version)).manifest()
         total = manifest["conservation"]["total"]
         rows.append(
             {

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 
 from datamask.duck import connect, insert
-from datamask.release.release_folder import Release
+from datamask.release.release_folder import ReleaseFolder
 
 MEMORY = "1GB"
 GROUPS = ("source", "domain", "dump", "language")  # columns of the documents that are compared, where there
@@ -29,7 +29,7 @@ class Difference:
     causes: dict[str, dict[str, int]]  # entered: what it was in the first release; left: what it is in the second
 
 
-def compare(first: Release, second: Release) -> Difference:
+def compare(first: ReleaseFolder, second: ReleaseFolder) -> Difference:
     """The difference between two releases.
 
     :raises InputError: one of them cannot be read.
@@ -57,7 +57,7 @@ def compare(first: Release, second: Release) -> Difference:
     return Difference(total, groups, causes)
 
 
-def _names(release: Release) -> list[str]:
+def _names(release: ReleaseFolder) -> list[str]:
     return [column["name"] for column in release.manifest()["columns"]]
 
 
@@ -65,7 +65,7 @@ def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _load(connection: duckdb.DuckDBPyConnection, table: str, release: Release, columns: list[str]) -> None:
+def _load(connection: duckdb.DuckDBPyConnection, table: str, release: ReleaseFolder, columns: list[str]) -> None:
     wanted = ["shard", "chunk_id", "id", "token_count", "quality_score", *columns]
     types = {"chunk_id": "BIGINT", "token_count": "BIGINT", "quality_score": "FLOAT"}
     listed = ", ".join(f"{_quote(name)} {types.get(name, 'VARCHAR')}" for name in wanted)
@@ -105,7 +105,7 @@ def _by(connection: duckdb.DuckDBPyConnection, expression: str) -> list[dict[str
     return [dict(zip(("value", *MOVES), row, strict=True)) for row in rows]
 
 
-def _causes(connection: duckdb.DuckDBPyConnection, release: Release, move: str) -> dict[str, int]:
+def _causes(connection: duckdb.DuckDBPyConnection, release: ReleaseFolder, move: str) -> dict[str, int]:
     """What the other release decided about the documents that moved; `not in the corpus` where it never read them."""
     connection.execute(
         f"CREATE OR REPLACE TABLE moved AS SELECT shard, chunk_id, id FROM moves WHERE move = '{move}'"

@@ -19,9 +19,9 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.columns import FINEWEB
 from datamask.corpus.read import read_batches
-from datamask.release.personal import FIELD, Rules, published
+from datamask.release.personal import FIELD, PersonalRules, published
 from datamask.release.read_ahead import read_ahead
-from datamask.release.stripes import Run, Stripe, file_name
+from datamask.release.stripes import RowRange, Stripe, file_name
 from datamask.stages import ShardFiles
 
 ADDED = pa.schema(
@@ -133,11 +133,11 @@ def write_stripe(
 
 
 def _documents(
-    run: Run, files: ShardFiles, config: Config, layout: DataLayout, decisions: Callable[[ShardFiles], pa.Table]
+    run: RowRange, files: ShardFiles, config: Config, layout: DataLayout, decisions: Callable[[ShardFiles], pa.Table]
 ) -> Iterator[tuple[str | None, pa.Table]]:
     """(dump, rows with the release's columns) of the run's selected documents, in order."""
     decided = decisions(files)
-    rules = Rules.of(config.release)
+    rules = PersonalRules.of(config.release)
     selected = pc.equal(decided["outcome"], "selected").to_numpy().copy()
     selected[: run.first] = False
     selected[run.last + 1 :] = False

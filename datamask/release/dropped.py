@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from datamask.corpus.read import shard_schema
 from datamask.errors import InputError, nearest
 from datamask.release.differences import Parts, compare, excerpt
-from datamask.release.release_folder import Release
+from datamask.release.release_folder import ReleaseFolder
 from datamask.release.source import Place, Source
 
 CHARACTERS = 420  # of a document without a pair
@@ -52,7 +52,7 @@ class Dropped:
 
 
 def read_dropped(
-    release: Release, name: str, count: int, only: Mapping[str, str] | None = None, seed: int = 0
+    release: ReleaseFolder, name: str, count: int, only: Mapping[str, str] | None = None, seed: int = 0
 ) -> tuple[list[Dropped], int, str]:
     """(`count` of the documents with this reason, drawn at random; how many there are; why texts are missing, or "").
 

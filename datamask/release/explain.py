@@ -16,7 +16,7 @@ from datamask.errors import InputError
 from datamask.quality.reasons import reasons
 from datamask.release.differences import compare
 from datamask.release.dropped import EXACT
-from datamask.release.release_folder import QUARANTINE, Release
+from datamask.release.release_folder import QUARANTINE, ReleaseFolder
 from datamask.release.source import Place, Source
 
 NEIGHBOURS = 5
@@ -55,7 +55,7 @@ class Explanation:
         return asdict(self)
 
 
-def explain(release: Release, name: str, neighbours: int = NEIGHBOURS) -> list[Explanation]:
+def explain(release: ReleaseFolder, name: str, neighbours: int = NEIGHBOURS) -> list[Explanation]:
     """Each row whose id, or shard/chunk_id, is `name`.
 
     :raises InputError: there is none.
@@ -70,7 +70,7 @@ def explain(release: Release, name: str, neighbours: int = NEIGHBOURS) -> list[E
     return [_explain(release, manifest, decision, neighbours) for decision in decisions]
 
 
-def _rows(release: Release, shard: str, name: str) -> list[dict[str, Any]]:
+def _rows(release: ReleaseFolder, shard: str, name: str) -> list[dict[str, Any]]:
     ids = release.decisions(shard, ["id"])["id"]
     found = np.flatnonzero(pc.fill_null(pc.equal(ids, name), False).to_numpy())
     prefix, _, number = name.rpartition("/")
@@ -79,7 +79,9 @@ def _rows(release: Release, shard: str, name: str) -> list[dict[str, Any]]:
     return release.decisions(shard).take(pa.array(found)).to_pylist() if len(found) else []
 
 
-def _explain(release: Release, manifest: dict[str, Any], decision: dict[str, Any], neighbours: int) -> Explanation:
+def _explain(
+    release: ReleaseFolder, manifest: dict[str, Any], decision: dict[str, Any], neighbours: int
+) -> Explanation:
     found = Explanation(decision)
     shard, chunk_id = decision["shard"], decision["chunk_id"]
     if decision["outcome"] == "quarantined":

@@ -24,7 +24,7 @@ from datamask.errors import ConfigError, InputError, StorageError, nearest
 from datamask.release.printing import size
 from datamask.release.publication import nobody_running, one_publisher
 from datamask.release.release_folder import (
-    Release,
+    ReleaseFolder,
     latest_version,
     list_versions,
     point_latest,
@@ -106,7 +106,7 @@ def survey(out: str) -> Survey:
     warnings = [] if latest in versions or not versions else [f"latest points at {latest}, which is not there"]
     total: Mapping[str, Any] = {}
     if latest and latest in versions:
-        total = Release(version_path(out, latest), latest, "").manifest()["conservation"]["total"]
+        total = ReleaseFolder(version_path(out, latest), latest, "").manifest()["conservation"]["total"]
     sizes = _sizes(storage.join(out, "releases"))
     staged = {_key_of(path) for path in _sizes(storage.join(work, "staging"))}
     return Survey(
@@ -142,7 +142,7 @@ def unneeded(out: str, releases: int = 1) -> Unneeded:
     kept = [version for version in versions if version in versions[-releases:] or version == latest]
     needed: set[str] = set()
     for version in kept:
-        manifest = Release(version_path(out, version), version, version_key(version)).manifest()
+        manifest = ReleaseFolder(version_path(out, version), version, version_key(version)).manifest()
         needed |= {*_KEY.findall(json.dumps(manifest))}
         corpus = manifest["settings"]["corpus"]
         for shard in manifest["inputs"]:  # files that are not parquet, as they were converted
@@ -232,7 +232,9 @@ def roll_back(out: str, version: str | None = None) -> tuple[str, str]:
         if not versions or now is None:
             raise InputError(f"{out} has no release to roll back to")
         if version is None:
-            manifest = Release(version_path(out, now), now, version_key(now)).manifest() if now in versions else {}
+            manifest = (
+                ReleaseFolder(version_path(out, now), now, version_key(now)).manifest() if now in versions else {}
+            )
             before = (manifest.get("previous") or {}).get("version")
             earlier = [one for one in versions if one < now]
             version = before if before in versions else (earlier[-1] if earlier else None)

@@ -18,11 +18,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from datamask.config import Release as Settings
+from datamask.config import ReleaseSettings as Settings
 from datamask.errors import MissingExtraError
 
 KINDS = ("email", "ip", "card", "phone")  # in this order: what an earlier one takes is no longer there for the next
-NAMES = {"email": "e-mail addresses", "ip": "IP addresses", "card": "card numbers", "phone": "phone numbers"}
+NAMES = {  # of one, and of several
+    "email": ("e-mail address", "e-mail addresses"),
+    "ip": ("IP address", "IP addresses"),
+    "card": ("card number", "card numbers"),
+    "phone": ("phone number", "phone numbers"),
+}
 FIELD = pa.field("personal_data", pa.struct([(kind, pa.int32()) for kind in KINDS]))
 REPLACEMENTS: Mapping[str, tuple[str, ...]] = {
     "email": ("email@example.com", "firstname.lastname@example.org"),
@@ -43,7 +48,7 @@ _ISSUERS = re.compile(r"4|5[1-5]|2[2-7]|6(?:011|4[4-9]|5)|3[47]|35(?:2[89]|[3-8]
 
 
 @dataclass(frozen=True)
-class Rules:
+class PersonalRules:
     """Which kinds are looked for; region: of phone numbers without a country's code; replace: or count alone."""
 
     kinds: tuple[str, ...]
@@ -51,7 +56,7 @@ class Rules:
     replace: bool
 
     @classmethod
-    def of(cls, settings: Settings) -> Rules | None:
+    def of(cls, settings: Settings) -> PersonalRules | None:
         """None: personal data is left as it is, and not counted.
 
         :raises MissingExtraError: phone numbers are asked for, and phonenumberslite is not installed.
@@ -64,7 +69,7 @@ class Rules:
         return cls(kinds, settings.personal_region, settings.personal == "replace")
 
 
-def find(text: str, rules: Rules) -> list[tuple[int, int, str]]:
+def find(text: str, rules: PersonalRules) -> list[tuple[int, int, str]]:
     """(start, end, kind) of what is personal data in the text, in order, none over another."""
     taken: list[tuple[int, int, str]] = []
     for kind in rules.kinds:
@@ -74,7 +79,7 @@ def find(text: str, rules: Rules) -> list[tuple[int, int, str]]:
     return sorted(taken)
 
 
-def replaced(text: str, rules: Rules) -> tuple[str, dict[str, int]]:
+def replaced(text: str, rules: PersonalRules) -> tuple[str, dict[str, int]]:
     """The text as it is published, and how many of each kind were found."""
     counts = dict.fromkeys(KINDS, 0)
     parts = []
@@ -87,7 +92,7 @@ def replaced(text: str, rules: Rules) -> tuple[str, dict[str, int]]:
     return ("".join([*parts, text[last:]]) if rules.replace and parts else text), counts
 
 
-def published(texts: pa.Array | pa.ChunkedArray, rules: Rules) -> tuple[pa.Array, pa.Array]:
+def published(texts: pa.Array | pa.ChunkedArray, rules: PersonalRules) -> tuple[pa.Array, pa.Array]:
     """A column of texts as published, and the column FIELD."""
     done = [replaced(text, rules) for text in texts.to_pylist()]
     return pa.array([text for text, _ in done], pa.string()), pa.array([counts for _, counts in done], FIELD.type)

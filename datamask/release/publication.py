@@ -26,7 +26,7 @@ from datamask.release.release_folder import (
     CARD,
     MANIFEST,
     Picture,
-    Release,
+    ReleaseFolder,
     Staged,
     latest_version,
     list_versions,
@@ -41,7 +41,9 @@ PLACES = ("data/", "decisions/", "plots/")  # what else is found in a staged fol
 FILES = ("quarantine.parquet", CARD, "report.html", "report.json")
 
 
-def publish(staged: Staged, pictures: Sequence[Picture] = (), warnings: Sequence[Mapping[str, Any]] = ()) -> Release:
+def publish(
+    staged: Staged, pictures: Sequence[Picture] = (), warnings: Sequence[Mapping[str, Any]] = ()
+) -> ReleaseFolder:
     """The staged release under its version, with `latest` pointing at it.
 
     The same key again gives the release that is there; `latest` moves to it.
@@ -53,7 +55,7 @@ def publish(staged: Staged, pictures: Sequence[Picture] = (), warnings: Sequence
         before = latest_version(staged.out)
         found = [version for version in list_versions(staged.out) if version_key(version) == staged.key]
         if found:
-            release = Release(version_path(staged.out, found[0]), found[0], staged.key, new=False)
+            release = ReleaseFolder(version_path(staged.out, found[0]), found[0], staged.key, new=False)
         else:
             release = _publish(staged, pictures, warnings, before)
         if before != release.version:
@@ -66,7 +68,7 @@ def publish(staged: Staged, pictures: Sequence[Picture] = (), warnings: Sequence
 
 def _publish(
     staged: Staged, pictures: Sequence[Picture], warnings: Sequence[Mapping[str, Any]], previous: str | None
-) -> Release:
+) -> ReleaseFolder:
     draft = {**storage.read_json(staged.draft), "warnings": [dict(warning) for warning in warnings]}
     versions = list_versions(staged.out)
     version = version_name(1 + max((version_number(v) for v in versions), default=0), staged.key)
@@ -88,7 +90,7 @@ def _publish(
         target = Path(storage.filesystem(path)[1])
         target.parent.mkdir(parents=True, exist_ok=True)
         Path(storage.filesystem(staged.folder)[1]).rename(target)
-    return Release(path, version, staged.key)
+    return ReleaseFolder(path, version, staged.key)
 
 
 def _describe(staged: Staged, known: set[str]) -> list[WrittenFile]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from datamask import storage
 from datamask.errors import DatamaskError, StorageError, TransientError
-from datamask.release.release_folder import MANIFEST, Release
+from datamask.release.release_folder import MANIFEST, ReleaseFolder
 from datamask.storage import storage_errors
 
 JOURNAL = ".push.json"  # at the target while an upload runs: what is there already
@@ -46,7 +46,7 @@ def nothing(path: str, size: int) -> None:
     """The Sent that shows nothing."""
 
 
-def push(release: Release, url: str, sent: Sent = nothing, public: bool = False) -> Pushed:
+def push(release: ReleaseFolder, url: str, sent: Sent = nothing, public: bool = False) -> Pushed:
     """Uploads a release to `url`, which becomes the release's folder or data set repository.
 
     :param url: hf://datasets/OWNER/NAME[@revision], s3://bucket/folder, gs://…, or a local folder.
@@ -73,7 +73,7 @@ def push(release: Release, url: str, sent: Sent = nothing, public: bool = False)
     return _push_to_store(release, files, url.rstrip("/"), sent)
 
 
-def _other(release: Release, path: str) -> StorageError:
+def _other(release: ReleaseFolder, path: str) -> StorageError:
     return StorageError(f"{release.path}/{path} is not as the manifest says; see datamask verify {release.path}")
 
 
@@ -93,7 +93,7 @@ def _size(url: str) -> int:
 # ---------------------------------------------------------------- object stores and folders
 
 
-def _push_to_store(release: Release, files: dict[str, Any], url: str, sent: Sent) -> Pushed:
+def _push_to_store(release: ReleaseFolder, files: dict[str, Any], url: str, sent: Sent) -> Pushed:
     pushed = Pushed(url)
     target_manifest = storage.join(url, MANIFEST)
     with storage.open_input(storage.join(release.path, MANIFEST)) as file:
@@ -192,7 +192,7 @@ def _remove(url: str) -> None:
 # ---------------------------------------------------------------- the hub
 
 
-def _push_to_hub(release: Release, files: dict[str, Any], url: str, sent: Sent, public: bool) -> Pushed:
+def _push_to_hub(release: ReleaseFolder, files: dict[str, Any], url: str, sent: Sent, public: bool) -> Pushed:
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
     repository, revision = _repository(url)

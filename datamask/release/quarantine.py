@@ -52,7 +52,7 @@ def quarantine_rows(files: ShardFiles) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class Source:
+class RowRun:
     """A run of rows of one of the user's own files."""
 
     path: str
@@ -66,7 +66,7 @@ class Source:
     reading: Reading | None = None  # how it was read, if not as its format by default
 
 
-def sources(shard: Shard) -> list[Source]:
+def sources(shard: Shard) -> list[RowRun]:
     """Where the shard's rows come from, in order; a converted file names the files it was made of."""
     found = []
     chunk_id = 0
@@ -82,6 +82,6 @@ def sources(shard: Shard) -> list[Source]:
             pieces = list(zip(shard.converted_from, stored["facts"]["rows_of_parts"], strict=True))
         for piece, count in pieces:
             origin = (piece.path, piece.format, piece.fingerprint, piece.bytes, piece.row_groups)
-            found.append(Source(*origin, count, chunk_id, before, piece.reading))
+            found.append(RowRun(*origin, count, chunk_id, before, piece.reading))
             chunk_id += count
     return found

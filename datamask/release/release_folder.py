@@ -82,7 +82,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Release:
+class ReleaseFolder:
     """A published release."""
 
     path: str  # <out>/releases/<version>
@@ -215,7 +215,7 @@ def point_latest(out: str, version: str) -> None:
     temporary.replace(link)
 
 
-def find_release(place: str) -> Release:
+def find_release(place: str) -> ReleaseFolder:
     """The release at `place`: a release's folder, `<out>/latest`, or an output folder (its latest release).
 
     :raises InputError: there is none; says what was found instead.
@@ -227,14 +227,14 @@ def find_release(place: str) -> Release:
         key = version_key(name) if _VERSION.fullmatch(name) else ""
         if not key:
             with contextlib.suppress(InputError):  # `verify` says what is wrong with it
-                key = str(Release(path, name, "").manifest()["key"])
-        return Release(path, name, key, new=False)
+                key = str(ReleaseFolder(path, name, "").manifest()["key"])
+        return ReleaseFolder(path, name, key, new=False)
     out = place.removesuffix("/latest")
     version = latest_version(out)
     versions = list_versions(out)
     if version in versions:
-        return Release(version_path(out, version), version, version_key(version), new=False)
+        return ReleaseFolder(version_path(out, version), version, version_key(version), new=False)
     if versions:
-        return Release(version_path(out, versions[-1]), versions[-1], version_key(versions[-1]), new=False)
+        return ReleaseFolder(version_path(out, versions[-1]), versions[-1], version_key(versions[-1]), new=False)
     what = "no such folder" if not storage.exists(place) else f"it has neither {MANIFEST} nor releases/"
     raise InputError(f"no release at {place}: {what}; give an output folder, one of its releases/<version>, or latest")

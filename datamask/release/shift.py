@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from datamask.release.release_folder import Release
+from datamask.release.release_folder import ReleaseFolder
 
 SHIFTED = 0.25  # Siddiqi, Credit Risk Scorecards (2006)
 CHANCE = 0.001
@@ -43,7 +43,7 @@ class Shift:
         return asdict(self)
 
 
-def shifts(release: Release, new: Collection[str]) -> list[Shift]:
+def shifts(release: ReleaseFolder, new: Collection[str]) -> list[Shift]:
     """The columns that have shifted from the release's other shards to these, the most shifted first.
 
     :param new: names of shards. :raises DamagedFileError: a file of decisions is damaged.
@@ -98,7 +98,7 @@ def _text(column: str, documents: int, index: float, told: str) -> str:
     return f"{NAMES[column]} of the {documents:,} new documents has shifted (stability index {index:.2f}, {told})"
 
 
-def _rows(release: Release, shards: Sequence[str]) -> pa.Table:
+def _rows(release: ReleaseFolder, shards: Sequence[str]) -> pa.Table:
     rows = sum(release.manifest()["conservation"]["shards"][name]["rows"] for name in shards)
     step = -(-rows // ROWS)
     parts = []

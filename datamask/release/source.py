@@ -19,7 +19,7 @@ from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.rows import corpus_rows
 from datamask.errors import DamagedFileError, InputError
-from datamask.release.release_folder import Release
+from datamask.release.release_folder import ReleaseFolder
 from datamask.stages import recorded
 
 Place = tuple[str, int]  # a shard's name and a row of it
@@ -28,7 +28,7 @@ Place = tuple[str, int]  # a shard's name and a row of it
 class Source:
     """The stages' files of a release, where its output folder still has them."""
 
-    def __init__(self, release: Release, manifest: Mapping[str, Any]) -> None:
+    def __init__(self, release: ReleaseFolder, manifest: Mapping[str, Any]) -> None:
         self.release = release
         self.out = release.path.rstrip("/").rsplit("/", 2)[0]
         self.folder = storage.join(self.out, "work")

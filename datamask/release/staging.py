@@ -21,14 +21,14 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.inspect import check_unchanged
 from datamask.corpus.read import corpus_schema
-from datamask.errors import IncompleteError, InputError
+from datamask.errors import IncompleteError, InputError, several
 from datamask.maps import Mapper, Threads, groups, read_arrays, rounds
 from datamask.release.census import ShardDecided, decide_shards, decisions_path
 from datamask.release.data_files import DataLayout, WrittenFile, sealed, write_stripe, written
 from datamask.release.manifest import release_key
 from datamask.release.merge import Conservation
 from datamask.release.personal import FIELD, KINDS, add_up
-from datamask.release.quarantine import QUARANTINED, Source, quarantine_rows
+from datamask.release.quarantine import QUARANTINED, RowRun, quarantine_rows
 from datamask.release.release_folder import QUARANTINE, Provenance, Staged, list_versions, version_key, version_path
 from datamask.release.stripes import Folders, Stripe, cut
 from datamask.stages import ShardFiles
@@ -63,7 +63,8 @@ def export(
     if provenance.failed and not config.run.allow_failed_shards:
         named = "\n".join(f"  {failed.path}: {failed.error}" for failed in provenance.failed)
         raise IncompleteError(
-            f"{len(provenance.failed)} files or shards failed, so there is no release:\n{named}\n"
+            f"{several(len(provenance.failed), 'file or shard', 'files or shards')} failed, "
+            f"so there is no release:\n{named}\n"
             "mend or remove them, or publish without them: --allow-failed-shards"
         )
     ordered = sorted(all_files, key=lambda files: files.shard.name)
@@ -182,7 +183,7 @@ def _input(files: ShardFiles) -> dict[str, Any]:
     }
 
 
-def _source(files: ShardFiles, source: Source) -> dict[str, Any]:
+def _source(files: ShardFiles, source: RowRun) -> dict[str, Any]:
     facts = asdict(source)
     kept = ("path", "format", "fingerprint", "bytes", "row_groups", "rows", *(["reading"] if source.reading else []))
     return {"shard": files.shard.name} | {name: facts[name] for name in kept}

@@ -23,7 +23,7 @@ _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}(?<!\.)")
 
 
 @dataclass
-class Run:
+class RowRange:
     """A stripe's part of one shard: selected rows `first` to `last` (chunk_ids, both included)."""
 
     shard: int  # place in the list of shards
@@ -36,7 +36,7 @@ class Stripe:
     """The runs of documents that are written as one unit."""
 
     number: int
-    runs: list[Run] = field(default_factory=list)
+    runs: list[RowRange] = field(default_factory=list)
     rows: int = 0
 
 
@@ -57,7 +57,7 @@ def cut(
             end = held.end(dumps[start:], sizes[start:])
             if end:
                 stop = start + end
-                stripe.runs.append(Run(shard, int(chunk_ids[start]), int(chunk_ids[stop - 1])))
+                stripe.runs.append(RowRange(shard, int(chunk_ids[start]), int(chunk_ids[stop - 1])))
                 stripe.rows += end
                 held.add(dumps[start:stop], sizes[start:stop])
                 start = stop

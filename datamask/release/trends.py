@@ -11,7 +11,7 @@ from typing import Any
 from datamask import storage
 from datamask.errors import InputError
 from datamask.release.printing import size
-from datamask.release.release_folder import Release, latest_version, list_versions, version_key, version_path
+from datamask.release.release_folder import ReleaseFolder, latest_version, list_versions, version_key, version_path
 
 CHARTS = {
     "read": "rows read",
@@ -37,11 +37,11 @@ def gather(out: str, price: float | None = None) -> list[dict[str, Any]]:
     if not versions:
         raise InputError(f"no release in {out}; make one: datamask curate --output {out}")
     latest = latest_version(out)
-    found = [Release(version_path(out, name), name, version_key(name)) for name in versions]
+    found = [ReleaseFolder(version_path(out, name), name, version_key(name)) for name in versions]
     return [_row(release, release.version == latest, price) for release in found]
 
 
-def _row(release: Release, latest: bool, price: float | None) -> dict[str, Any]:
+def _row(release: ReleaseFolder, latest: bool, price: float | None) -> dict[str, Any]:
     manifest = release.manifest()
     total = manifest["conservation"]["total"]
     certificate = manifest["provenance"]["certificate"]
@@ -67,7 +67,7 @@ def _row(release: Release, latest: bool, price: float | None) -> dict[str, Any]:
     }
 
 
-def _quality(release: Release, manifest: Mapping[str, Any]) -> float | None:
+def _quality(release: ReleaseFolder, manifest: Mapping[str, Any]) -> float | None:
     total, rows = 0.0, 0
     for item in manifest["files"]:
         if item["path"].startswith("data/"):

@@ -36,7 +36,7 @@ from datamask.release.manifest import FORMATS, parse_manifest, problems_of, rele
 from datamask.release.merge import Conservation, schema_of, sums
 from datamask.release.personal import FIELD, add_up
 from datamask.release.quarantine import QUARANTINED
-from datamask.release.release_folder import MANIFEST, QUARANTINE, Release
+from datamask.release.release_folder import MANIFEST, QUARANTINE, ReleaseFolder
 from datamask.stages import Progress, silent
 
 THREADS = 8  # files hashed side by side, at most
@@ -57,7 +57,7 @@ class Verified:
 
 
 def verify(
-    release: Release, against: Sequence[str] = (), progress: Progress = silent, digest: str | None = None
+    release: ReleaseFolder, against: Sequence[str] = (), progress: Progress = silent, digest: str | None = None
 ) -> Verified:
     """All problems of a release.
 
@@ -87,7 +87,7 @@ def verify(
 # ---------------------------------------------------------------- the manifest
 
 
-def _check_manifest(release: Release, found: Verified, digest: str | None) -> dict[str, Any] | None:
+def _check_manifest(release: ReleaseFolder, found: Verified, digest: str | None) -> dict[str, Any] | None:
     try:
         with storage.open_input(storage.join(release.path, MANIFEST)) as file:
             data = file.read()
@@ -124,7 +124,7 @@ def _check_manifest(release: Release, found: Verified, digest: str | None) -> di
 # ---------------------------------------------------------------- files
 
 
-def _check_files(release: Release, manifest: dict[str, Any], found: Verified, progress: Progress) -> list[str]:
+def _check_files(release: ReleaseFolder, manifest: dict[str, Any], found: Verified, progress: Progress) -> list[str]:
     """Problems of files; those that are as the manifest says."""
     fs, root = storage.filesystem(release.path)
     root = root.rstrip("/")
@@ -171,7 +171,9 @@ def _check_files(release: Release, manifest: dict[str, Any], found: Verified, pr
     return good
 
 
-def _check_keys(release: Release, manifest: dict[str, Any], readable: Sequence[str], found: Verified) -> list[str]:
+def _check_keys(
+    release: ReleaseFolder, manifest: dict[str, Any], readable: Sequence[str], found: Verified
+) -> list[str]:
     """Problems of the key that every parquet file carries since format 2; the files that can be read as parquet."""
     good = []
     for path in readable:
@@ -195,7 +197,7 @@ def _check_keys(release: Release, manifest: dict[str, Any], readable: Sequence[s
     return good
 
 
-def _check_columns(release: Release, manifest: dict[str, Any], data: Sequence[str], found: Verified) -> list[str]:
+def _check_columns(release: ReleaseFolder, manifest: dict[str, Any], data: Sequence[str], found: Verified) -> list[str]:
     """Problems of the data files' columns and of the numbers of documents by dump; the files that have the columns."""
     expected = [(column["name"], column["type"]) for column in manifest["columns"]]
     good = []
@@ -228,7 +230,7 @@ def _check_columns(release: Release, manifest: dict[str, Any], data: Sequence[st
 
 
 def _check_rows(
-    release: Release,
+    release: ReleaseFolder,
     manifest: dict[str, Any],
     data: Sequence[str],
     readable: set[str],
@@ -328,7 +330,7 @@ def _repeats(settings: dict[str, Any]) -> tuple[bool, bool]:
     return repeated, repeated and found[1] is True
 
 
-def _same_schema(release: Release, path: str, expected: pa.Schema) -> bool:
+def _same_schema(release: ReleaseFolder, path: str, expected: pa.Schema) -> bool:
     with storage.open_parquet(storage.join(release.path, path)) as file:
         return bool(file.schema_arrow.equals(expected, check_metadata=False))
 

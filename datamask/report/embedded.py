@@ -65,7 +65,7 @@ class Embedded:
 
     def pool(self, settings: Select) -> Pool:
         """The candidates as the solvers take them."""
-        groups = self.sample.quota_groups(settings, self.rows)
+        groups = self.sample.pool_groups(settings, self.rows)
         return Pool(self.features, self.quality, self.tokens, groups, device=pick_device(settings.device))
 
     def settings(self, **changes: Any) -> Select:

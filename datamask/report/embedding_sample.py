@@ -25,6 +25,7 @@ from datamask.corpus.rows import corpus_columns, corpus_rows
 from datamask.errors import ConservationError
 from datamask.maps import Handed, Mapper, groups, hand, here
 from datamask.report.tally import Signals, Tally, as_strings, counted, signals_of, summed
+from datamask.selection.metrics import pool_columns
 from datamask.stages import ShardFiles
 
 GROUP_COLUMNS = ("domain", "language", "dump", "source", "label")
@@ -58,7 +59,7 @@ class Sample:
     price: npt.NDArray[np.float32]
     scores: Mapping[str, npt.NDArray[np.float32]]  # quality_score and one per scorer
     groups: Mapping[str, npt.NDArray[np.object_]] = field(default_factory=dict)
-    quotas: Mapping[str, npt.NDArray[np.object_]] = field(default_factory=dict)  # columns with quotas, groups or not
+    read: Mapping[str, npt.NDArray[np.object_]] = field(default_factory=dict)  # what solvers read, groups or not
     maps: Mapper = here  # who reads more of its rows
     folder: str | None = None
 
@@ -70,10 +71,13 @@ class Sample:
         """(n,) float32 quality scores."""
         return self.scores["quality_score"]
 
-    def quota_groups(self, settings: Select, rows: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[np.str_]]:
-        """Column -> (n,) values of these rows, of the columns that have quotas, as the solvers take them."""
-        columns = {quota.column for quota in settings.quotas}
-        return {name: np.array([str(value or "") for value in self.quotas[name][rows]]) for name in columns}
+    def pool_groups(self, settings: Select, rows: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[np.str_]]:
+        """Column -> (n,) values of these rows, of the columns that quotas and metrics read, as the solvers take them.
+
+        A metric's column that the sample was read without is left out; who makes the metric says so.
+        """
+        names = [name for name in pool_columns(settings) if name in self.read]
+        return {name: np.array([str(value or "") for value in self.read[name][rows]]) for name in names}
 
     @property
     def selected(self) -> npt.NDArray[np.bool_]:
@@ -94,7 +98,7 @@ class Sample:
             output = self.files[number].embeddings
             assert output is not None
             wanted.append((output.path, self.chunk_id[ordered[self.shard[ordered] == number]]))
-        found = self.maps(read_vectors, Reading(self.config, self.folder, ()), _shared(wanted))
+        found = self.maps(read_vectors, SampleRound(self.config, self.folder, ()), _shared(wanted))
         vectors = [handed.read("vectors")[0] for handed in found]
         if not vectors:
             return np.empty((0, 0), dtype=np.float16)
@@ -109,11 +113,11 @@ class Sample:
 
     def columns(self, rows: npt.NDArray[np.integer], names: Sequence[str]) -> list[dict[str, Any]]:
         """The corpus's own columns of some rows, as far as it has them."""
-        documents = Documents(self, self.places(rows), names)
+        documents = DocumentColumns(self, self.places(rows), names)
         return [documents(*place) for place in self.places(rows)]
 
 
-class Documents:
+class DocumentColumns:
     """Columns of some rows of the corpus, read in one pass over the shards: documents(shard, chunk_id)."""
 
     def __init__(self, sample: Sample, places: Iterable[Place], names: Sequence[str]) -> None:
@@ -125,7 +129,7 @@ class Documents:
             for files in sample.files
             if files.shard.name in wanted
         ]
-        found = sample.maps(read_rows, Reading(sample.config, None, tuple(names)), _shared(asked))
+        found = sample.maps(read_rows, SampleRound(sample.config, None, tuple(names)), _shared(asked))
         rows = [row for group in found for row in group]
         self._found = {
             (shard.name, int(place)): row
@@ -170,8 +174,8 @@ def read_sample(
     """
     total = sum(files.masks.rows for files in all_files if files.masks)
     rate = min(1.0, rows / max(total, 1))
-    columns = tuple(grouping_columns(config))
-    state = Reading(config, folder, columns, rate, config.select.seed if seed is None else seed, tally is not None)
+    columns = tuple(dict.fromkeys([*grouping_columns(config), *pool_columns(config.select)]))
+    state = SampleRound(config, folder, columns, rate, config.select.seed if seed is None else seed, tally is not None)
     items = [(group[0], tuple(all_files[place] for place in group)) for group in groups(all_files)]
     found = maps(read_group, state, items, [sum(files.shard.rows or 0 for files in own) for _, own in items])
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
@@ -197,8 +201,8 @@ def read_sample(
             for name in table.column_names
             if name.startswith("score ")
         },
-        groups={name: values for name, values in joined.items() if _is_grouping(values)},
-        quotas={quota.column: joined[quota.column] for quota in config.select.quotas},
+        groups={name: joined[name] for name in grouping_columns(config) if _is_grouping(joined[name])},
+        read={name: joined[name] for name in pool_columns(config.select)},
         maps=maps,
         folder=folder,
     )
@@ -220,7 +224,7 @@ Taken: TypeAlias = "str | pa.Table"  # what a worker hands on: a file, or, where
 
 
 @dataclass(frozen=True)
-class Reading:
+class SampleRound:
     """What the workers of the rounds are told."""
 
     config: Config
@@ -241,7 +245,7 @@ class Read:
     rows: Taken  # of the sample
 
 
-def read_group(state: Reading, item: tuple[int, Sequence[ShardFiles]]) -> Read:
+def read_group(state: SampleRound, item: tuple[int, Sequence[ShardFiles]]) -> Read:
     """The statistics of some shards, the first of them at this place among all, and their part of the sample."""
     first, shards = item
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
@@ -254,7 +258,7 @@ def read_group(state: Reading, item: tuple[int, Sequence[ShardFiles]]) -> Read:
         if state.tally:
             chosen = pc.is_null(masks["reason"]).to_numpy()
             candidates = chosen | pc.equal(masks["reason"], "not_selected").fill_null(False).to_numpy()
-            counts.append(counted(state.columns, outcome, index["token_count"], corpus))
+            counts.append(counted(grouping_columns(state.config), outcome, index["token_count"], corpus))
             signals.append(signals_of(scores, candidates, chosen))
         generator = np.random.default_rng([state.seed, zlib.crc32(files.shard.name.encode())])
         every = np.arange(masks.num_rows)
@@ -278,12 +282,12 @@ def read_group(state: Reading, item: tuple[int, Sequence[ShardFiles]]) -> Read:
     )
 
 
-def read_vectors(state: Reading, item: Sequence[tuple[str, npt.NDArray[np.int64]]]) -> Handed:
+def read_vectors(state: SampleRound, item: Sequence[tuple[str, npt.NDArray[np.int64]]]) -> Handed:
     """The vectors of the named rows of some embeddings files, one file's after another's."""
     return hand(state.folder, _named("vectors", item), vectors=np.concatenate([_embeddings(*one) for one in item]))
 
 
-def read_rows(state: Reading, item: Sequence[tuple[Shard, npt.NDArray[np.int64]]]) -> list[list[dict[str, Any]]]:
+def read_rows(state: SampleRound, item: Sequence[tuple[Shard, npt.NDArray[np.int64]]]) -> list[list[dict[str, Any]]]:
     """The columns of the named rows of some shards."""
     return [corpus_rows(shard, state.config, ids, state.columns) for shard, ids in item]
 
@@ -297,7 +301,7 @@ def _shared(items: Sequence[Any], each: int = 16) -> list[Sequence[Any]]:
     return [items[first : first + each] for first in range(0, len(items), each)]
 
 
-def _hand(state: Reading, name: str, table: pa.Table) -> Taken:
+def _hand(state: SampleRound, name: str, table: pa.Table) -> Taken:
     if state.folder is None:
         return table
     return storage.write_output(storage.join(state.folder, f"{name}.parquet"), name, table.schema, [table]).path

@@ -18,9 +18,9 @@ from threadpoolctl import threadpool_limits
 from datamask.config import Config, Select
 from datamask.release.differences import excerpt
 from datamask.report import statistics
-from datamask.report.embedding_sample import Documents, Sample, Vectors
+from datamask.report.embedding_sample import DocumentColumns, Sample, Vectors
 from datamask.selection import select
-from datamask.selection.api import resolve
+from datamask.selection.arrays import resolve
 from datamask.selection.solvers import can_solve
 
 MAP_POINTS = 300  # documents drawn from each choice
@@ -61,7 +61,7 @@ def draw_map(
     return {panel: np.sort(generator.permutation(rows)[:MAP_POINTS]) for panel, rows in panels.items()}
 
 
-def map_points(sample: Sample, vectors: Vectors, drawn: Mapping[str, Indices], documents: Documents) -> Rows:
+def map_points(sample: Sample, vectors: Vectors, drawn: Mapping[str, Indices], documents: DocumentColumns) -> Rows:
     """The paper's map: positions of documents drawn from the pool, top-quality, diversity alone, and the selection.
 
     t-SNE (scikit-learn) of the first 50 principal components of the vectors.
@@ -102,7 +102,7 @@ def _most_diverse(sample: Sample, vectors: Vectors, pool: Indices, settings: Sel
     chosen = select(
         vectors(pool),
         sample.quality[pool],
-        groups=sample.quota_groups(settings, pool),  # which a metric of one's own may read
+        groups=sample.pool_groups(settings, pool),  # which a metric of one's own may read
         settings=next(way for way in ways if can_solve(way.solver, way)),
     )
     return pool[chosen.selected]
@@ -143,7 +143,7 @@ def disagreements(
     shown: Mapping[str, Indices],
     top: Indices,
     compared: Mapping[str, Indices],
-    documents: Documents,
+    documents: DocumentColumns,
 ) -> Rows:
     """The `unlike` documents of each kind.
 

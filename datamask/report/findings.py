@@ -19,11 +19,12 @@ import numpy.typing as npt
 from datamask.config import Config
 from datamask.duck import connect
 from datamask.maps import Mapper, here
-from datamask.report import coverage, examples, losses, pairs, statistics
+from datamask.report import examples, losses, pairs, statistics
+from datamask.report import uncovered as coverage
 from datamask.report.embedding_sample import (
     GROUP_COLUMNS,
     LEAST_FILLED,
-    Documents,
+    DocumentColumns,
     Sample,
     Vectors,
     grouping_columns,
@@ -164,7 +165,7 @@ def find(
     )
     rows = np.concatenate([*drawn.values(), *shown.values(), *read.values(), reference])
     wanted = [*fallen.places, *sample.places(rows)]
-    documents = Documents(sample, wanted, ["id", "url", "text", *grouping_columns(config)])
+    documents = DocumentColumns(sample, wanted, ["id", "url", "text", *grouping_columns(config)])
     tell(0.4)
     duplicates = pairs.describe_groups(fallen, documents)
     warnings = losses.in_order([*warnings, *losses.junk_warnings(signals), *losses.pair_warnings(duplicates)])
@@ -203,7 +204,7 @@ def find(
 def _covered(
     sample: Sample,
     vectors: Vectors,
-    documents: Documents,
+    documents: DocumentColumns,
     arms: tuple[Mapping[str, npt.NDArray[np.intp]], Mapping[str, npt.NDArray[np.intp]]],  # vectors; texts too
     reference: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]],
     config: Config,

@@ -15,7 +15,7 @@ from scipy import stats
 from datamask.release.differences import excerpt
 from datamask.release.explain import SETTINGS
 from datamask.report.statistics import wilson
-from datamask.report.tally import LENGTH, NONE, Groups, SignalSums
+from datamask.report.tally import LENGTH, NONE, GroupCounts, SignalSums
 
 LEAST = 20  # documents of a group that can be warned about
 TIMES = 2.0  # what the rest loses, that a group may lose
@@ -39,7 +39,7 @@ def by_column(column: str) -> tuple[int, str]:
     return known.index(column), column
 
 
-def is_grouping(groups: Groups, filled: float) -> bool:
+def is_grouping(groups: GroupCounts, filled: float) -> bool:
     """A column that at least this share of the rows have, with a value that is worth a line."""
     named = [place for place, value in enumerate(groups.values) if value != NONE]
     size = groups.count()
@@ -49,7 +49,7 @@ def is_grouping(groups: Groups, filled: float) -> bool:
     )
 
 
-def outcome_table(groups: Groups) -> dict[str, Any]:
+def outcome_table(groups: GroupCounts) -> dict[str, Any]:
     """The groups of a column beside the pool: SHOWN of them, the rest summed.
 
     Worst first: by the least share that filters take of a group (the Wilson interval's lower end, so that two of three
@@ -75,7 +75,9 @@ def outcome_table(groups: Groups) -> dict[str, Any]:
     }
 
 
-def _row(value: str, groups: Groups, counts: Integers, rows: int, total: Mapping[str, Any] | None) -> dict[str, Any]:
+def _row(
+    value: str, groups: GroupCounts, counts: Integers, rows: int, total: Mapping[str, Any] | None
+) -> dict[str, Any]:
     by_outcome = dict(zip(groups.outcomes, map(int, counts), strict=True))
     documents, selected = int(counts.sum()), by_outcome.get("selected", 0)
     judged = documents - sum(n for name, n in by_outcome.items() if name.startswith("quarantine:"))
@@ -101,7 +103,7 @@ def _row(value: str, groups: Groups, counts: Integers, rows: int, total: Mapping
 # ---------------------------------------------------------------- warnings
 
 
-def loss_warnings(column: str, groups: Groups, settings: Mapping[str, Any]) -> Rows:
+def loss_warnings(column: str, groups: GroupCounts, settings: Mapping[str, Any]) -> Rows:
     """A warning for each filter that takes far more of some groups of `column` than of the rest.
 
     A group is named when it has at least LEAST documents (quarantined ones not counted), the filter takes at least
@@ -159,7 +161,7 @@ def _loss(column: str, cause: str, named: Rows, rest: float) -> dict[str, Any]:
     }
 
 
-def filter_warnings(groups: Groups) -> Rows:
+def filter_warnings(groups: GroupCounts) -> Rows:
     """A warning for each filter that takes more than half of all documents."""
     judged = groups.whole() - groups.whole("quarantine:")
     found: Rows = []
@@ -183,7 +185,7 @@ def filter_warnings(groups: Groups) -> Rows:
     return found
 
 
-def selection_warnings(column: str, groups: Groups) -> Rows:
+def selection_warnings(column: str, groups: GroupCounts) -> Rows:
     """A warning for groups of which far less is chosen than of the rest, though no filter took them.
 
     By the same rule as `loss_warnings`, turned round: at least LEAST candidates, less than 1/PASSED_OVER of the share

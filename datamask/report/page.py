@@ -24,7 +24,7 @@ from datamask.report import charts, themes
 from datamask.report.figures import Figure, make_figures
 from datamask.report.findings import OURS, POOL, TOP, Findings
 from datamask.report.formatting import count, number, percent, short
-from datamask.report.sections import Section, make_sections
+from datamask.report.sections import PageSection, make_sections
 from datamask.report.warnings import WARNINGS, look
 
 
@@ -49,7 +49,7 @@ def assemble(
     heading: str,
     lead: str,
     tiles: Sequence[Mapping[str, str]],
-    sections: Sequence[Section],
+    sections: Sequence[PageSection],
     figures: Mapping[str, Figure],
     warnings: Sequence[Mapping[str, str]] = (),
 ) -> str:

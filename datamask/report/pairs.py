@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from datamask import storage
 from datamask.release.differences import compare, excerpt, shared_words
-from datamask.report.embedding_sample import Documents, Place, Sample, grouping_columns
+from datamask.report.embedding_sample import DocumentColumns, Place, Sample, grouping_columns
 
 GROUPS = 6  # near-duplicate groups shown
 GROUP_CHARACTERS = 210
@@ -38,8 +38,8 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """What `Documents` has to read for this page: `places`."""
+class PairsShown:
+    """What `DocumentColumns` has to read for this page: `places`."""
 
     documents: int  # that fell to another
     sizes: Rows
@@ -54,7 +54,7 @@ class Pairs:
         return [*pairs, *(place for place, _, _ in self.largest)]
 
 
-def draw_pairs(sample: Sample) -> Pairs:
+def draw_pairs(sample: Sample) -> PairsShown:
     """Reads the duplicates' files: counts the groups, draws pairs by the run's seed."""
     tables = []
     for files in sample.files:
@@ -67,7 +67,7 @@ def draw_pairs(sample: Sample) -> Pairs:
             tables.append(table.append_column("shard", pa.array([files.shard.name] * len(table), pa.string())))
     joined = pa.concat_tables(tables) if tables else None
     if joined is None or not joined.num_rows:
-        return Pairs(0, [], 0, [], [])
+        return PairsShown(0, [], 0, [], [])
     groups = joined.group_by(["duplicate_of_shard", "duplicate_of"]).aggregate(
         [([], "count_all"), ("similarity", "min")]
     )
@@ -91,10 +91,10 @@ def draw_pairs(sample: Sample) -> Pairs:
         for row in groups.sort_by(by_size).slice(0, GROUPS).to_pylist()
     ]
     sizes = [{"size": label, "groups": int(n)} for label, n in zip(labels, counts, strict=True)]
-    return Pairs(joined.num_rows, sizes, groups.num_rows, largest, drawn)
+    return PairsShown(joined.num_rows, sizes, groups.num_rows, largest, drawn)
 
 
-def describe_groups(pairs: Pairs, documents: Documents) -> dict[str, Any]:
+def describe_groups(pairs: PairsShown, documents: DocumentColumns) -> dict[str, Any]:
     """How many groups, how large, the largest ones with a text each; and how much the drawn pairs share."""
     if not pairs.documents:
         return {"documents": 0, "groups": 0, "sizes": [], "largest": []}
@@ -123,7 +123,7 @@ def describe_groups(pairs: Pairs, documents: Documents) -> dict[str, Any]:
     }
 
 
-def side_by_side(sample: Sample, pairs: Pairs, documents: Documents, warnings: Rows) -> Rows:
+def side_by_side(sample: Sample, pairs: PairsShown, documents: DocumentColumns, warnings: Rows) -> Rows:
     """PAIRS of the drawn: one of each group that a warning names first, then the others as they were drawn.
 
     By how little the two texts share, so that the doubtful come first.
@@ -141,7 +141,7 @@ def side_by_side(sample: Sample, pairs: Pairs, documents: Documents, warnings: R
     return sorted(found, key=lambda pair: (pair["shared"], pair["id"]))
 
 
-def _shown(pair: Pair, documents: Documents, groups: Mapping[str, str]) -> dict[str, Any]:
+def _shown(pair: Pair, documents: DocumentColumns, groups: Mapping[str, str]) -> dict[str, Any]:
     dropped, kept = documents(*pair.dropped), documents(*pair.kept)
     difference = compare(dropped.get("text") or "", kept.get("text") or "")
     return {
@@ -161,5 +161,5 @@ def _groups(sample: Sample, row: Mapping[str, Any]) -> dict[str, str]:
     return {name: excerpt(str(row[name]), 60) for name in names if row.get(name) not in (None, "")}
 
 
-def _text(documents: Documents, place: Place) -> str:
+def _text(documents: DocumentColumns, place: Place) -> str:
     return (documents(*place).get("text") or "")[:CHARACTERS]

@@ -26,7 +26,7 @@ GAIN = (
 
 
 @dataclass
-class Section:
+class PageSection:
     """A section of the page: its anchor, title and blocks."""
 
     id: str
@@ -34,24 +34,24 @@ class Section:
     blocks: list[Block] = field(default_factory=list)
 
 
-def make_sections(f: Findings, figures: dict[str, Figure]) -> list[Section]:
+def make_sections(f: Findings, figures: dict[str, Figure]) -> list[PageSection]:
     """All sections of the page, in order."""
     return [
-        Section("selected", "What was selected from what", _selected(f)),
-        Section("losses", "Who loses", _losses(f)),
-        Section("objective", "Objective and certificate", _objective(f, figures)),
-        Section("quality", "Quality", _quality(f, figures)),
-        Section("diversity", "Diversity", _diversity(f, figures)),
-        Section("covered", "What is covered badly", _covered(f)),
-        Section("length", "Length", _length(f, figures)),
-        Section("groups", "Where it comes from", _groups(f, figures)),
-        Section("map", "Map of the documents", _map(f, figures)),
-        Section("examples", "Where it disagrees with top-quality", _examples(f)),
-        Section("duplicates", "Near-duplicates collapsed", _duplicates(f, figures)),
-        Section("signals", "Junk signals", _signals(f)),
-        Section("personal", "Personal data", _personal(f)),
-        Section("stages", "Time and cache", _stages(f, figures)),
-        Section("settings", "Settings", _settings(f)),
+        PageSection("selected", "What was selected from what", _selected(f)),
+        PageSection("losses", "Who loses", _losses(f)),
+        PageSection("objective", "Objective and certificate", _objective(f, figures)),
+        PageSection("quality", "Quality", _quality(f, figures)),
+        PageSection("diversity", "Diversity", _diversity(f, figures)),
+        PageSection("covered", "What is covered badly", _covered(f)),
+        PageSection("length", "Length", _length(f, figures)),
+        PageSection("groups", "Where it comes from", _groups(f, figures)),
+        PageSection("map", "Map of the documents", _map(f, figures)),
+        PageSection("examples", "Where it disagrees with top-quality", _examples(f)),
+        PageSection("duplicates", "Near-duplicates collapsed", _duplicates(f, figures)),
+        PageSection("signals", "Junk signals", _signals(f)),
+        PageSection("personal", "Personal data", _personal(f)),
+        PageSection("stages", "Time and cache", _stages(f, figures)),
+        PageSection("settings", "Settings", _settings(f)),
     ]
 
 
@@ -173,7 +173,7 @@ def _personal(f: Findings) -> list[Block]:
         "document. There may be more that no rule finds."
     )
     asked = f.settings["release"]["personal_kinds"]
-    rows = [[NAMES[kind], count(found)] for kind, found in counts.items() if kind in asked]
+    rows = [[NAMES[kind][1], count(found)] for kind, found in counts.items() if kind in asked]
     return [table(["kind", "found"], rows, note=note)]
 
 

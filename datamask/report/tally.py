@@ -67,7 +67,7 @@ JUNK = frozenset(
 
 
 @dataclass(frozen=True)
-class Groups:
+class GroupCounts:
     """A column's values, the largest first, with the documents of each outcome; and the sums over all values."""
 
     values: Sequence[str]  # G of them
@@ -178,7 +178,7 @@ class Tally:
         self._connection.execute("INSERT INTO tally SELECT * FROM counts")
         self._connection.unregister("counts")
 
-    def table(self, column: str) -> Groups:
+    def table(self, column: str) -> GroupCounts:
         """The counts of one of `columns`."""
         place = self.columns.index(column)
         run = self._connection.execute
@@ -196,7 +196,7 @@ class Tally:
         ).fetchnumpy()
         number = run("SELECT count(DISTINCT value) FROM tally WHERE place = ?", [place]).fetchall()[0][0]
         documents = [np.asarray(found[f"n{i}"], dtype=np.int64) for i in range(len(named))]
-        return Groups(
+        return GroupCounts(
             [str(value) for value in found["value"]],
             np.stack(documents, axis=1) if documents else np.zeros((0, 0), dtype=np.int64),
             np.asarray(found["tokens"], dtype=np.int64),

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from datamask.extensions import names
 
 if TYPE_CHECKING:
-    from datamask.selection.api import select
+    from datamask.selection.arrays import select
     from datamask.selection.result import Selection
     from datamask.selection.stage import learn_prices, mask_shard
 
 _HOMES = {
-    "select": "api",
+    "select": "arrays",
     "Selection": "result",
     "learn_prices": "stage",
     "mask_shard": "stage",

@@ -66,7 +66,7 @@ def select(
     """Select from one file of embedded, scored documents."""
     given = {name: value for name, value in locals().items() if name in Select.model_fields and value is not None}
     from datamask.devices import pick_device
-    from datamask.selection.api import resolve
+    from datamask.selection.arrays import resolve
     from datamask.selection.problem.pool_file import read_pool, write_mask
 
     if budget_documents and budget_tokens:
@@ -100,8 +100,8 @@ def _run(
     """selected (N,), probability (N,), repeat (N,) or None, facts: near-duplicates out, then the solver."""
     import numpy as np
 
-    from datamask.filter.pool_duplicates import repeats_in
-    from datamask.selection.api import select as select_arrays
+    from datamask.selection.arrays import select as select_arrays
+    from datamask.selection.pool_duplicates import repeats_in
 
     count = len(pool.quality)
     keep = np.arange(count)

@@ -21,7 +21,7 @@ from datamask.devices import pick_device
 from datamask.errors import ConfigError, InputError
 from datamask.maps import Handed, Mapper, groups, hand, here, rounds
 from datamask.selection.cover.counting import check_room, held_words, reads_words, target_facts, with_atoms
-from datamask.selection.cover.rounds import GROUP_ROWS, JOINT_NUMBERS, can_cover, cover_shards, numbers_of
+from datamask.selection.cover.cover_shards import GROUP_ROWS, JOINT_NUMBERS, can_cover, cover_shards, numbers_of
 from datamask.selection.sharded.candidates import Candidates, gather_candidates, read_candidates
 from datamask.selection.sharded.exchange import can_exchange
 from datamask.selection.sharded.joint import JOINT_DOCUMENTS, Decision, select_corpus
@@ -52,7 +52,7 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
     Facts: the objective with its terms, bound, gap and history (`Selection.facts` without seconds), scope and budget.
 
     :param maps: who runs the rounds: up to `JOINT_DOCUMENTS` candidates, and `JOINT_NUMBERS` of their atoms, are one
-        item, more as `selection.rounds` and `cover.rounds` say.
+        item, more as `selection.rounds` and `cover.cover_shards` say.
     :raises InputError: no candidates, or the budget or a limit asks for more than there is.
     :raises ConfigError: the solver cannot do what the settings ask.
     """

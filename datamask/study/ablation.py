@@ -24,7 +24,7 @@ from datamask.errors import ConfigError, DatamaskError
 from datamask.report import statistics
 from datamask.report.embedded import Embedded
 from datamask.report.statistics import Interval
-from datamask.selection.api import solve
+from datamask.selection.arrays import solve
 from datamask.selection.problem.pool import Problem, make_problem
 from datamask.study.choices import RANDOM, bytes_of
 from datamask.study.chosen import chosen, names_of, texts_of
@@ -150,7 +150,7 @@ def ablate(
     done: list[tuple[Embedded, dict[str, npt.NDArray[np.bool_]]]] = []
     for seed in seeds:
         pool = load(seed)
-        judge = Judge(pool, pool.settings(seed=seed))
+        judge = SelectionJudge(pool, pool.settings(seed=seed))
         arms = [arm for arm in standard_arms(pool) if not only or any(part in arm.name for part in only)]
         if not arms:
             names = ", ".join(arm.name for arm in standard_arms(pool))
@@ -249,7 +249,7 @@ def _by_group(pool: Embedded) -> npt.NDArray[np.intp]:
 # ---------------------------------------------------------------- judging
 
 
-class Judge:
+class SelectionJudge:
     """Judges selections of one pool: the objective with each metric beside its bound, and what nobody optimised."""
 
     def __init__(self, pool: Embedded, settings: Select) -> None:

@@ -12,7 +12,7 @@ from datamask.report import formatting, page
 from datamask.report.figures import Figure
 from datamask.report.findings import plain
 from datamask.report.formatting import count
-from datamask.report.sections import Section, chart_grid, table
+from datamask.report.sections import PageSection, chart_grid, table
 from datamask.report.statistics import Interval
 from datamask.study import judge_page as verdicts
 from datamask.study.ablation import Ablation, Row
@@ -113,9 +113,9 @@ def render(found: Ablation) -> str:
             "What a model learns from each choice, against a random one",
             "Left of the line is better. Bars are 95 % intervals: one that crosses the line is not told apart. Hollow: a control failed.",
         )
-    sections = [Section("pictures", "At a glance", [chart_grid(list(figures))] if figures else [])]
+    sections = [PageSection("pictures", "At a glance", [chart_grid(list(figures))] if figures else [])]
     for place, (title, head, rows) in enumerate(tables(found)):
-        sections.append(Section(f"table-{place}", title, [table(head, rows)]))
+        sections.append(PageSection(f"table-{place}", title, [table(head, rows)]))
     return page.assemble(
         f"{found.name}: ablation", f"{found.name}: arms side by side", lead(found), [], sections, figures
     )

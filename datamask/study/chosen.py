@@ -18,7 +18,7 @@ import numpy.typing as npt
 from datamask.config import Select
 from datamask.errors import ConfigError, InputError
 from datamask.report.embedded import Embedded
-from datamask.selection.api import select
+from datamask.selection.arrays import select
 from datamask.selection.cover.counting import reads_words
 from datamask.selection.cover.target import read_target
 from datamask.study.targets import Target

@@ -73,7 +73,7 @@ def judge(
     if as_json:
         print(json.dumps({**page.as_json(found), "paths": paths}, ensure_ascii=False))
         return
-    from datamask.study.judge_terminal import show_finding
+    from datamask.study.study_terminal import show_finding
 
     show_finding(found, paths)
 
@@ -107,7 +107,7 @@ def tune(
     from datamask.config import to_yaml
     from datamask.report.findings import plain
     from datamask.report.terminal import progress_line
-    from datamask.study import judge_terminal as terminal
+    from datamask.study import study_terminal as terminal
     from datamask.study.tune import Tuning
     from datamask.study.tune import tune as run
 

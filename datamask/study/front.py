@@ -12,7 +12,7 @@ from datamask.report import page, themes
 from datamask.report.drawing import png
 from datamask.report.figures import Figure
 from datamask.report.formatting import count, number, percent
-from datamask.report.sections import Section, chart_grid, table
+from datamask.report.sections import PageSection, chart_grid, table
 from datamask.study.sweep import Point, Sweep, envelope
 
 LOWEST = -1.0  # a diversity term below (top-quality can be far worse than random) is drawn at the edge, with its value
@@ -169,9 +169,9 @@ def render(front: Sweep) -> str:
         f"by {front.solver} on {front.algorithm}. The knee is at λ = {knee.lamb:g}; the configuration has λ = {front.chosen:g}."
     )
     sections = [
-        Section("front", "Quality against diversity", [chart_grid(["front"])]),
-        Section("table", "What changes with λ", [table(head, body, f"{front.chosen:.2f}", note)]),
-        Section("shares", "Where it comes from", [chart_grid([name for name in figures if name != "front"])]),
+        PageSection("front", "Quality against diversity", [chart_grid(["front"])]),
+        PageSection("table", "What changes with λ", [table(head, body, f"{front.chosen:.2f}", note)]),
+        PageSection("shares", "Where it comes from", [chart_grid([name for name in figures if name != "front"])]),
     ]
     return page.assemble(f"{front.name}: sweep over λ", f"{front.name}: the balance", lead, [], sections, figures)
 

@@ -14,7 +14,7 @@ from datamask.report import formatting, page
 from datamask.report.figures import Figure
 from datamask.report.findings import plain
 from datamask.report.formatting import count
-from datamask.report.sections import Section, chart_grid, table
+from datamask.report.sections import PageSection, chart_grid, table
 from datamask.study.choices import RANDOM
 from datamask.study.inference import Contrast
 from datamask.study.verdict import Finding, Judged
@@ -153,9 +153,9 @@ def render(found: Finding) -> str:
             "not told apart. A judge that failed a control is not heard, and drawn hollow.",
         )
     }
-    sections = [Section("forest-plot", "At a glance", [chart_grid(list(figures), wide=True)])]
+    sections = [PageSection("forest-plot", "At a glance", [chart_grid(list(figures), wide=True)])]
     for place, (title, head, rows) in enumerate(tables(found)):
-        sections.append(Section(f"table-{place}", title, [table(head, rows)]))
+        sections.append(PageSection(f"table-{place}", title, [table(head, rows)]))
     name = str(found.facts["corpus"])
     return page.assemble(f"{name}: judged", f"{name}: does a model learn more?", lead(found), [], sections, figures)
 

@@ -43,7 +43,7 @@ def word_hash(word: bytes) -> int:
     return zlib.crc32(word)
 
 
-class Pairs:
+class WordPairs:
     """What was counted in a text: its words, and its pairs of words."""
 
     def __init__(self, text: bytes) -> None:
@@ -84,11 +84,11 @@ class Ngrams:
         """
         if not targets:
             raise InputError("no targets to judge by; name files from outside the pool")
-        pairs = Pairs(choice)
+        pairs = WordPairs(choice)
         return {target.name: _cost(target, pairs) for target in targets}
 
 
-def _cost(target: Target, pairs: Pairs) -> Coded:
+def _cost(target: Target, pairs: WordPairs) -> Coded:
     zeros = np.zeros(len(target.items))
     return Coded(
         target=target.name,

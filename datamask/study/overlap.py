@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 from datamask.corpus.ngrams import hashed_words
 from datamask.errors import InputError
-from datamask.filter.word_rows import Rows
+from datamask.filter.word_rows import WordRows
 from datamask.study.targets import LEAST_ITEMS, Target
 
 
 @dataclass(frozen=True)
-class Found:
+class Overlap:
     """Items of a target that stand in the pool, and the first of them with its document."""
 
     items: int
@@ -29,14 +29,14 @@ class Found:
 
 def without_overlap(
     targets: Sequence[Target], texts: Sequence[bytes], names: Sequence[str]
-) -> tuple[list[Target], dict[str, Found]]:
+) -> tuple[list[Target], dict[str, Overlap]]:
     """The targets without the items that stand in the pool; and what was found, by target.
 
     :param texts, names: the pool's documents and what to call them.
     :raises InputError: more than half of a target stands in the pool, or fewer than LEAST_ITEMS of it are left.
     """
     owners = [(place, number) for place, target in enumerate(targets) for number, _ in enumerate(target.items)]
-    rows = Rows([_text(item.whole) for target in targets for item in target.items])
+    rows = WordRows([_text(item.whole) for target in targets for item in target.items])
     hits: dict[tuple[int, int], str] = {}
     first = 0
     for single, _, document, count in hashed_words(_text(text) for text in texts):
@@ -50,12 +50,14 @@ def without_overlap(
         own = sorted(number for of, number in hits if of == place)
         if own:
             example = target.items[own[0]].whole.decode("utf-8", "replace")
-            found[target.name] = Found(len(own), len(target.items), " ".join(example.split())[:80], hits[place, own[0]])
+            found[target.name] = Overlap(
+                len(own), len(target.items), " ".join(example.split())[:80], hits[place, own[0]]
+            )
         kept.append(_checked(target, own, found))
     return kept, found
 
 
-def _checked(target: Target, own: Sequence[int], found: Mapping[str, Found]) -> Target:
+def _checked(target: Target, own: Sequence[int], found: Mapping[str, Overlap]) -> Target:
     rest = tuple(item for number, item in enumerate(target.items) if number not in set(own))
     if own and (len(own) > len(target.items) / 2 or len(rest) < LEAST_ITEMS):
         told = found[target.name]

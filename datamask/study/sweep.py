@@ -20,7 +20,7 @@ import torch
 from datamask.errors import ConfigError
 from datamask.report import statistics
 from datamask.report.embedded import Embedded
-from datamask.selection.api import finish, solve
+from datamask.selection.arrays import finish, solve
 from datamask.selection.problem.pool import Problem, make_problem
 from datamask.selection.result import Selection
 from datamask.selection.solvers import relaxation, solver_for

@@ -63,7 +63,7 @@ class Tuning:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class PointEvaluation:
     """One point's choice. bits: the mean of the sets tuned on; nan where the choice held too few bytes to be read."""
 
     point: Point
@@ -77,7 +77,7 @@ class Tuned:
     """What was found."""
 
     parts: tuple[str, ...]
-    evaluations: Sequence[Evaluation]
+    evaluations: Sequence[PointEvaluation]
     point: Point
     expected: float  # of the point, by the process: bits a byte on the sets tuned on
     random: float  # of random draws of the pool tuned on, there
@@ -91,7 +91,7 @@ class Tuned:
 
 
 @dataclass(frozen=True, eq=False)
-class _Pool:
+class _TuningPool:
     corpus: Embedded
     texts: list[bytes]
 
@@ -175,11 +175,11 @@ def split(count: int, tuning: Tuning) -> set[int]:
     return set(order[: tuning.held_out or count // 2].tolist())
 
 
-def _pool(whole: Embedded, texts: Sequence[bytes], rows: npt.NDArray[np.intp]) -> _Pool:
+def _pool(whole: Embedded, texts: Sequence[bytes], rows: npt.NDArray[np.intp]) -> _TuningPool:
     keep = np.zeros(len(whole), dtype=bool)
     keep[rows] = True
     corpus = replace(whole.subset(keep), share=whole.share * len(rows) / len(whole))
-    return _Pool(corpus, [texts[row] for row in np.flatnonzero(keep).tolist()])
+    return _TuningPool(corpus, [texts[row] for row in np.flatnonzero(keep).tolist()])
 
 
 def _key(whole: Embedded, texts: Sequence[bytes], targets: Sequence[Target], tuning: Tuning) -> str:
@@ -196,7 +196,7 @@ class _Bench:
 
     def __init__(
         self,
-        pool: _Pool,
+        pool: _TuningPool,
         space: Space,
         told: Sequence[str],
         judged: Sequence[Target],
@@ -213,24 +213,24 @@ class _Bench:
             raise InputError(f"--bytes {tuning.bytes:,} is more than the own settings' choice holds; at most {own:,}")
         self.limit = tuning.bytes or min(MOST_BYTES, int(ROOM * min(own, share)))
 
-    def own(self, pool: _Pool, seed: int) -> npt.NDArray[np.bool_]:
+    def own(self, pool: _TuningPool, seed: int) -> npt.NDArray[np.bool_]:
         """What the corpus's own settings choose."""
         return chosen(pool.corpus, settings_of(pool.corpus, {}, seed), self.judged, pool.texts)
 
-    def choose(self, pool: _Pool, point: Point, seed: int) -> npt.NDArray[np.bool_]:
+    def choose(self, pool: _TuningPool, point: Point, seed: int) -> npt.NDArray[np.bool_]:
         settings = settings_of(pool.corpus, {**self.space.changes(point), "target": self.told}, seed)
         return chosen(pool.corpus, settings, self.judged, counts=pool.counts)
 
-    def evaluate(self, point: Point) -> Evaluation:
+    def evaluate(self, point: Point) -> PointEvaluation:
         started = time.perf_counter()
         mask, bits = self.choose(self.pool, point, self.tuning.seed), float("nan")
         if bytes_of(self.pool.texts, mask) >= self.limit:
             [(_, _, choice)] = choices(self.pool.texts, {TUNED: mask}, self.limit, 0, self.tuning.seed)
             bits = mean_bits(self.coder.read(choice, self.seen))
-        return Evaluation(point, bits, int(mask.sum()), time.perf_counter() - started)
+        return PointEvaluation(point, bits, int(mask.sum()), time.perf_counter() - started)
 
 
-def _search(bench: _Bench, record: str, progress: Callable[[str], None]) -> list[Evaluation]:
+def _search(bench: _Bench, record: str, progress: Callable[[str], None]) -> list[PointEvaluation]:
     """All evaluations: those that are kept, and the others, each kept as soon as it is made."""
     space, wanted = bench.space, bench.tuning.evaluations
     candidates = space.candidates(CANDIDATES, bench.tuning.seed)
@@ -238,7 +238,7 @@ def _search(bench: _Bench, record: str, progress: Callable[[str], None]) -> list
     done = []
     if storage.exists(record):
         rows = storage.read_json(record)["evaluations"]
-        done = [Evaluation(**{**row, "bits": row["bits"] or np.nan, "point": tuple(row["point"])}) for row in rows]
+        done = [PointEvaluation(**{**row, "bits": row["bits"] or np.nan, "point": tuple(row["point"])}) for row in rows]
         progress(f"{len(done)} evaluations of {record}")
     while len(done) < wanted:
         point = first[len(done)] if len(done) < len(first) else None
@@ -252,7 +252,7 @@ def _search(bench: _Bench, record: str, progress: Callable[[str], None]) -> list
     return done[:wanted]
 
 
-def readable(done: Sequence[Evaluation]) -> tuple[list[Point], list[float]]:
+def readable(done: Sequence[PointEvaluation]) -> tuple[list[Point], list[float]]:
     """Points and bits; a choice of too few bytes to be read counts as the worst that was.
 
     :raises InputError: none was read.
@@ -263,7 +263,7 @@ def readable(done: Sequence[Evaluation]) -> tuple[list[Point], list[float]]:
     return [each.point for each in done], [each.bits if np.isfinite(each.bits) else max(known) for each in done]
 
 
-def _fresh(bench: _Bench, pools: Sequence[_Pool], best: Point, progress: Callable[[str], None]) -> Trial:
+def _fresh(bench: _Bench, pools: Sequence[_TuningPool], best: Point, progress: Callable[[str], None]) -> Trial:
     """Tuned, own and random choices of fresh pools, read on the sets held out."""
     readings: dict[str, list[list[Draw]]] = {RANDOM: [], TUNED: [], OWN: []}
     for number, pool in enumerate(pools):

@@ -19,7 +19,7 @@ from datamask import storage
 from datamask.config import Config, validate
 from datamask.corpus.plan import Part, Shard
 from datamask.encoders import static
-from datamask.encoders.counts import Sample
+from datamask.encoders.counts import WordSample
 from datamask.stages import ShardFiles
 
 WORDS = "the river bank of a small town holds water and boats while people walk home by night under old trees".split()
@@ -35,7 +35,7 @@ def sentences(count: int, longest: int = 80) -> list[str]:
 
 def fit_tokenizer(texts: Sequence[str], vocabulary: int) -> Tokenizer:
     """The static encoder's tokenizer of texts of one language."""
-    return static.fit_tokenizer(Sample.of(texts, 512), np.zeros(len(texts), np.int64), vocabulary)
+    return static.fit_tokenizer(WordSample.of(texts, 512), np.zeros(len(texts), np.int64), vocabulary)
 
 
 class Corpus:

@@ -15,7 +15,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from datamask.encoders import EncoderRef, static
 from datamask.encoders.choose import fit
-from datamask.encoders.counts import Sample, count_tokens
+from datamask.encoders.counts import WordSample, count_tokens
 from datamask.encoders.encode import load_encoder
 from datamask.errors import InputError
 from tests.encoders.conftest import sentences, settings
@@ -82,7 +82,7 @@ def one_group(texts: list[str]) -> np.ndarray:
 def test_it_is_lsa() -> None:
     """Cosines follow those of TF-IDF + SVD on the same tokens, straight from scikit-learn."""
     texts, _ = topics(400, 0)
-    sample = Sample.of(texts, 512)
+    sample = WordSample.of(texts, 512)
     tokenizer = static.fit_tokenizer(sample, one_group(texts), 600)
     counts = count_tokens(sample, tokenizer)
     vectors = static.fit_vectors(counts, one_group(texts), 16, seed=0)

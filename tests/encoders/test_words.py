@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from datamask.models import words
+from datamask.models import word_tokens as words
 from datamask.models.tokens import DocumentTokenizer
-from datamask.models.words import WordTokenizer, split_words, splits_into_words
+from datamask.models.word_tokens import WordTokenizer, split_words, splits_into_words
 from tests.encoders.conftest import fit_tokenizer, sentences
 
 TRICKY = [

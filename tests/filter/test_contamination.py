@@ -14,7 +14,7 @@ from datamask.corpus.ngrams import hashed_words
 from datamask.errors import InputError
 from datamask.filter.contamination import COMMON, common_rows, contaminated
 from datamask.filter.leaks import find_leaks, items_of
-from datamask.filter.word_rows import ROW, SHORTEST, Rows
+from datamask.filter.word_rows import ROW, SHORTEST, WordRows
 from datamask.stages import ShardFiles
 from tests.corpus import build
 
@@ -162,7 +162,7 @@ def test_words_of_one_character_count_where_they_are_words(look, item):
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.sampled_from(["aa", "bb", "cc", "dd", "x", "7"]), max_size=30), max_size=4))
 def test_varied_rows_by_force(texts):
-    rows = Rows([" ".join(words) for words in texts])
+    rows = WordRows([" ".join(words) for words in texts])
     for gram, (length, varied) in enumerate(zip(rows.length.tolist(), rows.varied.tolist(), strict=True)):
         text, at = rows.texts_with(gram)[0]
         own = {word for word in texts[text][at : at + length] if len(word) > 1}
@@ -201,7 +201,7 @@ def test_rows_are_those_of_a_search_by_force(random_):
 
     items = [words(1, 30) for _ in range(6)]
     texts = [words(0, 60) for _ in range(4)]
-    rows = Rows(items)
+    rows = WordRows(items)
     [(single, _, document, _)] = hashed_words(texts)
     gram, at = rows.find(single, document)
     starts = [sum(len(text.split()) for text in texts[:n]) for n in range(len(texts))]

@@ -9,7 +9,7 @@ import pytest
 from prefect import flow, task
 from prefect.settings import PREFECT_API_URL
 
-from datamask.config import Config, Run
+from datamask.config import Config, RunSettings
 from datamask.corpus.plan import Part, Shard
 from datamask.errors import InputError, TransientError
 from datamask.shares import tell
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 
 
 def config(**run):
-    return Config(run=Run(**{"retry_delay": 0.01, "workers": 2, **run}))
+    return Config(run=RunSettings(**{"retry_delay": 0.01, "workers": 2, **run}))
 
 
 def shards(count):

@@ -17,10 +17,11 @@ from sklearn.metrics import roc_auc_score
 from datamask import storage
 from datamask.errors import ModelError
 from datamask.quality import character_ngrams as ngrams
-from datamask.quality import measures, pool, prepare_quality, reasons, terms
+from datamask.quality import measures, prepare_quality, reasons, terms
+from datamask.quality import pool_model as pool
+from datamask.quality.batch_words import BatchWords
 from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents
-from datamask.quality.words import Words
 from tests.quality import build, real
 from tests.quality.test_heuristic import PROSE
 
@@ -28,7 +29,7 @@ alphabet = st.sampled_from([*"aabB .\n\r\t-'’{<>!\x00\u2028éÉЖж中ไั�
 documents = st.lists(st.text(alphabet, max_size=60), max_size=5)
 
 
-def pieces(words: Words, document: int) -> list[str]:
+def pieces(words: BatchWords, document: int) -> list[str]:
     mine = range(words.first[document], words.first[document + 1])
     return ["".join(map(chr, words.points[words.start[i] : words.end[i]])) for i in mine]
 
@@ -77,13 +78,13 @@ def score(model: pool.Model, texts: list[str], language: str | None) -> np.ndarr
     ],
 )
 def test_words(text: str, expected: list[str]) -> None:
-    assert pieces(Words(["before", text, "after"]), 1) == expected
+    assert pieces(BatchWords(["before", text, "after"]), 1) == expected
 
 
 @settings(max_examples=200, deadline=None)
 @given(documents)
 def test_words_lose_nothing_but_white_space(batch: list[str]) -> None:
-    words = Words(batch)
+    words = BatchWords(batch)
     for place, text in enumerate(batch):
         assert "".join(pieces(words, place)) == "".join(text.split())
 
@@ -92,13 +93,13 @@ def test_words_lose_nothing_but_white_space(batch: list[str]) -> None:
 @given(documents)
 def test_measures_depend_on_neither_the_batch_nor_the_layout(model: pool.Model, batch: list[str]) -> None:
     names = [None] * len(batch)
-    together, groups = measures.measure(Words(batch), names, model.pool) if batch else (np.zeros((0, 1)), [])
+    together, groups = measures.measure(BatchWords(batch), names, model.pool) if batch else (np.zeros((0, 1)), [])
     for place, text in enumerate(batch):
-        alone, group = measures.measure(Words([text]), [None], model.pool)
+        alone, group = measures.measure(BatchWords([text]), [None], model.pool)
         np.testing.assert_array_equal(alone[0], together[place])
         assert group[0] == groups[place]
         for laid in (re.sub(r"\s+", " ", text), re.sub(r"(\s+)", r"\1\r\n\r\n", text), f"\n {text}\t\n"):
-            np.testing.assert_array_equal(measures.measure(Words([laid]), [None], model.pool)[0], alone)
+            np.testing.assert_array_equal(measures.measure(BatchWords([laid]), [None], model.pool)[0], alone)
 
 
 # ---------------------------------------------------------------- counts
@@ -122,10 +123,10 @@ def test_counts_are_near_the_true_ones() -> None:
 def test_a_document_is_not_judged_by_itself(corpus: tuple[list[str], list[str]]) -> None:
     """Counts without the document give the same measures as counts with it; a copy is no help either."""
     texts = [*corpus[0][:60], "Zyzzyva quokka wobbegong, xerus yapok zorilla; zyzzyva quokka!"]
-    own = [Words(texts[-1:])]
+    own = [BatchWords(texts[-1:])]
     languages = pool.fit(*corpus).pool.languages
-    every = measures.Pool(ngrams.count([Words([*texts, texts[-1]])]), languages)
-    without = measures.Pool(ngrams.count([Words(texts[:-1])]), languages)
+    every = measures.MeasuredPool(ngrams.count([BatchWords([*texts, texts[-1]])]), languages)
+    without = measures.MeasuredPool(ngrams.count([BatchWords(texts[:-1])]), languages)
     one, other = (measures.measure(own[0], [None], counts)[0] for counts in (every, without))
     np.testing.assert_array_equal(one, other)
     assert one[0, measures.MEASURES.index("known")] == 0
@@ -135,8 +136,8 @@ def test_a_document_longer_than_what_is_sampled_of_it_is_not_judged_by_itself() 
     beginning = [" ".join(f"w{seed}x{number}" for number in range(1200)) for seed in range(40)]
     whole = [text + " and more than the sample holds" * 400 for text in beginning]
     assert all(len(text) > pool.CHARACTERS for text in beginning)
-    sampled = ngrams.halves(Words([text[: pool.CHARACTERS] for text in beginning]))
-    np.testing.assert_array_equal(sampled, ngrams.halves(Words(whole)))
+    sampled = ngrams.halves(BatchWords([text[: pool.CHARACTERS] for text in beginning]))
+    np.testing.assert_array_equal(sampled, ngrams.halves(BatchWords(whole)))
     assert 0 < sampled.mean() < 1
 
 
@@ -201,9 +202,9 @@ def test_short_texts_are_uncertain_and_not_bad(model: pool.Model) -> None:
 
 def test_language_is_told_where_it_is_not_said(model: pool.Model) -> None:
     texts = [grammar(n % 2, random.Random(n), 6) for n in range(20)]
-    group = model.pool.languages.groups(Words(texts), [None] * 20, np.zeros(20))
+    group = model.pool.languages.groups(BatchWords(texts), [None] * 20, np.zeros(20))
     assert [model.pool.languages.names[place] for place in group] == ["xa", "xb"] * 10
-    code = model.pool.languages.groups(Words(texts), ["xa"] * 20, np.ones(20))
+    code = model.pool.languages.groups(BatchWords(texts), ["xa"] * 20, np.ones(20))
     assert {model.pool.languages.names[place] for place in code} == {"code"}
 
 
@@ -213,11 +214,11 @@ def test_a_small_language_takes_no_text_of_a_large_one() -> None:
     texts = [grammar(0, generator, 20) for _ in range(200)] + [grammar(1, generator, 2) for _ in range(20)]
     groups = pool.fit(texts, ["xa"] * 200 + ["xb"] * 20).pool.languages
     mixed = " ".join(f"stranger{n} {word}" for n, word in enumerate(grammar(0, generator, 8).split()))
-    assert [groups.names[place] for place in groups.groups(Words([mixed]), [None], np.zeros(1))] == ["xa"]
+    assert [groups.names[place] for place in groups.groups(BatchWords([mixed]), [None], np.zeros(1))] == ["xa"]
 
 
 def plain(text: str) -> dict[str, float]:
-    return {name: float(values[0]) for name, values in measures.plain(Words([text])).items()}
+    return {name: float(values[0]) for name, values in measures.plain(BatchWords([text])).items()}
 
 
 def test_menus_and_advertisements_are_told_by_their_words_side_by_side() -> None:
@@ -320,9 +321,9 @@ def test_planted_junk_in_real_languages() -> None:
 
 
 def test_the_dtype_of_a_scorer_is_the_one_its_key_names() -> None:
-    from datamask.config import Scorer
+    from datamask.config import ScorerSettings
     from datamask.quality.quality_ref import QualityRef, ScorerRef
 
-    ref = ScorerRef(Scorer(kind="transformer", model="m"), "m", None, "key", "bfloat16")
+    ref = ScorerRef(ScorerSettings(kind="transformer", model="m"), "m", None, "key", "bfloat16")
     again = QualityRef.from_dict(QualityRef((ref,), "sum", {}).as_dict()).scorers[0]
     assert again == ref and replace(ref, dtype=None) != ref

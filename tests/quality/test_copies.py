@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from datamask.quality import pool
+from datamask.quality import pool_model as pool
 from datamask.quality.copies import CopyCounts
 from tests.quality.test_content import grammar
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from datamask.config import Scorer, validate
+from datamask.config import ScorerSettings, validate
 from datamask.encoders.encode import StaticEncoder
 from datamask.quality import scorers
 from datamask.quality.documents import Documents
@@ -41,7 +41,7 @@ def move(model: torch.nn.Module) -> None:
 def loaded(kind: str, folder: Path, device: str = "cpu"):
     build = {"transformer": models.classifier, "prox": models.language_model}[kind]
     config = validate({"encoder": {"dtype": "float32", "device": device}})
-    return load_scorer(pin(Scorer(kind=kind, model=str(build(folder / "model"))), config), config)
+    return load_scorer(pin(ScorerSettings(kind=kind, model=str(build(folder / "model"))), config), config)
 
 
 @pytest.mark.parametrize("kind", ["transformer", "prox"])

@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datamask.quality import batch_words as w
 from datamask.quality import characters as ch
-from datamask.quality import words as w
+from datamask.quality.batch_words import BatchWords
 from datamask.quality.character_ngrams import Table
 from datamask.quality.inner_loops import around, characters
 from datamask.quality.page_layout import _BASE
-from datamask.quality.words import Words
 
 TEXTS = st.lists(
     st.text(
@@ -25,7 +25,7 @@ TEXTS = st.lists(
 @settings(max_examples=200, deadline=None)
 @given(TEXTS)
 def test_tokens(texts: list[str]) -> None:
-    words, table = Words(texts), w.tables()
+    words, table = BatchWords(texts), w.tables()
     joined = "\n".join(["", *texts, ""])
     kinds = [int(table.kinds[ord(char)]) for char in joined]
     blank = [bool(ch.tables().flags[ord(char)] & ch.SPACE) for char in joined]
@@ -59,7 +59,7 @@ def test_tokens(texts: list[str]) -> None:
 @settings(max_examples=200, deadline=None)
 @given(TEXTS)
 def test_counts_of_characters(texts: list[str]) -> None:
-    words, table = Words(texts), w.tables()
+    words, table = BatchWords(texts), w.tables()
     found = np.empty((len(texts), 9), np.int64)
     characters(words.points, words.kinds, words.blank, table.meaning, table.byte, words.starts, words.ends, found)
     for document, text in enumerate(texts):
@@ -81,7 +81,7 @@ def test_places_where_utf8_was_read_as_cp1252() -> None:
         "été Ã",
         "😀".encode().decode("latin-1"),
     ]
-    words, table = Words(texts), w.tables()
+    words, table = BatchWords(texts), w.tables()
     found = np.empty((len(texts), 9), np.int64)
     characters(words.points, words.kinds, words.blank, table.meaning, table.byte, words.starts, words.ends, found)
     assert found[:, 8].tolist() == [2, 1, 0, 1]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from datamask.config import Config, Scorer, validate
+from datamask.config import Config, ScorerSettings, validate
 from datamask.errors import ModelError
 from datamask.quality.documents import Documents
 from datamask.quality.fasttext import prepare_dclm, prepare_plain, prepare_ultra_fineweb
@@ -33,7 +33,7 @@ def documents(texts: list[str] = TEXTS) -> Documents:
     return Documents(np.arange(len(texts)), texts)
 
 
-def scorer(settings: Scorer, config: Config):
+def scorer(settings: ScorerSettings, config: Config):
     return load_scorer(pin(settings, config), config)
 
 
@@ -48,7 +48,7 @@ def test_odd_texts_are_scored_like_any_other(tmp_path: Path, request: pytest.Fix
         "prox": lambda: models.language_model(tmp_path / "model"),
         "fasttext": lambda: request.getfixturevalue("fasttext_file"),
     }
-    settings = Scorer(kind=kind, model=str(build_model[kind]()), label="hq" if kind == "fasttext" else None)
+    settings = ScorerSettings(kind=kind, model=str(build_model[kind]()), label="hq" if kind == "fasttext" else None)
     found = scorer(settings, exact()).score(documents(ODD)).score
     assert len(found) == len(ODD) and np.isfinite(found).all()
     assert found[:3].tolist() == pytest.approx(
@@ -62,7 +62,7 @@ def test_odd_texts_are_scored_like_any_other(tmp_path: Path, request: pytest.Fix
 def test_the_model_is_hashed_again_and_computes_as_its_key_says(tmp_path: Path) -> None:
     """A refresh is given the last release's reference: neither its hash nor its number format is taken on trust."""
     folder = models.classifier(tmp_path / "edu")
-    settings = Scorer(kind="transformer", model=str(folder))
+    settings = ScorerSettings(kind="transformer", model=str(folder))
     first = pin(settings, exact())
     assert pin(settings, exact()) == first and first.dtype == "float32"
     elsewhere = load_scorer(replace(first, dtype="bfloat16"), exact())  # made where another format was the fastest
@@ -82,7 +82,7 @@ def test_regression_head_is_the_librarys_own(tmp_path: Path, batch_tokens: int) 
 
     folder = models.classifier(tmp_path / "edu")
     config = exact(batch_tokens=batch_tokens)
-    found = scorer(Scorer(kind="transformer", name="edu", model=str(folder)), config)
+    found = scorer(ScorerSettings(kind="transformer", name="edu", model=str(folder)), config)
     assert found.signals == ("int_score",)
     scores = found.score(documents())
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSequenceClassification.from_pretrained(folder)
@@ -99,7 +99,7 @@ def test_classification_head_by_label(tmp_path: Path) -> None:
     from transformers import pipeline
 
     folder = models.classifier(tmp_path / "three", ["bad", "fair", "good"])
-    settings = Scorer(kind="transformer", name="good", model=str(folder), label="good", max_length=64)
+    settings = ScorerSettings(kind="transformer", name="good", model=str(folder), label="good", max_length=64)
     found = scorer(settings, exact()).score(documents(TEXTS[:3])).score
     oracle = pipeline("text-classification", model=str(folder), top_k=None, device="cpu")
     for text, score in zip(TEXTS[:3], found, strict=True):
@@ -112,12 +112,12 @@ def test_classification_head_by_label(tmp_path: Path) -> None:
 
 def test_models_that_are_not_there_or_broken(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no such folder"):
-        pin(Scorer(kind="transformer", model=str(tmp_path / "nowhere")), exact())
+        pin(ScorerSettings(kind="transformer", model=str(tmp_path / "nowhere")), exact())
     folder = models.classifier(tmp_path / "edu")
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:1000])
     with pytest.raises(ModelError, match="classifier .*edu"):
-        scorer(Scorer(kind="transformer", model=str(folder)), exact())
+        scorer(ScorerSettings(kind="transformer", model=str(folder)), exact())
 
 
 def test_a_model_whose_weights_are_not_numbers_names_the_documents(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_prox_is_the_models_own_choice_after_the_published_prompt(tmp_path: Path
     folder = models.language_model(tmp_path / "prox")
     texts = [text for text in TEXTS if text != LONG]
     config = exact(batch_tokens=batch_tokens)
-    found = scorer(Scorer(kind="prox", model=str(folder)), config).score(documents(texts)).score
+    found = scorer(ScorerSettings(kind="prox", model=str(folder)), config).score(documents(texts)).score
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
     system = "You are a helpful, respectful and honest assistant."
     for text, score in zip(texts, found, strict=True):
@@ -167,11 +167,11 @@ def test_prox_is_the_models_own_choice_after_the_published_prompt(tmp_path: Path
 
 def test_prox_reads_as_much_as_the_model_can(tmp_path: Path) -> None:
     folder = models.language_model(tmp_path / "prox", positions=256)
-    found = scorer(Scorer(kind="prox", model=str(folder)), exact())
+    found = scorer(ScorerSettings(kind="prox", model=str(folder)), exact())
     first, second = found.score(documents([LONG, LONG + "buy " * 1000])).score
     assert first == pytest.approx(second, abs=1e-6) and np.isfinite(first)
     with pytest.raises(ModelError, match="the prompt fills all 16 tokens"):
-        scorer(Scorer(kind="prox", model=str(folder), max_length=16), exact())
+        scorer(ScorerSettings(kind="prox", model=str(folder), max_length=16), exact())
 
 
 # ---------------------------------------------------------------- fastText
@@ -226,7 +226,7 @@ def test_dclm_is_the_published_probability(fasttext_file: Path) -> None:
 
     model = fasttext.load_model(str(fasttext_file))
     texts = [*models.TEXTS[:2], "the proof\nof shoes\n", "\x00 nul", "", LONG, "中文"]
-    found = scorer(Scorer(kind="fasttext", name="dclm", model=str(fasttext_file), preparation="dclm"), Config())
+    found = scorer(ScorerSettings(kind="fasttext", name="dclm", model=str(fasttext_file), preparation="dclm"), Config())
     for text, score in zip(texts, found.score(documents(texts)).score, strict=True):
         (label,), (probability,) = model.predict(" ".join(text.strip().splitlines()))
         expected = 1 - probability if label == "__label__cc" else probability
@@ -237,14 +237,14 @@ def test_dclm_is_the_published_probability(fasttext_file: Path) -> None:
 
 
 def test_any_classifier_by_its_label(fasttext_file: Path) -> None:
-    named = scorer(Scorer(kind="fasttext", model=str(fasttext_file), label="hq"), Config())
-    other = scorer(Scorer(kind="fasttext", model=str(fasttext_file), label="__label__cc"), Config())
+    named = scorer(ScorerSettings(kind="fasttext", model=str(fasttext_file), label="hq"), Config())
+    other = scorer(ScorerSettings(kind="fasttext", model=str(fasttext_file), label="__label__cc"), Config())
     total = named.score(documents()).score + other.score(documents()).score
     np.testing.assert_allclose(total, 1, atol=1e-3)
     with pytest.raises(ModelError, match=r"name the positive label, one of hq, cc|one of cc, hq"):
-        scorer(Scorer(kind="fasttext", model=str(fasttext_file)), Config())
+        scorer(ScorerSettings(kind="fasttext", model=str(fasttext_file)), Config())
     with pytest.raises(ModelError, match=r"has no label hg; did you mean"):
-        scorer(Scorer(kind="fasttext", model=str(fasttext_file), label="hg"), Config())
+        scorer(ScorerSettings(kind="fasttext", model=str(fasttext_file), label="hg"), Config())
 
 
 def test_ultra_fineweb_scores_with_its_tokenizer(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_ultra_fineweb_scores_with_its_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("\n".join(lines))
     model = fasttext.train_supervised(str(tmp_path / "train.txt"), dim=8, epoch=10, thread=1, verbose=0)
     model.save_model(str(tmp_path / "ultra.bin"))
-    settings = Scorer(
+    settings = ScorerSettings(
         kind="fasttext",
         name="ultra",
         model=str(tmp_path / "ultra.bin"),
@@ -274,7 +274,7 @@ def test_a_truncated_fasttext_file_is_refused(fasttext_file: Path, tmp_path: Pat
     """fastText itself loads most of these and answers with one and the same probability for every text."""
     whole = fasttext_file.read_bytes()
     (tmp_path / "short.bin").write_bytes(whole[:keep])
-    settings = Scorer(kind="fasttext", model=str(tmp_path / "short.bin"), label="hq")
+    settings = ScorerSettings(kind="fasttext", model=str(tmp_path / "short.bin"), label="hq")
     with pytest.raises(ModelError, match=r"short.bin(: not a fastText file| is broken: it ends after)"):
         scorer(settings, Config())
 
@@ -285,17 +285,17 @@ def test_quantised_files_pass_and_word_vectors_do_not(fasttext_file: Path, tmp_p
     model = fasttext.load_model(str(fasttext_file))
     model.quantize(input=str(fasttext_file.parent / "train.txt"), qnorm=True, retrain=False, cutoff=0)
     model.save_model(str(tmp_path / "small.ftz"))
-    found = scorer(Scorer(kind="fasttext", model=str(tmp_path / "small.ftz"), label="hq"), Config())
+    found = scorer(ScorerSettings(kind="fasttext", model=str(tmp_path / "small.ftz"), label="hq"), Config())
     first, second = found.score(documents(models.TEXTS[:2])).score
     assert first > second
     whole = (tmp_path / "small.ftz").read_bytes()
     (tmp_path / "short.ftz").write_bytes(whole[:-1])
     with pytest.raises(ModelError, match="it ends after"):
-        scorer(Scorer(kind="fasttext", model=str(tmp_path / "short.ftz"), label="hq"), Config())
+        scorer(ScorerSettings(kind="fasttext", model=str(tmp_path / "short.ftz"), label="hq"), Config())
     vectors = bytearray(fasttext_file.read_bytes())
     vectors[8 + 7 * 4 : 8 + 8 * 4] = struct.pack("<i", 2)  # model: skip-gram
     (tmp_path / "vectors.bin").write_bytes(vectors)
     with pytest.raises(ModelError, match="word vectors, not a classifier"):
-        scorer(Scorer(kind="fasttext", model=str(tmp_path / "vectors.bin"), label="hq"), Config())
+        scorer(ScorerSettings(kind="fasttext", model=str(tmp_path / "vectors.bin"), label="hq"), Config())
     with pytest.raises(ModelError, match=r"no such file.*hf download"):
-        pin(Scorer(kind="fasttext", model=str(tmp_path / "nothing.bin"), label="hq"), Config())
+        pin(ScorerSettings(kind="fasttext", model=str(tmp_path / "nothing.bin"), label="hq"), Config())

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from datamask.errors import DatamaskError
-from datamask.release import Release
+from datamask.release import ReleaseFolder
 from datamask.release.compare import compare
 from datamask.release.explain import explain
 from datamask.release.manifest import release_key, render_manifest
@@ -151,7 +151,7 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(p.relative_to(folder)): (p.lstat().st_ino, p.lstat().st_mtime_ns) for p in folder.rglob("*")}
 
 
-def attempt(root: Path, good: Release, corpus: Path, target: Path) -> dict[str, str]:
+def attempt(root: Path, good: ReleaseFolder, corpus: Path, target: Path) -> dict[str, str]:
     """The outcome of each command, in a word.
 
     :raises AssertionError: an outcome that is neither a result nor a message. Other exceptions are defects.
@@ -165,7 +165,7 @@ def attempt(root: Path, good: Release, corpus: Path, target: Path) -> dict[str, 
             return type(error).__name__
         return "refused" if getattr(found, "problems", None) else "passed"
 
-    def release() -> Release:
+    def release() -> ReleaseFolder:
         return find_release(str(root))
 
     return {
@@ -178,7 +178,7 @@ def attempt(root: Path, good: Release, corpus: Path, target: Path) -> dict[str, 
     }
 
 
-def check_hostile(original: Release, corpus: Path, box: Path, number: int) -> dict[str, str]:
+def check_hostile(original: ReleaseFolder, corpus: Path, box: Path, number: int) -> dict[str, str]:
     """Makes hostile release `number` and tries everything on it.
 
     :raises AssertionError: something appeared, changed or was sent that must not be.

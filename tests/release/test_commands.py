@@ -12,7 +12,7 @@ import pytest
 from datamask import cli, storage
 from datamask.errors import InputError, StorageError
 from datamask.filter.filters import filter_corpus
-from datamask.release import Release, export, publish
+from datamask.release import ReleaseFolder, export, publish
 from datamask.release.compare import compare
 from datamask.release.explain import explain
 from datamask.release.push import push
@@ -255,7 +255,7 @@ def test_explain_without_the_work_folder_says_what_it_cannot_tell(two, tmp_path)
     _, (_, (_, release)) = two
     path = tmp_path / "out" / "releases" / release.version
     shutil.copytree(release.path, path)
-    [found] = explain(Release(str(path), release.version, release.key), "s0/0")
+    [found] = explain(ReleaseFolder(str(path), release.version, release.key), "s0/0")
     assert found.decision["shard"] == "s0" and not found.scores and not found.neighbours
     assert any(missing.startswith("scores:") and "is not there any more" in missing for missing in found.missing)
 
@@ -276,7 +276,7 @@ def test_push_skips_what_is_there_and_goes_on(two, tmp_path, capsys):
     pushed = push(release, str(target))
     changed = first.relative_to(target).as_posix()
     assert sorted(pushed.uploaded) == sorted(["README.md", changed, "manifest.json"])
-    assert verify(Release(str(target), release.version, release.key)).problems == []
+    assert verify(ReleaseFolder(str(target), release.version, release.key)).problems == []
     again = push(release, str(target))
     assert again.uploaded == [] and again.bytes == 0
     code, out, _ = run(capsys, "push", release.path, target)
@@ -289,7 +289,7 @@ def test_push_over_an_older_release_leaves_no_mixture(two, tmp_path):
     push(first, target)
     Path(target, "notes.md").write_text("the user's own")
     pushed = push(second, target)
-    found = verify(Release(target, second.version, second.key))
+    found = verify(ReleaseFolder(target, second.version, second.key))
     assert found.problems == ["notes.md was added"] and "manifest.json" in pushed.removed
     back = push(first, target)
     assert any(path.startswith("decisions/t") for path in back.removed)
@@ -318,7 +318,7 @@ def test_push_interrupted_is_no_release(two, tmp_path, monkeypatch):
         find_release(target)
     pushed = push(second, target)
     assert set(done) <= set(pushed.skipped)
-    assert verify(Release(target, second.version, second.key)).problems == []
+    assert verify(ReleaseFolder(target, second.version, second.key)).problems == []
 
 
 def test_push_refuses_a_release_that_is_not_whole_and_urls_that_are_none(two, tmp_path):
@@ -327,7 +327,7 @@ def test_push_refuses_a_release_that_is_not_whole_and_urls_that_are_none(two, tm
     shutil.copytree(release.path, broken)
     (broken / "README.md").unlink()
     with pytest.raises(StorageError, match="README.md is not as the manifest says"):
-        push(Release(str(broken), release.version, release.key), str(tmp_path / "x"))
+        push(ReleaseFolder(str(broken), release.version, release.key), str(tmp_path / "x"))
     for url in ("hf://owner/name", "hf://datasets/name", "hf://spaces/owner/name"):
         with pytest.raises(StorageError, match="hf://datasets/OWNER/NAME"):
             push(release, url)

@@ -12,7 +12,7 @@ from datamask.release import export, publish
 from datamask.release.dropped import read_dropped
 from datamask.release.explain import explain
 from datamask.release.merge import DECISIONS, DETAIL
-from datamask.release.release_folder import Release
+from datamask.release.release_folder import ReleaseFolder
 from datamask.release.verify import verify
 from tests.release.made import PROVENANCE, documents, make_masks, make_shard, released, settings
 
@@ -53,5 +53,5 @@ def test_the_item_and_the_span_are_in_the_decisions(tmp_path):
 
 def test_decisions_without_detail_are_as_they_were(tmp_path):
     _, release = released(tmp_path, settings())
-    assert isinstance(release, Release)
+    assert isinstance(release, ReleaseFolder)
     assert pq.read_schema(f"{release.path}/decisions/s0.parquet").names == DECISIONS.names

@@ -11,10 +11,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from datamask import storage
+from datamask.checks import check_settings
 from datamask.duck import connect, insert
 from datamask.errors import ConfigError, ConservationError
 from datamask.filter import filters, sign_shard
-from datamask.filter.filters import check_filters, filter_corpus
+from datamask.filter.filters import filter_corpus
 from tests.release.made import SCORES, documents, make_corpus, make_masks, make_shard, settings
 
 CONDITIONS = {  # as SQL, and as Python over a row
@@ -246,15 +247,35 @@ def test_filters_are_checked_before_anything_is_scored(corpus, where, says):
     config = settings(filter={"where": where}, quality={"scorers": [{"name": "rules"}]})
     shards = [f.shard for f in files]
     if says is None:
-        check_filters(shards, config)
+        check_settings(shards, config)
     else:
         with pytest.raises(ConfigError, match=says):
-            check_filters(shards, config)
+            check_settings(shards, config)
 
 
 def test_a_quota_of_a_column_that_no_file_has_is_told_before_anything_is_scored(corpus):
     _, files, _ = corpus
     shards = [f.shard for f in files]
-    check_filters(shards, settings(select={"quotas": [{"column": "language", "as_pool": 0.1}]}))
+    check_settings(shards, settings(select={"quotas": [{"column": "language", "as_pool": 0.1}]}))
     with pytest.raises(ConfigError, match=r"quotas: no file of the corpus has a column 'langage'; did you mean \"lang"):
-        check_filters(shards, settings(select={"quotas": [{"column": "langage", "as_pool": 0.1}]}))
+        check_settings(shards, settings(select={"quotas": [{"column": "langage", "as_pool": 0.1}]}))
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        (("language",), None),
+        (("langage",), "whose metric reads it: no file of the corpus has a column 'langage'; did you mean"),
+        ("language", "declares columns 'language'; valid: a tuple of names"),
+    ],
+)
+def test_a_column_of_a_metric_that_no_file_has_is_told_before_anything_is_scored(corpus, tmp_path, columns, says):
+    _, files, _ = corpus
+    metric = f"class Mine:\n    columns = {columns!r}\n    def value(self, masks): ...\n"
+    (tmp_path / "mine.py").write_text(metric)
+    config = settings(select={"algorithm": f"{tmp_path}/mine.py:Mine"})
+    if says is None:
+        check_settings([f.shard for f in files], config)
+    else:
+        with pytest.raises(ConfigError, match=says):
+            check_settings([f.shard for f in files], config)

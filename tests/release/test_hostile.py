@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from datamask.errors import DatamaskError, InputError, StorageError
-from datamask.release import Release
+from datamask.release import ReleaseFolder
 from datamask.release.compare import compare
 from datamask.release.explain import explain
 from datamask.release.manifest import release_key
@@ -31,7 +31,7 @@ def release(original, tmp_path):
     _, release = original
     path = tmp_path / "here" / "releases" / release.version
     shutil.copytree(release.path, path)
-    return Release(str(path), release.version, release.key)
+    return ReleaseFolder(str(path), release.version, release.key)
 
 
 def tree(folder):
@@ -139,7 +139,7 @@ def test_edited_settings_are_found_under_a_new_digest_and_a_new_key(release, tmp
     manifest = json.loads(Path(release.path, "manifest.json").read_text())
     moved = Path(release.path).with_name(manifest["version"])
     Path(release.path).rename(moved)
-    problems = verify(Release(str(moved), moved.name, manifest["key"])).problems
+    problems = verify(ReleaseFolder(str(moved), moved.name, manifest["key"])).problems
     parquets = sum(item["path"].endswith(".parquet") for item in manifest["files"])
     assert sum("is of a release with the key" in problem for problem in problems) == parquets
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from datamask.errors import StorageError, TransientError
-from datamask.release import Release
+from datamask.release import ReleaseFolder
 from datamask.release.push import push
 from datamask.release.verify import verify
 from tests.release.hub import running
@@ -45,13 +45,13 @@ def test_a_release_is_one_commit_and_whole(two, hub, tmp_path):
     pushed = push(first, URL)
     assert hub.commits == [f"Release {first.version}"]
     assert set(pushed.uploaded) == hub.files.keys() and not pushed.skipped
-    assert verify(Release(on_disk(hub, tmp_path / "one"), first.version, first.key)).problems == []
+    assert verify(ReleaseFolder(on_disk(hub, tmp_path / "one"), first.version, first.key)).problems == []
     hub.uploads.clear()
     again = push(first, URL)
     assert hub.uploads == [] and set(again.uploaded) == {"manifest.json"}
     pushed = push(second, URL)
     assert pushed.removed and all(path.startswith("data/") for path in pushed.removed)
-    assert verify(Release(on_disk(hub, tmp_path / "two"), second.version, second.key)).problems == []
+    assert verify(ReleaseFolder(on_disk(hub, tmp_path / "two"), second.version, second.key)).problems == []
 
 
 def test_an_interrupted_upload_goes_on(two, hub):
@@ -112,5 +112,5 @@ def test_a_file_that_is_not_the_manifests_is_not_sent(two, hub, tmp_path):
     secret.write_bytes(b"s" * path.stat().st_size)
     path.write_bytes(secret.read_bytes())
     with pytest.raises(StorageError, match="is not as the manifest says"):
-        push(Release(str(folder), first.version, first.key), URL)
+        push(ReleaseFolder(str(folder), first.version, first.key), URL)
     assert hub.files == {}

@@ -6,13 +6,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from datamask.config import Release
-from datamask.release.personal import FIELD, KINDS, Rules, find, luhn, replaced
+from datamask.config import ReleaseSettings
+from datamask.release.personal import FIELD, KINDS, PersonalRules, find, luhn, replaced
 from datamask.release.verify import verify
 from tests.release.made import documents, make_shard, released, settings
 
 pytest.importorskip("phonenumbers")
-RULES = Rules(KINDS, None, True)
+RULES = PersonalRules(KINDS, None, True)
 
 FOUND = [
     ("write to Jane.Doe+news@mail.example.co.uk, please", "email", "Jane.Doe+news@mail.example.co.uk"),
@@ -39,7 +39,7 @@ def test_what_is_found(text, kind, what):
     published, counts = replaced(text, RULES)
     assert what not in published and counts[kind] == 1 == sum(counts.values())
     assert published.startswith(text[:start]) and published.endswith(text[end:])
-    flagged, same = replaced(text, Rules(KINDS, None, False))
+    flagged, same = replaced(text, PersonalRules(KINDS, None, False))
     assert flagged == text and same == counts
 
 
@@ -51,8 +51,8 @@ def test_what_is_none(text):
 def test_numbers_of_a_region_and_chosen_kinds():
     text = "Telefon 0228 730123, info@uni-bonn.de"
     assert [kind for *_, kind in find(text, RULES)] == ["email"]
-    assert [kind for *_, kind in find(text, Rules(KINDS, "DE", True))] == ["phone", "email"]
-    assert [kind for *_, kind in find(text, Rules(("ip",), "DE", True))] == []
+    assert [kind for *_, kind in find(text, PersonalRules(KINDS, "DE", True))] == ["phone", "email"]
+    assert [kind for *_, kind in find(text, PersonalRules(("ip",), "DE", True))] == []
 
 
 def test_a_document_alone_decides_what_it_becomes():
@@ -88,7 +88,7 @@ def test_emails_and_addresses_are_datatroves():
     for _ in range(300):
         text = " ".join(draw.choices(pieces, k=6))
         theirs = PIIFormatter(email_replacement="§", ip_replacement="$").format(text)
-        spans = find(text, Rules(("email", "ip"), None, True))
+        spans = find(text, PersonalRules(("email", "ip"), None, True))
         for start, end, kind in reversed(spans):
             text = text[:start] + {"email": "§", "ip": "$"}[kind] + text[end:]
         assert text == theirs
@@ -142,5 +142,7 @@ def test_a_text_changed_by_hand_is_seen(tmp_path):
 
 
 def test_off_is_off():
-    assert Rules.of(Release()) is None
-    assert Rules.of(Release(personal="flag", personal_kinds=["ip", "email"])) == Rules(("email", "ip"), None, False)
+    assert PersonalRules.of(ReleaseSettings()) is None
+    assert PersonalRules.of(ReleaseSettings(personal="flag", personal_kinds=["ip", "email"])) == PersonalRules(
+        ("email", "ip"), None, False
+    )

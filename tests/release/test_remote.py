@@ -10,7 +10,7 @@ import pytest
 from datamask import storage
 from datamask.errors import TransientError
 from datamask.filter.filters import filter_corpus
-from datamask.release import Release, export, publish
+from datamask.release import ReleaseFolder, export, publish
 from datamask.release.push import push
 from datamask.release.release_folder import find_release, latest_version, list_versions
 from datamask.release.verify import verify
@@ -121,7 +121,7 @@ def test_push_is_resumable(store, tmp_path):
     assert set(sent) <= set(pushed.skipped)
     uploaded = {path for method, path in store.requests if method == "PUT"}
     assert not any(path.endswith(f"/{name}") for path in uploaded for name in sent)
-    copy = Release(url, release.version, release.key)
+    copy = ReleaseFolder(url, release.version, release.key)
     assert verify(copy).problems == [] and names(url) == sorted(
         [*(i["path"] for i in release.manifest()["files"]), "manifest.json"]
     )
@@ -147,5 +147,5 @@ def test_push_from_a_store_and_a_fault_that_passes(store, tmp_path):
         push(release, str(target))
     store.fault = lambda number, method, path: None
     push(release, str(target))
-    assert verify(Release(str(target), release.version, release.key)).problems == []
+    assert verify(ReleaseFolder(str(target), release.version, release.key)).problems == []
     assert json.loads(Path(target, "manifest.json").read_text())["key"] == release.key

@@ -12,7 +12,7 @@ import pytest
 from datamask.filter.filters import filter_corpus
 from datamask.release import export, publish
 from datamask.release.explain import explain
-from datamask.release.release_folder import Release
+from datamask.release.release_folder import ReleaseFolder
 from datamask.release.verify import verify
 from datamask.selection import learn_prices, mask_shard
 from tests.release.made import PROVENANCE, make_corpus, settings
@@ -21,7 +21,7 @@ from tests.release.test_verify import redescribe
 MOST = 3
 
 
-def released(folder: Path, repeat: int = MOST, rows: bool = False) -> tuple[Release, int]:
+def released(folder: Path, repeat: int = MOST, rows: bool = False) -> tuple[ReleaseFolder, int]:
     files, out = make_corpus(folder), str(folder / "out")
     tokens = sum(count or 0 for each in files for count in pq.read_table(each.index.path)["token_count"].to_pylist())
     config = settings(

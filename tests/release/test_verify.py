@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from datamask.release import Release
+from datamask.release import ReleaseFolder
 from datamask.release import release_folder as layout
 from datamask.release.manifest import render_manifest
 from datamask.release.verify import verify
@@ -28,7 +28,7 @@ def release(original, tmp_path):
     _, release = original
     path = tmp_path / "releases" / release.version
     shutil.copytree(release.path, path)
-    return Release(str(path), release.version, release.key)
+    return ReleaseFolder(str(path), release.version, release.key)
 
 
 def a_file(release, pattern="data/*/*.parquet"):

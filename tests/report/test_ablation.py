@@ -14,7 +14,7 @@ from datamask.report.embedded import Embedded, load_corpus
 from datamask.stages import record
 from datamask.study import Item, Target
 from datamask.study import arms as page
-from datamask.study.ablation import METRICS, Ablation, Arm, Judge, ablate, choose, standard_arms
+from datamask.study.ablation import METRICS, Ablation, Arm, SelectionJudge, ablate, choose, standard_arms
 from datamask.study.chosen import texts_of
 from datamask.study.sweep import sweep
 from tests.report.build import corpus
@@ -51,7 +51,7 @@ def test_no_arm_passes_a_bound_and_the_best_for_the_objective_is_the_relaxation(
 
 
 def test_a_random_choice_scores_zero_on_every_calibrated_metric(embedded: Embedded) -> None:
-    judge = Judge(embedded, embedded.settings())
+    judge = SelectionJudge(embedded, embedded.settings())
     found = [judge.columns(choose(embedded, Arm("random", {"solver": "random"}), seed)) for seed in range(12)]
     for metric in ("pairwise", "disf"):
         values = [columns[f"diversity: {metric}"] for columns in found]

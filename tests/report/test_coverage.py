@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from datamask.report import coverage
+from datamask.report import uncovered as coverage
 from datamask.report.statistics import log_determinant, spectrum
 from datamask.selection.metrics.spectral import LogDeterminant
 

@@ -17,7 +17,7 @@ from datamask.report.statistics import wilson
 from datamask.report.tally import (
     LENGTH,
     NONE,
-    Groups,
+    GroupCounts,
     SignalSums,
     Tally,
     counted,
@@ -32,7 +32,7 @@ OUTCOMES = ["selected", "not_selected", "filter:semantic_duplicate", "filter:whe
 NO_FILTERS: dict = {"filter": {"where": None}}
 
 
-def tallied(rows: list[tuple[str | None, str, int]], shards: int = 1, column: str = "language") -> Groups:
+def tallied(rows: list[tuple[str | None, str, int]], shards: int = 1, column: str = "language") -> GroupCounts:
     """Counts of (value, outcome, tokens) rows, in so many shards; a shard of Nones lacks the column."""
     with connect("100MB") as connection:
         tally, counts = Tally(connection, [column]), []
@@ -48,7 +48,7 @@ def tallied(rows: list[tuple[str | None, str, int]], shards: int = 1, column: st
         return tally.table(column)
 
 
-def made(**groups: dict[str, int]) -> Groups:
+def made(**groups: dict[str, int]) -> GroupCounts:
     """tallied by outcome: made(am={"filter:semantic_duplicate": 320, "not_selected": 11})."""
     return tallied(
         [(name, outcome, 1) for name, some in groups.items() for outcome, n in some.items() for _ in range(n)]

@@ -229,7 +229,7 @@ def test_the_map_is_drawn_with_a_quota_on_a_column_that_is_no_group(
     config = config.model_copy(update={"select": config.select.model_copy(update={"quotas": [quota]})})
     whole = read_sample(made["files"], config, 1000)
     pool = np.flatnonzero(whole.candidates)
-    assert "id" not in whole.groups and set(whole.quota_groups(config.select, pool)) == {"id"}
+    assert "id" not in whole.groups and set(whole.pool_groups(config.select, pool)) == {"id"}
     assert len(examples._most_diverse(whole, whole.features, pool, config.select))
 
 

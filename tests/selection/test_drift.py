@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from datamask.config import Select
-from datamask.selection.api import solve
+from datamask.selection.arrays import solve
 from datamask.selection.problem.pool import Pool, make_problem
 from datamask.selection.sharded.drift import drift_of
 

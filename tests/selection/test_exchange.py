@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from datamask.config import Config, Quota, Select
-from datamask.selection.api import solve
+from datamask.selection.arrays import solve
 from datamask.selection.problem.pool import Pool, Problem, make_problem
 from datamask.selection.sharded import exchange
 from datamask.selection.sharded import joint as corpus

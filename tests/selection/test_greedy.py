@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 
 from datamask.errors import ConfigError
 from datamask.selection import select
-from datamask.selection.api import resolve
+from datamask.selection.arrays import resolve
 from datamask.selection.engine.lazy_greedy import lazy_greedy
 from datamask.selection.problem.pool import Pool, make_problem
 from datamask.selection.solvers import greedy

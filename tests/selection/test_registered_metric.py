@@ -20,6 +20,7 @@ from datamask.config import Select
 from datamask.errors import ConfigError
 from datamask.selection import metric_names
 from datamask.selection.problem.pool import Pool, in_order_of_content, make_problem
+from datamask.selection.problem.pool_file import read_pool
 
 MODULE = '''
 """Two metrics: the widest angle that separates every pair, and the volume that the selected features span."""
@@ -64,11 +65,26 @@ class Volume:
 
 class Empty:
     name = "empty"
+
+
+class Domains:
+    """√ of each domain's share: reads a column."""
+
+    name = "domains"
+    columns = ("domain",)
+
+    def __init__(self, pool, weights, size):
+        names = sorted(set(pool.groups["domain"]))
+        self.part = torch.tensor([[float(v == n) for n in names] for v in pool.groups["domain"]]).double() / size
+
+    def value(self, masks):
+        return (masks.double() @ self.part).sqrt().sum(1)
 '''
 ENTRIES = """[datamask.metrics]
 Dispersion = user_metrics:Dispersion
 volume = user_metrics:Volume
 empty = user_metrics:Empty
+domains = user_metrics:Domains
 absent = user_metrics:Nothing
 """
 
@@ -106,7 +122,7 @@ def everything(features: np.ndarray, quality: np.ndarray, settings: Select) -> t
 
 
 def test_registered_names_are_listed() -> None:
-    assert metric_names() == [*extensions.BUILT_IN["metric"], "absent", "dispersion", "empty", "volume"]
+    assert metric_names() == [*extensions.BUILT_IN["metric"], "absent", "dispersion", "domains", "empty", "volume"]
     with pytest.raises(ConfigError, match="unknown algorithm 'dispersal'; valid: .*dispersion.*volume"):
         select(*documents(12), algorithm="dispersal")
 
@@ -193,6 +209,23 @@ def test_the_relaxation_holds_limits_with_it() -> None:
 def test_what_is_no_metric_is_named(name: str, says: str) -> None:
     with pytest.raises(ConfigError, match=f"metric '{name}' .user_metrics:.*{says}"):
         select(*documents(12), algorithm=name, budget_documents=3)
+
+
+@pytest.mark.parametrize(("groups", "have"), [({}, "none"), ({"dommain": ["a"] * 12}, "dommain")])
+def test_a_column_that_the_pool_lacks_is_named(groups: dict[str, list[str]], have: str) -> None:
+    features, quality = documents(12)
+    with pytest.raises(ConfigError, match=f"'domains' reads column 'domain', which .*given as groups: {have}"):
+        select(features, quality, groups=groups, algorithm="domains", solver="policy-gradient", budget_documents=3)
+
+
+def test_the_command_reads_a_metrics_column(tmp_path: Path) -> None:
+    features, quality = documents(60)
+    columns = {"chunk_id": np.arange(60), "quality_score": quality, "feature_arr": list(features)}
+    pq.write_table(pa.table({**columns, "domain": ["a", *["b"] * 9] * 6}), tmp_path / "in.parquet")
+    settings = Select(algorithm="domains", solver="direct")
+    pool = read_pool(str(tmp_path / "in.parquet"), settings)
+    assert list(pool.groups) == ["domain"] and list(pool.groups["domain"][:3]) == ["a", "b", "b"]
+    assert select(pool.features, pool.quality, groups=pool.groups, settings=settings).selected.sum() == 6
 
 
 def test_the_command_finds_it(installed: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from datamask import select
 from datamask.config import Select
-from datamask.selection.engine.neighbour_graph import Coverage
+from datamask.selection.engine.neighbour_graph import GraphCoverage
 from datamask.selection.engine.neighbours import nearest
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.pool import Pool, make_problem
@@ -187,7 +187,7 @@ def test_fractional_facility_location_is_concave_and_right_at_masks(neighbours):
     """On a truncated graph too: at a mask what covers each document, between masks below every tangent."""
     generator = np.random.default_rng(0)
     pool = Pool(generator.standard_normal((40, 5)), np.zeros(40))
-    graph = Coverage(nearest(pool, neighbours))
+    graph = GraphCoverage(nearest(pool, neighbours))
     chosen = torch.from_numpy(generator.random((30, 40)) < 0.2)
     fractional = torch.from_numpy(generator.random((30, 40)))
     for mask in chosen:

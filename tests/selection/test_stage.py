@@ -179,8 +179,47 @@ def test_a_new_shard_of_another_width_is_refused(shards, tmp_path):
         mask_shard(write_shard(tmp_path / "work", "new", 9, width=8), prices, config, work)
 
 
+METRIC = """
+import numpy as np
+import torch
+
+class Kinds:
+    name = "kinds"
+    columns = ("kind",)
+
+    def __init__(self, pool, weights, size):
+        names, kind = np.unique(pool.groups["kind"], return_inverse=True)
+        self.part = torch.eye(len(names), dtype=torch.float64)[torch.from_numpy(kind)] / size
+
+    def value(self, masks):
+        return (masks.double() @ self.part).clamp_min(0).sqrt().sum(1)
+
+    def relaxed(self, mask):
+        share = (mask.double() @ self.part).clamp_min(1e-9)
+        return float(share.sqrt().sum()), self.part @ (0.5 / share.sqrt())
+"""
+
+
+def test_a_metric_of_ones_own_reads_a_column_that_has_no_quota(shards, tmp_path):
+    (tmp_path / "kinds.py").write_text(METRIC)
+    placed = []
+    for number, files in enumerate(shards):
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(pa.table({"text": ["a document"] * 81, "kind": ["x", *["y"] * 8] * 9}), path)
+        part = Part(str(path), "parquet", f"f{number}", path.stat().st_size, None, 81)
+        placed.append(replace(files, shard=replace(files.shard, parts=(part,))))
+    work = str(tmp_path / "work")
+    for lamb, least in ((0.0, 30), (1.0, 0)):
+        config = configured(algorithm=f"{tmp_path}/kinds.py:Kinds", lamb=lamb, select_ratio=0.25)
+        prices = learn_prices(placed, config, work)
+        tables = [storage.read_table(mask_shard(files, prices, config, work).path) for files in placed]
+        rows = [row for table in tables for row in table.filter(table["selected"])["chunk_id"].to_pylist()]
+        of_x = sum(row % 9 == 0 for row in rows)
+        assert of_x >= least and (lamb == 0 or of_x < 20), (lamb, of_x, len(rows))
+
+
 def test_a_quota_counts_a_shard_without_its_column_as_without_a_value(shards, tmp_path):
-    """As where the value is null; only a column that no shard has is an error, of `check_filters`."""
+    """As where the value is null; only a column that no shard has is an error, of `check_settings`."""
     placed = []
     for number, files in enumerate(shards):
         rows = {"text": ["a document"] * 81} | ({"kind": ["x", "y", "y"] * 27} if number else {})

@@ -18,7 +18,7 @@ from datamask.study.inference import Contrast
 from datamask.study.run import expand
 from datamask.study.space import PAIRWISE, PARTS, TARGET, Space
 from datamask.study.targets import read_targets
-from datamask.study.tune import Evaluation, Tuning, check, concluded, readable, split
+from datamask.study.tune import PointEvaluation, Tuning, check, concluded, readable, split
 from tests.study.test_command import build, run
 from tests.study.test_verdict import documents
 
@@ -106,7 +106,11 @@ def test_what_is_concluded(random, own, own_random, says, changed):
 
 
 def test_a_choice_too_small_to_be_read_counts_as_the_worst():
-    done = [Evaluation((0.5,), 2.0, 1, 0.0), Evaluation((0.6,), float("nan"), 1, 0.0), Evaluation((0.7,), 2.5, 1, 0.0)]
+    done = [
+        PointEvaluation((0.5,), 2.0, 1, 0.0),
+        PointEvaluation((0.6,), float("nan"), 1, 0.0),
+        PointEvaluation((0.7,), 2.5, 1, 0.0),
+    ]
     assert readable(done) == ([(0.5,), (0.6,), (0.7,)], [2.0, 2.5, 2.5])
     with pytest.raises(InputError, match="ask for fewer with --bytes"):
         readable(done[1:2])

@@ -12,7 +12,7 @@ from datamask.errors import InputError
 from datamask.study import Item, Target
 from datamask.study.choices import CLEAN, CONTROLS, JUNK, RANDOM, SHUFFLED, bytes_of, choices, most_bytes, shuffle_words
 from datamask.study.coder import Coder
-from datamask.study.ngram_judge import BUCKETS, Ngrams, Pairs, words_of
+from datamask.study.ngram_judge import BUCKETS, Ngrams, WordPairs, words_of
 from datamask.study.run import hear
 from datamask.study.targets import BETWEEN
 from datamask.study.verdict import NO_VERDICT, Heard, conclude, controls
@@ -174,7 +174,7 @@ def test_words_cost_what_witten_and_bell_say():
     assert words_of(b"The cat, the CAT").tolist() == words_of(b"the CAT , The cat").tolist()
     bucket = {word: int(words_of(word)[0]) for word in (b"a", b"b", b"c", b"z")}
     alone = {word: (count + 1) / (6 + BUCKETS) for word, count in ((b"a", 3), (b"b", 2), (b"c", 1), (b"z", 0))}
-    pairs = Pairs(choice)
+    pairs = WordPairs(choice)
     for before, word, seen, all_after, kinds in (
         (b"a", b"b", 2, 3, 2), (b"a", b"c", 1, 3, 2), (b"a", b"z", 0, 3, 2), (b"b", b"a", 1, 1, 1),
     ):  # fmt: skip

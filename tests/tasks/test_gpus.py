@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from datamask.config import Config, Run
+from datamask.config import Config, RunSettings
 from tasks import gpus
 
 
 def config(gpus_=2, **sections):
-    return Config(run=Run(gpus=gpus_), **sections)
+    return Config(run=RunSettings(gpus=gpus_), **sections)
 
 
 @pytest.fixture

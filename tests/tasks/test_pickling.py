@@ -1,7 +1,9 @@
 import cloudpickle
 import pytest
 
-from tasks import corpus, rounds, shards
+from tasks import corpus
+from tasks import per_shard as shards
+from tasks import round_items as rounds
 
 TASKS = [corpus.plan, corpus.prepare_encoder, corpus.prepare_quality, corpus.measure_drift]
 TASKS += [corpus.publish, rounds.run_round]

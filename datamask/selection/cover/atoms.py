@@ -33,7 +33,7 @@ PARTS = ("embedding", "ngrams", "target")
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class AtomRows:
     """A sparse matrix of N rows and `width` atoms."""
 
     start: np.ndarray  # (N + 1,) int64
@@ -85,19 +85,19 @@ class Rows:
         else:
             on_cores(work, rows)
 
-    def take(self, rows: np.ndarray) -> Rows:
+    def take(self, rows: np.ndarray) -> AtomRows:
         """These rows, in this order (copied)."""
         lengths = self.start[rows + 1] - self.start[rows]
         start = np.concatenate([[0], np.cumsum(lengths)])
         at = np.repeat(self.start[rows] - start[:-1], lengths) + np.arange(start[-1])
-        return Rows(start, self.index[at], self.value[at], self.width)
+        return AtomRows(start, self.index[at], self.value[at], self.width)
 
 
 @dataclass(frozen=True, eq=False)
 class Atoms:
     """A pool's atoms with the target distribution of each part."""
 
-    rows: Rows
+    rows: AtomRows
     targets: Mapping[str, np.ndarray]  # part -> (width,) t, adding up to 1
     ngrams: slice  # the columns of the n-grams' atoms
     anchors: np.ndarray  # (a, d) float32 unit rows, whose atoms come first
@@ -177,7 +177,7 @@ def _reads(pool: Pool) -> torch.dtype:
     return torch.float64 if pool.is_small else torch.float32
 
 
-def kernel(pool: Pool, anchors: np.ndarray, temperature: float) -> Rows:
+def kernel(pool: Pool, anchors: np.ndarray, temperature: float) -> AtomRows:
     """The kernel exp((cosine − 1) / temperature) of each document with its `NEAREST` anchors: (N, a) sparse.
 
     anchors: (a, d) unit rows.
@@ -193,10 +193,10 @@ def kernel(pool: Pool, anchors: np.ndarray, temperature: float) -> Rows:
         index[part] = which.cpu().numpy()
         value[part] = ((near.gather(1, place) - 1) / temperature).exp_().cpu().numpy()
     start = np.arange(len(pool) + 1, dtype=np.int64) * count
-    return Rows(start, index.ravel(), value.ravel(), len(anchors))
+    return AtomRows(start, index.ravel(), value.ravel(), len(anchors))
 
 
-def shares(counts: object, dtype: type = np.float32) -> Rows:
+def shares(counts: object, dtype: type = np.float32) -> AtomRows:
     """Sparse counts (N, J) divided by their row's sum; a row without words stays empty."""
     start = counts.indptr.astype(np.int64)  # type: ignore[attr-defined]
     value = counts.data.astype(dtype)  # type: ignore[attr-defined]
@@ -204,10 +204,10 @@ def shares(counts: object, dtype: type = np.float32) -> Rows:
         np.append(value, value.dtype.type(0)), np.minimum(start[:-1], len(value))
     ).astype(dtype)
     value /= np.repeat(np.maximum(totals, 1), np.diff(start))
-    return Rows(start, counts.indices.astype(np.uint16), value, counts.shape[1])  # type: ignore[attr-defined]
+    return AtomRows(start, counts.indices.astype(np.uint16), value, counts.shape[1])  # type: ignore[attr-defined]
 
 
-def beside(left: Rows, right: Rows) -> Rows:
+def beside(left: AtomRows, right: AtomRows) -> AtomRows:
     """Both matrices' columns side by side: (N, left.width + right.width)."""
     here, there = np.diff(left.start), np.diff(right.start)
     start = np.concatenate([[0], np.cumsum(here + there)])
@@ -216,4 +216,4 @@ def beside(left: Rows, right: Rows) -> Rows:
     second = np.repeat(start[:-1] + here - right.start[:-1], there) + np.arange(len(right.index))
     index[first], value[first] = left.index, left.value
     index[second], value[second] = right.index + np.uint16(left.width), right.value
-    return Rows(start, index, value, left.width + right.width)
+    return AtomRows(start, index, value, left.width + right.width)

@@ -24,7 +24,7 @@ from datamask.config import Config, Select
 from datamask.corpus.ngrams import BUCKETS, counted, hashed_words
 from datamask.corpus.read import read_documents
 from datamask.errors import InputError
-from datamask.selection.cover.target import Scan, Target, read_target
+from datamask.selection.cover.target import Scan, TargetTexts, read_target
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
@@ -46,7 +46,7 @@ def reads_words(settings: Select) -> bool:
     return bool({"coverage-ngrams", "coverage-target"} & set(settings.metrics))
 
 
-def target_of(settings: Select) -> Target | None:
+def target_of(settings: Select) -> TargetTexts | None:
     """The target that these settings name, or None if no metric covers it."""
     if "coverage-target" not in settings.metrics or not settings.target:
         return None
@@ -57,12 +57,12 @@ def target_of(settings: Select) -> Target | None:
 
 
 @lru_cache(maxsize=2)
-def _kept(fingerprints: tuple[tuple[str, str], ...], paths: tuple[str, ...]) -> Target:
+def _kept(fingerprints: tuple[tuple[str, str], ...], paths: tuple[str, ...]) -> TargetTexts:
     return read_target(paths)
 
 
 @lru_cache(maxsize=2)
-def _scan(target: Target) -> Scan:
+def _scan(target: TargetTexts) -> Scan:
     return Scan(target)
 
 

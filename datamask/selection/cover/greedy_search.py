@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from datamask.selection.cover import compiled
-from datamask.selection.cover.joint import Joint
+from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.problem.limits import Limits
 from datamask.shares import part, tell
 
@@ -75,7 +75,7 @@ class Books:
 
 
 def improve(
-    joint: Joint,
+    joint: SummedCoverage,
     worth: np.ndarray,  # (N,) the linear part of a document's gain
     limits: Limits,
     selected: np.ndarray,  # (N,) bool, within the limits
@@ -115,7 +115,13 @@ def improve(
 
 
 def _mended(
-    joint: Joint, rows: tuple, mass: np.ndarray, worth: np.ndarray, limits: Limits, selected: np.ndarray, books: Books
+    joint: SummedCoverage,
+    rows: tuple,
+    mass: np.ndarray,
+    worth: np.ndarray,
+    limits: Limits,
+    selected: np.ndarray,
+    books: Books,
 ) -> np.ndarray:
     """A copy of the mask, brought within the budget."""
     if limits.counted:
@@ -125,14 +131,14 @@ def _mended(
     return mended
 
 
-def value_of(joint: Joint, worth: np.ndarray, mass: np.ndarray, mask: np.ndarray) -> float:
+def value_of(joint: SummedCoverage, worth: np.ndarray, mass: np.ndarray, mask: np.ndarray) -> float:
     """The linear part and the coverage of a mask (N,) bool."""
     level = _level(joint, mass, mask)
     used = joint.t > 0
     return float(worth[mask].sum() + joint.t[used] @ np.log(level[used]))
 
 
-def grow(joint: Joint, worth: np.ndarray, limits: Limits, size: float | None = None) -> np.ndarray:
+def grow(joint: SummedCoverage, worth: np.ndarray, limits: Limits, size: float | None = None) -> np.ndarray:
     """Row numbers in the order in which exact greedy takes them (cynical selection, arXiv 1709.02279, made lazy)."""
     mass = (1 - joint.alpha) * limits.weights / (size or limits.size)
     ranking = np.empty(len(worth), np.int64)
@@ -147,8 +153,8 @@ def grow(joint: Joint, worth: np.ndarray, limits: Limits, size: float | None = N
 
 
 def _rounds(
-    joint: Joint, rows: tuple, mass: np.ndarray, value: np.ndarray, selected: np.ndarray, books: Books, scale: float,
-    rounds: int,
+    joint: SummedCoverage, rows: tuple, mass: np.ndarray, value: np.ndarray, selected: np.ndarray, books: Books,
+    scale: float, rounds: int,
 ) -> None:  # fmt: skip
     for number in range(rounds):
         tell(number / rounds)
@@ -166,7 +172,7 @@ def _rounds(
 
 
 def _anneal(
-    joint: Joint, rows: tuple, mass: np.ndarray, value: np.ndarray, selected: np.ndarray, near: np.ndarray,
+    joint: SummedCoverage, rows: tuple, mass: np.ndarray, value: np.ndarray, selected: np.ndarray, near: np.ndarray,
     gain: np.ndarray, books: Books, pairs: int, warm: float, cool: float, seed: int,
 ) -> None:  # fmt: skip
     """Random swaps with the documents `near`, in place; gains are computed anew now and then."""
@@ -187,7 +193,13 @@ def _anneal(
 
 
 def _mend(
-    joint: Joint, rows: tuple, mass: np.ndarray, worth: np.ndarray, limits: Limits, selected: np.ndarray, books: Books
+    joint: SummedCoverage,
+    rows: tuple,
+    mass: np.ndarray,
+    worth: np.ndarray,
+    limits: Limits,
+    selected: np.ndarray,
+    books: Books,
 ) -> None:
     """Brings a mask within a token budget, in place: removes the least marginal values per token, then adds the
     greatest that still fit."""
@@ -210,13 +222,13 @@ def _mend(
                 compiled.book(row, sign, weights, *books.bounds[:2], *books.bounds[4:])
 
 
-def _gains(joint: Joint, rows: tuple, mass: np.ndarray, value: np.ndarray, selected: np.ndarray) -> np.ndarray:
+def _gains(joint: SummedCoverage, rows: tuple, mass: np.ndarray, value: np.ndarray, selected: np.ndarray) -> np.ndarray:
     found = np.empty(len(value))
     which = np.arange(len(value))
     joint.rows.gains(joint.t, _level(joint, mass, selected), mass, value, selected, which, found)
     return found
 
 
-def _level(joint: Joint, mass: np.ndarray, selected: np.ndarray) -> np.ndarray:
+def _level(joint: SummedCoverage, mass: np.ndarray, selected: np.ndarray) -> np.ndarray:
     level = joint.rows.state(mass * selected) + joint.floor
     return np.maximum(level, 1e-300)

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from datamask.errors import ConfigError, InputError
-from datamask.selection.cover.joint import Joint
 from datamask.selection.cover.solve import STEPS, TRIED, make_concave, recorder, spread_of, to_mask
+from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.cover.tangent import Concave, StateMetric, as_state, maximise
 from datamask.selection.engine.quadratic import rounding_of
 from datamask.selection.problem.feasible import Feasible, fill_in_order, top_up
@@ -120,7 +120,7 @@ def offered(times: np.ndarray, most: int) -> np.ndarray:
 def in_whole_numbers(
     problem: Problem,
     concave: Concave,
-    joint: Joint | None,
+    joint: SummedCoverage | None,
     fractional: tuple[np.ndarray, torch.Tensor],  # times (N,), price per unit (N,)
     index: np.ndarray,
     spread: float,

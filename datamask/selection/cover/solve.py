@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from datamask.selection.cover import greedy_search as search
-from datamask.selection.cover.joint import Joint
+from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.cover.tangent import Concave, Record, StateMetric, as_state, maximise
 from datamask.selection.engine import trial_swaps as trial
 from datamask.selection.engine.quadratic import rounding_of
@@ -67,7 +67,9 @@ def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Rep
     return Draft(mask, found.p.float(), price, bound, relaxed, tuple(history))
 
 
-def make_concave(problem: Problem, terms: list[Term], feasible: Feasible) -> tuple[Concave, Joint | None, bool]:
+def make_concave(
+    problem: Problem, terms: list[Term], feasible: Feasible
+) -> tuple[Concave, SummedCoverage | None, bool]:
     """f as a concave problem, its coverages joined into one (its first metric; None without), and whether there are
     other metrics."""
     objective, size = problem.objective, problem.size
@@ -77,7 +79,7 @@ def make_concave(problem: Problem, terms: list[Term], feasible: Feasible) -> tup
     scales: list[float] = []
     joint = None
     if covers:
-        joint = Joint.of([metric for _, metric in covers], [scale for scale, _ in covers])
+        joint = SummedCoverage.of([metric for _, metric in covers], [scale for scale, _ in covers])
         metrics, scales = [joint], [1.0]
     for scale, metric in others:
         assert metric is not None
@@ -115,7 +117,7 @@ def closing(tolerance: float, record: Record) -> Record:
 
 
 def to_mask(
-    concave: Concave, joint: Joint | None, price: torch.Tensor, selected: np.ndarray, spread: float, seed: int
+    concave: Concave, joint: SummedCoverage | None, price: torch.Tensor, selected: np.ndarray, spread: float, seed: int
 ) -> np.ndarray:
     """The best mask found by local search from a rounded one (N,), by exact gains of coverage.
 
@@ -204,7 +206,13 @@ def span(problem: Problem, metric: Any) -> tuple[float, float]:
 
 def own_best(metric: StateMetric, limits: Limits, zero: float) -> float:
     """The best value of a metric found for a selection within the budget. zero: the mean of random selections."""
-    joint = Joint.of([metric], [1.0]) if isinstance(metric, Coverage) else metric if isinstance(metric, Joint) else None
+    joint = (
+        SummedCoverage.of([metric], [1.0])
+        if isinstance(metric, Coverage)
+        else metric
+        if isinstance(metric, SummedCoverage)
+        else None
+    )
     feasible, nothing = Feasible(limits), torch.zeros(len(limits.weights), dtype=torch.float64)
     concave = Concave([joint or metric], [1.0], nothing, feasible, limits.size)
     with part(0, 0.1):

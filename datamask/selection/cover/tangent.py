@@ -138,7 +138,7 @@ class Concave:
 
 
 @dataclass(eq=False)
-class Found:
+class AscentResult:
     """The best point of an ascent, with the least upper bound found."""
 
     p: torch.Tensor  # (N,) float64
@@ -149,14 +149,14 @@ class Found:
     step: float
 
 
-def maximise(problem: Concave, start: torch.Tensor, tolerance: float, steps: int, record: Record) -> Found:
+def maximise(problem: Concave, start: torch.Tensor, tolerance: float, steps: int, record: Record) -> AscentResult:
     """Ascends until the bound is within `tolerance` of the value, or for `steps` over all documents.
 
     Once most documents are decided, the undecided alone are solved in between. start: (N,) float64, feasible.
     """
     spent = 0
 
-    def few(found: Found) -> bool:
+    def few(found: AscentResult) -> bool:
         return undecided(problem, found) is not None
 
     found, spent = ascend(problem, start, tolerance, steps, record=record, enough=few)
@@ -187,14 +187,14 @@ def ascend(
     step: float | None = None,
     record: Record | None = None,
     bound: float = float("inf"),
-    enough: Callable[[Found], bool] | None = None,  # called every `SCREEN` steps: whether to stop
-) -> tuple[Found, int]:
+    enough: Callable[[AscentResult], bool] | None = None,  # called every `SCREEN` steps: whether to stop
+) -> tuple[AscentResult, int]:
     """Accelerated projected ascent; returns the best point and the number of steps made."""
     weights, size, feasible = problem.feasible.weights, problem.size, problem.feasible
     p, states = start, problem.states(start)
     value = problem.value(p, states)
     last_p, last_states, pace = p, states, 1.0
-    best: Found | None = None
+    best: AscentResult | None = None
     for number in range(steps + 1):
         faster = (1 + (1 + 4 * pace * pace) ** 0.5) / 2
         share = (pace - 1) / faster
@@ -208,7 +208,7 @@ def ascend(
         price = problem.price(at)
         bound = min(bound, problem.bound(y, here, price))
         if best is None or value >= best.value:
-            best = Found(p, states, value, price, bound, step or 0.0)
+            best = AscentResult(p, states, value, price, bound, step or 0.0)
         best.bound = bound
         if record is not None:
             record({"objective": value, "upper_bound": bound})
@@ -236,7 +236,7 @@ def ascend(
     return best, number
 
 
-def undecided(problem: Concave, found: Found) -> tuple[torch.Tensor, Concave] | None:
+def undecided(problem: Concave, found: AscentResult) -> tuple[torch.Tensor, Concave] | None:
     """Row numbers of the documents that are fractional or near the cut, and f of these with the others fixed.
 
     None where they are too many, or where the problem has limits or several metrics.

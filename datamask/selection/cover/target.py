@@ -24,7 +24,7 @@ from datamask import storage
 from datamask.config import Select
 from datamask.corpus.ngrams import BUCKETS, count_ngrams, counted, hashed_words
 from datamask.errors import ConfigError, InputError
-from datamask.filter.word_rows import Rows
+from datamask.filter.word_rows import WordRows
 
 FEWEST = 20  # words: a target of fewer is refused, as they make no distribution
 THIN = 1000  # words: a target of fewer gives a poor distribution
@@ -33,7 +33,7 @@ KNOWN = 0.5  # the pool must hold at least this share of them, each counted as o
 
 
 @dataclass(frozen=True, eq=False)
-class Target:
+class TargetTexts:
     """A target's texts. names: of its files; texts: one for each item; source: (items,) int64, places in names."""
 
     names: tuple[str, ...]
@@ -57,7 +57,7 @@ class Target:
         return digest.hexdigest()
 
 
-def read_target(paths: Sequence[str]) -> Target:
+def read_target(paths: Sequence[str]) -> TargetTexts:
     """The target of these files' texts.
 
     :raises InputError: a file is missing, is not text, or holds none; the message names it.
@@ -72,15 +72,15 @@ def read_target(paths: Sequence[str]) -> Target:
         texts += found
         source += [len(names)] * len(found)
         names.append(path.rstrip("/").rsplit("/", 1)[-1])
-    target = Target(tuple(names), tuple(texts), np.array(source, np.int64))
+    target = TargetTexts(tuple(names), tuple(texts), np.array(source, np.int64))
     _ = target.counts  # a target without words is refused here
     return target
 
 
-def given_target(texts: Iterable[str]) -> Target:
+def given_target(texts: Iterable[str]) -> TargetTexts:
     """The target of a caller's texts."""
     items = tuple(texts)
-    return Target(("target",), items, np.zeros(len(items), np.int64))
+    return TargetTexts(("target",), items, np.zeros(len(items), np.int64))
 
 
 def target_counts(texts: Iterable[str], buckets: int = BUCKETS) -> np.ndarray:
@@ -101,9 +101,9 @@ def target_counts(texts: Iterable[str], buckets: int = BUCKETS) -> np.ndarray:
 class Scan:
     """Looks for a target in the pool's texts: for runs of its words (leaks), and for its frequent words."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: TargetTexts) -> None:
         self.target = target
-        self.rows = Rows(target.texts)
+        self.rows = WordRows(target.texts)
         self.source = target.source[self.rows.text[self.rows.starts[:-1]]]  # of the first text with each row
         words = [single for single, _, _, _ in hashed_words(target.texts)]
         found, counts = np.unique(np.concatenate(words), return_counts=True)
@@ -139,7 +139,7 @@ class Scan:
 
 
 @dataclass(frozen=True, eq=False)
-class Words:
+class PoolWords:
     """The n-grams of a pool and of its target, and the documents that leak the target."""
 
     ngrams: Any = None  # (N, J) sparse counts
@@ -147,7 +147,7 @@ class Words:
     leaked: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # row numbers
 
 
-def read_words(texts: Iterable[str] | None, atoms: Any, target: Iterable[str] | None, settings: Select) -> Words:
+def read_words(texts: Iterable[str] | None, atoms: Any, target: Iterable[str] | None, settings: Select) -> PoolWords:
     """The n-grams of a caller's texts (or counts, `atoms`) and target, else of the settings' target.
 
     :raises ConfigError: texts and atoms are both given.
@@ -158,10 +158,10 @@ def read_words(texts: Iterable[str] | None, atoms: Any, target: Iterable[str] | 
     if target is None and settings.target:
         target = read_target(settings.target).texts
     if target is None:
-        return Words(count_ngrams(texts) if texts is not None else atoms)
+        return PoolWords(count_ngrams(texts) if texts is not None else atoms)
     wanted = given_target(target)
     if texts is None:
-        return Words(atoms, target_counts(wanted.texts, BUCKETS if atoms is None else atoms.shape[1]))
+        return PoolWords(atoms, target_counts(wanted.texts, BUCKETS if atoms is None else atoms.shape[1]))
     counts, scan = wanted.counts, Scan(wanted)
     parts, leaks, seen = [], [], np.zeros(len(scan.frequent), bool)
     for single, pair, document, count in hashed_words(texts):
@@ -171,7 +171,7 @@ def read_words(texts: Iterable[str] | None, atoms: Any, target: Iterable[str] | 
         seen |= here
     scan.check(seen)
     leaked = np.flatnonzero(np.concatenate(leaks) >= 0) if leaks else np.zeros(0, np.int64)
-    return Words(vstack(parts, format="csr"), counts, leaked[:0] if settings.coverage.leaks else leaked)
+    return PoolWords(vstack(parts, format="csr"), counts, leaked[:0] if settings.coverage.leaks else leaked)
 
 
 def _read(path: str) -> Iterable[str]:

@@ -31,7 +31,7 @@ SNAP = 1e-13  # multipliers below this share of the greatest are set to 0
 WORSE, GOOD = 1e-4, 0.7
 
 
-class Joint:
+class JointDual:
     """The dual's value, gradient and Hessian as sums over documents."""
 
     def __init__(self, levels: Levels) -> None:

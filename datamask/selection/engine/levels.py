@@ -21,7 +21,7 @@ import torch
 from scipy.optimize import linprog
 
 from datamask.errors import InputError
-from datamask.selection.engine.joint_levels import Joint, solve_jointly
+from datamask.selection.engine.joint_levels import JointDual, solve_jointly
 from datamask.selection.problem.limits import Limits
 
 STEPS = 60  # Newton steps of the levels of one column's values at most
@@ -46,7 +46,7 @@ def logistic(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]
     return torch.nn.functional.softplus(x), p, p * (1 - p)
 
 
-class Found(NamedTuple):
+class DualSolution(NamedTuple):
     """The solution of the dual at one z."""
 
     level: float  # τ, the budget's dual price
@@ -148,9 +148,9 @@ class Levels:
         return torch.from_numpy(found.x).clamp(0, 1), float(x[0]), x[1:]
 
     @cached_property
-    def joint(self) -> Joint:
+    def joint(self) -> JointDual:
         """The solver of all multipliers together."""
-        return Joint(self)
+        return JointDual(self)
 
     @cached_property
     def dense(self) -> np.ndarray:
@@ -165,11 +165,11 @@ class Levels:
             rows[-1] = self.ratio.numpy()
         return rows
 
-    def solve(self, z: torch.Tensor, link: Link) -> Found:
+    def solve(self, z: torch.Tensor, link: Link) -> DualSolution:
         """The levels at which p = link(z − lower) spends the budget within the limits."""
         return self.solve_quickly(z, link) or self._solve_in_turn(z, link)
 
-    def solve_quickly(self, z: torch.Tensor, link: Link) -> Found | None:
+    def solve_quickly(self, z: torch.Tensor, link: Link) -> DualSolution | None:
         """As `solve`, but None where limits of several kinds are solved together and Newton's steps fail."""
         if len(self.codes) + (self.ratio is not None) > 1:
             begin = np.append(self.level, self.multipliers)
@@ -179,21 +179,21 @@ class Levels:
                 lower = self.level + self.lowered(self.multipliers)
                 integral, p, _ = link(z - lower)
                 value = float(self.weights @ integral) + self.level * self.size + self.ends(self.multipliers)
-                return Found(self.level, self.multipliers.copy(), lower, p, value)
+                return DualSolution(self.level, self.multipliers.copy(), lower, p, value)
             return None
         return self._solve_in_turn(z, link)
 
-    def _solve_in_turn(self, z: torch.Tensor, link: Link) -> Found:
+    def _solve_in_turn(self, z: torch.Tensor, link: Link) -> DualSolution:
         """Solves one kind of limit after the other: the length bound in an outer root search, the quotas inside it."""
         if self.ratio is None:
             return self._within(z, link)
         ratio, start = self.ratio, self.multipliers.copy()
 
-        def at(multiplier: float) -> Found:
+        def at(multiplier: float) -> DualSolution:
             self.multipliers = np.append(self.multipliers[:-1], multiplier)
             return self._within(z, link)
 
-        def used(found: Found) -> float:
+        def used(found: DualSolution) -> float:
             return float((self.weights * found.p) @ ratio)
 
         found = at(0.0)
@@ -215,7 +215,7 @@ class Levels:
         find_level(excess, first, 0.0 if over else -far, far if over else 0.0, 1e3 * ENOUGH * self.size, LENGTHS)
         return last
 
-    def _within(self, z: torch.Tensor, link: Link) -> Found:
+    def _within(self, z: torch.Tensor, link: Link) -> DualSolution:
         """The budget's level and the quotas' multipliers, for the present multiplier of the length bound."""
         x, starts = self.multipliers, np.cumsum([0, *self.widths])
         length = 0.0 if self.ratio is None else float(x[-1])
@@ -234,7 +234,7 @@ class Levels:
         lower = level + self.lowered(x)
         integral, p, _ = link(z - lower)
         value = float(self.weights @ integral) + level * self.size + self.ends(x)
-        return Found(level, x.copy(), lower, p, value)
+        return DualSolution(level, x.copy(), lower, p, value)
 
     def _level_of(self, z: torch.Tensor, link: Link) -> float:
         """The budget's level where there are no quotas."""

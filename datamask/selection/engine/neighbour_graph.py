@@ -27,7 +27,7 @@ STEPS, PATIENCE, MOMENTUM = 300, 10, 0.7  # subgradient steps at most; steps wit
 SWAP_ROUNDS, SWAP_GAIN = 60, 5e-6  # rounds at most; stop after a round that gains at most this share of f
 
 
-class Coverage:
+class GraphCoverage:
     """The neighbour graph as edges (document, candidate), also indexed by candidate."""
 
     def __init__(self, graph: Neighbours) -> None:

@@ -42,15 +42,15 @@ WIDER = 2.0  # factor on ε when the path goes on from a sample to the whole poo
 BLOCK_ROWS = 8192  # rows read at a time for the Hessian
 
 
-class Dual(NamedTuple):
+class DualPoint(NamedTuple):
     """A point on the path of falling ε: the dual variables m and the smoothing ε."""
 
     m: torch.Tensor  # (d,) float64
     epsilon: float
 
-    def beyond(self, share: float) -> Dual:
+    def beyond(self, share: float) -> DualPoint:
         """The start for the whole pool, of whose weight this point's sample is the given share."""
-        return Dual(self.m / share, WIDER * share * self.epsilon)
+        return DualPoint(self.m / share, WIDER * share * self.epsilon)
 
 
 def suits(quadratic: Quadratic) -> bool:
@@ -59,8 +59,8 @@ def suits(quadratic: Quadratic) -> bool:
 
 
 def newton(
-    quadratic: Quadratic, start: torch.Tensor | Dual, tolerance: float, record: Record | None = None
-) -> tuple[Ascent, Dual]:
+    quadratic: Quadratic, start: torch.Tensor | DualPoint, tolerance: float, record: Record | None = None
+) -> tuple[Ascent, DualPoint]:
     """Solves the relaxation until the bound is within `tolerance` (absolute) of the value.
 
     quadratic: one for which `suits` is true. start: a feasible p (N,), or the end of an earlier path. Returns the best
@@ -72,8 +72,8 @@ def newton(
         best = ascend(quadratic, start, tolerance, 0)  # takes no step: evaluates value and bound at the start
         gap = best.bound - best.value
         if gap <= tolerance or (entropy := _entropy(quadratic)) <= 0:
-            return best, Dual(best.moments[0].double(), 1.0)
-        start = Dual(best.moments[0].double(), FIRST * gap / entropy)
+            return best, DualPoint(best.moments[0].double(), 1.0)
+        start = DualPoint(best.moments[0].double(), FIRST * gap / entropy)
     path, (m, epsilon) = _Path(quadratic), start
     good, shrink, stayed, least = 0.0, SHRINK, False, math.inf
     for _ in range(STAGES):
@@ -98,7 +98,7 @@ def newton(
         if not stayed:
             epsilon *= max(shrink if steps <= 3 else shrink**0.5, ENOUGH * tolerance / gap)
     assert best is not None
-    return replace(best, price=quadratic.price(best.moments)), Dual(m, epsilon)
+    return replace(best, price=quadratic.price(best.moments)), DualPoint(m, epsilon)
 
 
 def _entropy(quadratic: Quadratic) -> float:

@@ -28,7 +28,9 @@ class Metric(Protocol):
 
     name: canonical, lower case. Constructed once per problem:
     pool: the candidates; weights: (N,) float64, what a document takes of the budget (1, or its tokens);
-    size: the budget.
+    size: the budget, in the same unit.
+    columns, if the class has it: names of the corpus's columns that it reads as `pool.groups[name]`, (N,) values:
+    strings in a curation and in `datamask select`, '' where null; in `select` what `groups` gives.
     """
 
     name: ClassVar[str]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from datamask.selection.cover.atoms import Atoms, Rows, make_atoms
+from datamask.selection.cover.atoms import AtomRows, Atoms, make_atoms
 from datamask.selection.metrics.base import MixtureMetric
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Coverage(MixtureMetric):
     def measure(self, settings: Select, atoms: Atoms, mean: np.ndarray) -> None:
         """Takes atoms that were built elsewhere, and the whole pool's mixture: (J,). Called instead of `bind`."""
         self.settings, self.atoms, self.mean = settings, atoms, mean
-        self.rows: Rows = atoms.rows
+        self.rows: AtomRows = atoms.rows
         self.t = atoms.targets[self.part]
         missing = (self.t > 0) & ~(self.mean > 0)  # atoms that no document has: no choice can change them
         self.lost = float(self.t[missing].sum())

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from datamask.selection.engine.neighbour_graph import Coverage
+from datamask.selection.engine.neighbour_graph import GraphCoverage
 from datamask.selection.engine.neighbours import nearest
 from datamask.selection.problem.feasible import fill_in_order
 from datamask.selection.problem.limits import Limits
@@ -65,11 +65,11 @@ class FacilityLocation:
         return torch.cat([(self.pool.rows(a, wide) * self.pool.rows(b, wide)).sum(dim=1) for a, b in parts])
 
     @cached_property
-    def graph(self) -> Coverage:
+    def graph(self) -> GraphCoverage:
         """Who covers whom, for selections of the budget's size."""
         least, most = NEIGHBOURS
         share = float(self.weights.sum()) / self.size
-        return Coverage(nearest(self.pool, min(most, max(least, ceil(PER_CENTRE * share)))))
+        return GraphCoverage(nearest(self.pool, min(most, max(least, ceil(PER_CENTRE * share)))))
 
     def calibrate(self, problem: Problem) -> tuple[float, float]:
         """Raw values of a random selection and of this metric's own best, which greedy and swaps stand for."""

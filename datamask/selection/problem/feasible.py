@@ -24,7 +24,7 @@ NEAR = 1e-3, 1e-2, 1e-1  # weights of the proximal term in a linear maximisation
 PROGRAMME = 256  # in pools of at most so many documents, maximisation under limits is a linear programme
 
 
-class Dual(NamedTuple):
+class LimitPrices(NamedTuple):
     """Dual prices of the budget and the limits, per unit of the budget."""
 
     level: float  # the budget's
@@ -80,14 +80,14 @@ class Feasible:
         s, dual = self.answer(price)
         return s, self.most(price, dual)
 
-    def answer(self, price: torch.Tensor) -> tuple[torch.Tensor, Dual]:
+    def answer(self, price: torch.Tensor) -> tuple[torch.Tensor, LimitPrices]:
         """A feasible s that (nearly) maximises Σ w·price·s, and dual prices that prove it by `most`."""
         if self.answers is None:
             s = self._fill(price)
-            return s, Dual(self._threshold(price, s))
+            return s, LimitPrices(self._threshold(price, s))
         if len(price) <= PROGRAMME:
             s, level, multipliers = self.answers.programme(price, self.limits.unspent)
-            return s, Dual(
+            return s, LimitPrices(
                 level, level + self.answers.lowered(multipliers), self.answers.ends(multipliers), multipliers
             )
         # a proximal point with a small quadratic term gives dual prices close to the linear programme's
@@ -101,14 +101,14 @@ class Feasible:
         found = found or self.answers.solve((price - middle) / step, clipped)
         multipliers = step * found.multipliers
         level, lower = middle + step * found.level, middle + step * found.lower
-        return found.p, Dual(level, lower, self.answers.ends(multipliers), multipliers)
+        return found.p, LimitPrices(level, lower, self.answers.ends(multipliers), multipliers)
 
-    def most(self, price: torch.Tensor, dual: Dual) -> float:
+    def most(self, price: torch.Tensor, dual: LimitPrices) -> float:
         """An upper bound on Σ w·price·s over all selections within the budget and the limits, valid for any dual."""
         reduced = (price - dual.thresholds(price)).clamp_(min=0)
         return float(self.weights @ reduced) + self.held(dual)
 
-    def held(self, dual: Dual) -> float:
+    def held(self, dual: LimitPrices) -> float:
         """The budget's and the limits' part of a bound: level · (what of the budget is spent) + ends."""
         spent = self.size if dual.level >= 0 else self.size - self.limits.unspent
         return dual.level * spent + dual.ends

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from datamask.selection.metrics import metric_class
+from datamask.errors import ConfigError, nearest
+from datamask.selection.metrics import metric_class, metric_columns
 from datamask.selection.metrics.base import Metric
 
 if TYPE_CHECKING:
     from datamask.config import Select
-    from datamask.selection.problem.pool import Problem
+    from datamask.selection.problem.pool import Pool, Problem
 
 EXACT = 1e6  # roundings that a span must hold for the objective to be exact to 1e-6
 
@@ -148,12 +149,24 @@ def make_terms(
         zero, one = quality_span(most, size, quality[:, column]) if settings.calibrate else (0.0, 1.0)
         columns.append(Term(name, 0.0, zero, one, column=column))
     for name in settings.metrics:
+        _check_columns(name, problem.pool)
         metric = metric_class(name)(problem.pool, problem.weights, problem.size)
         if hasattr(metric, "bind"):
             metric.bind(settings)
         zero, one = diversity_span(problem, metric) if settings.calibrate else (0.0, 1.0)
         diversity.append(Term(name, 0.0, zero, one, metric=metric))
     return columns, diversity
+
+
+def _check_columns(name: str, pool: Pool) -> None:
+    """:raises ConfigError: a metric reads a column that the pool does not have."""
+    for column in metric_columns(name):
+        if column not in pool.groups:
+            have = ", ".join(sorted(pool.groups)) or "none"
+            raise ConfigError(
+                f"metric {name!r} reads column {column!r}, which the pool does not have"
+                f"{nearest(column, pool.groups)}; given as groups: {have}"
+            )
 
 
 def balance(problem: Problem, quality: Sequence[Term], diversity: Sequence[Term]) -> Objective:

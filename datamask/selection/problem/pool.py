@@ -38,7 +38,8 @@ class Pool:
     features: (N, d) of any float type, numpy (also memory-mapped) or torch; not copied, but held as a tensor over the
     same memory. Rows are brought to unit length when read.
     quality: (N,) or (N, Q); `quality_weights` (Q,) are the columns' weights.
-    tokens: (N,) positive, needed by a token budget and a length bound. groups: column name -> (N,) values, for quotas.
+    tokens: (N,) positive, needed by a token budget and a length bound. groups: column name -> (N,) values,
+    for quotas, and for metrics that declare `columns`.
 
     :raises InputError: wrong shapes, or a row that is not finite or all zero; the message names the rows.
     """

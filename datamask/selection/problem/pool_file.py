@@ -12,6 +12,7 @@ import pyarrow as pa
 from datamask import storage
 from datamask.config import Select
 from datamask.errors import ConfigError, InputError, nearest
+from datamask.selection.metrics import pool_columns
 from datamask.selection.sharded.candidates import duplicate_ids, read_features
 
 TOKENS = "token_count"
@@ -38,9 +39,9 @@ def read_pool(url: str, settings: Select, quality: Sequence[str] = ("quality_sco
     :raises ConfigError: a weight is not a number.
     """
     weights = dict(_weight(item) for item in quality)
-    quotas = [quota.column for quota in settings.quotas]
+    columns = pool_columns(settings)
     needs_tokens = bool(settings.budget_tokens) or settings.length_tolerance is not None
-    wanted = ["chunk_id", "feature_arr", *weights, *([TOKENS] if needs_tokens else []), *quotas]
+    wanted = ["chunk_id", "feature_arr", *weights, *([TOKENS] if needs_tokens else []), *columns]
     table = _read(url, list(dict.fromkeys(wanted)))
     if not table.num_rows:
         raise InputError(f"{url} has no rows")
@@ -55,7 +56,7 @@ def read_pool(url: str, settings: Select, quality: Sequence[str] = ("quality_sco
         quality_names=tuple(weights),
         quality_weights=tuple(weights.values()),
         tokens=_numbers(table, TOKENS, url) if needs_tokens else None,
-        groups={name: table[name].cast(pa.string()).fill_null("").to_numpy() for name in quotas},
+        groups={name: table[name].cast(pa.string()).fill_null("").to_numpy() for name in columns},
     )
 
 

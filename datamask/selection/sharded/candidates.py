@@ -16,6 +16,7 @@ from datamask.errors import ConservationError, InputError
 from datamask.filter.resolve import REASONS as DUPLICATES
 from datamask.maps import Handed, hand, handed
 from datamask.selection.cover.counting import read_ngrams
+from datamask.selection.metrics import pool_columns
 from datamask.stages import ShardFiles
 from datamask.storage import read_table
 
@@ -162,7 +163,7 @@ def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> Can
     name = f"candidates-{number}"
     paths = tuple(files.embeddings.path for files in shards if files.embeddings)
     words = tuple(files.atoms.path for files in shards if files.atoms)
-    columns = tuple(dict.fromkeys(quota.column for quota in state.config.select.quotas))
+    columns = pool_columns(state.config.select)
     if found := handed(state.folder, name):
         return CandidateGroup(paths, found, int(found.read("ends")[0][-1]), columns, words)
     read = [read_candidates(files, state.config) for files in shards]
@@ -210,7 +211,7 @@ def duplicate_ids(chunk_id: np.ndarray) -> np.ndarray:
 
 
 def _groups(files: ShardFiles, config: Config, chunk_id: np.ndarray, index: np.ndarray) -> dict[str, np.ndarray]:
-    columns = list(dict.fromkeys(quota.column for quota in config.select.quotas))
+    columns = pool_columns(config.select)
     if not columns:
         return {}
     own = {*shard_schema(files.shard, config).names, *INDEX_COLUMNS}

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from datamask.config import Config
-from datamask.selection.api import pick_device
+from datamask.selection.arrays import pick_device
 from datamask.selection.cover.counting import words_of
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.pool import Pool, Problem, make_problem

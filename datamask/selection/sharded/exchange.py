@@ -27,7 +27,7 @@ from datamask.config import Select
 from datamask.selection.engine.ascent import ascend_multilinear
 from datamask.selection.engine.levels import Levels
 from datamask.selection.engine.quadratic import Quadratic, exact_price, prepare, priced
-from datamask.selection.metrics import metric_class
+from datamask.selection.metrics import metric_class, metric_columns
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.disf import DiSF
 from datamask.selection.problem.calibration import SAMPLE, row_hashes
@@ -136,9 +136,11 @@ class Settled(NamedTuple):
 
 
 def can_exchange(settings: Select) -> bool:
-    """Whether these settings can be solved by exchanging sums: solver relaxation, moment metrics, no repeats."""
+    """Whether these settings can be solved by exchanging sums: solver relaxation, moment metrics that read features
+    alone, no repeats."""
     moments = all(issubclass(metric_class(name), MomentMetric) for name in settings.metrics)
-    return settings.solver == "relaxation" and moments and settings.repeat == 1
+    columns = any(metric_columns(name) for name in settings.metrics)
+    return settings.solver == "relaxation" and moments and not columns and settings.repeat == 1
 
 
 def sketch(

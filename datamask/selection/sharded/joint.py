@@ -22,7 +22,7 @@ import torch
 from datamask.config import Config, Select
 from datamask.devices import pick_device
 from datamask.errors import InputError
-from datamask.selection.api import solve
+from datamask.selection.arrays import solve
 from datamask.selection.cover.counting import words_of
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.coverage import Coverage

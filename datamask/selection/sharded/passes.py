@@ -152,7 +152,7 @@ class Undecided:
     offset: float  # the linear sum of these
 
 
-class Solved(NamedTuple):
+class UndecidedSolution(NamedTuple):
     """The solution of the undecided."""
 
     chosen: np.ndarray  # (m,) bool
@@ -165,7 +165,7 @@ class Solved(NamedTuple):
     history: list[dict[str, float]]
 
 
-def solve_undecided(state: Exchanging, posed: Undecided) -> Solved:
+def solve_undecided(state: Exchanging, posed: Undecided) -> UndecidedSolution:
     """Solves the undecided on one worker, which holds their features in memory."""
     plan, history = state.here, list[dict[str, float]]()
     features = np.concatenate([sifted.read("features")[0] for sifted in posed.sifted])
@@ -186,7 +186,7 @@ def solve_undecided(state: Exchanging, posed: Undecided) -> Solved:
     chosen, _, p = relaxation.to_mask(problem, relaxed, relaxation.TOLERANCE / 4, record)
     at = multipliers_of(problem, problem.price(relaxed.best))
     relaxed = replace(relaxed, moments=_on("cpu", relaxed.moments), best=_on("cpu", relaxed.best))
-    return Solved(
+    return UndecidedSolution(
         chosen.numpy(), p.numpy(), relaxed, _on("cpu", problem.moments(chosen.double())), *at, history=history
     )
 
@@ -324,7 +324,7 @@ class _Selecting(Gathered):
         sifted_files = [sifted for sifted, _ in found]
         return Undecided(sifted_files, linear[self.index], limits, [torch.from_numpy(part) for part in base], offset)
 
-    def _solve(self, number: int, plan: ExchangePlan, posed: Undecided) -> Solved:
+    def _solve(self, number: int, plan: ExchangePlan, posed: Undecided) -> UndecidedSolution:
         state = Exchanging(self.config, self.folder, f"{number}", plan=plan)
         [solved] = self.maps(solve_undecided, state, [posed])
         self.history += [{"step": len(self.history) + place, **step} for place, step in enumerate(solved.history)]
@@ -332,11 +332,11 @@ class _Selecting(Gathered):
         self.chosen[self.index], self.probability[self.index] = solved.chosen, solved.probability
         return solved
 
-    def _charge(self, solved: Solved) -> np.ndarray:
+    def _charge(self, solved: UndecidedSolution) -> np.ndarray:
         """(N,) what the limits' dual prices charge for each document."""
         return charge_of(self.limits, solved.multipliers, solved.scale)
 
-    def _settled(self, plan: ExchangePlan, solved: Solved, charge: np.ndarray, width: int) -> Exchanged:
+    def _settled(self, plan: ExchangePlan, solved: UndecidedSolution, charge: np.ndarray, width: int) -> Exchanged:
         weights, relaxed = self.weights, solved.relaxed
         thresholds = solved.level + charge
         items = [

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from datamask.selection.cover.greedy_search import grow
-from datamask.selection.cover.joint import Joint
+from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.engine.lazy_greedy import Columns, lazy_greedy
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.coverage import Coverage
@@ -54,7 +54,7 @@ def solve(problem: Problem, progress: Report) -> Draft:
         ranking = greedi(problem, terms[0], k, _shards(problem))
     else:
         covers = [term.metric for term in terms if isinstance(term.metric, Coverage)]
-        joint = Joint.of(covers, [term.scale for term in terms])
+        joint = SummedCoverage.of(covers, [term.scale for term in terms])
         ranking = torch.from_numpy(grow(joint, (problem.objective.linear / k).numpy(), problem.limits)[:k])
     selected = torch.zeros(len(problem), dtype=torch.bool)
     selected[ranking.cpu()] = True

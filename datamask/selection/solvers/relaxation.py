@@ -17,7 +17,7 @@ from datamask.selection.cover import repeat
 from datamask.selection.cover import solve as cover
 from datamask.selection.engine import frank_wolfe
 from datamask.selection.engine.ascent import Ascent, Record, ascend, ascend_multilinear, standing
-from datamask.selection.engine.newton import Dual, newton, suits
+from datamask.selection.engine.newton import DualPoint, newton, suits
 from datamask.selection.engine.quadratic import (
     Prepared,
     Quadratic,
@@ -170,7 +170,7 @@ def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress
     return Draft(selected, p.float(), price * feasible.weights, bound, value, tuple(history))
 
 
-def relax(quadratic: Quadratic, start: torch.Tensor | Dual, tolerance: float, record: Record) -> Ascent:
+def relax(quadratic: Quadratic, start: torch.Tensor | DualPoint, tolerance: float, record: Record) -> Ascent:
     """The fractional optimum with its bound: a few steps on all documents, then on the undecided alone.
 
     start: a feasible p (N,), or the end of Newton's path on a sample where `newton.suits` holds.
@@ -233,7 +233,7 @@ def to_mask(
     return selected, price, p
 
 
-def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor | Dual:
+def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor | DualPoint:
     """The start of the ascent: the uniform feasible p, or in a large pool the p given by prices learned on a sample."""
     count, feasible = len(problem), quadratic.feasible
     if count <= 2 * SAMPLE:

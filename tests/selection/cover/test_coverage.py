@@ -11,7 +11,7 @@ from datamask import select
 from datamask.config import Select
 from datamask.corpus.ngrams import count_ngrams
 from datamask.errors import ConfigError, InputError
-from datamask.selection.api import resolve, solve
+from datamask.selection.arrays import resolve, solve
 from datamask.selection.problem.pool import Pool, make_problem
 
 N, D, J = 12, 5, 40
@@ -151,7 +151,7 @@ def test_the_whole_pool_covers_its_words_entirely() -> None:
 def test_the_mask_is_above_rounding_and_growing() -> None:
     from datamask.selection.cover import greedy_search as search
     from datamask.selection.cover import solve as cover
-    from datamask.selection.cover.joint import Joint
+    from datamask.selection.cover.summed import SummedCoverage
     from datamask.selection.problem.feasible import Feasible, fill_in_order
 
     pool = pool_of(11, 300)
@@ -162,7 +162,7 @@ def test_the_mask_is_above_rounding_and_growing() -> None:
         p = torch.from_numpy(found.probability).double()
         rounded = feasible.round(p, torch.from_numpy(found.price).double())
         term = problem.objective.diversity[0]
-        joint = Joint.of([term.metric], [term.scale])
+        joint = SummedCoverage.of([term.metric], [term.scale])
         worth = problem.objective.linear.numpy() * problem.limits.weights / problem.size
         grown = torch.from_numpy(fill_in_order(problem.limits, search.grow(joint, worth, problem.limits)))
         others = problem.objective.values(torch.stack([rounded, grown])).numpy()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from datamask.selection.cover import atoms
-from datamask.selection.cover.atoms import Rows
+from datamask.selection.cover.atoms import AtomRows
 
 
 @pytest.mark.parametrize("shared", [0, 1 << 60])
@@ -18,7 +18,7 @@ def test_gains_and_scores(shared: int, monkeypatch: pytest.MonkeyPatch) -> None:
     filled = [np.flatnonzero(row) for row in dense]
     start = np.concatenate([[0], np.cumsum([len(row) for row in filled])])
     value = np.concatenate([dense[row, at] for row, at in enumerate(filled)]).astype(np.float32)
-    rows = Rows(start, np.concatenate(filled).astype(np.uint16), value, 300)
+    rows = AtomRows(start, np.concatenate(filled).astype(np.uint16), value, 300)
     t, level = generator.random(300) * (generator.random(300) < 0.8), generator.random(300) + 0.01
     mass, worth = generator.random(60) * 10.0 ** generator.integers(-6, 0, 60), generator.random(60)
     selected, which = np.zeros(60, bool), generator.permutation(60)[:50]
@@ -33,7 +33,9 @@ def test_gains_and_scores(shared: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cores_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(6)
     start = np.arange(0, 20_001, 40)
-    rows = Rows(start, generator.integers(0, 500, 20_000).astype(np.uint16), generator.random(20_000).astype("f4"), 500)
+    rows = AtomRows(
+        start, generator.integers(0, 500, 20_000).astype(np.uint16), generator.random(20_000).astype("f4"), 500
+    )
     price, found = generator.random(500), []
     for shared in (0, 1 << 60):
         monkeypatch.setattr(atoms, "SHARED", shared)

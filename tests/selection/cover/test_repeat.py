@@ -12,7 +12,7 @@ from scipy.optimize import LinearConstraint, minimize
 from datamask import select
 from datamask.config import Select
 from datamask.errors import ConfigError, InputError
-from datamask.selection.api import solve
+from datamask.selection.arrays import solve
 from datamask.selection.sharded.joint import prices_of
 from datamask.selection.solvers import check_solver
 from tests.selection.cover.test_coverage import ALGORITHMS, pool_of, problem_of

@@ -15,8 +15,8 @@ from datamask.config import Config, Quota
 from datamask.errors import InputError
 from datamask.maps import Threads, here
 from datamask.selection import learn_prices, mask_shard, stage
-from datamask.selection.api import resolve, solve
-from datamask.selection.cover import rounds
+from datamask.selection.arrays import resolve, solve
+from datamask.selection.cover import cover_shards as rounds
 from datamask.selection.problem.pool import Pool, make_problem
 from tests.selection.cover.test_stage import configured, texts_of, write_shard
 

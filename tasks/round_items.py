@@ -16,7 +16,7 @@ from tasks.options import STAGE, same_arithmetic
 from tasks.progress import reporter
 
 
-class Part:
+class RoundItems:
     """Consecutive items of a round. No dataclass: Prefect would look through it for results of other tasks."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Counted:
 
 
 @task(name="round", task_run_name="{label}", **STAGE)
-def run_round(label: str, part: Part) -> Any:
+def run_round(label: str, part: RoundItems) -> Any:
     """The results of some items of a round."""
     same_arithmetic()
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The maps of `cover.rounds`: lay out a group's rows of atoms, price them, take some of them; and solve a part."""
+"""The maps of `cover.cover_shards`: lay out a group's rows of atoms, price them, take some; and solve a part."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch
 from datamask.config import Config
 from datamask.devices import pick_device
 from datamask.maps import Handed, hand, handed, mapped, write_array
-from datamask.selection.cover.atoms import Rows, beside, kernel, shares
-from datamask.selection.cover.joint import Joint
+from datamask.selection.cover.atoms import AtomRows, beside, kernel, shares
 from datamask.selection.cover.solve import ACCURACY, STEPS, own_best, to_mask
+from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.cover.tangent import Concave, maximise
 from datamask.selection.problem.calibration import row_hashes
 from datamask.selection.problem.feasible import Feasible, fill_in_order
@@ -61,7 +61,7 @@ def lay_group(state: Covering, group: Group) -> Handed:
     if found := handed(state.folder, name):
         return found
     settings = state.config.select
-    blocks: list[Rows] = []
+    blocks: list[AtomRows] = []
     if state.anchors is not None:
         pool = Pool(group.shard.features(), np.zeros(len(group.shard)), device=pick_device(settings.device))
         blocks.append(kernel(pool, state.anchors.read("rows")[0], settings.coverage.temperature))
@@ -105,9 +105,9 @@ def price_group(state: Covering, group: Group) -> Handed:
     return hand(state.folder, name, scores=np.stack([rows.scores(slope) for slope in state.slopes]))
 
 
-def _laid(state: Covering, number: int) -> Rows:
+def _laid(state: Covering, number: int) -> AtomRows:
     start, index, value = (mapped(_part(state, number, part)) for part in ("start", "index", "value"))
-    return Rows(start, index, value, state.width)
+    return AtomRows(start, index, value, state.width)
 
 
 def _part(state: Covering, number: int, part: str) -> str:
@@ -118,11 +118,11 @@ def _part(state: Covering, number: int, part: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class UndecidedProblem:
     """The problem of m documents with the rest of the corpus fixed."""
 
     taken: Sequence[Handed]  # their rows of atoms
-    joint: Joint  # without rows; `held` is the state of the fixed documents
+    joint: SummedCoverage  # without rows; `held` is the state of the fixed documents
     linear: np.ndarray  # (m,)
     limits: Limits  # what is left of the limits for them
     size: float  # the whole budget
@@ -130,14 +130,14 @@ class Part:
     tolerance: float
     p: np.ndarray | None = None  # (m,) the start
 
-    def concave(self) -> tuple[Concave, Joint]:
+    def concave(self) -> tuple[Concave, SummedCoverage]:
         """The part as a concave problem, and its coverage with the rows read into memory."""
         joint = replace(self.joint, rows=self._rows())
         base = None if joint.held is None else [joint.held]
         linear = torch.from_numpy(self.linear)
         return Concave([joint], [1.0], linear, Feasible(self.limits), self.size, base, self.offset), joint
 
-    def _rows(self) -> Rows:
+    def _rows(self) -> AtomRows:
         """Reads the rows, one group at a time, into arrays allocated once."""
         counts = [taken.read("start")[0] for taken in self.taken]
         ends = np.cumsum([start[-1] for start in counts])
@@ -147,10 +147,10 @@ class Part:
             index[first:end], value[first:end] = taken.read("index", "value")
             first = end
         lengths = np.concatenate([np.diff(start) for start in counts])
-        return Rows(np.concatenate([[0], np.cumsum(lengths)]), index, value, self.joint.rows.width)
+        return AtomRows(np.concatenate([[0], np.cumsum(lengths)]), index, value, self.joint.rows.width)
 
 
-class Solved(NamedTuple):
+class PartSolution(NamedTuple):
     """The fractional optimum of a part."""
 
     p: np.ndarray  # (m,)
@@ -159,17 +159,17 @@ class Solved(NamedTuple):
     history: list[dict[str, float]]
 
 
-def solve_part(state: Covering, part: Part) -> Solved:
+def solve_part(state: Covering, part: UndecidedProblem) -> PartSolution:
     """The fractional optimum of a part, on one worker."""
     concave, _ = part.concave()
     feasible = concave.feasible
     start = feasible.alike() if part.p is None else feasible.project(torch.from_numpy(part.p))
     history: list[dict[str, float]] = []
     found = maximise(concave, start, part.tolerance, STEPS, history.append)
-    return Solved(found.p.numpy(), found.states[0], found.value, history)
+    return PartSolution(found.p.numpy(), found.states[0], found.value, history)
 
 
-def mask_part(state: Covering, item: tuple[Part, np.ndarray, int]) -> tuple[np.ndarray, np.ndarray]:
+def mask_part(state: Covering, item: tuple[UndecidedProblem, np.ndarray, int]) -> tuple[np.ndarray, np.ndarray]:
     """The best mask (m,) found from a part's fractional optimum, and the state (J,) of the corpus with it.
 
     item: a part, the optimum's prices (m,), and how many documents outside the part are selected.
@@ -187,7 +187,7 @@ def mask_part(state: Covering, item: tuple[Part, np.ndarray, int]) -> tuple[np.n
 class OwnBest(NamedTuple):
     """An item of `best_of_sample`: one coverage metric, on a sample and on half of it."""
 
-    joint: Joint
+    joint: SummedCoverage
     taken: Sequence[Handed]
     weights: np.ndarray  # (m,)
     half: np.ndarray  # (m,) bool
@@ -199,7 +199,7 @@ def best_of_sample(state: Covering, item: OwnBest) -> tuple[list[int], list[floa
     """The sizes of half the sample and of the sample, and the best value of the metric found on each."""
     nothing = np.zeros(len(item.weights))
     limits = Limits(item.weights, item.share * float(item.weights.sum()))
-    rows = Part(item.taken, item.joint, nothing, limits, limits.size, 0.0, 0.0).concave()[1].rows
+    rows = UndecidedProblem(item.taken, item.joint, nothing, limits, limits.size, 0.0, 0.0).concave()[1].rows
     generator = np.random.default_rng([state.config.select.seed, 19])
     sizes, best = [], []
     for at in (np.flatnonzero(item.half), np.arange(len(nothing))):

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from datamask.selection.cover.atoms import Rows
+from datamask.selection.cover.atoms import AtomRows
 from datamask.selection.metrics.coverage import Coverage
 
 
 @dataclass(frozen=True, eq=False)
-class Joint:
+class SummedCoverage:
     """A weighted sum of coverages as one `tangent.StateMetric`.
 
     t: (J,) with the scales included; mean: (J,) the whole pool's mixture; alpha: the smoothing; base: Σ t_j log mean_j.
     """
 
-    rows: Rows
+    rows: AtomRows
     t: np.ndarray
     mean: np.ndarray
     alpha: float
@@ -26,7 +26,7 @@ class Joint:
     held: np.ndarray | None = None  # (J,) state of selected documents that are not among these rows
 
     @classmethod
-    def of(cls, metrics: Sequence[Coverage], scales: Sequence[float]) -> Joint:
+    def of(cls, metrics: Sequence[Coverage], scales: Sequence[float]) -> SummedCoverage:
         """The sum of these coverages, which share their rows, times their scales."""
         first = metrics[0]
         t = sum(scale * metric.t for scale, metric in zip(scales, metrics, strict=True))
@@ -39,7 +39,7 @@ class Joint:
         floor = self.alpha * self.mean
         return floor if self.held is None else floor + (1 - self.alpha) * self.held
 
-    def take(self, rows: np.ndarray) -> Joint:
+    def take(self, rows: np.ndarray) -> SummedCoverage:
         """The same over these documents (row numbers)."""
         return replace(self, rows=self.rows.take(rows))
 

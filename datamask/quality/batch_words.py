@@ -36,7 +36,7 @@ _MEANT = {"!": EXCLAIM, "！": EXCLAIM, "%": MONEY, "$": MONEY, "@": AT}
 
 
 @dataclass(frozen=True)
-class Tables:
+class WordTables:
     """Each indexed by code point."""
 
     kinds: np.ndarray  # (0x110000,) uint8
@@ -47,7 +47,7 @@ class Tables:
 
 
 @cache
-def tables() -> Tables:
+def tables() -> WordTables:
     """The tables of all code points, made at first use."""
     flags = ch.tables().flags
     kinds = np.zeros(0x110000, dtype=np.uint8)
@@ -91,7 +91,7 @@ def tables() -> Tables:
             continue
     for table in (kinds, folded, meaning, byte, script):
         table.setflags(write=False)
-    return Tables(kinds, folded, meaning, byte, script)
+    return WordTables(kinds, folded, meaning, byte, script)
 
 
 SCRIPTS: list[str] = [""]  # names by number, as far as letters of them were seen in the tables
@@ -115,7 +115,7 @@ def _script(char: str) -> int:
     return found
 
 
-class Words:
+class BatchWords:
     """The words and marks of a batch, in order; `first[d]` to `first[d + 1]` are document d's."""
 
     def __init__(self, texts: Sequence[str]) -> None:

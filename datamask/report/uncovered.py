@@ -37,14 +37,14 @@ Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Words:
+class WordShares:
     """Words and pairs of some texts as shares of each text."""
 
     shares: csr_array  # (texts, V), rows that add up to 1
     hashes: npt.NDArray[np.uint64]  # (V,) ascending
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> Words:
+    def of(cls, texts: Sequence[str]) -> WordShares:
         """The hashed words and word pairs of the first `CHARACTERS` characters of each text."""
         singles, pairs, first = [], [], 0
         for single, pair, document, count in hashed_words(text[:CHARACTERS] for text in texts):
@@ -120,7 +120,7 @@ def words(
     """
     rows = np.unique(np.concatenate([reference, *drawn.values()]))
     every = [texts[int(row)] for row in rows] + list(target)
-    counted = Words.of(every)
+    counted = WordShares.of(every)
     of = {arm: np.searchsorted(rows, some) for arm, some in {**drawn, "": reference}.items()}
     means = {arm: Mean.of(counted.shares[place], weights[rows[place]]) for arm, place in of.items() if len(place)}
     if chosen not in means or "" not in means:
@@ -201,7 +201,7 @@ def clusters(
     (pool, doubt), (ours, error) = shares(""), shares(chosen)
     named = [place for place, row in enumerate(rows) if int(row) in texts]
     there = [texts[int(rows[place])] for place in named]
-    counted = Words.of(there)
+    counted = WordShares.of(there)
     of = label[""][named]
     whole = np.asarray(counted.shares.mean(axis=0))
     floor = 0.5 / len(reference)

@@ -26,13 +26,13 @@ import torch
 
 from datamask.config import Config, Select
 from datamask.maps import Handed, Mapper, here
-from datamask.selection.cover.atoms import NEAREST, Atoms, Rows, targets_of
+from datamask.selection.cover.atoms import NEAREST, AtomRows, Atoms, targets_of
 from datamask.selection.cover.counting import target_of
-from datamask.selection.cover.exchange import (
+from datamask.selection.cover.shard_maps import (
     Covering,
     OwnBest,
-    Part,
-    Solved,
+    PartSolution,
+    UndecidedProblem,
     best_of_sample,
     lay_group,
     mask_part,
@@ -41,8 +41,8 @@ from datamask.selection.cover.exchange import (
     solve_part,
     take_group,
 )
-from datamask.selection.cover.joint import Joint
 from datamask.selection.cover.solve import ACCURACY, spread_of
+from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.metrics import metric_class
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.problem.calibration import quality_span
@@ -136,7 +136,7 @@ class _Covering(Gathered):
         target = target_of(self.settings)
         parts = [name.removeprefix("coverage-") for name in self.settings.metrics]
         targets = targets_of(parts, len(anchors), total[len(anchors) :], None if target is None else target.counts)
-        nothing = Rows(np.zeros(1, np.int64), np.zeros(0, np.uint16), np.zeros(0, np.float32), len(total))
+        nothing = AtomRows(np.zeros(1, np.int64), np.zeros(0, np.uint16), np.zeros(0, np.float32), len(total))
         atoms = Atoms(nothing, targets, slice(len(anchors), len(total)), anchors)
         self.metrics: list[Coverage] = []
         for name in self.settings.metrics:
@@ -161,7 +161,7 @@ class _Covering(Gathered):
         if settings.calibrate:
             weights = self.weights[sample]
             items = [
-                OwnBest(Joint.of([metric], [1.0]), self.taken, weights, half, self.state.share, metric.name)
+                OwnBest(SummedCoverage.of([metric], [1.0]), self.taken, weights, half, self.state.share, metric.name)
                 for metric in self.metrics
             ]
             found = self.maps(best_of_sample, self.state, items)
@@ -180,7 +180,7 @@ class _Covering(Gathered):
         every = [*self.terms, *self.diversity]
         self.spread = spread_of(every, settings.calibrate)
         self.constant = -sum(term.scale * term.zero for term in every)
-        self.joint = Joint.of(self.metrics, [term.scale for term in self.diversity])
+        self.joint = SummedCoverage.of(self.metrics, [term.scale for term in self.diversity])
 
     def _span(self, metric: Coverage, sizes: Sequence[int], best: Sequence[float]) -> tuple[float, float]:
         """(zero, one): the mean of random selections, and the corpus's own best, extrapolated from the sample and half
@@ -207,7 +207,7 @@ class _Covering(Gathered):
     def _begin(self, sample: np.ndarray) -> np.ndarray:
         """The state at which to price first, from the fractional optimum of the sample."""
         share = float(self.weights[sample].sum() / self.weights.sum())
-        part = Part(
+        part = UndecidedProblem(
             self.taken,
             self.joint,
             self.linear[sample],
@@ -236,7 +236,7 @@ class _Covering(Gathered):
             priced.append((price, bound))
         return priced
 
-    def _pose(self, name: str, price: np.ndarray) -> Part:
+    def _pose(self, name: str, price: np.ndarray) -> UndecidedProblem:
         """The problem of the undecided: as many documents as there is room for, about half of it above the cut."""
         _, dual = self.feasible.answer(torch.from_numpy(price))
         above = price - dual.thresholds(torch.from_numpy(price)).numpy()
@@ -258,7 +258,7 @@ class _Covering(Gathered):
         taken, state = self._take(name, self.index, held)
         before = getattr(self, "p", None)
         start = before[self.index] if before is not None else (above[self.index] > 0).astype(np.float64)
-        return Part(
+        return UndecidedProblem(
             taken,
             replace(self.joint, held=state),
             self.linear[self.index],
@@ -277,7 +277,7 @@ class _Covering(Gathered):
         found = self.maps(take_group, replace(self.state, round=name), items, self.rows)
         return found, _sum(each.read("state")[0] for each in found)
 
-    def _settled(self, posed: Part, solved: Solved, price: np.ndarray, bound: float) -> Exchanged:
+    def _settled(self, posed: UndecidedProblem, solved: PartSolution, price: np.ndarray, bound: float) -> Exchanged:
         item = (replace(posed, p=solved.p), price[self.index], int(self.inside.sum()))
         [(mask, chosen_state)] = self.maps(mask_part, self.state, [item])
         chosen = self.inside.copy()

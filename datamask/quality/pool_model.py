@@ -22,11 +22,11 @@ from datamask.errors import ModelError
 from datamask.quality import character_ngrams as ngrams
 from datamask.quality import language_models as languages
 from datamask.quality import terms
-from datamask.quality.character_ngrams import Counts, Table
+from datamask.quality.batch_words import BatchWords
+from datamask.quality.character_ngrams import NgramCounts, Table
 from datamask.quality.language_models import Languages
-from datamask.quality.measures import PLAIN, Pool, measure, plain
+from datamask.quality.measures import PLAIN, MeasuredPool, measure, plain
 from datamask.quality.terms import Usual
-from datamask.quality.words import Words
 
 VERSION = 3
 DOCUMENTS = 10_000  # of the sample: more, and the most frequent languages have fewer of theirs
@@ -39,17 +39,17 @@ BATCH = 250_000  # characters laid out at a time: the arrays then stay in the pr
 class Model:
     """All that the content score knows of a corpus."""
 
-    pool: Pool
+    pool: MeasuredPool
     usual: Usual
 
 
-def batches(texts: Sequence[str], given: Sequence[str | None]) -> Iterator[tuple[Words, Sequence[str | None]]]:
+def batches(texts: Sequence[str], given: Sequence[str | None]) -> Iterator[tuple[BatchWords, Sequence[str | None]]]:
     """Documents as words, about BATCH characters at a time, with their stated languages."""
     first, held = 0, 0
     for place, text in enumerate(texts):
         held += len(text)
         if held >= BATCH or place == len(texts) - 1:
-            yield Words(texts[first : place + 1]), given[first : place + 1]
+            yield BatchWords(texts[first : place + 1]), given[first : place + 1]
             first, held = place + 1, 0
 
 
@@ -67,7 +67,7 @@ def fit(texts: Sequence[str], given: Sequence[str | None]) -> Model:
     laid = list(batches([text[:CHARACTERS] for text in texts], given))
     words, stated = [one for one, _ in laid], [names for _, names in laid]
     code = [np.nan_to_num(plain(one)["code"]) for one in words]
-    pool = Pool(ngrams.count(words), languages.fit(words, stated, code))
+    pool = MeasuredPool(ngrams.count(words), languages.fit(words, stated, code))
     found = [measure(one, names, pool) for one, names in laid]
     measured, group = (np.concatenate([part[place] for part in found]) for place in (0, 1))
     return Model(pool, terms.fit(measured, group, pool.languages.names))
@@ -137,11 +137,11 @@ def read(url: str) -> Model:
         facts = json.loads(tensors["facts"].tobytes())
         if facts["signals"] != list(terms.SIGNALS):
             raise ValueError("it holds other measures than this version's")
-        counts = Counts(**{name: Table(tensors[f"counts.{name}"]) for name in ngrams.TABLES})
+        counts = NgramCounts(**{name: Table(tensors[f"counts.{name}"]) for name in ngrams.TABLES})
         told = Languages(
             tuple(facts["names"]), facts["languages"], *(tensors[f"languages.{name}"] for name in _LANGUAGES)
         )
         usual = Usual(*(tensors[f"usual.{name}"] for name in _USUAL))
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ModelError(f"{url}: damaged ({error}); remove it and run again, it is fitted anew") from error
-    return Model(Pool(counts, told), usual)
+    return Model(MeasuredPool(counts, told), usual)
