@@ -143,7 +143,10 @@ def datatrove(rows: list[dict[str, Any]], tests: list[str]) -> Iterator[tuple[in
 
 
 def paragraphs(corpus: str, documents: int, number: int, hits: str, seed: int) -> None:
-    """Writes a line for each document that holds another's paragraph, at most two for each paragraph: JSON."""
+    """Writes a line for each document that holds another's paragraph, at most two for each paragraph: JSON.
+
+    A page and its main text are one document.
+    """
     rows, _ = pool(corpus, None, documents, 0)
     draw = random.Random(seed)
     owned = [(row, text) for row, each in enumerate(rows) for text in dict.fromkeys(each["text"].split("\n"))]
@@ -162,13 +165,20 @@ def paragraphs(corpus: str, documents: int, number: int, hits: str, seed: int) -
         for row in draw.sample(sorted(found), len(found)):
             told = json.loads(found[row])
             item = texts[int(told["item"].split(":")[1]) - 1]
+            ids = {"id": rows[row]["id"], "of": rows[of[item]]["id"]}
+            if page(ids["id"]) == page(ids["of"]):
+                continue
             written[item] += 1
             if written[item] <= 2:
-                ids = {"id": rows[row]["id"], "of": rows[of[item]]["id"]}
                 out.write(json.dumps({**ids, **told, "text": item, "document": rows[row]["text"]}) + "\n")
     print(
         f"{len(rows):,} documents, {len(of):,} paragraphs, {len(found):,} documents hold one of another; {took:.0f} s"
     )
+
+
+def page(name: str) -> str:
+    """What a page and its main text, in either part of wcxb, have in common; of others the whole id."""
+    return name.split(":")[2] if name.startswith("wcxb:") else name
 
 
 def main() -> None:

@@ -4,11 +4,11 @@
     python benchmarks/workbench_memory.py '../shared/data/real/real-*.parquet' '../shared/data/tasks/*.jsonl.gz' \\
         [--documents 4000 16000 36000] [--plain]
 
-The input is so many real documents, shuffled (more than there are: again, each copy with a line of its own), in shards
-of 1,000. Memory is a process's resident set (which counts resident pages of mapped files, too). `--maps` calls
-each of the three on shard after shard, in a process of its own: what it has before the first shard, after the first,
-and at most; personal data as export writes it, of every document. Without it the whole command runs, and what it has at
-most is told by what had ended last. `--plain` runs the command without the three.
+The input is so many real documents, shuffled, in shards of 1,000; beyond as many as there are, runs of sentences of
+three of them each, about as long as one. Memory is a process's resident set (which counts resident pages of mapped
+files, too). `--maps` calls each of the three on shard after shard, in a process of its own: what it has before the
+first shard, after the first, and at most; personal data as export writes it, of every document. Without it the whole
+command runs, and what it has at most is told by what had ended last. `--plain` runs the command without the three.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 SHARD = 1000
+SENTENCE = re.compile(r"(?<=[.!?。])\s+|\n+")
 MAPS = ("languages", "test items", "personal data")
 
 
@@ -39,13 +41,20 @@ def paths(pattern: str) -> list[str]:
 
 def write(texts: list[str], documents: int, folder: Path) -> None:
     folder.mkdir()
-    every = [
-        f"{texts[n % len(texts)]}\nCopy {n // len(texts)} of it." if n >= len(texts) else texts[n]
-        for n in range(documents)
-    ]
+    draw = random.Random(5)
     for first in range(0, documents, SHARD):
-        part = every[first : first + SHARD]
+        part = [texts[n] if n < len(texts) else mixed(texts, draw) for n in range(first, min(first + SHARD, documents))]
         pq.write_table(pa.table({"text": part}), folder / f"part-{first // SHARD:04}.parquet")
+
+
+def mixed(texts: list[str], draw: random.Random) -> str:
+    """A third of each of three texts, whole sentences in a row."""
+    runs = []
+    for text in draw.sample(texts, 3):
+        sentences = SENTENCE.split(text)
+        begin = draw.randrange(len(sentences))
+        runs.append(" ".join(sentences[begin : begin + -(-len(sentences) // 3)]))
+    return "\n".join(runs)
 
 
 # ---------------------------------------------------------------- each alone

@@ -143,6 +143,11 @@ def printable(text: str) -> str:
     )
 
 
+def several(number: int, one: str, many: str = "") -> str:
+    """ "1 file", "1,200 files"; many: the word for more than one where it takes more than an s."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
 def one_line(error: BaseException) -> str:
     """A library's message as one bounded line, to be quoted in ours."""
     return " ".join(str(error).split())[:200] or type(error).__name__

@@ -15,6 +15,7 @@ from prefect.artifacts import (
 from prefect.events import emit_event
 
 from datamask import storage
+from datamask.errors import several
 from datamask.release.release_folder import Picture
 from tasks.progress import Board
 
@@ -83,7 +84,7 @@ def show_failures(failures: Sequence[tuple[str, str]]) -> None:
     create_table_artifact(
         [{"failed": where, "cause": cause} for where, cause in failures[:TABLE_ROWS]],
         key="failures",
-        description=f"{len(failures):,} files or shards that failed",
+        description=f"{several(len(failures), 'file or shard', 'files or shards')} that failed",
     )
 
 

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.table import Table
 from rich.text import Text
 
+from datamask.errors import several
 from datamask.report.warnings import sentence
 from flows.run_numbers import certificate_line, personal_line, table
 from tasks.progress import Board, StageProgress
@@ -175,12 +176,14 @@ def summary(found: Mapping[str, Any], console: Console) -> None:
     if skipped := found["skipped"]:
         named = ", ".join([*(file["path"].rsplit("/", 1)[-1] for file in skipped[:5]), *["…"] * (len(skipped) > 5)])
         console.print(
-            f"skipped: {len(skipped):,} files of other formats or without rows ({named})", soft_wrap=True, markup=False
+            f"skipped: {several(len(skipped), 'file')} of other formats or without rows ({named})",
+            soft_wrap=True,
+            markup=False,
         )
     for how in sorted({file["how"] for file in found["read_as"]}):
         paths = [file["path"] for file in found["read_as"] if file["how"] == how]
         named = ", ".join(path.rsplit("/", 1)[-1] for path in paths[:3]) + (", …" if len(paths) > 3 else "")
-        console.print(f"read as {how}: {len(paths):,} files ({named})", soft_wrap=True, markup=False)
+        console.print(f"read as {how}: {several(len(paths), 'file')} ({named})", soft_wrap=True, markup=False)
     for file in found["failed"]:
         console.print(f"missing: {file['path']}: {file['error']}", soft_wrap=True, markup=False)
     console.print(f"dataset: {found['release']}" + ("" if found["new"] else "  (unchanged)"), soft_wrap=True)

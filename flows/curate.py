@@ -23,7 +23,7 @@ from datamask.config import Config, Solver, validate
 from datamask.corpus.identify import wanted as languages_wanted
 from datamask.corpus.index import check_quarantine
 from datamask.corpus.plan import FailedFile, Plan, Shard
-from datamask.errors import ConservationError, IncompleteError
+from datamask.errors import ConservationError, IncompleteError, several
 from datamask.filter import wanted as near_duplicates_wanted
 from datamask.filter.contamination import wanted as decontamination_wanted
 from datamask.filter.filters import check_left
@@ -240,7 +240,7 @@ def _check_complete(failed: Sequence[FailedFile], stages: Stages) -> list[Failed
         artifacts.show_failures([(file.path, file.error) for file in every])
         named = "\n".join(f"  {file.path}: {file.error}" for file in every)
         raise IncompleteError(
-            f"{len(every)} files or shards failed, so there is no release:\n{named}\n"
+            f"{several(len(every), 'file or shard', 'files or shards')} failed, so there is no release:\n{named}\n"
             "mend or remove them and run the same command again: what is done is kept; "
             "or publish without them: --allow-failed-shards"
         )

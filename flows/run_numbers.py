@@ -6,6 +6,7 @@ from typing import Any
 
 from datamask import storage
 from datamask.corpus.plan import FailedFile, Reading
+from datamask.errors import several
 from datamask.release.personal import NAMES
 from datamask.release.release_folder import ReleaseFolder
 from datamask.report.warnings import sentence
@@ -78,8 +79,9 @@ def personal_line(found: Mapping[str, Any]) -> str:
     """What was found of personal data in a line, or '' where it was not looked for."""
     if (counts := found["personal"]) is None:
         return ""
-    kinds = ", ".join(f"{counts[kind]:,} {name}" for kind, name in NAMES.items() if counts.get(kind))
-    return f"personal data: {kinds} in {counts['documents']:,} documents" if kinds else "personal data: none found"
+    kinds = ", ".join(several(counts[kind], *name) for kind, name in NAMES.items() if counts.get(kind))
+    where = several(counts["documents"], "document")
+    return f"personal data: {kinds} in {where}" if kinds else "personal data: none found"
 
 
 def certificate_line(found: Mapping[str, Any]) -> str:

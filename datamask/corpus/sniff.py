@@ -155,16 +155,23 @@ def _legacy(path: str, sample: bytes) -> str:
     if len(near) == 1 and near[0].coherence > 0.1:
         same = [near[0].encoding, *near[0].could_be_from_charset]  # these give the same text
         return "cp1252" if "cp1252" in same else codecs.lookup(near[0].encoding).name
-    line = next(line for line in sample.split(b"\n") if not line.isascii())
-    first = next(at for at, byte in enumerate(line) if byte > 127)
-    names = dict.fromkeys(["cp1252", *(match.encoding for match in found[:4])])
-    shown = [
-        f"{codecs.lookup(name).name} {line[max(0, first - 20) :][:60].decode(name, 'replace')!r}" for name in names
-    ]
+    names = [codecs.lookup(name).name for name in dict.fromkeys(["cp1252", *(match.encoding for match in found[:4])])]
+    line, place = _where_they_differ(sample, names)
+    shown = [f"{name} {line[max(0, place - 20) :][:60].decode(name, 'replace')!r}" for name in names]
     raise InputError(
         f"{path}: not UTF-8, and several other encodings are as likely: {'; '.join(shown)}. Say which it is: "
         "--set corpus.encoding=cp1252"
     )
+
+
+def _where_they_differ(sample: bytes, names: list[str]) -> tuple[bytes, int]:
+    """The line and its byte that most of the encodings read otherwise than the first: what tells them apart."""
+    told: list[set[str]] = [set() for _ in range(256)]
+    for byte in {*sample} - {*range(128)}:
+        told[byte] = {bytes([byte]).decode(name, "replace") for name in names}
+    lines = [line for line in sample.split(b"\n") if not line.isascii()]
+    places = [(line, at) for line in lines for at, byte in enumerate(line) if byte > 127]
+    return max(places, key=lambda place: len(told[place[0][place[1]]]))
 
 
 # ---------------------------------------------------------------- CSV

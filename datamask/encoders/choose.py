@@ -17,7 +17,7 @@ from datamask.corpus.read import sample_texts
 from datamask.errors import ConfigError, InputError
 from datamask.models.encoder_ref import EncoderRef
 
-VERSION = 5
+VERSION = 6
 COMPLETE = "modules.json"  # the last file of a model folder to appear
 SEED = 0  # of the sample and of the random projections
 LOGGER = logging.getLogger(__name__)

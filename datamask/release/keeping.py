@@ -90,7 +90,9 @@ def rollback(
 
 def trends(
     out: Out = "out/curated",
-    to: Annotated[str, typer.Option("--to", help="Where the page is written.")] = "trends.html",
+    to: Annotated[
+        str | None, typer.Option("--to", help="Where the page is written: trends.html, with --json nowhere.")
+    ] = None,
     price: Annotated[
         float | None,
         typer.Option(min=0, help="What an hour of work costs, in any currency: tells each release's cost."),
@@ -101,11 +103,13 @@ def trends(
     from datamask.release.trends import gather, write_page
 
     rows = gather(out, price)
-    write_page(rows, to)
+    page = to or (None if json_ else "trends.html")
+    if page:
+        write_page(rows, page)
     if json_:
-        print(json.dumps({"releases": rows, "page": to}))
+        print(json.dumps({"releases": rows, "page": page}))
         return
     columns = ["version", "created", "read", "selected", "tokens", "quality", "gap", "seconds"]
     columns += [] if price is None else ["cost"]
     table(columns, [[row[name] for name in columns] for row in rows])
-    print(f"page: {to}")
+    print(f"page: {page}")

@@ -22,7 +22,12 @@ from datamask.config import ReleaseSettings as Settings
 from datamask.errors import MissingExtraError
 
 KINDS = ("email", "ip", "card", "phone")  # in this order: what an earlier one takes is no longer there for the next
-NAMES = {"email": "e-mail addresses", "ip": "IP addresses", "card": "card numbers", "phone": "phone numbers"}
+NAMES = {  # of one, and of several
+    "email": ("e-mail address", "e-mail addresses"),
+    "ip": ("IP address", "IP addresses"),
+    "card": ("card number", "card numbers"),
+    "phone": ("phone number", "phone numbers"),
+}
 FIELD = pa.field("personal_data", pa.struct([(kind, pa.int32()) for kind in KINDS]))
 REPLACEMENTS: Mapping[str, tuple[str, ...]] = {
     "email": ("email@example.com", "firstname.lastname@example.org"),

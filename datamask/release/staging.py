@@ -21,7 +21,7 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.inspect import check_unchanged
 from datamask.corpus.read import corpus_schema
-from datamask.errors import IncompleteError, InputError
+from datamask.errors import IncompleteError, InputError, several
 from datamask.maps import Mapper, Threads, groups, read_arrays, rounds
 from datamask.release.census import ShardDecided, decide_shards, decisions_path
 from datamask.release.data_files import DataLayout, WrittenFile, sealed, write_stripe, written
@@ -63,7 +63,8 @@ def export(
     if provenance.failed and not config.run.allow_failed_shards:
         named = "\n".join(f"  {failed.path}: {failed.error}" for failed in provenance.failed)
         raise IncompleteError(
-            f"{len(provenance.failed)} files or shards failed, so there is no release:\n{named}\n"
+            f"{several(len(provenance.failed), 'file or shard', 'files or shards')} failed, "
+            f"so there is no release:\n{named}\n"
             "mend or remove them, or publish without them: --allow-failed-shards"
         )
     ordered = sorted(all_files, key=lambda files: files.shard.name)

@@ -173,7 +173,7 @@ def _personal(f: Findings) -> list[Block]:
         "document. There may be more that no rule finds."
     )
     asked = f.settings["release"]["personal_kinds"]
-    rows = [[NAMES[kind], count(found)] for kind, found in counts.items() if kind in asked]
+    rows = [[NAMES[kind][1], count(found)] for kind, found in counts.items() if kind in asked]
     return [table(["kind", "found"], rows, note=note)]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from datamask.config import Config, Corpus
 from datamask.corpus import convert_shard, plan_shards, read_batches
-from datamask.corpus.sniff import sniff
+from datamask.corpus.sniff import _where_they_differ, sniff
 from datamask.errors import ConfigError, InputError
 from tests.corpus import build
 
@@ -54,6 +54,13 @@ def test_separators_are_found_and_recorded(tmp_path, separator, name):
     assert (reading is None) if separator == own else (reading.separator == separator)
     planned, _, _ = build.plan(tmp_path, path)
     assert planned.shards[0].parts[0].reading == reading
+
+
+def test_what_is_shown_of_encodings_tells_them_apart(tmp_path):
+    words = ["café", "Größe", "naïve", "señor", "“quoted”"]
+    sample = "\n".join(f"{word} of line {number}" for number, word in enumerate(words)).encode("cp1252")
+    line, place = _where_they_differ(sample, ["cp1252", "cp1250"])  # é and ß and ö are the same in both
+    assert line.decode("cp1252")[place] in "ïñ"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp1252"])

@@ -59,7 +59,9 @@ def test_warnings_name_group_filter_command_and_remedy():
 
 def test_personal_data_is_told_where_it_was_looked_for():
     counts = {"documents": 7, "email": 12, "ip": 0, "card": 1, "phone": 0}
-    assert "personal data: 12 e-mail addresses, 1 card numbers in 7 documents" in shown(personal=counts)
+    assert "personal data: 12 e-mail addresses, 1 card number in 7 documents" in shown(personal=counts)
+    one = {"documents": 1, "email": 1, "ip": 2, "card": 0, "phone": 0}
+    assert "personal data: 1 e-mail address, 2 IP addresses in 1 document\n" in shown(personal=one)
     assert "personal data: none found" in shown(personal=dict.fromkeys(counts, 0))
     assert "personal data" not in shown()
 

@@ -106,7 +106,7 @@ def test_latest_is_kept_wherever_it_points(two):
         roll_back(out)
 
 
-def test_survey_and_its_commands(two, capsys):
+def test_survey_and_its_commands(two, tmp_path, monkeypatch, capsys):
     out, first, second = two
     found = survey(out)
     assert (found.latest, found.releases, found.documents) == (second.version, 2, 440)
@@ -122,6 +122,10 @@ def test_survey_and_its_commands(two, capsys):
     assert run("status")["latest"] == second.version
     assert run("clean")["removed"] is False and run("clean")["bytes"] == found.frees
     assert run("rollback") == {"from": second.version, "to": first.version}
+    monkeypatch.chdir(tmp_path)
+    assert run("trends")["page"] is None and not list(tmp_path.glob("*.html"))
+    page = str(tmp_path / "page.html")
+    assert run("trends", "--to", page)["page"] == page and storage.exists(page)
     with pytest.raises(InputError, match="neither releases/ nor work/"):
         survey(f"{out}/none")
 
