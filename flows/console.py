@@ -18,6 +18,7 @@ from flows.run_numbers import certificate_line, personal_line, table
 from tasks.progress import Board, StageProgress
 
 SHOWN = 4  # warnings on the terminal
+SKIPPED = 5  # files of a kind that were not read
 PLAIN_SECONDS = 15.0  # between lines about a stage that goes on
 
 
@@ -173,13 +174,14 @@ def summary(found: Mapping[str, Any], console: Console) -> None:
         + f"; {found['seconds']:.1f} in all",
         soft_wrap=True,
     )
-    if skipped := found["skipped"]:
-        named = ", ".join([*(file["path"].rsplit("/", 1)[-1] for file in skipped[:5]), *["…"] * (len(skipped) > 5)])
-        console.print(
-            f"skipped: {several(len(skipped), 'file')} of other formats or without rows ({named})",
-            soft_wrap=True,
-            markup=False,
-        )
+    reasons: dict[str, list[str]] = {}
+    for file in found["skipped"]:
+        same = file["error"].startswith("the same file as ")
+        reason = "read under another name" if same else file["error"].partition(" (")[0]
+        reasons.setdefault(reason, []).append(file["path"].rsplit("/", 1)[-1])
+    for reason, names in reasons.items():
+        named = ", ".join(names[:SKIPPED]) + (", …" if len(names) > SKIPPED else "")
+        console.print(f"skipped {several(len(names), 'file')}, {reason}: {named}", soft_wrap=True, markup=False)
     for how in sorted({file["how"] for file in found["read_as"]}):
         paths = [file["path"] for file in found["read_as"] if file["how"] == how]
         named = ", ".join(path.rsplit("/", 1)[-1] for path in paths[:3]) + (", …" if len(paths) > 3 else "")
