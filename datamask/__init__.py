@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from datamask.version import __version__
+
 if TYPE_CHECKING:
     from datamask.api import Release
     from datamask.selection.arrays import select
     from datamask.selection.result import Selection
 
-__version__ = "0.1.0"
 __all__ = ["Release", "Selection", "__version__", "curate", "refresh", "select"]
 
 

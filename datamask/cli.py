@@ -58,8 +58,8 @@ COMMANDS = {
     "explain": ("datamask.release.commands:explain", "Say why a document is in a release, or is not."),
     "push": ("datamask.release.commands:push", "Upload a release to hf:// or s3://, resumably."),
     "report": ("datamask.report.commands:report", "Build a release's report page again."),
-    "sweep": ("datamask.report.commands:sweep", "Measure the balance of quality and diversity for λ from 0 to 1."),
-    "ablate": ("datamask.report.commands:ablate", "Compare selections of one embedded corpus side by side."),
+    "sweep": ("datamask.study.comparisons:sweep", "Measure the balance of quality and diversity for λ from 0 to 1."),
+    "ablate": ("datamask.study.comparisons:ablate", "Compare selections of one embedded corpus side by side."),
     "judge": ("datamask.study.commands:judge", "Judge whether a model learns more from the choice than from others."),
     "tune": (
         "datamask.study.commands:tune",
@@ -164,9 +164,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     message, status = _run([argument for argument in given if argument != "--debug"], debug)
     if message:  # told here, when the error's frames, and what they hold open, are gone
         print(printable(message), file=sys.stderr, flush=True)
-    if server_gone and arguments is None:
-        os._exit(status)  # nobody is there who could be told what Prefect's threads still have to tell
     _ended = status
+    if server_gone and arguments is None:
+        _leave()  # at once: nobody is there who could be told what Prefect's threads still have to tell
     sys.exit(status)
 
 

@@ -1,20 +1,80 @@
-"""One item ahead: the next is made in a thread while the last is used."""
+"""What is read next is made in threads while the last is used, in bounded memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+HELD = 4  # items made ahead of each of several sources
+_END: Any = object()
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:
     """`items`, the next one made in another thread while the last is used: at most two are held."""
-    iterator = iter(items)
-    end: Any = object()
-    with ThreadPoolExecutor(1, thread_name_prefix="datamask-ahead") as pool:
-        following = pool.submit(next, iterator, end)
-        while (item := following.result()) is not end:
-            following = pool.submit(next, iterator, end)
+    with ExitStack() as stack:
+        yield from read_ahead([lambda: items], 1, stack, held=1)
+
+
+def read_ahead(
+    sources: Sequence[Callable[[], Iterable[T]]], readers: int, stack: ExitStack, held: int = HELD
+) -> Iterator[T]:
+    """The items of all sources in order; the next `readers` sources are read in threads, `held` items ahead each.
+
+    :param stack: its end stops the threads, consumed or not.
+    """
+    begun: list[_Source[T]] = []
+    waiting: list[tuple[_Source[T], Future[None]]] = []
+    pool = stack.enter_context(ThreadPoolExecutor(readers, thread_name_prefix="datamask-ahead"))
+    remaining = iter(sources)
+
+    def stop() -> None:
+        for source in begun:
+            source.stop()
+
+    stack.callback(stop)  # before the pool waits for its threads
+
+    def start() -> None:
+        if (make := next(remaining, None)) is not None:
+            source = _Source(make, held)
+            begun.append(source)
+            waiting.append((source, pool.submit(source.run)))
+
+    for _ in range(readers):
+        start()
+    while waiting:
+        source, future = waiting.pop(0)
+        while (item := source.items.get()) is not _END:
+            source.room.release()
             yield item
+        future.result()
+        begun.remove(source)
+        start()
+
+
+class _Source(Generic[T]):
+    """One source, made by a thread as far as there is room."""
+
+    def __init__(self, make: Callable[[], Iterable[T]], held: int) -> None:
+        self.make = make
+        self.items: SimpleQueue[T] = SimpleQueue()
+        self.room = threading.Semaphore(held)
+        self.stopped = threading.Event()
+
+    def run(self) -> None:
+        try:
+            iterator = iter(self.make())
+            while self.room.acquire() and not self.stopped.is_set():
+                if (item := next(iterator, _END)) is _END:
+                    return
+                self.items.put(item)
+        finally:
+            self.items.put(_END)
+
+    def stop(self) -> None:
+        self.stopped.set()
+        self.room.release()

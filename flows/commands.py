@@ -153,23 +153,15 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool) -> None:
     server = begin_server()
     from rich.console import Console
 
-    from flows.console import Display, summary
-    from flows.server import trouble
-    from flows.warm import warmed_up
-    from tasks.progress import BOARD, Board
+    from flows.console import summary
+    from flows.session import session
 
-    board = Board()
-    token = BOARD.set(board)
     try:
-        with INTERRUPTS.saying(STOPPING), Display(board), warmed_up(server):
+        with INTERRUPTS.saying(STOPPING), session(server, shown=True):
             found = flow()
     except BaseException as error:
         let_go(error)
-        if told := trouble(error):
-            raise told from error
         raise
-    finally:
-        BOARD.reset(token)
     took = time.monotonic() - began
     if "seconds" in found:  # of the stages; what came before and after them is start-up
         found |= {"startup": round(max(0.0, took - found["seconds"]), 1), "seconds": round(took, 1)}

@@ -12,7 +12,6 @@ In a notebook the stages' bars run below the cell, and a release shows its repor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any
@@ -99,28 +98,11 @@ def _config(
 
 
 def _run(flow: Callable[[], dict[str, Any]], progress: bool) -> Release:
-    from flows.commands import quiet_prefect
+    from flows.commands import begin_server
 
-    quiet_prefect()
-    from flows.warm import Server, warmed_up
+    server = begin_server()
+    from flows.session import session
 
-    server = Server.begin()  # first: it takes longer than all that is loaded here meanwhile
-    from flows.console import Display
-    from flows.server import trouble
-    from tasks.progress import BOARD, Board
-
-    board = Board()
-    token = BOARD.set(board)
-    try:
-        with ExitStack() as stack:
-            if progress:
-                stack.enter_context(Display(board))
-            stack.enter_context(warmed_up(server))
-            found = copy_context().run(flow)  # what a run sets when its server is gone goes with it
-    except BaseException as error:
-        if told := trouble(error):
-            raise told from error
-        raise
-    finally:
-        BOARD.reset(token)
+    with session(server, progress):
+        found = copy_context().run(flow)  # what a run sets when its server is gone goes with it
     return Release(found.get("release") or found["latest"], found=found)

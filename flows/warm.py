@@ -26,7 +26,8 @@ from datamask.errors import StorageError
 FIRST = (
     "flows.curate", "datamask.corpus", "datamask.encoders.static", "datamask.quality.prepare", "datamask.quality.score",
     "datamask.filter.signatures",
-)  # fmt: skip  # what the first stages need
+    "prefect.utilities.visualization", "prefect.flow_engine", "prefect.task_engine", "fastapi.encoders",
+)  # fmt: skip  # what the first stages need, and what Prefect would load when a flow is called
 REST = (
     "torch", "sklearn.manifold", "datamask.encoders.encode", "datamask.selection.cover.counting",
     "datamask.filter.duplicates", "datamask.selection.sharded.joint", "datamask.selection.solvers.relaxation",

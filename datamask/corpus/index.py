@@ -22,7 +22,7 @@ from datamask.errors import ConservationError, InputError
 from datamask.storage import Output, find_output, join, key, read_table, write_output
 
 if TYPE_CHECKING:
-    from datamask.encoders import EncoderRef
+    from datamask.models.encoder_ref import EncoderRef
     from datamask.stages import Progress, ShardFiles
 
 VERSION = 3
@@ -237,7 +237,7 @@ class _Indexer:
             if self._encoder.kind in ("column", "own"):
                 self._count = _count_words
             else:
-                from datamask.encoders import load_tokenizer
+                from datamask.models.tokens import load_tokenizer
 
                 self._count = load_tokenizer(self._encoder).count
         return self._count

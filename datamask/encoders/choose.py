@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import shutil
 import tempfile
-import threading
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,11 +17,9 @@ from datamask.corpus.read import sample_texts
 from datamask.errors import ConfigError, InputError
 from datamask.models.encoder_ref import EncoderRef
 
-VERSION = 5
+VERSION = 6
 COMPLETE = "modules.json"  # the last file of a model folder to appear
 SEED = 0  # of the sample and of the random projections
-_FETCHED: dict[str, str] = {}  # this process's copies, by URL
-_FETCHING = threading.Lock()
 LOGGER = logging.getLogger(__name__)
 
 
@@ -144,26 +140,3 @@ def publish_folder(local: Path, url: str) -> None:
                 hidden.rename(target)
         finally:
             shutil.rmtree(hidden, ignore_errors=True)
-
-
-def local_folder(url: str) -> str:
-    """A local path of the folder at `url`: itself, or a copy fetched once per process.
-
-    The copy lies in a new folder that its owner alone can read and write, and goes with the process: a name that
-    others on the machine could foresee would let them put a model of theirs there.
-    """
-    if not storage.is_remote(url):
-        return storage.filesystem(url)[1] if "://" in url else url
-    with _FETCHING:
-        if url not in _FETCHED:
-            fs, path = storage.filesystem(url)
-            target = Path(tempfile.mkdtemp(prefix="datamask-model-"))
-            atexit.register(shutil.rmtree, target, ignore_errors=True)
-            for remote in fs.find(path):
-                file = target / remote[len(path) :].lstrip("/")
-                if ".." in file.parts:  # a store's keys may hold any characters
-                    raise InputError(f"{url} holds a file whose name leads out of it: {remote}; use another model")
-                file.parent.mkdir(parents=True, exist_ok=True)
-                fs.get_file(remote, str(file))
-            _FETCHED[url] = str(target)
-        return _FETCHED[url]

@@ -74,7 +74,7 @@ def load_encoder(ref: EncoderRef, device: str = "auto", model: SentenceTransform
 
 
 def _load_static(ref: EncoderRef, device: torch.device) -> Encoder:
-    from datamask.encoders.choose import local_folder
+    from datamask.models.locate import local_folder
 
     with named_errors("encoder", ref.path):
         folder = Path(local_folder(ref.path))

@@ -28,6 +28,9 @@ from datamask.encoders.svd import Centred, right_singular
 IDF_POWER = 1.25  # rare tokens say more about topic; 1 is the usual idf (compared in benchmarks/LOG.md)
 BALANCE = 0.6  # a language's share of vocabulary and variance is its size to this power (temperature 1.7)
 TRAIN_BYTES = 6_000_000  # the tokenizer is trained on so many at most
+TOKEN_BYTES = 170  # of words for each token of the vocabulary: more tokens of few texts tell them less well apart, and
+# cost more (benchmarks/LOG.md)
+LEAST_TOKENS = 5_000
 REPEATED = 4  # a word of a small language counts at most so many times what it did
 LOCAL = 0.5  # how much of a token's weight is its rarity within its languages
 COMMON = (0.12, 0.25)  # greatest mean cosine of documents of a language, of a kind; benchmarks/LOG.md
@@ -49,12 +52,13 @@ class Fitted:
 def fit_static(texts: Sequence[str], vocabulary: int, dimensions: int, max_length: int, seed: int) -> Fitted:
     """The encoder of these texts: the same bytes for the same texts and seed, with any number of threads.
 
-    :param vocabulary: greatest number of tokens
+    :param vocabulary: greatest number of tokens; one for every TOKEN_BYTES of the texts' beginnings at most
     :param max_length: tokens of a document that will be embedded; about so many are counted
     """
     with threadpool_limits(1, "blas"):  # sums of one thread have one order
         languages, kinds = language_groups(texts, seed)
         sample = WordSample.of(texts, max_length)
+        vocabulary = min(vocabulary, max(LEAST_TOKENS, int((sample.words @ sample.bytes).sum()) // TOKEN_BYTES))
         tokenizer = fit_tokenizer(sample, languages, vocabulary)
         counts = count_tokens(sample, tokenizer)
         vectors = fit_vectors(counts, languages, dimensions, seed)

@@ -1,16 +1,22 @@
-"""Which model exactly: the commit of a hub model, the content of a folder."""
+"""Which model exactly, and where: the commit of a hub model, the content of a folder, a local copy of a remote one."""
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import re
+import shutil
+import tempfile
+import threading
 from pathlib import Path
 
 from datamask import storage
-from datamask.errors import ModelError
+from datamask.errors import InputError, ModelError
 from datamask.models.load import loading, missing
 
 HUB_ORGANISATION = "sentence-transformers"  # of names without one, as the library reads them
+_FETCHED: dict[str, str] = {}  # this process's copies, by URL
+_FETCHING = threading.Lock()
 
 
 def locate(name: str, revision: str | None) -> tuple[str, str | None, str]:
@@ -60,3 +66,26 @@ def folder_fingerprint(folder: Path) -> str:
         if file.is_file() and not any(part.startswith(".") for part in name.parts):
             digest.update(f"{name.as_posix()}\0{storage.sha256(str(file))}\n".encode())
     return digest.hexdigest()[:32]
+
+
+def local_folder(url: str) -> str:
+    """A local path of the folder at `url`: itself, or a copy fetched once per process.
+
+    The copy lies in a new folder that its owner alone can read and write, and goes with the process: a name that
+    others on the machine could foresee would let them put a model of theirs there.
+    """
+    if not storage.is_remote(url):
+        return storage.filesystem(url)[1] if "://" in url else url
+    with _FETCHING:
+        if url not in _FETCHED:
+            fs, path = storage.filesystem(url)
+            target = Path(tempfile.mkdtemp(prefix="datamask-model-"))
+            atexit.register(shutil.rmtree, target, ignore_errors=True)
+            for remote in fs.find(path):
+                file = target / remote[len(path) :].lstrip("/")
+                if ".." in file.parts:  # a store's keys may hold any characters
+                    raise InputError(f"{url} holds a file whose name leads out of it: {remote}; use another model")
+                file.parent.mkdir(parents=True, exist_ok=True)
+                fs.get_file(remote, str(file))
+            _FETCHED[url] = str(target)
+        return _FETCHED[url]

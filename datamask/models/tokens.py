@@ -77,8 +77,8 @@ def load_tokenizer(encoder: EncoderRef) -> TokenCounter:
 
     :raises ModelError: it is not there.
     """
-    from datamask.encoders.choose import local_folder
     from datamask.models.load import MODELS, loading, named_errors  # loads torch
+    from datamask.models.locate import local_folder
 
     def load() -> TokenCounter:
         folder = local_folder(encoder.path) if encoder.kind in ("static", "column") else encoder.path

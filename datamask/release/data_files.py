@@ -19,8 +19,8 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.columns import FINEWEB
 from datamask.corpus.read import read_batches
+from datamask.read_ahead import read_ahead
 from datamask.release.personal import FIELD, PersonalRules, published
-from datamask.release.read_ahead import read_ahead
 from datamask.release.stripes import RowRange, Stripe, file_name
 from datamask.stages import ShardFiles
 

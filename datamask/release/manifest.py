@@ -21,9 +21,10 @@ from typing import Any
 
 import jsonschema
 
-from datamask import __version__, storage
+from datamask import storage
 from datamask.errors import InputError, one_line, printable
 from datamask.release.data_files import ADDED, WrittenFile
+from datamask.version import __version__
 
 FORMATS = ("datamask release 1", "datamask release 2")  # read; the last is written
 LIBRARIES = (

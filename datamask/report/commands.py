@@ -1,17 +1,13 @@
-"""`datamask report`, `datamask sweep` and `datamask ablate`."""
+"""`datamask report`."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from datamask.errors import ConfigError
-
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
-PlaceArgument = Annotated[str, typer.Argument(help="An output folder, its work/, or one of its releases.")]
 
 
 def report(
@@ -36,123 +32,6 @@ def report(
     from datamask.report.terminal import show_report
 
     show_report(findings, join(folder, PAGE))
-
-
-def sweep(
-    corpus: PlaceArgument,
-    points: Annotated[int, typer.Option(min=2, help="How many λ from 0 to 1; the configuration's own is added.")] = 11,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
-    documents: Annotated[int, typer.Option(min=100, help="At most so many documents: a uniform sample.")] = 100_000,
-    pick: Annotated[str | None, typer.Option(help="knee, or quality=NUMBER: the least mean quality.")] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="The YAML file the pick is written into.")
-    ] = None,
-    to: Annotated[str | None, typer.Option("--to", help="Folder for sweep.html, sweep.json, front.png.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Measure the balance of quality and diversity for λ from 0 to 1 on an embedded corpus."""
-    import numpy as np
-
-    from datamask.report.embedded import load_corpus
-    from datamask.report.terminal import progress_line, show_sweep
-    from datamask.storage import join
-    from datamask.study import front as page
-    from datamask.study.sweep import pick as find_pick
-    from datamask.study.sweep import sweep as run
-
-    if config is not None and pick is None:
-        raise ConfigError("--config is the file a pick is written into; say which: --pick knee, or --pick quality=0.9")
-    if config is not None:
-        _read_yaml(config)  # before the work, not after it
-    embedded = load_corpus(corpus, documents, set_ or [])
-    lambdas = [*(round(float(value), 6) for value in np.linspace(0, 1, points)), embedded.config.select.lamb]
-    with progress_line() as line:
-        found = run(embedded, lambdas, lambda lamb, seconds: line(f"λ {lamb:.2f}  {seconds:.1f} s"))
-    paths = page.write(to or join(embedded.work, "sweep"), found)
-    picked = find_pick(found, pick) if pick else None
-    if picked and config:
-        write_lamb(config, picked.lamb)
-    if as_json:
-        extra: dict[str, Any] = {"paths": paths, "picked": picked.lamb if picked else None}
-        print(json.dumps({**found.as_json(), **extra}, ensure_ascii=False))
-    else:
-        show_sweep(found, paths, picked, config)
-
-
-def ablate(
-    corpus: PlaceArgument,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0, 1, …: each draws its own documents.")] = 3,
-    documents: Annotated[int, typer.Option(min=100, help="Documents of a seed's pool, at most.")] = 10_000,
-    only: Annotated[list[str] | None, typer.Option(help="Only arms with this in their name; several times.")] = None,
-    targets: Annotated[
-        list[str] | None,
-        typer.Option(help="Texts from outside the pool, on which the coder judges every arm; patterns too."),
-    ] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
-    to: Annotated[str | None, typer.Option("--to", help="Folder for ablation.html, .json and .md.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Compare selections of one embedded corpus side by side."""
-    from datamask.report.embedded import load_corpus
-    from datamask.report.findings import plain
-    from datamask.report.terminal import progress_line, show_ablation
-    from datamask.storage import join
-    from datamask.study import arms as page
-    from datamask.study.ablation import ablate as run
-    from datamask.study.run import expand
-    from datamask.study.targets import read_targets
-
-    asked = read_targets(expand(targets)) if targets else []
-    work = load_corpus(corpus, 100, set_ or []).work  # what is wrong shows before the work, not after it
-    with progress_line() as line:
-        found = run(
-            lambda seed: load_corpus(corpus, documents, set_ or [], seed),
-            list(range(seeds)),
-            only or [],
-            asked,
-            line,
-        )
-    paths = page.write(to or join(work, "ablation"), found)
-    if as_json:
-        print(json.dumps({**plain(found.as_json()), "paths": paths}, ensure_ascii=False))
-    else:
-        show_ablation(found, paths)
-
-
-def write_lamb(path: Path, lamb: float) -> None:
-    """Sets select.lamb in a YAML configuration; everything else in it, comments too, stays as it is.
-
-    :raises ConfigError: the file cannot be read, is not a configuration, or would not be a valid one.
-    """
-    import io
-
-    from ruamel.yaml.comments import CommentedMap
-
-    from datamask.config import validate
-    from datamask.storage import publish
-
-    yaml, settings = _read_yaml(path)
-    if "select" not in settings:
-        settings["select"] = CommentedMap()
-    settings["select"]["lamb"] = lamb
-    stream = io.StringIO()
-    yaml.dump(settings, stream)
-    validate(yaml.load(stream.getvalue()), str(path))
-    with publish(str(path)) as temporary:
-        temporary.write_text(stream.getvalue(), encoding="utf-8")
-
-
-def _read_yaml(path: Path) -> tuple[Any, Any]:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.comments import CommentedMap
-
-    from datamask.config import load
-
-    load(path)  # one clear message for everything that may be wrong with it
-    yaml = YAML()
-    yaml.preserve_quotes = True
-    yaml.width = 4096
-    return yaml, yaml.load(path.read_text(encoding="utf-8")) or CommentedMap()
 
 
 def _release_folder(place: str) -> str:

@@ -23,19 +23,22 @@ import vl_convert
 
 from datamask.report.themes import PICTURE
 
+OPTIONS: Mapping[str, Any] = {"scale": 2, "config": PICTURE, "allowed_base_urls": []}  # sharp, and no connection opened
 _PROCESS = """
-import base64, json, sys, vl_convert
-def draw(specification, config):
-    return vl_convert.vegalite_to_png(specification, scale=2, config=config, allowed_base_urls=[])
-draw({"data": {"values": [{"a": 1}]}, "mark": "bar", "encoding": {"x": {"field": "a", "type": "quantitative"}}}, {})
+import base64, json, sys
+from vl_convert import vegalite_to_png
+vegalite_to_png(
+    {"data": {"values": [{"a": 1}]}, "mark": "bar", "encoding": {"x": {"field": "a", "type": "quantitative"}}}
+)
 asked = json.load(sys.stdin)
-print(json.dumps([base64.b64encode(draw(one, asked["config"])).decode() for one in asked["pictures"]]))
+drawn = [vegalite_to_png(one, **asked["options"]) for one in asked["pictures"]]
+print(json.dumps([base64.b64encode(one).decode() for one in drawn]))
 """
 
 
 def png(specification: Mapping[str, Any]) -> bytes:
     """A PNG of the Vega-Lite specification, twice its nominal size so that it is sharp. Opens no network connection."""
-    return vl_convert.vegalite_to_png(dict(specification), scale=2, config=PICTURE, allowed_base_urls=[])
+    return vl_convert.vegalite_to_png(dict(specification), **OPTIONS)
 
 
 class Drawing:
@@ -66,5 +69,5 @@ class Drawing:
             self._process.communicate()
 
     def _ask(self) -> None:
-        asked = json.dumps({"pictures": self._asked, "config": PICTURE})
+        asked = json.dumps({"pictures": self._asked, "options": OPTIONS})
         self._answer = self._process.communicate(asked.encode())[0]

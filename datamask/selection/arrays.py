@@ -26,6 +26,8 @@ from datamask.selection.problem.pool import Pool, Problem, in_order_of_content, 
 from datamask.selection.result import Draft, Selection
 from datamask.selection.solvers import Report, solver_for
 
+SINGLE = 1000  # documents that are tried alone at most, where a solver found nothing
+
 
 def select(
     features: Any,
@@ -106,6 +108,8 @@ def solve(problem: Problem, progress: Report | None = None) -> Selection:
 
 def finish(problem: Problem, draft: Draft, seconds: float) -> Selection:
     """A draft as the user gets it. A mask outside the budget or the limits is an error, never a result."""
+    if not draft.selected.any() and draft.repeat is None:
+        draft = replace(draft, selected=_one_document(problem, draft))
     selected = draft.selected.numpy().astype(bool)
     repeat = None if draft.repeat is None else draft.repeat.numpy().astype(np.int32)
     if repeat is None:
@@ -135,6 +139,20 @@ def finish(problem: Problem, draft: Draft, seconds: float) -> Selection:
         history=tuple(draft.history),
         repeat=repeat,
     )
+
+
+def _one_document(problem: Problem, draft: Draft) -> torch.Tensor:
+    """(N,) bool: the best single document that is within the limits; none if there is none. For budgets so small that
+    no search steps from nothing to something."""
+    best, mask = -np.inf, draft.selected.clone()
+    for row in np.argsort(problem.limits.weights, kind="stable")[:SINGLE].tolist():  # a longer one breaks the budget
+        alone = torch.zeros_like(draft.selected)
+        alone[row] = True
+        if problem.limits.violations(alone.numpy().astype(bool)):
+            continue
+        if (value := problem.objective.evaluate(alone).objective) > best:
+            best, mask = value, alone
+    return mask
 
 
 def resolve(settings: Select | None, keywords: Mapping[str, Any], words: bool = False) -> Select:

@@ -1,22 +1,23 @@
-"""A finding, and what was tuned, in the terminal."""
+"""What the studies found, in the terminal: sweeps, ablations, the judge's finding, and what was tuned."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
+from pathlib import Path
 
-from rich.console import Console
-
-from datamask.report.terminal import print_table
+from datamask.report.terminal import new_console, print_table
+from datamask.study import arms, front
 from datamask.study import judge_page as page
+from datamask.study.ablation import Ablation
 from datamask.study.space import Space
+from datamask.study.sweep import Point, Sweep
 from datamask.study.tune import Tuned
 from datamask.study.verdict import Finding
 
 
 def show_finding(found: Finding, paths: Mapping[str, str]) -> None:
     """What was judged, the verdicts as sentences, then the tables."""
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    console = new_console()
     console.print(page.lead(found), soft_wrap=True)
     console.print()
     for place, verdict in enumerate(found.verdicts, 1):
@@ -45,7 +46,7 @@ def tuned(found: Tuned) -> list[str]:
 
 def show_tuned(found: Tuned, to: str) -> None:
     """The sentences, then the best of what was tried."""
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    console = new_console()
     for sentence in tuned(found):
         console.print(sentence, soft_wrap=True)
     space = Space(found.parts)
@@ -54,3 +55,24 @@ def show_tuned(found: Tuned, to: str) -> None:
     console.print("\nThe best of what was tried, as it was read", style="bold")
     print_table(console, ["choice", "bits a byte", "documents"], rows)
     console.print(f"configuration: {to}; datamask curate --config {to}", soft_wrap=True)
+
+
+def show_sweep(found: Sweep, paths: Mapping[str, str], picked: Point | None, config: Path | None) -> None:
+    """Prints a sweep's table, the path of its page and the λ that was picked."""
+    console = new_console()
+    head, rows = front.rows(found)
+    print_table(console, head, rows, f"{found.chosen:.2f}")
+    console.print(f"{len(found.points)} λ in {found.seconds:.1f} s; page: {paths['page']}", soft_wrap=True)
+    if picked:
+        where = f"written to {config}" if config else f"to use it: --set select.lamb={picked.lamb:g}"
+        console.print(f"picked λ = {picked.lamb:g} (mean quality {picked.mean_quality:.3f}); {where}", soft_wrap=True)
+
+
+def show_ablation(found: Ablation, paths: Mapping[str, str]) -> None:
+    """Prints an ablation's lead, its tables and the path of its page."""
+    console = new_console()
+    console.print(arms.lead(found), soft_wrap=True)
+    for title, head, rows in arms.tables(found):
+        console.print(f"\n{title}", style="bold")
+        print_table(console, head, rows)
+    console.print(f"page: {paths['page']}", soft_wrap=True)

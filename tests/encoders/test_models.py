@@ -19,10 +19,10 @@ from transformers import AutoTokenizer
 from datamask import storage
 from datamask.devices import cpu_has_bfloat16, pick_device, pick_dtype
 from datamask.encoders import EncoderRef, embed_shard, load_tokenizer, prepare_encoder
-from datamask.encoders.choose import local_folder
 from datamask.encoders.encode import StaticEncoder, load_encoder
 from datamask.encoders.models import TransformerEncoder, WholeEncoder
 from datamask.errors import ConfigError, InputError, ModelError
+from datamask.models.locate import local_folder
 from tests.encoders.conftest import Corpus, save_encoder, sentences, settings
 
 Make = Callable[..., Corpus]

@@ -66,6 +66,14 @@ def test_personal_data_is_told_where_it_was_looked_for():
     assert "personal data" not in shown()
 
 
+def test_files_that_were_not_read_are_told_by_reason():
+    skipped = [{"path": f"in/{n}.pdf", "error": "not a format datamask reads (.parquet …)"} for n in range(7)]
+    skipped.append({"path": "in/b.jsonl", "error": "the same file as in/a.jsonl"})
+    text = shown(skipped=skipped)
+    assert "skipped 7 files, not a format datamask reads: 0.pdf, 1.pdf, 2.pdf, 3.pdf, 4.pdf, …\n" in text
+    assert "skipped 1 file, read under another name: b.jsonl\n" in text
+
+
 def test_drift_is_told():
     assert "drift: length of the 9 new documents" in shown(
         drift=[{"text": "length of the 9 new documents has shifted"}]

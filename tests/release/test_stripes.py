@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from datamask.release.read_ahead import read_ahead
+from datamask.read_ahead import ahead, read_ahead
 from datamask.release.stripes import ENOUGH, Folders, cut
 
 SHARDS = st.lists(
@@ -97,6 +97,25 @@ def test_read_ahead_keeps_the_order_and_the_bound(readers):
     assert most[0] <= readers
 
 
+def test_ahead_makes_one_item_while_the_last_is_used():
+    made = threading.Semaphore(0)
+    count = [0]
+
+    def items():
+        for number in range(6):
+            count[0] += 1
+            made.release()
+            yield number
+
+    found = []
+    for item in ahead(items()):
+        found.append(item)
+        for _ in range(1 if item else 2):  # its own, and the next one; there is none after the last
+            assert item == 5 or made.acquire(timeout=10)
+        assert count[0] <= item + 2
+    assert found == list(range(6))
+
+
 def test_read_ahead_raises_what_a_source_raises_and_ends_when_left():
     def broken():
         yield 1
@@ -110,4 +129,4 @@ def test_read_ahead_raises_what_a_source_raises_and_ends_when_left():
         list(read_ahead([lambda: [0], broken, endless], 3, stack))
     with ExitStack() as stack:
         assert next(read_ahead([endless, endless], 2, stack)) == 0
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("read")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("datamask-ahead")]

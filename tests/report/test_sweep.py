@@ -10,11 +10,11 @@ import pytest
 
 from datamask.config import load
 from datamask.errors import ConfigError, InputError
-from datamask.report.commands import write_lamb
 from datamask.report.embedded import Embedded, load_corpus
 from datamask.selection import select
 from datamask.stages import record
 from datamask.study import front as front_page
+from datamask.study.comparisons import write_lamb
 from datamask.study.sweep import Sweep, envelope, pick, sweep
 from tests.report.build import corpus
 

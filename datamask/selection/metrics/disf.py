@@ -71,6 +71,17 @@ class DiSF(MomentMetric):
         return mean, torch.where(blurred, torch.inf, (variance + EPSILON).sqrt())
 
     @cached_property
+    def rounding(self) -> float:
+        """What float64 leaves uncertain of a value: the rounding of z, at a typical row, through the d² products of C.
+
+        A span no wider than that is no span (`Term.rate`)."""
+        mean, deviation = self.standard
+        varied = 1 - (EPSILON / deviation.square()) * deviation.isfinite()  # of a row's square length, a column's share
+        length = max(float(varied[deviation.isfinite()].clamp(min=0).sum()) ** 0.5, SHORT * len(mean) ** 0.5)
+        blur = torch.finfo(torch.float64).eps * (1 + float(torch.linalg.vector_norm(mean / deviation)) / length)
+        return 4 * UNIT * len(mean) ** 2 * blur
+
+    @cached_property
     def reads(self) -> torch.dtype:
         """float64 where float32 would blur what a column varies by (narrow cones); z is rounded after that."""
         mean, deviation = self.standard

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from datamask.config import Select
     from datamask.selection.problem.pool import Pool, Problem
 
+EXACT = 1e6  # roundings that a span must hold for the objective to be exact to 1e-6
+
 
 @dataclass(frozen=True, eq=False)
 class Term:
@@ -41,11 +43,13 @@ class Term:
     def rate(self) -> float:
         """1 / (one − zero): calibrated units per raw unit; 0 where all selections are equal (constant quality).
 
-        Metrics' raw values are of order one and exact to about 1e-15, so a span below 1e-9 may be rounding error.
+        Metrics' raw values are of order one and exact to about 1e-15, or to their `rounding`, so a span below 1e-9, or
+        below a million times that, may be rounding error: calibrated, it would stand in the sixth digit.
         """
         span = self.one - self.zero
         least = 1e-3 if self.metric is not None else 1e-9  # quality may be in any unit
-        return 1 / span if span > 1e-6 * max(abs(self.one), abs(self.zero), least) else 0.0
+        blurred = EXACT * getattr(self.metric, "rounding", 0.0)
+        return 1 / span if span > max(1e-6 * max(abs(self.one), abs(self.zero), least), blurred) else 0.0
 
     @property
     def scale(self) -> float:

@@ -1,0 +1,34 @@
+"""What stands around a flow that is run in this process, by the command or from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from flows.console import Display
+from flows.server import trouble
+from flows.warm import Server, warmed_up
+from tasks.progress import BOARD, Board
+
+
+@contextmanager
+def session(server: Server | None, shown: bool) -> Iterator[None]:
+    """A board for the progress of the flow that runs within, and the throw-away server, where there is one.
+
+    :param shown: whether the board is shown, on stderr or below a notebook's cell.
+    :raises DatamaskError: in place of what a lost server or cluster makes Prefect raise; see `flows.server.trouble`.
+    """
+    board = Board()
+    token = BOARD.set(board)
+    try:
+        with ExitStack() as stack:
+            if shown:
+                stack.enter_context(Display(board))
+            stack.enter_context(warmed_up(server))
+            yield
+    except BaseException as error:
+        if told := trouble(error):
+            raise told from error
+        raise
+    finally:
+        BOARD.reset(token)
