@@ -43,17 +43,22 @@ def paths(pattern: str) -> list[str]:
 def write(texts: list[str], documents: int, folder: Path) -> None:
     folder.mkdir()
     draw = random.Random(5)
+    sentences = [SENTENCE.split(text) for text in texts] if documents > len(texts) else []
     for first in range(0, documents, SHARD):
-        part = [texts[n] if n < len(texts) else mixed(texts, draw) for n in range(first, min(first + SHARD, documents))]
+        part = [
+            texts[n] if n < len(texts) else mixed(sentences, draw) for n in range(first, min(first + SHARD, documents))
+        ]
         pq.write_table(pa.table({"text": part}), folder / f"part-{first // SHARD:04}.parquet")
 
 
-def mixed(texts: list[str], draw: random.Random) -> str:
+def mixed(sentences: list[list[str]], draw: random.Random) -> str:
     """A sentence of each of so many texts that it is as long as one."""
-    length, parts = len(draw.choice(texts)), [""]
-    while sum(map(len, parts)) < length:
-        parts.append(draw.choice(SENTENCE.split(draw.choice(texts))))
-    return " ".join(parts).strip()
+    length = sum(map(len, draw.choice(sentences)))
+    parts: list[str] = []
+    while length > 0:
+        parts.append(draw.choice(draw.choice(sentences)))
+        length -= max(1, len(parts[-1]))
+    return " ".join(parts)
 
 
 # ---------------------------------------------------------------- each alone
