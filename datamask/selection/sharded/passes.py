@@ -105,7 +105,7 @@ def sketch_group(state: Exchanging, group: Group) -> Handed:
 
 
 def marginals_of_group(state: Exchanging, group: Group) -> tuple[Handed, int]:
-    """Map: `exchange.marginals` of a group: its values, features of the undecided, base moments; how many are undecided."""
+    """Map: `exchange.marginals` of a group: values, the undecided documents' features, base moments; their number."""
     name = f"marginals-{state.round}-{group.number}"
     if found := handed(state.folder, name):
         return found, int(found.read("undecided")[0])
