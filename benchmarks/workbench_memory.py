@@ -4,11 +4,12 @@
     python benchmarks/workbench_memory.py '../shared/data/real/real-*.parquet' '../shared/data/tasks/*.jsonl.gz' \\
         [--documents 4000 16000 36000] [--plain]
 
-The input is so many real documents, shuffled, in shards of 1,000; beyond as many as there are, runs of sentences of
-three of them each, about as long as one. Memory is a process's resident set (which counts resident pages of mapped
-files, too). `--maps` calls each of the three on shard after shard, in a process of its own: what it has before the
-first shard, after the first, and at most; personal data as export writes it, of every document. Without it the whole
-command runs, and what it has at most is told by what had ended last. `--plain` runs the command without the three.
+The input is so many real documents, shuffled, in shards of 1,000; beyond as many as there are, documents of as many
+characters made of their sentences, each another document's. Memory is a process's resident set (which counts resident
+pages of mapped files, too). `--maps` calls each of the three on shard after shard, in a process of its own: what it has
+before the first shard, after the first, and at most; personal data as export writes it, of every document. Without it
+the whole command runs, and what it has at most is told by what had ended last. `--plain` runs the command without the
+three.
 """
 
 from __future__ import annotations
@@ -48,13 +49,11 @@ def write(texts: list[str], documents: int, folder: Path) -> None:
 
 
 def mixed(texts: list[str], draw: random.Random) -> str:
-    """A third of each of three texts, whole sentences in a row."""
-    runs = []
-    for text in draw.sample(texts, 3):
-        sentences = SENTENCE.split(text)
-        begin = draw.randrange(len(sentences))
-        runs.append(" ".join(sentences[begin : begin + -(-len(sentences) // 3)]))
-    return "\n".join(runs)
+    """A sentence of each of so many texts that it is as long as one."""
+    length, parts = len(draw.choice(texts)), [""]
+    while sum(map(len, parts)) < length:
+        parts.append(draw.choice(SENTENCE.split(draw.choice(texts))))
+    return " ".join(parts).strip()
 
 
 # ---------------------------------------------------------------- each alone
