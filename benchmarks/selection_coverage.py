@@ -80,7 +80,7 @@ def dsir(problem: Problem, joint: SummedCoverage) -> np.ndarray:
 def exponentiated(problem: Problem, concave: Concave, seconds: float) -> tuple[np.ndarray, float]:
     """SPOKES' ascent (arXiv 2606.15216), plainly: p ← min(1, p·exp(η·price)) brought to the budget by one factor."""
     weights = concave.feasible.weights
-    p, started, best, reached = concave.feasible.even(), time.perf_counter(), None, -np.inf
+    p, started, best, reached = concave.feasible.uniform(), time.perf_counter(), None, -np.inf
     rate, step = 1.0, 0
     while time.perf_counter() - started < seconds:
         states = concave.states(p)

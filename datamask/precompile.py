@@ -45,12 +45,12 @@ def _coverage() -> None:
     index = generator.integers(atoms, size=documents * each).astype(np.uint16)
     start = np.arange(documents + 1, dtype=np.int64) * each
     rows = AtomRows(start, index, np.full(len(index), 1 / each, np.float32), atoms)
-    even = np.full(atoms, 1 / atoms)
-    joint, limits = SummedCoverage(rows, even, even, 0.01, 0.0), Limits(np.ones(documents), 8)
-    worth = generator.random(documents)
-    rows.scores(even)
-    improve(joint, worth, limits, np.arange(documents) < 8, 1.0)
-    grow(joint, worth, limits)
+    uniform = np.full(atoms, 1 / atoms)
+    joint, limits = SummedCoverage(rows, uniform, uniform, 0.01, 0.0), Limits(np.ones(documents), 8)
+    linear = generator.random(documents)
+    rows.scores(uniform)
+    improve(joint, linear, limits, np.arange(documents) < 8, 1.0)
+    grow(joint, linear, limits)
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ class Stages:
         while pending:
             future = self._next(finished)
             step, together = pending.pop(future)
-            last = together.end(self._settle(step.stage, together.batch, future))
+            last = together.end(self._complete(step.stage, together.batch, future))
             future = None  # type: ignore[assignment]  # let its result go
             if not last:
                 continue
@@ -220,7 +220,7 @@ class Stages:
             first, last = pending.pop(future)
             done: RoundDone = future.result()
             found[first:last] = done.results
-            self.board.settle_part(stage, done.label, sum(rows[first:last]))
+            self.board.complete_part(stage, done.label, sum(rows[first:last]))
             future = None  # type: ignore[assignment]  # let its result go
         return found
 
@@ -242,7 +242,7 @@ class Stages:
             future.wait()
             return future
 
-    def _settle(self, stage: str, batch: Sequence[ShardFiles], future: PrefectFuture[Any]) -> list[ShardFiles]:
+    def _complete(self, stage: str, batch: Sequence[ShardFiles], future: PrefectFuture[Any]) -> list[ShardFiles]:
         results: Sequence[ShardResult]
         failures: Sequence[ShardFailure]
         try:
@@ -256,7 +256,7 @@ class Stages:
             failures = [ShardFailure(files.shard.name, stage, describe(error), False) for files in batch]
         for result in results:
             shard = result.files.shard
-            self.board.settle(stage, shard.name, shard.rows or 0, result.seconds, result.cached)
+            self.board.complete(stage, shard.name, shard.rows or 0, result.seconds, result.cached)
             times = self.times.setdefault(shard.name, ShardTimes())
             times.seconds[stage] = round(result.seconds, 3)
             if not result.cached:

@@ -115,7 +115,7 @@ class Board:
             if stage in self.stages:
                 self.stages[stage].rows -= self._rows.pop((stage, shard), 0)
 
-    def settle(self, stage: str, shard: str, rows: int, seconds: float, cached: bool) -> None:
+    def complete(self, stage: str, shard: str, rows: int, seconds: float, cached: bool) -> None:
         """A shard is through: whatever was reported on the way, it counts as `rows`."""
         with self._lock:
             line = self.stages[stage]
@@ -125,7 +125,7 @@ class Board:
             line.seconds += seconds
             line.last = time.monotonic()
 
-    def settle_part(self, stage: str, part: str, rows: int) -> None:
+    def complete_part(self, stage: str, part: str, rows: int) -> None:
         """Items of a round are through, which count as `rows`."""
         with self._lock:
             line = self.stages[stage]

@@ -51,6 +51,7 @@ def test_a_stage_that_looks_at_a_sample_stops_growing():
     assert encoder.storage(10**9) == 100_000
 
 
+@pytest.mark.slow
 def test_the_command_counts_the_corpus_and_leaves_nothing_behind(tmp_path, monkeypatch, capsys):
     for number in range(3):
         write_shard(tmp_path / "corpus", number, count=400)

@@ -61,7 +61,7 @@ def whole_files(disk):
     return {path for path in disk.rglob("*") if path.is_file() and path.name != "ballast"}
 
 
-@pytest.mark.parametrize("left", [0, 4096, 32768])
+@pytest.mark.parametrize("left", [*(pytest.param(left, marks=pytest.mark.slow) for left in (0, 4096)), 32768])
 def test_every_stage_says_that_the_disk_is_full(disk, tmp_path, left):
     corpus = tmp_path / "corpus"
     build.write(corpus / "a.jsonl", documents(0, 300))

@@ -208,8 +208,8 @@ class _Indexer:
             characters=pc.sum(characters).as_py() or 0,
         )
         self._reasons.update(name for name in reason.to_pylist() if name)
-        spread = [_spread(values, good) for values in (tokens, characters, size, hashes)]
-        return pa.RecordBatch.from_arrays([batch["chunk_id"], ids, *spread, reason, excerpt], schema=SCHEMA)
+        scattered = [_scatter(values, good) for values in (tokens, characters, size, hashes)]
+        return pa.RecordBatch.from_arrays([batch["chunk_id"], ids, *scattered, reason, excerpt], schema=SCHEMA)
 
     def _ids(self, batch: pa.RecordBatch) -> pa.Array:
         ids = batch["id"]
@@ -260,7 +260,7 @@ def _count_words(texts: list[str]) -> list[int]:
     return [len(text.split()) for text in texts]
 
 
-def _spread(values: pa.Array, where: pa.Array) -> pa.Array:
+def _scatter(values: pa.Array, where: pa.Array) -> pa.Array:
     """`values` placed at the true rows of `where`, null at the others."""
     mask = np.asarray(where)
     places = np.cumsum(mask) - 1

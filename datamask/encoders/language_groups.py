@@ -42,8 +42,8 @@ def language_groups(texts: Sequence[str], seed: int) -> tuple[np.ndarray, np.nda
         profiles = _profiles(letters[own], np.searchsorted(of_script, owners[own]), len(of_script))
         cluster = _k_means(profiles, min(CLUSTERS, max(1, len(of_script) // DOCUMENTS)), np.random.default_rng(seed))
         sums = _sums(profiles, cluster)
-        for group, alike in ((languages, OF_A_LANGUAGE), (kinds, OF_A_KIND)):
-            group[of_script] = group.max() + 1 + _joined(sums, alike)[cluster]
+        for group, similarity in ((languages, OF_A_LANGUAGE), (kinds, OF_A_KIND)):
+            group[of_script] = group.max() + 1 + _joined(sums, similarity)[cluster]
     return np.unique(languages, return_inverse=True)[1], np.unique(kinds, return_inverse=True)[1]
 
 
@@ -102,15 +102,17 @@ def _joined(sums: np.ndarray, enough: float) -> np.ndarray:
     """
     sums = sums.copy()
     name = np.arange(len(sums))
-    alike = _unit(sums) @ _unit(sums).T
-    np.fill_diagonal(alike, -1)
-    while alike.max() > enough:
-        one, other = sorted(divmod(int(alike.argmax()), len(sums)))
+    similarity = _unit(sums) @ _unit(sums).T
+    np.fill_diagonal(similarity, -1)
+    while similarity.max() > enough:
+        one, other = sorted(divmod(int(similarity.argmax()), len(sums)))
         sums[one] += sums[other]
         name[name == other] = one
-        alike[one] = alike[:, one] = np.where(alike[one] == -1, -1, _unit(sums) @ _unit(sums[one : one + 1])[0])
-        alike[one, one] = -1
-        alike[other] = alike[:, other] = -1
+        similarity[one] = similarity[:, one] = np.where(
+            similarity[one] == -1, -1, _unit(sums) @ _unit(sums[one : one + 1])[0]
+        )
+        similarity[one, one] = -1
+        similarity[other] = similarity[:, other] = -1
     return name
 
 

@@ -76,11 +76,11 @@ def estimate(
     return Estimated(one[near], other[near], common[near], strong[near], (common >= WHOLLY * smaller)[near], both)
 
 
-def worth_reading(found: Estimated, few: np.ndarray) -> CandidatePairs:
+def pairs_to_read(found: Estimated, few: np.ndarray) -> CandidatePairs:
     """The pairs whose texts are to be read. few: (P,) how many of the common shingles belong to no template."""
     own = (few / np.maximum(found.common, 1)).astype(np.float32)
-    worth = found.strong | (own >= OWN) | (found.wholly & (own >= PARTLY))
-    return CandidatePairs(found.one[worth], found.other[worth], own[worth])
+    chosen = found.strong | (own >= OWN) | (found.wholly & (own >= PARTLY))
+    return CandidatePairs(found.one[chosen], found.other[chosen], own[chosen])
 
 
 def code_of(one: np.ndarray, other: np.ndarray) -> np.ndarray:

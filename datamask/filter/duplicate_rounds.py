@@ -78,7 +78,7 @@ class Searching:
     schema: pa.Schema | None = None
     first: tuple[int, ...] = ()  # each group's first document
     fixed: int = 0  # documents of earlier releases
-    spread: float = 0.0  # standard deviation of the quality
+    quality_deviation: float = 0.0  # standard deviation of the quality
     pool: str | None = None  # in the work folder: the counts that the content score was made with
     earlier: str | None = None  # the decisions of the run before
 
@@ -275,7 +275,7 @@ def choose(state: Searching, part: int) -> Handed:
     one, other, common, strong, wholly = _estimated(state, part)
     few = _counts(state, "few", part, len(one))
     nothing = np.zeros((0, 2), np.int64)
-    made = candidates.worth_reading(Estimated(one, other, common, strong, wholly, nothing), few)
+    made = candidates.pairs_to_read(Estimated(one, other, common, strong, wholly, nothing), few)
     return hand(state.folder, name, one=made.one, other=made.other, own=made.own)
 
 
@@ -373,7 +373,7 @@ def recall(state: Searching, item: DecidedPairs) -> Handed:
         return done
     documents, *about = item.documents.read("document", "quality", "source", "chunk_id")
     one, other, own, tie, cosine = item.pairs.read("one", "other", "own", "tie", "cosine")
-    rules = [VERSION, vars(state.rules), state.spread, state.pool]
+    rules = [VERSION, vars(state.rules), state.quality_deviation, state.pool]
     known = decisions.components(documents, one, other, tie)
     keys = decisions.keys_of(known, documents, about, state.fixed, (one, other, own), (tie, cosine), rules)
     found, falls = decisions.find(state.earlier, keys)
@@ -396,7 +396,7 @@ def judge(state: Searching, item: DecidedPairs) -> Handed:
         {(a, b): float(c) for (a, b), c in zip(tie[new_tie].tolist(), cosine[new_tie], strict=True)},
         state.fixed,
         dict(zip(documents.tolist(), quality, strict=True)),
-        state.spread,
+        state.quality_deviation,
         state.rules,
         _copy_counts(storage.join(state.work, state.pool)) if state.pool else None,
     )

@@ -234,9 +234,9 @@ class _Search:
         self.shard, self.chunk_id, self.windows = facts["shard"], facts["chunk_id"], facts["windows"]
         self.quality, self.stage_rows = facts["quality"], facts["rows"]
         # rounded, so that what was decided holds while little comes in
-        spread = float(f"{np.nanstd(self.quality):.2g}") if np.isfinite(self.quality).any() else 0.0
+        quality_deviation = float(f"{np.nanstd(self.quality):.2g}") if np.isfinite(self.quality).any() else 0.0
         fixed = int((self.shard < self.earlier).sum())
-        self.state = replace(self.state, first=first, fixed=fixed, spread=spread)
+        self.state = replace(self.state, first=first, fixed=fixed, quality_deviation=quality_deviation)
 
     # ------------------------------------------------------------ pairs
 

@@ -62,7 +62,7 @@ def stars(edges: Sequence[Edge], length: Mapping[int, int], fixed: Collection[in
     stays: set[int] = set()
     fallen: set[int] = set()
 
-    def settle(document: int) -> None:
+    def decide(document: int) -> None:
         stays.add(document)
         for edge in around[document]:
             across = edge.across(document)
@@ -71,11 +71,11 @@ def stars(edges: Sequence[Edge], length: Mapping[int, int], fixed: Collection[in
 
     for document in order:
         if document in fixed:
-            settle(document)
+            decide(document)
     for document in order:
         for container in _first_containers(document, around):
             if container not in stays and container not in fallen:
-                settle(container)
+                decide(container)
     found = {}
     for document in sorted(fallen):
         able = [

@@ -71,7 +71,7 @@ def decide(
     cosines: Mapping[tuple[int, int], float],
     fixed: int,
     quality: Mapping[int, float],
-    spread: float,
+    quality_deviation: float,
     rules: DuplicateRules,
     counts: CopyEvidence | None = None,
 ) -> dict[int, tuple[Fall, int]]:
@@ -80,10 +80,11 @@ def decide(
     :param texts: documents and their texts, all that the pairs name.
     :param cosines: pairs that are duplicates by their embeddings alone.
     :param fixed: so many documents, the first, stay.
-    :param quality: quality_score of the documents, or NaN. :param spread: its standard deviation in the corpus.
+    :param quality: quality_score of the documents, or NaN.
+    :param quality_deviation: its standard deviation in the corpus.
     :param counts: see `worse`.
     """
-    judge = _Judge(_read(texts), fixed, quality, spread, rules, counts)
+    judge = _Judge(_read(texts), fixed, quality, quality_deviation, rules, counts)
     for a, b, own in zip(pairs.one, pairs.other, pairs.own, strict=True):
         judge.compare(int(a), int(b), float(own))
     for (a, b), cosine in cosines.items():
@@ -128,7 +129,7 @@ class _Judge:
         texts: dict[int, Text],
         fixed: int,
         quality: Mapping[int, float],
-        spread: float,
+        quality_deviation: float,
         rules: DuplicateRules,
         counts: CopyEvidence | None,
     ) -> None:
@@ -136,7 +137,7 @@ class _Judge:
         self._texts = texts
         self._fixed = fixed
         self._quality = quality
-        self._spread = spread
+        self._quality_deviation = quality_deviation
         self._rules = rules
         self._edges: dict[tuple[int, int], Edge] = {}
         self._seen: set[tuple[int, int]] = set()
@@ -201,7 +202,7 @@ class _Judge:
         if found:
             return one if found < 0 else other
         margin = self._quality[one] - self._quality[other]
-        if abs(margin) > QUALITY_NOISE * self._spread > 0:
+        if abs(margin) > QUALITY_NOISE * self._quality_deviation > 0:
             return one if margin < 0 else other
         return -1
 
@@ -216,7 +217,7 @@ class _Judge:
         return self._better(small, large, CLEARER) and packaging(self._texts[small], self._texts[large])
 
     def _better(self, one: int, other: int, deviations: float) -> bool:
-        return bool(self._quality[one] - self._quality[other] > deviations * self._spread > 0)
+        return bool(self._quality[one] - self._quality[other] > deviations * self._quality_deviation > 0)
 
     def falls(self) -> dict[int, tuple[Fall, int]]:
         """The dropped documents, after those that stay of each group were compared with its longest ones too."""

@@ -85,13 +85,13 @@ def _without(pool: Pool, leaked: np.ndarray, settings: Select, progress: Report 
         raise InputError("every document holds words in a row of the target; name a target from outside the pool")
     found = _solved(pool.take(rest), settings, progress)
 
-    def spread(values: np.ndarray) -> np.ndarray:
+    def scatter(values: np.ndarray) -> np.ndarray:
         every = np.zeros(len(pool), values.dtype)
         every[rest] = values
         return every
 
-    columns = (spread(found.selected), spread(found.probability), spread(found.price))
-    repeat = None if found.repeat is None else spread(found.repeat)
+    columns = (scatter(found.selected), scatter(found.probability), scatter(found.price))
+    repeat = None if found.repeat is None else scatter(found.repeat)
     return replace(found, selected=columns[0], probability=columns[1], price=columns[2], repeat=repeat)
 
 

@@ -253,7 +253,7 @@ def _alone(candidates: Candidates, config: Config) -> tuple[Decision, dict[str, 
 def _mask_table(candidates: Candidates, decision: Decision, repeat: int) -> pa.Table:
     """repeat: `select.repeat`; above 1, a column says how often each document is taken."""
 
-    def spread(values: np.ndarray, dtype: type) -> np.ndarray:
+    def scatter(values: np.ndarray, dtype: type) -> np.ndarray:
         column: np.ndarray = np.zeros(len(candidates.chunk_id), dtype)
         column[candidates.index] = values
         return column
@@ -261,12 +261,12 @@ def _mask_table(candidates: Candidates, decision: Decision, repeat: int) -> pa.T
     selected = np.asarray(decision.selected, bool)
     reason = candidates.reason.copy()
     reason[candidates.index[~selected]] = "not_selected"
-    columns = [spread(selected, bool), spread(decision.probability, np.float32), spread(decision.price, np.float32)]
+    columns = [scatter(selected, bool), scatter(decision.probability, np.float32), scatter(decision.price, np.float32)]
     table = pa.table([candidates.chunk_id, *columns, pa.array(reason, pa.string())], schema=MASK_SCHEMA)
     if repeat == 1:
         return table
     times = selected.astype(np.int32) if decision.repeat is None else decision.repeat
-    return table.append_column(REPEAT, pa.array(spread(times, np.int32)))
+    return table.append_column(REPEAT, pa.array(scatter(times, np.int32)))
 
 
 def _decision(work: str, shard: str, key: str) -> str:

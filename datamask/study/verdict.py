@@ -148,10 +148,10 @@ def _random_against_random(readings: Readings, own: Sequence[str]) -> Control:
         a, b = ([[draws[2 * pair + side]] for draws in by_pool] for side in (0, 1))
         trial = Trial({"one draw": a, "another": b, RANDOM: by_pool}, own=own)
         found.append(trial.contrast("one draw", "another", paired=len(by_pool) > 1))  # by the pair's own spread
-    alike = sum(p >= LEVEL for p in holm([contrast.p for contrast in found]))
+    not_told_apart = sum(p >= LEVEL for p in holm([contrast.p for contrast in found]))
     inside = sum(contrast.low <= 0 <= contrast.high for contrast in found)
-    said = f"{alike} of {pairs} pairs of random draws not told apart; {inside} of {pairs} intervals hold 0"
-    return Control("A/A", alike == pairs, said)
+    said = f"{not_told_apart} of {pairs} pairs of random draws not told apart; {inside} of {pairs} intervals hold 0"
+    return Control("A/A", not_told_apart == pairs, said)
 
 
 def _number(contrast: Contrast) -> str:

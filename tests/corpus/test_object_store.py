@@ -37,6 +37,7 @@ def run(place: str, work: str) -> tuple[list[str], list[pa.Table], list[str]]:
     return [shard.name for shard in shards], tables, sample_texts(shards, config, 20, seed=3)
 
 
+@pytest.mark.slow
 def test_a_corpus_on_s3_reads_as_it_does_on_disk_whatever_fails_meanwhile(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,9 +3,12 @@
 import re
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
+@pytest.mark.slow
 def test_the_automation_of_the_page_is_created(prefect_server):
     [code] = [
         block for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S) if "SendNotification" in block

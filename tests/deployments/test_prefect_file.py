@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from ruamel.yaml import YAML
 
 FILE = Path(__file__).parents[2] / "deployments" / "prefect.yaml"
@@ -16,9 +17,8 @@ def test_the_nightly_refresh_is_paused_until_its_input_is_named():
     assert not any(one.get("schedules") for one in deployments if one["name"] != "nightly")
 
 
+@pytest.mark.slow
 def test_a_refresh_without_input_and_release_says_what_to_set(prefect_server, tmp_path):
-    import pytest
-
     from datamask.errors import ConfigError
     from flows.refresh import refresh
 

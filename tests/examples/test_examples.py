@@ -26,7 +26,7 @@ WITHOUT_FOLDER = {
     "own_solver": ["cannot hold a budget in tokens; these can: relaxation"],
     "selection_only": ["λ = 1.0: 1 topics", "tokens, 2"],
 }
-SLOW = {"tune"}
+SLOW = {"tune", "bert_encoder", "nightly_refresh", "two_dumps_with_quotas"}
 
 
 @pytest.fixture
@@ -58,6 +58,7 @@ def test_a_recipe_on_arrays(run, name):
     assert all(words in printed for words in WITHOUT_FOLDER[name]), printed
 
 
+@pytest.mark.slow
 def test_object_store(run, prefect_server, store: Store):
     printed = run("object_store", "s3://corpus/example")
     assert "of 120 documents" in printed and "documents; verified" in printed

@@ -125,6 +125,7 @@ def test_bytes_are_the_same_for_any_partitions_order_and_rerun(tmp_path, monkeyp
     assert not list((tmp_path / "other/rounds").iterdir())
 
 
+@pytest.mark.slow
 def test_bytes_are_the_same_after_a_worker_was_lost_in_any_round(tmp_path, monkeypatch):
     files, config, work = corpus(tmp_path, many())
     expected = {Path(o.path).name: Path(o.path).read_bytes() for o in find_duplicates(files, config, work)}

@@ -60,6 +60,7 @@ def test_it_is_shown_in_a_notebook(made):
     assert datamask.Release(folder / "out").version == release.version
 
 
+@pytest.mark.slow
 def test_nothing_new_is_the_last_release_and_new_text_another(made):
     folder, release = made
     again = datamask.refresh(folder / "out", progress=False)

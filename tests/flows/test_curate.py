@@ -77,6 +77,7 @@ def test_another_lambda_redoes_the_selection_alone(curate, corpus, out, found):
     assert other["version"].startswith("0002-")
 
 
+@pytest.mark.slow
 def test_another_order_of_inputs_and_number_of_workers_selects_the_same(curate, corpus, found, tmp_path):
     names = sorted(corpus.iterdir(), reverse=True)
     more = [part for path in names[1:] for part in ("--input", path)]
@@ -85,6 +86,7 @@ def test_another_order_of_inputs_and_number_of_workers_selects_the_same(curate, 
     assert data[0] == data[1]
 
 
+@pytest.mark.slow
 def test_filters_after_and_each_shard_alone_account_for_every_row_too(curate, corpus, out):
     settings = ["filter.order=after", "select.scope=shard", "select.semantic_duplicates=null"]
     counts = curate(corpus, out, *[part for setting in settings for part in ("--set", setting)])["documents"]
@@ -152,6 +154,7 @@ def test_in_a_pipe_progress_is_plain_lines_on_stderr(call, corpus, out, found):
     assert "quarantined: empty_text 18" in printed
 
 
+@pytest.mark.slow
 def test_what_took_the_documents_is_said_where_too_few_are_left(call, corpus, out):
     status, _, err = call("curate", "--input", corpus, "--output", out, "--set", "filter.min_tokens=117")
     assert status == 3

@@ -76,6 +76,7 @@ def always(error):
     return fault
 
 
+@pytest.mark.slow
 def test_a_fault_that_passes_is_tried_again_in_every_stage(inject, call, corpus, out, found):
     for stage in STAGES:
         inject(stage, once(ConnectionResetError(errno.ECONNRESET, "connection reset by peer")))

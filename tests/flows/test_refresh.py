@@ -36,6 +36,7 @@ def test_only_what_is_new_is_embedded_and_scored(refresh, corpus, out, found):
     assert now["drift"] == []
 
 
+@pytest.mark.slow
 def test_new_documents_unlike_the_old_are_told(call, corpus, out, monkeypatch):
     heard = []
     monkeypatch.setattr("flows.artifacts.emit_event", lambda name, **event: heard.append((name, event)))
@@ -64,6 +65,7 @@ def test_by_the_last_releases_prices_nothing_is_solved(refresh, corpus, out, fou
     assert again["new"] is False
 
 
+@pytest.mark.slow
 def test_prices_that_miss_are_solved_again(refresh, corpus, out, found, monkeypatch):
     monkeypatch.setattr("flows.curate.DRIFT", -1)
     write_shard(corpus, 5)
@@ -74,6 +76,7 @@ def test_prices_that_miss_are_solved_again(refresh, corpus, out, found, monkeypa
     assert solved["new"] is False  # run.refresh is how the work is done, and the selection is the solver's
 
 
+@pytest.mark.slow
 def test_changed_and_gone_shards_and_settings_are_named(refresh, corpus, out, found):
     write_shard(corpus, 1, seed=7)
     (corpus / "shard-02.jsonl").unlink()
@@ -104,6 +107,7 @@ def test_two_refreshes_never_interleave(call, corpus, out):
     assert "another refresh" in err
 
 
+@pytest.mark.slow
 def test_a_refresh_that_failed_half_way_is_taken_up_by_the_next(refresh, call, corpus, out):
     write_shard(corpus, 5)
     path = write_shard(corpus, 6)
@@ -119,6 +123,7 @@ def test_a_refresh_that_failed_half_way_is_taken_up_by_the_next(refresh, call, c
     assert work_done(now) >= {"embed", "score"}
 
 
+@pytest.mark.slow
 def test_shards_that_are_gone_are_named_and_nothing_is_published(call, refresh, corpus, out, found):
     away = corpus.parent / "away.parquet"
     (corpus / "shard-01.parquet").rename(away)
@@ -138,6 +143,7 @@ def test_shards_that_are_gone_are_named_and_nothing_is_published(call, refresh, 
     assert status == 7 and "shard-00" in err
 
 
+@pytest.mark.slow
 def test_rows_that_are_gone_from_a_changed_file_are_counted(call, refresh, corpus, out, found):
     write_shard(corpus, 1, count=40, seed=7)
     status, _, err = call("refresh", "--output", out, "--input", corpus, small=False)
@@ -146,6 +152,7 @@ def test_rows_that_are_gone_from_a_changed_file_are_counted(call, refresh, corpu
     assert refresh(out, "--input", corpus, "--set", "run.loss=0.2")["documents"]["read"] == 160
 
 
+@pytest.mark.slow
 def test_a_shard_that_failed_in_a_stage_is_tried_again(call, refresh, curate, corpus, out, tmp_path, monkeypatch):
     import datamask.quality
 
@@ -181,6 +188,7 @@ def test_a_release_makes_nobody_run_a_models_code(call, corpus, out, found):
     assert status == 2 and "encoder.trust_remote_code=true" in err
 
 
+@pytest.mark.slow
 def test_a_file_of_which_many_rows_are_no_documents_stops_the_run(call, corpus, out):
     path = corpus / "shard-09.jsonl"
     rows = [{"text": "words of a document"} if n % 2 else {"text": " "} for n in range(60)]

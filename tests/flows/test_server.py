@@ -86,6 +86,7 @@ def test_a_throw_away_server_answers_until_it_is_ended_and_keeps_its_records(tmp
         assert database.execute("select name from flow").fetchall() == [("kept",)]
 
 
+@pytest.mark.slow
 def test_a_throw_away_server_ends_with_a_run_that_is_killed(tmp_path):
     script = "from flows.warm import Server; s = Server(); s.wait(); print(s.process.pid, flush=True); input()"
     environment = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}

@@ -268,6 +268,7 @@ def test_score_is_half_way_at_the_thresholds_and_falls_with_each_fault() -> None
     assert (score(compute(faults)) < good).all()
 
 
+@pytest.mark.slow
 def test_score_tells_main_content_from_whole_pages() -> None:
     """Area under the curve above 0.84 for wcxb_main against wcxb_page; not a measure of length; few ties."""
     rows = [row for row in real.documents(5) if row["source"] in ("wcxb_main", "wcxb_page", "fineweb_gpt4_lines")]

@@ -66,6 +66,7 @@ def test_the_same_release_as_on_disk(store, tmp_path):
     assert (again.version, again.new) == (release.version, False)
 
 
+@pytest.mark.slow
 def test_versions_latest_and_pruning(store, tmp_path):
     out = "s3://corpus/two"
     versions = []

@@ -83,7 +83,7 @@ def plain_loss(
 def optimum(quadratic: Quadratic, v: np.ndarray, base: np.ndarray) -> float:
     """The greatest f over fractional p within the budget, by SciPy."""
     weights, size = quadratic.feasible.weights.numpy(), quadratic.feasible.size
-    found = minimize(plain_loss(quadratic, v, base), quadratic.feasible.even().numpy(), jac=True, method="SLSQP",
+    found = minimize(plain_loss(quadratic, v, base), quadratic.feasible.uniform().numpy(), jac=True, method="SLSQP",
                      bounds=[(0, 1)] * len(v), constraints=[LinearConstraint(weights, size, size)],
                      options={"maxiter": 500, "ftol": 1e-12})  # fmt: skip
     return -found.fun

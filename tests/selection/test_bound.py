@@ -52,7 +52,7 @@ def feasible(limits: str, seed: int) -> torch.Tensor:
     return EVERY[allowed]
 
 
-SOME = [pytest.param(family, marks=[] if family in ("gaussian", "trap") else pytest.mark.slow) for family in FAMILIES]
+SOME = [pytest.param(family, marks=[] if family == "gaussian" else pytest.mark.slow) for family in FAMILIES]
 
 
 @pytest.mark.parametrize("algorithm", ["Pair_simi", "DiSF", "Facility"])

@@ -110,11 +110,11 @@ def test_a_sample_that_misjudges_costs_one_more_read(monkeypatch):
 def test_the_band_holds_the_room_around_the_cut():
     worth = np.array([5.0, 1.0, 3.0, 4.0, 2.0, 0.0])
     ones = np.ones(6)
-    assert exchange.make_band(worth, ones, ones, size=3, room=2) == (2.0, 3.0)
-    assert exchange.make_band(worth, ones, ones, size=1, room=4) == (2.0, np.inf)
-    assert exchange.make_band(worth, ones, ones, size=5, room=4) == (-np.inf, 3.0)
-    assert exchange.make_band(worth, ones, ones, size=3, room=6) == (-np.inf, np.inf)
-    assert exchange.make_band(worth, ones, 2 * ones, size=6, room=4) == (2.0, 3.0)
+    assert exchange.make_cut_range(worth, ones, ones, size=3, room=2) == (2.0, 3.0)
+    assert exchange.make_cut_range(worth, ones, ones, size=1, room=4) == (2.0, np.inf)
+    assert exchange.make_cut_range(worth, ones, ones, size=5, room=4) == (-np.inf, 3.0)
+    assert exchange.make_cut_range(worth, ones, ones, size=3, room=6) == (-np.inf, np.inf)
+    assert exchange.make_cut_range(worth, ones, 2 * ones, size=6, room=4) == (2.0, 3.0)
 
 
 def test_bound_covers_the_joint_solution():

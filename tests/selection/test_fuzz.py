@@ -12,8 +12,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import fuzz_select  # noqa: E402
 
+FUZZED = [pytest.param(first, marks=pytest.mark.slow if first % 40 else []) for first in range(0, 240, 20)]
 
-@pytest.mark.parametrize("first", range(0, 240, 20))
+
+@pytest.mark.parametrize("first", FUZZED)
 def test_small_pools(first):
     for seed in range(first, first + 20):
         rng = np.random.default_rng([seed, 1])

@@ -228,6 +228,7 @@ def test_the_command_reads_a_metrics_column(tmp_path: Path) -> None:
     assert select(pool.features, pool.quality, groups=pool.groups, settings=settings).selected.sum() == 6
 
 
+@pytest.mark.slow
 def test_the_command_finds_it(installed: Path, tmp_path: Path) -> None:
     features, quality = documents(60)
     columns = {"chunk_id": np.arange(60), "quality_score": quality, "feature_arr": list(features)}

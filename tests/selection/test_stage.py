@@ -96,6 +96,7 @@ def test_second_run_is_cached_and_any_order_gives_the_same_bytes(shards, tmp_pat
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["pairwise", "DiSF"])
 def test_rounds_give_the_same_bytes_on_any_workers_and_after_a_failure(shards, tmp_path, monkeypatch, algorithm):
     config = configured(algorithm=algorithm)

@@ -49,6 +49,7 @@ def run(*arguments: object) -> int:
 QUICK = ("--pools", "2", "--bytes", "8000")
 
 
+@pytest.mark.slow
 def test_it_says_no_verdict_with_one_kind_of_judge_and_writes_its_page(out, target, tmp_path, capsys):
     arguments = ["judge", out, "--targets", target, *QUICK, "--arm", "λ 0.9=lamb=0.9", "--to", tmp_path]
     assert run(*arguments) == 0
@@ -67,6 +68,7 @@ def test_it_says_no_verdict_with_one_kind_of_judge_and_writes_its_page(out, targ
     assert "Every arm against a random choice" in page and "vegaEmbed" in page
 
 
+@pytest.mark.slow
 def test_arms_of_coverage_are_given_the_texts_and_a_target_without_what_the_judge_reads(
     out, target, tmp_path, capsys, monkeypatch
 ):

@@ -94,6 +94,7 @@ def test_a_choice_that_is_too_small_and_a_taken_name_are_refused(pools):
         list(choices(texts, {RANDOM: masks["default"]}, 100, 8, 0))
 
 
+@pytest.mark.slow
 def test_controls_pass_on_a_judge_that_reads_and_fail_on_one_that_does_not(heard):
     assert [control.passed for control in controls(heard.readings)] == [True, True, True]
     blind = {

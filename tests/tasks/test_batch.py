@@ -62,7 +62,7 @@ def test_progress_reaches_the_board_and_a_retry_starts_again(board):
         with pytest.raises(ShardsFailed):
             run_batch("embed", shards("a"), work)
     assert board.stages["embed"].rows == 4
-    board.settle("embed", "a", 10, 1.5, cached=False)
+    board.complete("embed", "a", 10, 1.5, cached=False)
     board.fail("embed", "b")
     board.end("embed")
     line = board.stages["embed"]

@@ -65,7 +65,7 @@ class AtomRows:
         t: np.ndarray,
         level: np.ndarray,
         mass: np.ndarray,
-        worth: np.ndarray,
+        linear: np.ndarray,
         selected: np.ndarray,
         which: np.ndarray,
         found: np.ndarray,
@@ -74,7 +74,7 @@ class AtomRows:
         rows = (self.start, self.index, self.value)
 
         def work(first: int, last: int) -> None:
-            compiled.gains(*rows, t, level, mass, worth, selected, which, found, first, last)
+            compiled.gains(*rows, t, level, mass, linear, selected, which, found, first, last)
 
         self._each(work, len(which))
 

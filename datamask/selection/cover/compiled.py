@@ -67,14 +67,14 @@ def gain(start, index, value, t, level, mass, row):  # type: ignore[no-untyped-d
 
 
 @compiled
-def gains(start, index, value, t, level, mass, worth, selected, which, found, first, last):  # type: ignore[no-untyped-def]
+def gains(start, index, value, t, level, mass, linear, selected, which, found, first, last):  # type: ignore[no-untyped-def]
     """Fills found (N,) with the marginal values of the rows which[first:last]: the gain of adding a document, or the
     loss of removing a selected one."""
     for row in which[first:last]:
         if selected[row]:
-            found[row] = worth[row] - gain(start, index, value, t, level, -mass[row], row)
+            found[row] = linear[row] - gain(start, index, value, t, level, -mass[row], row)
         else:
-            found[row] = worth[row] + gain(start, index, value, t, level, mass[row], row)
+            found[row] = linear[row] + gain(start, index, value, t, level, mass[row], row)
 
 
 @compiled
@@ -131,20 +131,20 @@ def book(row, sign, weights, groups, sums, lengths, length):  # type: ignore[no-
 
 @compiled
 def sweep(  # type: ignore[no-untyped-def]
-    start, index, value, t, level, mass, worth, selected, order, candidates, stale, most, least,
+    start, index, value, t, level, mass, linear, selected, order, candidates, stale, most, least,
     weights, spent, room, groups, sums, low, high, lengths, length,
 ):  # fmt: skip
     """Compares each selected document of `order` with the best candidates by exact gains, and swaps where that gains.
 
     stale: (C,) the candidates' last known gains, descending at first; they are evaluated anew in this order until the
-    best is no less than the next stale gain (at most `most` of them). worth: (N,) the linear part of a document's
+    best is no less than the next stale gain (at most `most` of them). linear: (N,) the linear part of a document's
     gain, less the budget's dual price. least: the least gain of a swap. Returns the total gain, the number of swaps and
     what is spent beyond the budget.
     """
     total, swaps = 0.0, 0
     for step in range(len(order)):
         out = order[step]
-        back = -gain(start, index, value, t, level, -mass[out], out) + worth[out]
+        back = -gain(start, index, value, t, level, -mass[out], out) + linear[out]
         move(start, index, value, level, -mass[out], out)
         best, place = back + least, -1
         tried = 0
@@ -154,7 +154,7 @@ def sweep(  # type: ignore[no-untyped-def]
             into = candidates[at]
             if selected[into] or not allowed(out, into, weights, spent, room, groups, sums, low, high, lengths, length):
                 continue
-            stale[at] = worth[into] + gain(start, index, value, t, level, mass[into], into)
+            stale[at] = linear[into] + gain(start, index, value, t, level, mass[into], into)
             tried += 1
             if stale[at] > best:
                 best, place = stale[at], at
@@ -189,7 +189,7 @@ def seeded(seed):  # type: ignore[no-untyped-def]
 
 @compiled
 def anneal(  # type: ignore[no-untyped-def]
-    start, index, value, t, level, mass, worth, selected, inside, outside, stale, done, draws, turns, renewed, warm,
+    start, index, value, t, level, mass, linear, selected, inside, outside, stale, done, draws, turns, renewed, warm,
     cool, weights, spent, room, groups, sums, low, high, lengths, length,
 ):  # fmt: skip
     """Random swaps, a loss taken with probability exp(loss / temperature), which falls from `warm` to `cool`.
@@ -216,13 +216,13 @@ def anneal(  # type: ignore[no-untyped-def]
         done += 1
         if not allowed(out, into, weights, spent, room, groups, sums, low, high, lengths, length):
             continue
-        lost = gain(start, index, value, t, level, -mass[out], out) - worth[out]
+        lost = gain(start, index, value, t, level, -mass[out], out) - linear[out]
         stale[out] = -lost
-        stale[into] = worth[into] + gain(start, index, value, t, level, mass[into], into)
+        stale[into] = linear[into] + gain(start, index, value, t, level, mass[into], into)
         if lost + stale[into] < 4 * least:
             continue
         move(start, index, value, level, -mass[out], out)
-        fresh = worth[into] + gain(start, index, value, t, level, mass[into], into)
+        fresh = linear[into] + gain(start, index, value, t, level, mass[into], into)
         if lost + fresh >= least:
             move(start, index, value, level, mass[into], into)
             selected[out], selected[into] = False, True
@@ -238,7 +238,7 @@ def anneal(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def lazy_greedy(start, index, value, t, level, mass, worth, weights, size, order, ranking):  # type: ignore[no-untyped-def]
+def lazy_greedy(start, index, value, t, level, mass, linear, weights, size, order, ranking):  # type: ignore[no-untyped-def]
     """Fills `ranking` with documents in the order greedy takes them, by gain per unit; returns how many were taken.
 
     level is that of an empty selection at first. Gains only fall as it grows, so a stale gain is an upper bound (Minoux
@@ -248,16 +248,16 @@ def lazy_greedy(start, index, value, t, level, mass, worth, weights, size, order
     heap = order.copy()
     key = np.empty(count)
     for at in range(count):
-        key[at] = (worth[heap[at]] + gain(start, index, value, t, level, mass[heap[at]], heap[at])) / weights[heap[at]]
+        key[at] = (linear[heap[at]] + gain(start, index, value, t, level, mass[heap[at]], heap[at])) / weights[heap[at]]
     for at in range(count // 2 - 1, -1, -1):
-        _sift(heap, key, at, count)
+        _sift_down(heap, key, at, count)
     spent, taken = 0.0, 0
     while count and spent < size - 1e-9:
         row = heap[0]
         if spent + weights[row] > size + 1e-9:
             fresh = -np.inf
         else:
-            fresh = (worth[row] + gain(start, index, value, t, level, mass[row], row)) / weights[row]
+            fresh = (linear[row] + gain(start, index, value, t, level, mass[row], row)) / weights[row]
         second = -np.inf
         if count > 1:
             second = key[1]
@@ -273,12 +273,12 @@ def lazy_greedy(start, index, value, t, level, mass, worth, weights, size, order
             heap[0], key[0] = heap[count], key[count]
         else:
             key[0] = fresh
-        _sift(heap, key, 0, count)
+        _sift_down(heap, key, 0, count)
     return taken
 
 
 @compiled
-def _sift(heap, key, at, count):  # type: ignore[no-untyped-def]
+def _sift_down(heap, key, at, count):  # type: ignore[no-untyped-def]
     while True:
         child = 2 * at + 1
         if child >= count:

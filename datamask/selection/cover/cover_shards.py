@@ -41,13 +41,13 @@ from datamask.selection.cover.shard_maps import (
     solve_part,
     take_group,
 )
-from datamask.selection.cover.solve import ACCURACY, spread_of
+from datamask.selection.cover.solve import ACCURACY, span_of_objective
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.metrics import metric_class
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.problem.calibration import quality_span
 from datamask.selection.problem.feasible import Feasible
-from datamask.selection.problem.objective import Term, weigh, worth
+from datamask.selection.problem.objective import Term, scaled_quality, weigh
 from datamask.selection.sharded.passes import Exchanged, Gathered, UndecidedTooFew, fits
 from datamask.selection.sharded.prices import make_prices
 
@@ -107,7 +107,7 @@ class _Covering(Gathered):
             bound = min(bound, most)
             if number:
                 assert solved is not None
-                near = bound - solved.value <= ACCURACY * self.spread
+                near = bound - solved.value <= ACCURACY * self.objective_span
                 self.history.append({"step": len(self.history), "objective": solved.value, "upper_bound": bound})
                 if near or number == SOLVES or len(self.index) == len(price):
                     break
@@ -117,7 +117,7 @@ class _Covering(Gathered):
             self.p[self.index] = solved.p
             at = solved.state
         assert solved is not None
-        return self._settled(posed, solved, price, bound)
+        return self._finished(posed, solved, price, bound)
 
     def _lay_out(self) -> None:
         sketched = self.maps(sketch_group, self.state, self.groups, self.rows)
@@ -174,11 +174,11 @@ class _Covering(Gathered):
         diversity = [
             Term(metric.name, 0.0, *span, metric=metric) for metric, span in zip(self.metrics, spans, strict=True)
         ]
-        even = np.full(quality.shape[1], 1 / quality.shape[1])
-        self.terms, self.diversity = weigh(settings, even, terms, diversity)
-        self.linear = worth(self.terms, quality)
+        uniform = np.full(quality.shape[1], 1 / quality.shape[1])
+        self.terms, self.diversity = weigh(settings, uniform, terms, diversity)
+        self.linear = scaled_quality(self.terms, quality)
         every = [*self.terms, *self.diversity]
-        self.spread = spread_of(every, settings.calibrate)
+        self.objective_span = span_of_objective(every, settings.calibrate)
         self.constant = -sum(term.scale * term.zero for term in every)
         self.joint = SummedCoverage.of(self.metrics, [term.scale for term in self.diversity])
 
@@ -214,7 +214,7 @@ class _Covering(Gathered):
             self.limits.sample(sample, share),
             self.size * share,
             0.0,
-            SAMPLE_ACCURACY * self.spread,
+            SAMPLE_ACCURACY * self.objective_span,
         )
         [solved] = self.maps(solve_part, self.state, [part])
         states = [(1 - share) * solved.state + share * self.joint.mean for share in TOWARDS]
@@ -265,7 +265,7 @@ class _Covering(Gathered):
             limits,
             self.size,
             float(held @ self.linear),
-            ACCURACY * self.spread,
+            ACCURACY * self.objective_span,
             start,
         )
 
@@ -277,7 +277,7 @@ class _Covering(Gathered):
         found = self.maps(take_group, replace(self.state, round=name), items, self.rows)
         return found, _sum(each.read("state")[0] for each in found)
 
-    def _settled(self, posed: UndecidedProblem, solved: PartSolution, price: np.ndarray, bound: float) -> Exchanged:
+    def _finished(self, posed: UndecidedProblem, solved: PartSolution, price: np.ndarray, bound: float) -> Exchanged:
         item = (replace(posed, p=solved.p), price[self.index], int(self.inside.sum()))
         [(mask, chosen_state)] = self.maps(mask_part, self.state, [item])
         chosen = self.inside.copy()

@@ -1,6 +1,6 @@
 """From a fractional optimum to a mask: local search by exact gains.
 
-    found = improve(joint, worth, limits, selected, scale)
+    found = improve(joint, linear, limits, selected, scale)
 
 Each document that enters changes the mixture, and with it every other document's marginal value. A round computes all
 marginal values at the present mask. It then takes the selected documents in rising order of theirs, removes each from
@@ -76,7 +76,7 @@ class Books:
 
 def improve(
     joint: SummedCoverage,
-    worth: np.ndarray,  # (N,) the linear part of a document's gain
+    linear: np.ndarray,  # (N,) the linear part of a document's gain
     limits: Limits,
     selected: np.ndarray,  # (N,) bool, within the limits
     scale: float,  # the span of f, which tolerances and temperatures are relative to
@@ -90,7 +90,7 @@ def improve(
     before, selected = selected, selected.copy()
     mass = (1 - joint.alpha) * limits.weights / (size or limits.size)
     rows = (joint.rows.start, joint.rows.index, joint.rows.value, joint.t)
-    value = worth - price * limits.weights  # net of the budget's dual price, so that lengths compare
+    value = linear - price * limits.weights  # net of the budget's dual price, so that lengths compare
     if not 0 < selected.sum() < len(selected):
         return selected
     books = Books.of(limits, selected)
@@ -98,7 +98,7 @@ def improve(
     rounds = min(rounds, max(2, EFFORT // (count * MOST * each)))
     with part(0, 0.25 if draws else 1):
         _rounds(joint, rows, mass, value, selected, books, scale, rounds)
-    found = [before, _mended(joint, rows, mass, worth, limits, selected, books)]
+    found = [before, _mended(joint, rows, mass, linear, limits, selected, books)]
     if draws:
         gain = _gains(joint, rows, mass, value, selected)
         outside = np.flatnonzero(~selected)
@@ -109,16 +109,16 @@ def improve(
             _anneal(joint, rows, mass, value, selected, near, gain, books, pairs, WARM * unit, COOL * unit, seed)
         with part(0.9, 1):
             _rounds(joint, rows, mass, value, selected, books, scale, rounds)
-        found.append(_mended(joint, rows, mass, worth, limits, selected, books))
+        found.append(_mended(joint, rows, mass, linear, limits, selected, books))
     within = [mask for mask in found if mask is before or not limits.violations(mask)]
-    return max(within, key=lambda mask: value_of(joint, worth, mass, mask))
+    return max(within, key=lambda mask: value_of(joint, linear, mass, mask))
 
 
 def _mended(
     joint: SummedCoverage,
     rows: tuple,
     mass: np.ndarray,
-    worth: np.ndarray,
+    linear: np.ndarray,
     limits: Limits,
     selected: np.ndarray,
     books: Books,
@@ -126,28 +126,28 @@ def _mended(
     """A copy of the mask, brought within the budget."""
     if limits.counted:
         return selected.copy()
-    mended, own = selected.copy(), replace(books, sums=books.sums.copy(), length=books.length.copy())
-    _mend(joint, rows, mass, worth, limits, mended, own)
+    mended, own_books = selected.copy(), replace(books, sums=books.sums.copy(), length=books.length.copy())
+    _mend(joint, rows, mass, linear, limits, mended, own_books)
     return mended
 
 
-def value_of(joint: SummedCoverage, worth: np.ndarray, mass: np.ndarray, mask: np.ndarray) -> float:
+def value_of(joint: SummedCoverage, linear: np.ndarray, mass: np.ndarray, mask: np.ndarray) -> float:
     """The linear part and the coverage of a mask (N,) bool."""
     level = _level(joint, mass, mask)
     used = joint.t > 0
-    return float(worth[mask].sum() + joint.t[used] @ np.log(level[used]))
+    return float(linear[mask].sum() + joint.t[used] @ np.log(level[used]))
 
 
-def grow(joint: SummedCoverage, worth: np.ndarray, limits: Limits, size: float | None = None) -> np.ndarray:
+def grow(joint: SummedCoverage, linear: np.ndarray, limits: Limits, size: float | None = None) -> np.ndarray:
     """Row numbers in the order in which exact greedy takes them (cynical selection, arXiv 1709.02279, made lazy)."""
     mass = (1 - joint.alpha) * limits.weights / (size or limits.size)
-    ranking = np.empty(len(worth), np.int64)
+    ranking = np.empty(len(linear), np.int64)
     level = np.maximum(joint.floor, 1e-12)
     taken = compiled.lazy_greedy(
-        joint.rows.start, joint.rows.index, joint.rows.value, joint.t, level, mass, worth, limits.weights, limits.size,
-        np.arange(len(worth)), ranking,
+        joint.rows.start, joint.rows.index, joint.rows.value, joint.t, level, mass, linear, limits.weights, limits.size,
+        np.arange(len(linear)), ranking,
     )  # fmt: skip
-    rest = np.ones(len(worth), bool)
+    rest = np.ones(len(linear), bool)
     rest[ranking[:taken]] = False
     return np.concatenate([ranking[:taken], np.flatnonzero(rest)])
 
@@ -196,7 +196,7 @@ def _mend(
     joint: SummedCoverage,
     rows: tuple,
     mass: np.ndarray,
-    worth: np.ndarray,
+    linear: np.ndarray,
     limits: Limits,
     selected: np.ndarray,
     books: Books,
@@ -207,7 +207,7 @@ def _mend(
     if (weights == 1).all():
         return
     for entering in (False, True):
-        gain = _gains(joint, rows, mass, worth, selected) / weights
+        gain = _gains(joint, rows, mass, linear, selected) / weights
         order = np.argsort(-gain if entering else gain, kind="stable")
         for row in order[selected[order] != entering]:
             if not entering and books.spent <= 1e-9:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from datamask.errors import ConfigError, InputError
-from datamask.selection.cover.solve import STEPS, TRIED, make_concave, recorder, spread_of, to_mask
+from datamask.selection.cover.solve import STEPS, TRIED, make_concave, recorder, span_of_objective, to_mask
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.cover.tangent import Concave, StateMetric, as_state, maximise
 from datamask.selection.engine.quadratic import rounding_of
@@ -77,13 +77,13 @@ def solve(problem: Problem, terms: list[Term], progress: Report) -> Draft:
     feasible = Feasible(limits)
     concave, joint, _ = make_concave(problem, terms, feasible)
     record, history = recorder(objective, progress)
-    spread = spread_of([*terms, *objective.quality], problem.settings.calibrate)
-    found = maximise(concave, feasible.alike(), ACCURACY * spread, STEPS, record)
+    objective_span = span_of_objective([*terms, *objective.quality], problem.settings.calibrate)
+    found = maximise(concave, feasible.uniform_start(), ACCURACY * objective_span, STEPS, record)
     times = (most * found.p).numpy()
     counts = None
     for index in (offered(times, most), np.repeat(np.arange(len(problem)), most)):
         with suppress(InputError):  # if these copies hold no selection within the limits, all copies may
-            counts = in_whole_numbers(problem, concave, joint, (times, found.price), index, spread)
+            counts = in_whole_numbers(problem, concave, joint, (times, found.price), index, objective_span)
             if not within(problem, counts):
                 counts = filled(problem, counts, found.price.numpy())
             if within(problem, counts):
@@ -123,11 +123,11 @@ def in_whole_numbers(
     joint: SummedCoverage | None,
     fractional: tuple[np.ndarray, torch.Tensor],  # times (N,), price per unit (N,)
     index: np.ndarray,
-    spread: float,
+    objective_span: float,
 ) -> np.ndarray:
     """(N,) int: how often each document is taken, by rounding the fractional optimum and searching over copies.
 
-    index: (n,) row numbers of the copies offered; spread: the objective's span.
+    index: (n,) row numbers of the copies offered; objective_span: from a random selection to the best.
     """
     times, price = fractional
     count = len(problem)
@@ -144,7 +144,7 @@ def in_whole_numbers(
     over = Concave(copies, concave.scales, concave.linear[at], feasible, concave.size)
     selected = feasible.round(p, price[at]).numpy()
     if copies:
-        selected = to_mask(over, joint, price[at], selected, spread, problem.settings.seed)
+        selected = to_mask(over, joint, price[at], selected, objective_span, problem.settings.seed)
     if count * problem.pool.dimensions**2 <= TRIED and (joint is None or len(copies) > 1):
         selected = by_trial(over, limits, selected)
     return np.bincount(index[selected], minlength=count)
@@ -220,5 +220,5 @@ def span(problem: Problem, metric: Any) -> tuple[float, float]:
     nothing = torch.zeros(len(weights), dtype=torch.float64)
     concave = Concave([state], [1.0], nothing, feasible, problem.size)
     zero = float(np.mean(values))
-    found = maximise(concave, feasible.even(), ROUGH * max(abs(zero), 1e-9), 60, lambda step: None)
+    found = maximise(concave, feasible.uniform(), ROUGH * max(abs(zero), 1e-9), 60, lambda step: None)
     return zero, max(found.value, *values)

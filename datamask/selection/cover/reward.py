@@ -22,9 +22,9 @@ class CoverReward:
     def alone(self, batch: Tensor, masks: Tensor) -> Tensor:
         """See `Reward.alone`: (G,)."""
         pool = self.problem.pool.take(batch.cpu().numpy())
-        own = type(self.metric)(pool, self.problem.weights[batch] * 0 + 1, float(masks[0].sum()))
-        own.bind(self.problem.settings)
-        return own.value(masks.bool()).to(batch.device).float()
+        of_batch = type(self.metric)(pool, self.problem.weights[batch] * 0 + 1, float(masks[0].sum()))
+        of_batch.bind(self.problem.settings)
+        return of_batch.value(masks.bool()).to(batch.device).float()
 
     def start(self, probability: Tensor) -> None:
         """See `Reward.start`. probability: (N,)."""

@@ -13,7 +13,7 @@ from datamask.config import Config
 from datamask.devices import pick_device
 from datamask.maps import Handed, hand, handed, mapped, write_array
 from datamask.selection.cover.atoms import AtomRows, beside, kernel, shares
-from datamask.selection.cover.solve import ACCURACY, STEPS, own_best, to_mask
+from datamask.selection.cover.solve import ACCURACY, STEPS, best_alone, to_mask
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.cover.tangent import Concave, maximise
 from datamask.selection.problem.calibration import row_hashes
@@ -70,7 +70,7 @@ def lay_group(state: Covering, group: Group) -> Handed:
     rows = blocks[0] if len(blocks) == 1 else beside(*blocks)
     for part, array in (("start", rows.start), ("index", rows.index), ("value", rows.value)):
         write_array(_part(state, group.number, part), array)
-    [weights] = group.own.read("weights")
+    [weights] = group.numbers.read("weights")
     drawn = np.random.default_rng([settings.seed, 17, group.number]).random((RANDOM_SETS, len(weights))) < state.share
     return hand(
         state.folder,
@@ -163,7 +163,7 @@ def solve_part(state: Covering, part: UndecidedProblem) -> PartSolution:
     """The fractional optimum of a part, on one worker."""
     concave, _ = part.concave()
     feasible = concave.feasible
-    start = feasible.alike() if part.p is None else feasible.project(torch.from_numpy(part.p))
+    start = feasible.uniform_start() if part.p is None else feasible.project(torch.from_numpy(part.p))
     history: list[dict[str, float]] = []
     found = maximise(concave, start, part.tolerance, STEPS, history.append)
     return PartSolution(found.p.numpy(), found.states[0], found.value, history)
@@ -210,5 +210,5 @@ def best_of_sample(state: Covering, item: OwnBest) -> tuple[list[int], list[floa
         chosen = fill_in_order(plain, generator.permutation(len(at)))
         zero = joint.of_state(joint.state(chosen * weights / plain.size))
         sizes.append(len(at))
-        best.append(max(own_best(joint, plain, zero), zero))
+        best.append(max(best_alone(joint, plain, zero), zero))
     return sizes, best

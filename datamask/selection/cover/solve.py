@@ -45,13 +45,13 @@ def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Rep
     objective, size = problem.objective, problem.size
     concave, joint, others = make_concave(problem, terms, feasible)
     record, history = recorder(objective, progress)
-    spread = spread_of([*terms, *objective.quality], problem.settings.calibrate)
-    tolerance = ACCURACY * spread
+    objective_span = span_of_objective([*terms, *objective.quality], problem.settings.calibrate)
+    tolerance = ACCURACY * objective_span
     with part(0, 0.2):
-        found = maximise(concave, feasible.alike(), tolerance, STEPS, closing(tolerance, record))
+        found = maximise(concave, feasible.uniform_start(), tolerance, STEPS, closing(tolerance, record))
     selected = feasible.round(found.p, found.price).numpy()
     with part(0.2, 1):
-        selected = to_mask(concave, joint, found.price, selected, spread, problem.settings.seed)
+        selected = to_mask(concave, joint, found.price, selected, objective_span, problem.settings.seed)
     mask = torch.from_numpy(selected)
     if len(problem) * problem.pool.dimensions**2 <= TRIED and (joint is None or others):
         mask = trial.improve(problem, mask, lambda p: concave.price(concave.states(p)) * feasible.weights / size)
@@ -117,39 +117,54 @@ def closing(tolerance: float, record: Record) -> Record:
 
 
 def to_mask(
-    concave: Concave, joint: SummedCoverage | None, price: torch.Tensor, selected: np.ndarray, spread: float, seed: int
+    concave: Concave,
+    joint: SummedCoverage | None,
+    price: torch.Tensor,
+    selected: np.ndarray,
+    objective_span: float,
+    seed: int,
 ) -> np.ndarray:
     """The best mask found by local search from a rounded one (N,), by exact gains of coverage.
 
-    Other metrics enter by their prices, which are computed anew between rounds. spread: the objective's span.
+    Other metrics enter by their prices, which are computed anew between rounds.
+    objective_span: f from a random selection to the best.
     """
     limits, weights = concave.feasible.limits, concave.feasible.limits.weights
     if joint is None:
         return _by_prices(concave, selected)
     per_token = 0.0 if (weights == 1).all() else concave.feasible.cut(price) / concave.size
     if len(concave.metrics) == 1:
-        worth = concave.linear.numpy() * weights / concave.size
+        linear = concave.linear.numpy() * weights / concave.size
         starts = [selected]
         if (
             len(joint.rows.index) <= SMALL
         ):  # rounding loses most in small problems, where more starts cost next to nothing
-            starts += [fill_in_order(limits, search.grow(joint, worth, limits, concave.size)), selected, selected]
+            starts += [fill_in_order(limits, search.grow(joint, linear, limits, concave.size)), selected, selected]
         found = []
         for number, start in enumerate(starts):
             with part(number / len(starts), (number + 1) / len(starts)):
                 found.append(
                     search.improve(
-                        joint, worth, limits, start, spread, per_token, seed=seed + number, size=concave.size
+                        joint, linear, limits, start, objective_span, per_token, seed=seed + number, size=concave.size
                     )
                 )
         return max(found, key=lambda mask: _value(concave, mask))
     rest = Concave(concave.metrics[1:], concave.scales[1:], concave.linear, concave.feasible, concave.size)
     best, reached = selected, _value(concave, selected)
     for number in range(OTHER_ROUNDS):
-        worth = rest.price(rest.states(torch.from_numpy(selected).double())).numpy() * weights / concave.size
+        linear = rest.price(rest.states(torch.from_numpy(selected).double())).numpy() * weights / concave.size
         with part(number / OTHER_ROUNDS, (number + 1) / OTHER_ROUNDS):
             selected = search.improve(
-                joint, worth, limits, selected, spread, per_token, rounds=2, draws=0, seed=number, size=concave.size
+                joint,
+                linear,
+                limits,
+                selected,
+                objective_span,
+                per_token,
+                rounds=2,
+                draws=0,
+                seed=number,
+                size=concave.size,
             )
         value = _value(concave, selected)
         if value <= reached:
@@ -166,8 +181,8 @@ def _by_prices(concave: Concave, selected: np.ndarray) -> np.ndarray:
         held = torch.from_numpy(selected).double()
         price = concave.price(concave.states(held))
         cut = concave.feasible.cut(price)
-        spread = float((price - cut).abs().median()) or 1.0
-        order = np.argsort(-(share * (price - cut) / spread + held).numpy(), kind="stable")
+        deviation = float((price - cut).abs().median()) or 1.0
+        order = np.argsort(-(share * (price - cut) / deviation + held).numpy(), kind="stable")
         other = fill_in_order(concave.feasible.limits, order)
         value = _value(concave, other)
         if value > reached:
@@ -180,7 +195,7 @@ def _value(concave: Concave, selected: np.ndarray) -> float:
     return concave.value(p, concave.states(p))
 
 
-def spread_of(terms: Sequence[Term], calibrated: bool) -> float:
+def span_of_objective(terms: Sequence[Term], calibrated: bool) -> float:
     """The span of the objective of these terms, from a random selection to each term's own best.
 
     Uncalibrated, where these are not known: a hundredth of the terms' scales.
@@ -201,10 +216,10 @@ def span(problem: Problem, metric: Any) -> tuple[float, float]:
         mask = fill_in_order(plain, generator.permutation(len(problem)))
         values.append(state.of_state(state.state(mask * share)))
     zero = float(np.mean(values))
-    return zero, max(own_best(state, plain, zero), *values)
+    return zero, max(best_alone(state, plain, zero), *values)
 
 
-def own_best(metric: StateMetric, limits: Limits, zero: float) -> float:
+def best_alone(metric: StateMetric, limits: Limits, zero: float) -> float:
     """The best value of a metric found for a selection within the budget. zero: the mean of random selections."""
     joint = (
         SummedCoverage.of([metric], [1.0])
@@ -216,7 +231,7 @@ def own_best(metric: StateMetric, limits: Limits, zero: float) -> float:
     feasible, nothing = Feasible(limits), torch.zeros(len(limits.weights), dtype=torch.float64)
     concave = Concave([joint or metric], [1.0], nothing, feasible, limits.size)
     with part(0, 0.1):
-        rough = maximise(concave, feasible.even(), ROUGH * max(abs(zero), 1e-9), 60, lambda step: None)
+        rough = maximise(concave, feasible.uniform(), ROUGH * max(abs(zero), 1e-9), 60, lambda step: None)
     selected = feasible.round(rough.p, rough.price).numpy()
     if joint is None:
         return _value(concave, _by_prices(concave, selected))

@@ -128,13 +128,13 @@ def ascend_multilinear(
     so its ascent ends close to a mask. It is not concave, so there is no bound (the result's is infinite). In a sample
     where each document stands for `copies` similar ones, the self-term charged is own_i·p_i / copies.
     """
-    weights, own = quadratic.feasible.weights, quadratic.own
+    weights, self_terms = quadratic.feasible.weights, quadratic.self_terms
     p, moments, step = start, quadratic.moments(start), None
     reached: list[float] = []
     previous: tuple[torch.Tensor, torch.Tensor] | None = None
     for iteration in range(iterations + 1):
-        price = quadratic.price(moments) - own * (1 / copies - 2 * p) / weights
-        value = quadratic.value(p, moments) - float(own @ (p / copies - p * p))
+        price = quadratic.price(moments) - self_terms * (1 / copies - 2 * p) / weights
+        value = quadratic.value(p, moments) - float(self_terms @ (p / copies - p * p))
         reached.append(value)
         if record is not None:
             record({"objective": value})
@@ -143,7 +143,7 @@ def ascend_multilinear(
         if most - float((weights * price) @ p) <= tolerance or stalled or iteration == iterations:
             break
         step = _spectral(weights, previous, (p, price), step, iteration)
-        line = _line(quadratic, p, moments, price, (quadratic.feasible.project(p + step * price), response), own)
+        line = _line(quadratic, p, moments, price, (quadratic.feasible.project(p + step * price), response), self_terms)
         if line is None:
             break
         target, ends, slope, bend = line
@@ -186,7 +186,7 @@ def _line(
     moments: list[torch.Tensor],
     price: torch.Tensor,
     targets: tuple[torch.Tensor, torch.Tensor],  # the second is used if f does not rise towards the first
-    own: torch.Tensor | None = None,  # (N,) self-terms, for the multilinear extension
+    self_terms: torch.Tensor | None = None,  # (N,) self-terms, for the multilinear extension
 ) -> tuple[torch.Tensor, list[torch.Tensor], float, float] | None:
     """A target with its moments, slope and curvature: f(p + t (target − p)) = f(p) + t·slope − t²·curvature.
 
@@ -195,10 +195,10 @@ def _line(
     for target in targets:
         toward, ends = target - p, quadratic.moments(target)
         slope = float((quadratic.feasible.weights * price) @ toward)
-        bend = quadratic.spread([end - moment for moment, end in zip(moments, ends, strict=True)])
-        if own is not None:
-            bend -= float(own @ toward.square())
-        if slope > 0 or (own is not None and bend <= 0):
+        bend = quadratic.weighted_norms([end - moment for moment, end in zip(moments, ends, strict=True)])
+        if self_terms is not None:
+            bend -= float(self_terms @ toward.square())
+        if slope > 0 or (self_terms is not None and bend <= 0):
             return target, ends, slope, bend
     return None
 

@@ -49,7 +49,7 @@ def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Rep
         gradient = tangent(p)[1]
         return gradient if graph is None else gradient + rate * graph.excess(graph.relaxed(p)[1])
 
-    p, bound, history = feasible.alike(), float("inf"), []
+    p, bound, history = feasible.uniform_start(), float("inf"), []
     price = linear / feasible.weights
     for step in range(COVERED_STEPS if graph else STEPS):
         value, gradient = tangent(p)

@@ -259,7 +259,7 @@ class Levels:
             used = torch.bincount(codes, self.weights * p, minlength=width).numpy()
             return used, torch.bincount(codes, self.weights * slope, minlength=width).numpy()
 
-        def own(targets: np.ndarray, start: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        def level_of_value(targets: np.ndarray, start: np.ndarray, wanted: np.ndarray) -> np.ndarray:
             """The levels (V,) at which each value uses its target: Newton's steps, each kept in its bracket."""
             levels = np.clip(start, *ends)
             below, above = np.full(width, ends[0]), np.full(width, ends[1])
@@ -281,11 +281,11 @@ class Levels:
 
         least, greatest = self.bands.get(column, (np.full(width, self.level), np.full(width, self.level)))
         capped, floored = high < most * (1 - 1e-12), low > 0
-        least = np.where(capped, own(high, least, capped) if capped.any() else least, -np.inf)
+        least = np.where(capped, level_of_value(high, least, capped) if capped.any() else least, -np.inf)
         tight = high - low <= ENOUGH * self.size
         begin = np.where(capped & np.isfinite(least), least, greatest)
         greatest = np.where(
-            floored, own(low, begin, floored & ~(tight & capped)) if floored.any() else greatest, np.inf
+            floored, level_of_value(low, begin, floored & ~(tight & capped)) if floored.any() else greatest, np.inf
         )
         greatest = np.where(tight & capped, least, np.maximum(greatest, least))
 

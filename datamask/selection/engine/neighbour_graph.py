@@ -54,7 +54,7 @@ class GraphCoverage:
         weights, (points, similarities) = limits.weights, self.by_candidate
         best = self.floor.numpy().copy()
 
-        def worth(row: int) -> float:
+        def marginal_value(row: int) -> float:
             part = slice(self.starts[row], self.starts[row + 1])
             over = similarities[part] - best[points[part]]
             return gain[row] + rate * float(over[over > 0].sum()) / weights[row]
@@ -72,7 +72,7 @@ class GraphCoverage:
             codes = [grouping.codes[row] for grouping in limits.groupings]
             if any(room[code] + 1e-9 < weights[row] for room, code in zip(rooms, codes, strict=True)):
                 continue
-            fresh = worth(row)
+            fresh = marginal_value(row)
             if heap and -fresh > heap[0][0] and fresh < -stale:
                 heapq.heappush(heap, (-fresh, row))
                 continue

@@ -104,8 +104,8 @@ def newton(
 def _entropy(quadratic: Quadratic) -> float:
     """Σ w_i (−p ln p − (1 − p) ln(1 − p)) at the uniform p that spends the budget."""
     total = float(quadratic.feasible.weights.sum())
-    even = min(1.0, quadratic.feasible.size / total)
-    return total * -(even * math.log(max(even, 1e-12)) + (1 - even) * math.log(max(1 - even, 1e-12)))
+    part = min(1.0, quadratic.feasible.size / total)
+    return total * -(part * math.log(max(part, 1e-12)) + (1 - part) * math.log(max(1 - part, 1e-12)))
 
 
 def _better(quadratic: Quadratic, best: Ascent | None, p: torch.Tensor, now: _Point, least: float) -> Ascent:
@@ -121,7 +121,7 @@ def _better(quadratic: Quadratic, best: Ascent | None, p: torch.Tensor, now: _Po
     toward, turn = p - best.p, moments[0] - best.moments[0]
     slope = float((quadratic.feasible.weights * quadratic.linear) @ toward)
     slope -= 2 * quadratic.coefficients[0] * float(best.moments[0].double() @ turn.double())
-    bend = quadratic.spread([turn])
+    bend = quadratic.weighted_norms([turn])
     share = min(1.0, max(0.0, slope / (2 * bend))) if bend > 0 else float(slope > 0)
     between = best.value + share * (slope - share * bend)
     if between > value + least:

@@ -194,7 +194,7 @@ def certified(
         exact, margin = priced(pool, metrics, coefficients, linear[near], moments, near.to(pool.device), errors=True)
     weights = feasible.weights[near]
     over = (exact - level).clamp(min=0)
-    found = float(weights @ over) + feasible.held(dual) + spread(coefficients, moments)
+    found = float(weights @ over) + feasible.held(dual) + weighted_norms(coefficients, moments)
     return (
         found
         + constant
@@ -202,7 +202,7 @@ def certified(
         + rounding_of(
             float(weights @ (exact.abs() + level.abs())),
             feasible.held(dual),
-            spread(coefficients, moments),
+            weighted_norms(coefficients, moments),
             constant,
             terms=len(linear) + sum(moment.numel() for moment in moments),
         )
@@ -217,7 +217,7 @@ def rounding_of(*parts: float, terms: int) -> float:
     return 2.0**-52 * (8 + terms) * sum(abs(part) for part in parts)
 
 
-def spread(coefficients: Sequence[float], moments: Sequence[torch.Tensor]) -> float:
+def weighted_norms(coefficients: Sequence[float], moments: Sequence[torch.Tensor]) -> float:
     """Σ_m c_m ‖moments_m‖²."""
     return sum(c * float(moment.double().square().sum()) for c, moment in zip(coefficients, moments, strict=True))
 
@@ -237,7 +237,7 @@ class Quadratic:
         return len(self.linear)
 
     @cached_property
-    def own(self) -> torch.Tensor:
+    def self_terms(self) -> torch.Tensor:
         """(N,) float64: the self-terms Σ_m c_m w_i² ‖v_i‖², each document's part of the diagonal of the quadratic."""
         total = torch.zeros_like(self.linear)
         for c, rows in zip(self.coefficients, self.prepared, strict=True):
@@ -249,13 +249,13 @@ class Quadratic:
         found = [rows.moment(p * self.feasible.weights) for rows in self.prepared]
         return found if self.base is None else [m.add_(rest) for m, rest in zip(found, self.base, strict=True)]
 
-    def spread(self, moments: Sequence[torch.Tensor]) -> float:
+    def weighted_norms(self, moments: Sequence[torch.Tensor]) -> float:
         """Σ_m c_m ‖moments_m‖²."""
-        return spread(self.coefficients, moments)
+        return weighted_norms(self.coefficients, moments)
 
     def value(self, p: torch.Tensor, moments: Sequence[torch.Tensor]) -> float:
         """f(p), given its moments. p: (N,)."""
-        return self.offset + float((self.feasible.weights * self.linear) @ p) - self.spread(moments)
+        return self.offset + float((self.feasible.weights * self.linear) @ p) - self.weighted_norms(moments)
 
     def price(self, moments: Sequence[torch.Tensor]) -> torch.Tensor:
         """(N,) ∇f per unit of weight at a selection with these moments. Reads all rows once."""
@@ -275,14 +275,14 @@ class Quadratic:
         if self.base is not None:
             parts = zip(self.coefficients, moments, self.base, strict=True)
             held = 2 * sum(c * float((moment.double() * rest.double()).sum()) for c, moment, rest in parts)
-        return self.offset + most + self.spread(moments) - held, response
+        return self.offset + most + self.weighted_norms(moments) - held, response
 
     def rounding(self, p: torch.Tensor) -> float:
         """The expected loss of f when each document is drawn independently with probability p_i: Σ own_i (p_i − p_i²).
 
         A mask pays a document's self-term own_i in full, a fractional p only p_i² of it.
         """
-        return float(self.own @ (p - p.square()))
+        return float(self.self_terms @ (p - p.square()))
 
     def undecided(self, p: torch.Tensor, price: torch.Tensor) -> tuple[torch.Tensor, Quadratic] | None:
         """Row numbers of the undecided documents, and the problem on these alone with the others fixed.

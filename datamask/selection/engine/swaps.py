@@ -26,7 +26,7 @@ def improve(
 
     Stops when a round gains less than `tolerance` (absolute), after `ROUNDS`, or where no swap gains.
     """
-    mask, weights, own = selected.clone(), quadratic.feasible.weights, quadratic.own
+    mask, weights, self_terms = selected.clone(), quadratic.feasible.weights, quadratic.self_terms
     moments = quadratic.moments(mask.double())
     limits = quadratic.feasible.limits
     left, side = ROUNDS, WINDOW[all(rows.metric.vector for rows in quadratic.prepared)]
@@ -36,8 +36,8 @@ def improve(
             break
         gain = weights * price  # the marginal value of taking a document, to first order
         above = weights * quadratic.feasible.reduced(price) if limits else gain  # net of the limits' dual prices
-        enter = torch.where(mask, -torch.inf, above - own) / weights
-        leave = torch.where(mask, -above - own, -torch.inf) / weights
+        enter = torch.where(mask, -torch.inf, above - self_terms) / weights
+        leave = torch.where(mask, -above - self_terms, -torch.inf) / weights
         allowed = _Allowed(limits, mask.numpy())
         out = leave.topk(min(side, int(mask.sum()))).indices
         into = enter.topk(min(side, int((~mask).sum()))).indices
@@ -122,16 +122,16 @@ def _swap(
     """
     inside = np.arange(len(window)) < out
     first = inside.copy()
-    own = kernel.diagonal().astype(np.float64)
+    self_terms = kernel.diagonal().astype(np.float64)
     gain = gain.copy()
     refused = np.zeros(len(window), bool)  # entrants with which no swap has gained since the last swap
-    floor = max(least, 1e-9 * float(np.abs(gain).max() + own.max()))
+    floor = max(least, 1e-9 * float(np.abs(gain).max() + self_terms.max()))
     for _ in range(8 * len(window)):
-        enters = np.where(inside | refused, -np.inf, gain - own)
+        enters = np.where(inside | refused, -np.inf, gain - self_terms)
         tried = enters - charged
         best = np.argpartition(-tried, TRIED)[:TRIED] if len(enters) > TRIED else np.arange(len(enters))
-        leaves = np.where(inside, -gain - own, -np.inf)
-        if enters.max() + leaves.max() + 2 * own.max() <= floor:
+        leaves = np.where(inside, -gain - self_terms, -np.inf)
+        if enters.max() + leaves.max() + 2 * self_terms.max() <= floor:
             break
         pair = enters[best, None] + leaves + 2 * kernel[best]
         if not allowed.every:

@@ -123,15 +123,15 @@ def best_among(problem: Problem, metric: MomentMetric, rows: np.ndarray) -> tupl
     nothing = torch.zeros(len(rows), dtype=torch.float64)
     prepared = prepare(metric, rows=torch.from_numpy(rows))
     quadratic = Quadratic([prepared], [metric.unit / size**2], nothing, feasible)
-    start = feasible.even()
-    accuracy = ACCURACY * quadratic.spread(quadratic.moments(start))
+    start = feasible.uniform()
+    accuracy = ACCURACY * quadratic.weighted_norms(quadratic.moments(start))
     found = ascend_multilinear(quadratic, start, accuracy, ITERATIONS)
     mask, moments, _ = improve(quadratic, feasible.round(found.p, found.price), accuracy)
     if problem.pool.is_small:  # exact sums, so that the order of the rows changes no digit
         mass = torch.zeros(len(problem), dtype=torch.float64)
         mass[torch.from_numpy(rows)] = feasible.weights * mask
         moments = [metric.sum_over(problem.pool, mass)]
-    return size, -quadratic.spread(moments)
+    return size, -quadratic.weighted_norms(moments)
 
 
 def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:

@@ -91,10 +91,10 @@ class Feasible:
                 level, level + self.answers.lowered(multipliers), self.answers.ends(multipliers), multipliers
             )
         # a proximal point with a small quadratic term gives dual prices close to the linear programme's
-        middle, spread = float(price.mean()), float(price.std(correction=0)) or 1.0
+        middle, deviation = float(price.mean()), float(price.std(correction=0)) or 1.0
         found = None
         for near in NEAR:
-            step = near * spread
+            step = near * deviation
             found = self.answers.solve_quickly((price - middle) / step, clipped)
             if found is not None:
                 break
@@ -117,13 +117,13 @@ class Feasible:
         """(N,) reduced prices: each price less what the dual prices of the budget and the limits charge."""
         return price - self.answer(price)[1].thresholds(price)
 
-    def even(self) -> torch.Tensor:
+    def uniform(self) -> torch.Tensor:
         """(N,) the uniform p that spends the budget, ignoring limits."""
         return torch.full_like(self.weights, min(1.0, self.size / self.total))
 
-    def alike(self) -> torch.Tensor:
+    def uniform_start(self) -> torch.Tensor:
         """(N,) the uniform start: the feasible p nearest to the uniform one."""
-        return self.project(self.even()) if self.limits else self.even()
+        return self.project(self.uniform()) if self.limits else self.uniform()
 
     def cut(self, price: torch.Tensor) -> float:
         """The price of the last document taken when the budget is filled by falling price, ignoring limits."""

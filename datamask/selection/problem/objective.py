@@ -174,7 +174,7 @@ def balance(problem: Problem, quality: Sequence[Term], diversity: Sequence[Term]
     pool = problem.pool
     quality, diversity = weigh(problem.settings, pool.quality_weights, quality, diversity)
     constant = -sum(term.scale * term.zero for term in (*quality, *diversity))
-    return Objective(problem, quality, diversity, torch.from_numpy(worth(quality, pool.quality)), constant)
+    return Objective(problem, quality, diversity, torch.from_numpy(scaled_quality(quality, pool.quality)), constant)
 
 
 def weigh(
@@ -195,7 +195,7 @@ def weigh(
     )
 
 
-def worth(terms: Sequence[Term], quality: np.ndarray) -> np.ndarray:
+def scaled_quality(terms: Sequence[Term], quality: np.ndarray) -> np.ndarray:
     """(N,) float64: Σ_j scale_j·quality_ij, each document's scaled quality. quality: (N, Q)."""
     total = np.zeros(len(quality))
     for term in terms:

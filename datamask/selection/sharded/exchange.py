@@ -1,12 +1,12 @@
 """Corpus scope without the corpus in memory: shards exchange sums, in four reads of the features.
 
-    1. sketch(shard)   map: the shard's part of a sample that does not depend on the split into shards; reduce: `merge`
-       learn           terms, calibration and first prices, from the sample
-    2. sift(shard)     map: each document's marginal value ("worth") at these prices; the moments of the documents that
-                       are surely selected, and the features of the undecided, whose marginal value is near the cut
-       solve           the undecided as one problem, the rest of the corpus a constant
-    3. sift, solve     the same at that solution's prices, which also know documents that the sample did not represent
-    4. settle(shard)   map: prices for the upper bound, and the exact sums of the selected documents
+    1. sketch(shard)     map: the shard's part of a sample that does not depend on the split into shards
+       merge, learn      reduce: terms, calibration and first prices, from the sample
+    2. marginals(shard)  map: each document's marginal value at these prices; the moments of the documents that are
+                         surely selected, and the features of the undecided, whose marginal value is near the cut
+       solve             reduce: the undecided as one problem, the rest of the corpus a constant
+    3. marginals, solve  the same at that solution's prices, which also know documents that the sample did not hold
+    4. measure(shard)    map: prices for the upper bound, and the exact sums of the selected documents
 
 Quotas and a length bound add a few numbers: a document's marginal value is taken net of the limits' dual prices.
 
@@ -33,7 +33,7 @@ from datamask.selection.metrics.disf import DiSF
 from datamask.selection.problem.calibration import SAMPLE, row_hashes
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.objective import Term, make_terms, weigh, worth
+from datamask.selection.problem.objective import Term, make_terms, scaled_quality, weigh
 from datamask.selection.problem.pool import Pool, Problem
 from datamask.selection.solvers import relaxation
 
@@ -103,31 +103,31 @@ class ExchangePlan:
         return -sum(term.scale * term.zero for term in (*self.quality, *self.diversity))
 
 
-class Band(NamedTuple):
+class CutRange(NamedTuple):
     """Documents of marginal value below `low` are out and above `high` are selected; the others are undecided."""
 
     low: float
     high: float
 
-    def inside(self, worth: np.ndarray) -> np.ndarray:
+    def inside(self, marginal: np.ndarray) -> np.ndarray:
         """(n,) bool: which documents of these marginal values (n,) are surely selected."""
-        return worth > self.high
+        return marginal > self.high
 
-    def undecided(self, worth: np.ndarray) -> np.ndarray:
+    def undecided(self, marginal: np.ndarray) -> np.ndarray:
         """(n,) bool: which documents of these marginal values (n,) are undecided."""
-        return (worth >= self.low) & (worth <= self.high)
+        return (marginal >= self.low) & (marginal <= self.high)
 
 
-class Sifted(NamedTuple):
-    """A shard's output of `sift`."""
+class Marginals(NamedTuple):
+    """A shard's output of `marginals`."""
 
-    worth: np.ndarray  # (n,) float64 marginal values, net of the limits' charge
+    marginal: np.ndarray  # (n,) float64 marginal values, net of the limits' charge
     base: list[torch.Tensor]  # moments of the documents that are surely selected
     features: np.ndarray  # (m, d) of the undecided
 
 
-class Settled(NamedTuple):
-    """A shard's output of `settle`."""
+class ShardSums(NamedTuple):
+    """A shard's output of `measure`."""
 
     relaxed: np.ndarray  # (n,) prices at the fractional optimum plus their rounding error, for the upper bound
     price: np.ndarray  # (n,) prices at the selection
@@ -197,10 +197,10 @@ def learn(
     small = Quadratic(
         [prepare(metric, pool) for metric in plan.metrics],
         [c / share**2 for c in plan.coefficients],
-        torch.from_numpy(worth(plan.quality, sample.quality)) / size / share,
+        torch.from_numpy(scaled_quality(plan.quality, sample.quality)) / size / share,
         Feasible(problem.limits),
     )
-    found = ascend_multilinear(small, small.feasible.even(), relaxation.TOLERANCE, LEARNING_STEPS, copies=1 / share)
+    found = ascend_multilinear(small, small.feasible.uniform(), relaxation.TOLERANCE, LEARNING_STEPS, copies=1 / share)
     beside = np.zeros(len(weights))
     beside[sample.rows] = found.p.numpy() / share
     _, multipliers, scale = multipliers_of(small, found.price)
@@ -238,17 +238,17 @@ def appraise(
     beside: (n,) how often each document counts in the moments. Its price charges the self-term 2·beside times, whereas
     adding or removing a whole document costs it once; the difference is corrected here.
     """
-    own = torch.zeros(len(pool), dtype=torch.float64)
+    self_terms = torch.zeros(len(pool), dtype=torch.float64)
     for c, metric in zip(plan.coefficients, plan.metrics, strict=True):
         if metric.vector:
-            own += c  # rows have unit length, so nothing needs to be read
+            self_terms += c  # rows have unit length, so nothing needs to be read
             continue
         for part, rows in pool.blocks():
-            own[part] += c * metric.squares(metric.prepare(rows)).double().cpu()
-    return price_of(plan, pool, moments) + (2 * beside - 1) * weights * own.numpy()
+            self_terms[part] += c * metric.squares(metric.prepare(rows)).double().cpu()
+    return price_of(plan, pool, moments) + (2 * beside - 1) * weights * self_terms.numpy()
 
 
-def sift(
+def marginals(
     plan: ExchangePlan,
     features: np.ndarray,
     weights: np.ndarray,
@@ -256,20 +256,20 @@ def sift(
     moments: Sequence[torch.Tensor],
     beside: np.ndarray,
     charge: np.ndarray,
-    band: Band,
-) -> Sifted:
+    cut_range: CutRange,
+) -> Marginals:
     """Map: a shard's marginal values, its part of the fixed moments, and its undecided documents' features.
 
     features: (n, d); weights, beside, charge: (n,).
     """
     pool = Pool(features, quality, device=plan.device)
     value = appraise(plan, pool, weights, moments, beside) - charge
-    taken = torch.from_numpy(weights * band.inside(value))
+    taken = torch.from_numpy(weights * cut_range.inside(value))
     base = [metric.sum_over(pool, taken, torch.float32) for metric in plan.metrics]
-    return Sifted(value, base, features[band.undecided(value)])
+    return Marginals(value, base, features[cut_range.undecided(value)])
 
 
-def settle(
+def measure(
     plan: ExchangePlan,
     features: np.ndarray,
     weights: np.ndarray,
@@ -278,7 +278,7 @@ def settle(
     relaxed: Sequence[torch.Tensor],
     chosen: Sequence[torch.Tensor],
     thresholds: np.ndarray,
-) -> Settled:
+) -> ShardSums:
     """Map: a shard's part of the upper bound and of the exact objective.
 
     relaxed, chosen: moments of the fractional optimum and of the selection, to price at. thresholds: (n,) about the
@@ -292,7 +292,7 @@ def settle(
         mass = torch.from_numpy(weights * selected)
         moments.append(metric.sum_over(pool, mass))
         sums.append(metric.exact_sums(pool.rows(index, torch.float64)) if isinstance(metric, DiSF) else None)
-    linear = torch.from_numpy(worth(plan.quality, pool.quality) / plan.size)
+    linear = torch.from_numpy(scaled_quality(plan.quality, pool.quality) / plan.size)
     price, error = priced(pool, plan.metrics, plan.coefficients, linear, relaxed, errors=True)
     most = price + error
     near = (most > torch.from_numpy(thresholds)).nonzero()[:, 0]
@@ -300,16 +300,16 @@ def settle(
         at = near.to(pool.device)
         exact, error = priced(pool, plan.metrics, plan.coefficients, linear[near], relaxed, at, errors=True)
         most[near] = exact + error
-    return Settled(most.numpy(), price_of(plan, pool, chosen), moments, sums)
+    return ShardSums(most.numpy(), price_of(plan, pool, chosen), moments, sums)
 
 
-def make_band(worth: np.ndarray, weights: np.ndarray, stands: np.ndarray, size: float, room: int) -> Band:
-    """The band in which about `room` documents of the corpus are undecided, half of them above the cut.
+def make_cut_range(marginal: np.ndarray, weights: np.ndarray, stands: np.ndarray, size: float, room: int) -> CutRange:
+    """The range in which about `room` documents of the corpus are undecided, half of them above the cut.
 
-    If there are fewer on one side, the other side gets the rest. worth: (n,) marginal values; weights: (n,);
+    If there are fewer on one side, the other side gets the rest. marginal: (n,) marginal values; weights: (n,);
     stands: (n,) how many documents of the corpus each represents; size: the budget.
     """
-    order = np.argsort(-worth, kind="stable")
+    order = np.argsort(-marginal, kind="stable")
     documents, spent = np.cumsum(stands[order]), np.cumsum((stands * weights)[order])
     taken = int(np.searchsorted(spent, size * (1 + 1e-12), side="right"))
     over = float(documents[taken - 1]) if taken else 0.0
@@ -318,8 +318,8 @@ def make_band(worth: np.ndarray, weights: np.ndarray, stands: np.ndarray, size: 
     above = min(over, room - below)
     first = int(np.searchsorted(documents, over - above + 1e-6, side="right"))
     last = int(np.searchsorted(documents, over + below - 1e-6, side="left"))
-    high = np.inf if above >= over else float(worth[order[min(first, len(order) - 1)]])
-    return Band(-np.inf if below >= under else float(worth[order[last]]), high)
+    high = np.inf if above >= over else float(marginal[order[min(first, len(order) - 1)]])
+    return CutRange(-np.inf if below >= under else float(marginal[order[last]]), high)
 
 
 def stands_for(sampled: int, count: int, learned: bool) -> np.ndarray:
@@ -376,5 +376,5 @@ def facts_of(
 
 def price_of(plan: ExchangePlan, pool: Pool, moments: Sequence[torch.Tensor]) -> np.ndarray:
     """(n,) float64: prices per unit of the budget, at a selection of these moments."""
-    linear = torch.from_numpy(worth(plan.quality, pool.quality) / plan.size)
+    linear = torch.from_numpy(scaled_quality(plan.quality, pool.quality) / plan.size)
     return exact_price(pool, plan.metrics, plan.coefficients, linear, moments).numpy()

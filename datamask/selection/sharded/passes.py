@@ -20,22 +20,22 @@ from datamask.config import Config
 from datamask.devices import pick_device
 from datamask.maps import Handed, Mapper, hand, handed, here
 from datamask.selection.engine.ascent import Ascent
-from datamask.selection.engine.quadratic import Quadratic, prepare, rounding_of, spread
+from datamask.selection.engine.quadratic import Quadratic, prepare, rounding_of, weighted_norms
 from datamask.selection.metrics.disf import DiSF
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits, make_limits
-from datamask.selection.problem.objective import worth
+from datamask.selection.problem.objective import scaled_quality
 from datamask.selection.problem.pool import Pool, budget
 from datamask.selection.sharded import exchange
 from datamask.selection.sharded.exchange import (
-    Band,
+    CutRange,
     ExchangePlan,
     ExchangeShard,
     Sketch,
     charge_of,
     facts_of,
     learn,
-    make_band,
+    make_cut_range,
     merge,
     multipliers_of,
 )
@@ -43,9 +43,9 @@ from datamask.selection.sharded.prices import Prices, make_prices
 from datamask.selection.solvers import relaxation
 
 ROOM_BYTES = 3 << 27  # bytes of the undecided documents' float16 features
-SOLVES = 2  # rounds of sift and solve
-OVERFLOW = 1.25  # with more undecided than this many times the room, the band is made anew from exact ranks
-EVERYTHING = Band(-np.inf, np.inf)
+SOLVES = 2  # rounds of marginals and solve
+OVERFLOW = 1.25  # with more undecided than this many times the room, the range is made anew from exact ranks
+EVERYTHING = CutRange(-np.inf, np.inf)
 SPARE = 1.25  # the first bound on the sample's hashes lets this many times its expected number through
 
 
@@ -74,7 +74,7 @@ class Exchanging:
     below: int | None = None  # a bound on hashes: see `exchange.sketch`
     plan: ExchangePlan | None = None
     moments: Sequence[torch.Tensor] = ()
-    band: Band = EVERYTHING
+    cut_range: CutRange = EVERYTHING
     chosen: Sequence[torch.Tensor] = ()  # moments of the selection
 
     @property
@@ -90,7 +90,7 @@ class Group(NamedTuple):
     number: int
     shard: ExchangeShard
     first: int  # the row number of its first candidate in the corpus
-    own: Handed  # weights, quality
+    numbers: Handed  # weights, quality
     now: Handed | None = None  # the arrays that this round needs, (n,) each
 
 
@@ -99,38 +99,40 @@ def sketch_group(state: Exchanging, group: Group) -> Handed:
     name = f"sketch-{state.round}-{group.number}"
     if found := handed(state.folder, name):
         return found
-    weights, quality = group.own.read("weights", "quality")
+    weights, quality = group.numbers.read("weights", "quality")
     made = exchange.sketch(group.shard.features(), weights, quality, state.config.select.seed, group.first, state.below)
     return hand(state.folder, name, **made._asdict())
 
 
-def sift_group(state: Exchanging, group: Group) -> tuple[Handed, int]:
-    """Map: `exchange.sift` of a group: worth, features of the undecided, base moments; and how many are undecided."""
-    name = f"sift-{state.round}-{group.number}"
+def marginals_of_group(state: Exchanging, group: Group) -> tuple[Handed, int]:
+    """Map: `exchange.marginals` of a group: values, the undecided documents' features, base moments; their number."""
+    name = f"marginals-{state.round}-{group.number}"
     if found := handed(state.folder, name):
         return found, int(found.read("undecided")[0])
     assert group.now is not None
-    weights, quality = group.own.read("weights", "quality")
+    weights, quality = group.numbers.read("weights", "quality")
     beside, charge = group.now.read("beside", "charge")
     plan = state.here
     moments = _on(plan.device, state.moments)
-    made = exchange.sift(plan, group.shard.features(), weights, quality, moments, beside, charge, state.band)
+    made = exchange.marginals(plan, group.shard.features(), weights, quality, moments, beside, charge, state.cut_range)
     base = {f"base_{number}": moment.cpu().numpy() for number, moment in enumerate(made.base)}
     count = len(made.features)
-    return hand(state.folder, name, worth=made.worth, features=made.features, undecided=np.array(count), **base), count
+    return hand(
+        state.folder, name, marginal=made.marginal, features=made.features, undecided=np.array(count), **base
+    ), count
 
 
-def settle_group(state: Exchanging, group: Group) -> Handed:
-    """Map: `exchange.settle` of a group: its part of the upper bound and of the exact objective."""
-    name = f"settle-{state.round}-{group.number}"
+def measure_group(state: Exchanging, group: Group) -> Handed:
+    """Map: `exchange.measure` of a group: its part of the upper bound and of the exact objective."""
+    name = f"measure-{state.round}-{group.number}"
     if found := handed(state.folder, name):
         return found
     assert group.now is not None
-    weights, quality = group.own.read("weights", "quality")
+    weights, quality = group.numbers.read("weights", "quality")
     selected, thresholds = group.now.read("selected", "thresholds")
     plan = state.here
     relaxed, chosen = _on(plan.device, state.moments), _on(plan.device, state.chosen)
-    made = exchange.settle(plan, group.shard.features(), weights, quality, selected, relaxed, chosen, thresholds)
+    made = exchange.measure(plan, group.shard.features(), weights, quality, selected, relaxed, chosen, thresholds)
     arrays = {f"moment_{number}": moment.cpu().numpy() for number, moment in enumerate(made.moments)}
     for number, pair in enumerate(made.sums):
         if pair is not None:
@@ -145,7 +147,7 @@ def settle_group(state: Exchanging, group: Group) -> Handed:
 class Undecided:
     """The problem of the m undecided documents, with the rest of the corpus fixed."""
 
-    sifted: Sequence[Handed]  # where their features are
+    marginals: Sequence[Handed]  # where their features are
     linear: np.ndarray  # (m,) as in `Quadratic`
     limits: Limits  # what is left of the limits for them
     base: Sequence[torch.Tensor]  # moments of the documents that are surely selected
@@ -168,7 +170,7 @@ class UndecidedSolution(NamedTuple):
 def solve_undecided(state: Exchanging, posed: Undecided) -> UndecidedSolution:
     """Solves the undecided on one worker, which holds their features in memory."""
     plan, history = state.here, list[dict[str, float]]()
-    features = np.concatenate([sifted.read("features")[0] for sifted in posed.sifted])
+    features = np.concatenate([marginals.read("features")[0] for marginals in posed.marginals])
     pool = Pool(features, np.zeros(len(features)), device=plan.device)
     problem = Quadratic(
         [prepare(metric, pool) for metric in plan.metrics],
@@ -182,7 +184,7 @@ def solve_undecided(state: Exchanging, posed: Undecided) -> UndecidedSolution:
     def record(step: dict[str, float]) -> None:
         history.append({name: value + plan.constant for name, value in step.items()})
 
-    relaxed = relaxation.relax(problem, problem.feasible.alike(), relaxation.TOLERANCE, record)
+    relaxed = relaxation.relax(problem, problem.feasible.uniform_start(), relaxation.TOLERANCE, record)
     chosen, _, p = relaxation.to_mask(problem, relaxed, relaxation.TOLERANCE / 4, record)
     at = multipliers_of(problem, problem.price(relaxed.best))
     relaxed = replace(relaxed, moments=_on("cpu", relaxed.moments), best=_on("cpu", relaxed.best))
@@ -233,7 +235,7 @@ class Gathered:
                 number,
                 shard,
                 part.start,
-                self.hand(f"own-{number}", weights=self.weights[part], quality=self.quality[part]),
+                self.hand(f"numbers-{number}", weights=self.weights[part], quality=self.quality[part]),
             )
             for number, (shard, part) in enumerate(zip(shards, self.parts, strict=True))
         ]
@@ -264,17 +266,17 @@ class _Selecting(Gathered):
         for number in range(SOLVES):
             about = exchange.appraise(plan, known, sample.weights, moments, beside[sample.rows]) - charge[sample.rows]
             stands = exchange.stands_for(len(about), len(self.weights), learned=number == 0)
-            band = make_band(about, sample.weights, stands, self.size, room)
-            posed = self._pose(f"{number}", plan, band, moments, beside, charge, round(OVERFLOW * room))
-            if posed is None:  # the sample misjudged the band: make it from exact ranks, at the cost of one more read
-                exact = make_band(self.worth, self.weights, np.ones(len(self.weights)), self.size, room)
+            cut_range = make_cut_range(about, sample.weights, stands, self.size, room)
+            posed = self._pose(f"{number}", plan, cut_range, moments, beside, charge, round(OVERFLOW * room))
+            if posed is None:  # the sample misjudged the range: make it from exact ranks, at the cost of one more read
+                exact = make_cut_range(self.marginal, self.weights, np.ones(len(self.weights)), self.size, room)
                 posed = self._pose(f"{number}-exact", plan, exact, moments, beside, charge, len(self.weights))
                 if posed is None:
                     raise UndecidedTooFew
             solved = self._solve(number, plan, posed)
             moments, charge = solved.moments, self._charge(solved)
             beside = self.chosen.astype(np.float64)
-        return self._settled(plan, solved, charge, sample.features.shape[1])
+        return self._finished(plan, solved, charge, sample.features.shape[1])
 
     def _sample(self) -> Sketch:
         most, count = 2 * exchange.SAMPLE, len(self.weights)
@@ -293,7 +295,7 @@ class _Selecting(Gathered):
         self,
         name: str,
         plan: ExchangePlan,
-        band: Band,
+        cut_range: CutRange,
         moments: Sequence[torch.Tensor],
         beside: np.ndarray,
         charge: np.ndarray,
@@ -305,24 +307,26 @@ class _Selecting(Gathered):
             group._replace(now=self.hand(f"now-{name}-{group.number}", beside=beside[part], charge=charge[part]))
             for group, part in zip(self.groups, self.parts, strict=True)
         ]
-        state = Exchanging(self.config, self.folder, name, plan=plan, moments=_on("cpu", moments), band=band)
-        found = self.maps(sift_group, state, items, self.rows)
-        self.worth = np.empty(len(self.weights))
+        state = Exchanging(self.config, self.folder, name, plan=plan, moments=_on("cpu", moments), cut_range=cut_range)
+        found = self.maps(marginals_of_group, state, items, self.rows)
+        self.marginal = np.empty(len(self.weights))
         base: list[np.ndarray] | None = None
-        for (sifted, _), part in zip(found, self.parts, strict=True):
-            self.worth[part], *own = sifted.read("worth", *(f"base_{place}" for place in range(len(plan.metrics))))
-            base = own if base is None else [a + b for a, b in zip(base, own, strict=True)]
+        for (marginals, _), part in zip(found, self.parts, strict=True):
+            self.marginal[part], *of_group = marginals.read(
+                "marginal", *(f"base_{place}" for place in range(len(plan.metrics)))
+            )
+            base = of_group if base is None else [a + b for a, b in zip(base, of_group, strict=True)]
         assert base is not None
-        self.inside, self.index = band.inside(self.worth), np.flatnonzero(band.undecided(self.worth))
+        self.inside, self.index = cut_range.inside(self.marginal), np.flatnonzero(cut_range.undecided(self.marginal))
         if len(self.index) > most:
             return None
         limits = self.limits.part(self.index, self.inside)
         if not fits(limits):
             return None
-        linear = worth(plan.quality, self.quality) / self.size
+        linear = scaled_quality(plan.quality, self.quality) / self.size
         offset = float((self.weights * linear)[self.inside].sum())
-        sifted_files = [sifted for sifted, _ in found]
-        return Undecided(sifted_files, linear[self.index], limits, [torch.from_numpy(part) for part in base], offset)
+        files = [marginals for marginals, _ in found]
+        return Undecided(files, linear[self.index], limits, [torch.from_numpy(part) for part in base], offset)
 
     def _solve(self, number: int, plan: ExchangePlan, posed: Undecided) -> UndecidedSolution:
         state = Exchanging(self.config, self.folder, f"{number}", plan=plan)
@@ -336,7 +340,7 @@ class _Selecting(Gathered):
         """(N,) what the limits' dual prices charge for each document."""
         return charge_of(self.limits, solved.multipliers, solved.scale)
 
-    def _settled(self, plan: ExchangePlan, solved: UndecidedSolution, charge: np.ndarray, width: int) -> Exchanged:
+    def _finished(self, plan: ExchangePlan, solved: UndecidedSolution, charge: np.ndarray, width: int) -> Exchanged:
         weights, relaxed = self.weights, solved.relaxed
         thresholds = solved.level + charge
         items = [
@@ -353,11 +357,11 @@ class _Selecting(Gathered):
         total: list[torch.Tensor] | None = None
         statistics: list[Any] = [None] * len(plan.metrics)
         at_relaxed, at_chosen = np.empty(len(weights)), np.empty(len(weights))
-        for done, part in zip(self.maps(settle_group, state, items, self.rows), self.parts, strict=True):
+        for done, part in zip(self.maps(measure_group, state, items, self.rows), self.parts, strict=True):
             names = [f"moment_{place}" for place in range(len(plan.metrics))]
             at_relaxed[part], at_chosen[part], *moments = done.read("relaxed", "price", *names)
-            own = [torch.from_numpy(moment) for moment in moments]
-            total = own if total is None else [a + b for a, b in zip(total, own, strict=True)]
+            of_group = [torch.from_numpy(moment) for moment in moments]
+            total = of_group if total is None else [a + b for a, b in zip(total, of_group, strict=True)]
             for place, metric in enumerate(plan.metrics):
                 if isinstance(metric, DiSF):
                     pair = [torch.from_numpy(each) for each in done.read(f"sums_{place}_0", f"sums_{place}_1")]
@@ -367,7 +371,7 @@ class _Selecting(Gathered):
         if broken := self.limits.violations(self.chosen):
             raise UndecidedTooFew(broken[0])
         _, most = Feasible(self.limits).respond(torch.from_numpy(at_relaxed))
-        held = spread(plan.coefficients, relaxed.best)
+        held = weighted_norms(plan.coefficients, relaxed.best)
         bound = most + held + plan.constant
         bound += rounding_of(float(weights @ np.abs(at_relaxed)), most, held, plan.constant, terms=len(weights))
         value = relaxed.value + plan.constant

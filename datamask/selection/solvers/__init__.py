@@ -3,7 +3,7 @@
     class Mine:
         holds = frozenset({"documents"})        # of: documents, tokens, quotas, length, prune, repeat
         requires = ("relaxed",)                 # attributes, one of which every metric must have; (): any metric
-        alike = None                            # an attribute in which several metrics must agree
+        agree_in = None                         # an attribute in which several metrics must agree
 
         def solve(self, problem, progress) -> Draft: ...
 
@@ -47,7 +47,7 @@ class Solver(Protocol):
 
     holds: ClassVar[frozenset[Held]] = frozenset({"documents"})
     requires: ClassVar[tuple[str, ...]] = ()
-    alike: ClassVar[str | None] = None
+    agree_in: ClassVar[str | None] = None
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
         """The selection: `Draft.selected` (N,) bool, within the budget and the limits, and what else is known."""
@@ -60,7 +60,7 @@ def solver_class(name: str) -> type[Solver]:
     :raises ConfigError: unknown name, or a solver of the user's that cannot be imported or lacks `solve`.
     """
     found = extensions.require("solver", name).load()
-    for declared in ("holds", "requires", "alike"):  # what a user's class does not declare is as the protocol has it
+    for declared in ("holds", "requires", "agree_in"):  # what a user's class does not declare is as the protocol has it
         if not hasattr(found, declared):
             setattr(found, declared, getattr(Solver, declared))
     return found
@@ -116,7 +116,7 @@ def _metrics_lacking(solver: type[Solver], settings: Select) -> list[str]:
     lacking = [name for name, each in classes.items() if not any(hasattr(each, need) for need in solver.requires)]
     if lacking:
         return [f"metric {', '.join(lacking)} (it has no {' or '.join(solver.requires)})"]
-    alike = getattr(solver, "alike", None)
-    if alike and len({getattr(each, alike) for each in classes.values()}) > 1:
+    agree_in = getattr(solver, "agree_in", None)
+    if agree_in and len({getattr(each, agree_in) for each in classes.values()}) > 1:
         return [f"metrics {' and '.join(classes)} together"]
     return []

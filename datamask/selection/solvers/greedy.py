@@ -37,7 +37,7 @@ class Greedy(Solver):
 
     holds: ClassVar = frozenset({"documents"})
     requires: ClassVar = ("incremental",)  # the way in which the metric's gains are updated from one pick to the next
-    alike: ClassVar = "incremental"
+    agree_in: ClassVar = "incremental"
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
         """See `Solver.solve`."""

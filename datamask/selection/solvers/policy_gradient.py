@@ -13,7 +13,7 @@ Improved (the default), also for any metric:
   the best linear estimate, whose gain follows from the covariance: G·cov / (G·v + Σv + DOUBT), v = π(1 − π);
 - the mean that is subtracted from a rollout's reward is that of the other rollouts (leave-one-out);
 - the step is the natural gradient (the price, not the price times v): probabilities near 0 or 1 do not get stuck;
-- where rewards are exact (pairwise, DiSF), the second half of the steps is simulated annealing ("settling";
+- where rewards are exact (pairwise, DiSF), the second half of the steps is simulated annealing (
   Kirkpatrick et al. 1983). The context is then the selection itself. Masks are drawn by the documents' prices at a
   falling temperature, with a pull towards the selection so strong that a mask exchanges few documents; then one of the
   masks, or the selection, is drawn by its reward at the same temperature. This finds pairs of documents that gain
@@ -37,7 +37,7 @@ from datamask.selection.solvers.rewards import MomentReward, Reward, reward_of
 
 RECORDS = 20  # history records of a run
 STEP = 0.02  # length of a natural step at a learning rate of 1, in standard deviations of the batch's prices
-SETTLE = 0.5  # share of the steps that are simulated annealing
+ANNEALED = 0.5  # share of the steps that are simulated annealing
 EXCHANGES = 2.0  # documents that a mask exchanges on average in these
 HOT, COLD = 0.1, 1e-3  # first and last temperature, as a multiple of the mean self-term
 DOUBT = 3.0  # added to the draws' total variance: shrinks the estimate where masks hardly differ
@@ -93,7 +93,7 @@ class Policy:
         ]
         self.quality = objective.linear.to(self.logits)  # (N,): a document's part of f, times the budget
         self.price = torch.zeros_like(self.logits)  # what the baseline has learned
-        self.latest = torch.zeros_like(self.logits)  # while settling: prices, as of a document's last batch
+        self.latest = torch.zeros_like(self.logits)  # while annealing: prices, as of a document's last batch
         self.selected = torch.zeros(len(self.logits), dtype=torch.bool, device=self.logits.device)
 
     def learn(self, block: Tensor, k: int, number: int) -> None:
@@ -103,25 +103,27 @@ class Policy:
             size = min(len(block), max(2, round(settings.partial * len(block))))
             if not settings.published:
                 self._begin(block, k)
-            settle = settings.n_epochs
+            annealing_from = settings.n_epochs
             if not settings.published and all(term.exact for _, term in self.terms):
-                settle = round((1 - SETTLE) * settings.n_epochs)
+                annealing_from = round((1 - ANNEALED) * settings.n_epochs)
             for step in range(settings.n_epochs):
                 share = step / max(settings.n_epochs - 1, 1)
                 rate = settings.max_lr + (settings.min_lr - settings.max_lr) * share
                 chosen = torch.randperm(len(block), generator=self.generator, device=block.device)[:size]
-                if step == settle:
-                    self._begin_to_settle(block, k, size)
+                if step == annealing_from:
+                    self._begin_annealing(block, k, size)
                 if settings.published:
                     self._published_step(block[chosen], min(max(round(k * size / len(block)), 1), size - 1), rate)
-                elif step >= settle:
-                    self._settle(block[chosen], (step - settle) / max(settings.n_epochs - 1 - settle, 1))
+                elif step >= annealing_from:
+                    self._anneal(
+                        block[chosen], (step - annealing_from) / max(settings.n_epochs - 1 - annealing_from, 1)
+                    )
                 else:
                     self._step(block[chosen], rate)
                 if (step + 1) % max(1, settings.n_epochs // RECORDS) == 0 or step + 1 == settings.n_epochs:
-                    self._record(block, k, step + 1 + number * settings.n_epochs, step >= settle)
-            if settle < settings.n_epochs:
-                self.logits[block] = self._settled(block)
+                    self._record(block, k, step + 1 + number * settings.n_epochs, step >= annealing_from)
+            if annealing_from < settings.n_epochs:
+                self.logits[block] = self._annealed(block)
         else:
             self._record(block, k, number * settings.n_epochs)
 
@@ -196,22 +198,22 @@ class Policy:
         for _, term in self.terms:
             term.move(batch, taken if term.hard else self.probability[batch])
 
-    def _begin_to_settle(self, block: Tensor, k: int, size: int) -> None:
+    def _begin_annealing(self, block: Tensor, k: int, size: int) -> None:
         self._select(block, k)
         for _, term in self.terms:
             term.start(self.selected.float())
-        own = torch.zeros_like(self.logits)
+        self_terms = torch.zeros_like(self.logits)
         for batch in block.split(size):
             held = self.selected[batch].float()
             self.latest[batch] = self._rewards(batch, held[None], held)[1]
             for scale, term in self.terms:
                 assert isinstance(term, MomentReward)  # the only exact reward
-                own[batch] += scale * term.own(batch)
+                self_terms[batch] += scale * term.self_terms(batch)
         least = 1e-3 * float(self.latest[block].std()) + 1e-30  # where self-terms are next to nothing
-        self.hottest = self.temperature = max(HOT * float(own[block].mean()), least)
+        self.hottest = self.temperature = max(HOT * float(self_terms[block].mean()), least)
         self.pull = 0.0  # to the selection, in the draws
 
-    def _settle(self, batch: Tensor, share: float) -> None:
+    def _anneal(self, batch: Tensor, share: float) -> None:
         """An annealing step: draws one of several masks near the selection, or the selection itself, by reward.
 
         share: the share of the annealing steps that is done.
@@ -221,7 +223,7 @@ class Policy:
         if not 0 < k < len(batch):
             return
         self.temperature = self.hottest * (COLD / HOT) ** share
-        masks = plackett_luce.draw_masks(self._settled(batch), k, self.problem.settings.n_rollout, self.generator)
+        masks = plackett_luce.draw_masks(self._annealed(batch), k, self.problem.settings.n_rollout, self.generator)
         exchanges = float((masks != held).sum()) / 2 / len(masks)
         self.pull += min(max(np.log(max(exchanges, 1e-6) / EXCHANGES), -0.5), 0.5)
         if exchanges > 8 * EXCHANGES:
@@ -234,7 +236,7 @@ class Policy:
             for _, term in self.terms:
                 term.move(batch, masks[drawn])
 
-    def _settled(self, batch: Tensor) -> Tensor:
+    def _annealed(self, batch: Tensor) -> Tensor:
         """(n,) the logits from which masks are drawn in annealing."""
         return self.latest[batch] / self.temperature + self.pull * self.selected[batch]
 
@@ -252,8 +254,8 @@ class Policy:
         self.selected[block] = False
         self.selected[_best(self.logits, [(block, k)])] = True
 
-    def _record(self, block: Tensor, k: int, step: int, settled: bool = False) -> None:
-        if not settled:
+    def _record(self, block: Tensor, k: int, step: int, annealed: bool = False) -> None:
+        if not annealed:
             self._select(block, k)
         objective = float(self.problem.objective.values(self.selected[None])[0])
         self.history.append({"step": step, "objective": objective})

@@ -237,18 +237,18 @@ def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor | DualP
     """The start of the ascent: the uniform feasible p, or in a large pool the p given by prices learned on a sample."""
     count, feasible = len(problem), quadratic.feasible
     if count <= 2 * SAMPLE:
-        return feasible.alike()
+        return feasible.uniform_start()
     rows = np.sort(problem.sample)
     small = sampled(quadratic, rows)
     share = float(small.feasible.weights.sum() / feasible.weights.sum())
     if suits(quadratic):
-        _, end = newton(small, small.feasible.even(), ROUGH)
+        _, end = newton(small, small.feasible.uniform(), ROUGH)
         return end.beyond(share)
     copies = len(quadratic) / len(rows)
-    found = ascend_multilinear(small, small.feasible.even(), TOLERANCE, LEARNING, copies=copies)
+    found = ascend_multilinear(small, small.feasible.uniform(), TOLERANCE, LEARNING, copies=copies)
     price = quadratic.price([moment / share for moment in found.moments])
     fractional = float(((found.p > 1e-6) & (found.p < 1 - 1e-6)).double().mean())
     above = feasible.reduced(price) if feasible.limits else price - feasible.cut(price)
     near = above.abs()[:: count // SAMPLE]
-    band = float(torch.quantile(near, max(fractional, 1e-3)))
-    return feasible.project(price / max(2 * band, 1e-300))
+    width = float(torch.quantile(near, max(fractional, 1e-3)))
+    return feasible.project(price / max(2 * width, 1e-300))

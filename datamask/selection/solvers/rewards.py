@@ -139,17 +139,17 @@ class MomentReward:
         z = self.z.index_select(0, batch)
         price = -2 * self.scale * self.metric.products(z, self.total).float()
         change = masks - probability
-        reward, own = change @ price, self._own(z) * (1 - 2 * probability)
+        reward, self_terms = change @ price, self._self_terms(z) * (1 - 2 * probability)
         touched = change.any(0)
         if 2 * int(touched.sum()) < len(batch):
             z, change = z[touched], change[:, touched]
-        return reward - self.scale * self.forms(z, change), price - own
+        return reward - self.scale * self.forms(z, change), price - self_terms
 
-    def own(self, batch: Tensor) -> Tensor:
+    def self_terms(self, batch: Tensor) -> Tensor:
         """(n,) the documents' self-terms: what each costs by its similarity to itself."""
-        return self._own(self.z.index_select(0, batch))
+        return self._self_terms(self.z.index_select(0, batch))
 
-    def _own(self, z: Tensor) -> Tensor:
+    def _self_terms(self, z: Tensor) -> Tensor:
         return self.scale * self.metric.squares(z.float())
 
     def move(self, batch: Tensor, probability: Tensor) -> None:
@@ -238,10 +238,10 @@ class BlackBoxReward:
         """See `Reward.alone`."""
         pool = self.problem.pool.take(batch.cpu().numpy())
         weights = torch.ones(len(batch), dtype=torch.float64, device=batch.device)
-        own = type(self.metric)(pool, weights, float(masks[0].sum()))
-        if hasattr(own, "bind"):
-            own.bind(self.problem.settings)
-        return own.value(masks.bool()).to(batch.device).float()
+        of_batch = type(self.metric)(pool, weights, float(masks[0].sum()))
+        if hasattr(of_batch, "bind"):
+            of_batch.bind(self.problem.settings)
+        return of_batch.value(masks.bool()).to(batch.device).float()
 
     def start(self, probability: Tensor) -> None:
         """See `Reward.start`."""

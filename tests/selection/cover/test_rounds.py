@@ -182,6 +182,7 @@ def decided(work: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (work / "prices").iterdir()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covers", ["pool", "target"])
 def test_the_same_bytes_on_any_workers_and_after_a_failure(corpus, target, in_groups, tmp_path, covers):
     config = configured(target) if covers == "target" else Config(select=settings_of(select_ratio=0.2))
