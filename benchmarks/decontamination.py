@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=10_000)
     parser.add_argument("--plant", type=int, default=40)
     parser.add_argument("--hits")
-    parser.add_argument("--alone", action="store_true", help="without datatrove, which takes fifty times as long")
+    parser.add_argument("--alone", action="store_true", help="without datatrove, which takes twenty times as long")
     given = parser.parse_args()
     if given.paragraphs:
         paragraphs(given.corpus, given.documents, given.paragraphs, given.hits, given.seed)

@@ -22,10 +22,12 @@ read.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,7 @@ from datamask.filter import duplicate_candidates as candidates
 from datamask.filter import verify_pairs as verify
 from datamask.filter.alarm import read_groups
 from datamask.filter.duplicate_candidates import CandidatePairs, ConnectedGroups, Estimated, Holders
+from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import CopyEvidence
 from datamask.filter.postings import POSTING, SeenDocuments, Shared, partition_of, postings_of, sampled, shared_of
 from datamask.maps import Handed, deal, dealt, gather, hand, handed, mapped, read_arrays, write_array, write_arrays
@@ -313,15 +316,16 @@ class Fetching:
 
 
 def fetch(state: Searching, item: Fetching) -> None:
-    """The texts, a batch for each part they belong to, in a file; beside it the batches' parts."""
+    """The texts, a batch for each part they belong to, in a file; beside it the batches' parts, rows and documents."""
     number, sources = item.group
     name = f"texts-{number}"
-    if handed(state.folder, f"{name}-parts"):
+    if handed(state.folder, f"{name}-batches"):
         return
     documents, part = item.wanted.read("document", "part")
     facts = read_arrays(state.facts(number), "shard", "chunk_id")
     shard, chunk_id = (column[documents - state.first[number]] for column in facts)
-    batches: list[int] = []
+    batches: list[tuple[int, int]] = []
+    written = [np.zeros(0, np.int64)]
     with (
         storage.publish(state.at(name) + ".arrow", durable=False) as temporary,
         pa.OSFile(str(temporary), "wb") as file,
@@ -331,9 +335,11 @@ def fetch(state: Searching, item: Fetching) -> None:
             mine = shard == place
             if mine.any():
                 for target, batch in _texts_of(source, state, documents[mine], chunk_id[mine], part[mine]):
-                    batches.append(target)
+                    batches.append((target, batch.num_rows))
+                    written.append(batch["document"].to_numpy())
                     writer.write_batch(batch)
-    hand(state.folder, f"{name}-parts", part=np.array(batches, np.int64))
+    targets, rows = np.array(batches, np.int64).reshape(-1, 2).T
+    hand(state.folder, f"{name}-batches", part=targets, rows=rows, document=np.concatenate(written))
 
 
 def _texts_of(
@@ -360,7 +366,9 @@ class DecidedPairs:
 
     number: int
     pairs: Handed  # one, other, own; tie (T, 2) and cosine (T,): pairs by their embeddings alone
-    documents: Handed  # document (ascending), quality, source (key of its shard's text), chunk_id: of all these
+    documents: (
+        Handed  # document (ascending), letters, quality, source (key of its shard's text), chunk_id: of all these
+    )
 
 
 def recall(state: Searching, item: DecidedPairs) -> Handed:
@@ -388,10 +396,10 @@ def judge(state: Searching, item: DecidedPairs) -> Handed:
     recalled = recall(state, item)
     component, keys, known, falls = recalled.read("component", "key", "known", "falls")
     one, other, own, tie, cosine = item.pairs.read("one", "other", "own", "tie", "cosine")
-    documents, quality = item.documents.read("document", "quality")
+    documents, letters, quality = item.documents.read("document", "letters", "quality")
     new, new_tie = (~known[component[np.searchsorted(documents, of)]] for of in (one, tie[:, 0]))
     found = verify.decide(
-        _texts(state, item.number),
+        HeldTexts(_FetchedTexts(state, item.number), documents, letters),
         CandidatePairs(one[new], other[new], own[new]),
         {(a, b): float(c) for (a, b), c in zip(tie[new_tie].tolist(), cosine[new_tie], strict=True)},
         state.fixed,
@@ -414,15 +422,49 @@ def _copy_counts(url: str) -> CopyEvidence | None:
     return CopyCounts(pool.read(url)) if storage.exists(url) else None
 
 
-def _texts(state: Searching, part: int) -> Iterator[tuple[np.ndarray, pa.Array]]:
-    for number in range(state.groups):
-        [parts] = read_arrays(state.at("texts", number, "parts") + ".npz", "part")
-        batches = np.flatnonzero(parts == part).tolist()
-        if batches:
-            with storage.open_input(state.at("texts", number) + ".arrow") as file, pa.ipc.open_file(file) as reader:
+class _FetchedTexts:
+    """The texts of a part's documents, from the files that `fetch` wrote."""
+
+    def __init__(self, state: Searching, part: int) -> None:
+        self._state = state
+        self._places: list[tuple[int, int]] = []  # of each batch: the group's file, and which one there
+        documents, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for number in range(state.groups):
+            parts, rows, document = read_arrays(
+                state.at("texts", number, "batches") + ".npz", "part", "rows", "document"
+            )
+            mine = parts == part
+            self._places += [(number, place) for place in np.flatnonzero(mine).tolist()]
+            documents.append(document[np.repeat(mine, rows)])
+            counts.append(rows[mine])
+        every, rows = np.concatenate(documents), np.concatenate(counts)
+        order = np.argsort(every)
+        self._documents = every[order]
+        self._batch = np.repeat(np.arange(len(rows)), rows)[order]
+        self._row = (np.arange(len(every)) - np.repeat(np.cumsum(rows) - rows, rows))[order]
+
+    def __call__(self, documents: np.ndarray) -> Iterator[tuple[np.ndarray, pa.Array]]:
+        """(documents, their texts), all of these (n,), in an order of the files'."""
+        where = np.searchsorted(self._documents, documents)
+        batch, row = self._batch[where], self._row[where]
+        for number, batches in groupby(np.unique(batch).tolist(), lambda place: self._places[place][0]):
+            with _opened(self._state.at("texts", number) + ".arrow") as reader:
                 for place in batches:
-                    batch = reader.get_batch(place)
-                    yield batch["document"].to_numpy(), batch["text"]
+                    rows = pa.array(np.sort(row[batch == place]))
+                    held = reader.get_batch(self._places[place][1])
+                    yield held["document"].take(rows).to_numpy(), held["text"].take(rows)
+
+
+@contextlib.contextmanager
+def _opened(url: str) -> Iterator[pa.RecordBatchFileReader]:
+    """An Arrow file: on a disk only what is looked at is read."""
+    local = None if storage.is_remote(url) else str(storage.filesystem(url)[1])
+    with (
+        storage.storage_errors(url),
+        pa.memory_map(local) if local else storage.open_input(url) as file,
+        pa.ipc.open_file(file) as reader,
+    ):
+        yield reader
 
 
 # ---------------------------------------------------------------- files

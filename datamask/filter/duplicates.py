@@ -1,8 +1,8 @@
 """The stage that finds near-duplicates across all shards: candidates, verification, decisions.
 
 The work is `rounds` of maps; here are the reduces between them. The caller holds some 60 bytes a document and the pairs
-that are read; a worker a partition of the samples, a part of the pairs, or the texts of connected candidates. Disk, for
-the time of the stage: the candidates' texts. Samples (0.6 kB a document) and decisions stay for the next run.
+that are read; a worker a partition of the samples, a part of the pairs, or the texts of few candidates at a time. Disk,
+for the time of the stage: the candidates' texts. Samples (0.6 kB a document) and decisions stay for the next run.
 """
 
 from __future__ import annotations
@@ -311,6 +311,7 @@ class _Search:
                 self.state.folder,
                 f"about-{number}",
                 document=documents,
+                letters=self.windows[documents],
                 quality=self.quality[documents],
                 source=texts[self.shard[documents]],
                 chunk_id=self.chunk_id[documents],

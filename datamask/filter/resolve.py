@@ -72,8 +72,9 @@ def stars(edges: Sequence[Edge], length: Mapping[int, int], fixed: Collection[in
     for document in order:
         if document in fixed:
             decide(document)
+    listed: set[int] = set()  # these are decided, and so is what contains them
     for document in order:
-        for container in _first_containers(document, around):
+        for container in _first_containers(document, around, listed):
             if container not in stays and container not in fallen:
                 decide(container)
     found = {}
@@ -88,15 +89,16 @@ def stars(edges: Sequence[Edge], length: Mapping[int, int], fixed: Collection[in
     return found
 
 
-def _first_containers(document: int, around: Mapping[int, Sequence[Edge]]) -> list[int]:
-    """The document last, and before it, outermost first, those that contain it."""
+def _first_containers(document: int, around: Mapping[int, Sequence[Edge]], listed: set[int]) -> list[int]:
+    """The document last, and before it, outermost first, those that contain it; without `listed`, to which they go."""
     found: dict[int, None] = {}
     stack = [(document, False)]
     while stack:  # containers are longer, so there is no circle
         at, ready = stack.pop()
         if ready:
             found[at] = None
-        elif at not in found:
+        elif at not in found and at not in listed:
             stack.append((at, True))
             stack += [(edge.across(at), False) for edge in around[at] if edge.only and edge.falls == at]
+    listed.update(found)
     return list(found)

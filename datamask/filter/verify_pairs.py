@@ -1,28 +1,38 @@
 """Reads the candidates' whole texts, decides pair by pair whether they are duplicates, then which documents to drop.
 
-Connected candidates are in one part of bounded size, and each part is decided on its own.
+Connected candidates are in one part, and each part is decided on its own. However large it is, few texts are held at a
+time (`held_texts`); of the others, how many shingles they have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
 
-from datamask.filter.duplicate_candidates import FEW, OWN, PARTLY, WHOLLY, CandidatePairs, ConnectedGroups
-from datamask.filter.intact import CopyEvidence, Text, garbled, most, packaging, reworded, worse
+from datamask.filter import held_texts
+from datamask.filter.duplicate_candidates import (
+    FEW,
+    OWN,
+    PARTLY,
+    WHOLLY,
+    CandidatePairs,
+    ConnectedGroups,
+    code_of,
+    ends,
+)
+from datamask.filter.held_texts import HeldTexts, windows_of_pairs
+from datamask.filter.intact import CopyEvidence, garbled, most, packaging, reworded, worse
 from datamask.filter.resolve import Edge, Fall, stars
-from datamask.filter.shingles import WINDOW, Likeness, codes_of, doubled, likeness, once, windows
-from datamask.filter.surface import Prose, Surface, prose, surface
+from datamask.filter.shingles import Likeness, doubled, likeness
+from datamask.shares import part as share_of
+from datamask.shares import tell
 
-ROOM = 1 << 26  # letters of the texts decided at a time, at most: 0.25 GB of shingles, and as much text
-# Candidates are split into about PARTS parts, each of at least LEAST letters and at most ROOM.
+# Candidates are split into about PARTS parts, each of at least LEAST letters and at most ROOM, or one connected group.
+ROOM = 1 << 26
 PARTS = 32
 LEAST = 1 << 20
-TEXT_BYTES = 1 << 23  # bytes of texts shingled at a time
 # Texts are copies from this Jaccard on, of shingles of 12 and of 24 letters, templates or not. Of 699 pairs of real
 # documents whose word 5-grams have a Jaccard of 0.8 or more, 3 are below it, all of them contained.
 STRONG = 0.77
@@ -66,7 +76,7 @@ def parts_of(lengths: np.ndarray, groups: ConnectedGroups) -> np.ndarray:
 
 
 def decide(
-    texts: Iterable[tuple[np.ndarray, pa.Array]],
+    texts: HeldTexts,
     pairs: CandidatePairs,
     cosines: Mapping[tuple[int, int], float],
     fixed: int,
@@ -77,45 +87,19 @@ def decide(
 ) -> dict[int, tuple[Fall, int]]:
     """Each document of a part that falls, what it falls to, and its cluster: the lowest number it is tied to.
 
-    :param texts: documents and their texts, all that the pairs name.
+    :param texts: of all documents that the pairs name.
     :param cosines: pairs that are duplicates by their embeddings alone.
     :param fixed: so many documents, the first, stay.
     :param quality: quality_score of the documents, or NaN.
     :param quality_deviation: its standard deviation in the corpus.
     :param counts: see `worse`.
     """
-    judge = _Judge(_read(texts), fixed, quality, quality_deviation, rules, counts)
-    for a, b, own in zip(pairs.one, pairs.other, pairs.own, strict=True):
-        judge.compare(int(a), int(b), float(own))
+    judge = _Judge(texts, fixed, quality, quality_deviation, rules, counts)
+    with share_of(0.0, 0.8):  # of the time; the rest depends on what is found
+        judge.compare(pairs, np.array(list(cosines), np.int64).reshape(-1, 2))
     for (a, b), cosine in cosines.items():
         judge.by_cosine(a, b, cosine)
     return judge.falls()
-
-
-# ---------------------------------------------------------------- texts
-
-
-def _read(texts: Iterable[tuple[np.ndarray, pa.Array]]) -> dict[int, Text]:
-    found = {}
-    for documents, part in _blocks(texts):
-        codes, ends = codes_of(part)
-        made, seen, lines = windows(codes, ends), surface(codes, ends), prose(codes, ends)
-        for place, document in enumerate(documents.tolist()):
-            first, count = int(made.first[place]), int(made.count[place])
-            hashes = made.hashes[first : first + count].copy()
-            units = made.units[first : first + count + WINDOW - 1].copy()
-            parts = Surface(*(int(values[place]) for values in seen))
-            said = Prose(*(int(values[place]) for values in lines))
-            found[document] = Text(hashes, once(hashes), units, parts, said, part[place].as_py())
-    return found
-
-
-def _blocks(texts: Iterable[tuple[np.ndarray, pa.Array]]) -> Iterator[tuple[np.ndarray, pa.Array]]:
-    for documents, part in texts:
-        sizes = np.cumsum(pa.compute.binary_length(part).to_numpy()) // TEXT_BYTES
-        cuts = [0, *(np.flatnonzero(np.diff(sizes)) + 1), len(sizes)]
-        for start, stop in pairwise(cuts):
-            yield documents[start:stop], part.slice(start, stop - start)
 
 
 # ---------------------------------------------------------------- pairs
@@ -126,7 +110,7 @@ class _Judge:
 
     def __init__(
         self,
-        texts: dict[int, Text],
+        texts: HeldTexts,
         fixed: int,
         quality: Mapping[int, float],
         quality_deviation: float,
@@ -140,11 +124,26 @@ class _Judge:
         self._quality_deviation = quality_deviation
         self._rules = rules
         self._edges: dict[tuple[int, int], Edge] = {}
-        self._seen: set[tuple[int, int]] = set()
+        self._seen = np.zeros(0, np.uint64)  # codes of the pairs compared
 
-    def compare(self, one: int, other: int, own: float) -> None:
-        """Adds the pair if it is verified. own: the share of their common shingles that belong to no template."""
-        self._seen.add((one, other))
+    def compare(self, pairs: CandidatePairs, others: np.ndarray) -> None:
+        """Adds the pairs that are verified, in the order given. others: (T, 2), pairs whose texts are read as well."""
+        one, other = (np.concatenate([mine, tie]) for mine, tie in zip((pairs.one, pairs.other), others.T, strict=True))
+        found: dict[int, Edge] = {}
+        done = 0
+        for places in windows_of_pairs(one, other, self._texts.letters_of, held_texts.HELD):
+            self._texts.hold(np.concatenate([one[places], other[places]]))
+            for place in places[places < len(pairs)].tolist():
+                edge = self._verified(int(one[place]), int(other[place]), float(pairs.own[place]))
+                if edge is not None:
+                    found[place] = edge
+            done += len(places)
+            tell(done / len(one))
+        self._edges |= {(found[place].one, found[place].other): found[place] for place in sorted(found)}
+        self._seen = np.union1d(self._seen, code_of(pairs.one, pairs.other))
+
+    def _verified(self, one: int, other: int, own: float) -> Edge | None:
+        """The pair if it is verified. own: the share of their common shingles that belong to no template."""
         a, b = self._texts[one], self._texts[other]
         like = likeness(a.shingles, b.shingles)
         theirs = own >= OWN
@@ -159,15 +158,15 @@ class _Judge:
         if near:
             larger = max(len(a.shingles), len(b.shingles))
             if contained and larger > LONGER * fewer:
-                self._contained(one, other, like)
-            else:
-                kind = "exact" if like.jaccard == 1 else "near"
-                self._edges[one, other] = Edge(one, other, kind, like.jaccard, self._worse(one, other, like))
-        elif contained and theirs:
-            self._contained(one, other, like)
-        elif like.containment >= WHOLLY and own >= PARTLY and fewer >= SHORT:
+                return self._contained(one, other, like)
+            kind = "exact" if like.jaccard == 1 else "near"
+            return Edge(one, other, kind, like.jaccard, self._worse(one, other, like))
+        if contained and theirs:
+            return self._contained(one, other, like)
+        if like.containment >= WHOLLY and own >= PARTLY and fewer >= SHORT:
             small, _ = self._by_length(one, other)
-            self._edges[one, other] = Edge(one, other, "contained", like.containment, small, only=True)
+            return Edge(one, other, "contained", like.containment, small, only=True)
+        return None
 
     def by_cosine(self, one: int, other: int, cosine: float) -> None:
         """Adds a pair that is a duplicate by its embeddings alone; the one of lower quality is dropped."""
@@ -175,8 +174,8 @@ class _Judge:
             falls = one if self._quality[one] < self._quality[other] else other
             self._edges[one, other] = Edge(one, other, "semantic", cosine, falls)
 
-    def _contained(self, one: int, other: int, like: Likeness) -> None:
-        """Adds a pair of which one contains the other: the shorter one is dropped.
+    def _contained(self, one: int, other: int, like: Likeness) -> Edge | None:
+        """A pair of which one contains the other: the shorter one is dropped.
 
         The longer one is dropped instead if it only adds packaging or words without a sentence. Neither is dropped if
         the longer one is of lower quality and mostly about something else.
@@ -184,14 +183,12 @@ class _Judge:
         small, large = self._by_length(one, other)
         a, b = self._texts[small], self._texts[large]
         if self._packed(small, large):
-            if most(a, b):
-                self._edges[one, other] = Edge(one, other, "contained", like.containment, large)
-        elif len(a.shingles) < LITTLE * len(b.shingles) and self._better(small, large, QUALITY_NOISE):
-            return
-        elif len(b.shingles) <= NAVIGATION * len(a.shingles) and (falls := worse(a, b, like, self._counts)) > 0:
-            self._edges[one, other] = Edge(one, other, "contained", like.containment, large if falls > 0 else small)
-        else:
-            self._edges[one, other] = Edge(one, other, "contained", like.containment, small, only=True)
+            return Edge(one, other, "contained", like.containment, large) if most(a, b) else None
+        if len(a.shingles) < LITTLE * len(b.shingles) and self._better(small, large, QUALITY_NOISE):
+            return None
+        if len(b.shingles) <= NAVIGATION * len(a.shingles) and worse(a, b, like, self._counts) > 0:
+            return Edge(one, other, "contained", like.containment, large)
+        return Edge(one, other, "contained", like.containment, small, only=True)
 
     def _worse(self, one: int, other: int, like: Likeness) -> int:
         """The copy that should be dropped, −1 if neither is worse by more than noise."""
@@ -221,27 +218,37 @@ class _Judge:
 
     def falls(self) -> dict[int, tuple[Fall, int]]:
         """The dropped documents, after those that stay of each group were compared with its longest ones too."""
-        length = {document: len(text.shingles) for document, text in self._texts.items()}
-        fixed = range(self._fixed)
-        for _ in range(ROUNDS):
-            fallen = stars(list(self._edges.values()), length, fixed)
+        for last in [False] * (ROUNDS - 1) + [True]:
+            fallen = stars(list(self._edges.values()), self._texts.shingles, range(self._fixed))
             clusters = _clusters(self._edges)
-            staying: dict[int, list[int]] = {}
-            for document, cluster in clusters.items():
-                if document not in fallen:
-                    staying.setdefault(cluster, []).append(document)
-            new = {
-                (min(first, document), max(first, document))
-                for members in staying.values()
-                for first in sorted(members, key=lambda d: (-length[d], d))[:FEW]
-                for document in members
-                if document != first and max(first, document) >= self._fixed
-            } - self._seen
-            if not new:
+            new = np.zeros(0, np.uint64) if last else self._with_longest(clusters, fallen)
+            if not len(new):
                 break
-            for one, other in sorted(new):
-                self.compare(one, other, 0.0)
+            one, other = ends(new)
+            self.compare(CandidatePairs(one, other, np.zeros(len(new), np.float32)), np.zeros((0, 2), np.int64))
         return {document: (fall, clusters[document]) for document, fall in fallen.items()}
+
+    def _with_longest(self, clusters: Mapping[int, int], fallen: Mapping[int, Fall]) -> np.ndarray:
+        """Codes, ascending, of the pairs not compared yet of what stays of each cluster and its longest documents.
+
+        Nothing is known of what these share, so that only a Jaccard of STRONG makes them copies: a pair whose numbers
+        of shingles exclude that is left out.
+        """
+        staying: dict[int, list[int]] = {}
+        for document, cluster in clusters.items():
+            if document not in fallen:
+                staying.setdefault(cluster, []).append(document)
+        codes = []
+        for found in staying.values():
+            if len(found) < 2:
+                continue
+            members, length = np.array(found), np.array([self._texts.shingles[document] for document in found])
+            for place in np.lexsort((members, -length))[:FEW]:
+                first, others = np.full(len(members), members[place]), members
+                able = np.minimum(length, length[place]) / np.maximum(length, length[place]) >= STRONG
+                able &= (others != first) & (np.maximum(first, others) >= self._fixed)
+                codes.append(code_of(np.minimum(first, others)[able], np.maximum(first, others)[able]))
+        return np.setdiff1d(np.concatenate(codes), self._seen) if codes else np.zeros(0, np.uint64)
 
 
 def _clusters(edges: Mapping[tuple[int, int], Edge]) -> dict[int, int]:

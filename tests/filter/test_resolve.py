@@ -1,8 +1,10 @@
 """Stars: nobody falls to one that falls, every fall is a verified pair, and what stays has no pair left to fall by."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datamask.filter import resolve
 from datamask.filter.resolve import Edge, stars
 
 
@@ -39,6 +41,15 @@ def test_stars(graph):
         both_stay = edge.one not in fallen and edge.other not in fallen
         able = [d for d in (edge.one, edge.other) if d not in fixed and (not edge.only or edge.falls == d)]
         assert not (both_stay and able), edge
+
+
+@given(graphs())
+def test_what_was_listed_before_need_not_be_listed_again(graph):
+    expected = stars(*graph)
+    with pytest.MonkeyPatch.context() as patch:
+        once = resolve._first_containers
+        patch.setattr(resolve, "_first_containers", lambda document, around, listed: once(document, around, set()))
+        assert stars(*graph) == expected
 
 
 def test_a_pair_goes_by_who_lost_then_length_then_first_seen():

@@ -17,7 +17,7 @@ from datamask.config import Config
 from datamask.corpus.plan import Plan, to_json
 from datamask.errors import InputError, StorageError
 from datamask.filter import duplicates as stage
-from datamask.filter import find_duplicates, postings, sign_shard, wanted
+from datamask.filter import find_duplicates, held_texts, postings, sign_shard, wanted
 from datamask.filter import verify_pairs as verify
 from datamask.filter.shingles import likeness, shingles
 from datamask.maps import Threads, here
@@ -118,7 +118,8 @@ def test_bytes_are_the_same_for_any_partitions_order_and_rerun(tmp_path, monkeyp
     monkeypatch.setattr(postings, "PARTITION", 500)
     monkeypatch.setattr(stage, "PARTITION", 500)
     monkeypatch.setattr(verify, "ROOM", 5000)
-    monkeypatch.setattr(verify, "TEXT_BYTES", 2000)
+    monkeypatch.setattr(held_texts, "TEXT_BYTES", 2000)
+    monkeypatch.setattr(held_texts, "HELD", 3000)
     other = find_duplicates(files[::-1], config, str(tmp_path / "other"))[::-1]
     for a, b in zip(first, other, strict=True):
         assert Path(a.path).read_bytes() == Path(b.path).read_bytes()

@@ -31,6 +31,7 @@ def swept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return embedded, sweep(embedded, LAMBDAS)
 
 
+@pytest.mark.slow
 def test_coverage_of_words_is_swept_with_the_texts(tmp_path: Path) -> None:
     all_files, config, _ = corpus(tmp_path, metric="coverage")
     record(str(tmp_path / "work"), all_files, config)
