@@ -1,15 +1,17 @@
-"""Peak memory of languages, test items and personal data by input size: each alone, and a run with the three.
+"""Peak memory of languages, test items, personal data and duplicates by input size: each alone, and a run with all.
 
-    python benchmarks/workbench_memory.py '../shared/data/real/real-*.parquet' '../shared/data/tasks/*.jsonl.gz' --maps
     python benchmarks/workbench_memory.py '../shared/data/real/real-*.parquet' '../shared/data/tasks/*.jsonl.gz' \\
-        [--documents 4000 16000 36000] [--plain]
+        --maps [duplicates …]
+    python benchmarks/workbench_memory.py '../shared/data/real/real-*.parquet' '../shared/data/tasks/*.jsonl.gz' \\
+        [--documents 4000 16000 36000] [--plain] [--thirds]
 
 The input is so many real documents, shuffled, in shards of 1,000; beyond as many as there are, documents of as many
-characters made of their sentences, each another document's. Memory is a process's resident set (which counts resident
-pages of mapped files, too). `--maps` calls each of the three on shard after shard, in a process of its own: what it has
-before the first shard, after the first, and at most; personal data as export writes it, of every document. Without it
-the whole command runs, and what it has at most is told by what had ended last. `--plain` runs the command without the
-three.
+characters made of their sentences, each another document's (`--thirds`: of a third of each of three, so that nearly all
+hang together). Memory is a process's resident set (which counts resident pages of mapped files, too). `--maps` calls
+each of the four on shard after shard, in a process of its own: what it has before the first shard, after the first, and
+at most; personal data as export writes it, of every document; duplicates with quality drawn at random, after their
+signatures. Without it the whole command runs, and what it has at most is told by what had ended last. `--plain` runs
+the command without the first three.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +37,21 @@ import pyarrow.parquet as pq
 
 SHARD = 1000
 SENTENCE = re.compile(r"(?<=[.!?。])\s+|\n+")
-MAPS = ("languages", "test items", "personal data")
+Made = Callable[[list[list[str]], random.Random], str]
+MAPS = ("languages", "test items", "personal data", "duplicates")
 
 
 def paths(pattern: str) -> list[str]:
     return sorted(str(path) for path in Path("/").glob(str(Path(pattern).resolve()).lstrip("/")))
 
 
-def write(texts: list[str], documents: int, folder: Path) -> None:
+def write(texts: list[str], documents: int, folder: Path, made: Made) -> None:
     folder.mkdir()
     draw = random.Random(5)
     sentences = [SENTENCE.split(text) for text in texts] if documents > len(texts) else []
     for first in range(0, documents, SHARD):
         part = [
-            texts[n] if n < len(texts) else mixed(sentences, draw) for n in range(first, min(first + SHARD, documents))
+            texts[n] if n < len(texts) else made(sentences, draw) for n in range(first, min(first + SHARD, documents))
         ]
         pq.write_table(pa.table({"text": part}), folder / f"part-{first // SHARD:04}.parquet")
 
@@ -61,6 +66,15 @@ def mixed(sentences: list[list[str]], draw: random.Random) -> str:
     return " ".join(parts)
 
 
+def thirds(sentences: list[list[str]], draw: random.Random) -> str:
+    """A third of each of three texts, whole sentences in a row."""
+    runs = []
+    for text in draw.sample(sentences, 3):
+        begin = draw.randrange(len(text))
+        runs.append(" ".join(text[begin : begin + -(-len(text) // 3)]))
+    return "\n".join(runs)
+
+
 # ---------------------------------------------------------------- each alone
 
 
@@ -71,6 +85,7 @@ def alone(what: str, folder: str, tests: list[str]) -> None:
     from datamask.corpus import convert_shard, plan_shards
     from datamask.corpus.identify import identify_shard
     from datamask.corpus.read import corpus_schema
+    from datamask.filter import find_duplicates, sign_shard
     from datamask.filter.contamination import common_rows, contaminated
     from datamask.filter.leaks import find_leaks, items_of
     from datamask.release.data_files import DataLayout, write_stripe
@@ -87,11 +102,14 @@ def alone(what: str, folder: str, tests: list[str]) -> None:
     with tempfile.TemporaryDirectory() as work:
         shards = [convert_shard(shard, config, work) for shard in plan_shards(config.corpus, work).shards]
         index = pa.schema([("chunk_id", pa.int64()), ("reason", pa.string())])
-        files = []
+        files: list[ShardFiles] = []
         for shard in shards:
             table = pa.table([pa.array(range(SHARD)), pa.nulls(SHARD, pa.string())], index)
             output = storage.write_output(f"{work}/index/{shard.name}.parquet", shard.name, index, [table])
-            files.append(ShardFiles(shard, index=output))
+            quality = np.random.default_rng(len(files)).normal(size=SHARD).astype(np.float32)
+            scored = pa.table({"chunk_id": np.arange(SHARD), "quality_score": quality})
+            scores = storage.write_output(f"{work}/scores/{shard.name}.parquet", shard.name, scored.schema, [scored])
+            files.append(ShardFiles(shard, index=output, scores=scores, filters=output))
         layout = DataLayout.of(corpus_schema(shards, config), personal=True)
 
         def decisions(one: ShardFiles) -> pa.Table:
@@ -112,6 +130,8 @@ def alone(what: str, folder: str, tests: list[str]) -> None:
                 return identify_shard(shards[number], config, work)
             if what == "test items":
                 return ShardFiles(shards[number], leaks=find_leaks(files[number], config, work))
+            if what == "duplicates":
+                return replace(files[number], signatures=sign_shard(shards[number], config, work))
             stripe = Stripe(number, [RowRange(number, 0, SHARD - 1)], SHARD)
             return write_stripe(stripe, {number: files[number]}, config, layout, {None: "x"}, work, decisions)
 
@@ -130,6 +150,8 @@ def alone(what: str, folder: str, tests: list[str]) -> None:
             common = common_rows(done, config)
             for each in done:
                 contaminated(each, config, common)
+        if what == "duplicates":
+            find_duplicates(done, config, work)
         took = time.process_time() - began
         print(json.dumps([seen[0] / 2**30, seen[1] / 2**30, greatest(), took]))
 
@@ -140,13 +162,13 @@ def greatest() -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
 
 
-def maps(texts: list[str], sizes: list[int], tests: list[str]) -> None:
+def maps(which: Sequence[str], texts: list[str], sizes: list[int], tests: list[str], made: Made) -> None:
     print("| | documents | MB | before, GiB | after one shard | at most | processor seconds |")
     print("|---|--:|--:|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as work:
         for documents in sizes:
-            write(texts, documents, Path(work) / str(documents))
-        for what in MAPS:
+            write(texts, documents, Path(work) / str(documents), made)
+        for what in which:
             for documents in sizes:
                 folder = Path(work) / str(documents)
                 told = subprocess.check_output(
@@ -168,11 +190,11 @@ def size(folder: Path) -> float:
 # ---------------------------------------------------------------- the whole command
 
 
-def runs(texts: list[str], sizes: list[int], settings: list[str]) -> None:
+def runs(texts: list[str], sizes: list[int], settings: list[str], made: Made) -> None:
     with tempfile.TemporaryDirectory() as work:
         for documents in sizes:
             source, out = Path(work) / f"in-{documents}", Path(work) / f"out-{documents}"
-            write(texts, documents, source)
+            write(texts, documents, source, made)
             command = [sys.executable, "-m", "datamask.cli", "curate", "--json", "-i", str(source), "-o", str(out)]
             began = time.perf_counter()
             process = subprocess.Popen(
@@ -217,9 +239,10 @@ def main() -> None:
     parser.add_argument("corpus")
     parser.add_argument("tests", nargs="+")
     parser.add_argument("--documents", type=int, nargs="+", default=[4000, 16000, 36000])
-    parser.add_argument("--maps", action="store_true")
+    parser.add_argument("--maps", nargs="*", choices=MAPS)
     parser.add_argument("--alone", choices=MAPS, help=argparse.SUPPRESS)
     parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--thirds", dest="made", action="store_const", const=thirds, default=mixed)
     given = parser.parse_args()
     if given.alone:
         alone(given.alone, given.corpus, given.tests)
@@ -228,11 +251,11 @@ def main() -> None:
     texts = [text for text in held.to_pylist() if text and text.strip()]
     random.Random(3).shuffle(texts)
     tests = [path for pattern in given.tests for path in paths(pattern)]
-    if given.maps:
-        maps(texts, given.documents, tests)
+    if given.maps is not None:
+        maps(given.maps or MAPS, texts, given.documents, tests, given.made)
         return
     three = ["filter.identify=always", f"filter.decontaminate=[{', '.join(tests)}]", "release.personal=replace"]
-    runs(texts, given.documents, ["corpus.group_bytes=0", *([] if given.plain else three)])
+    runs(texts, given.documents, ["corpus.group_bytes=0", *([] if given.plain else three)], given.made)
 
 
 if __name__ == "__main__":
