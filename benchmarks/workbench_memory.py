@@ -4,11 +4,12 @@
     python benchmarks/workbench_memory.py '../shared/data/real/real-*.parquet' '../shared/data/tasks/*.jsonl.gz' \\
         [--documents 4000 16000 36000] [--plain]
 
-The input is so many real documents, shuffled, in shards of 1,000; beyond as many as there are, runs of sentences of
-three of them each, about as long as one. Memory is a process's resident set (which counts resident pages of mapped
-files, too). `--maps` calls each of the three on shard after shard, in a process of its own: what it has before the
-first shard, after the first, and at most; personal data as export writes it, of every document. Without it the whole
-command runs, and what it has at most is told by what had ended last. `--plain` runs the command without the three.
+The input is so many real documents, shuffled, in shards of 1,000; beyond as many as there are, documents of as many
+characters made of their sentences, each another document's. Memory is a process's resident set (which counts resident
+pages of mapped files, too). `--maps` calls each of the three on shard after shard, in a process of its own: what it has
+before the first shard, after the first, and at most; personal data as export writes it, of every document. Without it
+the whole command runs, and what it has at most is told by what had ended last. `--plain` runs the command without the
+three.
 """
 
 from __future__ import annotations
@@ -42,19 +43,22 @@ def paths(pattern: str) -> list[str]:
 def write(texts: list[str], documents: int, folder: Path) -> None:
     folder.mkdir()
     draw = random.Random(5)
+    sentences = [SENTENCE.split(text) for text in texts] if documents > len(texts) else []
     for first in range(0, documents, SHARD):
-        part = [texts[n] if n < len(texts) else mixed(texts, draw) for n in range(first, min(first + SHARD, documents))]
+        part = [
+            texts[n] if n < len(texts) else mixed(sentences, draw) for n in range(first, min(first + SHARD, documents))
+        ]
         pq.write_table(pa.table({"text": part}), folder / f"part-{first // SHARD:04}.parquet")
 
 
-def mixed(texts: list[str], draw: random.Random) -> str:
-    """A third of each of three texts, whole sentences in a row."""
-    runs = []
-    for text in draw.sample(texts, 3):
-        sentences = SENTENCE.split(text)
-        begin = draw.randrange(len(sentences))
-        runs.append(" ".join(sentences[begin : begin + -(-len(sentences) // 3)]))
-    return "\n".join(runs)
+def mixed(sentences: list[list[str]], draw: random.Random) -> str:
+    """A sentence of each of so many texts that it is as long as one."""
+    length = sum(map(len, draw.choice(sentences)))
+    parts: list[str] = []
+    while length > 0:
+        parts.append(draw.choice(draw.choice(sentences)))
+        length -= max(1, len(parts[-1]))
+    return " ".join(parts)
 
 
 # ---------------------------------------------------------------- each alone

@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
@@ -18,6 +18,7 @@ from flows.run_numbers import certificate_line, personal_line, table
 from tasks.progress import Board, StageProgress
 
 SHOWN = 4  # warnings on the terminal
+SKIPPED = 5  # files of a kind that were not read
 PLAIN_SECONDS = 15.0  # between lines about a stage that goes on
 
 
@@ -173,13 +174,7 @@ def summary(found: Mapping[str, Any], console: Console) -> None:
         + f"; {found['seconds']:.1f} in all",
         soft_wrap=True,
     )
-    if skipped := found["skipped"]:
-        named = ", ".join([*(file["path"].rsplit("/", 1)[-1] for file in skipped[:5]), *["…"] * (len(skipped) > 5)])
-        console.print(
-            f"skipped: {several(len(skipped), 'file')} of other formats or without rows ({named})",
-            soft_wrap=True,
-            markup=False,
-        )
+    _show_unread(console, found["skipped"])
     for how in sorted({file["how"] for file in found["read_as"]}):
         paths = [file["path"] for file in found["read_as"] if file["how"] == how]
         named = ", ".join(path.rsplit("/", 1)[-1] for path in paths[:3]) + (", …" if len(paths) > 3 else "")
@@ -201,3 +196,15 @@ def show_warnings(found: Mapping[str, Any], console: Console) -> None:
         )
     if len(warnings) > SHOWN:
         console.print(f"warning: {len(warnings) - SHOWN:,} more in the report", soft_wrap=True)
+
+
+def _show_unread(console: Console, skipped: Sequence[Mapping[str, str]]) -> None:
+    """A line for each reason why files were not read."""
+    reasons: dict[str, list[str]] = {}
+    for file in skipped:
+        same = file["error"].startswith("the same file as ")
+        reason = "read under another name" if same else file["error"].partition(" (")[0]
+        reasons.setdefault(reason, []).append(file["path"].rsplit("/", 1)[-1])
+    for reason, names in reasons.items():
+        named = ", ".join(names[:SKIPPED]) + (", …" if len(names) > SKIPPED else "")
+        console.print(f"skipped {several(len(names), 'file')}, {reason}: {named}", soft_wrap=True, markup=False)

@@ -48,10 +48,11 @@ class StageProgress:
 
     @property
     def share(self) -> float:
-        """Of the stage that is done, from 0 to 1: by its rows, else by the time that it took the last time."""
+        """Of the stage that is done, from 0 to 1: by its rows or, as long as none is told of (they are not counted, or
+        the first shard is another process's), by the time that it took the last time."""
         if self.ended:
             return 1.0
-        done, whole = (self.rows, self.total) if self.total else (self.elapsed, self.expected)
+        done, whole = (self.rows, self.total) if self.total and self.rows else (self.elapsed, self.expected)
         return min(1.0, done / whole) if whole else 0.0
 
     @property

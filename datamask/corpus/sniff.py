@@ -146,7 +146,7 @@ def _wide(head: bytes) -> str | None:
 def _legacy(path: str, sample: bytes) -> str:
     """The one encoding from before Unicode in which the lines read well.
 
-    :raises InputError: several do, or none; shows what the likeliest make of the first line.
+    :raises InputError: several do, or none; shows what the likeliest make of a line that tells them apart.
     """
     import charset_normalizer
 

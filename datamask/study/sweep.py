@@ -17,13 +17,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from datamask.config import Select
 from datamask.errors import ConfigError
 from datamask.report import statistics
 from datamask.report.embedded import Embedded
 from datamask.selection.arrays import finish, solve
-from datamask.selection.problem.pool import Problem, make_problem
+from datamask.selection.cover.counting import reads_words
+from datamask.selection.cover.target import read_words
+from datamask.selection.problem.pool import Pool, Problem, make_problem
 from datamask.selection.result import Selection
 from datamask.selection.solvers import relaxation, solver_for
+from datamask.study.chosen import texts_of
 
 TOLERANCE = 1e-3  # of a point's ascent, against its bound; every point reports the gap it reached
 
@@ -86,7 +90,8 @@ def sweep(
         raise ConfigError(f"λ must lie between 0 and 1, found {', '.join(f'{value:g}' for value in grid) or 'none'}")
     settings = corpus.settings()
     started = time.perf_counter()
-    problem = make_problem(corpus.pool(settings), settings)
+    corpus, pool = _with_words(corpus, settings)
+    problem = make_problem(pool, settings)
     solver_for(problem)  # refuses what it cannot hold before anything is computed
     solved = solve_all(problem, grid, progress)
     seconds = time.perf_counter() - started
@@ -104,6 +109,20 @@ def sweep(
         chosen=settings.lamb,
         seconds=seconds,
     )
+
+
+def _with_words(corpus: Embedded, settings: Select) -> tuple[Embedded, Pool]:
+    """The candidates that hold nothing of a target, and their pool; for coverage of words with its counts."""
+    if not reads_words(settings):
+        return corpus, corpus.pool(settings)
+    texts = [text.decode("utf-8", "replace") for text in texts_of(corpus)]
+    words = read_words(texts, None, None, settings)
+    pool = replace(corpus.pool(settings), ngrams=words.ngrams, target=words.counts)
+    if not len(words.leaked):
+        return corpus, pool
+    kept = np.ones(len(corpus), bool)
+    kept[words.leaked] = False
+    return corpus.subset(kept), pool.take(np.flatnonzero(kept))
 
 
 def solve_all(

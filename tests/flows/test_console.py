@@ -66,6 +66,14 @@ def test_personal_data_is_told_where_it_was_looked_for():
     assert "personal data" not in shown()
 
 
+def test_files_that_were_not_read_are_told_by_reason():
+    skipped = [{"path": f"in/{n}.pdf", "error": "not a format datamask reads (.parquet …)"} for n in range(7)]
+    skipped.append({"path": "in/b.jsonl", "error": "the same file as in/a.jsonl"})
+    text = shown(skipped=skipped)
+    assert "skipped 7 files, not a format datamask reads: 0.pdf, 1.pdf, 2.pdf, 3.pdf, 4.pdf, …\n" in text
+    assert "skipped 1 file, read under another name: b.jsonl\n" in text
+
+
 def test_drift_is_told():
     assert "drift: length of the 9 new documents" in shown(
         drift=[{"text": "length of the 9 new documents has shifted"}]
@@ -83,6 +91,8 @@ def test_what_remains_is_told_at_the_rate_so_far_or_by_the_last_time():
     assert line(rows=500, expected=400.0).going == "50%, 50 documents/s, 10 s to go"
     assert line(total=0, expected=40.0).going == "working, 30 s to go"
     assert line(total=0, expected=4.0).going == "working, 0 s to go"
+    assert line(rows=0, expected=40.0).going == "25%, 30 s to go"  # under Dask and Ray, before a first shard is over
+    assert line(rows=0).going == "0%"
     assert line(total=0).going == "working" and line(total=0).remaining is None
     assert line(rows=1000).going == "100%, 100 documents/s, finishing"
     whole = line(rows=0)

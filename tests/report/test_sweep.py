@@ -14,6 +14,7 @@ from datamask.report.embedded import Embedded, load_corpus
 from datamask.selection import select
 from datamask.stages import record
 from datamask.study import front as front_page
+from datamask.study.chosen import texts_of
 from datamask.study.comparisons import write_lamb
 from datamask.study.sweep import Sweep, envelope, pick, sweep
 from tests.report.build import corpus
@@ -28,6 +29,19 @@ def swept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     record(str(folder / "work"), all_files, config)
     embedded = load_corpus(str(folder), 100_000)
     return embedded, sweep(embedded, LAMBDAS)
+
+
+def test_coverage_of_words_is_swept_with_the_texts(tmp_path: Path) -> None:
+    all_files, config, _ = corpus(tmp_path, metric="coverage")
+    record(str(tmp_path / "work"), all_files, config)
+    embedded = load_corpus(str(tmp_path), 100_000)
+    front = sweep(embedded, [0.5, 1.0])
+    texts = [text.decode() for text in texts_of(embedded)]
+    for point in front.points:
+        settings = embedded.settings(lamb=point.lamb)
+        cold = select(embedded.features, embedded.quality, tokens=embedded.tokens, settings=settings, texts=texts)
+        assert point.objective == pytest.approx(cold.objective, abs=2e-2)
+        assert point.upper_bound is not None and point.upper_bound >= cold.objective - 1e-9
 
 
 def test_a_record_is_found_from_every_place_a_user_names(tmp_path: Path) -> None:
