@@ -40,7 +40,7 @@ def main() -> None:
             metric = term.metric
             assert isinstance(metric, MomentMetric)
             reached = float(metric.value(found.selected[None])[0]) - term.zero
-            rows = problem.sample[: calibration.OWN_BEST[metric.vector]]
+            rows = problem.sample[: calibration.best_on(metric)]
             _, alone = calibration.best_among(problem, metric, rows)
             print(
                 f"| {len(pool):,} | {name} | {ratio} | {(alone - term.zero) / reached:.3f} | "

@@ -27,8 +27,8 @@ def read_ahead(
 
     :param stack: its end stops the threads, consumed or not.
     """
-    begun: list[_Source[T]] = []
-    waiting: list[tuple[_Source[T], Future[None]]] = []
+    begun: list[_Reader[T]] = []
+    waiting: list[tuple[_Reader[T], Future[None]]] = []
     pool = stack.enter_context(ThreadPoolExecutor(readers, thread_name_prefix="datamask-ahead"))
     remaining = iter(sources)
 
@@ -40,7 +40,7 @@ def read_ahead(
 
     def start() -> None:
         if (make := next(remaining, None)) is not None:
-            source = _Source(make, held)
+            source = _Reader(make, held)
             begun.append(source)
             waiting.append((source, pool.submit(source.run)))
 
@@ -56,7 +56,7 @@ def read_ahead(
         start()
 
 
-class _Source(Generic[T]):
+class _Reader(Generic[T]):
     """One source, made by a thread as far as there is room."""
 
     def __init__(self, make: Callable[[], Iterable[T]], held: int) -> None:

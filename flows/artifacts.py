@@ -31,6 +31,7 @@ class StageArtifacts:
         self._shown: dict[str, tuple[UUID, float, str]] = {}
 
     def update(self) -> None:
+        """Writes the stages' progress, where a server shows it."""
         for line in list(self.board.stages.values()):
             percent = round(100 * line.share, 1)
             rows = f"{line.rows:,} rows, " if line.total else ""
@@ -47,10 +48,12 @@ class StageArtifacts:
 
 
 def show_numbers(markdown: str) -> None:
+    """The run's numbers, as a table."""
     create_markdown_artifact(markdown, key="curation", description="What was read, selected and left out")
 
 
 def show_shards(rows: Sequence[Mapping[str, Any]]) -> None:
+    """A row for each shard."""
     create_table_artifact(
         [dict(row) for row in rows[:TABLE_ROWS]],
         key="shards",
@@ -60,6 +63,7 @@ def show_shards(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def show_warnings(sentences: Sequence[str]) -> None:
+    """What the report warns of, a line each."""
     if sentences:
         text = "\n".join(f"- {sentence}" for sentence in sentences)
         create_markdown_artifact(text, key="warnings", description="Groups that lose far more than the rest, and junk")
@@ -81,6 +85,7 @@ def show_drift(sentences: Sequence[str], out: str, release: str) -> None:
 
 
 def show_failures(failures: Sequence[tuple[str, str]]) -> None:
+    """The shards and files that failed, each with its error."""
     create_table_artifact(
         [{"failed": where, "cause": cause} for where, cause in failures[:TABLE_ROWS]],
         key="failures",
@@ -89,6 +94,7 @@ def show_failures(failures: Sequence[tuple[str, str]]) -> None:
 
 
 def show_pictures(release: str, pictures: Sequence[Picture]) -> None:
+    """The release's pictures."""
     for picture in pictures:
         with storage.open_input(storage.join(release, picture.path)) as file:
             data = file.read()
@@ -99,10 +105,12 @@ def show_pictures(release: str, pictures: Sequence[Picture]) -> None:
 
 
 def show_changes(text: str) -> None:
+    """What the release changes beside the one before it."""
     create_markdown_artifact(
         text.replace("\n", "\n\n"), key="changes", description="What differs from the last release"
     )
 
 
 def show_ablation(markdown: str) -> None:
+    """An ablation's tables."""
     create_markdown_artifact(markdown, key="ablation", description="Selections of one corpus side by side")

@@ -4,8 +4,10 @@ prefect deployment run 'curate/default' -p input='dumps/*.parquet' -p output=out
 """
 
 import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any
 
 from prefect import flow
@@ -28,7 +30,7 @@ from datamask.filter import wanted as near_duplicates_wanted
 from datamask.filter.contamination import wanted as decontamination_wanted
 from datamask.filter.filters import check_left
 from datamask.release.housekeeping import check_room
-from datamask.release.publication import running
+from datamask.release.publication import one_exporter, running
 from datamask.release.release_folder import Picture, Provenance, ReleaseFolder, Staged, latest_version
 from datamask.report.warnings import sentence
 from datamask.selection.cover.counting import reads_words
@@ -127,17 +129,23 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     shards, certificate = _select(stages, shards, work, previous)
     failed = _check_complete(failed, stages)
     provenance = Provenance(portable(encoder, work), quality.as_dict(), certificate, tuple(failed), plan.skipped)
-    staged = maps.export(stages, shards, out, provenance)
-    _check_conservation(staged, shards)
-    report = maps.write_report(stages, staged, shards, certificate)
-    release = stages.whole(
-        whole.publish, staged=staged, pictures=report.pictures, warnings=[dict(warning) for warning in report.warnings]
-    )
+    with one_exporter(out, waiting=partial(_say_waiting, out)):
+        staged = maps.export(stages, shards, out, provenance)
+        _check_conservation(staged, shards)
+        report = maps.write_report(stages, staged, shards, certificate)
+        warnings = [dict(warning) for warning in report.warnings]
+        release = stages.whole(whole.publish, staged=staged, pictures=report.pictures, warnings=warnings)
     times.keep(work, plan, stages.board)
     found = numbers(release, stages, certificate, failed, plan.skipped)
-    found |= {"warnings": list(report.warnings), "meanwhile": meanwhile(release, before, out)}
+    found |= {"warnings": warnings, "meanwhile": meanwhile(release, before, out)}
     _show(release, found, shard_rows(release, stages), report.pictures, failed)
     return found
+
+
+def _say_waiting(out: str) -> None:
+    said = f"another run is publishing into {out}; this one waits for it"
+    get_run_logger().info(said)
+    print(f"datamask: {said}", file=sys.stderr, flush=True)
 
 
 def portable(encoder: Any, work: str) -> dict[str, Any]:

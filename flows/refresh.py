@@ -224,6 +224,7 @@ def plan_of(manifest: Mapping[str, Any]) -> Plan:
 
 
 def last_release(out: str) -> ReleaseFolder | None:
+    """The newest release of an output folder, or None where there is none."""
     try:
         return find_release(out)
     except InputError:

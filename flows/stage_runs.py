@@ -47,6 +47,7 @@ class Step:
 
     @property
     def stage(self) -> str:
+        """The stage's name, which is its task's."""
         return self.task.name
 
 

@@ -16,6 +16,7 @@ from prefect.server.api.server import create_app  # noqa: E402
 
 
 def end_with_the_run() -> None:
+    """Ends this process, the server, when the other end of its standard input closes: when the run has ended."""
     os.read(0, 1)  # not sys.stdin, whose lock would be held when the interpreter ends
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -51,6 +51,7 @@ class Rest:
                 import_module(name)
 
     def wait(self) -> None:
+        """Returns when all of them are loaded, or could not be."""
         self._thread.join()
 
 
@@ -163,6 +164,7 @@ class Server:
         )
 
     def end(self) -> None:
+        """Stops the server; it is killed if it takes longer than `STOPPING` seconds."""
         if self.process.poll() is None:
             self.process.terminate()
             try:

@@ -55,6 +55,7 @@ class ShardsFailed(DatamaskError):
 
     @property
     def can_retry(self) -> bool:
+        """Whether another attempt can help one of the shards at least."""
         return any(failure.retryable for failure in self.failures)
 
 

@@ -88,6 +88,7 @@ class Board:
         self._lock = threading.Lock()
 
     def begin(self, stage: str, shards: int = 0, total: int = 0) -> None:
+        """A stage begins, or has more to do: so many shards, of so many rows in all."""
         with self._lock:
             line = self.stages.get(stage)
             if line is None:
@@ -141,6 +142,7 @@ class Board:
             line.last = time.monotonic()
 
     def end(self, stage: str) -> None:
+        """A stage has ended: what was expected of it beyond its rows is expected no more."""
         with self._lock:
             line = self.stages[stage]
             line.ended = True

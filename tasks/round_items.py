@@ -36,6 +36,8 @@ class RoundItems:
 
 @dataclass(frozen=True)
 class RoundDone:
+    """What the items of one task gave, in their order, and how long they took."""
+
     label: str
     results: tuple[Any, ...]
     seconds: float

@@ -3,9 +3,14 @@
 import signal
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from tests.object_store import Store, clear_clients, running
+
+# how busy the machine is fails no test: neither one example's time, nor that of making it
+hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("busy")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background by a shell: the tests' own processes
     signal.signal(signal.SIGINT, signal.default_int_handler)  # would inherit that, and could not be interrupted

@@ -83,15 +83,6 @@ def word_bounds(text: str) -> tuple[np.ndarray, np.ndarray]:
     return _bounds(kinds, np.zeros(len(kinds), np.int64))
 
 
-def buckets_of(ngrams: Sequence[tuple[str, ...]], buckets: int = BUCKETS) -> np.ndarray:
-    """The bucket of each uni- or bigram, given as its words: (n,) int64."""
-    found = np.empty(len(ngrams), np.int64)
-    for place, ngram in enumerate(ngrams):
-        single, pair, _, _ = next(hashed_words([" ".join(ngram)]))
-        found[place] = (pair if len(ngram) == 2 else single)[0] % np.uint64(buckets)
-    return found
-
-
 def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
     block: list[str] = []
     size = 0

@@ -99,6 +99,7 @@ def _occurrences(sample: WordSample, groups: np.ndarray) -> np.ndarray:
     share = held**BALANCE
     factor = np.minimum(TRAIN_BYTES * share / share.sum() / np.maximum(held, 1), REPEATED)
     factor *= min(1, TRAIN_BYTES / max((factor * held).sum(), 1))
+    factor /= max(1, factor.min())  # to see every word of all languages several times teaches nothing more
     wanted = np.asarray(sample.words.T @ factor[groups])
     return np.diff(np.floor(np.cumsum(wanted)), prepend=0).astype(np.int64)
 

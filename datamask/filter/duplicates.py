@@ -49,7 +49,7 @@ from datamask.maps import (
     write_array,
 )
 from datamask.maps import rounds as shared_folder
-from datamask.stages import ShardFiles, recorded, silent
+from datamask.stages import ShardFiles, recorded
 from datamask.storage import Output
 
 OFF = 2.0  # a threshold that nothing reaches
@@ -399,6 +399,6 @@ def find_near(state: Searching, item: SemanticInput) -> Handed:
     select = state.config.select
     with storage.scratch(state.work) as folder:
         pairs, relative = near_pairs(
-            item.shards, item.first_row, rows, group, item.epsilon, select.seed, select.device, folder, silent
+            item.shards, item.first_row, rows, group, item.epsilon, select.seed, select.device, folder
         )
     return hand(state.folder, "near", pairs=pairs, relative=relative)

@@ -18,7 +18,7 @@ import torch
 from datamask import storage
 from datamask.devices import pick_device
 from datamask.filter.near_duplicates import nearest_centroids, spherical_kmeans
-from datamask.stages import Progress, ShardFiles
+from datamask.stages import ShardFiles
 from datamask.storage import Output
 
 CLUSTER_ROWS = 8192  # documents a centroid, on average: up to so many, all pairs are compared
@@ -39,7 +39,6 @@ def near_pairs(
     seed: int,
     device: str,
     folder: str,
-    progress: Progress,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(pairs (P, 2) of places in `rows`, their relative cosine (P,) float32), each pair once.
 
@@ -67,7 +66,6 @@ def near_pairs(
             found, relative = _compare(features, torch.from_numpy(usual[group[mine]]).to(at), 1 - epsilon)
             pairs.append(mine[found])
             cosines.append(relative)
-        progress((stop - start) // members.shape[1])
     if not pairs:
         return np.zeros((0, 2), np.int64), np.zeros(0, np.float32)
     every = np.sort(np.concatenate(pairs), axis=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,9 +39,8 @@ def fit_quality(
     from datamask.config import load
 
     overrides = [*(set_ or []), *([] if encoder in (None, "none") else [f"encoder.model={json.dumps(encoder)}"])]
-    described = fit_from_file(
-        labels, output, column, text, positive, group, load(config, overrides), encoder == "none", seed
-    )
+    source = LabelledFile(labels, column, text, positive, group)
+    described = fit_from_file(source, output, None if encoder == "none" else load(config, overrides), seed)
     if as_json:
         print(json.dumps(described, sort_keys=True))
         return
@@ -63,19 +63,21 @@ def fit_quality(
     )
 
 
-def fit_from_file(
-    path: Path,
-    output: Path,
-    column: str,
-    text: str,
-    positive: str | None,
-    group: str | None,
-    config: Config,
-    signals_only: bool,
-    seed: int,
-) -> dict:
-    """Fits, measures and saves a probe; returns what its `probe.json` says. See `fit_quality`.
+@dataclass(frozen=True)
+class LabelledFile:
+    """A parquet file of labelled documents, and which of its columns are which. See `fit_quality`."""
 
+    path: Path
+    column: str
+    text: str
+    positive: str | None
+    group: str | None
+
+
+def fit_from_file(source: LabelledFile, output: Path, config: Config | None, seed: int) -> dict:
+    """Fits, measures and saves a probe; returns what its `probe.json` says.
+
+    :param config: has the encoder whose vectors the probe reads; None: it reads the signals alone.
     :raises InputError: the file or a column is not there, or the labels cannot be learned from.
     :raises ConfigError: the encoder is "static", which belongs to a corpus.
     """
@@ -86,13 +88,13 @@ def fit_from_file(
     from datamask.quality.probe import features, save
     from datamask.quality.rules import score
 
-    table = _read(path, [text, column], group)
-    texts = [value or "" for value in table[text].to_pylist()]
+    path, column, group = source.path, source.column, source.group
+    table = _read(path, [source.text, column], group)
+    texts = [value or "" for value in table[source.text].to_pylist()]
     named = group or None if group is not None else ("source" if "source" in table.column_names else None)
-    labels = read_labels(
-        table[column].to_pylist(), table[named].to_pylist() if named else None, positive, f"{path}, column {column}"
-    )
-    vectors, check, encoder = (None, None, None) if signals_only else _vectors(texts, config)
+    groups = table[named].to_pylist() if named else None
+    labels = read_labels(table[column].to_pylist(), groups, source.positive, f"{path}, column {column}")
+    vectors, check, encoder = (None, None, None) if config is None else _vectors(texts, config)
     documents = Documents(np.arange(len(texts)), texts)
     found = features(vectors, documents)
     lengths = np.array([len(value) for value in texts], dtype=np.float64)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from datamask.release.release_folder import (
 )
 
 PLACES = ("data/", "decisions/", "plots/")  # what else is found in a staged folder is not part of a release
+WAIT = 0.2  # seconds between looks whether another run has ended its export
 FILES = ("quarantine.parquet", CARD, "report.html", "report.json")
 
 
@@ -171,6 +173,30 @@ def one_publisher(out: str) -> Iterator[None]:
             yield
     except PermissionError as error:
         raise StorageError(f"cannot write {out}: no permission; choose another --output") from error
+
+
+@contextlib.contextmanager
+def one_exporter(out: str, waiting: Callable[[], None]) -> Iterator[None]:
+    """From the staged files to `latest` one run at a time: a second run of the same selection would lose its staging
+    folder to the first one's publication. Who waits finds what the other has published.
+
+    :param waiting: called once if another run is at it.
+    """
+    if storage.is_remote(out):
+        yield  # the staged files are copied there, not moved
+        return
+    path, told = Path(storage.filesystem(out)[1], "work", ".export.lock"), False
+    with contextlib.ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(locked(path, wait=False))
+                break
+            except BlockingIOError:
+                if not told:
+                    waiting()
+                told = True
+                time.sleep(WAIT)  # and not in the kernel, where Ctrl-C would not be heard
+        yield
 
 
 @contextlib.contextmanager

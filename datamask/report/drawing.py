@@ -44,6 +44,8 @@ def png(specification: Mapping[str, Any]) -> bytes:
 class Drawing:
     """The process, until the block is left."""
 
+    _thread: Thread | None = None  # which asks, once there is something to draw
+
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROCESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -58,7 +60,8 @@ class Drawing:
 
     def finish(self) -> list[bytes]:
         """The PNGs of what was asked for; drawn here if the process has failed."""
-        self._thread.join()
+        if self._thread:
+            self._thread.join()
         if self._process.returncode == 0:
             return [base64.b64decode(one) for one in json.loads(self._answer)]
         return [png(one) for one in self._asked]
@@ -66,7 +69,10 @@ class Drawing:
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
             self._process.kill()
-            self._process.communicate()
+            if self._thread:
+                self._thread.join()  # it closes the pipes
+            else:
+                self._process.communicate()
 
     def _ask(self) -> None:
         asked = json.dumps({"pictures": self._asked, "options": OPTIONS})

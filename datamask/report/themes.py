@@ -14,7 +14,6 @@ import altair as alt
 SERIES = ("pool", "random", "top-quality", "selected", "diversity only")  # the order of every colour scale
 DASHES = ((1, 0), (2, 2), (6, 3), (1, 0), (8, 2, 2, 2))
 LIGHT = ("#8a8f98", "#a0568a", "#d55e00", "#0072b2", "#009e73")
-DARK = ("#8b929c", "#cc79a7", "#f0883e", "#56b4e9", "#2fc79a")
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', sans-serif"
 
 

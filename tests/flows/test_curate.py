@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import threading
 import time
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import flows.curate
+from datamask.release.publication import one_exporter
 from tests.flows.conftest import write_shard
 
 
@@ -162,3 +165,23 @@ def test_what_took_the_documents_is_said_where_too_few_are_left(call, corpus, ou
     assert "loosen filter.*" in err
     status, _, err = call("curate", "--input", corpus, "--output", out, "--set", "select.budget_documents=5000")
     assert status == 3 and "budget_documents 5,000 of them is not to be had" in err and "lower budget_documents" in err
+
+
+def test_a_second_run_waits_while_the_first_one_publishes(call, corpus, out, monkeypatch):
+    """Of two runs at once one moves the staging folder that both write into: it is written by one after the other."""
+    held, waits = threading.Event(), threading.Event()
+    told = flows.curate._say_waiting
+
+    def other():
+        with one_exporter(str(out), waiting=lambda: None):
+            held.set()
+            waits.wait(120)
+
+    monkeypatch.setattr(flows.curate, "_say_waiting", lambda folder: (told(folder), waits.set()))
+    run = threading.Thread(target=other)
+    run.start()
+    assert held.wait(60)
+    status, _, err = call("curate", "-i", corpus, "-o", out)
+    assert status == 0 and waits.is_set()
+    assert f"datamask: another run is publishing into {out}; this one waits for it" in err
+    run.join()

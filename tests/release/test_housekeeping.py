@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from datamask.corpus.plan import Part, Plan, Shard
 from datamask.errors import ConfigError, InputError, StorageError
 from datamask.release import housekeeping
 from datamask.release.housekeeping import check_room, forecast, remove, roll_back, survey, unneeded
-from datamask.release.publication import running
+from datamask.release.publication import one_exporter, running
 from datamask.release.release_folder import latest_version, list_versions
 from datamask.release.trends import gather, write_page
 from datamask.release.verify import verify
@@ -92,6 +93,27 @@ def test_nothing_is_removed_beside_a_run_that_may_need_it(two, capsys):
         assert f"a run is writing into {out}" in capsys.readouterr().err
         assert unneeded(out) == there
     assert remove(out) == there and unneeded(out).paths == ()
+
+
+def test_one_run_at_a_time_from_staging_to_latest(tmp_path):
+    """The second says once that it waits, and comes in when the first is out."""
+    (tmp_path / "work").mkdir()
+    order, first_is_in, second_waits = [], threading.Event(), threading.Event()
+
+    def first():
+        with one_exporter(str(tmp_path), waiting=lambda: None):
+            first_is_in.set()
+            assert second_waits.wait(60)
+            order.append("first")
+
+    run = threading.Thread(target=first)
+    run.start()
+    assert first_is_in.wait(60)
+    told = []
+    with one_exporter(str(tmp_path), waiting=lambda: (told.append(1), second_waits.set())):
+        order.append("second")
+    run.join()
+    assert order == ["first", "second"] and told == [1]
 
 
 def test_latest_is_kept_wherever_it_points(two):

@@ -22,6 +22,7 @@ from datamask.release import Staged
 from datamask.release.differences import excerpt
 from datamask.report import StageTime, examples, page, report, sections, write_report
 from datamask.report import embedding_sample as sample
+from datamask.report.drawing import Drawing
 from datamask.report.embedding_sample import read_sample
 from datamask.report.figures import make_figures
 from datamask.report.findings import ARMS, Findings, choose_arms, find
@@ -294,3 +295,9 @@ def test_the_findings_are_the_same_whoever_reads_the_shards(made, tmp_path, monk
         with pytest.raises(ConnectionResetError):
             find(*given, maps=broken, folder=folder)
         assert find(*given, maps=Threads(2), folder=folder).as_json() == expected
+
+
+def test_what_fails_while_pictures_are_drawn_is_what_is_told() -> None:
+    with pytest.raises(InputError, match="the page"), Drawing() as drawing:
+        drawing.begin([{"data": {"values": [{"a": 1}]}, "mark": "bar"}])
+        raise InputError("the page cannot be written")

@@ -114,11 +114,11 @@ def test_one_of_a_large_pool_is_told_by_samples(name, ratio, monkeypatch):
     features = centres[generator.integers(0, 40, 8000)] + generator.standard_normal((8000, 24))
     ones = {}
     for count in (8000, 1000):
-        monkeypatch.setattr(calibration, "OWN_BEST", dict.fromkeys((True, False), count))
+        monkeypatch.setattr(calibration, "best_on", lambda metric: count)
         problem = make_problem(Pool(features, np.ones(8000)), Select(algorithm=name, select_ratio=ratio))
         ones[count] = problem.objective.diversity[0]
     zero, whole = ones[8000].zero, ones[8000].one
     assert (ones[1000].one - zero) / (whole - zero) == pytest.approx(1, abs=0.1)
     problem = make_problem(Pool(features[:1000], np.ones(1000)), Select(algorithm=name, select_ratio=ratio))
-    monkeypatch.setattr(calibration, "OWN_BEST", dict.fromkeys((True, False), 1000))
+    monkeypatch.setattr(calibration, "best_on", lambda metric: 1000)
     assert problem.objective.diversity[0].one < ones[1000].one  # such a sample's own best is not the pool's

@@ -12,6 +12,7 @@ budget's dual price for their tokens, and the mask is brought within the budget 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from datamask.shares import part, tell
 CANDIDATES, MOST = 1024, 24  # candidates to enter in a round; how many are evaluated anew for each selected document
 ROUNDS, LEAST = 24, 3e-5  # rounds at most; stop after a round that gains less than this share of the scale
 DRAWS = 100  # random swaps evaluated for each selected document
-EFFORT = 4_000_000_000  # numbers of rows that random swaps, or rounds, read at most: half a minute on one core
+MOST_READ = 4_000_000_000  # numbers of rows that random swaps, or rounds, read at most: half a minute on one core
 RENEWED, OFTEN = 2000, 2  # gains are computed anew after max(RENEWED, selected documents / OFTEN) swaps
 NEAR = 4  # random swaps draw from the best unselected documents, so many for each selected one
 WARM, COOL = 0.1, 0.005  # first and last temperature, as a multiple of scale / selected documents
@@ -74,6 +75,24 @@ class Books:
         return self.groups, self.sums, self.low, self.high, self.lengths, self.length
 
 
+@dataclass(frozen=True)
+class Effort:
+    """How long is searched. rounds: of comparing every selected document; draws: of random swaps, a document."""
+
+    rounds: int = ROUNDS
+    draws: int = DRAWS
+    seed: int = 0  # of the random swaps
+
+
+class Schedule(NamedTuple):
+    """Of the annealing: pairs evaluated, temperatures from `warm` to `cool`, and the seed of the random numbers."""
+
+    pairs: int
+    warm: float
+    cool: float
+    seed: int
+
+
 def improve(
     joint: SummedCoverage,
     linear: np.ndarray,  # (N,) the linear part of a document's gain
@@ -81,42 +100,39 @@ def improve(
     selected: np.ndarray,  # (N,) bool, within the limits
     scale: float,  # the span of f, which tolerances and temperatures are relative to
     price: float = 0.0,  # the budget's dual price; 0 where documents are counted
-    rounds: int = ROUNDS,
-    draws: int = DRAWS,
-    seed: int = 0,
+    effort: Effort = Effort(),
     size: float | None = None,  # the whole budget, if these rows and limits are a part of the problem
 ) -> np.ndarray:
     """(N,) bool: a mask whose value is no less than that of `selected`, within the same limits."""
     before, selected = selected, selected.copy()
     mass = (1 - joint.alpha) * limits.weights / (size or limits.size)
-    rows = (joint.rows.start, joint.rows.index, joint.rows.value, joint.t)
     value = linear - price * limits.weights  # net of the budget's dual price, so that lengths compare
     if not 0 < selected.sum() < len(selected):
         return selected
     books = Books.of(limits, selected)
     count, each = int(selected.sum()), max(1, len(joint.rows.index) // len(selected))
-    rounds = min(rounds, max(2, EFFORT // (count * MOST * each)))
-    with part(0, 0.25 if draws else 1):
-        _rounds(joint, rows, mass, value, selected, books, scale, rounds)
-    found = [before, _mended(joint, rows, mass, linear, limits, selected, books)]
-    if draws:
-        gain = _gains(joint, rows, mass, value, selected)
+    rounds = min(effort.rounds, max(2, MOST_READ // (count * MOST * each)))
+    with part(0, 0.25 if effort.draws else 1):
+        _rounds(joint, mass, value, selected, books, scale, rounds)
+    found = [before, _mended(joint, mass, linear, limits, selected, books)]
+    if effort.draws:
+        gain = _gains(joint, mass, value, selected)
         outside = np.flatnonzero(~selected)
         near = outside[np.argsort(-gain[outside], kind="stable")[: NEAR * int(selected.sum())]]
         unit = scale / int(selected.sum())
-        pairs = min(draws * int(selected.sum()), EFFORT // (2 * each))
+        pairs = min(effort.draws * int(selected.sum()), MOST_READ // (2 * each))
+        schedule = Schedule(pairs, WARM * unit, COOL * unit, effort.seed)
         with part(0.25, 0.9):
-            _anneal(joint, rows, mass, value, selected, near, gain, books, pairs, WARM * unit, COOL * unit, seed)
+            _anneal(joint, mass, value, selected, near, gain, books, schedule)
         with part(0.9, 1):
-            _rounds(joint, rows, mass, value, selected, books, scale, rounds)
-        found.append(_mended(joint, rows, mass, linear, limits, selected, books))
+            _rounds(joint, mass, value, selected, books, scale, rounds)
+        found.append(_mended(joint, mass, linear, limits, selected, books))
     within = [mask for mask in found if mask is before or not limits.violations(mask)]
     return max(within, key=lambda mask: value_of(joint, linear, mass, mask))
 
 
 def _mended(
     joint: SummedCoverage,
-    rows: tuple,
     mass: np.ndarray,
     linear: np.ndarray,
     limits: Limits,
@@ -127,7 +143,7 @@ def _mended(
     if limits.counted:
         return selected.copy()
     mended, own_books = selected.copy(), replace(books, sums=books.sums.copy(), length=books.length.copy())
-    _mend(joint, rows, mass, linear, limits, mended, own_books)
+    _mend(joint, mass, linear, limits, mended, own_books)
     return mended
 
 
@@ -144,7 +160,7 @@ def grow(joint: SummedCoverage, linear: np.ndarray, limits: Limits, size: float 
     ranking = np.empty(len(linear), np.int64)
     level = np.maximum(joint.floor, 1e-12)
     taken = compiled.lazy_greedy(
-        joint.rows.start, joint.rows.index, joint.rows.value, joint.t, level, mass, linear, limits.weights, limits.size,
+        *_arrays(joint), level, mass, linear, limits.weights, limits.size,
         np.arange(len(linear)), ranking,
     )  # fmt: skip
     rest = np.ones(len(linear), bool)
@@ -153,31 +169,32 @@ def grow(joint: SummedCoverage, linear: np.ndarray, limits: Limits, size: float 
 
 
 def _rounds(
-    joint: SummedCoverage, rows: tuple, mass: np.ndarray, value: np.ndarray, selected: np.ndarray, books: Books,
+    joint: SummedCoverage, mass: np.ndarray, value: np.ndarray, selected: np.ndarray, books: Books,
     scale: float, rounds: int,
 ) -> None:  # fmt: skip
     for number in range(rounds):
         tell(number / rounds)
-        gain = _gains(joint, rows, mass, value, selected)
+        gain = _gains(joint, mass, value, selected)
         inside, outside = np.flatnonzero(selected), np.flatnonzero(~selected)
         order = inside[np.argsort(gain[inside], kind="stable")]
         wanted = min(CANDIDATES, len(outside))
         best = outside[np.argsort(-gain[outside], kind="stable")[:wanted]]
         gained, swaps, books.spent = compiled.sweep(
-            *rows, _level(joint, mass, selected), mass, value, selected, order, best, gain[best], MOST, 1e-9 * scale,
-            books.weights, books.spent, books.room, *books.bounds,
+            *_arrays(joint), _level(joint, mass, selected), mass, value, selected, order, best, gain[best], MOST,
+            1e-9 * scale, books.weights, books.spent, books.room, *books.bounds,
         )  # fmt: skip
         if not swaps or gained < LEAST * scale:
             break
 
 
 def _anneal(
-    joint: SummedCoverage, rows: tuple, mass: np.ndarray, value: np.ndarray, selected: np.ndarray, near: np.ndarray,
-    gain: np.ndarray, books: Books, pairs: int, warm: float, cool: float, seed: int,
+    joint: SummedCoverage, mass: np.ndarray, value: np.ndarray, selected: np.ndarray, near: np.ndarray,
+    gain: np.ndarray, books: Books, schedule: Schedule,
 ) -> None:  # fmt: skip
     """Random swaps with the documents `near`, in place; gains are computed anew now and then."""
     level, inside, outside = _level(joint, mass, selected), np.flatnonzero(selected), near
     renewed = max(RENEWED, int(selected.sum()) // OFTEN)
+    pairs, warm, cool, seed = schedule
     compiled.seeded(seed)
     done, turns, swaps = 0, 0, renewed
     while done < pairs and turns < compiled.PATIENCE * pairs:
@@ -187,14 +204,13 @@ def _anneal(
             joint.rows.gains(joint.t, level, mass, value, selected, which, gain)
             outside = outside[np.argsort(-gain[outside], kind="stable")]
         done, turns, swaps, books.spent = compiled.anneal(
-            *rows, level, mass, value, selected, inside, outside, gain, done, pairs, turns, renewed, warm, cool,
-            books.weights, books.spent, books.room, *books.bounds,
+            *_arrays(joint), level, mass, value, selected, inside, outside, gain, done, pairs, turns, renewed, warm,
+            cool, books.weights, books.spent, books.room, *books.bounds,
         )  # fmt: skip
 
 
 def _mend(
     joint: SummedCoverage,
-    rows: tuple,
     mass: np.ndarray,
     linear: np.ndarray,
     limits: Limits,
@@ -207,7 +223,7 @@ def _mend(
     if (weights == 1).all():
         return
     for entering in (False, True):
-        gain = _gains(joint, rows, mass, linear, selected) / weights
+        gain = _gains(joint, mass, linear, selected) / weights
         order = np.argsort(-gain if entering else gain, kind="stable")
         for row in order[selected[order] != entering]:
             if not entering and books.spent <= 1e-9:
@@ -222,7 +238,12 @@ def _mend(
                 compiled.book(row, sign, weights, *books.bounds[:2], *books.bounds[4:])
 
 
-def _gains(joint: SummedCoverage, rows: tuple, mass: np.ndarray, value: np.ndarray, selected: np.ndarray) -> np.ndarray:
+def _arrays(joint: SummedCoverage) -> tuple[np.ndarray, ...]:
+    """The arguments that the compiled loops take first."""
+    return joint.rows.start, joint.rows.index, joint.rows.value, joint.t
+
+
+def _gains(joint: SummedCoverage, mass: np.ndarray, value: np.ndarray, selected: np.ndarray) -> np.ndarray:
     found = np.empty(len(value))
     which = np.arange(len(value))
     joint.rows.gains(joint.t, _level(joint, mass, selected), mass, value, selected, which, found)

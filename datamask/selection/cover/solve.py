@@ -136,36 +136,21 @@ def to_mask(
     if len(concave.metrics) == 1:
         linear = concave.linear.numpy() * weights / concave.size
         starts = [selected]
-        if (
-            len(joint.rows.index) <= SMALL
-        ):  # rounding loses most in small problems, where more starts cost next to nothing
+        if len(joint.rows.index) <= SMALL:  # rounding loses most in small problems, where more starts cost little
             starts += [fill_in_order(limits, search.grow(joint, linear, limits, concave.size)), selected, selected]
         found = []
         for number, start in enumerate(starts):
             with part(number / len(starts), (number + 1) / len(starts)):
-                found.append(
-                    search.improve(
-                        joint, linear, limits, start, objective_span, per_token, seed=seed + number, size=concave.size
-                    )
-                )
+                effort, size = search.Effort(seed=seed + number), concave.size
+                found.append(search.improve(joint, linear, limits, start, objective_span, per_token, effort, size))
         return max(found, key=lambda mask: _value(concave, mask))
     rest = Concave(concave.metrics[1:], concave.scales[1:], concave.linear, concave.feasible, concave.size)
     best, reached = selected, _value(concave, selected)
     for number in range(OTHER_ROUNDS):
         linear = rest.price(rest.states(torch.from_numpy(selected).double())).numpy() * weights / concave.size
         with part(number / OTHER_ROUNDS, (number + 1) / OTHER_ROUNDS):
-            selected = search.improve(
-                joint,
-                linear,
-                limits,
-                selected,
-                objective_span,
-                per_token,
-                rounds=2,
-                draws=0,
-                seed=number,
-                size=concave.size,
-            )
+            effort, size = search.Effort(rounds=2, draws=0, seed=number), concave.size
+            selected = search.improve(joint, linear, limits, selected, objective_span, per_token, effort, size)
         value = _value(concave, selected)
         if value <= reached:
             break
@@ -238,5 +223,6 @@ def best_alone(metric: StateMetric, limits: Limits, zero: float) -> float:
     per_token = 0.0 if limits.counted else feasible.cut(rough.price) / limits.size
     unit = max(rough.bound - zero, 1e-12)
     with part(0.1, 1):
-        best = search.improve(joint, nothing.numpy(), limits, selected, unit, per_token, draws=search.DRAWS // 3)
+        effort = search.Effort(draws=search.DRAWS // 3)
+        best = search.improve(joint, nothing.numpy(), limits, selected, unit, per_token, effort)
     return _value(concave, best)

@@ -27,7 +27,6 @@ from datamask.errors import ConfigError, InputError
 from datamask.filter.word_rows import WordRows
 
 FEWEST = 20  # words: a target of fewer is refused, as they make no distribution
-THIN = 1000  # words: a target of fewer gives a poor distribution
 FREQUENT = 2000  # so many of the target's most frequent words are looked for in the pool
 KNOWN = 0.5  # the pool must hold at least this share of them, each counted as often as the target has it
 

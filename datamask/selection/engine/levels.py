@@ -27,7 +27,7 @@ from datamask.selection.problem.limits import Limits
 STEPS = 60  # Newton steps of the levels of one column's values at most
 CYCLES = 8  # passes over several columns at most
 LENGTHS = 20  # steps of the root search for the length bound's multiplier at most
-SETTLED = 1e-9  # passes over the columns stop when no multiplier changes by more than this, relatively
+UNCHANGED = 1e-9  # passes over the columns stop when no multiplier changes by more than this, relatively
 ENOUGH = 1e-10  # tolerance of the budget and the limits, as a share of the budget
 JOINTLY = 1e-8  # the same in `solve_jointly`
 
@@ -229,7 +229,7 @@ class Levels:
                 others[mine] = 0
                 rest = base if len(self.codes) == 1 else z - self.lowered(others)
                 level, x[mine] = self._column(column, codes, rest, link, mine)
-            if np.abs(x - before).max() <= SETTLED * (1 + np.abs(x).max()):
+            if np.abs(x - before).max() <= UNCHANGED * (1 + np.abs(x).max()):
                 break
         lower = level + self.lowered(x)
         integral, p, _ = link(z - lower)

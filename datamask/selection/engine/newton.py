@@ -35,7 +35,7 @@ STAYS = 0.9  # if more than this share of the gap is left after a stage, ε is k
 STAGES, STEPS = 24, 12  # stages at most; Newton steps in each at most
 SHORT = 0.1  # if only steps shorter than this share of a Newton step help, ε is too small for the present m
 CLOSE = 0.1  # a stage ends when a full step gains at most this share of the gap (but at least a tenth of the tolerance)
-SETTLED = 1e-3  # a stage also ends when the step's directional derivative is at most this share of that gain
+FLAT_SLOPE = 1e-3  # a stage also ends when the step's directional derivative is at most this share of that gain
 WHOLE = 1e-3  # a p this close to 0 or 1 is set to it
 FLAT = 1e-4  # documents whose w p (1 − p) is less are left out of the Hessian
 WIDER = 2.0  # factor on ε when the path goes on from a sample to the whole pool
@@ -191,7 +191,7 @@ class _Path:
             steps += 1
             step = self.direction(now, epsilon)
             slope, share = 2 * self.c * float(now.residual @ step), 1.0
-            if slope <= SETTLED * enough:
+            if slope <= FLAT_SLOPE * enough:
                 return now, steps, share
             then = self.at(now.m - step, epsilon)
             while then.value > now.value - 1e-4 * share * slope:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from datamask.selection.problem.pool import Problem
 
 SAMPLE = 16_384  # documents of a larger pool on which first prices are learned, and at most for a term's own best
-# A term's own best is solved on so many documents: a metric whose moment is a vector (True), and others. A pool of up
-# to twice as many is solved whole.
-OWN_BEST = {True: 1024, False: 8192}
+# The best value of a term alone is solved on so many documents, by whether the metric's moment is a vector or a matrix.
+# A pool of up to twice as many is solved whole.
+BEST_OF_VECTORS, BEST_OF_MATRICES = 1024, 8192
 FEWEST = 64  # the sample is large enough that at least so many of its documents are selected
 HASHED = 32  # the first so many numbers of a row are hashed
 RANDOM_SETS = 16  # random selections averaged for a metric without a closed form
@@ -90,6 +90,11 @@ def _whole(problem: Problem, metric: MomentMetric) -> tuple[torch.Tensor, float]
     return total, squares
 
 
+def best_on(metric: MomentMetric) -> int:
+    """Documents on which the best value of this metric alone is solved."""
+    return BEST_OF_VECTORS if metric.vector else BEST_OF_MATRICES
+
+
 def _best_moment(problem: Problem, metric: MomentMetric) -> float:
     """An estimate of the greatest D of any selection: solved on the pool itself, or extrapolated from two samples.
 
@@ -97,7 +102,7 @@ def _best_moment(problem: Problem, metric: MomentMetric) -> float:
     this pool have in common and b/size comes from the self-terms. So a sample and its half determine a and b, and with
     them the value at the pool's own size (benchmarks/calibration.py).
     """
-    share, enough = problem.size / float(problem.weights.sum()), OWN_BEST[metric.vector]
+    share, enough = problem.size / float(problem.weights.sum()), best_on(metric)
     whole = problem.copies == 1 and len(problem) <= 2 * enough
     count = min(len(problem), SAMPLE, 2 * enough if whole else max(enough, round(FEWEST / share)))
     size, best = best_among(problem, metric, problem.sample[:count])

@@ -333,22 +333,23 @@ def stands_for(sampled: int, count: int, learned: bool) -> np.ndarray:
     return stands
 
 
-def facts_of(
-    plan: ExchangePlan,
-    weights: np.ndarray,
-    quality: np.ndarray,
-    chosen: np.ndarray,
-    moments: list[torch.Tensor],
-    sums: list[Any],
-    bound: float,
-    relaxed: float,
-    history: list[dict[str, float]],
-) -> dict[str, Any]:
+class Outcome(NamedTuple):
+    """What the rounds end with. bound and relaxed are values of the objective, constant included."""
+
+    chosen: np.ndarray  # (N,) bool
+    moments: list[torch.Tensor]  # over the selection, one for each metric
+    sums: list[Any]  # the same, for DiSF's published statistic
+    bound: float
+    relaxed: float
+    history: list[dict[str, float]]
+
+
+def facts_of(plan: ExchangePlan, weights: np.ndarray, quality: np.ndarray, outcome: Outcome) -> dict[str, Any]:
     """The selection's facts, as `Selection.facts` has them without seconds.
 
-    weights, chosen: (N,); quality: (N, Q); moments, sums: over the selection, one for each metric; bound, relaxed:
-    values of the objective, constant included.
+    weights: (N,); quality: (N, Q).
     """
+    chosen, moments, sums, bound, relaxed, history = outcome
     mass = weights * chosen / plan.size
     raw = {term.name: float(mass @ quality[:, term.column]) for term in plan.quality}
     exact = {}

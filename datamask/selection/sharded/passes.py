@@ -31,6 +31,7 @@ from datamask.selection.sharded.exchange import (
     CutRange,
     ExchangePlan,
     ExchangeShard,
+    Outcome,
     Sketch,
     charge_of,
     facts_of,
@@ -375,7 +376,8 @@ class _Selecting(Gathered):
         bound = most + held + plan.constant
         bound += rounding_of(float(weights @ np.abs(at_relaxed)), most, held, plan.constant, terms=len(weights))
         value = relaxed.value + plan.constant
-        facts = facts_of(plan, weights, self.quality, self.chosen, total, statistics, bound, value, self.history)
+        outcome = Outcome(self.chosen, total, statistics, bound, value, self.history)
+        facts = facts_of(plan, weights, self.quality, outcome)
         prices = make_prices(plan.quality, plan.diversity, total, width, self.size, self.unit == "tokens")
         prices = prices.cut(at_chosen, weights, self.size)
         price = (at_chosen * weights).astype(np.float32)

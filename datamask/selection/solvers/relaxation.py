@@ -42,7 +42,8 @@ TOLERANCE = 2e-4  # the ascent stops when bound − value is at most this (the c
 WHOLE, ITERATIONS = 32, 100  # steps of one ascent at most: on all documents, and on the undecided alone
 LEARNING = 20  # steps of the ascent on a sample
 ROUGH = 2e-3  # tolerance of Newton's path on a sample
-OPENING = 8, 4  # steps on all documents before the undecided are solved alone: without, and with a start from a sample
+# Steps on all documents before the undecided are solved alone: from the uniform start, and from a sample's prices.
+FROM_UNIFORM, FROM_SAMPLE = 8, 4
 # Where rounding would lose more than COSTLY (the calibrated objective is about 1), the multilinear extension is
 # ascended for at most MULTILINEAR steps.
 COSTLY, MULTILINEAR = 0.01, 16
@@ -178,7 +179,7 @@ def relax(quadratic: Quadratic, start: torch.Tensor | DualPoint, tolerance: floa
     if suits(quadratic):
         return newton(quadratic, start, tolerance, record)[0]
     assert isinstance(start, torch.Tensor)
-    opening = OPENING[len(quadratic) > 2 * SAMPLE]
+    opening = FROM_SAMPLE if len(quadratic) > 2 * SAMPLE else FROM_UNIFORM
     found = ascend(quadratic, start, tolerance, opening, record=record)
     for _ in range(ROUNDS):
         if found.near(quadratic, tolerance):
