@@ -1,8 +1,8 @@
-"""Pictures drawn by processes of their own, while the report is computed in this one.
+"""Pictures drawn by a process of its own, while the report is computed in this one.
 
 vl-convert needs most of a second before its first picture and holds the interpreter's lock while it draws:
 
-    with Drawing() as drawing:       # they start
+    with Drawing() as drawing:       # it starts
         …                            # findings are computed
         drawing.begin(specifications)
         …                            # the page is written
@@ -24,7 +24,6 @@ import vl_convert
 from datamask.report.themes import PICTURE
 
 OPTIONS: Mapping[str, Any] = {"scale": 2, "config": PICTURE, "allowed_base_urls": []}  # sharp, and no connection opened
-PROCESSES = 2  # each starts while the findings are computed, on one core
 _PROCESS = """
 import base64, json, sys
 from vl_convert import vegalite_to_png
@@ -43,50 +42,38 @@ def png(specification: Mapping[str, Any]) -> bytes:
 
 
 class Drawing:
-    """PROCESSES of them, each with every second picture, until the block is left."""
+    """The process, until the block is left."""
+
+    _thread: Thread | None = None  # which asks, once there is something to draw
 
     def __enter__(self) -> Self:
-        self._asked: Sequence[Mapping[str, Any]] = ()
-        self._answers: list[bytes] = [b""] * PROCESSES
-        self._threads: list[Thread] = []  # which ask, once there is something to draw
-        self._processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", _PROCESS],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-            for _ in range(PROCESSES)
-        ]
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _PROCESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
         return self
 
     def begin(self, specifications: Sequence[Mapping[str, Any]]) -> None:
         """Has these drawn."""
-        self._asked = specifications
-        self._threads = [Thread(target=self._ask, args=(number,), daemon=True) for number in range(PROCESSES)]
-        for thread in self._threads:
-            thread.start()
+        self._asked, self._answer = specifications, b""
+        self._thread = Thread(target=self._ask, daemon=True)
+        self._thread.start()
 
     def finish(self) -> list[bytes]:
-        """The PNGs of what was asked for; drawn here if a process has failed."""
-        for thread in self._threads:
-            thread.join()
-        if any(process.returncode != 0 for process in self._processes):
-            return [png(one) for one in self._asked]
-        drawn: list[bytes] = [b""] * len(self._asked)
-        for number, answer in enumerate(self._answers):
-            drawn[number::PROCESSES] = [base64.b64decode(one) for one in json.loads(answer)]
-        return drawn
+        """The PNGs of what was asked for; drawn here if the process has failed."""
+        if self._thread:
+            self._thread.join()
+        if self._process.returncode == 0:
+            return [base64.b64decode(one) for one in json.loads(self._answer)]
+        return [png(one) for one in self._asked]
 
     def __exit__(self, *_: object) -> None:
-        for process in self._processes:
-            if process.poll() is None:
-                process.kill()
-        for thread in self._threads:
-            thread.join()  # it closes the pipes
-        for process in [] if self._threads else self._processes:
-            process.communicate()
+        if self._process.poll() is None:
+            self._process.kill()
+            if self._thread:
+                self._thread.join()  # it closes the pipes
+            else:
+                self._process.communicate()
 
-    def _ask(self, number: int) -> None:
-        asked = json.dumps({"pictures": self._asked[number::PROCESSES], "options": OPTIONS})
-        self._answers[number] = self._processes[number].communicate(asked.encode())[0]
+    def _ask(self) -> None:
+        asked = json.dumps({"pictures": self._asked, "options": OPTIONS})
+        self._answer = self._process.communicate(asked.encode())[0]
