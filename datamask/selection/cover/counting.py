@@ -38,7 +38,7 @@ SCHEMA = pa.schema(
     ]
 )
 NAMED = 20  # leaked documents that the facts name at most
-BYTES = 24  # memory for each distinct n-gram of a document in a problem solved by one process (benchmarks/RESULTS.md)
+BYTES = 24  # memory for each distinct n-gram of a document in a problem solved by one process (benchmarks/HISTORY.md)
 
 
 def reads_words(settings: Select) -> bool:

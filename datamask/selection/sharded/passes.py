@@ -261,7 +261,7 @@ class _Selecting(Gathered):
         )
         known = Pool(sample.features, sample.quality, device=self.device)
         # At least as many undecided as the budget takes: with 40 % of that, two solves ended far from the bound
-        # (benchmarks/RESULTS.md, "The room of the undecided").
+        # (benchmarks/HISTORY.md, "The room of the undecided").
         budget_takes = int(np.ceil(self.size / self.weights.mean()))
         room = max(budget_takes, self.room_bytes // (2 * sample.features.shape[1]))
         for number in range(SOLVES):
