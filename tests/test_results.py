@@ -49,6 +49,11 @@ def test_every_command_of_the_page_names_a_script_that_is_there():
         assert (ROOT / script).exists(), name
 
 
+def test_every_table_of_the_page_but_the_first_is_under_a_command():
+    page = run.MARKED.sub("", run.RESULTS.read_text())
+    assert len(run.TABLE.findall(page)) == 1  # the ten figures; what no command makes again is in HISTORY.md
+
+
 def test_a_command_that_fails_leaves_the_page(tmp_path, monkeypatch, capsys):
     page = tmp_path / "RESULTS.md"
     page.write_text("<!-- table t 1: python -c 'raise SystemExit(3)' -->\n| a |\n|---|\n<!-- end t 1 -->\n")
