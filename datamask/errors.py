@@ -148,6 +148,12 @@ def several(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
+def some(values: Iterable[object], most: int) -> str:
+    """The first so many, and dots for the others: "a, b, …"."""
+    named = [str(value) for value in values]
+    return ", ".join(named[:most]) + (", …" if len(named) > most else "")
+
+
 def one_line(error: BaseException) -> str:
     """A library's message as one bounded line, to be quoted in ours."""
     return " ".join(str(error).split())[:200] or type(error).__name__

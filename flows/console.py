@@ -12,13 +12,14 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.table import Table
 from rich.text import Text
 
-from datamask.errors import several
+from datamask.errors import several, some
 from datamask.report.warnings import sentence
 from flows.run_numbers import certificate_line, personal_line, table
 from tasks.progress import Board, StageProgress
 
 SHOWN = 4  # warnings on the terminal
 SKIPPED = 5  # files of a kind that were not read
+READ = 3  # files that were read in an encoding, or by a separator
 PLAIN_SECONDS = 15.0  # between lines about a stage that goes on
 
 
@@ -176,9 +177,9 @@ def summary(found: Mapping[str, Any], console: Console) -> None:
     )
     _show_unread(console, found["skipped"])
     for how in sorted({file["how"] for file in found["read_as"]}):
-        paths = [file["path"] for file in found["read_as"] if file["how"] == how]
-        named = ", ".join(path.rsplit("/", 1)[-1] for path in paths[:3]) + (", …" if len(paths) > 3 else "")
-        console.print(f"read as {how}: {several(len(paths), 'file')} ({named})", soft_wrap=True, markup=False)
+        names = [file["path"].rsplit("/", 1)[-1] for file in found["read_as"] if file["how"] == how]
+        line = f"read as {how}: {several(len(names), 'file')} ({some(names, READ)})"
+        console.print(line, soft_wrap=True, markup=False)
     for file in found["failed"]:
         console.print(f"missing: {file['path']}: {file['error']}", soft_wrap=True, markup=False)
     console.print(f"dataset: {found['release']}" + ("" if found["new"] else "  (unchanged)"), soft_wrap=True)
@@ -206,5 +207,5 @@ def _show_unread(console: Console, skipped: Sequence[Mapping[str, str]]) -> None
         reason = "read under another name" if same else file["error"].partition(" (")[0]
         reasons.setdefault(reason, []).append(file["path"].rsplit("/", 1)[-1])
     for reason, names in reasons.items():
-        named = ", ".join(names[:SKIPPED]) + (", …" if len(names) > SKIPPED else "")
-        console.print(f"skipped {several(len(names), 'file')}, {reason}: {named}", soft_wrap=True, markup=False)
+        line = f"skipped {several(len(names), 'file')}, {reason}: {some(names, SKIPPED)}"
+        console.print(line, soft_wrap=True, markup=False)

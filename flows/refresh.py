@@ -23,7 +23,7 @@ from datamask import storage
 from datamask.config import Config, Solver, from_release, validate
 from datamask.corpus.plan import Part, Plan, Reading, Shard
 from datamask.encoders import EncoderRef
-from datamask.errors import ConfigError, IncompleteError, InputError, TransientError
+from datamask.errors import ConfigError, IncompleteError, InputError, TransientError, some
 from datamask.locks import locked
 from datamask.quality import QualityRef
 from datamask.release.publication import running
@@ -35,6 +35,7 @@ from flows.curate import Previous, curation, finished, override
 from flows.stage_runs import Stages
 
 # a section whose settings changed, and what is done again for every document, old ones too
+NAMED = 3  # shards that are named of those that are new, changed or gone
 CONSEQUENCES = {
     "corpus": "every document is read, embedded and scored again",
     "encoder": "every document is embedded again",
@@ -138,7 +139,7 @@ class Changes:
         if not self:
             return f"nothing new since release {self.release}: {self.same:,} shards are the same"
         counts = {"new": self.new, "tried again": self.again, "changed": self.changed, "gone": self.gone}
-        parts = [f"{len(names):,} {what} ({_some(names)})" for what, names in counts.items() if names]
+        parts = [f"{len(names):,} {what} ({some(names, NAMED)})" for what, names in counts.items() if names]
         text = f"since release {self.release}: shards: {', '.join([*parts, f'{self.same:,} the same'])}"
         for section, consequence in CONSEQUENCES.items():
             found = [setting for setting in self.settings if setting.startswith(f"{section}.")]
@@ -178,8 +179,8 @@ def check_gone(changes: Changes, settings: Config) -> None:
     if changes.lost and not settings.run.allow_loss:
         raise IncompleteError(
             f"{len(changes.lost):,} of the shards of release {changes.release} are gone from the input, so nothing is "
-            f"published: {_some(changes.lost)}. Put their files back (a refresh reads the input of the last release, "
-            "unless --input is given), or publish without them: --allow-loss"
+            f"published: {some(changes.lost, NAMED)}. Put their files back (a refresh reads the input of the last "
+            "release, unless --input is given), or publish without them: --allow-loss"
         )
 
 
@@ -303,7 +304,3 @@ def _nothing_new(last: ReleaseFolder, changes: Changes) -> Any:
     get_run_logger().info("%s", changes.describe())
     found = {"message": changes.describe(), "latest": last.path, "new": False}
     return Completed(message=changes.describe(), data=found)
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prefect.logging import get_run_logger
@@ -15,6 +15,7 @@ from prefect.states import Completed
 
 from datamask.errors import LESS_MEMORY, DatamaskError, StorageError, full, is_retryable, out_of_memory
 from datamask.stages import Progress, ShardFiles
+from datamask.storage import Output
 from tasks.logs import tell_errors_plainly
 from tasks.progress import reporter
 
@@ -57,6 +58,19 @@ class ShardsFailed(DatamaskError):
     def can_retry(self) -> bool:
         """Whether another attempt can help one of the shards at least."""
         return any(failure.retryable for failure in self.failures)
+
+
+def run_stage(
+    stage: str, batch: Sequence[ShardFiles], kind: str, write: Callable[[ShardFiles, Progress], Output]
+) -> Any:
+    """`run_batch` of a stage that writes one file a shard, as this `kind` of its ShardFiles."""
+
+    def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
+        output = write(files, progress)
+        made: dict[str, Any] = {kind: output}
+        return replace(files, **made), output.cached
+
+    return run_batch(stage, batch, one)
 
 
 def run_batch(stage: str, batch: Sequence[ShardFiles], work: Work) -> Any:

@@ -12,7 +12,7 @@ from datamask import storage
 from datamask.config import Config
 from datamask.stages import Progress, ShardFiles
 from datamask.storage import Output
-from tasks.batch import run_batch
+from tasks.batch import run_batch, run_stage
 from tasks.gpus import on_gpu
 from tasks.options import STAGE, same_arithmetic
 
@@ -51,11 +51,9 @@ def index(batch: Sequence[ShardFiles], label: str, encoder: Any, config: Config,
     """Ids, tokens, hashes and quarantine of every row."""
     from datamask.corpus import index_shard
 
-    def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
-        output = index_shard(files.shard, encoder, config, work, progress)
-        return replace(files, index=output), output.cached
-
-    return run_batch("index", batch, one)
+    return run_stage(
+        "index", batch, "index", lambda files, progress: index_shard(files.shard, encoder, config, work, progress)
+    )
 
 
 @task(name="embed", task_run_name="embed {label}", **STAGE)
@@ -63,13 +61,12 @@ def embed(batch: Sequence[ShardFiles], label: str, encoder: Any, config: Config,
     """A unit vector for every document."""
     from datamask.encoders import embed_shard
 
-    def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
+    def write(files: ShardFiles, progress: Progress) -> Output:
         same_arithmetic()
         with on_gpu("embed", config) as own:
-            output = embed_shard(files, encoder, own, work, progress)
-        return replace(files, embeddings=output), output.cached
+            return embed_shard(files, encoder, own, work, progress)
 
-    return run_batch("embed", batch, one)
+    return run_stage("embed", batch, "embeddings", write)
 
 
 @task(name="score", task_run_name="score {label}", **STAGE)
@@ -77,13 +74,12 @@ def score(batch: Sequence[ShardFiles], label: str, quality: Any, encoder: Any, c
     """Quality scores and their signals."""
     from datamask.quality import score_shard
 
-    def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
+    def write(files: ShardFiles, progress: Progress) -> Output:
         same_arithmetic()
         with on_gpu("score", config) as own:
-            output = score_shard(files, quality, encoder, own, work, progress)
-        return replace(files, scores=output), output.cached
+            return score_shard(files, quality, encoder, own, work, progress)
 
-    return run_batch("score", batch, one)
+    return run_stage("score", batch, "scores", write)
 
 
 @task(name="signatures", task_run_name="sign {label}", **STAGE)
@@ -91,11 +87,9 @@ def sign(batch: Sequence[ShardFiles], label: str, config: Config, work: str) -> 
     """Samples of every document's shingles, by which its duplicates are found."""
     from datamask.filter import sign_shard
 
-    def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
-        output = sign_shard(files.shard, config, work, progress)
-        return replace(files, signatures=output), output.cached
-
-    return run_batch("signatures", batch, one)
+    return run_stage(
+        "signatures", batch, "signatures", lambda files, progress: sign_shard(files.shard, config, work, progress)
+    )
 
 
 @task(name="atoms", task_run_name="atoms {label}", **STAGE)
@@ -103,11 +97,7 @@ def atoms(batch: Sequence[ShardFiles], label: str, config: Config, work: str) ->
     """Hashed n-grams of every document, for coverage of words."""
     from datamask.selection.cover.counting import count_shard
 
-    def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
-        output = count_shard(files, config, work, progress)
-        return replace(files, atoms=output), output.cached
-
-    return run_batch("atoms", batch, one)
+    return run_stage("atoms", batch, "atoms", lambda files, progress: count_shard(files, config, work, progress))
 
 
 @task(name="leaks", task_run_name="leaks {label}", **STAGE)
@@ -115,11 +105,7 @@ def leaks(batch: Sequence[ShardFiles], label: str, config: Config, work: str) ->
     """Where documents hold words in a row of test items."""
     from datamask.filter.leaks import find_leaks
 
-    def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
-        output = find_leaks(files, config, work, progress)
-        return replace(files, leaks=output), output.cached
-
-    return run_batch("leaks", batch, one)
+    return run_stage("leaks", batch, "leaks", lambda files, progress: find_leaks(files, config, work, progress))
 
 
 @task(name="mask", task_run_name="mask {label}", **STAGE)
@@ -127,10 +113,9 @@ def mask(batch: Sequence[ShardFiles], label: str, prices: Output | None, config:
     """Which documents are selected: by the corpus's prices, or the shard on its own."""
     from datamask.selection import mask_shard
 
-    def one(files: ShardFiles, progress: Progress) -> tuple[ShardFiles, bool]:
+    def write(files: ShardFiles, progress: Progress) -> Output:
         same_arithmetic()
         with on_gpu("mask", config) as own:
-            output = mask_shard(files, prices, own, work, progress)
-        return replace(files, masks=output), output.cached
+            return mask_shard(files, prices, own, work, progress)
 
-    return run_batch("mask", batch, one)
+    return run_stage("mask", batch, "masks", write)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +43,12 @@ class WordSample:
     def bytes(self) -> np.ndarray:
         """float32 [words]: the length of each in UTF-8."""
         return np.asarray(pc.binary_length(self.distinct)).astype(np.float32)
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """float32 [texts]: bytes of each text's words."""
+        found: np.ndarray = self.words @ self.bytes
+        return found
 
 
 def count_tokens(sample: WordSample, tokenizer: Tokenizer) -> scipy.sparse.csr_array:

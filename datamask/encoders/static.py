@@ -58,7 +58,7 @@ def fit_static(texts: Sequence[str], vocabulary: int, dimensions: int, max_lengt
     with threadpool_limits(1, "blas"):  # sums of one thread have one order
         languages, kinds = language_groups(texts, seed)
         sample = WordSample.of(texts, max_length)
-        vocabulary = min(vocabulary, max(LEAST_TOKENS, int((sample.words @ sample.bytes).sum()) // TOKEN_BYTES))
+        vocabulary = min(vocabulary, max(LEAST_TOKENS, int(sample.sizes.sum()) // TOKEN_BYTES))
         tokenizer = fit_tokenizer(sample, languages, vocabulary)
         counts = count_tokens(sample, tokenizer)
         vectors = fit_vectors(counts, languages, dimensions, seed)
@@ -94,8 +94,7 @@ def fit_tokenizer(sample: WordSample, groups: np.ndarray, vocabulary: int) -> To
 
 def _occurrences(sample: WordSample, groups: np.ndarray) -> np.ndarray:
     """int64 [words]: how often the trainer sees each word, by temperature (Conneau & Lample 2019), without chance."""
-    sizes = sample.words @ sample.bytes
-    held = np.bincount(groups, sizes)
+    held = np.bincount(groups, sample.sizes)
     share = held**BALANCE
     factor = np.minimum(TRAIN_BYTES * share / share.sum() / np.maximum(held, 1), REPEATED)
     factor *= min(1, TRAIN_BYTES / max((factor * held).sum(), 1))

@@ -27,7 +27,6 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -61,6 +60,8 @@ SCHEMA = pa.schema(
 )
 KINDS = decisions.KINDS
 FACTS = ("shard", "chunk_id", "windows", "scale", "sampled", "draw", "quality", "rows")  # of a document
+# where a text is: which batch of the group's file, and which row there
+PLACE = np.dtype([("document", np.int64), ("batch", np.int64), ("row", np.int64)])
 TEXTS = pa.schema([("document", pa.int64()), ("text", pa.large_string())])
 COUNT = np.dtype(np.uint16)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -313,19 +314,19 @@ class Fetching:
 
     group: Group
     wanted: Handed  # documents, ascending, and the part each is decided in
+    parts: int  # how many there are
 
 
 def fetch(state: Searching, item: Fetching) -> None:
-    """The texts, a batch for each part they belong to, in a file; beside it the batches' parts, rows and documents."""
+    """The texts, a batch for each part they belong to, in a file; beside it where each is, dealt by its part."""
     number, sources = item.group
     name = f"texts-{number}"
-    if handed(state.folder, f"{name}-batches"):
+    if storage.exists(state.at(name, "places")):
         return
     documents, part = item.wanted.read("document", "part")
     facts = read_arrays(state.facts(number), "shard", "chunk_id")
     shard, chunk_id = (column[documents - state.first[number]] for column in facts)
-    batches: list[tuple[int, int]] = []
-    written = [np.zeros(0, np.int64)]
+    places, targets = [np.zeros(0, PLACE)], [np.zeros(0, np.int64)]
     with (
         storage.publish(state.at(name) + ".arrow", durable=False) as temporary,
         pa.OSFile(str(temporary), "wb") as file,
@@ -335,11 +336,13 @@ def fetch(state: Searching, item: Fetching) -> None:
             mine = shard == place
             if mine.any():
                 for target, batch in _texts_of(source, state, documents[mine], chunk_id[mine], part[mine]):
-                    batches.append((target, batch.num_rows))
-                    written.append(batch["document"].to_numpy())
+                    at = np.zeros(batch.num_rows, PLACE)
+                    at["document"], at["batch"] = batch["document"].to_numpy(), len(places) - 1
+                    at["row"] = np.arange(batch.num_rows)
+                    places.append(at)
+                    targets.append(np.full(batch.num_rows, target))
                     writer.write_batch(batch)
-    targets, rows = np.array(batches, np.int64).reshape(-1, 2).T
-    hand(state.folder, f"{name}-batches", part=targets, rows=rows, document=np.concatenate(written))
+    deal(state.at(name, "places"), np.concatenate(places), np.concatenate(targets), item.parts)
 
 
 def _texts_of(
@@ -366,9 +369,7 @@ class DecidedPairs:
 
     number: int
     pairs: Handed  # one, other, own; tie (T, 2) and cosine (T,): pairs by their embeddings alone
-    documents: (
-        Handed  # document (ascending), letters, quality, source (key of its shard's text), chunk_id: of all these
-    )
+    documents: Handed  # of all these: document (ascending), letters, quality, source (key of its text), chunk_id
 
 
 def recall(state: Searching, item: DecidedPairs) -> Handed:
@@ -427,31 +428,21 @@ class _FetchedTexts:
 
     def __init__(self, state: Searching, part: int) -> None:
         self._state = state
-        self._places: list[tuple[int, int]] = []  # of each batch: the group's file, and which one there
-        documents, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        for number in range(state.groups):
-            parts, rows, document = read_arrays(
-                state.at("texts", number, "batches") + ".npz", "part", "rows", "document"
-            )
-            mine = parts == part
-            self._places += [(number, place) for place in np.flatnonzero(mine).tolist()]
-            documents.append(document[np.repeat(mine, rows)])
-            counts.append(rows[mine])
-        every, rows = np.concatenate(documents), np.concatenate(counts)
-        order = np.argsort(every)
-        self._documents = every[order]
-        self._batch = np.repeat(np.arange(len(rows)), rows)[order]
-        self._row = (np.arange(len(every)) - np.repeat(np.cumsum(rows) - rows, rows))[order]
+        found = [dealt(state.at("texts", n, "places"), PLACE, part, part + 1)[0] for n in range(state.groups)]
+        places, group = np.concatenate(found), np.repeat(np.arange(state.groups), [len(each) for each in found])
+        order = np.argsort(places["document"])
+        self._places, self._group = places[order], group[order]
 
     def __call__(self, documents: np.ndarray) -> Iterator[tuple[np.ndarray, pa.Array]]:
         """(documents, their texts), all of these (n,), in an order of the files'."""
-        where = np.searchsorted(self._documents, documents)
-        batch, row = self._batch[where], self._row[where]
-        for number, batches in groupby(np.unique(batch).tolist(), lambda place: self._places[place][0]):
+        where = np.searchsorted(self._places["document"], documents)
+        places, group = self._places[where], self._group[where]
+        for number in np.unique(group).tolist():
+            here = places[group == number]
             with _opened(self._state.at("texts", number) + ".arrow") as reader:
-                for place in batches:
-                    rows = pa.array(np.sort(row[batch == place]))
-                    held = reader.get_batch(self._places[place][1])
+                for batch in np.unique(here["batch"]).tolist():
+                    rows = pa.array(np.sort(here["row"][here["batch"] == batch]))
+                    held = reader.get_batch(batch)
                     yield held["document"].take(rows).to_numpy(), held["text"].take(rows)
 
 

@@ -322,7 +322,7 @@ class _Search:
         for number, found in enumerate(recalled):
             component, decided = found.read("component", "known")
             new[part == number] = ~decided[component]
-        self._fetch(known.documents[new], part[new])
+        self._fetch(known.documents[new], part[new], len(items))
         judged = self.maps(rounds.judge, self.state, items)
         names = ("document", "stays", "kind", "similarity", "cluster")
         columns = zip(*(falls.read(*names, "records") for falls in judged), strict=True)
@@ -332,14 +332,14 @@ class _Search:
         order = np.argsort(falls["document"])
         return {name: column[order] for name, column in falls.items()}
 
-    def _fetch(self, documents: np.ndarray, part: np.ndarray) -> None:
+    def _fetch(self, documents: np.ndarray, part: np.ndarray, parts: int) -> None:
         cuts = np.searchsorted(documents, [0, *self.ends.tolist()])
         items = []
         for group, start, stop in zip(self.groups, cuts[:-1], cuts[1:], strict=True):
             wanted = hand(
                 self.state.folder, f"wanted-{group[0]}", document=documents[start:stop], part=part[start:stop]
             )
-            items.append(Fetching(group, wanted))
+            items.append(Fetching(group, wanted, parts))
         self.maps(rounds.fetch, self.state, items, self.rows)
 
     def _alarms(self, documents: np.ndarray) -> list[str]:

@@ -18,6 +18,7 @@ from datamask.corpus.identify import identify_shard
 from datamask.corpus.inputs import find_inputs
 from datamask.corpus.inspect import inspect_files
 from datamask.corpus.plan import Part, Reading, Shard
+from datamask.errors import some
 from datamask.release.data_files import DataLayout
 from datamask.release.personal import FIELD, PersonalRules
 from datamask.release.personal import published as as_published
@@ -67,8 +68,7 @@ def compare_with_corpus(
                     found.compared += rows.num_rows
                     progress(rows.num_rows)
         for column, rows_ in wrong.items():
-            shown = ", ".join(rows_[:EXAMPLES]) + (", …" if len(rows_) > EXAMPLES else "")
-            found.problems.append(f"column {column} of {len(rows_)} rows is not the source's: {shown}")
+            found.problems.append(f"column {column} of {len(rows_)} rows is not the source's: {some(rows_, EXAMPLES)}")
 
 
 def _shards(

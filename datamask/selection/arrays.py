@@ -20,7 +20,7 @@ import torch
 from datamask import extensions
 from datamask.config import Select, validate_section
 from datamask.devices import pick_device
-from datamask.errors import DatamaskError, InputError
+from datamask.errors import DatamaskError, InputError, some
 from datamask.selection.cover.target import read_words
 from datamask.selection.problem.pool import Pool, Problem, in_order_of_content, make_problem
 from datamask.selection.result import Draft, Selection
@@ -74,9 +74,8 @@ def _solved(pool: Pool, settings: Select, progress: Report | None) -> Selection:
 
 def _without(pool: Pool, leaked: np.ndarray, settings: Select, progress: Report | None) -> Selection:
     """The selection from the documents that hold nothing of the target; the others are named, and not selected."""
-    shown = ", ".join(map(str, leaked[:10])) + (", …" if len(leaked) > 10 else "")
     warnings.warn(
-        f"{len(leaked)} documents hold words in a row of the target and are left out (rows {shown}); "
+        f"{len(leaked)} documents hold words in a row of the target and are left out (rows {some(leaked, 10)}); "
         "coverage={'leaks': True} keeps them",
         stacklevel=3,
     )

@@ -131,22 +131,6 @@ def improve(
     return max(within, key=lambda mask: value_of(joint, linear, mass, mask))
 
 
-def _mended(
-    joint: SummedCoverage,
-    mass: np.ndarray,
-    linear: np.ndarray,
-    limits: Limits,
-    selected: np.ndarray,
-    books: Books,
-) -> np.ndarray:
-    """A copy of the mask, brought within the budget."""
-    if limits.counted:
-        return selected.copy()
-    mended, own_books = selected.copy(), replace(books, sums=books.sums.copy(), length=books.length.copy())
-    _mend(joint, mass, linear, limits, mended, own_books)
-    return mended
-
-
 def value_of(joint: SummedCoverage, linear: np.ndarray, mass: np.ndarray, mask: np.ndarray) -> float:
     """The linear part and the coverage of a mask (N,) bool."""
     level = _level(joint, mass, mask)
@@ -209,19 +193,20 @@ def _anneal(
         )  # fmt: skip
 
 
-def _mend(
+def _mended(
     joint: SummedCoverage,
     mass: np.ndarray,
     linear: np.ndarray,
     limits: Limits,
     selected: np.ndarray,
     books: Books,
-) -> None:
-    """Brings a mask within a token budget, in place: removes the least marginal values per token, then adds the
-    greatest that still fit."""
-    weights = limits.weights
-    if (weights == 1).all():
-        return
+) -> np.ndarray:
+    """A copy of the mask, brought within a token budget: the least marginal values per token are removed, then the
+    greatest added that still fit."""
+    selected, weights = selected.copy(), limits.weights
+    if limits.counted:
+        return selected
+    books = replace(books, sums=books.sums.copy(), length=books.length.copy())
     for entering in (False, True):
         gain = _gains(joint, mass, linear, selected) / weights
         order = np.argsort(-gain if entering else gain, kind="stable")
@@ -236,6 +221,7 @@ def _mend(
                 sign = 1.0 if entering else -1.0
                 books.spent += sign * weights[row]
                 compiled.book(row, sign, weights, *books.bounds[:2], *books.bounds[4:])
+    return selected
 
 
 def _arrays(joint: SummedCoverage) -> tuple[np.ndarray, ...]:

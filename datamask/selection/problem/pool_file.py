@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from datamask import storage
 from datamask.config import Select
-from datamask.errors import ConfigError, InputError, nearest
+from datamask.errors import ConfigError, InputError, nearest, some
 from datamask.selection.metrics import pool_columns
 from datamask.selection.sharded.candidates import duplicate_ids, read_features
 
@@ -47,8 +47,9 @@ def read_pool(url: str, settings: Select, quality: Sequence[str] = ("quality_sco
         raise InputError(f"{url} has no rows")
     repeated = duplicate_ids(table["chunk_id"].to_numpy())
     if len(repeated):
-        shown = ", ".join(map(str, repeated[:5])) + (", …" if len(repeated) > 5 else "")
-        raise InputError(f"{url}: {len(repeated)} chunk_id occur more than once ({shown}); each document needs its own")
+        raise InputError(
+            f"{url}: {len(repeated)} chunk_id occur more than once ({some(repeated, 5)}); each document needs its own"
+        )
     return PoolFile(
         chunk_id=table["chunk_id"],
         features=read_features(table, url),
