@@ -47,7 +47,7 @@ from datamask.maps import Handed, deal, dealt, gather, hand, handed, mapped, rea
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 
-VERSION = 7
+VERSION = 8
 SCHEMA = pa.schema(
     [
         ("chunk_id", pa.int64()),
