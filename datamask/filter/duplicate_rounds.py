@@ -44,10 +44,10 @@ from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import CopyEvidence
 from datamask.filter.postings import POSTING, SeenDocuments, Shared, partition_of, postings_of, sampled, shared_of
 from datamask.maps import Handed, deal, dealt, gather, hand, handed, mapped, read_arrays, write_array, write_arrays
+from datamask.pipeline import STAGES
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 
-VERSION = 8
 SCHEMA = pa.schema(
     [
         ("chunk_id", pa.int64()),
@@ -382,7 +382,7 @@ def recall(state: Searching, item: DecidedPairs) -> Handed:
         return done
     documents, *about = item.documents.read("document", "quality", "source", "chunk_id")
     one, other, own, tie, cosine = item.pairs.read("one", "other", "own", "tie", "cosine")
-    rules = [VERSION, vars(state.rules), state.quality_deviation, state.pool]
+    rules = [STAGES["duplicates"].version, vars(state.rules), state.quality_deviation, state.pool]
     known = decisions.components(documents, one, other, tie)
     keys = decisions.keys_of(known, documents, about, state.fixed, (one, other, own), (tie, cosine), rules)
     found, falls = decisions.find(state.earlier, keys)
@@ -500,7 +500,7 @@ def path_of(name: str, key: str, work: str) -> str:
 
 def _write(name: str, table: pa.Table, work: str) -> Output:
     rows = hashlib.sha256(repr(table.to_pydict()).encode()).hexdigest()
-    key = storage.key("duplicates", VERSION, name, rows)
+    key = STAGES["duplicates"].key(None, name, rows)
     path = path_of(name, key, work)
     if found := storage.find_output(path, key):
         return found

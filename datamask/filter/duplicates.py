@@ -22,7 +22,6 @@ from datamask.filter.alarm import Losses, alarm_columns, raise_alarm
 from datamask.filter.duplicate_candidates import CandidatePairs, code_of, groups_of_pairs
 from datamask.filter.duplicate_rounds import (
     FACTS,
-    VERSION,
     ComparedShard,
     DecidedPairs,
     Falling,
@@ -49,11 +48,13 @@ from datamask.maps import (
     write_array,
 )
 from datamask.maps import rounds as shared_folder
+from datamask.pipeline import STAGES
 from datamask.stages import ShardFiles, recorded
 from datamask.storage import Output
 
 OFF = 2.0  # a threshold that nothing reaches
-DECISIONS = f"decisions-{VERSION}"  # of the run before
+STAGE = STAGES["duplicates"]
+DECISIONS = f"decisions-{STAGE.version}"  # of the run before
 
 
 def wanted(config: Config) -> bool:
@@ -101,9 +102,8 @@ def _key(ordered: Sequence[ShardFiles], earlier: Sequence[tuple[str, ShardFiles,
         embedded = [_output(files.embeddings).key, config.select.seed] if semantic else []
         embedded += [files.shard.beside.fingerprint] if files.shard.beside else []  # languages are compared apart
         inputs.append([files.shard.name, _output(files.signatures).key, _output(files.scores).key, filters, *embedded])
-    settings = config.duplicates.model_dump(mode="json", exclude={"against", "alarm"})
     against = [[place, f.shard.fingerprint, _output(f.masks).key] for place, f, _ in earlier]
-    return storage.key("duplicates", VERSION, inputs, settings, semantic, against)
+    return STAGE.key(config, inputs, semantic, against)
 
 
 def _semantic(config: Config) -> float | None:
@@ -199,7 +199,7 @@ class _Search:
             columns = [] if source.config else [state.columns, files.shard.columns_key, self.config.corpus.columns]
             keys = [_output(files.signatures).key, _output(files.scores).key, taken.key if taken else None]
             inputs.append([*keys, *columns])
-        return storage.key("load", VERSION, state.partitions, inputs)
+        return STAGE.key(None, "load", state.partitions, inputs)
 
     def names(self) -> list[str]:
         """Of the files that are kept."""
