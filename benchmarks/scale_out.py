@@ -6,7 +6,8 @@
 Documents are short texts, one in fifty a copy of another, with unit rows around Zipf-distributed centres and a quality.
 Each engine begins from the same embeddings, scores, index and signatures and must end in the same masks. `one process`
 is the share of a stage's time in which only one process can work: the reduces, and rounds of a single item. A stage's
-memory is the greatest resident memory of any one process while it runs.
+memory is the greatest resident memory of any one process while it runs; `bytes a document` is the most that the caller
+holds between the maps, as `--held` traces it. Digests are of the masks, and of what they select.
 
 `--refresh`: filter and duplicates over all shards but the one in the middle, then over all in the same work folder, and
 over all from nothing, which must give the same files.
@@ -15,12 +16,14 @@ over all from nothing, which must give the same files.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import os
 import shutil
 import tempfile
 import threading
 import time
+import tracemalloc
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -46,6 +49,7 @@ from datamask.filter.filters import filter_corpus
 from datamask.maps import Mapper, here
 from datamask.selection import learn_prices, mask_shard
 from datamask.selection import stage as selecting
+from datamask.selection.cover import cover_shards as covering
 from datamask.selection.cover.counting import with_atoms
 from datamask.stages import ShardFiles
 from tasks.options import same_arithmetic
@@ -103,16 +107,23 @@ class Recorder:
     maps: Mapper
     shared: float = 0.0
     rounds: list[tuple[str, int, float]] = field(default_factory=list)
+    held: int = 0  # bytes, at most, that the caller allocated between the maps, where `tracemalloc` is on
 
     def __call__(
         self, work: Any, state: Any, items: Sequence[Any], rows: Sequence[int] | None = None, rest: bool = False
     ) -> list[Any]:
+        self.note()
         began = time.perf_counter()
         found = self.maps(work, state, items, rows, rest)
         seconds = time.perf_counter() - began
+        tracemalloc.reset_peak()
         self.rounds.append((work.__name__, len(items), seconds))
         self.shared += seconds if len(items) > 1 else 0.0
         return found
+
+    def note(self) -> None:
+        """Notes what has been held since the last map."""
+        self.held = max(self.held, tracemalloc.get_traced_memory()[1])
 
 
 class Peak:
@@ -147,16 +158,55 @@ class Masking:
     work: str
 
 
+@dataclass(frozen=True)
+class Row:
+    """A stage of the table."""
+
+    stage: str
+    seconds: float  # of wall time
+    processor: float  # seconds, of this process and its children
+    alone: float  # seconds of wall time in which only one process could work
+    memory: int  # bytes, see `Peak`
+    held: int  # bytes, see `Recorder`
+    rounds: list[tuple[str, int, float]]
+
+
+def processor_seconds() -> float:
+    """Of this process and of its children that are there."""
+    total, this = 0.0, psutil.Process()
+    for process in (this, *this.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += sum(process.cpu_times()[:2])
+    return total
+
+
+def digest_of(masks: Sequence[storage.Output], *columns: str) -> str:
+    """Of these columns of the masks; all of them if none is named."""
+    digest = hashlib.sha256()
+    for output in sorted(masks, key=lambda output: Path(output.path).name):
+        table = pq.read_table(output.path, columns=list(columns) or None).combine_chunks().replace_schema_metadata()
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        digest.update(sink.getvalue())
+    return digest.hexdigest()[:8]
+
+
 def stages_of(all_files: list[ShardFiles], config: Config, work: str, mapper: Callable[[str], Mapper], peak: Peak):
-    """The table's rows, and a digest of the masks."""
-    table, files = [], all_files
+    """The table's rows; digests of the masks, and of what they select."""
+    table, files = list[Row](), all_files
 
     def timed(stage: str, run: Callable[[Mapper], Any]) -> Any:
         peak.stage = stage
-        recorder, began = Recorder(mapper(stage)), time.perf_counter()
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        recorder, began, spent = Recorder(mapper(stage)), time.perf_counter(), processor_seconds()
         found = run(recorder)
         seconds = time.perf_counter() - began
-        table.append((stage, seconds, 1 - recorder.shared / seconds, peak.most[stage], recorder.rounds))
+        recorder.note()
+        spent = processor_seconds() - spent
+        held = max(recorder.held - before, 0)
+        table.append(Row(stage, seconds, spent, seconds - recorder.shared, peak.most[stage], held, recorder.rounds))
         return found
 
     outputs = timed("filter", lambda maps: filter_corpus(files, config, work, maps))
@@ -169,10 +219,8 @@ def stages_of(all_files: list[ShardFiles], config: Config, work: str, mapper: Ca
     prices = timed("prices", lambda maps: learn_prices(files, config, work, maps))
     items = [(files[first : first + 4], prices) for first in range(0, len(files), 4)]
     masks = timed("mask", lambda maps: maps(mask_group, Masking(config, work), items))
-    digest = hashlib.sha256()
-    for path in sorted(output.path for group in masks for output in group):
-        digest.update(Path(path).name.encode() + Path(path).read_bytes())
-    return table, digest.hexdigest()[:16]
+    written = [output for group in masks for output in group]
+    return table, (digest_of(written), digest_of(written, "chunk_id", "selected"))
 
 
 def refresh(files: list[ShardFiles], folder: str, documents: int, rounds: bool) -> None:
@@ -237,18 +285,29 @@ def main() -> None:
     parser.add_argument("--dask", type=int, nargs="*", default=[])
     parser.add_argument("--algorithm", default="coverage", help="coverage (the default) or Pair_simi")
     parser.add_argument("--always-rounds", action="store_true", help="coverage by rounds however small the corpus is")
+    parser.add_argument(
+        "--room", type=float, help="millions of numbers of the undecided, to try what larger corpora do"
+    )
+    parser.add_argument("--held", action="store_true", help="trace what the caller holds between the maps; slower")
     parser.add_argument("--rounds", action="store_true", help="print the seconds of every round")
     parser.add_argument("--makers", type=int, default=2)
     parser.add_argument("--refresh", action="store_true", help="what one new shard costs")
     arguments = parser.parse_args()
     if arguments.always_rounds:
         selecting.JOINT_NUMBERS = 0
+    if arguments.room:
+        covering.ROOM, covering.SAMPLE_ROOM = int(arguments.room * 1e6), int(arguments.room * 25e4)
+    if arguments.held:
+        tracemalloc.start()
     peak = Peak()
     if arguments.refresh:
         print("| documents | shards | stage | processor seconds |\n|--:|---|---|--:|")
     else:
-        print("| documents | engine | stage | seconds | µs a document | one process | GiB a process | masks |")
-        print("|--:|---|---|--:|--:|--:|--:|---|")
+        print(
+            "| documents | engine | stage | seconds | processor s | µs a document | one process | GiB a process "
+            "| bytes a document | masks |"
+        )
+        print("|--:|---|---|--:|--:|--:|--:|--:|--:|---|")
     for documents in arguments.documents:
         folder = tempfile.mkdtemp(prefix="datamask-scale-")
         try:
@@ -263,18 +322,19 @@ def main() -> None:
             for engine, workers in [("plain", 1), *(("dask", count) for count in arguments.dask)]:
                 peak.most.clear()
                 work = f"{folder}/{engine}-{workers}"
-                table, digest = run(engine, workers, files, work, peak, arguments.algorithm)
+                table, digests = run(engine, workers, files, work, peak, arguments.algorithm)
                 named = "plain calls" if engine == "plain" else f"Dask, {workers}"
-                every = sum(row[1] for row in table)
-                alone = sum(row[1] * row[2] for row in table) / every
-                table.append(("all", every, alone, max(row[3] for row in table), []))
-                for stage, seconds, one, memory, rounds in table:
+                sums = (sum(getattr(row, name) for row in table) for name in ("seconds", "processor", "alone"))
+                most = (max(getattr(row, name) for row in table) for name in ("memory", "held"))
+                for row in [*table, Row("all", *sums, *most, [])]:
                     print(
-                        f"| {documents:,} | {named} | {stage} | {seconds:.1f} | {1e6 * seconds / documents:.0f} | "
-                        f"{one:.0%} | {memory / 2**30:.2f} | {digest if stage == 'all' else ''} |",
+                        f"| {documents:,} | {named} | {row.stage} | {row.seconds:.1f} | {row.processor:.1f} | "
+                        f"{1e6 * row.seconds / documents:.0f} | {row.alone / row.seconds:.0%} | "
+                        f"{row.memory / 2**30:.2f} | {row.held / documents:.1f} | "
+                        f"{' '.join(digests) if row.stage == 'all' else ''} |",
                         flush=True,
                     )
-                    for name, items, spent in rounds if arguments.rounds else ():
+                    for name, items, spent in row.rounds if arguments.rounds else ():
                         print(f"    {name} {items} items {spent:.2f} s", flush=True)
                 shutil.rmtree(work)
         finally:
