@@ -5,7 +5,8 @@
 
 Documents are short texts, one in fifty a copy of another, with unit rows around Zipf-distributed centres and a quality.
 Each engine begins from the same embeddings, scores, index and signatures and must end in the same masks. `one process`
-is the share of a stage's time in which only one process can work: the reduces, and rounds of a single item. A stage's
+is the share of a stage's time in which only one process can work: the reduces, and rounds of a single item; beside it
+the share of processor seconds, which other work on the machine changes less. A stage's
 memory is the greatest resident memory of any one process while it runs; `bytes a document` is the most that the caller
 holds between the maps, as `--held` traces it. Digests are of the masks, and of what they select.
 
@@ -100,25 +101,36 @@ def make_shard(number: int, rows: int, dimensions: int, folder: str) -> ShardFil
     return replace(files, signatures=sign_shard(shard, Config(), work))
 
 
+def processor_seconds() -> float:
+    """Of this process and of its children that are there."""
+    total, this = 0.0, psutil.Process()
+    for process in (this, *this.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += sum(process.cpu_times()[:2])
+    return total
+
+
 @dataclass
 class Recorder:
     """A Mapper that notes how long several processes could work."""
 
     maps: Mapper
     shared: float = 0.0
-    rounds: list[tuple[str, int, float]] = field(default_factory=list)
+    shared_processor: float = 0.0
+    rounds: list[tuple[str, int, float, float]] = field(default_factory=list)  # name, items, seconds, processor seconds
     held: int = 0  # bytes, at most, that the caller allocated between the maps, where `tracemalloc` is on
 
     def __call__(
         self, work: Any, state: Any, items: Sequence[Any], rows: Sequence[int] | None = None, rest: bool = False
     ) -> list[Any]:
         self.note()
-        began = time.perf_counter()
+        began, spent = time.perf_counter(), processor_seconds()
         found = self.maps(work, state, items, rows, rest)
-        seconds = time.perf_counter() - began
+        seconds, spent = time.perf_counter() - began, processor_seconds() - spent
         tracemalloc.reset_peak()
-        self.rounds.append((work.__name__, len(items), seconds))
-        self.shared += seconds if len(items) > 1 else 0.0
+        self.rounds.append((work.__name__, len(items), seconds, spent))
+        if len(items) > 1:
+            self.shared, self.shared_processor = self.shared + seconds, self.shared_processor + spent
         return found
 
     def note(self) -> None:
@@ -166,18 +178,10 @@ class Row:
     seconds: float  # of wall time
     processor: float  # seconds, of this process and its children
     alone: float  # seconds of wall time in which only one process could work
+    alone_processor: float  # processor seconds of that time
     memory: int  # bytes, see `Peak`
     held: int  # bytes, see `Recorder`
-    rounds: list[tuple[str, int, float]]
-
-
-def processor_seconds() -> float:
-    """Of this process and of its children that are there."""
-    total, this = 0.0, psutil.Process()
-    for process in (this, *this.children(recursive=True)):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            total += sum(process.cpu_times()[:2])
-    return total
+    rounds: list[tuple[str, int, float, float]]
 
 
 def digest_of(masks: Sequence[storage.Output], *columns: str) -> str:
@@ -241,8 +245,8 @@ def refresh(files: list[ShardFiles], folder: str, documents: int, rounds: bool) 
         found[label] = [(Path(out.path).name, Path(out.path).read_bytes()) for out in [*filtered, *duplicates]]
         for stage, recorder, seconds in zip(("filter", "duplicates"), recorders, np.diff(times), strict=True):
             print(f"| {documents:,} | {label} | {stage} | {seconds:.2f} |", flush=True)
-            for name, items, spent in recorder.rounds if rounds else ():
-                print(f"    {name} {items} items {spent:.2f} s of wall time", flush=True)
+            for name, items, wall, _ in recorder.rounds if rounds else ():
+                print(f"    {name} {items} items {wall:.2f} s of wall time", flush=True)
     before = {name for name, _ in found["all but one"]}
     stayed = sum(name in before for name, _ in found["one more"])
     same = found["one more"] == found["all at once"]
@@ -304,10 +308,10 @@ def main() -> None:
         print("| documents | shards | stage | processor seconds |\n|--:|---|---|--:|")
     else:
         print(
-            "| documents | engine | stage | seconds | processor s | µs a document | one process | GiB a process "
-            "| bytes a document | masks |"
+            "| documents | engine | stage | seconds | processor s | processor µs a document | one process "
+            "| of processor s | GiB a process | bytes a document | masks |"
         )
-        print("|--:|---|---|--:|--:|--:|--:|--:|--:|---|")
+        print("|--:|---|---|--:|--:|--:|--:|--:|--:|--:|---|")
     for documents in arguments.documents:
         folder = tempfile.mkdtemp(prefix="datamask-scale-")
         try:
@@ -324,18 +328,22 @@ def main() -> None:
                 work = f"{folder}/{engine}-{workers}"
                 table, digests = run(engine, workers, files, work, peak, arguments.algorithm)
                 named = "plain calls" if engine == "plain" else f"Dask, {workers}"
-                sums = (sum(getattr(row, name) for row in table) for name in ("seconds", "processor", "alone"))
+                sums = (
+                    sum(getattr(row, name) for row in table)
+                    for name in ("seconds", "processor", "alone", "alone_processor")
+                )
                 most = (max(getattr(row, name) for row in table) for name in ("memory", "held"))
                 for row in [*table, Row("all", *sums, *most, [])]:
                     print(
                         f"| {documents:,} | {named} | {row.stage} | {row.seconds:.1f} | {row.processor:.1f} | "
-                        f"{1e6 * row.seconds / documents:.0f} | {row.alone / row.seconds:.0%} | "
+                        f"{1e6 * row.processor / documents:.1f} | {row.alone / row.seconds:.0%} | "
+                        f"{row.alone_processor / max(row.processor, 1e-9):.0%} | "
                         f"{row.memory / 2**30:.2f} | {row.held / documents:.1f} | "
                         f"{' '.join(digests) if row.stage == 'all' else ''} |",
                         flush=True,
                     )
-                    for name, items, spent in row.rounds if arguments.rounds else ():
-                        print(f"    {name} {items} items {spent:.2f} s", flush=True)
+                    for name, items, wall, processor in row.rounds if arguments.rounds else ():
+                        print(f"    {name} {items} items {wall:.2f} s, {processor:.2f} of a processor", flush=True)
                 shutil.rmtree(work)
         finally:
             shutil.rmtree(folder)
