@@ -20,6 +20,7 @@ import argparse
 import contextlib
 import hashlib
 import os
+import pickle
 import shutil
 import tempfile
 import threading
@@ -61,9 +62,12 @@ CENTRES = 200
 
 
 def make_shard(number: int, rows: int, dimensions: int, folder: str) -> ShardFiles:
-    """A shard's corpus file and the files of the stages up to scores and signatures."""
+    """A shard's corpus file and the files of the stages up to scores and signatures; or those made before."""
     rng = np.random.default_rng([7, number])
     name, work = f"s{number:05d}", f"{folder}/work"
+    made = Path(f"{folder}/corpus/{name}.pickle")
+    if made.exists():
+        return pickle.loads(made.read_bytes())
     words = WORDS[rng.integers(0, len(WORDS), (rows, LENGTH))]
     texts = [" ".join(row) for row in words]
     for copy in rng.choice(rows, rows // 50, replace=False).tolist():
@@ -98,7 +102,9 @@ def make_shard(number: int, rows: int, dimensions: int, folder: str) -> ShardFil
     quality = pa.array((np.random.default_rng(4).normal(size=CENTRES)[label] + rng.normal(size=rows)).astype("f4"))
     scores, embeddings = put("scores", quality_score=quality), put("embeddings", feature_arr=vectors)
     files = ShardFiles(shard, index=index, embeddings=embeddings, scores=scores)
-    return replace(files, signatures=sign_shard(shard, Config(), work))
+    files = replace(files, signatures=sign_shard(shard, Config(), work))
+    made.write_bytes(pickle.dumps(files))
+    return files
 
 
 def processor_seconds() -> float:
@@ -196,8 +202,15 @@ def digest_of(masks: Sequence[storage.Output], *columns: str) -> str:
     return digest.hexdigest()[:8]
 
 
-def stages_of(all_files: list[ShardFiles], config: Config, work: str, mapper: Callable[[str], Mapper], peak: Peak):
-    """The table's rows; digests of the masks, and of what they select."""
+def stages_of(
+    all_files: list[ShardFiles],
+    config: Config,
+    work: str,
+    mapper: Callable[[str], Mapper],
+    peak: Peak,
+    show: Callable[[Row, str], None],
+) -> None:
+    """Runs the stages and shows a row of each, and of all with digests of the masks and of what they select."""
     table, files = list[Row](), all_files
 
     def timed(stage: str, run: Callable[[Mapper], Any]) -> Any:
@@ -224,7 +237,9 @@ def stages_of(all_files: list[ShardFiles], config: Config, work: str, mapper: Ca
     items = [(files[first : first + 4], prices) for first in range(0, len(files), 4)]
     masks = timed("mask", lambda maps: maps(mask_group, Masking(config, work), items))
     written = [output for group in masks for output in group]
-    return table, (digest_of(written), digest_of(written, "chunk_id", "selected"))
+    sums = (sum(getattr(row, name) for row in table) for name in ("seconds", "processor", "alone", "alone_processor"))
+    most = (max(getattr(row, name) for row in table) for name in ("memory", "held"))
+    show(Row("all", *sums, *most, []), f"{digest_of(written)} {digest_of(written, 'chunk_id', 'selected')}")
 
 
 def refresh(files: list[ShardFiles], folder: str, documents: int, rounds: bool) -> None:
@@ -254,7 +269,28 @@ def refresh(files: list[ShardFiles], folder: str, documents: int, rounds: bool) 
     print(f"{stayed} of {of} files stay as they were; all at once gives {'the same' if same else 'OTHERS'}")
 
 
-def run(engine: str, workers: int, files: list[ShardFiles], work: str, peak: Peak, algorithm: str):
+def print_row(label: str, documents: int, rounds: bool, row: Row, digests: str) -> None:
+    """A line of the table."""
+    print(
+        f"| {label} | {row.stage} | {row.seconds:.1f} | {row.processor:.1f} | {1e6 * row.processor / documents:.1f} | "
+        f"{row.alone / row.seconds:.0%} | {row.alone_processor / max(row.processor, 1e-9):.0%} | "
+        f"{row.memory / 2**30:.2f} | {row.held / documents:.1f} | {digests} |",
+        flush=True,
+    )
+    for name, items, wall, processor in row.rounds if rounds else ():
+        print(f"    {name} {items} items {wall:.2f} s, {processor:.2f} of a processor", flush=True)
+
+
+def run(
+    engine: str,
+    workers: int,
+    files: list[ShardFiles],
+    work: str,
+    peak: Peak,
+    algorithm: str,
+    show: Callable[[Row, str], None],
+) -> None:
+    """Runs the stages on an engine."""
     config = Config.model_validate(
         {
             "run": {"engine": engine.replace("plain", "threads"), "workers": workers},
@@ -263,7 +299,7 @@ def run(engine: str, workers: int, files: list[ShardFiles], work: str, peak: Pea
     )
     same_arithmetic()
     if engine == "plain":
-        return stages_of(files, config, work, lambda stage: here, peak)
+        return stages_of(files, config, work, lambda stage: here, peak, show)
     from prefect import flow
 
     from flows.stage_runs import Rounds, Stages
@@ -276,9 +312,9 @@ def run(engine: str, workers: int, files: list[ShardFiles], work: str, peak: Pea
                 stages.board.begin(stage, total=1)
                 return Rounds(stages, stage, 1.0)
 
-            return stages_of(files, config, work, mapper, peak)
+            stages_of(files, config, work, mapper, peak, show)
 
-    return drive()
+    drive()
 
 
 def main() -> None:
@@ -294,6 +330,7 @@ def main() -> None:
     )
     parser.add_argument("--held", action="store_true", help="trace what the caller holds between the maps; slower")
     parser.add_argument("--rounds", action="store_true", help="print the seconds of every round")
+    parser.add_argument("--keep", help="folder of the shards that are made, for another run with as many of them")
     parser.add_argument("--makers", type=int, default=2)
     parser.add_argument("--refresh", action="store_true", help="what one new shard costs")
     arguments = parser.parse_args()
@@ -314,8 +351,10 @@ def main() -> None:
         print("|--:|---|---|--:|--:|--:|--:|--:|--:|--:|---|")
     for documents in arguments.documents:
         folder = tempfile.mkdtemp(prefix="datamask-scale-")
+        if arguments.keep:
+            folder = f"{arguments.keep}/{documents}-{arguments.shards}-{arguments.dimensions}"
         try:
-            Path(folder, "corpus").mkdir()
+            Path(folder, "corpus").mkdir(parents=True, exist_ok=True)
             rows = documents // arguments.shards
             make = partial(make_shard, rows=rows, dimensions=arguments.dimensions, folder=folder)
             with ProcessPoolExecutor(arguments.makers) as pool:
@@ -326,27 +365,14 @@ def main() -> None:
             for engine, workers in [("plain", 1), *(("dask", count) for count in arguments.dask)]:
                 peak.most.clear()
                 work = f"{folder}/{engine}-{workers}"
-                table, digests = run(engine, workers, files, work, peak, arguments.algorithm)
                 named = "plain calls" if engine == "plain" else f"Dask, {workers}"
-                sums = (
-                    sum(getattr(row, name) for row in table)
-                    for name in ("seconds", "processor", "alone", "alone_processor")
-                )
-                most = (max(getattr(row, name) for row in table) for name in ("memory", "held"))
-                for row in [*table, Row("all", *sums, *most, [])]:
-                    print(
-                        f"| {documents:,} | {named} | {row.stage} | {row.seconds:.1f} | {row.processor:.1f} | "
-                        f"{1e6 * row.processor / documents:.1f} | {row.alone / row.seconds:.0%} | "
-                        f"{row.alone_processor / max(row.processor, 1e-9):.0%} | "
-                        f"{row.memory / 2**30:.2f} | {row.held / documents:.1f} | "
-                        f"{' '.join(digests) if row.stage == 'all' else ''} |",
-                        flush=True,
-                    )
-                    for name, items, wall, processor in row.rounds if arguments.rounds else ():
-                        print(f"    {name} {items} items {wall:.2f} s, {processor:.2f} of a processor", flush=True)
+                show = partial(print_row, f"{documents:,} | {named}", documents, arguments.rounds)
+                shutil.rmtree(work, ignore_errors=True)
+                run(engine, workers, files, work, peak, arguments.algorithm, show)
                 shutil.rmtree(work)
         finally:
-            shutil.rmtree(folder)
+            if not arguments.keep:
+                shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
