@@ -299,7 +299,8 @@ def run(
     )
     same_arithmetic()
     if engine == "plain":
-        return stages_of(files, config, work, lambda stage: here, peak, show)
+        stages_of(files, config, work, lambda stage: here, peak, show)
+        return
     from prefect import flow
 
     from flows.stage_runs import Rounds, Stages

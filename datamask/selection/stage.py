@@ -32,7 +32,7 @@ from datamask.shares import part, tell
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
-VERSION = 8
+VERSION = 9
 MASK_SCHEMA = pa.schema(
     [
         ("chunk_id", pa.int64()),

@@ -119,8 +119,8 @@ class _Covering(Gathered):
         super().__init__(shards, config, maps, folder)
         self.room = room
         self.settings = config.select
-        self.index: Sequence[np.ndarray] = ()  # places in each group of the documents taken last
-        self.fixed: list[Handed] = []  # with whether each other document is selected
+        self.index: list[np.ndarray] = []  # places of the undecided in each group
+        self.fixed: list[Handed] = []  # these, and whether each other document is selected
         self.p = np.zeros(0)  # (m,) the fractional optimum of the undecided
         self.answers: Feasible | None = None  # of the documents that the limits' prices are learned on
         self.state = Covering(config, folder, share=self.size / self.total, size=self.size)
@@ -198,21 +198,26 @@ class _Covering(Gathered):
     def _learn(self, sample: Sequence[np.ndarray]) -> None:
         """Calibrates the terms on the sample and joins them to the objective."""
         settings = self.settings
-        nothing = [np.zeros(rows, bool) for rows in self.rows]
-        self.taken = self._take("sample", sample, nothing)
+        fixed = [
+            self.hand(f"at-sample-{group.number}", at=at, inside=np.zeros(len(group.shard), bool))
+            for group, at in zip(self.groups, sample, strict=True)
+        ]
+        self.taken = self._take("sample", fixed)
         hashes = np.concatenate([own[at] for own, at in zip(self._hashes(), sample, strict=True)])
         half = hashes < np.median(hashes)
         self.of_sample = self.limits_at(sample)
         metric_spans = [(0.0, 1.0)] * len(self.metrics)
         quality_spans = [(0.0, 1.0)] * self.columns
         if settings.calibrate:
-            weights, share = self.of_sample.weights, self.state.share
+            weights, places = self.of_sample.weights, (np.flatnonzero(half), np.arange(len(half)))
             items = [
-                OwnBest(SummedCoverage.of([metric], [1.0]), self.taken, weights, half, share, metric.name)
+                OwnBest(SummedCoverage.of([metric], [1.0]), self.taken, weights, at, self.state.share)
                 for metric in self.metrics
+                for at in places
             ]
-            found = self.maps(best_of_sample, self.state, items)
-            metric_spans = [self._span_of(metric, *each) for metric, each in zip(self.metrics, found, strict=True)]
+            best = np.reshape(self.maps(best_of_sample, self.state, items), (-1, 2)).tolist()
+            sizes = [len(at) for at in places]
+            metric_spans = [self._span_of(metric, sizes, each) for metric, each in zip(self.metrics, best, strict=True)]
             quality_spans = self.spans()
         columns = [f"quality_{column}" for column in range(self.columns)] if self.columns > 1 else ["quality"]
         terms = [
@@ -321,24 +326,24 @@ class _Covering(Gathered):
         below = min(ends[1], self.room - min(ends[0], self.room // 2))
         rooms = {True: self.room - below, False: below}
         fillings = {over: Filling(partial(side, over), room) for over, room in rooms.items()}
-        index, inside, starts = [], [], []
-        for place, (price, length) in enumerate(zip(above(), self._lengths(), strict=True)):
+        index, fixed, spent, starts = [], [], [], []
+        for group, price, length in zip(self.groups, above(), self._lengths(), strict=True):
             off = price - level
             undecided = np.zeros(len(off), bool)
             for over, filling in fillings.items():
                 mine = np.flatnonzero((off > 0) == over)
                 undecided[mine] = filling.take(ascending(np.abs(off[mine])), length[mine])
-            at = np.flatnonzero(undecided)
+            at, inside = np.flatnonzero(undecided), (off > 0) & ~undecided
             index.append(at)
-            inside.append((off > 0) & ~undecided)
-            starts.append(self._relaxed(place)[at] if len(self.p) else (off[at] > 0).astype(np.float64))
-        self.own = self.limits_at(index)
-        spent = [self.limits.of(*self.known(group)).spent(own) for group, own in zip(self.groups, inside, strict=True)]
-        self.spent = reduce(add, spent)
+            fixed.append(self.hand(f"at-{name}-{group.number}", at=at, inside=inside))
+            spent.append(self.limits.of(*self.known(group)).spent(inside))
+            starts.append(self._relaxed(group.number)[at] if len(self.p) else (off[at] > 0).astype(np.float64))
+        self.own, self.spent = self.limits_at(index), reduce(add, spent)
         limits = self.own.less(self.spent)
         if not fits(limits):
             raise UndecidedTooFew
-        taken = self._take(name, index, inside)
+        self.index, self.fixed = index, fixed
+        taken = self._take(name, fixed)
         pairs = zip(self.groups, index, strict=True)
         return UndecidedProblem(
             taken,
@@ -363,15 +368,9 @@ class _Covering(Gathered):
         """(n,) the fractional optimum of a group's documents, as the last solve found it."""
         return self._of_group(place, self.p)
 
-    def _take(self, name: str, index: Sequence[np.ndarray], inside: Sequence[np.ndarray]) -> list[Handed]:
-        fixed = [
-            self.hand(f"at-{name}-{group.number}", at=at, inside=own)
-            for group, at, own in zip(self.groups, index, inside, strict=True)
-        ]
+    def _take(self, name: str, fixed: Sequence[Handed]) -> list[Handed]:
         items = [group._replace(now=now) for group, now in zip(self.groups, fixed, strict=True)]
-        found = self.maps(take_group, replace(self.state, round=name), items, self.rows)
-        self.index, self.fixed = index, fixed
-        return found
+        return self.maps(take_group, replace(self.state, round=name), items, self.rows)
 
     # ------------------------------------------------------------ the end
 

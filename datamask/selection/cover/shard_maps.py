@@ -191,30 +191,25 @@ def mask_part(state: Covering, item: tuple[UndecidedProblem, np.ndarray, int]) -
 
 
 class OwnBest(NamedTuple):
-    """An item of `best_of_sample`: one coverage metric, on a sample and on half of it."""
+    """An item of `best_of_sample`: one coverage metric, on some documents of the sample."""
 
     joint: SummedCoverage
     taken: Sequence[Handed]
-    weights: np.ndarray  # (m,)
-    half: np.ndarray  # (m,) bool
+    weights: np.ndarray  # (m,) of the sample
+    at: np.ndarray  # (n,) the documents' places in the sample
     share: float  # the budget as a share of the corpus
-    metric: str
 
 
-def best_of_sample(state: Covering, item: OwnBest) -> tuple[list[int], list[float]]:
-    """The sizes of half the sample and of the sample, and the best value of the metric found on each."""
+def best_of_sample(state: Covering, item: OwnBest) -> float:
+    """The best value found of the metric."""
     nothing = np.zeros(len(item.weights))
     limits = Limits(item.weights, item.share * float(item.weights.sum()))
     rows = UndecidedProblem(item.taken, item.joint, nothing, limits, limits.size, 0.0, 0.0).concave()[1].rows
-    generator = np.random.default_rng([state.config.select.seed, 19])
-    sizes, best = [], []
-    for at in (np.flatnonzero(item.half), np.arange(len(nothing))):
-        weights = item.weights[at]
-        size = item.share * float(weights.sum())
-        plain = Limits(weights, max(1.0, round(size)) if (item.weights == 1).all() else size)
-        joint = replace(item.joint, rows=rows.take(at))
-        chosen = fill_in_order(plain, generator.permutation(len(at)))
-        zero = joint.of_state(joint.state(chosen * weights / plain.size))
-        sizes.append(len(at))
-        best.append(max(best_alone(joint, plain, zero), zero))
-    return sizes, best
+    weights = item.weights[item.at]
+    size = item.share * float(weights.sum())
+    plain = Limits(weights, max(1.0, round(size)) if (item.weights == 1).all() else size)
+    joint = replace(item.joint, rows=rows.take(item.at))
+    generator = np.random.default_rng([state.config.select.seed, 19, len(item.at)])
+    chosen = fill_in_order(plain, generator.permutation(len(item.at)))
+    zero = joint.of_state(joint.state(chosen * weights / plain.size))
+    return max(best_alone(joint, plain, zero), zero)

@@ -28,7 +28,7 @@ SPENT = 1 - 1e-15  # of the budget, as a share: with so much of it spent, it is 
 
 @dataclass(frozen=True, eq=False)
 class Exchanged:
-    """The selection from all shards."""
+    """The selection from all shards; its arrays are read from the rounds' folder, as long as that is there."""
 
     decided: Sequence[Handed]  # each group's `selected` (bool), `probability` and `price` (float32): (n,) each
     prices: Prices
