@@ -145,20 +145,19 @@ class Recorder:
 
 
 class Peak:
-    """The greatest resident memory of any one of this process and its children, for each stage."""
+    """The greatest resident memory of any one of this process and its children, for each stage; and of this one."""
 
     def __init__(self) -> None:
-        self.stage, self.most = "", defaultdict(int)
+        self.stage, self.most, self.own = "", defaultdict[str, int](int), defaultdict[str, int](int)
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
         this = psutil.Process()
         while True:
             for process in (this, *this.children(recursive=True)):
-                try:
+                with contextlib.suppress(psutil.NoSuchProcess):
                     self.most[self.stage] = max(self.most[self.stage], process.memory_info().rss)
-                except psutil.NoSuchProcess:
-                    continue
+            self.own[self.stage] = max(self.own[self.stage], this.memory_info().rss)
             time.sleep(0.2)
 
 
@@ -186,6 +185,7 @@ class Row:
     alone: float  # seconds of wall time in which only one process could work
     alone_processor: float  # processor seconds of that time
     memory: int  # bytes, see `Peak`
+    own: int  # the same, of the process that calls the maps
     held: int  # bytes, see `Recorder`
     rounds: list[tuple[str, int, float, float]]
 
@@ -223,7 +223,10 @@ def stages_of(
         recorder.note()
         spent = processor_seconds() - spent
         held = max(recorder.held - before, 0)
-        table.append(Row(stage, seconds, spent, seconds - recorder.shared, peak.most[stage], held, recorder.rounds))
+        alone = seconds - recorder.shared, spent - recorder.shared_processor
+        memory = peak.most[stage], peak.own[stage]
+        table.append(Row(stage, seconds, spent, *alone, *memory, held, recorder.rounds))
+        show(table[-1], "")
         return found
 
     outputs = timed("filter", lambda maps: filter_corpus(files, config, work, maps))
@@ -238,7 +241,7 @@ def stages_of(
     masks = timed("mask", lambda maps: maps(mask_group, Masking(config, work), items))
     written = [output for group in masks for output in group]
     sums = (sum(getattr(row, name) for row in table) for name in ("seconds", "processor", "alone", "alone_processor"))
-    most = (max(getattr(row, name) for row in table) for name in ("memory", "held"))
+    most = (max(getattr(row, name) for row in table) for name in ("memory", "own", "held"))
     show(Row("all", *sums, *most, []), f"{digest_of(written)} {digest_of(written, 'chunk_id', 'selected')}")
 
 
@@ -274,7 +277,7 @@ def print_row(label: str, documents: int, rounds: bool, row: Row, digests: str) 
     print(
         f"| {label} | {row.stage} | {row.seconds:.1f} | {row.processor:.1f} | {1e6 * row.processor / documents:.1f} | "
         f"{row.alone / row.seconds:.0%} | {row.alone_processor / max(row.processor, 1e-9):.0%} | "
-        f"{row.memory / 2**30:.2f} | {row.held / documents:.1f} | {digests} |",
+        f"{row.memory / 2**30:.2f} | {row.own / 2**30:.2f} | {row.held / documents:.1f} | {digests} |",
         flush=True,
     )
     for name, items, wall, processor in row.rounds if rounds else ():
@@ -304,6 +307,7 @@ def run(
     from prefect import flow
 
     from flows.stage_runs import Rounds, Stages
+    from flows.warm import Server, warmed_up
 
     @flow
     def drive():
@@ -315,7 +319,8 @@ def run(
 
             stages_of(files, config, work, mapper, peak, show)
 
-    drive()
+    with warmed_up(Server.begin()):
+        drive()
 
 
 def main() -> None:
@@ -331,7 +336,8 @@ def main() -> None:
     )
     parser.add_argument("--held", action="store_true", help="trace what the caller holds between the maps; slower")
     parser.add_argument("--rounds", action="store_true", help="print the seconds of every round")
-    parser.add_argument("--keep", help="folder of the shards that are made, for another run with as many of them")
+    parser.add_argument("--plain", action=argparse.BooleanOptionalAction, default=True, help="by plain calls as well")
+    parser.add_argument("--keep", help="folder of what is made, for another run with as many documents")
     parser.add_argument("--makers", type=int, default=2)
     parser.add_argument("--refresh", action="store_true", help="what one new shard costs")
     arguments = parser.parse_args()
@@ -347,9 +353,9 @@ def main() -> None:
     else:
         print(
             "| documents | engine | stage | seconds | processor s | processor µs a document | one process "
-            "| of processor s | GiB a process | bytes a document | masks |"
+            "| of processor s | GiB a process | GiB of the caller | bytes a document | masks |"
         )
-        print("|--:|---|---|--:|--:|--:|--:|--:|--:|--:|---|")
+        print("|--:|---|---|--:|--:|--:|--:|--:|--:|--:|--:|---|")
     for documents in arguments.documents:
         folder = tempfile.mkdtemp(prefix="datamask-scale-")
         if arguments.keep:
@@ -363,12 +369,13 @@ def main() -> None:
             if arguments.refresh:
                 refresh(files, folder, documents, arguments.rounds)
                 continue
-            for engine, workers in [("plain", 1), *(("dask", count) for count in arguments.dask)]:
+            plain = [("plain", 1)] if arguments.plain else []
+            for engine, workers in [*plain, *(("dask", count) for count in arguments.dask)]:
                 peak.most.clear()
+                peak.own.clear()
                 work = f"{folder}/{engine}-{workers}"
                 named = "plain calls" if engine == "plain" else f"Dask, {workers}"
                 show = partial(print_row, f"{documents:,} | {named}", documents, arguments.rounds)
-                shutil.rmtree(work, ignore_errors=True)
                 run(engine, workers, files, work, peak, arguments.algorithm, show)
                 shutil.rmtree(work)
         finally:
