@@ -64,7 +64,7 @@ from datamask.selection.sharded.gathered import (
 from datamask.selection.sharded.prices import make_prices
 
 JOINT_NUMBERS = 1 << 27  # with at most so many numbers in all rows the corpus is one problem, at 24 bytes each
-ROOM = 1 << 26  # numbers in the undecided documents' rows
+ROOM = 1 << 25  # numbers in the undecided documents' rows
 SAMPLE_ROOM = 1 << 24  # numbers in the sample's rows
 LIMITED = 1 << 20  # documents, at most, that the dual prices of quotas and of the length bound are learned on
 GROUP_ROWS = 1 << 15  # documents of a group of several shards
