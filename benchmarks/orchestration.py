@@ -1,8 +1,9 @@
 """What Prefect costs: 1,000 small shards through the flow, beside the same stages called plainly, in one run.
 
-    python benchmarks/orchestration.py --input '../shared/data/real/real-0000*' [--shards 1000] [--rows 30]
+    python benchmarks/orchestration.py --input '../shared/data/real/real-0000*' [--shards 1000] [--rows 30] [--again]
 
-Both begin from nothing in a folder of their own and must end in the same data files.
+Both begin from nothing in a folder of their own and must end in the same data files. With `--again` the flow is run
+once more over what is there, which is all of its planning, listing and bookkeeping; then by stage, in ms a shard.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 os.environ |= {"DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
 os.environ |= {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL", "PREFECT_LOGGING_TO_API_ENABLED": "false"}
@@ -30,12 +32,18 @@ from datamask.corpus.inputs import find_inputs
 from datamask.encoders import embed_shard, prepare_encoder
 from datamask.filter import find_duplicates, sign_shard
 from datamask.filter.filters import filter_corpus
+from datamask.maps import Threads
 from datamask.quality import prepare_quality, score_shard
 from datamask.release import export, publish
 from datamask.release.release_folder import Provenance
 from datamask.report import write_report
 from datamask.selection import learn_prices, mask_shard
+from datamask.selection.cover.counting import with_atoms
 from datamask.stages import ShardFiles, silent
+from flows.commands import begin_server
+from flows.session import session
+from tasks.options import same_arithmetic
+from tasks.progress import BOARD, Board
 
 
 def plainly(config: Config, out: str, workers: int) -> str:
@@ -43,7 +51,9 @@ def plainly(config: Config, out: str, workers: int) -> str:
     from flows.curate import portable
 
     work = f"{out}/work"
-    with ThreadPoolExecutor(workers) as pool:
+    maps = Threads(workers)
+    same_arithmetic()
+    with ThreadPoolExecutor(workers, initializer=same_arithmetic) as pool:
         shards = list(
             pool.map(lambda shard: convert_shard(shard, config, work), plan_shards(config.corpus, work).shards)
         )
@@ -55,24 +65,27 @@ def plainly(config: Config, out: str, workers: int) -> str:
             files = replace(files, index=index_shard(shard, encoder, config, work, silent))
             files = replace(files, embeddings=embed_shard(files, encoder, config, work, silent))
             files = replace(files, scores=score_shard(files, quality, encoder, config, work, silent))
-            return replace(files, signatures=sign_shard(shard, config, work))
+            return replace(with_atoms(files, config, work), signatures=sign_shard(shard, config, work))
 
         files = list(pool.map(embedded_and_scored, shards))
-        files = [replace(f, filters=o) for f, o in zip(files, filter_corpus(files, config, work), strict=True)]
-        files = [replace(f, duplicates=o) for f, o in zip(files, find_duplicates(files, config, work), strict=True)]
-        prices = learn_prices(files, config, work)
+        files = [replace(f, filters=o) for f, o in zip(files, filter_corpus(files, config, work, maps), strict=True)]
+        found = find_duplicates(files, config, work, maps)
+        files = [replace(f, duplicates=o) for f, o in zip(files, found, strict=True)]
+        prices = learn_prices(files, config, work, maps)
         masks = pool.map(lambda f: mask_shard(f, prices, config, work), files)
         files = [replace(f, masks=o) for f, o in zip(files, masks, strict=True)]
     certificate = {**prices.facts, "prices": prices.key}
-    staged = export(files, config, out, Provenance(portable(encoder, work), quality.as_dict(), certificate, ()))
-    report = write_report(staged, files, config, certificate)
+    staged = export(files, config, out, Provenance(portable(encoder, work), quality.as_dict(), certificate, ()), maps)
+    report = write_report(staged, files, config, certificate, maps=maps)
     return publish(staged, report.pictures).path
 
 
-def with_prefect(config: Config, out: str) -> str:
+def with_prefect(config: Config, out: str) -> dict[str, Any]:
+    """What the flow returns."""
     from flows.curate import curate
 
-    return str(curate(config=config, output=out)["release"])
+    found: dict[str, Any] = curate(config=config, output=out)
+    return found
 
 
 def split(inputs: list[str], folder: Path, shards: int, rows: int) -> None:
@@ -104,39 +117,64 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--shards-per-task", type=int, nargs="+", default=[0, 1], help="0: the default")
+    parser.add_argument("--again", action="store_true", help="the flow once more, over what is there")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="datamask-orchestration-"))
+    server = begin_server()
     try:
         (folder / "corpus").mkdir()
         split(arguments.input, folder / "corpus", arguments.shards, arguments.rows)
         settings = [f"corpus.input=[{folder / 'corpus'}]", "corpus.group_bytes=0", f"run.workers={arguments.workers}"]
         settings += ["encoder.dimensions=256", "encoder.fit_documents=2000"]
-        few = load(overrides=[f"corpus.input=[{folder / 'corpus' / 'part-0000*'}]", *settings[1:]])
-        plainly(few, str(folder / "warm"), arguments.workers)  # libraries are loaded once per process
-        from prefect import flow
+        with session(server, shown=False):
+            measure(arguments, settings, folder)
+    finally:
+        shutil.rmtree(folder)
 
-        flow(lambda: None)()  # and so is Prefect's own start
-        print(f"{arguments.shards} shards of {arguments.rows} documents, {arguments.workers} threads\n")
-        print("| | seconds | of processors | beside plain calls | same data files |\n|---|---:|---:|---|---|")
-        plain, used, expected = 0.0, 0.0, ""
-        for turn in range(arguments.repeat):  # in turns, for a machine's speed changes
-            for size in (None, *arguments.shards_per_task):
-                more = [f"run.shards_per_task={size}"] if size else []
-                config, out = load(overrides=[*settings, *more]), str(folder / f"out-{turn}-{size}")
-                processors, began = processor_seconds(), time.perf_counter()
-                release = plainly(config, out, arguments.workers) if size is None else with_prefect(config, out)
-                seconds, processors = time.perf_counter() - began, processor_seconds() - processors
-                if size is None:
-                    plain, used, expected = seconds, processors, digest(release)
-                    print(f"| plain calls | {seconds:.1f} | {processors:.1f} | | |", flush=True)
-                    continue
+
+def measure(arguments: argparse.Namespace, settings: list[str], folder: Path) -> None:
+    """The lines of the table, each with a folder of its own."""
+    few = load(overrides=[f"corpus.input=[{folder / 'corpus' / 'part-0000*'}]", *settings[1:]])
+    plainly(few, str(folder / "warm"), arguments.workers)  # libraries are loaded once per process
+    from prefect import flow
+
+    flow(lambda: None)()  # and so is Prefect's own start
+    print(f"{arguments.shards} shards of {arguments.rows} documents, {arguments.workers} threads\n")
+    print("| | seconds | of processors | beside plain calls | same data files |\n|---|---:|---:|---|---|")
+    plain, used, expected = 0.0, 0.0, ""
+    again = ""
+    for turn in range(arguments.repeat):  # in turns, for a machine's speed changes
+        for size in (None, *arguments.shards_per_task):
+            more = [f"run.shards_per_task={size}"] if size else []
+            config, out = load(overrides=[*settings, *more]), str(folder / f"out-{turn}-{size}")
+            processors, began = processor_seconds(), time.perf_counter()
+            release = plainly(config, out, arguments.workers) if size is None else with_prefect(config, out)["release"]
+            seconds, processors = time.perf_counter() - began, processor_seconds() - processors
+            if size is None:
+                plain, used, expected = seconds, processors, digest(release)
+                print(f"| plain calls | {seconds:.1f} | {processors:.1f} | | |", flush=True)
+            else:
                 name = f"flow, {f'{size} shard a task' if size else 'shards per task by default'}"
                 more_of = f"{seconds / plain - 1:+.1%}; {processors / used - 1:+.1%}"
                 same = "yes" if digest(release) == expected else "NO"
                 print(f"| {name} | {seconds:.1f} | {processors:.1f} | {more_of} | {same} |", flush=True)
-                shutil.rmtree(out)
-    finally:
-        shutil.rmtree(folder)
+                if arguments.again and not again:
+                    again = bookkeeping(config, out, arguments.shards)
+            shutil.rmtree(out)
+    if again:
+        print(f"\n| everything is there | seconds | ms a shard |\n|---|--:|--:|\n{again}")
+
+
+def bookkeeping(config: Config, out: str, shards: int) -> str:
+    """The flow over what is there: a line a stage, from its begin to its end, and the flow as a whole."""
+    board, began = Board(), time.perf_counter()
+    token = BOARD.set(board)
+    found = with_prefect(config, out)
+    assert not found["new"]
+    BOARD.reset(token)
+    lines = [(line.stage, line.last - line.started) for line in board.stages.values()]
+    lines.append(("the flow", time.perf_counter() - began))
+    return "\n".join(f"| {stage} | {seconds:.2f} | {1000 * seconds / shards:.3f} |" for stage, seconds in lines)
 
 
 if __name__ == "__main__":

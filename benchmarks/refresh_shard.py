@@ -5,7 +5,8 @@
 
 All shards but one are curated; the one, which lies at `place` among the others by its name, is added, and the folder
 is refreshed. Beside it the same refresh in a folder that knows of the first release nothing but what it fitted: encoder
-and score. The data files and decisions of both must be the same, byte for byte. `redone` counts the stages' files that
+and score; with `--set run.refresh=prices`, which selects by them, its prices too. The data files and decisions of both
+must be the same, byte for byte. `redone` counts the stages' files that
 the refresh wrote and that the first run had written for the same shard.
 """
 
@@ -30,7 +31,7 @@ import pyarrow.parquet as pq
 from datamask.corpus.inputs import find_inputs
 
 COMMAND = (sys.executable, "-m", "datamask.cli")
-FITTED = ("encoder", "quality")  # what both refreshes take from the first release
+FITTED = ("encoder", "quality", "prices/prices-*")  # what both refreshes take from the first release
 KEY = re.compile(r"-[0-9a-f]{16}\.")
 
 
@@ -98,8 +99,10 @@ def main() -> None:
         (fresh / "work").mkdir(parents=True)
         shutil.copytree(out / "releases", fresh / "releases", symlinks=True)
         shutil.copy(out / "latest", fresh / "latest", follow_symlinks=False)
-        for stage in FITTED:
-            shutil.copytree(out / "work" / stage, fresh / "work" / stage)
+        for path in (path for pattern in FITTED for path in (out / "work").glob(pattern)):
+            to = fresh / path.relative_to(out)
+            to.parent.mkdir(exist_ok=True)
+            shutil.copytree(path, to) if path.is_dir() else shutil.copy(path, to)
         (folder / new.name).rename(new)
         second, second_wall = run("refresh", *given, "--output", str(out))
         whole, whole_wall = run("refresh", *given, "--output", str(fresh))

@@ -39,6 +39,7 @@ from datamask.config import Config
 from datamask.corpus.ngrams import count_ngrams
 from datamask.corpus.plan import Part, Shard
 from datamask.maps import here
+from datamask.pipeline import STAGES
 from datamask.selection import learn_prices
 from datamask.selection.arrays import resolve, solve
 from datamask.selection.cover import counting as atoms
@@ -101,7 +102,7 @@ def write(number: int, found: csr_array, rng: np.random.Generator, topic: np.nda
     quality = np.sin(40 * topic) + rng.normal(size=rows)
     scores = put("scores", quality_score=pa.array(quality.astype(np.float32)))
     shard = Shard(name, (Part("none", "parquet", name, 1, rows=rows),), name)
-    key = storage.key("atoms", atoms.VERSION, index.key, shard.fingerprint, None)
+    key = STAGES["atoms"].key(None, index.key, shard.fingerprint, None)
     starts = pa.array(found.indptr.astype(np.int32))
     bucket = pa.ListArray.from_arrays(starts, pa.array(found.indices.astype(np.uint16)))
     count = pa.ListArray.from_arrays(starts, pa.array(found.data.astype(np.uint32)))

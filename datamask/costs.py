@@ -4,7 +4,7 @@
     datamask plan data --config my.yaml --documents 23000000000    # a corpus that is not here
 
 The model (docs/scale.md): a stage takes a fixed time a run and a time per document, per worker; those that look at a
-sample of the corpus run on one worker and stop growing (`stages.STAGES` says which). Two samples, one four times the
+sample of the corpus run on one worker and stop growing (`pipeline.STAGES` says which). Two samples, one four times the
 other, give both times. No Prefect.
 """
 
@@ -24,7 +24,8 @@ import numpy as np
 import typer
 
 from datamask.config import Config, load
-from datamask.stages import STAGES, ShardFiles
+from datamask.pipeline import STAGES
+from datamask.stages import ShardFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any
 
 from datamask import storage
 from datamask.config import Config, validate
@@ -12,43 +12,6 @@ from datamask.corpus.plan import Plan, Shard, from_json, to_json
 from datamask.errors import InputError
 from datamask.storage import Output
 
-
-@dataclass(frozen=True)
-class Stage:
-    """What a stage is: read by the flows, the cost model, the progress, `clean`, and the documentation's table."""
-
-    name: str
-    by: Literal["shard", "rounds", "one"]  # shards each on its own; rounds of maps (`datamask.maps`); one worker
-    folder: str | None  # of work/, where its files carry their key; None: it has none there
-    reads: tuple[str, ...]  # stages, as far as they run
-    rounds: int = 1  # of `datamask.maps`, about: some stages repeat rounds, or need fewer
-
-
-_SCORED = ("index", "embed", "score")
-_DECIDED = (*_SCORED, "atoms", "filter", "duplicates")
-STAGES = {
-    stage.name: stage
-    for stage in (
-        Stage("plan", "one", None, ()),
-        Stage("convert", "shard", "corpus", ("plan",)),
-        Stage("languages", "shard", "languages", ("convert",)),
-        Stage("encoder", "one", "encoder", ("convert",)),
-        Stage("quality", "one", "quality", ("convert", "encoder")),
-        Stage("signatures", "shard", "signatures", ("convert",)),
-        Stage("index", "shard", "index", ("convert", "encoder")),
-        Stage("embed", "shard", "embeddings", ("encoder", "index")),
-        Stage("score", "shard", "scores", ("quality", "index", "embed")),
-        Stage("atoms", "shard", "atoms", ("index",)),
-        Stage("leaks", "shard", "leaks", ("index",)),
-        Stage("filter", "rounds", "filters", ("index", "score", "signatures", "leaks"), 3),
-        Stage("duplicates", "rounds", "duplicates", ("index", "embed", "score", "signatures", "filter"), 12),
-        Stage("prices", "rounds", "prices", _DECIDED, 20),
-        Stage("mask", "shard", "masks", (*_DECIDED, "prices")),
-        Stage("export", "rounds", "staging", ("index", "score", "filter", "mask"), 2),
-        Stage("report", "rounds", None, ("index", "embed", "score", "filter", "duplicates", "mask", "export"), 40),
-        Stage("publish", "one", None, ("export", "report")),
-    )
-}
 ROUNDS = "rounds"  # folder of work/: what rounds hand to one another, gone when their stage has ended
 SCRATCH = "tmp"  # folder of work/: scratch files of a running stage
 KEPT = "parts"  # folder of work/: what the next run can use of this one's maps

@@ -25,6 +25,7 @@ from datamask.corpus.plan import Part, Plan, Reading, Shard
 from datamask.encoders import EncoderRef
 from datamask.errors import ConfigError, IncompleteError, InputError, TransientError, some
 from datamask.locks import locked
+from datamask.pipeline import INDIFFERENT
 from datamask.quality import QualityRef
 from datamask.release.publication import running
 from datamask.release.release_folder import ReleaseFolder, find_release
@@ -44,15 +45,6 @@ CONSEQUENCES = {
     "duplicates": "near-duplicates and the selection are computed again",
     "select": "the selection is computed again",
     "release": "the release is written again",
-}
-# settings that change how the work is done, not what comes out
-INDIFFERENT = {
-    "corpus.input",
-    "encoder.device",
-    "encoder.batch_tokens",
-    "select.device",
-    "filter.memory_limit",
-    "duplicates.alarm",
 }
 
 

@@ -21,8 +21,9 @@ from prefect.futures import PrefectFuture
 
 from datamask.config import Config
 from datamask.errors import StorageError, is_retryable
+from datamask.pipeline import STAGES
 from datamask.shares import heard
-from datamask.stages import STAGES, ShardFiles
+from datamask.stages import ShardFiles
 from flows.artifacts import StageArtifacts
 from flows.engine import claiming_gpu, cluster_answers, task_runner, workers_without_interrupts
 from flows.server import by_the_server, stop_trying

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from datamask import storage
 from datamask.corpus.plan import Plan
-from datamask.stages import STAGES
+from datamask.pipeline import STAGES
 from tasks.progress import Board
 
 TIMES = "times.json"

@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from datamask.stages import KEPT, ROUNDS, STAGES
+from datamask.pipeline import STAGES
+from datamask.stages import KEPT, ROUNDS
 from tests.flows.conftest import SMALL, write_shard
 
 
@@ -21,6 +22,17 @@ def test_the_documentation_names_each_stages_folder():
     for stage, _, file in ((row[1].split()[0], row[2], row[3]) for row in rows):
         folder = STAGES[stage].folder
         assert (f"work/{folder}/" in file) if folder else ("/work/" not in f"/{file}" or stage == "plan"), stage
+
+
+def test_the_documentation_has_the_declared_stages():
+    rows = []
+    for stage in STAGES.values():
+        without = f" without {', '.join(f'`{name}`' for name in stage.without)}" if stage.without else ""
+        settings = ", ".join(f"`{name}`" for name in stage.settings) + without
+        rows.append(f"| {stage.name} | {stage.by} | {', '.join(stage.reads)} | {settings} |")
+    text = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
+    found = text.split("| stage | by | reads | settings in its key |")[1].split("\n\n")[0].splitlines()[2:]
+    assert found == rows
 
 
 def test_a_run_has_the_declared_stages_folders_and_rounds(tmp_path, monkeypatch):

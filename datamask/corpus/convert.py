@@ -22,9 +22,9 @@ from datamask.corpus.json_lines import MAX_LINE_BYTES, UTF8_BOM, check_head, lin
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.project import EXTRA, excerpt, project
 from datamask.errors import InputError
-from datamask.storage import Output, find_output, join, key, open_input, open_parquet, write_output
+from datamask.pipeline import STAGES
+from datamask.storage import Output, find_output, join, open_input, open_parquet, write_output
 
-VERSION = 1
 BATCH_LINES = 2000
 BATCH_BYTES = 16 << 20
 MAX_FIELDS = 1000  # distinct fields of a file; more means that data is used as field names
@@ -47,8 +47,7 @@ def convert_shard(shard: Shard, config: Config, work: str) -> Shard:
 
 def converted_to(shard: Shard, config: Config, work: str) -> tuple[str, str]:
     """The file that a shard is converted to, and its key."""
-    settings = config.corpus
-    output_key = key("convert", VERSION, shard.fingerprint, dict(settings.columns), list(settings.drop))
+    output_key = STAGES["convert"].key(config, shard.fingerprint)
     return join(work, "corpus", f"{shard.name}-{output_key}.parquet"), output_key
 
 

@@ -21,8 +21,8 @@ from datamask.config import Config
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.read import BESIDE, read_batches, shard_schema
 from datamask.errors import ConfigError, MissingExtraError, nearest
+from datamask.pipeline import STAGES
 
-VERSION = 1
 CHARACTERS = 32_000  # of a document that are looked at
 # what CLD2 refuses: no characters that a text may hold
 _REFUSED = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\ufdd0-\ufdef\ufffe\uffff]|[\U0001fffe-\U0001ffff]")
@@ -59,8 +59,7 @@ def identify_shard(
 
 def identified_to(shard: Shard, config: Config, work: str) -> tuple[str, str]:
     """The file of a shard's languages, and its key."""
-    settings = config.corpus
-    key = storage.key("languages", VERSION, shard.fingerprint, dict(settings.columns), list(settings.drop))
+    key = STAGES["languages"].key(config, shard.fingerprint)
     return storage.join(work, "languages", f"{shard.name}-{key}.parquet"), key
 
 

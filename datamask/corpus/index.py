@@ -19,13 +19,13 @@ from datamask.corpus.plan import Shard
 from datamask.corpus.project import EXCERPT
 from datamask.corpus.read import read_batches, shard_schema
 from datamask.errors import ConservationError, InputError
-from datamask.storage import Output, find_output, join, key, read_table, write_output
+from datamask.pipeline import STAGES
+from datamask.storage import Output, find_output, join, read_table, write_output
 
 if TYPE_CHECKING:
     from datamask.models.encoder_ref import EncoderRef
     from datamask.stages import Progress, ShardFiles
 
-VERSION = 3
 FEW = 10  # rows in quarantine are too few to say that a file is read wrongly
 SCHEMA = pa.schema(
     [
@@ -88,17 +88,8 @@ def index_shard(
 
     :raises InputError: a file is damaged or has no text; names it.
     """
-    settings = config.corpus
-    output_key = key(
-        "index",
-        VERSION,
-        shard.name,
-        shard.fingerprint,
-        encoder.fingerprint,
-        dict(settings.columns),
-        list(settings.drop),
-        _score_columns(config),
-    )
+    given = [shard.name, shard.fingerprint, encoder.fingerprint, _score_columns(config)]
+    output_key = STAGES["index"].key(config, *given)
     url = join(work, "index", f"{shard.name}-{output_key}.parquet")
     if output := find_output(url, output_key):
         return output

@@ -22,9 +22,8 @@ from datamask.corpus.plan import Part, Reading, Shard
 from datamask.corpus.project import EXTRA
 from datamask.corpus.sniff import sniff
 from datamask.errors import DamagedFileError, InputError, MissingFileError
+from datamask.pipeline import STAGES
 from datamask.storage import METADATA_KEY, fingerprint, join, key, open_input, open_parquet, read_json, write_json
-
-VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def inspect_files(files: Sequence[InputFile], settings: Corpus, work: str) -> li
     cache = {}
     with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
         stored = read_json(url)
-        if stored["version"] == VERSION:
+        if stored["version"] == STAGES["plan"].version:
             cache = {path: _from_json(facts) for path, facts in stored["files"].items()}
     reading = [settings.encoding, settings.separator, settings.header]
     relevant = key(dict(settings.columns), list(settings.drop), settings.group_bytes, reading)
@@ -69,7 +68,8 @@ def inspect_files(files: Sequence[InputFile], settings: Corpus, work: str) -> li
         facts = list(pool.map(facts_of, files))
     found = {file.path: fact for file, fact in zip(files, facts, strict=True)}
     if found != cache:
-        write_json(url, {"version": VERSION, "files": {path: asdict(fact) for path, fact in found.items()}})
+        of_files = {path: asdict(fact) for path, fact in found.items()}
+        write_json(url, {"version": STAGES["plan"].version, "files": of_files})
     return facts
 
 

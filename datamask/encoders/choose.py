@@ -16,8 +16,8 @@ from datamask.corpus.plan import Shard
 from datamask.corpus.read import sample_texts
 from datamask.errors import ConfigError, InputError
 from datamask.models.encoder_ref import EncoderRef
+from datamask.pipeline import STAGES
 
-VERSION = 6
 COMPLETE = "modules.json"  # the last file of a model folder to appear
 SEED = 0  # of the sample and of the random projections
 LOGGER = logging.getLogger(__name__)
@@ -57,8 +57,7 @@ def prepare_encoder(
 
 def _prepare_static(shards: Sequence[Shard], config: Config, work: str, previous: EncoderRef | None) -> EncoderRef:
     settings = config.encoder
-    fitted = [settings.fit_documents, settings.vocabulary, settings.dimensions, settings.max_length]
-    how = storage.key("static", VERSION, fitted, config.corpus.columns)
+    how = STAGES["encoder"].key(config)
     if previous is not None and previous.kind == "static" and _name(previous.path).startswith(how):
         ref = _static_ref(settings, previous.path)
         if storage.exists(storage.join(ref.path, COMPLETE)):

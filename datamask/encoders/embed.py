@@ -16,11 +16,11 @@ from datamask.config import Config
 from datamask.corpus.read import read_documents
 from datamask.errors import ConservationError, ModelError
 from datamask.models.encoder_ref import EncoderRef
+from datamask.pipeline import STAGES
 from datamask.read_ahead import ahead
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
-VERSION = 1
 WINDOW_DOCUMENTS = 2048  # sorted by length together
 WINDOW_CHARACTERS = 16_000_000
 SCORE = "encoder_score"  # the column of encoder.quality_head
@@ -39,7 +39,7 @@ def embed_shard(
     """
     if files.index is None:
         raise ValueError(f"shard {files.shard.name} has no index yet")
-    key = storage.key("embed", VERSION, files.shard.fingerprint, files.index.key, encoder.fingerprint)
+    key = STAGES["embed"].key(config, files.shard.fingerprint, files.index.key, encoder.fingerprint)
     url = storage.join(work, "embeddings", f"{files.shard.name}-{key}.parquet")
     if found := storage.find_output(url, key):
         return found

@@ -17,7 +17,7 @@ from datamask.errors import ModelError, nearest
 from datamask.models.encoder_ref import EncoderRef
 from datamask.models.locate import locate
 
-VERSION = 1
+VERSION = 1  # of these references; the stage's own is that of what it fits
 
 
 def pin_model(settings: Settings, work: str) -> EncoderRef:

@@ -46,10 +46,10 @@ from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import CopyEvidence
 from datamask.filter.postings import POSTING, SeenDocuments, Shared, partition_of, postings_of, sampled, shared_of
 from datamask.maps import Handed, deal, dealt, gather, hand, handed, mapped, read_arrays, write_array, write_arrays
+from datamask.pipeline import STAGES
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 
-VERSION = 7
 SCHEMA = pa.schema(
     [
         ("chunk_id", pa.int64()),
@@ -406,7 +406,7 @@ def recall(state: Searching, part: int) -> Handed:
     if done := handed(state.folder, name):
         return done
     found = _Connected(state, part)
-    rules = [VERSION, vars(state.rules), state.quality_deviation, state.pool]
+    rules = [STAGES["duplicates"].version, vars(state.rules), state.quality_deviation, state.pool]
     component = decisions.components(found.documents, found.one, found.other, found.tie)
     pairs, ties = (found.one, found.other, found.own), (found.tie, found.cosine)
     about = (found.quality, found.text, found.chunk_id)
@@ -539,7 +539,7 @@ def path_of(name: str, key: str, work: str) -> str:
 
 def _write(name: str, table: pa.Table, work: str) -> Output:
     rows = hashlib.sha256(repr(table.to_pydict()).encode()).hexdigest()
-    key = storage.key("duplicates", VERSION, name, rows)
+    key = STAGES["duplicates"].key(None, name, rows)
     path = path_of(name, key, work)
     if found := storage.find_output(path, key):
         return found

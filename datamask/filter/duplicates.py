@@ -25,7 +25,6 @@ from datamask.filter.alarm import Losses, alarm_columns, raise_alarm
 from datamask.filter.duplicate_candidates import Components, code_of, parts_of_groups, total_of_groups
 from datamask.filter.duplicate_rounds import (
     JOINED,
-    VERSION,
     ComparedShard,
     Group,
     Searching,
@@ -51,6 +50,7 @@ from datamask.maps import (
     write_joined,
 )
 from datamask.maps import rounds as shared_folder
+from datamask.pipeline import STAGES
 from datamask.stages import ShardFiles, recorded
 from datamask.storage import Output
 
@@ -58,7 +58,8 @@ OFF = 2.0  # a threshold that nothing reaches
 HELD = 13  # bytes a document: the lowest document it is connected with, letters or part, whether it is in a pair
 BLOCK = 1 << 20  # documents at a time
 MOST = 1 << 31  # documents: their numbers are kept in 32 bits with a flag beside them
-DECISIONS = f"decisions-{VERSION}"  # of the run before
+STAGE = STAGES["duplicates"]
+DECISIONS = f"decisions-{STAGE.version}"  # of the run before
 
 
 def wanted(config: Config) -> bool:
@@ -106,9 +107,8 @@ def _key(ordered: Sequence[ShardFiles], earlier: Sequence[tuple[str, ShardFiles,
         embedded = [_output(files.embeddings).key, config.select.seed] if semantic else []
         embedded += [files.shard.beside.fingerprint] if files.shard.beside else []  # languages are compared apart
         inputs.append([files.shard.name, _output(files.signatures).key, _output(files.scores).key, filters, *embedded])
-    settings = config.duplicates.model_dump(mode="json", exclude={"against", "alarm"})
     against = [[place, f.shard.fingerprint, _output(f.masks).key] for place, f, _ in earlier]
-    return storage.key("duplicates", VERSION, inputs, settings, semantic, against)
+    return STAGE.key(config, inputs, semantic, against)
 
 
 def _semantic(config: Config) -> float | None:
@@ -204,7 +204,7 @@ class _Search:
             columns = [] if source.config else [state.columns, files.shard.columns_key, self.config.corpus.columns]
             keys = [_output(files.signatures).key, _output(files.scores).key, taken.key if taken else None]
             inputs.append([*keys, *columns])
-        return storage.key("load", VERSION, state.partitions, inputs)
+        return STAGE.key(None, "load", state.partitions, inputs)
 
     def names(self) -> list[str]:
         """Of the files that are kept."""

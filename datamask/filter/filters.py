@@ -30,10 +30,10 @@ from datamask.filter import exact_duplicates as exact
 from datamask.filter.leaks import items_of
 from datamask.filter.where import Condition, check
 from datamask.maps import Mapper, groups, here, keeping, parts_of, rounds
+from datamask.pipeline import STAGES
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 
-VERSION = 3
 SCHEMA = pa.schema([("chunk_id", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
 NAMES = (
     "where",
@@ -236,11 +236,9 @@ def _key(all_files: Sequence[ShardFiles], plan: _Filters) -> str:
             masks.append(files.signatures.key)
         masks += [files.leaks.key] if files.leaks else []
         inputs.append([files.shard.name, files.shard.columns_key, files.index.key, files.scores.key, *masks])
-    settings = plan.config.filter.model_dump(mode="json", exclude={"memory_limit", "own"})
-    if plan.own:
-        settings["own"] = _own_key(plan.config)
+    own = _own_key(plan.config) if plan.own else []
     columns = [plan.config.corpus.columns, plan.schema.to_string()] if plan.documents else []
-    return storage.key("filter", VERSION, settings, columns, sorted(plan.common), inputs)
+    return STAGES["filter"].key(plan.config, own, columns, sorted(plan.common), inputs)
 
 
 def _own_key(config: Config) -> list[Any]:
@@ -275,7 +273,7 @@ def _write(
     assert files.index is not None and files.scores is not None
     content = [hashlib.sha256(codes.tobytes()).hexdigest(), *(sorted(details.items()) if details else ())]
     content += filters[len(NAMES) :]
-    key = storage.key("filter", VERSION, files.index.key, files.scores.key, *content)
+    key = STAGES["filter"].key(None, files.index.key, files.scores.key, *content)
     path = _path(files, key, work)
     if found := storage.find_output(path, key):
         return found

@@ -25,10 +25,10 @@ from datamask.corpus.ngrams import hashed_words, word_bounds
 from datamask.corpus.read import read_documents
 from datamask.errors import InputError
 from datamask.filter.word_rows import ROW, WordRows
+from datamask.pipeline import STAGES
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
-VERSION = 4
 SPAN = 400  # characters of a stretch of words that are kept
 RUN = pa.struct([("first", pa.uint32()), ("last", pa.uint32()), ("text", pa.string())])
 SCHEMA = pa.schema(
@@ -80,7 +80,7 @@ def find_leaks(files: ShardFiles, config: Config, work: str, progress: Progress 
     items = items_of(config)
     if files.index is None:
         raise ValueError(f"shard {files.shard.name} has no index yet")
-    key = storage.key("leaks", VERSION, files.index.key, files.shard.fingerprint, items.key)
+    key = STAGES["leaks"].key(config, files.index.key, files.shard.fingerprint, items.key)
     url = storage.join(work, "leaks", f"{files.shard.name}-{key}.parquet")
     if found := storage.find_output(url, key):
         return found
@@ -171,7 +171,7 @@ def _read(paths: tuple[str, ...], fingerprints: tuple[str, ...]) -> Items:
                 names.append(f"{path.rstrip('/').rsplit('/', 1)[-1]}:{number}")
                 parts.append(part)
                 texts.append(without_addresses(text))
-    return Items(tuple(names), tuple(parts), tuple(texts), storage.key("items", VERSION, list(fingerprints)))
+    return Items(tuple(names), tuple(parts), tuple(texts), STAGES["leaks"].key(None, "items", list(fingerprints)))
 
 
 def _lines(path: str) -> Iterator[tuple[int, dict[str, str]]]:

@@ -22,10 +22,10 @@ from datamask.corpus.plan import Shard
 from datamask.corpus.read import read_batches
 from datamask.filter.shingles import Shingles, codes_of, windows
 from datamask.filter.surface import surface
+from datamask.pipeline import STAGES
 from datamask.stages import Progress, silent
 from datamask.storage import Output
 
-VERSION = 1
 SAMPLE = 48  # shingles of a document's sample, at least (if it has so many), and below twice as many
 COARSEST = 6  # bits: of a document of any length, one shingle in 2⁶ is in its sample
 BLOCK_BYTES = 1 << 20  # of text at a time: the arrays made of it stay in the processor's cache
@@ -45,8 +45,7 @@ def sign_shard(shard: Shard, config: Config, work: str, progress: Progress = sil
 
     :raises InputError: a file is damaged or has no text; names it.
     """
-    settings = config.corpus
-    key = storage.key("signatures", VERSION, shard.fingerprint, dict(settings.columns), list(settings.drop))
+    key = STAGES["signatures"].key(config, shard.fingerprint)
     url = storage.join(work, "signatures", f"{shard.name}-{key}.parquet")
     if found := storage.find_output(url, key):
         return found

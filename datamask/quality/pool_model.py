@@ -28,7 +28,6 @@ from datamask.quality.language_models import Languages
 from datamask.quality.measures import PLAIN, MeasuredPool, measure, plain
 from datamask.quality.terms import Usual
 
-VERSION = 3
 DOCUMENTS = 10_000  # of the sample: more, and the most frequent languages have fewer of theirs
 STATED = 1000  # documents of a language at most, and of those that state none four times as many
 CHARACTERS = 6000  # of a document, its first

@@ -17,6 +17,7 @@ from datamask.config import ScorerSettings as ScorerSettings
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import read_batches, shard_schema
 from datamask.errors import ConfigError, InputError, ModelError, nearest
+from datamask.pipeline import STAGES
 from datamask.quality import pool_model as pool
 from datamask.quality.combine import fit
 from datamask.quality.documents import Documents, Scorer
@@ -27,7 +28,6 @@ from datamask.quality.scorers import load_scorer, pin, pin_content
 if TYPE_CHECKING:
     from datamask.encoders import EncoderRef
 
-VERSION = 1
 SAMPLE_DOCUMENTS = 10_000
 SAMPLE_ROWS = 200_000  # looked at, of shards in the order of a hash of their content
 
@@ -85,8 +85,8 @@ def _content(
             found = pin_content(settings, ref.path, work)
             if found.fingerprint == ref.fingerprint:
                 return found
-    facts = [sorted(shard.fingerprint for shard in shards), dict(config.corpus.columns), list(config.corpus.drop)]
-    path = f"quality/pool-{storage.key('pool', pool.VERSION, facts)}.safetensors"
+    key = STAGES["quality"].key(config, sorted(shard.fingerprint for shard in shards))
+    path = f"quality/pool-{key}.safetensors"
     if not storage.exists(storage.join(work, path)):
         texts, languages = pool.sample(_texts(shards, config))
         if not texts:

@@ -14,6 +14,7 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.read import read_documents
 from datamask.errors import ConservationError, ModelError
+from datamask.pipeline import STAGES
 from datamask.quality.combine import combine
 from datamask.quality.documents import Documents, Scorer
 from datamask.quality.quality_ref import QualityRef
@@ -24,7 +25,6 @@ from datamask.storage import Output
 if TYPE_CHECKING:
     from datamask.encoders import EncoderRef
 
-VERSION = 2
 WINDOW_DOCUMENTS = 2048
 WINDOW_CHARACTERS = 8_000_000
 QUALITY = "quality_score"
@@ -53,7 +53,7 @@ def score_shard(
     if uses_embeddings and files.embeddings is None:
         raise ValueError(f"shard {files.shard.name} has no embeddings yet")
     embeddings = files.embeddings.key if uses_embeddings and files.embeddings else None
-    key = storage.key("score", VERSION, files.shard.fingerprint, files.index.key, quality.fingerprint, embeddings)
+    key = STAGES["score"].key(config, files.shard.fingerprint, files.index.key, quality.fingerprint, embeddings)
     url = storage.join(work, "scores", f"{files.shard.name}-{key}.parquet")
     if found := storage.find_output(url, key):
         return found

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from datamask import storage
-from datamask.config import Config
-from datamask.corpus.convert import VERSION as CONVERTED
+from datamask.config import Config, Corpus
 from datamask.corpus.plan import Plan
 from datamask.errors import ConfigError, InputError, StorageError, nearest
+from datamask.pipeline import STAGES
 from datamask.release.printing import size
 from datamask.release.publication import nobody_running, one_publisher
 from datamask.release.release_folder import (
@@ -31,7 +31,7 @@ from datamask.release.release_folder import (
     version_key,
     version_path,
 )
-from datamask.stages import KEPT, RECORD, ROUNDS, SCRATCH, STAGES
+from datamask.stages import KEPT, RECORD, ROUNDS, SCRATCH
 
 FOLDERS = {stage.folder for stage in STAGES.values() if stage.folder} | {ROUNDS, SCRATCH, KEPT}  # others are nobody's
 # an interrupted run's; with the first two, the next run with its settings goes on there
@@ -145,8 +145,9 @@ def unneeded(out: str, releases: int = 1) -> Unneeded:
         manifest = ReleaseFolder(version_path(out, version), version, version_key(version)).manifest()
         needed |= {*_KEY.findall(json.dumps(manifest))}
         corpus = manifest["settings"]["corpus"]
+        reading = Config(corpus=Corpus(columns=corpus["columns"], drop=corpus["drop"]))
         for shard in manifest["inputs"]:  # files that are not parquet, as they were converted
-            needed.add(storage.key("convert", CONVERTED, shard["fingerprint"], corpus["columns"], corpus["drop"]))
+            needed.add(STAGES["convert"].key(reading, shard["fingerprint"]))
     work = storage.join(out, "work")
     record = storage.join(work, RECORD)
     if storage.exists(record):

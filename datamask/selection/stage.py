@@ -20,6 +20,7 @@ from datamask.config import Config
 from datamask.devices import pick_device
 from datamask.errors import ConfigError, InputError
 from datamask.maps import Handed, Mapper, groups, hand, here, rounds
+from datamask.pipeline import STAGES
 from datamask.selection.cover.counting import check_room, held_words, reads_words, target_facts, with_atoms
 from datamask.selection.cover.cover_shards import GROUP_ROWS, JOINT_NUMBERS, can_cover, cover_shards, numbers_of
 from datamask.selection.sharded.candidates import Candidates, gather_candidates, read_candidates
@@ -32,7 +33,6 @@ from datamask.shares import part, tell
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
-VERSION = 9
 MASK_SCHEMA = pa.schema(
     [
         ("chunk_id", pa.int64()),
@@ -60,7 +60,7 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
     ordered = sorted(all_files, key=lambda files: files.shard.name)
     ordered = [with_atoms(files, config, work) for files in ordered]
     told = target_facts(ordered, config.select)
-    key = storage.key("prices", VERSION, _settings(config), [_inputs(files) for files in ordered])
+    key = STAGES["prices"].key(config, _code(config), [_inputs(files) for files in ordered])
     url = storage.join(work, "prices", f"prices-{key}.parquet")
     if found := storage.find_output(url, key):
         return found
@@ -190,8 +190,7 @@ def mask_shard(
     """
     files = with_atoms(files, config, work)
     name = files.shard.name
-    of = prices.key if prices is not None else _settings(config)
-    key = storage.key("mask", VERSION, of, _inputs(files))
+    key = STAGES["mask"].key(config, _code(config), prices.key if prices is not None else None, _inputs(files))
     url = storage.join(work, "masks", f"{name}-{key}.parquet")
     if found := storage.find_output(url, key):
         return found
@@ -274,14 +273,13 @@ def _decision(work: str, shard: str, key: str) -> str:
 
 def _decided(files: ShardFiles, prices: str) -> str:
     """A decision holds for the files it was made from; a shard whose filters changed since is scored by the prices."""
-    return storage.key("decision", prices, _inputs(files))
+    return STAGES["prices"].key(None, prices, _inputs(files))
 
 
-def _settings(config: Config) -> dict[str, object]:
+def _code(config: Config) -> dict[str, str]:
+    """Of metrics and a solver of the user's own."""
     select = config.select
-    settings = select.model_dump(mode="json", exclude={"device", "semantic_duplicates"})
-    own = extensions.code("metric", select.metrics) | extensions.code("solver", [select.solver])
-    return {**settings, "code": own} if own else settings
+    return extensions.code("metric", select.metrics) | extensions.code("solver", [select.solver])
 
 
 def _inputs(files: ShardFiles) -> list[str | None]:

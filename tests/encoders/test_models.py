@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from datamask.encoders.encode import StaticEncoder, load_encoder
 from datamask.encoders.models import TransformerEncoder, WholeEncoder
 from datamask.errors import ConfigError, InputError, ModelError
 from datamask.models.locate import local_folder
+from datamask.pipeline import STAGES
 from tests.encoders.conftest import Corpus, save_encoder, sentences, settings
 
 Make = Callable[..., Corpus]
@@ -256,7 +258,7 @@ def test_the_encoder_of_an_earlier_version_is_fitted_anew_and_that_is_said(
 ) -> None:
     corpus = make_corpus(sentences(60))
     with monkeypatch.context() as earlier:
-        earlier.setattr("datamask.encoders.choose.VERSION", 2)
+        earlier.setitem(STAGES, "encoder", replace(STAGES["encoder"], version=2))
         first = prepare_encoder([corpus.shard], settings(), corpus.work)
     assert not caplog.records
     now = prepare_encoder([corpus.shard], settings(), corpus.work, first)

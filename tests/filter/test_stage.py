@@ -21,7 +21,8 @@ from datamask.filter import find_duplicates, held_texts, postings, sign_shard, w
 from datamask.filter import verify_pairs as verify
 from datamask.filter.shingles import likeness, shingles
 from datamask.maps import Threads, here
-from datamask.stages import STAGES, ShardFiles
+from datamask.pipeline import STAGES
+from datamask.stages import ShardFiles
 
 WORDS = ["".join(random.Random(n).choices("abcdefghijklmnopqrstuvwxyz", k=3 + n % 7)) for n in range(3000)]
 

@@ -24,11 +24,11 @@ from datamask.config import Config, Select
 from datamask.corpus.ngrams import BUCKETS, counted, hashed_words
 from datamask.corpus.read import read_documents
 from datamask.errors import InputError
+from datamask.pipeline import STAGES
 from datamask.selection.cover.target import Scan, TargetTexts, read_target
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
-VERSION = 1
 SCHEMA = pa.schema(
     [
         ("chunk_id", pa.int64()),
@@ -81,7 +81,7 @@ def count_shard(files: ShardFiles, config: Config, work: str, progress: Progress
     if files.index is None:
         raise ValueError(f"shard {files.shard.name} has no index yet")
     target = target_of(config.select)
-    key = storage.key("atoms", VERSION, files.index.key, files.shard.fingerprint, target.key if target else None)
+    key = STAGES["atoms"].key(config, files.index.key, files.shard.fingerprint, target.key if target else None)
     url = storage.join(work, "atoms", f"{files.shard.name}-{key}.parquet")
     if found := storage.find_output(url, key):
         return found
