@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
+
 import numpy as np
 import pytest
 
+from datamask.config import Quota, Select
+from datamask.selection.engine.levels import Levels
+from datamask.selection.problem.limits import add_census, make_ends, make_limits, take_census
+from datamask.selection.problem.pool import budget as pool_budget
 from datamask.selection.sharded.cuts import Filling, ascending, descending, find_cut, value_of
 
 AWKWARD = np.array([0.0, -0.0, 1.0, -1.0, 5e-324, -5e-324, 1e308, -1e308, np.inf, -np.inf, np.pi, 2.0**-1060])
@@ -67,3 +74,40 @@ def test_a_filling_is_the_front_of_a_stable_sort(seed):
         expected[order[: int(np.searchsorted(spent, room, side="right"))]] = True
         filling = Filling(blocks, room)
         assert (np.concatenate([filling.take(*block) for block in blocks()]) == expected).all()
+
+
+# ---------------------------------------------------------------- limits of a corpus in groups
+
+LIMITED = [
+    {"quotas": [Quota(column="domain", maximum={"1": 0.3}, minimum={"2": 0.2})]},
+    {"length_tolerance": 0.1},
+    {"quotas": [Quota(column="domain", as_pool=0.05)], "length_tolerance": 0.2},
+    {},
+]
+
+
+@pytest.mark.parametrize("limits", LIMITED)
+@pytest.mark.parametrize("budget", [{"budget_documents": 60}, {"budget_tokens": 2000}])
+def test_a_census_of_groups_gives_the_limits_of_all(limits, budget):
+    generator = np.random.default_rng(5)
+    tokens, domain = generator.integers(5, 90, 400).astype(float), generator.integers(0, 4, 400).astype(str)
+    settings = Select(select_ratio=None, **budget, **limits)
+    _, size, weights = pool_budget(settings, 400, tokens)
+    whole = make_limits(settings, weights, size, tokens, {"domain": domain})
+    parts = np.array_split(np.arange(400), [30, 31, 250])
+    census = reduce(add_census, (take_census(settings, tokens[part], {"domain": domain[part]}) for part in parts))
+    ends = make_ends(settings, size, census)
+    chosen = generator.random(400) < 0.2
+    spent = [ends.of(tokens[part], ends.codes({"domain": domain[part]})).spent(chosen[part]) for part in parts]
+    together, alone = reduce(add, spent), whole.spent(chosen)
+    assert together.weight == alone.weight and together.length == alone.length
+    assert all((a == b).all() for a, b in zip(together.groupings, alone.groupings, strict=True))
+    assert ends.unspent == whole.unspent and whole.broken(together) == whole.violations(chosen)
+    for one, other in zip(ends.groupings, whole.groupings, strict=True):
+        assert (one.low == other.low).all() and (one.high == other.high).all() and one.names == other.names
+    if whole:
+        levels = Levels(whole)
+        multipliers = generator.standard_normal(levels.count)
+        charge = ends.charge(tokens, ends.codes({"domain": domain}), multipliers, levels.scale)
+        assert np.allclose(charge, levels.lowered(multipliers).numpy(), rtol=1e-12)
+        assert ends.held(0.3, multipliers, levels.scale) == pytest.approx(0.3 * size + levels.ends(multipliers))
