@@ -148,15 +148,15 @@ def test_no_selection_there_is_exceeds_the_bound(seed, tmp_path):
 
 
 def test_a_rounded_optimum_that_is_near_is_not_searched(tmp_path, monkeypatch):
-    whole, _ = documents(1500, seed=8)
-    settings = settings_of()
-    searched, _ = by_rounds(whole, np.arange(1500), 4, settings, tmp_path / "searched", room=15_000)
+    whole, _ = documents(800, seed=8)
+    settings, order = settings_of(), np.arange(800)
+    searched, _ = by_rounds(whole, order, 3, settings, tmp_path / "searched", room=9000)
     monkeypatch.setattr(shard_maps, "to_mask", lambda *given: pytest.fail("searched"))
     with pytest.raises(pytest.fail.Exception):  # of so few documents rounding loses too much
-        by_rounds(whole, np.arange(1500), 4, settings, tmp_path / "few", room=15_000)
-    monkeypatch.setattr(rounds, "ACCURACY", 0.05)
-    found, mask = by_rounds(whole, np.arange(1500), 4, settings, tmp_path / "near", room=15_000)
-    assert mask.sum() == 150 and found.facts["integrality"] > 0
+        by_rounds(whole, order, 3, settings, tmp_path / "few", room=9000)
+    monkeypatch.setattr(rounds, "ACCURACY", 1.0)
+    found, mask = by_rounds(whole, order, 3, settings, tmp_path / "near", room=9000)
+    assert mask.sum() == 80
     assert found.facts["objective"] < searched.facts["objective"] <= searched.facts["upper_bound"]
 
 
