@@ -209,6 +209,7 @@ def stages_of(
     mapper: Callable[[str], Mapper],
     peak: Peak,
     show: Callable[[Row, str], None],
+    without: Sequence[str],
 ) -> None:
     """Runs the stages and shows a row of each, and of all with digests of the masks and of what they select."""
     table, files = list[Row](), all_files
@@ -231,8 +232,9 @@ def stages_of(
 
     outputs = timed("filter", lambda maps: filter_corpus(files, config, work, maps))
     files = [replace(f, filters=output) for f, output in zip(files, outputs, strict=True)]
-    outputs = timed("duplicates", lambda maps: find_duplicates(files, config, work, maps))
-    files = [replace(f, duplicates=output) for f, output in zip(files, outputs, strict=True)]
+    if "duplicates" not in without:
+        outputs = timed("duplicates", lambda maps: find_duplicates(files, config, work, maps))
+        files = [replace(f, duplicates=output) for f, output in zip(files, outputs, strict=True)]
     items = [files[first : first + 4] for first in range(0, len(files), 4)]
     counted = timed("atoms", lambda maps: maps(atoms_group, Masking(config, work), items))
     files = [found for group in counted for found in group]
@@ -292,6 +294,7 @@ def run(
     peak: Peak,
     algorithm: str,
     show: Callable[[Row, str], None],
+    without: Sequence[str],
 ) -> None:
     """Runs the stages on an engine."""
     config = Config.model_validate(
@@ -302,7 +305,7 @@ def run(
     )
     same_arithmetic()
     if engine == "plain":
-        stages_of(files, config, work, lambda stage: here, peak, show)
+        stages_of(files, config, work, lambda stage: here, peak, show, without)
         return
     from prefect import flow
 
@@ -317,7 +320,7 @@ def run(
                 stages.board.begin(stage, total=1)
                 return Rounds(stages, stage, 1.0)
 
-            stages_of(files, config, work, mapper, peak, show)
+            stages_of(files, config, work, mapper, peak, show, without)
 
     with warmed_up(Server.begin()):
         drive()
@@ -338,6 +341,7 @@ def main() -> None:
     parser.add_argument("--rounds", action="store_true", help="print the seconds of every round")
     parser.add_argument("--plain", action=argparse.BooleanOptionalAction, default=True, help="by plain calls as well")
     parser.add_argument("--keep", help="folder of what is made, for another run with as many documents")
+    parser.add_argument("--without", nargs="*", default=[], choices=["duplicates"], help="stages that are left out")
     parser.add_argument("--makers", type=int, default=2)
     parser.add_argument("--refresh", action="store_true", help="what one new shard costs")
     arguments = parser.parse_args()
@@ -376,7 +380,7 @@ def main() -> None:
                 work = f"{folder}/{engine}-{workers}"
                 named = "plain calls" if engine == "plain" else f"Dask, {workers}"
                 show = partial(print_row, f"{documents:,} | {named}", documents, arguments.rounds)
-                run(engine, workers, files, work, peak, arguments.algorithm, show)
+                run(engine, workers, files, work, peak, arguments.algorithm, show, arguments.without)
                 shutil.rmtree(work)
         finally:
             if not arguments.keep:
