@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from prefect import Task
 from prefect.futures import PrefectFuture
+from prefect.utilities.annotations import quote
 
 from datamask.config import Config
 from datamask.errors import StorageError, is_retryable
@@ -80,7 +81,7 @@ class Together:
     def through(self) -> list[ShardFiles]:
         """The shards that came through all steps, with the files of each."""
         found = [self.passed.get(files.shard.name, []) for files in self.batch]
-        return [own[0].joined(own[1:]) for own in found if len(own) == self.steps]
+        return [own[0].joined(own[1:]) if own[1:] else own[0] for own in found if len(own) == self.steps]
 
 
 @dataclass
@@ -100,6 +101,7 @@ class Stages:
         self.board = BOARD.get() or Board()
         self.failures: list[ShardFailure] = []
         self.times: dict[str, ShardTimes] = {}
+        self._ready: dict[tuple[Task[..., Any], str], Task[..., Any]] = {}
         self._runner = task_runner(config.run)
         self._artifacts = StageArtifacts(self.board)
 
@@ -214,7 +216,7 @@ class Stages:
             which = f"{last}" if last == first + 1 else f"{first + 1} to {last}"  # the UI's graph has no dash
             name = f"{work.__name__.strip('_').replace('_', ' ')} {which} of {len(items)}"
             part = RoundItems(stage, name, work, given, tuple(items[first:last]), tuple(rows[first:last]))
-            future = self._submit(run_round.with_options(name=stage), {"label": name, "part": part})
+            future = self._submit(run_round, {"label": name, "part": part}, stage)
             pending[future] = (first, last)
             future.add_done_callback(finished.put)
         while pending:
@@ -226,13 +228,20 @@ class Stages:
             future = None  # type: ignore[assignment]  # let its result go
         return found
 
-    def _submit(self, task: Task[..., Any], parameters: dict[str, Any]) -> PrefectFuture[Any]:
-        gpu = needs_gpu(task.name, self.config)
-        ready = configured(task, self.config.run, gpu, "batch" in parameters)
+    def _submit(self, task: Task[..., Any], parameters: dict[str, Any], stage: str | None = None) -> PrefectFuture[Any]:
+        """:param stage: its name; None: the task's."""
+        stage = stage or task.name
+        gpu = needs_gpu(stage, self.config)
+        ready = self._ready.get((task, stage))
+        if ready is None:  # Prefect looks at a task's source each time that one is made
+            ready = configured(task.with_options(name=stage), self.config.run, gpu, "batch" in parameters)
+            self._ready[task, stage] = ready
+        # no results of other tasks are in them: Prefect need not look through every shard's files for some
+        given = {name: quote(value) for name, value in parameters.items()}
         if not gpu:
-            return self._runner.submit(ready, parameters)
+            return self._runner.submit(ready, given)
         with claiming_gpu(self.config.run):
-            return self._runner.submit(ready, parameters)
+            return self._runner.submit(ready, given)
 
     def _next(self, finished: "SimpleQueue[PrefectFuture[Any]]") -> PrefectFuture[Any]:
         while True:
