@@ -18,7 +18,6 @@ from typing import Any, Self
 
 from prefect import Task
 from prefect.futures import PrefectFuture
-from prefect.utilities.annotations import quote
 
 from datamask.config import Config
 from datamask.errors import StorageError, is_retryable
@@ -28,7 +27,7 @@ from datamask.stages import ShardFiles
 from flows.artifacts import StageArtifacts
 from flows.engine import claiming_gpu, cluster_answers, task_runner, workers_without_interrupts
 from flows.server import by_the_server, stop_trying
-from tasks.batch import ShardFailure, ShardResult, ShardsFailed, describe
+from tasks.batch import ShardFailure, ShardResult, ShardsFailed, Unsearched, describe
 from tasks.options import configured, needs_gpu, same_arithmetic
 from tasks.progress import BOARD, Board
 from tasks.round_items import RoundDone, RoundItems, run_round
@@ -236,8 +235,9 @@ class Stages:
         if ready is None:  # Prefect looks at a task's source each time that one is made
             ready = configured(task.with_options(name=stage), self.config.run, gpu, "batch" in parameters)
             self._ready[task, stage] = ready
-        # no results of other tasks are in them: Prefect need not look through every shard's files for some
-        given = {name: quote(value) for name, value in parameters.items()}
+        given = {
+            name: Unsearched(value) if isinstance(value, list | tuple) else value for name, value in parameters.items()
+        }
         if not gpu:
             return self._runner.submit(ready, given)
         with claiming_gpu(self.config.run):
