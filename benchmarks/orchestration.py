@@ -30,7 +30,7 @@ from datamask.config import Config, load
 from datamask.corpus import convert_shard, index_shard, plan_shards
 from datamask.corpus.inputs import find_inputs
 from datamask.encoders import embed_shard, prepare_encoder
-from datamask.filter import find_duplicates, sign_shard
+from datamask.filter import find_duplicates, sign_shard, wanted
 from datamask.filter.filters import filter_corpus
 from datamask.maps import Threads
 from datamask.quality import prepare_quality, score_shard
@@ -65,12 +65,15 @@ def plainly(config: Config, out: str, workers: int) -> str:
             files = replace(files, index=index_shard(shard, encoder, config, work, silent))
             files = replace(files, embeddings=embed_shard(files, encoder, config, work, silent))
             files = replace(files, scores=score_shard(files, quality, encoder, config, work, silent))
-            return replace(with_atoms(files, config, work), signatures=sign_shard(shard, config, work))
+            files = with_atoms(files, config, work)
+            signed = config.filter.exact_duplicates or wanted(config)
+            return replace(files, signatures=sign_shard(shard, config, work)) if signed else files
 
         files = list(pool.map(embedded_and_scored, shards))
         files = [replace(f, filters=o) for f, o in zip(files, filter_corpus(files, config, work, maps), strict=True)]
-        found = find_duplicates(files, config, work, maps)
-        files = [replace(f, duplicates=o) for f, o in zip(files, found, strict=True)]
+        if wanted(config):
+            found = find_duplicates(files, config, work, maps)
+            files = [replace(f, duplicates=o) for f, o in zip(files, found, strict=True)]
         prices = learn_prices(files, config, work, maps)
         masks = pool.map(lambda f: mask_shard(f, prices, config, work), files)
         files = [replace(f, masks=o) for f, o in zip(files, masks, strict=True)]
@@ -117,6 +120,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--shards-per-task", type=int, nargs="+", default=[0, 1], help="0: the default")
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--flow-alone", action="store_true", help="no plain calls to hold it against")
     parser.add_argument("--again", action="store_true", help="the flow once more, over what is there")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="datamask-orchestration-"))
@@ -125,7 +130,7 @@ def main() -> None:
         (folder / "corpus").mkdir()
         split(arguments.input, folder / "corpus", arguments.shards, arguments.rows)
         settings = [f"corpus.input=[{folder / 'corpus'}]", "corpus.group_bytes=0", f"run.workers={arguments.workers}"]
-        settings += ["encoder.dimensions=256", "encoder.fit_documents=2000"]
+        settings += ["encoder.dimensions=256", "encoder.fit_documents=2000", *arguments.set]
         with session(server, shown=False):
             measure(arguments, settings, folder)
     finally:
@@ -144,7 +149,7 @@ def measure(arguments: argparse.Namespace, settings: list[str], folder: Path) ->
     plain, used, expected = 0.0, 0.0, ""
     again = ""
     for turn in range(arguments.repeat):  # in turns, for a machine's speed changes
-        for size in (None, *arguments.shards_per_task):
+        for size in (*([] if arguments.flow_alone else [None]), *arguments.shards_per_task):
             more = [f"run.shards_per_task={size}"] if size else []
             config, out = load(overrides=[*settings, *more]), str(folder / f"out-{turn}-{size}")
             processors, began = processor_seconds(), time.perf_counter()
@@ -155,8 +160,8 @@ def measure(arguments: argparse.Namespace, settings: list[str], folder: Path) ->
                 print(f"| plain calls | {seconds:.1f} | {processors:.1f} | | |", flush=True)
             else:
                 name = f"flow, {f'{size} shard a task' if size else 'shards per task by default'}"
-                more_of = f"{seconds / plain - 1:+.1%}; {processors / used - 1:+.1%}"
-                same = "yes" if digest(release) == expected else "NO"
+                more_of = f"{seconds / plain - 1:+.1%}; {processors / used - 1:+.1%}" if plain else ""
+                same = ("yes" if digest(release) == expected else "NO") if plain else ""
                 print(f"| {name} | {seconds:.1f} | {processors:.1f} | {more_of} | {same} |", flush=True)
                 if arguments.again and not again:
                     again = bookkeeping(config, out, arguments.shards)

@@ -227,9 +227,9 @@ def real(arguments: argparse.Namespace) -> None:
             began = time.process_time()
             with tempfile.TemporaryDirectory() as folder:
                 found = rounds.cover_shards([Rows(pool, part) for part in parts], config, folder, here, int(room * 1e6))
-            seconds = time.process_time() - began
-            mask = np.zeros(len(pool), bool)
-            mask[np.concatenate(parts)] = found.selected
+                seconds = time.process_time() - began
+                mask = np.zeros(len(pool), bool)
+                mask[np.concatenate(parts)] = found.selected
             value = at.objective.evaluate(torch.from_numpy(mask)).objective
             facts = found.facts
             print(

@@ -25,9 +25,10 @@ from __future__ import annotations
 import contextlib
 import io
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -195,6 +196,20 @@ def write_array(url: str, array: np.ndarray) -> None:
     """Publishes one array, for `mapped`."""
     with storage.publish(url, durable=False) as temporary, temporary.open("wb") as file:
         np.save(file, array, allow_pickle=False)
+
+
+def write_joined(url: str, parts: Iterable[np.ndarray], length: int) -> None:
+    """Publishes arrays one after another as one, for `mapped`; one of them is held at a time.
+
+    :param length: of all together.
+    """
+    parts = iter(parts)
+    first = next(parts)
+    header = {"descr": np.lib.format.dtype_to_descr(first.dtype), "fortran_order": False}
+    with storage.publish(url, durable=False) as temporary, temporary.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {**header, "shape": (length, *first.shape[1:])})
+        for part in chain([first], parts):
+            file.write(np.ascontiguousarray(part, first.dtype).view(np.uint8).data)
 
 
 def mapped(url: str) -> np.ndarray:

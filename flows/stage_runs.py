@@ -27,7 +27,7 @@ from datamask.stages import ShardFiles
 from flows.artifacts import StageArtifacts
 from flows.engine import claiming_gpu, cluster_answers, task_runner, workers_without_interrupts
 from flows.server import by_the_server, stop_trying
-from tasks.batch import ShardFailure, ShardResult, ShardsFailed, describe
+from tasks.batch import ShardFailure, ShardResult, ShardsFailed, Unsearched, describe
 from tasks.options import configured, needs_gpu, same_arithmetic
 from tasks.progress import BOARD, Board
 from tasks.round_items import RoundDone, RoundItems, run_round
@@ -80,7 +80,7 @@ class Together:
     def through(self) -> list[ShardFiles]:
         """The shards that came through all steps, with the files of each."""
         found = [self.passed.get(files.shard.name, []) for files in self.batch]
-        return [own[0].joined(own[1:]) for own in found if len(own) == self.steps]
+        return [own[0].joined(own[1:]) if own[1:] else own[0] for own in found if len(own) == self.steps]
 
 
 @dataclass
@@ -100,6 +100,7 @@ class Stages:
         self.board = BOARD.get() or Board()
         self.failures: list[ShardFailure] = []
         self.times: dict[str, ShardTimes] = {}
+        self._ready: dict[tuple[Task[..., Any], str], Task[..., Any]] = {}
         self._runner = task_runner(config.run)
         self._artifacts = StageArtifacts(self.board)
 
@@ -214,7 +215,7 @@ class Stages:
             which = f"{last}" if last == first + 1 else f"{first + 1} to {last}"  # the UI's graph has no dash
             name = f"{work.__name__.strip('_').replace('_', ' ')} {which} of {len(items)}"
             part = RoundItems(stage, name, work, given, tuple(items[first:last]), tuple(rows[first:last]))
-            future = self._submit(run_round.with_options(name=stage), {"label": name, "part": part})
+            future = self._submit(run_round, {"label": name, "part": part}, stage)
             pending[future] = (first, last)
             future.add_done_callback(finished.put)
         while pending:
@@ -226,13 +227,21 @@ class Stages:
             future = None  # type: ignore[assignment]  # let its result go
         return found
 
-    def _submit(self, task: Task[..., Any], parameters: dict[str, Any]) -> PrefectFuture[Any]:
-        gpu = needs_gpu(task.name, self.config)
-        ready = configured(task, self.config.run, gpu, "batch" in parameters)
+    def _submit(self, task: Task[..., Any], parameters: dict[str, Any], stage: str | None = None) -> PrefectFuture[Any]:
+        """:param stage: its name; None: the task's."""
+        stage = stage or task.name
+        gpu = needs_gpu(stage, self.config)
+        ready = self._ready.get((task, stage))
+        if ready is None:  # Prefect looks at a task's source each time that one is made
+            ready = configured(task.with_options(name=stage), self.config.run, gpu, "batch" in parameters)
+            self._ready[task, stage] = ready
+        given = {
+            name: Unsearched(value) if isinstance(value, list | tuple) else value for name, value in parameters.items()
+        }
         if not gpu:
-            return self._runner.submit(ready, parameters)
+            return self._runner.submit(ready, given)
         with claiming_gpu(self.config.run):
-            return self._runner.submit(ready, parameters)
+            return self._runner.submit(ready, given)
 
     def _next(self, finished: "SimpleQueue[PrefectFuture[Any]]") -> PrefectFuture[Any]:
         while True:

@@ -51,12 +51,21 @@ class Losses:
 
     def add(self, column: str, values: np.ndarray, fallen: np.ndarray) -> None:
         """Some documents: values (n,) str, fallen (n,) bool."""
-        known = self._counts.setdefault(column, {})
         unique, place = np.unique(values, return_inverse=True)
         counts = np.bincount(place, minlength=len(unique)), np.bincount(place, fallen, minlength=len(unique))
         for value, count, lost in zip(unique.tolist(), *(column.tolist() for column in counts), strict=True):
-            before = known.get(value, (0, 0))
-            known[value] = (before[0] + count, before[1] + int(lost))
+            self._count(column, value, count, int(lost))
+
+    def join(self, other: Losses) -> None:
+        """The documents of another as well."""
+        for column, groups in other:
+            for value, count, lost in groups:
+                self._count(column, value, count, lost)
+
+    def _count(self, column: str, value: str, count: int, lost: int) -> None:
+        known = self._counts.setdefault(column, {})
+        before = known.get(value, (0, 0))
+        known[value] = (before[0] + count, before[1] + lost)
 
     def __iter__(self) -> Iterator[tuple[str, list[tuple[str, int, int]]]]:
         """(column, its values with documents and fallen ones, sorted)."""

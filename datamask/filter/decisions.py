@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from datamask import storage
 from datamask.filter.duplicate_candidates import groups_of_pairs
 from datamask.filter.resolve import Fall
-from datamask.maps import deal, dealt
+from datamask.maps import dealt, parts_of
 
 KINDS = ("exact", "near", "contained", "semantic")
 # one for each document that falls; `falls` −1: the component is known, one for each. Places are among its documents.
@@ -98,11 +98,28 @@ def places(component: np.ndarray) -> np.ndarray:
 # ---------------------------------------------------------------- kept
 
 
-def save(url: str, records: np.ndarray) -> None:
-    """Publishes records (R,), whatever their order, as the next run's `find` looks them up."""
-    records = np.unique(records)  # components that are alike in every respect were decided twice, and equally
-    pieces = 1 << max(0, -(-len(records) // PIECE) - 1).bit_length()
-    deal(url, records, _piece(records["high"], pieces), pieces)
+def pieces_of(records: int) -> int:
+    """How many pieces at most so many records are kept in."""
+    return parts_of(records, PIECE)
+
+
+def piece_of(records: np.ndarray, pieces: int) -> np.ndarray:
+    """(R,) int64: the piece of each of these records."""
+    return _piece(records["high"], pieces)
+
+
+def save(url: str, pieces: int, records: Iterable[np.ndarray]) -> None:
+    """Publishes the records (R,) of each piece, in the pieces' order, as the next run's `find` looks them up."""
+    with storage.publish(url, durable=False) as temporary, temporary.open("wb") as file:
+        bounds = np.zeros(pieces + 1, np.int64)
+        file.seek(8 * (pieces + 2))
+        for number, found in enumerate(records):
+            # components that are alike in every respect were decided twice, and equally
+            once = np.unique(found)
+            bounds[number + 1] = bounds[number] + len(once)
+            file.write(once.view(np.uint8).data)
+        file.seek(0)
+        file.write(np.int64(pieces).tobytes() + bounds.tobytes())
 
 
 def find(url: str | None, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from datamask.compiling import compiled
 from datamask.filter.postings import KEYS, SeenDocuments, Shared
 
 NEIGHBOURS = 16  # each of a shingle's documents is paired with the 16 longest, and with the 16 next longer than itself
@@ -190,9 +191,8 @@ def _blocks(lengths: np.ndarray, room: int = 1 << 20) -> Iterator[tuple[int, int
         begin = end
 
 
-def in_few(shared: Shared, groups: ConnectedGroups) -> np.ndarray:
-    """(shingles,) bool: whether each is in at most FEW groups of copies."""
-    group = groups.of(shared.document)
+def in_few(shared: Shared, group: np.ndarray) -> np.ndarray:
+    """(shingles,) bool: whether each is in at most FEW groups of copies. group: (P,) of `shared`'s documents."""
     order = np.lexsort((group, shared.shingle))
     shingle, group = shared.shingle[order], group[order]
     new = np.ones(len(shingle), bool)
@@ -200,20 +200,89 @@ def in_few(shared: Shared, groups: ConnectedGroups) -> np.ndarray:
     return np.bincount(shingle[new]) <= FEW
 
 
+class Components:
+    """Which of N documents pairs connect, added some pairs at a time: 4 bytes a document.
+
+    Whoever reads the pairs once needs bits of the order of log₂ N a document (Sun & Woodruff, "Tight bounds for graph
+    problems in insertion streams", APPROX 2015).
+    """
+
+    def __init__(self, documents: int) -> None:
+        self._parent = np.arange(documents, dtype=np.int32)
+
+    def add(self, one: np.ndarray, other: np.ndarray) -> None:
+        """Connects the documents of these pairs, (P,) numbers each."""
+        _unite(self._parent, np.asarray(one, np.int64), np.asarray(other, np.int64))
+
+    def lowest(self) -> np.ndarray:
+        """(N,) int32: the lowest document of those that each is connected with, itself among them."""
+        _flatten(self._parent)
+        return self._parent
+
+
+@compiled
+def _unite(parent, one, other):  # type: ignore[no-untyped-def]
+    """Union by the lower number, with halved paths (Tarjan & van Leeuwen 1984)."""
+    for pair in range(len(one)):
+        a, b = one[pair], other[pair]
+        while parent[a] != a:
+            parent[a] = parent[parent[a]]
+            a = parent[a]
+        while parent[b] != b:
+            parent[b] = parent[parent[b]]
+            b = parent[b]
+        if a < b:
+            parent[b] = a
+        else:
+            parent[a] = b
+
+
+@compiled
+def _flatten(parent):  # type: ignore[no-untyped-def]
+    for document in range(len(parent)):
+        parent[document] = parent[parent[document]]
+
+
+@compiled
+def total_of_groups(lowest, paired, lengths, first, total):  # type: ignore[no-untyped-def]
+    """total (N,) += of each group, at its lowest document, the lengths of its documents.
+
+    lowest: (N,) see `Components`; paired (n,) bool and lengths (n,) of the documents from `first` on: those that are in
+    a pair, and how long they are.
+    """
+    for place in range(len(paired)):
+        if paired[place]:
+            total[lowest[first + place]] += lengths[place]
+
+
+@compiled
+def parts_of_groups(lowest, paired, total, room):  # type: ignore[no-untyped-def]
+    """Replaces total (N,) by the part each document is decided in, −1 where it is in no pair; returns how many parts.
+
+    A group is in one part. Parts are numbered from 0, in the order of the groups' lowest documents, and hold about
+    `room` each. paired: (N,) bool.
+    """
+    filled, last, parts = 0, -1, 0
+    for document in range(len(lowest)):
+        if not paired[document]:
+            total[document] = -1
+        elif lowest[document] != document:
+            total[document] = total[lowest[document]]
+        else:
+            filled += total[document]
+            number = max(filled - 1, 0) // room
+            if number != last:
+                last, parts = number, parts + 1
+            total[document] = parts - 1
+    return parts
+
+
 @dataclass(frozen=True, eq=False)
 class ConnectedGroups:
-    """Which documents are in one group; a document that is not among them is alone."""
+    """The documents of some pairs, and which of them are in one group."""
 
     documents: np.ndarray  # (G,) ascending
     group: np.ndarray  # (G,)
-
-    def of(self, documents: np.ndarray) -> np.ndarray:
-        """(n,) int64: equal where they are in one group, or the same document."""
-        alone = documents.astype(np.int64) + len(self.documents)
-        if not len(self.documents):
-            return alone
-        place = np.minimum(np.searchsorted(self.documents, documents), len(self.documents) - 1)
-        return np.where(self.documents[place] == documents, self.group[place], alone)
 
 
 def groups_of_pairs(one: np.ndarray, other: np.ndarray) -> ConnectedGroups:

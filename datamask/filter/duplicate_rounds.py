@@ -7,9 +7,11 @@
     estimate_part  a part: pairs that may be duplicates by their whole samples
     count_few      a partition: of what these have in common, what few groups of copies have
     choose         a part: pairs worth reading
+    sort_pairs     a part: these, dealt so that connected ones come together
     recall         some connected pairs: what an earlier run has decided of the same texts
     fetch          a group of shards: the texts of the other pairs' documents
-    judge          some connected pairs, read whole
+    judge          some connected pairs, read whole; what falls, dealt to groups
+    lose           a group of shards: how much of each language and source falls
     write          a group of shards: what falls
 
 What `load` finds in a group is kept for the next run, and so are the decisions: these are named by the documents, their
@@ -17,14 +19,14 @@ quality, and what each pair shares with how few others, so that connected docume
 between them has changed.
 
 Nobody holds more than a partition or a part; facts of documents are mapped from files, and only what is looked at is
-read.
+read (of an object store, whole columns of at most 14 bytes a document).
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -38,8 +40,8 @@ from datamask.corpus.read import read_batches
 from datamask.filter import decisions
 from datamask.filter import duplicate_candidates as candidates
 from datamask.filter import verify_pairs as verify
-from datamask.filter.alarm import read_groups
-from datamask.filter.duplicate_candidates import CandidatePairs, ConnectedGroups, Estimated, Holders
+from datamask.filter.alarm import Losses, read_groups
+from datamask.filter.duplicate_candidates import CandidatePairs, Estimated, Holders
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import CopyEvidence
 from datamask.filter.postings import POSTING, SeenDocuments, Shared, partition_of, postings_of, sampled, shared_of
@@ -59,12 +61,16 @@ SCHEMA = pa.schema(
     ]
 )
 KINDS = decisions.KINDS
-FACTS = ("shard", "chunk_id", "windows", "scale", "sampled", "draw", "quality", "rows")  # of a document
+FACTS = ("shard", "chunk_id", "windows", "scale", "sampled", "quality", "rows")  # of a document, kept for the next run
+JOINED = FACTS[:6]  # of all documents, one file each
+# candidates; pairs near by their embeddings alone, with their cosine
+PAIR = np.dtype([("one", "<i8"), ("other", "<i8"), ("own", "<f4")])
+TIE = np.dtype([("one", "<i8"), ("other", "<i8"), ("cosine", "<f4")])
+FALL = np.dtype([("document", "<i8"), ("stays", "<i8"), ("cluster", "<i8"), ("kind", "i1"), ("similarity", "<f4")])
 # where a text is: which batch of the group's file, and which row there
 PLACE = np.dtype([("document", np.int64), ("batch", np.int64), ("row", np.int64)])
 TEXTS = pa.schema([("document", pa.int64()), ("text", pa.large_string())])
 COUNT = np.dtype(np.uint16)
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,8 @@ class Searching:
     quality_deviation: float = 0.0  # standard deviation of the quality
     pool: str | None = None  # in the work folder: the counts that the content score was made with
     earlier: str | None = None  # the decisions of the run before
+    decided: int = 0  # parts that connected pairs are decided in
+    pieces: int = 1  # that decisions are kept in
 
     @property
     def groups(self) -> int:
@@ -104,9 +112,16 @@ class Searching:
         return storage.join(self.kept, postings_name(self.keys[group]))
 
     def documents(self) -> SeenDocuments:
-        """The facts of all documents, mapped from files."""
-        facts = {name: mapped(self.at(name) + ".npy") for name in FACTS[:6]}
-        return SeenDocuments(fixed=self.fixed, **facts)
+        """The samples of all documents, mapped from files."""
+        return SeenDocuments(self.column("scale"), self.column("sampled"))
+
+    def column(self, name: str) -> np.ndarray:
+        """One of the columns of all documents, (N,) each, mapped from its file."""
+        return mapped(self.at(name) + ".npy")
+
+    def group_of(self, documents: np.ndarray) -> np.ndarray:
+        """(n,) int64: the group of shards that each of these documents (n,) is in."""
+        return np.searchsorted(np.array(self.first), documents, side="right") - 1
 
 
 @dataclass(frozen=True)
@@ -158,9 +173,8 @@ def load(state: Searching, group: Group) -> int:
         lists = lists.chunk(0) if isinstance(lists, pa.ChunkedArray) and lists.num_chunks else lists
         length = pa.compute.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
         every = pa.compute.list_flatten(lists).to_numpy(zero_copy_only=False)
-        smallest = every[np.cumsum(length) - length] if len(every) else every
         own = [table[name].to_numpy() for name in ("chunk_id", "windows", "scale")]
-        own += [sampled(length, every), smallest * _MIX, quality[some], rows[some]]
+        own += [sampled(length, every), quality[some], rows[some]]
         for name, column in zip(FACTS, [np.full(len(length), place, np.int32), *own], strict=True):
             facts[name].append(column)
         lengths.append(length)
@@ -215,7 +229,7 @@ def meet(state: Searching, partition: int) -> None:
         own = own.copy()
         own["document"] += np.uint32(2 * first)
         parts.append(own)
-    shared = shared_of(np.concatenate(parts), mapped(state.at("windows") + ".npy"))
+    shared = shared_of(np.concatenate(parts), state.column("windows"))
     write_arrays(state.at("shared", partition), shingle=shared.shingle, document=shared.document, key=shared.key)
     codes = candidates.meetings(shared)
     deal(url, codes, (codes % np.uint64(state.partitions)).astype(np.int64), state.partitions)
@@ -262,9 +276,7 @@ def count_few(state: Searching, partition: int) -> None:
     if storage.exists(url):
         return
     shared = _shared(state, partition)
-    among = candidates.in_few(
-        shared, ConnectedGroups(mapped(state.at("copies") + ".npy"), mapped(state.at("copy") + ".npy"))
-    )
+    among = candidates.in_few(shared, state.column("copies")[shared.document])
     holders = Holders(shared)
     pairs = (_estimated(state, part) for part in range(state.partitions))
     counts = (holders.common(one, other, among) for one, other, *_ in pairs)
@@ -281,6 +293,17 @@ def choose(state: Searching, part: int) -> Handed:
     nothing = np.zeros((0, 2), np.int64)
     made = candidates.pairs_to_read(Estimated(one, other, common, strong, wholly, nothing), few)
     return hand(state.folder, name, one=made.one, other=made.other, own=made.own)
+
+
+def sort_pairs(state: Searching, part: int) -> None:
+    """Deals a part's chosen pairs to the parts that connected ones are decided in."""
+    url = state.at("sorted", part)
+    if storage.exists(url):
+        return
+    one, other, own = read_arrays(state.at("chosen", part) + ".npz", "one", "other", "own")
+    pairs = np.empty(len(one), PAIR)
+    pairs["one"], pairs["other"], pairs["own"] = one, other, own
+    deal(url, pairs, state.column("part")[one].astype(np.int64), state.decided)
 
 
 def _shared(state: Searching, partition: int) -> Shared:
@@ -308,22 +331,16 @@ def _counts(state: Searching, name: str, part: int, pairs: int) -> np.ndarray:
 # ---------------------------------------------------------------- texts
 
 
-@dataclass(frozen=True)
-class Fetching:
-    """A group of shards whose documents are read."""
-
-    group: Group
-    wanted: Handed  # documents, ascending, and the part each is decided in
-    parts: int  # how many there are
-
-
-def fetch(state: Searching, item: Fetching) -> None:
+def fetch(state: Searching, group: Group) -> None:
     """The texts, a batch for each part they belong to, in a file; beside it where each is, dealt by its part."""
-    number, sources = item.group
+    number, sources = group
     name = f"texts-{number}"
     if storage.exists(state.at(name, "places")):
         return
-    documents, part = item.wanted.read("document", "part")
+    found = [dealt(state.at("asked", part), np.int64, number, number + 1)[0] for part in range(state.decided)]
+    documents, part = np.concatenate(found), np.repeat(np.arange(state.decided), [len(each) for each in found])
+    order = np.argsort(documents)
+    documents, part = documents[order], part[order]
     facts = read_arrays(state.facts(number), "shard", "chunk_id")
     shard, chunk_id = (column[documents - state.first[number]] for column in facts)
     places, targets = [np.zeros(0, PLACE)], [np.zeros(0, np.int64)]
@@ -342,7 +359,7 @@ def fetch(state: Searching, item: Fetching) -> None:
                     places.append(at)
                     targets.append(np.full(batch.num_rows, target))
                     writer.write_batch(batch)
-    deal(state.at(name, "places"), np.concatenate(places), np.concatenate(targets), item.parts)
+    deal(state.at(name, "places"), np.concatenate(places), np.concatenate(targets), state.decided)
 
 
 def _texts_of(
@@ -363,55 +380,68 @@ def _texts_of(
                 yield target, pa.record_batch(columns, schema=TEXTS)
 
 
-@dataclass(frozen=True)
-class DecidedPairs:
-    """Connected pairs that are decided together."""
+class _Connected:
+    """Connected pairs that are decided together, and what is known of their documents."""
 
-    number: int
-    pairs: Handed  # one, other, own; tie (T, 2) and cosine (T,): pairs by their embeddings alone
-    documents: Handed  # of all these: document (ascending), letters, quality, source (key of its text), chunk_id
+    def __init__(self, state: Searching, part: int) -> None:
+        pairs = gather([state.at("sorted", number) for number in range(state.partitions)], PAIR, part)
+        order = np.lexsort((pairs["other"], pairs["one"]))
+        self.one, self.other, self.own = (np.ascontiguousarray(pairs[name][order]) for name in ("one", "other", "own"))
+        ties = gather([state.at("ties")], TIE, part)
+        self.tie, self.cosine = np.stack([ties["one"], ties["other"]], axis=1), np.ascontiguousarray(ties["cosine"])
+        self.documents = np.unique(np.concatenate([self.one, self.other, self.tie.ravel()]))
+        self.letters, self.quality, self.chunk_id, shard = (
+            state.column(name)[self.documents] for name in ("windows", "quality", "chunk_id", "shard")
+        )
+        self.text = state.column("source")[shard]  # key of its shard's signatures
 
 
-def recall(state: Searching, item: DecidedPairs) -> Handed:
+def recall(state: Searching, part: int) -> Handed:
     """What an earlier run decided of connected documents that are the same, of the same quality, and as alike.
 
-    Arrays: key (C, 2), component (D,), known (C,) bool: whether so; falls: RECORD (F,) of the known ones.
+    Arrays: key (C, 2), component (D,), known (C,) bool: whether so; falls: RECORD (F,) of the known ones. Asks the
+    groups for the texts of the others.
     """
-    name = f"recalled-{item.number}"
+    name = f"recalled-{part}"
     if done := handed(state.folder, name):
         return done
-    documents, *about = item.documents.read("document", "quality", "source", "chunk_id")
-    one, other, own, tie, cosine = item.pairs.read("one", "other", "own", "tie", "cosine")
+    found = _Connected(state, part)
     rules = [STAGES["duplicates"].version, vars(state.rules), state.quality_deviation, state.pool]
-    known = decisions.components(documents, one, other, tie)
-    keys = decisions.keys_of(known, documents, about, state.fixed, (one, other, own), (tie, cosine), rules)
-    found, falls = decisions.find(state.earlier, keys)
-    return hand(state.folder, name, component=known, key=keys, known=found, falls=falls)
+    component = decisions.components(found.documents, found.one, found.other, found.tie)
+    pairs, ties = (found.one, found.other, found.own), (found.tie, found.cosine)
+    about = (found.quality, found.text, found.chunk_id)
+    keys = decisions.keys_of(component, found.documents, about, state.fixed, pairs, ties, rules)
+    known, falls = decisions.find(state.earlier, keys)
+    new = found.documents[~known[component]]
+    deal(state.at("asked", part), new, state.group_of(new), state.groups)
+    return hand(state.folder, name, component=component, key=keys, known=known, falls=falls)
 
 
-def judge(state: Searching, item: DecidedPairs) -> Handed:
-    """(F,) arrays: document that falls, what it falls to, kind, similarity, cluster; and its `decisions.RECORD`s."""
-    name = f"falls-{item.number}"
-    if done := handed(state.folder, name):
-        return done
-    recalled = recall(state, item)
-    component, keys, known, falls = recalled.read("component", "key", "known", "falls")
-    one, other, own, tie, cosine = item.pairs.read("one", "other", "own", "tie", "cosine")
-    documents, letters, quality = item.documents.read("document", "letters", "quality")
-    new, new_tie = (~known[component[np.searchsorted(documents, of)]] for of in (one, tie[:, 0]))
-    found = verify.decide(
-        HeldTexts(_FetchedTexts(state, item.number), documents, letters),
-        CandidatePairs(one[new], other[new], own[new]),
-        {(a, b): float(c) for (a, b), c in zip(tie[new_tie].tolist(), cosine[new_tie], strict=True)},
+def judge(state: Searching, part: int) -> None:
+    """Writes what falls of some connected pairs, dealt to groups of shards; and its `decisions.RECORD`s, to pieces."""
+    if storage.exists(state.at("records", part)):
+        return
+    found = _Connected(state, part)
+    component, keys, known, falls = recall(state, part).read("component", "key", "known", "falls")
+    documents, tie = found.documents, found.tie
+    new, new_tie = (~known[component[np.searchsorted(documents, of)]] for of in (found.one, tie[:, 0]))
+    decided = verify.decide(
+        HeldTexts(_FetchedTexts(state, part), documents, found.letters),
+        CandidatePairs(found.one[new], found.other[new], found.own[new]),
+        {(a, b): float(c) for (a, b), c in zip(tie[new_tie].tolist(), found.cosine[new_tie], strict=True)},
         state.fixed,
-        dict(zip(documents.tolist(), quality, strict=True)),
+        dict(zip(documents.tolist(), found.quality, strict=True)),
         state.quality_deviation,
         state.rules,
         _copy_counts(storage.join(state.work, state.pool)) if state.pool else None,
     )
-    made = decisions.records(found, documents, component, keys, known)
-    every = np.concatenate([falls, made])
-    return hand(state.folder, name, records=every, **decisions.falls_of(every, documents, component, keys))
+    every = np.concatenate([falls, decisions.records(decided, documents, component, keys, known)])
+    columns = decisions.falls_of(every, documents, component, keys)
+    fallen = np.empty(len(columns["document"]), FALL)
+    for name in FALL.names or ():
+        fallen[name] = columns[name]
+    deal(state.at("fallen", part), fallen, state.group_of(fallen["document"]), state.groups)
+    deal(state.at("records", part), every, decisions.piece_of(every, state.pieces), state.pieces)
 
 
 @lru_cache(maxsize=2)
@@ -461,32 +491,41 @@ def _opened(url: str) -> Iterator[pa.RecordBatchFileReader]:
 # ---------------------------------------------------------------- files
 
 
-@dataclass(frozen=True)
-class Falling:
-    """A group of shards and what of it falls."""
-
-    group: Group
-    falls: Handed  # shard, chunk_id, stays_shard, stays, similarity, kind, cluster_shard, cluster
-    names: Mapping[int, str]  # of the shards that are named
+def _fallen(state: Searching, group: int) -> np.ndarray:
+    """(F,) FALL of a group, by document."""
+    found = gather([state.at("fallen", part) for part in range(state.decided)], FALL, group)
+    return found[np.argsort(found["document"])]
 
 
-def write(state: Searching, item: Falling) -> list[Output]:
+def lose(state: Searching, group: Group) -> Losses:
+    """How much of a group's languages and sources falls."""
+    number, losses = group[0], Losses()
+    places = _fallen(state, number)["document"] - state.first[number]
+    for name, values in zip(
+        state.columns, read_arrays(state.facts(number), *(f"group_{name}" for name in state.columns)), strict=True
+    ):
+        fallen = np.zeros(len(values), bool)
+        fallen[places] = True
+        losses.add(name, values, fallen)
+    return losses
+
+
+def write(state: Searching, group: Group) -> list[Output]:
     """The shards' files."""
-    columns = item.falls.read(
-        "shard", "chunk_id", "stays_shard", "stays", "similarity", "kind", "cluster_shard", "cluster"
-    )
-    found = []
-    for source in item.group[1]:
-        mine = columns[0] == source.number
-        _, chunk_id, stays_shard, stays, similarity, kind, cluster_shard, cluster = (column[mine] for column in columns)
-        clusters = zip(cluster_shard.tolist(), cluster.tolist(), strict=True)
+    falls = _fallen(state, group[0])
+    shard, chunk_id, names = (state.column(name) for name in ("shard", "chunk_id", "names"))
+    own, found = shard[falls["document"]], []
+    for source in group[1]:
+        mine = falls[own == source.number]
+        stays, cluster = mine["stays"], mine["cluster"]
+        clusters = zip(names[shard[cluster]].tolist(), chunk_id[cluster].tolist(), strict=True)
         arrays: Sequence[Any] = (
-            chunk_id,
-            [item.names[number] for number in stays_shard.tolist()],
-            stays,
-            similarity,
-            [KINDS[number] for number in kind.tolist()],
-            [f"{item.names[number]}/{row}" for number, row in clusters],
+            chunk_id[mine["document"]],
+            names[shard[stays]].tolist(),
+            chunk_id[stays],
+            mine["similarity"],
+            [KINDS[number] for number in mine["kind"].tolist()],
+            [f"{name}/{row}" for name, row in clusters],
         )
         table = pa.table([pa.array(a, f.type) for a, f in zip(arrays, SCHEMA, strict=True)], SCHEMA)
         found.append(_write(source.files.shard.name, table, state.work))

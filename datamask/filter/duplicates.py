@@ -1,14 +1,17 @@
 """The stage that finds near-duplicates across all shards: candidates, verification, decisions.
 
-The work is `rounds` of maps; here are the reduces between them. The caller holds some 60 bytes a document and the pairs
-that are read; a worker a partition of the samples, a part of the pairs, or the texts of few candidates at a time. Disk,
-for the time of the stage: the candidates' texts. Samples (0.6 kB a document) and decisions stay for the next run.
+The work is `rounds` of maps; here are the reduces between them. The caller holds `HELD` bytes a document, while it
+looks for what pairs connect; a worker a partition of the samples, a part of the pairs, or the texts of few candidates
+at a time. Disk, for the time of the stage: the candidates' texts. Samples (0.6 kB a document) and decisions stay for
+the next run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,13 +22,10 @@ from datamask.errors import InputError
 from datamask.filter import decisions
 from datamask.filter import duplicate_rounds as rounds
 from datamask.filter.alarm import Losses, alarm_columns, raise_alarm
-from datamask.filter.duplicate_candidates import CandidatePairs, code_of, groups_of_pairs
+from datamask.filter.duplicate_candidates import Components, code_of, parts_of_groups, total_of_groups
 from datamask.filter.duplicate_rounds import (
-    FACTS,
+    JOINED,
     ComparedShard,
-    DecidedPairs,
-    Falling,
-    Fetching,
     Group,
     Searching,
     facts_name,
@@ -34,11 +34,12 @@ from datamask.filter.duplicate_rounds import (
 )
 from datamask.filter.postings import PARTITION
 from datamask.filter.signatures import sign_shard
-from datamask.filter.verify_pairs import DuplicateRules
-from datamask.filter.verify_pairs import parts_of as parts_of_groups
+from datamask.filter.verify_pairs import DuplicateRules, room_of
 from datamask.maps import (
     Handed,
     Mapper,
+    deal,
+    gather,
     groups,
     hand,
     here,
@@ -46,6 +47,7 @@ from datamask.maps import (
     parts_of,
     read_arrays,
     write_array,
+    write_joined,
 )
 from datamask.maps import rounds as shared_folder
 from datamask.pipeline import STAGES
@@ -53,6 +55,9 @@ from datamask.stages import ShardFiles, recorded
 from datamask.storage import Output
 
 OFF = 2.0  # a threshold that nothing reaches
+HELD = 13  # bytes a document: the lowest document it is connected with, letters or part, whether it is in a pair
+BLOCK = 1 << 20  # documents at a time
+MOST = 1 << 31  # documents: their numbers are kept in 32 bits with a flag beside them
 STAGE = STAGES["duplicates"]
 DECISIONS = f"decisions-{STAGE.version}"  # of the run before
 
@@ -150,7 +155,7 @@ def _earlier(place: str, work: str) -> list[tuple[str, ShardFiles, Config]]:
 
 
 class _Search:
-    """The reduces, and what the caller holds: arrays (N,) of the documents."""
+    """The reduces."""
 
     def __init__(
         self,
@@ -210,57 +215,79 @@ class _Search:
         self.state = replace(self.state, kept=kept, earlier=decided if storage.exists(decided) else None)
         self._load()
         near, cosines = self._near()
-        pairs = self._candidates(near)
-        falls = self._decide(pairs, near, cosines)
-        alarms = self._alarms(falls["document"])
-        compared = len(self.shard) - self.state.fixed
-        facts = {"compared": compared, "candidates": len(pairs), "alarms": alarms}
-        return self._write(falls), facts
+        pairs = self._candidates()
+        self._decide(pairs, near, cosines)
+        alarms = self._alarms()
+        facts = {"compared": self.count - self.state.fixed, "candidates": sum(pairs), "alarms": alarms}
+        return [output for outputs in self.maps(rounds.write, self.state, *self._own()) for output in outputs], facts
+
+    def _own(self) -> tuple[list[Group], list[int]]:
+        """The groups of the run's own shards, and their rows."""
+        own = [(group, rows) for group, rows in zip(self.groups, self.rows, strict=True) if not group[1][0].place]
+        return [group for group, _ in own], [rows for _, rows in own]
 
     # ------------------------------------------------------------ documents
 
     def _load(self) -> None:
+        """:raises InputError: there are more documents than can be numbered."""
         counts = self.maps(rounds.load, self.state, self.groups, self.rows)
-        self.ends = np.cumsum(counts)
-        first = tuple((self.ends - counts).tolist())
-        columns = [[] for _ in FACTS]  # type: list[list[np.ndarray]]
-        for number, group in self.groups:
-            shard, *others = read_arrays(self.state.facts(number), *FACTS)
-            for column, part in zip(columns, [shard + np.int32(group[0].number), *others], strict=True):
-                column.append(part)
-        facts = {name: np.concatenate(parts) for name, parts in zip(FACTS, columns, strict=True)}
-        for name in FACTS[:6]:
-            write_array(self.state.at(name) + ".npy", facts[name])
-        self.shard, self.chunk_id, self.windows = facts["shard"], facts["chunk_id"], facts["windows"]
-        self.quality, self.stage_rows = facts["quality"], facts["rows"]
+        self.count = sum(counts)
+        if self.count >= MOST:
+            raise InputError(
+                f"duplicates are looked for among fewer than {MOST:,} documents at once, and here are {self.count:,}: "
+                "curate parts of the corpus one after the other, each with duplicates.against the outputs before it"
+            )
+        first = tuple(np.cumsum([0, *counts[:-1]]).tolist())
+        for name in JOINED:
+            write_joined(self.state.at(name) + ".npy", self._column(name), self.count)
+        write_array(self.state.at("names") + ".npy", np.array([source.name for source in self.sources]))
+        keys = [_output(source.files.signatures).key for source in self.sources]
+        write_array(self.state.at("source") + ".npy", np.array(keys, "S16"))
+        fixed = sum(count for count, (_, group) in zip(counts, self.groups, strict=True) if group[0].place)
         # rounded, so that what was decided holds while little comes in
-        quality_deviation = float(f"{np.nanstd(self.quality):.2g}") if np.isfinite(self.quality).any() else 0.0
-        fixed = int((self.shard < self.earlier).sum())
-        self.state = replace(self.state, first=first, fixed=fixed, quality_deviation=quality_deviation)
+        deviation = float(f"{self._deviation():.2g}")
+        self.state = replace(self.state, first=first, fixed=fixed, quality_deviation=deviation)
+
+    def _column(self, name: str) -> Iterator[np.ndarray]:
+        """One of FACTS, (n,) of each group."""
+        for number, group in self.groups:
+            [column] = read_arrays(self.state.facts(number), name)
+            yield column + np.int32(group[0].number) if name == "shard" else column
+
+    def _deviation(self) -> float:
+        """The standard deviation of the quality that is known; 0 if none is."""
+
+        def known() -> Iterator[np.ndarray]:
+            return (quality[~np.isnan(quality)].astype(np.float64) for quality in self._column("quality"))
+
+        count = sum(map(len, known()))
+        if not count:
+            return 0.0
+        mean = math.fsum(float(part.sum()) for part in known()) / count
+        return math.sqrt(math.fsum(float(np.square(part - mean).sum()) for part in known()) / count)
 
     # ------------------------------------------------------------ pairs
 
     def _near(self) -> tuple[np.ndarray, np.ndarray]:
         """Pairs (P, 2) of documents near by their embeddings, and their relative cosine, where that is asked for."""
         epsilon = _semantic(self.config)
-        mine = slice(self.state.fixed, None)
-        if epsilon is None or not len(self.shard[mine]):
+        if epsilon is None or self.count == self.state.fixed:
             return np.zeros((0, 2), np.int64), np.zeros(0, np.float32)
         first_row = np.concatenate([[0], np.cumsum([_output(files.embeddings).rows for files in self.ordered])])
-        language = np.zeros(len(self.shard[mine]), np.int64)
-        if "language" in self.state.columns:
-            own = [number for number, group in self.groups if not group[0].place]
-            values = [read_arrays(self.state.facts(number), "group_language")[0] for number in own]
-            language = np.unique(np.concatenate(values), return_inverse=True)[1]
+        own, rows, languages = self._own()[0], [], list[np.ndarray]()
+        for number, _ in own:
+            shard, places = read_arrays(self.state.facts(number), "shard", "rows")
+            rows.append(places + first_row[shard + self.groups[number][1][0].number - self.earlier])
+            if "language" in self.state.columns:
+                languages.append(read_arrays(self.state.facts(number), "group_language")[0])
+        language = np.zeros(self.count - self.state.fixed, np.int64)
+        if languages:
+            names = np.unique(np.concatenate([np.unique(values) for values in languages]))
+            language = np.concatenate([np.searchsorted(names, values) for values in languages])
         posed = SemanticInput(
             tuple(self.ordered),
             first_row,
-            hand(
-                self.state.folder,
-                "embedded",
-                rows=self.stage_rows[mine] + first_row[self.shard[mine] - self.earlier],
-                group=language,
-            ),
+            hand(self.state.folder, "embedded", rows=np.concatenate(rows), group=language),
             epsilon,
         )
         [found] = self.maps(find_near, self.state, [posed])
@@ -272,110 +299,69 @@ class _Search:
             write_array(self.state.at("near", part) + ".npy", own)
         return pairs, relative
 
-    def _candidates(self, near: np.ndarray) -> CandidatePairs:
+    def _candidates(self) -> list[int]:
+        """How many pairs of each part are worth reading."""
         partitions = range(self.state.partitions)
         self.maps(rounds.meet, self.state, partitions)
         self.maps(rounds.gather_met, self.state, partitions)
         self.maps(rounds.count_common, self.state, partitions)
-        estimated = self.maps(rounds.estimate_part, self.state, partitions)
-        copies = np.concatenate([found.read("copies")[0] for found in estimated])
-        known = groups_of_pairs(copies[:, 0], copies[:, 1])
-        write_array(self.state.at("copies") + ".npy", known.documents)
-        write_array(self.state.at("copy") + ".npy", known.group)
+        copies = Components(self.count)
+        for found in self.maps(rounds.estimate_part, self.state, partitions):
+            copies.add(*found.read("copies")[0].T)
+        write_array(self.state.at("copies") + ".npy", copies.lowest())
+        del copies
         self.maps(rounds.count_few, self.state, partitions)
-        chosen = [found.read("one", "other", "own") for found in self.maps(rounds.choose, self.state, partitions)]
-        one, other, own = (np.concatenate(parts) for parts in zip(*chosen, strict=True))
-        order = np.lexsort((other, one))
-        return CandidatePairs(one[order], other[order], own[order])
+        self.chosen = self.maps(rounds.choose, self.state, partitions)
+        return [len(found.read("one")[0]) for found in self.chosen]
 
     # ------------------------------------------------------------ decisions
 
-    def _decide(self, pairs: CandidatePairs, near: np.ndarray, cosines: np.ndarray) -> dict[str, np.ndarray]:
-        """What falls, by document."""
+    def _decide(self, pairs: Sequence[int], near: np.ndarray, cosines: np.ndarray) -> None:
         if self.config.duplicates.semantic != "drop":
             near, cosines = near[:0], cosines[:0]
-        known = groups_of_pairs(np.concatenate([pairs.one, near[:, 0]]), np.concatenate([pairs.other, near[:, 1]]))
-        if not len(known.documents):
-            names = ("document", "stays", "kind", "similarity", "cluster")
-            return {name: np.zeros(0, np.float32 if name == "similarity" else np.int64) for name in names}
-        part = parts_of_groups(self.windows[known.documents], known)
-        of_pair = part[np.searchsorted(known.documents, pairs.one)]
-        of_tie = part[np.searchsorted(known.documents, near[:, 0])]
-        texts = np.array([_output(source.files.signatures).key for source in self.sources], "S16")
-        items = []
-        for number in range(int(part.max()) + 1):
-            mine, ties, documents = of_pair == number, of_tie == number, known.documents[part == number]
-            given = {"one": pairs.one[mine], "other": pairs.other[mine], "own": pairs.own[mine]}
-            given |= {"tie": near[ties], "cosine": cosines[ties]}
-            about = hand(
-                self.state.folder,
-                f"about-{number}",
-                document=documents,
-                letters=self.windows[documents],
-                quality=self.quality[documents],
-                source=texts[self.shard[documents]],
-                chunk_id=self.chunk_id[documents],
-            )
-            items.append(DecidedPairs(number, hand(self.state.folder, f"pairs-{number}", **given), about))
-        recalled = self.maps(rounds.recall, self.state, items)
-        new = np.zeros(len(known.documents), bool)
-        for number, found in enumerate(recalled):
-            component, decided = found.read("component", "known")
-            new[part == number] = ~decided[component]
-        self._fetch(known.documents[new], part[new], len(items))
-        judged = self.maps(rounds.judge, self.state, items)
-        names = ("document", "stays", "kind", "similarity", "cluster")
-        columns = zip(*(falls.read(*names, "records") for falls in judged), strict=True)
-        *parts, records = (np.concatenate(parts) for parts in columns)
-        decisions.save(storage.join(self.state.kept, DECISIONS), records)
-        falls = dict(zip(names, parts, strict=True))
-        order = np.argsort(falls["document"])
-        return {name: column[order] for name, column in falls.items()}
+        documents = self._part(near)
+        if not documents:
+            return
+        self.state = replace(self.state, pieces=decisions.pieces_of(2 * documents))
+        ties = np.empty(len(near), rounds.TIE)
+        ties["one"], ties["other"], ties["cosine"] = near[:, 0], near[:, 1], cosines
+        part = self.state.column("part")[near[:, 0]].astype(np.int64)
+        deal(self.state.at("ties"), ties, part, self.state.decided)
+        parts = range(self.state.decided)
+        self.maps(rounds.sort_pairs, self.state, range(self.state.partitions))
+        self.maps(rounds.recall, self.state, parts)
+        self.maps(rounds.fetch, self.state, self.groups, self.rows)
+        self.maps(rounds.judge, self.state, parts)
+        written = [self.state.at("records", number) for number in parts]
+        pieces = range(self.state.pieces)
+        records = (gather(written, decisions.RECORD, piece) for piece in pieces)
+        decisions.save(storage.join(self.state.kept, DECISIONS), len(pieces), records)
 
-    def _fetch(self, documents: np.ndarray, part: np.ndarray, parts: int) -> None:
-        cuts = np.searchsorted(documents, [0, *self.ends.tolist()])
-        items = []
-        for group, start, stop in zip(self.groups, cuts[:-1], cuts[1:], strict=True):
-            wanted = hand(
-                self.state.folder, f"wanted-{group[0]}", document=documents[start:stop], part=part[start:stop]
-            )
-            items.append(Fetching(group, wanted, parts))
-        self.maps(rounds.fetch, self.state, items, self.rows)
+    def _part(self, near: np.ndarray) -> int:
+        """Writes the part that each document's pairs are decided in; returns how many documents are in pairs."""
+        connected, paired = Components(self.count), np.zeros(self.count, bool)
+        for one, other in chain((found.read("one", "other") for found in self.chosen), [list(near.T)]):
+            connected.add(one, other)
+            paired[one] = paired[other] = True
+        lowest, part = connected.lowest(), np.zeros(self.count, np.int64)
+        first, letters = 0, 0
+        for windows in self._column("windows"):
+            some = paired[first : first + len(windows)]
+            total_of_groups(lowest, some, windows, first, part)
+            letters += int(windows[some].sum())
+            first += len(windows)
+        parts = parts_of_groups(lowest, paired, part, room_of(letters))
+        blocks = (part[start : start + BLOCK].astype(np.int32) for start in range(0, max(self.count, 1), BLOCK))
+        write_joined(self.state.at("part") + ".npy", blocks, self.count)
+        self.state = replace(self.state, decided=int(parts))
+        return int(paired.sum())
 
-    def _alarms(self, documents: np.ndarray) -> list[str]:
-        losses, settings = Losses(), self.config.duplicates
-        fallen = np.zeros(len(self.shard), bool)
-        fallen[documents] = True
-        for (number, group), end in zip(self.groups, self.ends.tolist(), strict=True):
-            if not group[0].place and self.state.columns:
-                values = read_arrays(self.state.facts(number), *(f"group_{name}" for name in self.state.columns))
-                for name, column in zip(self.state.columns, values, strict=True):
-                    losses.add(name, column, fallen[end - len(column) : end])
+    def _alarms(self) -> list[str]:
+        settings, losses = self.config.duplicates, Losses()
+        if self.state.columns:
+            for found in self.maps(rounds.lose, self.state, *self._own()):
+                losses.join(found)
         return raise_alarm(losses, settings.alarm_share, settings.alarm)
-
-    def _write(self, falls: Mapping[str, np.ndarray]) -> list[Output]:
-        shard = self.shard[falls["document"]]
-        columns = {
-            "shard": shard,
-            "chunk_id": self.chunk_id[falls["document"]],
-            "stays_shard": self.shard[falls["stays"]],
-            "stays": self.chunk_id[falls["stays"]],
-            "similarity": falls["similarity"],
-            "kind": falls["kind"],
-            "cluster_shard": self.shard[falls["cluster"]],
-            "cluster": self.chunk_id[falls["cluster"]],
-        }
-        items = []
-        for group in self.groups:
-            if group[1][0].place:
-                continue
-            start, stop = np.searchsorted(shard, [group[1][0].number, group[1][-1].number + 1])
-            own = {name: column[start:stop] for name, column in columns.items()}
-            named = np.unique(np.concatenate([own["stays_shard"], own["cluster_shard"]])).tolist()
-            names = {number: self.sources[number].name for number in named}
-            items.append(Falling(group, hand(self.state.folder, f"falling-{group[0]}", **own), names))
-        rows = [sum(source.files.shard.rows or 0 for source in item.group[1]) for item in items]
-        return [output for outputs in self.maps(rounds.write, self.state, items, rows) for output in outputs]
 
 
 # ---------------------------------------------------------------- by embeddings

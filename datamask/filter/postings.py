@@ -18,19 +18,11 @@ POSTING = np.dtype([("hash", np.uint64), ("document", np.uint32)])  # document: 
 
 @dataclass(frozen=True, eq=False)
 class SeenDocuments:
-    """What is known of each document that may have duplicates, in the order they count as seen: (N,) each, in memory or
-    mapped from files."""
+    """How much of each document that may have duplicates is sampled, in the order they count as seen: (N,) each, mapped
+    from files."""
 
-    shard: np.ndarray  # int32: number of its shard
-    chunk_id: np.ndarray  # int64
-    windows: np.ndarray  # int64: its length in shingles
     scale: np.ndarray  # int8
     sampled: np.ndarray  # (N, COARSEST + 1) uint16: shingles of its sample that a sample of each scale would hold
-    draw: np.ndarray  # uint64: a random number that depends on its text alone
-    fixed: int = 0  # so many, the first, are of earlier releases: they stay whatever is found
-
-    def __len__(self) -> int:
-        return len(self.shard)
 
 
 def postings_of(lengths: np.ndarray, hashes: np.ndarray) -> np.ndarray:

@@ -18,7 +18,6 @@ from datamask.filter.duplicate_candidates import (
     PARTLY,
     WHOLLY,
     CandidatePairs,
-    ConnectedGroups,
     code_of,
     ends,
 )
@@ -69,15 +68,9 @@ class DuplicateRules:
     containment: float
 
 
-def parts_of(lengths: np.ndarray, groups: ConnectedGroups) -> np.ndarray:
-    """(G,) int64: which part each of the groups' documents is decided in; a group is in one.
-
-    :param lengths: (G,) of the documents, in letters.
-    """
-    filled = np.cumsum(np.bincount(groups.group, lengths))
-    room = min(ROOM, max(LEAST, int(filled[-1]) // PARTS))
-    part = (np.maximum(filled - 1, 0) // room).astype(np.int64)
-    return np.unique(part[groups.group], return_inverse=True)[1]
+def room_of(letters: int) -> int:
+    """How many letters a part has room for, where all candidates have so many."""
+    return min(ROOM, max(LEAST, letters // PARTS))
 
 
 def decide(

@@ -25,8 +25,9 @@ from datamask.selection.cover.counting import check_room, held_words, reads_word
 from datamask.selection.cover.cover_shards import GROUP_ROWS, JOINT_NUMBERS, can_cover, cover_shards, numbers_of
 from datamask.selection.sharded.candidates import Candidates, gather_candidates, read_candidates
 from datamask.selection.sharded.exchange import can_exchange
+from datamask.selection.sharded.gathered import UndecidedTooFew
 from datamask.selection.sharded.joint import JOINT_DOCUMENTS, Decision, select_corpus
-from datamask.selection.sharded.passes import UndecidedTooFew, select_shards
+from datamask.selection.sharded.passes import select_shards
 from datamask.selection.sharded.prices import Prices
 from datamask.shares import part, tell
 from datamask.stages import Progress, ShardFiles, silent
@@ -116,12 +117,10 @@ def _learn(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper) -> Lear
             found = select_shards(present, state.config, maps, state.folder)
     except UndecidedTooFew:
         return _jointly(ordered, state, maps, numbers)
-    ends = np.cumsum([len(group) for group in read])
-    decided = []
-    for (number, shards), group, end in zip(items, read, ends.tolist(), strict=True):
-        part = slice(end - len(group), end)
-        columns = {"selected": found.selected[part], "probability": found.probability[part], "price": found.price[part]}
-        decided.append((shards, hand(state.folder, f"decided-{number}", **columns)))
+    nothing = {"selected": bool, "probability": np.float32, "price": np.float32}
+    empty = hand(None, "", **{name: np.zeros(0, dtype) for name, dtype in nothing.items()})
+    made = iter(found.decided)
+    decided = [(shards, next(made) if len(group) else empty) for (_, shards), group in zip(items, read, strict=True)]
     rows = tuple(row for group in maps(write_decisions, state, decided, counts) for row in group)
     _save(found.prices, state)
     return Learned(rows, found.facts)

@@ -119,7 +119,9 @@ def test_decisions_come_back_for_the_same_components_alone(tmp_path, seed):
     }  # of every second component something falls
     none = np.zeros(count, bool)
     records = decisions.records(found, numbers, component, keys, none)
-    decisions.save(str(tmp_path / "d"), records[rng.permutation(len(records))])
+    shuffled, pieces = records[rng.permutation(len(records))], decisions.pieces_of(len(records))
+    piece = decisions.piece_of(shuffled, pieces)
+    decisions.save(str(tmp_path / "d"), pieces, (shuffled[piece == number] for number in range(pieces)))
     moved = numbers + 5 * np.arange(len(numbers)) + 17  # the same documents elsewhere in the corpus, in the same order
     changed = about[0].copy()
     changed[position[0][0]] += 1

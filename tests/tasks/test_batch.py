@@ -5,7 +5,7 @@ import pytest
 from datamask.corpus.plan import Shard
 from datamask.errors import InputError, TransientError
 from datamask.stages import ShardFiles
-from tasks.batch import ShardFailure, ShardsFailed, describe, run_batch
+from tasks.batch import ShardFailure, ShardsFailed, Unsearched, describe, run_batch
 from tasks.progress import BOARD, Board
 
 
@@ -73,3 +73,12 @@ def test_others_errors_are_described_with_their_type():
     assert describe(ZeroDivisionError("one\ntwo")) == "ZeroDivisionError: one two"
     assert describe(InputError("plain")) == "plain"
     assert describe(MemoryError("8 GiB")).startswith("out of memory: set run.workers")
+
+
+def test_prefect_looks_for_no_results_among_the_shards_it_is_given():
+    from prefect.utilities.collections import visit_collection
+
+    seen, batch = [], Unsearched(shards("a", "b"))
+    visit_collection(batch, visit_fn=lambda found, *_: seen.append(found) or found, return_data=False)
+    assert seen == [batch] and list(batch) == shards("a", "b")
+    assert list(pickle.loads(pickle.dumps(batch))) == list(batch)

@@ -17,15 +17,18 @@ documents, so the undecided that one worker can hold are enough for corpora of a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial, reduce
+from operator import add
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from datamask.config import Config, Select
-from datamask.maps import Handed, Mapper, here
+from datamask.maps import Handed, Mapper, hand, here
 from datamask.selection.cover.atoms import NEAREST, AtomRows, Atoms, targets_of
 from datamask.selection.cover.counting import target_of
 from datamask.selection.cover.shard_maps import (
@@ -45,15 +48,25 @@ from datamask.selection.cover.solve import ACCURACY, span_of_objective
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.metrics import metric_class
 from datamask.selection.metrics.coverage import Coverage
-from datamask.selection.problem.calibration import quality_span
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.objective import Term, scaled_quality, weigh
-from datamask.selection.sharded.passes import Exchanged, Gathered, UndecidedTooFew, fits
+from datamask.selection.sharded.cuts import Filling, ascending
+from datamask.selection.sharded.gathered import (
+    Exchanged,
+    Gathered,
+    Group,
+    LimitPrices,
+    Reduced,
+    UndecidedTooFew,
+    fits,
+    quality_of,
+)
 from datamask.selection.sharded.prices import make_prices
 
 JOINT_NUMBERS = 1 << 27  # with at most so many numbers in all rows the corpus is one problem, at 24 bytes each
-ROOM = 1 << 26  # numbers in the undecided documents' rows
+ROOM = 1 << 25  # numbers in the undecided documents' rows
 SAMPLE_ROOM = 1 << 24  # numbers in the sample's rows
+LIMITED = 1 << 20  # documents, at most, that the dual prices of quotas and of the length bound are learned on
 GROUP_ROWS = 1 << 15  # documents of a group of several shards
 SOLVES = 4  # solves of the undecided at most
 # The first state is the best of these interpolations between the sample's optimum (0) and the pool's own mixture (1),
@@ -88,50 +101,86 @@ def cover_shards(
     return _Covering(shards, config, maps, folder, ROOM if room is None else room).run()
 
 
+class _Priced(NamedTuple):
+    """Every document's price at a state, per unit of the budget and times size."""
+
+    files: Sequence[Handed]
+    place: int  # of the state, among those priced together
+    reduced: Reduced
+    bound: float  # of the tangent plane, for the whole corpus
+
+    def prices(self) -> Iterator[np.ndarray]:
+        """(n,) of each group."""
+        return (found.read(f"price_{self.place}")[0] for found in self.files)
+
+
 class _Covering(Gathered):
     def __init__(self, shards: Sequence[Any], config: Config, maps: Mapper, folder: str, room: int) -> None:
         super().__init__(shards, config, maps, folder)
         self.room = room
         self.settings = config.select
-        self.feasible = Feasible(self.limits)
-        self.state = Covering(config, folder, share=self.size / float(self.weights.sum()))
+        self.index: list[np.ndarray] = []  # places of the undecided in each group
+        self.fixed: list[Handed] = []  # these, and whether each other document is selected
+        self.p = np.zeros(0)  # (m,) the fractional optimum of the undecided
+        self.answers: Feasible | None = None  # of the documents that the limits' prices are learned on
+        self.state = Covering(config, folder, share=self.size / self.total, size=self.size)
 
     def run(self) -> Exchanged:
         self._lay_out()
-        hashes = np.concatenate(self.hashes)
-        sample = self._sample(hashes)
-        self._learn(sample, hashes)
+        sample = self._least(self.room_of_sample, self._lengths)
+        if sum(map(len, sample)) < 2:
+            sample = self._least(2, self._ones)
+        self._learn(sample)
         at, bound, solved = self._begin(sample), np.inf, None
         for number in range(SOLVES + 1):
-            price, most = self._price(f"{number}", at)
-            bound = min(bound, most)
+            priced = self._price(f"{number}", at)
+            bound = min(bound, priced.bound)
             if number:
                 assert solved is not None
                 near = bound - solved.value <= ACCURACY * self.objective_span
                 self.history.append({"step": len(self.history), "objective": solved.value, "upper_bound": bound})
-                if near or number == SOLVES or len(self.index) == len(price):
+                if near or number == SOLVES or len(self.p) == self.count:
                     break
-            posed = self._pose(f"{number}", price)
+            posed = self._pose(f"{number}", priced)
             [solved] = self.maps(solve_part, self.state, [posed])
-            self.p = self.inside.astype(np.float64)
-            self.p[self.index] = solved.p
-            at = solved.state
+            self.p, at = solved.p, solved.state
         assert solved is not None
-        return self._finished(posed, solved, price, bound)
+        return self._finished(posed, solved, priced, bound)
+
+    # ------------------------------------------------------------ the sample
+
+    @property
+    def room_of_sample(self) -> int:
+        """Numbers in the sample's rows."""
+        return min(SAMPLE_ROOM, self.room) - 1
+
+    def _lengths(self) -> Iterator[np.ndarray]:
+        return (found.read("length")[0] for found in self.laid)
+
+    def _ones(self) -> Iterator[np.ndarray]:
+        return (np.ones(len(group.shard)) for group in self.groups)
+
+    def _hashes(self) -> Iterator[np.ndarray]:
+        return (found.read("hashes")[0] for found in self.sketched)
+
+    def _least(self, room: int, weights: Callable[[], Iterator[np.ndarray]]) -> list[np.ndarray]:
+        """The documents with the least hashes, as many as there is room for: their places in each group."""
+        filling = Filling(lambda: zip(self._hashes(), weights(), strict=True), room)
+        return [np.flatnonzero(filling.take(*each)) for each in zip(self._hashes(), weights(), strict=True)]
 
     def _lay_out(self) -> None:
-        sketched = self.maps(sketch_group, self.state, self.groups, self.rows)
-        self.hashes = [found.read("hashes")[0] for found in sketched]
+        self.sketched = self.maps(sketch_group, self.state, self.groups, self.rows)
         anchors = np.zeros((0, 0), np.float32)
         if "coverage-embedding" in self.settings.metrics:
-            least = np.concatenate([found.read("least")[0] for found in sketched])
+            least = np.concatenate([found.read("least")[0] for found in self.sketched])
             order = np.argsort(least, kind="stable")[: self.settings.coverage.anchors]
-            anchors = np.concatenate([found.read("rows")[0] for found in sketched])[order]
+            anchors = np.concatenate([found.read("rows")[0] for found in self.sketched])[order]
             self.state = replace(self.state, anchors=self.hand("anchors", rows=anchors))
-        self.dimensions = sketched[0].read("rows")[0].shape[1]
-        laid = self.maps(lay_group, self.state, self.groups, self.rows)
-        self.length = np.concatenate([found.read("length")[0] for found in laid])
-        total, random, spent = (_sum(found.read(name)[0] for found in laid) for name in ("state", "random", "spent"))
+        self.dimensions = self.sketched[0].read("rows")[0].shape[1]
+        self.laid = self.maps(lay_group, self.state, self.groups, self.rows)
+        total, random, spent = (
+            _sum(found.read(name)[0] for found in self.laid) for name in ("state", "random", "spent")
+        )
         self.state = replace(self.state, width=len(total))
         target = target_of(self.settings)
         parts = [name.removeprefix("coverage-") for name in self.settings.metrics]
@@ -142,47 +191,49 @@ class _Covering(Gathered):
         for name in self.settings.metrics:
             metric = metric_class(name)(None, torch.zeros(0), self.size)  # type: ignore[arg-type]
             assert isinstance(metric, Coverage)
-            metric.measure(self.settings, atoms, total / float(self.weights.sum()))
+            metric.measure(self.settings, atoms, total / self.total)
             self.metrics.append(metric)
         self.random = random / np.maximum(spent, 1e-300)[:, None]
 
-    def _sample(self, hashes: np.ndarray) -> np.ndarray:
-        """(m,) row numbers, ascending: the documents with the least hashes, as many as `SAMPLE_ROOM` holds."""
-        order = np.argsort(hashes, kind="stable")
-        count = int(np.searchsorted(np.cumsum(self.length[order], dtype=np.int64), min(SAMPLE_ROOM, self.room)))
-        return np.sort(order[: max(count, 2)])
-
-    def _learn(self, sample: np.ndarray, hashes: np.ndarray) -> None:
+    def _learn(self, sample: Sequence[np.ndarray]) -> None:
         """Calibrates the terms on the sample and joins them to the objective."""
-        settings, quality = self.settings, self.quality
-        self.taken = self._take("sample", sample, np.zeros(len(self.weights)))[0]
-        half = hashes[sample] < np.median(hashes[sample])
-        spans = [(0.0, 1.0)] * len(self.metrics)
-        if settings.calibrate:
-            weights = self.weights[sample]
-            items = [
-                OwnBest(SummedCoverage.of([metric], [1.0]), self.taken, weights, half, self.state.share, metric.name)
-                for metric in self.metrics
-            ]
-            found = self.maps(best_of_sample, self.state, items)
-            spans = [self._span(metric, *each) for metric, each in zip(self.metrics, found, strict=True)]
-        columns = [f"quality_{column}" for column in range(quality.shape[1])] if quality.shape[1] > 1 else ["quality"]
-        terms = []
-        for column, name in enumerate(columns):
-            span = quality_span(self.weights, self.size, quality[:, column]) if settings.calibrate else (0.0, 1.0)
-            terms.append(Term(name, 0.0, *span, column=column))
-        diversity = [
-            Term(metric.name, 0.0, *span, metric=metric) for metric, span in zip(self.metrics, spans, strict=True)
+        settings = self.settings
+        fixed = [
+            self.hand(f"at-sample-{group.number}", at=at, inside=np.zeros(len(group.shard), bool))
+            for group, at in zip(self.groups, sample, strict=True)
         ]
-        uniform = np.full(quality.shape[1], 1 / quality.shape[1])
-        self.terms, self.diversity = weigh(settings, uniform, terms, diversity)
-        self.linear = scaled_quality(self.terms, quality)
+        self.taken = self._take("sample", fixed)
+        hashes = np.concatenate([own[at] for own, at in zip(self._hashes(), sample, strict=True)])
+        half = hashes < np.median(hashes)
+        self.of_sample = self.limits_at(sample)
+        metric_spans = [(0.0, 1.0)] * len(self.metrics)
+        quality_spans = [(0.0, 1.0)] * self.columns
+        if settings.calibrate:
+            weights, places = self.of_sample.weights, (np.flatnonzero(half), np.arange(len(half)))
+            items = [
+                OwnBest(SummedCoverage.of([metric], [1.0]), self.taken, weights, at, self.state.share)
+                for metric in self.metrics
+                for at in places
+            ]
+            best = np.reshape(self.maps(best_of_sample, self.state, items), (-1, 2)).tolist()
+            sizes = [len(at) for at in places]
+            metric_spans = [self._span_of(metric, sizes, each) for metric, each in zip(self.metrics, best, strict=True)]
+            quality_spans = self.spans()
+        columns = [f"quality_{column}" for column in range(self.columns)] if self.columns > 1 else ["quality"]
+        terms = [
+            Term(name, 0.0, *span, column=column)
+            for column, (name, span) in enumerate(zip(columns, quality_spans, strict=True))
+        ]
+        pairs = zip(self.metrics, metric_spans, strict=True)
+        diversity = [Term(metric.name, 0.0, *span, metric=metric) for metric, span in pairs]
+        self.terms, self.diversity = weigh(settings, np.full(self.columns, 1 / self.columns), terms, diversity)
+        self.state = replace(self.state, terms=self.terms)
         every = [*self.terms, *self.diversity]
         self.objective_span = span_of_objective(every, settings.calibrate)
         self.constant = -sum(term.scale * term.zero for term in every)
         self.joint = SummedCoverage.of(self.metrics, [term.scale for term in self.diversity])
 
-    def _span(self, metric: Coverage, sizes: Sequence[int], best: Sequence[float]) -> tuple[float, float]:
+    def _span_of(self, metric: Coverage, sizes: Sequence[int], best: Sequence[float]) -> tuple[float, float]:
         """(zero, one): the mean of random selections, and the corpus's own best, extrapolated from the sample and half
         of it.
 
@@ -190,7 +241,7 @@ class _Covering(Gathered):
         value as linear in 1 / size.
         """
         zero = float(np.mean([metric.of_state(state) for state in self.random]))
-        (half, whole), count = sizes, len(self.weights)
+        (half, whole), count = sizes, self.count
         if half == whole or best[1] <= best[0]:
             return zero, max(best[1], zero)
         if metric.part == "embedding":
@@ -204,91 +255,141 @@ class _Covering(Gathered):
         one = most - off[1] * (off[1] / off[0]) ** float(np.log(count / whole) / np.log(whole / half))
         return zero, max(one, zero)
 
-    def _begin(self, sample: np.ndarray) -> np.ndarray:
+    def _begin(self, sample: Sequence[np.ndarray]) -> np.ndarray:
         """The state at which to price first, from the fractional optimum of the sample."""
-        share = float(self.weights[sample].sum() / self.weights.sum())
+        limits = self.of_sample
+        share = float(limits.weights.sum()) / self.total
         part = UndecidedProblem(
             self.taken,
             self.joint,
-            self.linear[sample],
-            self.limits.sample(sample, share),
+            np.concatenate([self._linear(group)[at] for group, at in zip(self.groups, sample, strict=True)]),
+            limits.sample(np.arange(len(limits.weights)), share),
             self.size * share,
             0.0,
             SAMPLE_ACCURACY * self.objective_span,
         )
         [solved] = self.maps(solve_part, self.state, [part])
+        self.pricing = self._least(LIMITED, self._ones) if self.limits else []
         states = [(1 - share) * solved.state + share * self.joint.mean for share in TOWARDS]
-        return min(zip(self._prices("start", states), states, strict=True), key=lambda found: found[0][1])[1]
+        return min(zip(self._prices("start", states), states, strict=True), key=lambda found: found[0].bound)[1]
 
-    def _price(self, name: str, at: np.ndarray) -> tuple[np.ndarray, float]:
-        """(N,) each document's price at this state, per unit of the budget and times size; and the bound there."""
+    def _linear(self, group: Group) -> np.ndarray:
+        """(n,) each document's scaled quality."""
+        return scaled_quality(self.terms, quality_of(group.shard))
+
+    # ------------------------------------------------------------ prices
+
+    def _price(self, name: str, at: np.ndarray) -> _Priced:
         return self._prices(name, [at])[0]
 
-    def _prices(self, name: str, states: Sequence[np.ndarray]) -> list[tuple[np.ndarray, float]]:
+    def _prices(self, name: str, states: Sequence[np.ndarray]) -> list[_Priced]:
         slopes = [self.joint.slope(state) for state in states]
         found = self.maps(price_group, replace(self.state, round=name, slopes=slopes), self.groups, self.rows)
-        scores = np.concatenate([each.read("scores")[0] for each in found], axis=1)
         priced = []
-        for state, slope, score in zip(states, slopes, scores, strict=True):
-            price = self.linear + score
-            _, most = self.feasible.respond(torch.from_numpy(price))
-            bound = self.joint.of_state(state) - float(slope @ state) + most / self.size
-            priced.append((price, bound))
+        for place, (state, slope) in enumerate(zip(states, slopes, strict=True)):
+
+            def prices(place: int = place) -> Iterator[np.ndarray]:
+                return (each.read(f"price_{place}")[0] for each in found)
+
+            reduced = self.reduced(f"{name}-{place}", prices, self._dual(prices))
+            bound = self.joint.of_state(state) - float(slope @ state) + reduced.most / self.size
+            priced.append(_Priced(found, place, reduced, bound))
         return priced
 
-    def _pose(self, name: str, price: np.ndarray) -> UndecidedProblem:
+    def _dual(self, prices: Callable[[], Iterator[np.ndarray]]) -> LimitPrices:
+        """The limits' dual prices, from the documents with the least hashes."""
+        if not self.limits:
+            return LimitPrices()
+        if self.answers is None:
+            limits = self.limits_at(self.pricing)
+            share = float(limits.weights.sum()) / self.total
+            self.answers = Feasible(limits.sample(np.arange(len(limits.weights)), share))
+        some = np.concatenate([price[at] for price, at in zip(prices(), self.pricing, strict=True)])
+        _, dual = self.answers.answer(torch.from_numpy(some))
+        assert self.answers.answers is not None
+        return LimitPrices(dual.multipliers, float(self.answers.answers.scale))
+
+    # ------------------------------------------------------------ the undecided
+
+    def _pose(self, name: str, priced: _Priced) -> UndecidedProblem:
         """The problem of the undecided: as many documents as there is room for, about half of it above the cut."""
-        _, dual = self.feasible.answer(torch.from_numpy(price))
-        above = price - dual.thresholds(torch.from_numpy(price)).numpy()
-        over, under = np.flatnonzero(above > 0), np.flatnonzero(above <= 0)
-        over = over[np.argsort(above[over], kind="stable")]
-        under = under[np.argsort(-above[under], kind="stable")]
-        filled = [np.cumsum(self.length[part], dtype=np.int64) for part in (over, under)]
-        ends = [int(each[-1]) if len(each) else 0 for each in filled]
+        level, _, above = priced.reduced
+
+        def side(over: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            """Distances from the cut, and lengths, of the documents above it or of the others."""
+            for price, length in zip(above(), self._lengths(), strict=True):
+                off = price - level
+                mine = (off > 0) == over
+                yield ascending(np.abs(off[mine])), length[mine]
+
+        ends = [sum(int(length.sum(dtype=np.int64)) for _, length in side(over)) for over in (True, False)]
         below = min(ends[1], self.room - min(ends[0], self.room // 2))
-        rooms = (self.room - below, below)
-        undecided = np.zeros(len(price), bool)
-        for part, sums, room in zip((over, under), filled, rooms, strict=True):
-            undecided[part[: int(np.searchsorted(sums, room, side="right"))]] = True
-        self.index, self.inside = np.flatnonzero(undecided), (above > 0) & ~undecided
-        limits = self.limits.part(self.index, self.inside)
+        rooms = {True: self.room - below, False: below}
+        fillings = {over: Filling(partial(side, over), room) for over, room in rooms.items()}
+        index, fixed, spent, starts = [], [], [], []
+        for group, price, length in zip(self.groups, above(), self._lengths(), strict=True):
+            off = price - level
+            undecided = np.zeros(len(off), bool)
+            for over, filling in fillings.items():
+                mine = np.flatnonzero((off > 0) == over)
+                undecided[mine] = filling.take(ascending(np.abs(off[mine])), length[mine])
+            at, inside = np.flatnonzero(undecided), (off > 0) & ~undecided
+            index.append(at)
+            fixed.append(self.hand(f"at-{name}-{group.number}", at=at, inside=inside))
+            spent.append(self.limits.of(*self.known(group)).spent(inside))
+            starts.append(self._relaxed(group.number)[at] if len(self.p) else (off[at] > 0).astype(np.float64))
+        self.own, self.spent = self.limits_at(index), reduce(add, spent)
+        limits = self.own.less(self.spent)
         if not fits(limits):
             raise UndecidedTooFew
-        held = self.weights * self.inside / self.size
-        taken, state = self._take(name, self.index, held)
-        before = getattr(self, "p", None)
-        start = before[self.index] if before is not None else (above[self.index] > 0).astype(np.float64)
+        self.index, self.fixed = index, fixed
+        taken = self._take(name, fixed)
+        pairs = zip(self.groups, index, strict=True)
         return UndecidedProblem(
             taken,
-            replace(self.joint, held=state),
-            self.linear[self.index],
+            replace(self.joint, held=_sum(each.read("state")[0] for each in taken)),
+            np.concatenate([self._linear(group)[at] for group, at in pairs]),
             limits,
             self.size,
-            float(held @ self.linear),
+            math.fsum(float(each.read("offset")[0]) for each in taken),
             ACCURACY * self.objective_span,
-            start,
+            np.concatenate(starts),
         )
 
-    def _take(self, name: str, index: np.ndarray, mass: np.ndarray) -> tuple[list[Handed], np.ndarray]:
-        items = []
-        for group, part in zip(self.groups, self.parts, strict=True):
-            at = index[np.searchsorted(index, part.start) : np.searchsorted(index, part.stop)] - part.start
-            items.append(group._replace(now=self.hand(f"at-{name}-{group.number}", at=at, mass=mass[part])))
-        found = self.maps(take_group, replace(self.state, round=name), items, self.rows)
-        return found, _sum(each.read("state")[0] for each in found)
+    def _of_group(self, place: int, values: np.ndarray) -> np.ndarray:
+        """(n,) of a group, of the type of values (m,): those of the undecided, and 1 and 0 for the others."""
+        at, inside = self.fixed[place].read("at", "inside")
+        first = sum(map(len, self.index[:place]))
+        found = inside.astype(values.dtype)
+        found[at] = values[first : first + len(at)]
+        return found
 
-    def _finished(self, posed: UndecidedProblem, solved: PartSolution, price: np.ndarray, bound: float) -> Exchanged:
-        item = (replace(posed, p=solved.p), price[self.index], int(self.inside.sum()))
-        [(mask, chosen_state)] = self.maps(mask_part, self.state, [item])
-        chosen = self.inside.copy()
-        chosen[self.index] = mask
-        if broken := self.limits.violations(chosen):
+    def _relaxed(self, place: int) -> np.ndarray:
+        """(n,) the fractional optimum of a group's documents, as the last solve found it."""
+        return self._of_group(place, self.p)
+
+    def _take(self, name: str, fixed: Sequence[Handed]) -> list[Handed]:
+        items = [group._replace(now=now) for group, now in zip(self.groups, fixed, strict=True)]
+        return self.maps(take_group, replace(self.state, round=name), items, self.rows)
+
+    # ------------------------------------------------------------ the end
+
+    def _finished(self, posed: UndecidedProblem, solved: PartSolution, priced: _Priced, bound: float) -> Exchanged:
+        at_undecided = np.concatenate([price[at] for price, at in zip(priced.prices(), self.index, strict=True)])
+        inside = sum(int(found.read("inside")[0].sum()) for found in self.fixed)
+        [(mask, chosen_state)] = self.maps(mask_part, self.state, [(replace(posed, p=solved.p), at_undecided, inside)])
+        if broken := self.own.broken(self.spent + self.own.spent(mask)):
             raise UndecidedTooFew(broken[0])
-        at_chosen, tangent = self._price("chosen", chosen_state)
-        bound = min(bound, tangent) + self.constant
-        raw = {
-            term.name: float(self.weights * chosen @ self.quality[:, term.column]) / self.size for term in self.terms
-        }
+        last = self._price("chosen", chosen_state)
+        bound = min(bound, last.bound) + self.constant
+        decided, sums = [], np.zeros(self.columns)
+        for place, (group, price) in enumerate(zip(self.groups, last.prices(), strict=True)):
+            weights, chosen = self.weights(group), self._of_group(place, mask)
+            sums += (weights * chosen) @ quality_of(group.shard)
+            columns = {"selected": chosen, "probability": self._relaxed(place).astype(np.float32)}
+            columns["price"] = (price * weights / self.size).astype(np.float32)
+            decided.append(hand(self.folder, f"decided-{group.number}", **columns))
+        raw = {term.name: float(sums[term.column]) / self.size for term in self.terms}
         raw |= {metric.name: metric.of_state(chosen_state) for metric in self.metrics}
         terms = (*self.terms, *self.diversity)
         objective = self.constant + sum(term.scale * raw[term.name] for term in terms)
@@ -300,8 +401,8 @@ class _Covering(Gathered):
         ]
         facts = {
             "solver": self.settings.solver,
-            "documents": len(chosen),
-            "selected": int(chosen.sum()),
+            "documents": self.count,
+            "selected": inside + int(mask.sum()),
             "objective": objective,
             "terms": {term.name: term.calibrated(raw[term.name]) for term in terms},
             "statistics": raw,
@@ -311,13 +412,12 @@ class _Covering(Gathered):
             "relaxed": relaxed,
             "integrality": max(0.0, min(relaxed, bound) - objective) / size,
             "history": self.history,
-            "undecided": len(self.index),
+            "undecided": len(mask),
         }
         moments = [torch.from_numpy(solved.state) for _ in self.metrics]
         prices = make_prices(self.terms, self.diversity, moments, self.dimensions, self.size, self.unit == "tokens")
-        prices = prices.cut(price / self.size, self.weights, self.size)
-        paid = (at_chosen * self.weights / self.size).astype(np.float32)
-        return Exchanged(chosen, self.p.astype(np.float32), paid, prices, facts)
+        threshold = self.threshold(priced.prices) / self.size
+        return Exchanged(decided, replace(prices, threshold=threshold), facts)
 
 
 def _sum(arrays: Iterable[np.ndarray]) -> np.ndarray:

@@ -19,8 +19,9 @@ from datamask.selection.cover.tangent import Concave, maximise
 from datamask.selection.problem.calibration import row_hashes
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits
+from datamask.selection.problem.objective import Term, scaled_quality
 from datamask.selection.problem.pool import Pool
-from datamask.selection.sharded.passes import Group
+from datamask.selection.sharded.gathered import Group, quality_of, weights_of
 
 RANDOM_SETS = 8  # random selections averaged for a term's zero
 
@@ -34,7 +35,9 @@ class Covering:
     round: str = ""
     anchors: Handed | None = None  # (a, d) unit rows
     share: float = 0.0  # the budget as a share of the corpus
+    size: float = 0.0  # the budget
     width: int = 0  # J
+    terms: Sequence[Term] = ()  # of quality
     slopes: Sequence[np.ndarray] = ()  # (J,) each: the gradients at which documents are priced
 
 
@@ -70,7 +73,7 @@ def lay_group(state: Covering, group: Group) -> Handed:
     rows = blocks[0] if len(blocks) == 1 else beside(*blocks)
     for part, array in (("start", rows.start), ("index", rows.index), ("value", rows.value)):
         write_array(_part(state, group.number, part), array)
-    [weights] = group.numbers.read("weights")
+    weights = weights_of(state.config.select, group.shard)
     drawn = np.random.default_rng([settings.seed, 17, group.number]).random((RANDOM_SETS, len(weights))) < state.share
     return hand(
         state.folder,
@@ -84,25 +87,28 @@ def lay_group(state: Covering, group: Group) -> Handed:
 
 
 def take_group(state: Covering, group: Group) -> Handed:
-    """Map: a group's rows of the documents `at`, and the state (J,) of its documents by their mass."""
+    """Map: a group's rows of the documents `at`, and of those that are selected beside them (`inside`) the state (J,)
+    and the quality's part of the objective (`offset`)."""
     name = f"taken-{state.round}-{group.number}"
     if found := handed(state.folder, name):
         return found
     assert group.now is not None
-    at, mass = group.now.read("at", "mass")
-    rows = _laid(state, group.number)
+    at, inside = group.now.read("at", "inside")
+    rows, mass = _laid(state, group.number), weights_of(state.config.select, group.shard) * inside / state.size
     taken = rows.take(at)
     arrays = {"start": taken.start, "index": taken.index, "value": taken.value}
-    return hand(state.folder, name, **arrays, state=rows.state(mass))
+    offset = mass @ scaled_quality(state.terms, quality_of(group.shard))
+    return hand(state.folder, name, **arrays, state=rows.state(mass), offset=np.asarray(offset))
 
 
 def price_group(state: Covering, group: Group) -> Handed:
-    """Map: a group's products ⟨slope, A_i⟩ at each of the slopes: (S, n)."""
+    """Map: a group's prices (n,) at each of the slopes, `price_<number>`: scaled quality + ⟨slope, A_i⟩."""
     name = f"price-{state.round}-{group.number}"
     if found := handed(state.folder, name):
         return found
-    rows = _laid(state, group.number)
-    return hand(state.folder, name, scores=np.stack([rows.scores(slope) for slope in state.slopes]))
+    rows, linear = _laid(state, group.number), scaled_quality(state.terms, quality_of(group.shard))
+    prices = {f"price_{place}": linear + rows.scores(slope) for place, slope in enumerate(state.slopes)}
+    return hand(state.folder, name, **prices)
 
 
 def _laid(state: Covering, number: int) -> AtomRows:
@@ -172,43 +178,47 @@ def solve_part(state: Covering, part: UndecidedProblem) -> PartSolution:
 def mask_part(state: Covering, item: tuple[UndecidedProblem, np.ndarray, int]) -> tuple[np.ndarray, np.ndarray]:
     """The best mask (m,) found from a part's fractional optimum, and the state (J,) of the corpus with it.
 
+    Rounded, the optimum loses the less the more documents are selected, for it has no more fractional ones; what is as
+    near to it as it is to its bound (`tolerance`) is not searched further.
+
     item: a part, the optimum's prices (m,), and how many documents outside the part are selected.
     """
     part, price, beside_it = item
     concave, joint = part.concave()
     assert part.p is not None
-    selected = concave.feasible.round(torch.from_numpy(part.p), torch.from_numpy(price)).numpy()
-    share = selected.sum() / max(selected.sum() + beside_it, 1)
-    scale = part.tolerance / ACCURACY * share
-    mask = to_mask(concave, joint, torch.from_numpy(price), selected, scale, state.config.select.seed)
+    relaxed = torch.from_numpy(part.p)
+    mask = concave.feasible.round(relaxed, torch.from_numpy(price)).numpy()
+    if _value(concave, relaxed) - _value(concave, torch.from_numpy(mask).double()) > part.tolerance:
+        share = mask.sum() / max(mask.sum() + beside_it, 1)
+        scale = part.tolerance / ACCURACY * share
+        mask = to_mask(concave, joint, torch.from_numpy(price), mask, scale, state.config.select.seed)
     return mask, concave.states(torch.from_numpy(mask).double())[0]
 
 
+def _value(concave: Concave, p: torch.Tensor) -> float:
+    return concave.value(p, concave.states(p))
+
+
 class OwnBest(NamedTuple):
-    """An item of `best_of_sample`: one coverage metric, on a sample and on half of it."""
+    """An item of `best_of_sample`: one coverage metric, on some documents of the sample."""
 
     joint: SummedCoverage
     taken: Sequence[Handed]
-    weights: np.ndarray  # (m,)
-    half: np.ndarray  # (m,) bool
+    weights: np.ndarray  # (m,) of the sample
+    at: np.ndarray  # (n,) the documents' places in the sample
     share: float  # the budget as a share of the corpus
-    metric: str
 
 
-def best_of_sample(state: Covering, item: OwnBest) -> tuple[list[int], list[float]]:
-    """The sizes of half the sample and of the sample, and the best value of the metric found on each."""
+def best_of_sample(state: Covering, item: OwnBest) -> float:
+    """The best value found of the metric."""
     nothing = np.zeros(len(item.weights))
     limits = Limits(item.weights, item.share * float(item.weights.sum()))
     rows = UndecidedProblem(item.taken, item.joint, nothing, limits, limits.size, 0.0, 0.0).concave()[1].rows
-    generator = np.random.default_rng([state.config.select.seed, 19])
-    sizes, best = [], []
-    for at in (np.flatnonzero(item.half), np.arange(len(nothing))):
-        weights = item.weights[at]
-        size = item.share * float(weights.sum())
-        plain = Limits(weights, max(1.0, round(size)) if (item.weights == 1).all() else size)
-        joint = replace(item.joint, rows=rows.take(at))
-        chosen = fill_in_order(plain, generator.permutation(len(at)))
-        zero = joint.of_state(joint.state(chosen * weights / plain.size))
-        sizes.append(len(at))
-        best.append(max(best_alone(joint, plain, zero), zero))
-    return sizes, best
+    weights = item.weights[item.at]
+    size = item.share * float(weights.sum())
+    plain = Limits(weights, max(1.0, round(size)) if (item.weights == 1).all() else size)
+    joint = replace(item.joint, rows=rows.take(item.at))
+    generator = np.random.default_rng([state.config.select.seed, 19, len(item.at)])
+    chosen = fill_in_order(plain, generator.permutation(len(item.at)))
+    zero = joint.of_state(joint.state(chosen * weights / plain.size))
+    return max(best_alone(joint, plain, zero), zero)

@@ -14,7 +14,7 @@ A selection that misses any of these is never a result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -49,6 +49,19 @@ class Length:
 
 
 @dataclass(frozen=True, eq=False)
+class Spent:
+    """What some documents take of the budget and of each limit."""
+
+    weight: float
+    groupings: tuple[np.ndarray, ...] = ()  # (V,) for each column's values
+    length: float = 0.0  # of the length bound's sum
+
+    def __add__(self, other: Spent) -> Spent:
+        groupings = tuple(a + b for a, b in zip(self.groupings, other.groupings, strict=True))
+        return Spent(self.weight + other.weight, groupings, self.length + other.length)
+
+
+@dataclass(frozen=True, eq=False)
 class Limits:
     """A budget with its limits: Σ_{i selected} weights[i] ≤ size, quotas and a length bound.
 
@@ -79,22 +92,34 @@ class Limits:
         forced = most_unspent(self.weights, self.size)
         return max(forced, TOLERANCE * self.size) if self else forced
 
+    def at(self, index: np.ndarray) -> Limits:
+        """The same limits on the documents `index` (n,) alone."""
+        groupings = tuple(replace(each, codes=each.codes[index]) for each in self.groupings)
+        length = self.length and replace(self.length, coefficients=self.length.coefficients[index])
+        return Limits(self.weights[index], self.size, groupings, length, self.unspent)
+
+    def spent(self, taken: np.ndarray) -> Spent:
+        """What the documents of `taken` (N,) bool spend."""
+        groupings = tuple(
+            np.bincount(each.codes[taken], self.weights[taken], minlength=len(each.names)) for each in self.groupings
+        )
+        length = 0.0 if self.length is None else float(self.length.coefficients[taken].sum())
+        return Spent(float(self.weights[taken].sum()), groupings, length)
+
+    def less(self, spent: Spent) -> Limits:
+        """What is left of these limits when other documents have spent this."""
+        groupings = tuple(
+            replace(each, low=each.low - sums, high=each.high - sums)
+            for each, sums in zip(self.groupings, spent.groupings, strict=True)
+        )
+        length = self.length and replace(
+            self.length, low=self.length.low - spent.length, high=self.length.high - spent.length
+        )
+        return Limits(self.weights, self.size - spent.weight, groupings, length, self.unspent)
+
     def part(self, index: np.ndarray, taken: np.ndarray) -> Limits:
         """What is left of the limits for the documents `index` (n,) when those of `taken` (N,) bool are selected."""
-        groupings = []
-        for grouping in self.groupings:
-            sums = np.bincount(grouping.codes[taken], self.weights[taken], minlength=len(grouping.names))
-            groupings.append(
-                Grouping(
-                    grouping.column, grouping.names, grouping.codes[index], grouping.low - sums, grouping.high - sums
-                )
-            )
-        length = None
-        if self.length is not None:
-            total = float(self.length.coefficients[taken].sum())
-            length = Length(self.length.coefficients[index], self.length.low - total, self.length.high - total)
-        left = self.size - float(self.weights[taken].sum())
-        return Limits(self.weights[index], left, tuple(groupings), length, self.unspent)
+        return self.at(index).less(self.spent(taken))
 
     def sample(self, index: np.ndarray, share: float) -> Limits:
         """The limits scaled to a sample, the documents `index` (n,), that has this share of the weight."""
@@ -131,35 +156,146 @@ class Limits:
 
     def violations(self, selected: np.ndarray) -> list[str]:
         """A sentence for each limit that a mask breaks; [] if none. selected: (N,) bool."""
+        return self.broken(self.spent(selected))
+
+    def broken(self, spent: Spent) -> list[str]:
+        """A sentence for each limit that a selection breaks which spends this; [] if none."""
         found = []
         grain = GRAIN * max(self.size, 1.0)
-        taken = float(self.weights[selected].sum())
-        if taken > self.size + grain or taken < self.size - self.unspent - grain:
-            found.append(f"the selection takes {taken:.0f} of a budget of {self.size:.0f}")
-        for grouping in self.groupings:
-            sums = np.bincount(grouping.codes[selected], self.weights[selected], minlength=len(grouping.names))
+        if spent.weight > self.size + grain or spent.weight < self.size - self.unspent - grain:
+            found.append(f"the selection takes {spent.weight:.0f} of a budget of {self.size:.0f}")
+        for grouping, sums in zip(self.groupings, spent.groupings, strict=True):
             for value in np.flatnonzero((sums < grouping.low - grain) | (sums > grouping.high + grain)):
                 found.append(
                     f"{grouping.column} = {grouping.names[value]!r} has {sums[value]:.0f}, "
                     f"outside {grouping.low[value]:.0f} to {grouping.high[value]:.0f}"
                 )
         if self.length is not None:
-            total = float(self.length.coefficients[selected].sum())
+            total = spent.length
             grain = GRAIN * max(abs(self.length.low), abs(total), 1.0)
             if not self.length.low - grain <= total <= self.length.high + grain:
                 found.append(f"length: {total:.0f} is outside {self.length.low:.0f} to {self.length.high:.0f}")
         return found
 
 
-def most_unspent(weights: np.ndarray, size: float) -> float:
+def most_unspent(weights: np.ndarray, size: float, counts: np.ndarray | None = None) -> float:
     """The most that a selection into which no further document fits can leave of the budget.
 
     If L is left, every document of weight at most L is selected, so L ≤ size − Σ_{w_i ≤ L} w_i.
+
+    :param counts: how many documents have each weight; None: one.
     """
-    ordered = np.sort(weights)
-    before = np.concatenate([[0.0], np.cumsum(ordered)])
+    order = np.argsort(weights)
+    ordered = weights[order]
+    before = np.concatenate([[0.0], np.cumsum(ordered if counts is None else ordered * counts[order])])
     left = np.minimum(size - before, np.append(ordered, np.inf))
     return float(max(left.max(), 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Census:
+    """What limits are made from: how many documents have each length, and the budget's unit in each group."""
+
+    tokens: np.ndarray  # (U,) distinct lengths, ascending
+    counts: np.ndarray  # (U,) documents of each
+    groups: Mapping[str, Mapping[str, float]]  # column -> value -> what its documents weigh together
+
+    @property
+    def documents(self) -> int:
+        """All of them."""
+        return int(self.counts.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """The limits of a pool without its documents: of any of these, `of` makes the `Limits`."""
+
+    size: float
+    in_tokens: bool  # whether the budget counts tokens
+    unspent: float
+    groupings: tuple[Grouping, ...]  # without codes
+    length: Length | None  # without coefficients
+    scale: float  # mean of the length bound's coefficients per unit of the budget
+
+    def __bool__(self) -> bool:
+        return bool(self.groupings or self.length)
+
+    def weights(self, tokens: np.ndarray) -> np.ndarray:
+        """(n,) float64: what documents of these lengths (n,) take of the budget."""
+        return np.asarray(tokens, dtype=np.float64) if self.in_tokens else np.ones(len(tokens))
+
+    def codes(self, groups: Mapping[str, Any]) -> list[np.ndarray]:
+        """(n,) int64 for each limited column: the places of documents' values among its names."""
+        return [np.searchsorted(np.array(each.names), _named(groups[each.column])) for each in self.groupings]
+
+    def of(self, tokens: np.ndarray, codes: Sequence[np.ndarray]) -> Limits:
+        """The pool's limits, on documents of these lengths (n,) and codes."""
+        groupings = tuple(replace(each, codes=own) for each, own in zip(self.groupings, codes, strict=True))
+        length = self.length and replace(self.length, coefficients=self._coefficients(tokens))
+        return Limits(self.weights(tokens), self.size, groupings, length, self.unspent)
+
+    def charge(
+        self, tokens: np.ndarray, codes: Sequence[np.ndarray], multipliers: np.ndarray, scale: float
+    ) -> np.ndarray:
+        """(n,) what the limits' dual prices (R,) charge for each document; scale: `Levels.scale` where they were found.
+
+        Per unit of the budget.
+        """
+        total, start = np.zeros(len(tokens)), 0
+        for each, own in zip(self.groupings, codes, strict=True):
+            total += multipliers[start : start + len(each.names)][own]
+            start += len(each.names)
+        if self.length is not None:
+            ratio = self._coefficients(tokens) / self.weights(tokens) / self.scale
+            total += ratio * (multipliers[-1] * self.scale / scale)
+        return total
+
+    def held(self, level: float, multipliers: np.ndarray, scale: float) -> float:
+        """The part of a bound that does not depend on the documents: level · what is spent + Σ_r of the limits."""
+        total = level * (self.size if level >= 0 else self.size - self.unspent)
+        low = [each.low for each in self.groupings] + ([np.array([self.length.low / scale])] if self.length else [])
+        high = [each.high for each in self.groupings] + ([np.array([self.length.high / scale])] if self.length else [])
+        if low:
+            total += float(multipliers.clip(0) @ np.minimum(np.concatenate(high), 1e100))
+            total -= float((-multipliers).clip(0) @ np.concatenate(low))
+        return total
+
+    def _coefficients(self, tokens: np.ndarray) -> np.ndarray:
+        return np.ones(len(tokens)) if self.in_tokens else np.asarray(tokens, dtype=np.float64)
+
+
+def make_ends(settings: Select, size: float, census: Census) -> Ends:
+    """The limits of these settings on a pool of which this is the census.
+
+    :raises ConfigError: a quota's column is not among the groups.
+    :raises InputError: the quotas contradict one another or ask for more than the pool has.
+    """
+    in_tokens, repeat = settings.budget_tokens is not None, settings.repeat
+    weights, counts = (census.tokens, census.counts) if in_tokens else (np.ones(1), np.array([census.documents]))
+    counted = bool((weights == 1).all())
+    limited = bool(settings.quotas) or settings.length_tolerance is not None
+    spare = 0.0 if counted else most_unspent(weights, size, counts)
+    unspent = max(spare, TOLERANCE * size) if limited and not counted else spare
+    repeated = 0.0 if counted else max(most_unspent(weights, size, counts * repeat), TOLERANCE * size)
+    groupings = tuple(
+        _grouping(quota, size, census.groups, in_tokens, counted, repeated, repeat) for quota in settings.quotas
+    )
+    length, scale = None, 1.0
+    if settings.length_tolerance is not None:
+        mean, tolerance = float((census.tokens * census.counts).sum() / census.documents), settings.length_tolerance
+        nothing = np.zeros(0)
+        if settings.budget_tokens:  # Σ tokens is fixed, so the mean is bounded through the number of documents
+            shortest, grain = mean * (1 - tolerance), TOLERANCE * size / mean
+            most = size / shortest if shortest > 0 else float("inf")
+            length, scale = Length(nothing, size / (mean * (1 + tolerance)) - grain, most + grain), 1 / mean
+        else:
+            whole, grain = size * mean, TOLERANCE * size * mean
+            length = Length(nothing, whole * (1 - tolerance) - grain, whole * (1 + tolerance) + grain)
+            scale = mean
+        per_weight = 1 / census.tokens if in_tokens else census.tokens
+        weight = census.counts * (census.tokens if in_tokens else 1.0)
+        _check_length(length, per_weight, repeat * weight, size, counted)
+    return Ends(size, in_tokens, unspent, groupings, length, scale)
 
 
 def make_limits(
@@ -167,37 +303,65 @@ def make_limits(
 ) -> Limits:
     """The limits of these settings on a pool.
 
-    :raises ConfigError: a quota's column is not among the groups.
-    :raises InputError: the quotas contradict one another or ask for more than the pool has.
+    :raises ConfigError, InputError: as `make_ends`.
     """
+    weights = np.asarray(weights, dtype=np.float64)
     in_tokens = settings.budget_tokens is not None
-    repeat = settings.repeat
-    groupings = tuple(_grouping(quota, weights, size, groups, in_tokens, repeat) for quota in settings.quotas)
-    length = None
-    if settings.length_tolerance is not None and tokens is not None:
-        mean, tolerance = float(tokens.mean()), settings.length_tolerance
-        if settings.budget_tokens:  # Σ tokens is fixed, so the mean is bounded through the number of documents
-            shortest, grain = mean * (1 - tolerance), TOLERANCE * size / mean
-            most = size / shortest if shortest > 0 else float("inf")
-            length = Length(np.ones(len(tokens)), size / (mean * (1 + tolerance)) - grain, most + grain)
-        else:
-            whole, grain = size * mean, TOLERANCE * size * mean
-            length = Length(tokens.astype(np.float64), whole * (1 - tolerance) - grain, whole * (1 + tolerance) + grain)
-        _check_length(length, np.asarray(weights), size, repeat)
-    return Limits(np.asarray(weights, dtype=np.float64), size, groupings, length)
+    bounded = settings.length_tolerance is not None and tokens is not None
+    if not (settings.quotas or bounded):
+        return Limits(weights, size)
+    lengths = weights if in_tokens or tokens is None else np.asarray(tokens, dtype=np.float64)
+    if not bounded:
+        settings = settings.model_copy(update={"length_tolerance": None})
+    census = take_census(settings, lengths, groups)
+    made = make_ends(settings, size, census)
+    return replace(made.of(lengths, made.codes(groups)), slack=None)
+
+
+def take_census(settings: Select, tokens: np.ndarray, groups: Mapping[str, Any]) -> Census:
+    """The census of documents of these lengths (n,) and groups (n,)."""
+    weights = tokens if settings.budget_tokens else None
+    found = {}
+    for quota in settings.quotas:
+        if quota.column in groups:
+            values, codes = np.unique(_named(groups[quota.column]), return_inverse=True)
+            found[quota.column] = dict(zip(values.tolist(), np.bincount(codes, weights).tolist(), strict=True))
+    return Census(*np.unique(np.asarray(tokens, dtype=np.float64), return_counts=True), found)
+
+
+def add_census(one: Census, other: Census) -> Census:
+    """The census of the documents of both."""
+    tokens, place = np.unique(np.concatenate([one.tokens, other.tokens]), return_inverse=True)
+    counts = np.bincount(place, np.concatenate([one.counts, other.counts])).astype(np.int64)
+    groups = {
+        column: {
+            value: one.groups[column].get(value, 0.0) + other.groups[column].get(value, 0.0)
+            for value in one.groups[column].keys() | other.groups[column].keys()
+        }
+        for column in one.groups
+    }
+    return Census(tokens, counts, groups)
+
+
+def _named(values: Any) -> np.ndarray:
+    return np.asarray(["" if value is None else str(value) for value in values])
 
 
 def _grouping(
-    quota: Quota, weights: np.ndarray, size: float, groups: Mapping[str, Any], in_tokens: bool, repeat: int
+    quota: Quota,
+    size: float,
+    groups: Mapping[str, Mapping[str, float]],
+    in_tokens: bool,
+    whole: bool,
+    spare: float,
+    repeat: int,
 ) -> Grouping:
+    """whole: every document weighs 1; spare: what a selection may leave of the budget."""
     if quota.column not in groups:
         have = ", ".join(sorted(groups)) or "none"
         raise ConfigError(f"quotas: no group column {quota.column!r}{nearest(quota.column, groups)}; given: {have}")
-    values = np.asarray(["" if value is None else str(value) for value in groups[quota.column]])
-    found, codes = np.unique(values, return_inverse=True)
-    names = tuple(found.tolist())
-    available = repeat * np.bincount(codes, weights, minlength=len(names))
-    whole = bool((weights == 1).all())
+    names = tuple(sorted(groups[quota.column]))
+    available = repeat * np.array([groups[quota.column][name] for name in names])
     up, down = (np.asarray, np.asarray) if in_tokens else (_ceil, _floor)
     low, high = np.zeros(len(names)), np.full(len(names), size)
     if quota.as_pool is not None:
@@ -233,24 +397,25 @@ def _grouping(
     if low.clip(0).sum() > size + grain:
         raise InputError(f"quota: the minimums of {quota.column} add up to {low.sum():.0f}, the budget is {size:.0f}")
     most = np.minimum(high, available).sum()
-    spare = 0.0 if whole else max(most_unspent(np.repeat(weights, repeat), size), TOLERANCE * size)
     if most < size - spare - grain:
         raise InputError(
             f"quota: the maximums of {quota.column} leave room for {most:.0f}, the budget is {size:.0f}; "
             "raise one or lower the budget"
         )
-    return Grouping(quota.column, names, codes.astype(np.int64), low, high)
+    return Grouping(quota.column, names, np.zeros(0, np.int64), low, high)
 
 
-def _check_length(length: Length, weights: np.ndarray, size: float, repeat: int) -> None:
-    """Raises InputError if no selection that spends the budget holds the length bound, other limits ignored."""
-    per_weight = length.coefficients / weights
+def _check_length(length: Length, per_weight: np.ndarray, weights: np.ndarray, size: float, counted: bool) -> None:
+    """Raises InputError if no selection that spends the budget holds the length bound, other limits ignored.
+
+    per_weight, weights: (U,) coefficient per unit of the budget, and what all documents of that weigh together.
+    """
     for sign in (1, -1):
         order = np.argsort(sign * per_weight, kind="stable")
-        taken = np.diff(np.minimum(np.cumsum(repeat * weights[order]), size), prepend=0.0)
+        taken = np.diff(np.minimum(np.cumsum(weights[order]), size), prepend=0.0)
         extreme = float(taken @ per_weight[order])
         short = sign < 0 and extreme < length.low * (1 - 1e-9) - 1e-9
-        if short or (sign > 0 and (weights == 1).all() and extreme > length.high * (1 + 1e-9) + 1e-9):
+        if short or (sign > 0 and counted and extreme > length.high * (1 + 1e-9) + 1e-9):
             raise InputError(
                 "length_tolerance: no selection of this budget comes that near to the pool's mean length; "
                 "raise the tolerance or change the budget"

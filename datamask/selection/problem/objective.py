@@ -129,24 +129,23 @@ class Objective:
 
 def make_objective(problem: Problem) -> Objective:
     """The problem's objective, its terms calibrated where `settings.calibrate` is set."""
-    return balance(problem, *make_terms(problem, problem.limits.weights, problem.size, problem.pool.quality))
+    return balance(problem, *make_terms(problem))
 
 
-def make_terms(
-    problem: Problem, weights: np.ndarray, size: float, quality: np.ndarray
-) -> tuple[list[Term], list[Term]]:
+def make_terms(problem: Problem, spans: Sequence[tuple[float, float]] | None = None) -> tuple[list[Term], list[Term]]:
     """The terms of quality and of diversity, calibrated but not yet weighted by λ.
 
-    weights (N,), size and quality (N, Q) are what quality is calibrated on: the problem's own, or those of the whole
-    corpus where the problem is a sample of it.
+    spans: each quality column's (zero, one), where the problem is a sample of a corpus; None: of the problem itself.
     """
     from datamask.selection.problem.calibration import diversity_span, quality_span
 
     settings = problem.settings
+    if spans is None:
+        weights, quality = problem.limits.weights * settings.repeat, problem.pool.quality
+        spans = [quality_span(weights, problem.size, column) for column in quality.T] if settings.calibrate else []
     columns, diversity = [], []
     for column, name in enumerate(problem.pool.quality_names):
-        most = weights if settings.repeat == 1 else weights * settings.repeat
-        zero, one = quality_span(most, size, quality[:, column]) if settings.calibrate else (0.0, 1.0)
+        zero, one = spans[column] if settings.calibrate else (0.0, 1.0)
         columns.append(Term(name, 0.0, zero, one, column=column))
     for name in settings.metrics:
         _check_columns(name, problem.pool)

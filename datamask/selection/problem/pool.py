@@ -262,18 +262,28 @@ def budget(settings: Select, count: int, tokens: np.ndarray | None) -> tuple[str
 
     Raises as `make_problem`.
     """
+    sums = None if tokens is None or not len(tokens) else (float(tokens.sum()), float(tokens.min()))
+    unit, size = budget_of(settings, count, sums)
+    return unit, size, np.ones(count) if unit == "documents" else np.asarray(tokens, dtype=np.float64)
+
+
+def budget_of(settings: Select, count: int, tokens: tuple[float, float] | None) -> tuple[str, float]:
+    """The budget's unit and its size in that unit. tokens: of all `count` documents, and of the shortest.
+
+    Raises as `make_problem`.
+    """
     if settings.budget_tokens or settings.length_tolerance is not None:
         need = "budget_tokens" if settings.budget_tokens else "length_tolerance"
         if tokens is None:
             raise ConfigError(f"{need} needs the documents' token counts; pass tokens, or set another budget")
     if settings.budget_tokens and tokens is not None:
-        size, total, least = float(settings.budget_tokens), float(tokens.sum()), float(tokens.min())
+        size, (total, least) = float(settings.budget_tokens), tokens
         if size > total * settings.repeat:
             times = f", each {settings.repeat} times" if settings.repeat > 1 else ""
             raise InputError(f"budget_tokens {size:.0f} is more than the pool's {total:.0f} tokens{times}; lower it")
         if size < least:
             raise InputError(f"budget_tokens {size:.0f} is less than the shortest document's {least:.0f}; raise it")
-        return "tokens", size, np.asarray(tokens, dtype=np.float64)
+        return "tokens", size
     size = float(settings.budget_documents or round((settings.select_ratio or 0) * count))
     if size > count:
         raise InputError(f"budget_documents {size:.0f} is more than the pool's {count} documents; lower it")
@@ -282,7 +292,7 @@ def budget(settings: Select, count: int, tokens: np.ndarray | None) -> tuple[str
             f"select_ratio {settings.select_ratio} of {count} documents is not one document; "
             f"set at least {1 / count:.2g}, or budget_documents"
         )
-    return "documents", size, np.ones(count)
+    return "documents", size
 
 
 def _tensor(values: np.ndarray) -> torch.Tensor:

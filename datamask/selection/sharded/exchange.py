@@ -25,7 +25,6 @@ import torch
 
 from datamask.config import Select
 from datamask.selection.engine.ascent import ascend_multilinear
-from datamask.selection.engine.levels import Levels
 from datamask.selection.engine.quadratic import Quadratic, exact_price, prepare, priced
 from datamask.selection.metrics import metric_class, metric_columns
 from datamask.selection.metrics.base import MomentMetric
@@ -171,17 +170,32 @@ def merge(sketches: Sequence[Sketch]) -> Sketch:
     return Sketch(*(column[index] for column in joined))
 
 
-def learn(
-    sample: Sketch, limits: Limits, quality: np.ndarray, unit: str, settings: Select, device: Any
-) -> tuple[ExchangePlan, list[torch.Tensor], np.ndarray, np.ndarray]:
-    """Solves the sample, which stands for the corpus. limits and quality (N, Q) are the whole corpus's.
+class Learned(NamedTuple):
+    """What the sample says."""
 
-    Returns the plan, the moments at which to price first, how often each document counts in these moments (N,) (0
-    outside the sample), and the limits' charge (N,) for each document there.
+    plan: ExchangePlan
+    moments: list[torch.Tensor]  # at which to price first
+    beside: np.ndarray  # (n,) how often each document of the sample counts in these moments
+    multipliers: np.ndarray  # (R,) the limits' dual prices
+    scale: float  # the length bound's `Levels.scale` there
+
+
+def learn(
+    sample: Sketch,
+    limits: Limits,
+    total: float,
+    spans: Sequence[tuple[float, float]],
+    unit: str,
+    settings: Select,
+    device: Any,
+) -> Learned:
+    """Solves the first `SAMPLE` documents of the sample, which stand for the corpus.
+
+    limits: the corpus's, on the documents of the sample; total: the corpus's weight; spans: its quality's (zero, one).
     """
-    weights, size = limits.weights, limits.size
+    count, size = len(sample.hashes), limits.size
     sample = Sketch(*(column[:SAMPLE] for column in sample))
-    share = float(sample.weights.sum() / weights.sum())
+    share = float(sample.weights.sum() / total)
     pool = Pool(sample.features, sample.quality, device=device)
     problem = Problem(
         pool,
@@ -189,10 +203,10 @@ def learn(
         unit,
         size * share,
         torch.from_numpy(sample.weights).to(pool.device),
-        limits.sample(sample.rows, share),
+        limits.sample(np.arange(len(sample.rows)), share),
         copies=1 / share,
     )
-    terms = make_terms(problem, weights, size, quality)
+    terms = make_terms(problem, spans)
     plan = ExchangePlan(settings, unit, size, *weigh(settings, pool.quality_weights, *terms), pool.device)
     small = Quadratic(
         [prepare(metric, pool) for metric in plan.metrics],
@@ -201,26 +215,10 @@ def learn(
         Feasible(problem.limits),
     )
     found = ascend_multilinear(small, small.feasible.uniform(), relaxation.TOLERANCE, LEARNING_STEPS, copies=1 / share)
-    beside = np.zeros(len(weights))
-    beside[sample.rows] = found.p.numpy() / share
+    beside = np.zeros(count)
+    beside[: len(sample.rows)] = found.p.numpy() / share
     _, multipliers, scale = multipliers_of(small, found.price)
-    charge = charge_of(limits, multipliers, scale, share)
-    return plan, [moment / share for moment in found.moments], beside, charge
-
-
-def charge_of(limits: Limits, multipliers: np.ndarray, scale: float, share: float = 1.0) -> np.ndarray:
-    """(N,) what the limits' dual prices charge for each document of the corpus.
-
-    multipliers: (R,) dual prices found on a part of the corpus, or on a sample that has this share of its weight;
-    scale: the length bound's `Levels.scale` there.
-    """
-    if not limits:
-        return np.zeros(len(limits.weights))
-    whole = Levels(limits)
-    multipliers = multipliers * share
-    if whole.ratio is not None:
-        multipliers[-1] *= whole.scale / scale
-    return whole.lowered(multipliers).numpy()
+    return Learned(plan, [moment / share for moment in found.moments], beside, multipliers * share, scale)
 
 
 def multipliers_of(part: Quadratic, price: torch.Tensor) -> tuple[float, np.ndarray, float]:
@@ -336,7 +334,9 @@ def stands_for(sampled: int, count: int, learned: bool) -> np.ndarray:
 class Outcome(NamedTuple):
     """What the rounds end with. bound and relaxed are values of the objective, constant included."""
 
-    chosen: np.ndarray  # (N,) bool
+    documents: int
+    selected: int
+    quality: np.ndarray  # (Q,) Σ of the selected documents' weights times their quality
     moments: list[torch.Tensor]  # over the selection, one for each metric
     sums: list[Any]  # the same, for DiSF's published statistic
     bound: float
@@ -344,25 +344,21 @@ class Outcome(NamedTuple):
     history: list[dict[str, float]]
 
 
-def facts_of(plan: ExchangePlan, weights: np.ndarray, quality: np.ndarray, outcome: Outcome) -> dict[str, Any]:
-    """The selection's facts, as `Selection.facts` has them without seconds.
-
-    weights: (N,); quality: (N, Q).
-    """
-    chosen, moments, sums, bound, relaxed, history = outcome
-    mass = weights * chosen / plan.size
-    raw = {term.name: float(mass @ quality[:, term.column]) for term in plan.quality}
+def facts_of(plan: ExchangePlan, outcome: Outcome) -> dict[str, Any]:
+    """The selection's facts, as `Selection.facts` has them without seconds."""
+    documents, selected, quality, moments, sums, bound, relaxed, history = outcome
+    raw = {term.name: float(quality[term.column]) / plan.size for term in plan.quality}
     exact = {}
     for term, metric, moment, pair in zip(plan.diversity, plan.metrics, moments, sums, strict=True):
         raw[term.name] = -metric.unit * float(moment.square().sum()) / plan.size**2
         if pair is not None:
-            exact[f"{term.name}_exact"] = DiSF.of_sums(int(chosen.sum()), *pair)
+            exact[f"{term.name}_exact"] = DiSF.of_sums(selected, *pair)
     terms = (*plan.quality, *plan.diversity)
     objective = plan.constant + sum(term.scale * raw[term.name] for term in terms)
     return {
         "solver": plan.settings.solver,
-        "documents": len(chosen),
-        "selected": int(chosen.sum()),
+        "documents": documents,
+        "selected": selected,
         "objective": objective,
         "terms": {term.name: term.calibrated(raw[term.name]) for term in terms},
         "statistics": {**raw, **exact},

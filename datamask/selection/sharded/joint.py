@@ -30,7 +30,8 @@ from datamask.selection.metrics.spectral import Spectral
 from datamask.selection.problem.pool import Pool, Problem, in_order_of_content, make_problem
 from datamask.selection.result import Selection
 from datamask.selection.sharded.exchange import ExchangeShard, can_exchange
-from datamask.selection.sharded.passes import UndecidedTooFew, select_shards
+from datamask.selection.sharded.gathered import UndecidedTooFew
+from datamask.selection.sharded.passes import select_shards
 from datamask.selection.sharded.prices import Prices, make_prices
 from datamask.shares import part, tell
 from datamask.storage import scratch_array

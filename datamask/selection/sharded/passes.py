@@ -2,15 +2,17 @@
 
     found = select_shards(shards, config, maps=maps, folder=folder)
 
-The caller holds about 120 bytes a candidate: its weight, marginal value and the limits' charge. Only workers hold
-features. One worker solves the undecided, whose features fill `room_bytes`, or more if the budget takes more documents
-than that holds. Arrays are passed from round to round by `maps.hand`.
+Only workers hold features. One worker solves the undecided, whose features fill `room_bytes`, or more if the budget
+takes more documents than that holds; the caller holds some numbers of each of these and of the sample's documents, and
+nothing of the others (`gathered`). Arrays are passed from round to round by `maps.hand`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,24 +25,34 @@ from datamask.selection.engine.ascent import Ascent
 from datamask.selection.engine.quadratic import Quadratic, prepare, rounding_of, weighted_norms
 from datamask.selection.metrics.disf import DiSF
 from datamask.selection.problem.feasible import Feasible
-from datamask.selection.problem.limits import Limits, make_limits
+from datamask.selection.problem.limits import Limits, Spent
 from datamask.selection.problem.objective import scaled_quality
-from datamask.selection.problem.pool import Pool, budget
+from datamask.selection.problem.pool import Pool
 from datamask.selection.sharded import exchange
+from datamask.selection.sharded.cuts import Filling, descending, find_cut, value_of
 from datamask.selection.sharded.exchange import (
     CutRange,
     ExchangePlan,
     ExchangeShard,
     Outcome,
     Sketch,
-    charge_of,
     facts_of,
     learn,
     make_cut_range,
     merge,
     multipliers_of,
 )
-from datamask.selection.sharded.prices import Prices, make_prices
+from datamask.selection.sharded.gathered import (
+    Exchanged,
+    Gathered,
+    Group,
+    LimitPrices,
+    UndecidedTooFew,
+    fits,
+    quality_of,
+    weights_of,
+)
+from datamask.selection.sharded.prices import make_prices
 from datamask.selection.solvers import relaxation
 
 ROOM_BYTES = 3 << 27  # bytes of the undecided documents' float16 features
@@ -48,21 +60,6 @@ SOLVES = 2  # rounds of marginals and solve
 OVERFLOW = 1.25  # with more undecided than this many times the room, the range is made anew from exact ranks
 EVERYTHING = CutRange(-np.inf, np.inf)
 SPARE = 1.25  # the first bound on the sample's hashes lets this many times its expected number through
-
-
-@dataclass(frozen=True, eq=False)
-class Exchanged:
-    """The selection from all shards; arrays are (N,), in the order of the shards."""
-
-    selected: np.ndarray
-    probability: np.ndarray
-    price: np.ndarray
-    prices: Prices
-    facts: Mapping[str, Any]
-
-
-class UndecidedTooFew(Exception):
-    """The undecided documents cannot meet the limits; the corpus must be gathered and solved as one problem."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,22 +82,12 @@ class Exchanging:
         return replace(self.plan, device=pick_device(self.config.select.device))
 
 
-class Group(NamedTuple):
-    """An item of a round's map: shards whose features are read together."""
-
-    number: int
-    shard: ExchangeShard
-    first: int  # the row number of its first candidate in the corpus
-    numbers: Handed  # weights, quality
-    now: Handed | None = None  # the arrays that this round needs, (n,) each
-
-
 def sketch_group(state: Exchanging, group: Group) -> Handed:
     """Map: the group's part of the sample; the arrays of a `Sketch`."""
     name = f"sketch-{state.round}-{group.number}"
     if found := handed(state.folder, name):
         return found
-    weights, quality = group.numbers.read("weights", "quality")
+    weights, quality = weights_of(state.config.select, group.shard), quality_of(group.shard)
     made = exchange.sketch(group.shard.features(), weights, quality, state.config.select.seed, group.first, state.below)
     return hand(state.folder, name, **made._asdict())
 
@@ -111,7 +98,7 @@ def marginals_of_group(state: Exchanging, group: Group) -> tuple[Handed, int]:
     if found := handed(state.folder, name):
         return found, int(found.read("undecided")[0])
     assert group.now is not None
-    weights, quality = group.numbers.read("weights", "quality")
+    weights, quality = weights_of(state.config.select, group.shard), quality_of(group.shard)
     beside, charge = group.now.read("beside", "charge")
     plan = state.here
     moments = _on(plan.device, state.moments)
@@ -129,7 +116,7 @@ def measure_group(state: Exchanging, group: Group) -> Handed:
     if found := handed(state.folder, name):
         return found
     assert group.now is not None
-    weights, quality = group.numbers.read("weights", "quality")
+    weights, quality = weights_of(state.config.select, group.shard), quality_of(group.shard)
     selected, thresholds = group.now.read("selected", "thresholds")
     plan = state.here
     relaxed, chosen = _on(plan.device, state.moments), _on(plan.device, state.chosen)
@@ -215,38 +202,6 @@ def select_shards(
     return _Selecting(shards, config, maps, folder, room_bytes).run()
 
 
-class Gathered:
-    """The corpus as the caller holds it: (N,) arrays without features."""
-
-    def __init__(self, shards: Sequence[ExchangeShard], config: Config, maps: Mapper, folder: str | None) -> None:
-        settings = config.select
-        self.config, self.maps, self.folder = config, maps, folder
-        tokens = np.concatenate([shard.tokens for shard in shards])
-        self.unit, self.size, self.weights = budget(settings, len(tokens), tokens)
-        groups = {name: np.concatenate([shard.groups[name] for shard in shards]) for name in shards[0].groups}
-        self.limits = make_limits(settings, self.weights, self.size, tokens, groups)
-        self.quality = np.concatenate(
-            [np.asarray(shard.quality, dtype=np.float64).reshape(len(shard), -1) for shard in shards]
-        )
-        ends = np.cumsum([len(shard) for shard in shards])
-        self.parts = [slice(int(end) - len(shard), int(end)) for shard, end in zip(shards, ends, strict=True)]
-        self.rows = [len(shard) for shard in shards]
-        self.groups = [
-            Group(
-                number,
-                shard,
-                part.start,
-                self.hand(f"numbers-{number}", weights=self.weights[part], quality=self.quality[part]),
-            )
-            for number, (shard, part) in enumerate(zip(shards, self.parts, strict=True))
-        ]
-        self.history: list[dict[str, float]] = []
-
-    def hand(self, name: str, **arrays: np.ndarray) -> Handed:
-        """Hands arrays on by this name, or finds those that an interrupted run handed on."""
-        return handed(self.folder, name) or hand(self.folder, name, **arrays)
-
-
 class _Selecting(Gathered):
     def __init__(
         self, shards: Sequence[ExchangeShard], config: Config, maps: Mapper, folder: str | None, room_bytes: int
@@ -256,32 +211,44 @@ class _Selecting(Gathered):
 
     def run(self) -> Exchanged:
         sample = self._sample()
-        plan, moments, beside, charge = learn(
-            sample, self.limits, self.quality, self.unit, self.config.select, self.device
+        places = self._places(sample)
+        of_sample = self._of_sample(sample, places)
+        spans = self.spans() if self.config.select.calibrate else []
+        plan, moments, beside, multipliers, scale = learn(
+            sample, of_sample, self.total, spans, self.unit, self.config.select, self.device
         )
+        dual = LimitPrices(multipliers, scale)
         known = Pool(sample.features, sample.quality, device=self.device)
         # At least as many undecided as the budget takes: with 40 % of that, two solves ended far from the bound
         # (benchmarks/HISTORY.md, "The room of the undecided").
-        budget_takes = int(np.ceil(self.size / self.weights.mean()))
+        budget_takes = int(np.ceil(self.size * self.count / self.total))
         room = max(budget_takes, self.room_bytes // (2 * sample.features.shape[1]))
+        chosen: list[Handed] = []
         for number in range(SOLVES):
-            about = exchange.appraise(plan, known, sample.weights, moments, beside[sample.rows]) - charge[sample.rows]
-            stands = exchange.stands_for(len(about), len(self.weights), learned=number == 0)
+            if chosen:
+                parts = [found.read("selected")[0][at] for found, at in zip(chosen, places, strict=True)]
+                beside = np.concatenate(parts).astype(np.float64)[np.argsort(np.argsort(sample.rows))]
+            charged = self._charged(of_sample, dual)
+            about = exchange.appraise(plan, known, sample.weights, moments, beside) - charged
+            stands = exchange.stands_for(len(about), self.count, learned=number == 0)
             cut_range = make_cut_range(about, sample.weights, stands, self.size, room)
-            posed = self._pose(f"{number}", plan, cut_range, moments, beside, charge, round(OVERFLOW * room))
+            counts = partial(self._counts, sample, places, beside, chosen)
+            posed = self._pose(f"{number}", plan, cut_range, moments, counts, dual, round(OVERFLOW * room))
             if posed is None:  # the sample misjudged the range: make it from exact ranks, at the cost of one more read
-                exact = make_cut_range(self.marginal, self.weights, np.ones(len(self.weights)), self.size, room)
-                posed = self._pose(f"{number}-exact", plan, exact, moments, beside, charge, len(self.weights))
+                exact = self._exact_range(room)
+                posed = self._pose(f"{number}-exact", plan, exact, moments, counts, dual, self.count)
                 if posed is None:
                     raise UndecidedTooFew
             solved = self._solve(number, plan, posed)
-            moments, charge = solved.moments, self._charge(solved)
-            beside = self.chosen.astype(np.float64)
-        return self._finished(plan, solved, charge, sample.features.shape[1])
+            moments, dual = solved.moments, LimitPrices(solved.multipliers, solved.scale)
+            chosen = self._chosen(number, solved)
+        return self._finished(plan, solved, chosen, sample.features.shape[1])
+
+    # ------------------------------------------------------------ the sample
 
     def _sample(self) -> Sketch:
-        most, count = 2 * exchange.SAMPLE, len(self.weights)
-        bounds = [int(SPARE * most / count * 2**64)] if SPARE * most < count / 2 else []
+        most = 2 * exchange.SAMPLE
+        bounds = [int(SPARE * most / self.count * 2**64)] if SPARE * most < self.count / 2 else []
         for below in (*bounds, None):  # many equal documents may leave too few below the bound: then use none
             state = Exchanging(self.config, self.folder, round="bounded" if below else "all", below=below)
             found = self.maps(sketch_group, state, self.groups, self.rows)
@@ -292,107 +259,173 @@ class _Selecting(Gathered):
                 break
         return merged
 
+    def _places(self, sample: Sketch) -> list[np.ndarray]:
+        """The sample's documents as places in each group."""
+        rows = np.sort(sample.rows)
+        cuts = np.searchsorted(rows, [group.first for group in self.groups])
+        return [part - group.first for part, group in zip(np.split(rows, cuts[1:]), self.groups, strict=True)]
+
+    def _of_sample(self, sample: Sketch, places: Sequence[np.ndarray]) -> Limits:
+        """The corpus's limits on the sample's documents, in the sample's order."""
+        return self.limits_at(places).at(np.argsort(np.argsort(sample.rows)))
+
+    def _charged(self, of_sample: Limits, dual: LimitPrices) -> np.ndarray:
+        """(n,) what the limits charge for the documents of the sample."""
+        if not self.limits:
+            return np.zeros(len(of_sample.weights))
+        length = of_sample.length
+        tokens = of_sample.weights if length is None or self.limits.in_tokens else length.coefficients
+        return self.limits.charge(tokens, [each.codes for each in of_sample.groupings], *dual)
+
+    def _counts(
+        self, sample: Sketch, places: Sequence[np.ndarray], beside: np.ndarray, chosen: Sequence[Handed]
+    ) -> Iterator[np.ndarray]:
+        """How often each document (n,) of each group counts in the moments."""
+        if chosen:
+            yield from (found.read("selected")[0].astype(np.float64) for found in chosen)
+            return
+        sorted_, start = beside[np.argsort(sample.rows)], 0
+        for group, at in zip(self.groups, places, strict=True):
+            counts = np.zeros(len(group.shard))
+            counts[at] = sorted_[start : start + len(at)]
+            start += len(at)
+            yield counts
+
+    # ------------------------------------------------------------ the undecided
+
     def _pose(
         self,
         name: str,
         plan: ExchangePlan,
         cut_range: CutRange,
         moments: Sequence[torch.Tensor],
-        beside: np.ndarray,
-        charge: np.ndarray,
+        counts: Callable[[], Iterator[np.ndarray]],
+        dual: LimitPrices,
         most: int,
     ) -> Undecided | None:
         """The problem of the undecided; None if there are more than `most`, or if they cannot meet what is left of the
         budget and the limits."""
         items = [
-            group._replace(now=self.hand(f"now-{name}-{group.number}", beside=beside[part], charge=charge[part]))
-            for group, part in zip(self.groups, self.parts, strict=True)
+            group._replace(now=self.hand(f"now-{name}-{group.number}", beside=beside, charge=self.charge(group, dual)))
+            for group, beside in zip(self.groups, counts(), strict=True)
         ]
         state = Exchanging(self.config, self.folder, name, plan=plan, moments=_on("cpu", moments), cut_range=cut_range)
         found = self.maps(marginals_of_group, state, items, self.rows)
-        self.marginal = np.empty(len(self.weights))
+        self.marginals = [marginals for marginals, _ in found]
         base: list[np.ndarray] | None = None
-        for (marginals, _), part in zip(found, self.parts, strict=True):
-            self.marginal[part], *of_group = marginals.read(
-                "marginal", *(f"base_{place}" for place in range(len(plan.metrics)))
-            )
+        spent, offsets, linear = Spent(0.0, tuple(np.zeros(len(g.names)) for g in self.limits.groupings)), [], []
+        self.inside, self.index = [], []
+        for group, marginals in zip(self.groups, self.marginals, strict=True):
+            value, *of_group = marginals.read("marginal", *(f"base_{place}" for place in range(len(plan.metrics))))
             base = of_group if base is None else [a + b for a, b in zip(base, of_group, strict=True)]
+            inside, at = cut_range.inside(value), np.flatnonzero(cut_range.undecided(value))
+            self.inside.append(self.hand(f"inside-{name}-{group.number}", inside=inside))
+            self.index.append(at)
+            spent += self.limits.of(*self.known(group)).spent(inside)
+            gain = scaled_quality(plan.quality, quality_of(group.shard)) / self.size
+            offsets.append(float((self.weights(group) * gain)[inside].sum()))
+            linear.append(gain[at])
         assert base is not None
-        self.inside, self.index = cut_range.inside(self.marginal), np.flatnonzero(cut_range.undecided(self.marginal))
-        if len(self.index) > most:
+        if sum(map(len, self.index)) > most:
             return None
-        limits = self.limits.part(self.index, self.inside)
+        self.own = self.limits_at(self.index)
+        limits, self.spent = self.own.less(spent), spent
         if not fits(limits):
             return None
-        linear = scaled_quality(plan.quality, self.quality) / self.size
-        offset = float((self.weights * linear)[self.inside].sum())
-        files = [marginals for marginals, _ in found]
-        return Undecided(files, linear[self.index], limits, [torch.from_numpy(part) for part in base], offset)
+        fixed = [torch.from_numpy(part) for part in base]
+        return Undecided(self.marginals, np.concatenate(linear), limits, fixed, math.fsum(offsets))
+
+    def _exact_range(self, room: int) -> CutRange:
+        """`make_cut_range` of all marginal values."""
+
+        def values() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            for group, found in zip(self.groups, self.marginals, strict=True):
+                yield descending(found.read("marginal")[0]), self.weights(group)
+
+        def ones() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            return ((keys, np.ones(len(keys))) for keys, _ in values())
+
+        def at(rank: int) -> float:
+            cut = find_cut(ones, rank)
+            assert cut is not None
+            return value_of(cut.key, falling=True)
+
+        filling = Filling(values, self.size * (1 + 1e-12))
+        over = sum(int(filling.take(*each).sum()) for each in values())
+        under = self.count - over
+        below = min(under, room - min(over, room // 2))
+        above = min(over, room - below)
+        return CutRange(
+            -np.inf if below >= under else at(over + below), np.inf if above >= over else at(over - above + 1)
+        )
 
     def _solve(self, number: int, plan: ExchangePlan, posed: Undecided) -> UndecidedSolution:
         state = Exchanging(self.config, self.folder, f"{number}", plan=plan)
         [solved] = self.maps(solve_undecided, state, [posed])
         self.history += [{"step": len(self.history) + place, **step} for place, step in enumerate(solved.history)]
-        self.chosen, self.probability = self.inside.copy(), self.inside.astype(np.float64)
-        self.chosen[self.index], self.probability[self.index] = solved.chosen, solved.probability
         return solved
 
-    def _charge(self, solved: UndecidedSolution) -> np.ndarray:
-        """(N,) what the limits' dual prices charge for each document."""
-        return charge_of(self.limits, solved.multipliers, solved.scale)
+    def _chosen(self, number: int, solved: UndecidedSolution) -> list[Handed]:
+        """Each group's `selected` and `probability`."""
+        ends = np.cumsum([len(at) for at in self.index])[:-1]
+        found = []
+        parts = zip(
+            self.inside, self.index, np.split(solved.chosen, ends), np.split(solved.probability, ends), strict=True
+        )
+        for place, (fixed, at, chosen, probability) in enumerate(parts):
+            [selected] = fixed.read("inside")
+            selected = selected.copy()
+            relaxed = selected.astype(np.float32)
+            selected[at], relaxed[at] = chosen, probability
+            found.append(self.hand(f"chosen-{number}-{place}", selected=selected, probability=relaxed))
+        return found
 
-    def _finished(self, plan: ExchangePlan, solved: UndecidedSolution, charge: np.ndarray, width: int) -> Exchanged:
-        weights, relaxed = self.weights, solved.relaxed
-        thresholds = solved.level + charge
-        items = [
-            group._replace(
-                now=self.hand(
-                    f"last-{group.number}", selected=self.chosen[part], thresholds=np.asarray(thresholds[part])
-                )
-            )
-            for group, part in zip(self.groups, self.parts, strict=True)
-        ]
+    # ------------------------------------------------------------ the end
+
+    def _finished(
+        self, plan: ExchangePlan, solved: UndecidedSolution, chosen: Sequence[Handed], width: int
+    ) -> Exchanged:
+        relaxed, dual = solved.relaxed, LimitPrices(solved.multipliers, solved.scale)
+        if broken := self.own.broken(self.spent + self.own.spent(solved.chosen)):
+            raise UndecidedTooFew(broken[0])
+        items = []
+        for group, found in zip(self.groups, chosen, strict=True):
+            thresholds = solved.level + self.charge(group, dual)
+            now = self.hand(f"last-{group.number}", selected=found.read("selected")[0], thresholds=thresholds)
+            items.append(group._replace(now=now))
         state = Exchanging(
             self.config, self.folder, plan=plan, moments=_on("cpu", relaxed.best), chosen=_on("cpu", solved.moments)
         )
+        measured = self.maps(measure_group, state, items, self.rows)
         total: list[torch.Tensor] | None = None
         statistics: list[Any] = [None] * len(plan.metrics)
-        at_relaxed, at_chosen = np.empty(len(weights)), np.empty(len(weights))
-        for done, part in zip(self.maps(measure_group, state, items, self.rows), self.parts, strict=True):
-            names = [f"moment_{place}" for place in range(len(plan.metrics))]
-            at_relaxed[part], at_chosen[part], *moments = done.read("relaxed", "price", *names)
-            of_group = [torch.from_numpy(moment) for moment in moments]
-            total = of_group if total is None else [a + b for a, b in zip(total, of_group, strict=True)]
+        names = [f"moment_{place}" for place in range(len(plan.metrics))]
+        sums, quality, selected, decided = [], np.zeros(self.columns), 0, []
+        for group, done, of_group in zip(self.groups, measured, chosen, strict=True):
+            at_relaxed, at_chosen, *arrays = done.read("relaxed", "price", *names)
+            moments = [torch.from_numpy(moment) for moment in arrays]
+            total = moments if total is None else [a + b for a, b in zip(total, moments, strict=True)]
             for place, metric in enumerate(plan.metrics):
                 if isinstance(metric, DiSF):
                     pair = [torch.from_numpy(each) for each in done.read(f"sums_{place}_0", f"sums_{place}_1")]
                     before = statistics[place]
                     statistics[place] = pair if before is None else [a + b for a, b in zip(before, pair, strict=True)]
+            weights = self.weights(group)
+            taken, probability = of_group.read("selected", "probability")
+            sums.append(float(weights @ np.abs(at_relaxed)))
+            quality, selected = quality + (weights * taken) @ quality_of(group.shard), selected + int(taken.sum())
+            columns = {"selected": taken, "probability": probability, "price": (at_chosen * weights).astype(np.float32)}
+            decided.append(hand(self.folder, f"decided-{group.number}", **columns))
         assert total is not None
-        if broken := self.limits.violations(self.chosen):
-            raise UndecidedTooFew(broken[0])
-        _, most = Feasible(self.limits).respond(torch.from_numpy(at_relaxed))
+        _, most, _ = self.reduced("relaxed", lambda: (done.read("relaxed")[0] for done in measured), dual)
         held = weighted_norms(plan.coefficients, relaxed.best)
         bound = most + held + plan.constant
-        bound += rounding_of(float(weights @ np.abs(at_relaxed)), most, held, plan.constant, terms=len(weights))
+        bound += rounding_of(math.fsum(sums), most, held, plan.constant, terms=self.count)
         value = relaxed.value + plan.constant
-        outcome = Outcome(self.chosen, total, statistics, bound, value, self.history)
-        facts = facts_of(plan, weights, self.quality, outcome)
+        outcome = Outcome(self.count, selected, quality, total, statistics, bound, value, self.history)
         prices = make_prices(plan.quality, plan.diversity, total, width, self.size, self.unit == "tokens")
-        prices = prices.cut(at_chosen, weights, self.size)
-        price = (at_chosen * weights).astype(np.float32)
-        return Exchanged(self.chosen, self.probability.astype(np.float32), price, prices, facts)
-
-
-def fits(part: Limits) -> bool:
-    """Whether the undecided documents can, by their sums, fill what is left of the budget and the limits (`part`)."""
-    if not 0 < part.size <= float(part.weights.sum()) * (1 + 1e-12):
-        return False
-    for each in part.groupings:
-        there = np.bincount(each.codes, part.weights, minlength=len(each.names))
-        if (each.high < 0).any() or (each.low > there).any():
-            return False
-    return part.length is None or part.length.high >= 0
+        threshold = self.threshold(lambda: (done.read("price")[0] for done in measured))
+        return Exchanged(decided, replace(prices, threshold=threshold), facts_of(plan, outcome))
 
 
 def _on(device: torch.device | str, moments: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -1,0 +1,216 @@
+"""The corpus as the process that runs the rounds holds it: sums, cuts, and where each group's arrays are.
+
+No array of the caller has the length of the corpus. What every document has (its price, whether it is taken) lies in
+files, one a group of shards, and is looked at group by group. With a budget in documents and no limits nothing but the
+prices is read; otherwise the documents' lengths and their values of the limited columns too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from datamask.config import Config, Select
+from datamask.maps import Handed, Mapper, hand, handed
+from datamask.selection.problem.limits import Census, Limits, add_census, make_ends, take_census
+from datamask.selection.problem.pool import budget_of
+from datamask.selection.sharded.cuts import Cut, descending, find_cut, value_of
+from datamask.selection.sharded.exchange import ExchangeShard
+from datamask.selection.sharded.prices import Prices
+
+SPENT = 1 - 1e-15  # of the budget, as a share: with so much of it spent, it is spent
+
+
+@dataclass(frozen=True, eq=False)
+class Exchanged:
+    """The selection from all shards; its arrays are read from the rounds' folder, as long as that is there."""
+
+    decided: Sequence[Handed]  # each group's `selected` (bool), `probability` and `price` (float32): (n,) each
+    prices: Prices
+    facts: Mapping[str, Any]
+
+    @property
+    def selected(self) -> np.ndarray:
+        """(N,) bool, in the order of the shards."""
+        return self._column("selected")
+
+    @property
+    def probability(self) -> np.ndarray:
+        """(N,) float32: the fractional optimum."""
+        return self._column("probability")
+
+    @property
+    def price(self) -> np.ndarray:
+        """(N,) float32: each document's price at the selection."""
+        return self._column("price")
+
+    def _column(self, name: str) -> np.ndarray:
+        return np.concatenate([found.read(name)[0] for found in self.decided])
+
+
+class UndecidedTooFew(Exception):
+    """The undecided documents cannot meet the limits; the corpus must be gathered and solved as one problem."""
+
+
+class Group(NamedTuple):
+    """An item of a round's map: shards whose features are read together."""
+
+    number: int
+    shard: ExchangeShard
+    first: int  # the row number of its first candidate in the corpus
+    now: Handed | None = None  # the arrays that this round needs, (n,) each
+
+
+class LimitPrices(NamedTuple):
+    """The limits' dual prices."""
+
+    multipliers: np.ndarray = np.zeros(0)  # (R,)
+    scale: float = 1.0  # the length bound's `Levels.scale` where they were found
+
+
+class Reduced(NamedTuple):
+    """Prices of the corpus against what the budget and the limits charge."""
+
+    level: float  # the budget's
+    most: float  # an upper bound on Σ w·price over all selections within the budget and the limits
+    above: Callable[[], Iterator[np.ndarray]]  # of each group, the prices (n,) less all charges but the level
+
+
+def weights_of(settings: Select, shard: ExchangeShard) -> np.ndarray:
+    """(n,) float64: what each document takes of the budget."""
+    return np.asarray(shard.tokens, dtype=np.float64) if settings.budget_tokens else np.ones(len(shard))
+
+
+def quality_of(shard: ExchangeShard) -> np.ndarray:
+    """(n, Q) float64."""
+    return np.asarray(shard.quality, dtype=np.float64).reshape(len(shard), -1)
+
+
+class Gathered:
+    """The budget and the limits of a corpus, and the sums and cuts over it."""
+
+    def __init__(self, shards: Sequence[ExchangeShard], config: Config, maps: Mapper, folder: str | None) -> None:
+        settings = config.select
+        self.config, self.maps, self.folder = config, maps, folder
+        self.rows = [len(shard) for shard in shards]
+        self.count = sum(self.rows)
+        firsts = np.cumsum([0, *self.rows[:-1]]).tolist()
+        self.groups = [Group(number, *each) for number, each in enumerate(zip(shards, firsts, strict=True))]
+        self.columns = quality_of(shards[0]).shape[1]
+        # whether the budget or the limits ask for more of a document than that it is there
+        self.told = bool(settings.budget_tokens or settings.quotas or settings.length_tolerance is not None)
+        if self.told:
+            census = reduce(add_census, (take_census(settings, shard.tokens, shard.groups) for shard in shards))
+        else:
+            census = Census(np.ones(1), np.array([self.count]), {})
+        tokens = float(census.tokens @ census.counts)
+        self.unit, self.size = budget_of(settings, self.count, (tokens, float(census.tokens[0])))
+        self.total = tokens if self.unit == "tokens" else float(self.count)  # weight of all
+        self.limits = make_ends(settings, self.size, census)
+        self.coded = [self._code(group) for group in self.groups] if self.limits.groupings else []
+        self.history: list[dict[str, float]] = []
+
+    def hand(self, name: str, **arrays: np.ndarray) -> Handed:
+        """Hands arrays on by this name, or finds those that an interrupted run handed on."""
+        return handed(self.folder, name) or hand(self.folder, name, **arrays)
+
+    def _code(self, group: Group) -> Handed:
+        codes = self.limits.codes(group.shard.groups)
+        return self.hand(f"codes-{group.number}", **{f"codes_{place}": own for place, own in enumerate(codes)})
+
+    # ------------------------------------------------------------ documents of a group
+
+    def weights(self, group: Group) -> np.ndarray:
+        """(n,) float64: what each document takes of the budget."""
+        return weights_of(self.config.select, group.shard)
+
+    def known(self, group: Group) -> tuple[np.ndarray, list[np.ndarray]]:
+        """(n,) each: the documents' lengths, and their codes in the limited columns."""
+        names = [f"codes_{place}" for place in range(len(self.limits.groupings))]
+        codes = self.coded[group.number].read(*names) if names else []
+        return np.asarray(group.shard.tokens, dtype=np.float64) if self.told else np.ones(len(group.shard)), codes
+
+    def limits_at(self, rows: Sequence[np.ndarray]) -> Limits:
+        """The corpus's limits on some documents: the places (n,) of each group's, one group after the other."""
+        if not self.told:
+            return self.limits.of(np.ones(sum(map(len, rows))), [])
+        known = [self.known(group) for group in self.groups]
+        tokens = np.concatenate([tokens[at] for (tokens, _), at in zip(known, rows, strict=True)])
+        codes = [
+            np.concatenate([own[place][at] for (_, own), at in zip(known, rows, strict=True)])
+            for place in range(len(self.limits.groupings))
+        ]
+        return self.limits.of(tokens, codes)
+
+    # ------------------------------------------------------------ sums and cuts
+
+    def spans(self) -> list[tuple[float, float]]:
+        """Each quality column's `calibration.quality_span`, over the corpus."""
+        return [self._span(column) for column in range(self.columns)]
+
+    def _span(self, column: int) -> tuple[float, float]:
+        def each() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            for group in self.groups:
+                yield quality_of(group.shard)[:, column], self.weights(group)
+
+        cut = self._cut(lambda: ((descending(quality), weights) for quality, weights in each()), SPENT)
+        last = value_of(cut.key, falling=True)
+        best = math.fsum(float(weights[quality > last] @ quality[quality > last]) for quality, weights in each())
+        mean = math.fsum(float(weights @ quality) for quality, weights in each()) / self.total
+        return mean, (best + last * (self.size - cut.before)) / self.size
+
+    def _cut(self, blocks: Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]], share: float = 1.0) -> Cut:
+        """Where the budget is spent. share: of it."""
+        found = find_cut(blocks, share * min(self.size, self.total))
+        assert found is not None
+        return found
+
+    def threshold(self, prices: Callable[[], Iterator[np.ndarray]]) -> float:
+        """The price at which documents of these prices (n,) of each group fill the budget."""
+        return value_of(self._cut(lambda: self._falling(prices)).key, falling=True)
+
+    def _falling(self, prices: Callable[[], Iterator[np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for group, price in zip(self.groups, prices(), strict=True):
+            yield descending(price), self.weights(group)
+
+    def reduced(self, name: str, prices: Callable[[], Iterator[np.ndarray]], dual: LimitPrices) -> Reduced:
+        """The level at which these prices (n,) of each group, less what the limits charge, spend the budget.
+
+        Any dual prices give a bound; at this level of the budget's it is the least for the limits' prices given.
+        """
+        above = prices
+        if self.limits:
+            files = [
+                self.hand(f"above-{name}-{group.number}", above=price - self.charge(group, dual))
+                for group, price in zip(self.groups, prices(), strict=True)
+            ]
+
+            def above() -> Iterator[np.ndarray]:
+                return (found.read("above")[0] for found in files)
+
+        level = value_of(self._cut(lambda: self._falling(above), SPENT).key, falling=True)
+        over = math.fsum(
+            float(self.weights(group) @ (each - level).clip(min=0))
+            for group, each in zip(self.groups, above(), strict=True)
+        )
+        return Reduced(level, over + self.limits.held(level, *dual), above)
+
+    def charge(self, group: Group, dual: LimitPrices) -> np.ndarray:
+        """(n,) what the limits' dual prices charge for each document, per unit of the budget."""
+        return self.limits.charge(*self.known(group), *dual) if self.limits else np.zeros(len(group.shard))
+
+
+def fits(part: Limits) -> bool:
+    """Whether the undecided documents can, by their sums, fill what is left of the budget and the limits (`part`)."""
+    if not 0 < part.size <= float(part.weights.sum()) * (1 + 1e-12):
+        return False
+    for each in part.groupings:
+        there = np.bincount(each.codes, part.weights, minlength=len(each.names))
+        if (each.high < 0).any() or (each.low > there).any():
+            return False
+    return part.length is None or part.length.high >= 0
