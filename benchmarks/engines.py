@@ -58,7 +58,7 @@ def workers(process: psutil.Process, engine: str) -> list[psutil.Process]:
     for one in process.children(recursive=True):
         try:
             words = " ".join(one.cmdline())
-            if WORKERS[engine] in words and "IDLE" not in words:
+            if WORKERS[engine] in words and "IDLE" not in words and "Agent" not in words:  # Ray's own dies with its agents
                 found.append((sum(one.cpu_times()[:2]), one))
         except psutil.Error:
             continue
