@@ -4,6 +4,7 @@
     python benchmarks/scale_out.py 200000 --dimensions 64 --refresh
 
 Documents are short texts, one in fifty a copy of another, with unit rows around Zipf-distributed centres and a quality.
+Texts of 4,000 words share 12 letters by chance ever more often the more there are: 10 M texts want `--words 100000`.
 Each engine begins from the same embeddings, scores, index and signatures and must end in the same masks. `one process`
 is the share of a stage's time in which only one process can work: the reduces, and rounds of a single item; beside it
 the share of processor seconds, which other work on the machine changes less. A stage's
@@ -30,7 +31,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -56,19 +57,25 @@ from datamask.selection.cover.counting import with_atoms
 from datamask.stages import ShardFiles
 from tasks.options import same_arithmetic
 
-WORDS = np.array(["".join(map(chr, 97 + np.random.default_rng(n).integers(0, 26, 3 + n % 6))) for n in range(4000)])
 LENGTH = 24  # words of a text
 CENTRES = 200
 
 
-def make_shard(number: int, rows: int, dimensions: int, folder: str) -> ShardFiles:
+@lru_cache(maxsize=1)
+def vocabulary(words: int) -> np.ndarray:
+    """So many words of 3 to 8 letters."""
+    drawn = (np.random.default_rng(number).integers(0, 26, 3 + number % 6) for number in range(words))
+    return np.array(["".join(map(chr, 97 + letters)) for letters in drawn])
+
+
+def make_shard(number: int, rows: int, dimensions: int, folder: str, vocabulary_size: int) -> ShardFiles:
     """A shard's corpus file and the files of the stages up to scores and signatures; or those made before."""
     rng = np.random.default_rng([7, number])
     name, work = f"s{number:05d}", f"{folder}/work"
     made = Path(f"{folder}/corpus/{name}.pickle")
     if made.exists():
         return pickle.loads(made.read_bytes())
-    words = WORDS[rng.integers(0, len(WORDS), (rows, LENGTH))]
+    words = vocabulary(vocabulary_size)[rng.integers(0, vocabulary_size, (rows, LENGTH))]
     texts = [" ".join(row) for row in words]
     for copy in rng.choice(rows, rows // 50, replace=False).tolist():
         texts[copy] = texts[int(rng.integers(0, rows))] + (" again" if copy % 2 else "")
@@ -209,6 +216,7 @@ def stages_of(
     mapper: Callable[[str], Mapper],
     peak: Peak,
     show: Callable[[Row, str], None],
+    without: Sequence[str],
 ) -> None:
     """Runs the stages and shows a row of each, and of all with digests of the masks and of what they select."""
     table, files = list[Row](), all_files
@@ -231,8 +239,9 @@ def stages_of(
 
     outputs = timed("filter", lambda maps: filter_corpus(files, config, work, maps))
     files = [replace(f, filters=output) for f, output in zip(files, outputs, strict=True)]
-    outputs = timed("duplicates", lambda maps: find_duplicates(files, config, work, maps))
-    files = [replace(f, duplicates=output) for f, output in zip(files, outputs, strict=True)]
+    if "duplicates" not in without:
+        outputs = timed("duplicates", lambda maps: find_duplicates(files, config, work, maps))
+        files = [replace(f, duplicates=output) for f, output in zip(files, outputs, strict=True)]
     items = [files[first : first + 4] for first in range(0, len(files), 4)]
     counted = timed("atoms", lambda maps: maps(atoms_group, Masking(config, work), items))
     files = [found for group in counted for found in group]
@@ -292,6 +301,7 @@ def run(
     peak: Peak,
     algorithm: str,
     show: Callable[[Row, str], None],
+    without: Sequence[str],
 ) -> None:
     """Runs the stages on an engine."""
     config = Config.model_validate(
@@ -302,7 +312,7 @@ def run(
     )
     same_arithmetic()
     if engine == "plain":
-        stages_of(files, config, work, lambda stage: here, peak, show)
+        stages_of(files, config, work, lambda stage: here, peak, show, without)
         return
     from prefect import flow
 
@@ -317,7 +327,7 @@ def run(
                 stages.board.begin(stage, total=1)
                 return Rounds(stages, stage, 1.0)
 
-            stages_of(files, config, work, mapper, peak, show)
+            stages_of(files, config, work, mapper, peak, show, without)
 
     with warmed_up(Server.begin()):
         drive()
@@ -338,6 +348,8 @@ def main() -> None:
     parser.add_argument("--rounds", action="store_true", help="print the seconds of every round")
     parser.add_argument("--plain", action=argparse.BooleanOptionalAction, default=True, help="by plain calls as well")
     parser.add_argument("--keep", help="folder of what is made, for another run with as many documents")
+    parser.add_argument("--without", nargs="*", default=[], choices=["duplicates"], help="stages that are left out")
+    parser.add_argument("--words", type=int, default=4000, help="different words in all texts")
     parser.add_argument("--makers", type=int, default=2)
     parser.add_argument("--refresh", action="store_true", help="what one new shard costs")
     arguments = parser.parse_args()
@@ -363,7 +375,8 @@ def main() -> None:
         try:
             Path(folder, "corpus").mkdir(parents=True, exist_ok=True)
             rows = documents // arguments.shards
-            make = partial(make_shard, rows=rows, dimensions=arguments.dimensions, folder=folder)
+            given = {"rows": rows, "dimensions": arguments.dimensions, "vocabulary_size": arguments.words}
+            make = partial(make_shard, folder=folder, **given)
             with ProcessPoolExecutor(arguments.makers) as pool:
                 files = list(pool.map(make, range(arguments.shards)))
             if arguments.refresh:
@@ -376,7 +389,7 @@ def main() -> None:
                 work = f"{folder}/{engine}-{workers}"
                 named = "plain calls" if engine == "plain" else f"Dask, {workers}"
                 show = partial(print_row, f"{documents:,} | {named}", documents, arguments.rounds)
-                run(engine, workers, files, work, peak, arguments.algorithm, show)
+                run(engine, workers, files, work, peak, arguments.algorithm, show, arguments.without)
                 shutil.rmtree(work)
         finally:
             if not arguments.keep:

@@ -25,6 +25,7 @@ from tests.selection.cover.test_rounds import Rows, settings_of
 
 SHARDS, ROWS = (3, 9), 3000
 OBJECTS = 1.5  # bytes a document: names and paths of a shard, some kilobytes of a shard of 3,000
+PAIRS = 1.5  # the same, of pairs: so few documents have one part of them, which is held
 
 
 class Watching:
@@ -99,7 +100,7 @@ def test_prices_of_coverage_hold_nothing_of_a_document(tmp_path: Path, monkeypat
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_prices_of_pairs_hold_nothing_of_a_document(tmp_path: Path, monkeypatch, budget):
-    monkeypatch.setattr(passes.exchange, "SAMPLE", 1000)
+    monkeypatch.setattr(passes.exchange, "SAMPLE", 200)
     config = Config(select=Select(algorithm="Pair_simi", select_ratio=None, **budget))
     shards = shards_of(SHARDS[1])
 
@@ -115,8 +116,8 @@ def test_duplicates_hold_what_they_say(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(duplicates, "BLOCK", 1 << 10)
     monkeypatch.setattr(duplicates, "groups", lambda ordered: [(place,) for place in range(len(ordered))])
     texts = [[document(ROWS * number + row, 20) for row in range(ROWS)] for number in range(SHARDS[1])]
-    for number, shard in enumerate(texts):  # every tenth document has a copy in the first shard
-        shard[::10] = [text.upper() for text in texts[0][number::10][: len(shard[::10])]]
+    for number, shard in enumerate(texts):  # one document in thirty has a copy in the first shard
+        shard[::30] = [text.upper() for text in texts[0][number::30][: len(shard[::30])]]
     files, config, work = corpus(tmp_path, texts)
     fallen = []
 
@@ -124,5 +125,5 @@ def test_duplicates_hold_what_they_say(tmp_path: Path, monkeypatch):
         found = find_duplicates(files[:count], config, f"{work}-{count}-{isinstance(maps, Watching)}", maps)
         fallen.append(sum(output.rows for output in found))
 
-    assert bytes_a_document(run) < duplicates.HELD + OBJECTS
-    assert fallen[-1] > 1000
+    assert bytes_a_document(run) < duplicates.HELD + OBJECTS + PAIRS
+    assert fallen[-1] > 500

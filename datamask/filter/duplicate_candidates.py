@@ -203,8 +203,8 @@ def in_few(shared: Shared, group: np.ndarray) -> np.ndarray:
 class Components:
     """Which of N documents pairs connect, added some pairs at a time: 4 bytes a document.
 
-    No algorithm that reads the pairs once does with fewer than about log₂ N bits a document (Sun & Woodruff, APPROX
-    2015, "Tight bounds for graph problems in insertion streams").
+    Whoever reads the pairs once needs bits of the order of log₂ N a document (Sun & Woodruff, "Tight bounds for graph
+    problems in insertion streams", APPROX 2015).
     """
 
     def __init__(self, documents: int) -> None:

@@ -178,16 +178,25 @@ def solve_part(state: Covering, part: UndecidedProblem) -> PartSolution:
 def mask_part(state: Covering, item: tuple[UndecidedProblem, np.ndarray, int]) -> tuple[np.ndarray, np.ndarray]:
     """The best mask (m,) found from a part's fractional optimum, and the state (J,) of the corpus with it.
 
+    Rounded, the optimum loses the less the more documents are selected, for it has no more fractional ones; what is as
+    near to it as it is to its bound (`tolerance`) is not searched further.
+
     item: a part, the optimum's prices (m,), and how many documents outside the part are selected.
     """
     part, price, beside_it = item
     concave, joint = part.concave()
     assert part.p is not None
-    selected = concave.feasible.round(torch.from_numpy(part.p), torch.from_numpy(price)).numpy()
-    share = selected.sum() / max(selected.sum() + beside_it, 1)
-    scale = part.tolerance / ACCURACY * share
-    mask = to_mask(concave, joint, torch.from_numpy(price), selected, scale, state.config.select.seed)
+    relaxed = torch.from_numpy(part.p)
+    mask = concave.feasible.round(relaxed, torch.from_numpy(price)).numpy()
+    if _value(concave, relaxed) - _value(concave, torch.from_numpy(mask).double()) > part.tolerance:
+        share = mask.sum() / max(mask.sum() + beside_it, 1)
+        scale = part.tolerance / ACCURACY * share
+        mask = to_mask(concave, joint, torch.from_numpy(price), mask, scale, state.config.select.seed)
     return mask, concave.states(torch.from_numpy(mask).double())[0]
+
+
+def _value(concave: Concave, p: torch.Tensor) -> float:
+    return concave.value(p, concave.states(p))
 
 
 class OwnBest(NamedTuple):

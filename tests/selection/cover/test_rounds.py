@@ -17,6 +17,7 @@ from datamask.maps import Threads, here
 from datamask.selection import learn_prices, mask_shard, stage
 from datamask.selection.arrays import resolve, solve
 from datamask.selection.cover import cover_shards as rounds
+from datamask.selection.cover import shard_maps
 from datamask.selection.problem.pool import Pool, make_problem
 from tests.selection.cover.test_stage import configured, texts_of, write_shard
 
@@ -144,6 +145,19 @@ def test_no_selection_there_is_exceeds_the_bound(seed, tmp_path):
     assert facts["objective"] == pytest.approx(values[0], abs=1e-6)
     assert max(values) <= facts["upper_bound"] + 1e-7
     assert facts["relaxed"] <= facts["upper_bound"] + 1e-7
+
+
+def test_a_rounded_optimum_that_is_near_is_not_searched(tmp_path, monkeypatch):
+    whole, _ = documents(800, seed=8)
+    settings, order = settings_of(), np.arange(800)
+    searched, _ = by_rounds(whole, order, 3, settings, tmp_path / "searched", room=9000)
+    monkeypatch.setattr(shard_maps, "to_mask", lambda *given: pytest.fail("searched"))
+    with pytest.raises(pytest.fail.Exception):  # of so few documents rounding loses too much
+        by_rounds(whole, order, 3, settings, tmp_path / "few", room=9000)
+    monkeypatch.setattr(rounds, "ACCURACY", 1.0)
+    found, mask = by_rounds(whole, order, 3, settings, tmp_path / "near", room=9000)
+    assert mask.sum() == 80
+    assert found.facts["objective"] < searched.facts["objective"] <= searched.facts["upper_bound"]
 
 
 def test_limits_hold_across_groups(tmp_path):
