@@ -26,6 +26,7 @@ from kill_flow import changed, digests, stage_files
 from datamask.pipeline import STAGES
 
 WORKERS = {"dask": "spawn_main", "ray": "ray::"}  # words in a worker's command line
+OTHERS = ("IDLE", "Agent")  # Ray's, that do no task; with its agents Ray itself would die
 
 
 def curate(given: list[str], out: Path, engine: str) -> subprocess.Popen[bytes]:
@@ -58,7 +59,7 @@ def workers(process: psutil.Process, engine: str) -> list[psutil.Process]:
     for one in process.children(recursive=True):
         try:
             words = " ".join(one.cmdline())
-            if WORKERS[engine] in words and "IDLE" not in words:
+            if WORKERS[engine] in words and not any(other in words for other in OTHERS):
                 found.append((sum(one.cpu_times()[:2]), one))
         except psutil.Error:
             continue
