@@ -267,7 +267,6 @@ class Ends:
 def make_ends(settings: Select, size: float, census: Census) -> Ends:
     """The limits of these settings on a pool of which this is the census.
 
-    :raises ConfigError: a quota's column is not among the groups.
     :raises InputError: the quotas contradict one another or ask for more than the pool has.
     """
     in_tokens, repeat = settings.budget_tokens is not None, settings.repeat
@@ -303,7 +302,7 @@ def make_limits(
 ) -> Limits:
     """The limits of these settings on a pool.
 
-    :raises ConfigError, InputError: as `make_ends`.
+    :raises ConfigError, InputError: as `take_census` and `make_ends`.
     """
     weights = np.asarray(weights, dtype=np.float64)
     in_tokens = settings.budget_tokens is not None
@@ -319,13 +318,18 @@ def make_limits(
 
 
 def take_census(settings: Select, tokens: np.ndarray, groups: Mapping[str, Any]) -> Census:
-    """The census of documents of these lengths (n,) and groups (n,)."""
+    """The census of documents of these lengths (n,) and groups (n,).
+
+    :raises ConfigError: a quota's column is not among the groups.
+    """
     weights = tokens if settings.budget_tokens else None
     found = {}
-    for quota in settings.quotas:
-        if quota.column in groups:
-            values, codes = np.unique(_named(groups[quota.column]), return_inverse=True)
-            found[quota.column] = dict(zip(values.tolist(), np.bincount(codes, weights).tolist(), strict=True))
+    for column in (quota.column for quota in settings.quotas):
+        if column not in groups:
+            have = ", ".join(sorted(groups)) or "none"
+            raise ConfigError(f"quotas: no group column {column!r}{nearest(column, groups)}; given: {have}")
+        values, codes = np.unique(_named(groups[column]), return_inverse=True)
+        found[column] = dict(zip(values.tolist(), np.bincount(codes, weights).tolist(), strict=True))
     return Census(*np.unique(np.asarray(tokens, dtype=np.float64), return_counts=True), found)
 
 
@@ -357,9 +361,6 @@ def _grouping(
     repeat: int,
 ) -> Grouping:
     """whole: every document weighs 1; spare: what a selection may leave of the budget."""
-    if quota.column not in groups:
-        have = ", ".join(sorted(groups)) or "none"
-        raise ConfigError(f"quotas: no group column {quota.column!r}{nearest(quota.column, groups)}; given: {have}")
     names = tuple(sorted(groups[quota.column]))
     available = repeat * np.array([groups[quota.column][name] for name in names])
     up, down = (np.asarray, np.asarray) if in_tokens else (_ceil, _floor)
