@@ -23,9 +23,9 @@ from datamask.selection.sharded import passes
 from tests.filter.test_stage import corpus, document
 from tests.selection.cover.test_rounds import Rows, settings_of
 
-SHARDS, ROWS = (3, 9), 3000
-OBJECTS = 1.5  # bytes a document: names and paths of a shard, some kilobytes of a shard of 3,000
-PAIRS = 1.5  # the same, of pairs: so few documents have one part of them, which is held
+SHARDS, ROWS = (3, 9), 12_000
+OBJECTS = 3.0  # bytes a document: names and paths of a shard, and by how much the peaks of two runs differ anyway
+PAIRS = 3.0  # the same, of pairs: so few documents have one part of them, which is held
 
 
 class Watching:
