@@ -1,6 +1,8 @@
 """Ctrl-C: one line at once, whatever the command is at, and never a traceback."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import datamask
 from datamask import interrupts
 from datamask.interrupts import INTERRUPTS, STATUS
 
+STAGE = re.compile(r"[a-z]+ +(done|\d+/\d+ shards) .* s$")  # a line about one that has ended
 LOADING = """
 import os, signal, sys
 class Import:
@@ -81,14 +84,17 @@ def test_one_that_python_drops_is_repeated_without_a_trace():
 def test_at_any_moment_of_a_real_start(tmp_path, wait):
     """From where Python itself is up, which takes it a tenth of a second, and longer on a busy machine; until then it
     answers in its own way, and the same is tried later."""
-    (tmp_path / "x.jsonl").write_text('{"text": "one document of a few words"}\n' * 30)
+    lines = (json.dumps({"text": f"document {number} of a few words"}) for number in range(30))
+    (tmp_path / "x.jsonl").write_text("\n".join(lines))
     for later in range(6):
         status, printed = interrupted(tmp_path, wait * 2**later)
         if "init_import_site" not in printed and "import INTERRUPTS" not in printed:
             break
+    if status == 0:  # it was through before
+        return
     assert status in (STATUS, -signal.SIGINT), printed  # both are 130 to a shell
-    assert "Traceback" not in printed and printed.startswith("datamask: "), printed
-    assert len(printed.splitlines()) <= 3, printed
+    told = [line for line in printed.splitlines() if not STAGE.match(line)]  # beside the stages that had ended
+    assert 1 <= len(told) <= 3 and all(line.startswith("datamask: ") for line in told), printed
 
 
 def interrupted(folder, wait):
