@@ -4,23 +4,22 @@
         [--engine threads dask] [--letters 1200]
 
 A document is sentences of real ones, each another document's and all of one language as far as the corpus states it,
-about as many letters as asked; every tenth is a copy of an earlier one with one word in ten replaced. Shards have
-25,000. Seconds are by the clock, as the command tells them, and stages overlap; memory is the greatest resident set of
-any one process. Engines must end in the same data files.
+about as many letters as asked; from the second shard on, every tenth is a copy of one of the shard before, with one
+word in ten replaced. Shards have 25,000. Seconds are by the clock, as the command tells them, and stages overlap;
+memory is the greatest resident set of any one process. Engines must end in the same data files.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import random
-import re
 import resource
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -29,16 +28,17 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+from refresh_shard import digests
+from workbench_memory import SENTENCE, paths
 
 SHARD = 25_000
-SENTENCE = re.compile(r"(?<=[.!?。])\s+|\n+")
 COPIES, CHANGED = 0.1, 0.1  # share of documents that are copies, and of their words that are replaced
 
 
 def sentences(pattern: str) -> dict[str, list[str]]:
-    """Each language's sentences of 30 to 300 letters, in an order of chance; None is a language of its own."""
+    """Each language's sentences of 30 to 300 letters; documents whose language is not stated are one of their own."""
     found: dict[str, set[str]] = defaultdict(set)
-    for path in sorted(Path("/").glob(str(Path(pattern).resolve()).lstrip("/"))):
+    for path in paths(pattern):
         table = pq.read_table(path, columns=["text", "language"])
         for text, language in zip(table["text"].to_pylist(), table["language"].to_pylist(), strict=True):
             found[language or "none"].update(s for s in SENTENCE.split(text or "") if 30 <= len(s) <= 300)
@@ -79,38 +79,24 @@ def run(source: Path, out: Path, engine: str) -> tuple[dict[str, Any], float, fl
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     command = [sys.executable, "-m", "datamask.cli", "curate", "--json", "-i", str(source), "-o", str(out)]
-    process = subprocess.Popen(
-        [*command, "--set", f"run.engine={engine}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    told: list[str] = []
-    reader = threading.Thread(target=lambda: told.extend(process.stderr or ()), daemon=True)
-    reader.start()
-    printed: list[str] = []
-    printer = threading.Thread(target=lambda: printed.extend(process.stdout or ()), daemon=True)
-    printer.start()
-    most = 0.0
-    while process.poll() is None:
-        try:
-            tree = psutil.Process(process.pid)
-            most = max(most, *(one.memory_info().rss / 2**30 for one in (tree, *tree.children(recursive=True))))
-        except psutil.Error:
-            pass
-        time.sleep(0.2)
-    printer.join()
-    reader.join()
-    if process.returncode:
-        sys.exit("".join(told))
+    command += ["--set", f"run.engine={engine}"]
+    with tempfile.TemporaryFile("w+") as printed, tempfile.TemporaryFile("w+") as told:
+        process = subprocess.Popen(command, stdout=printed, stderr=told)
+        most = 0.0
+        while process.poll() is None:
+            with contextlib.suppress(psutil.Error):
+                tree = psutil.Process(process.pid)
+                most = max(most, *(one.memory_info().rss / 2**30 for one in (tree, *tree.children(recursive=True))))
+            time.sleep(0.2)
+        for file in (printed, told):
+            file.seek(0)
+        if process.returncode:
+            sys.exit(told.read())
+        found: dict[str, Any] = json.loads(printed.read())
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    found: dict[str, Any] = json.loads("".join(printed))
     found["stages"] = {one["stage"]: one["seconds"] for one in found["stages"]}
     return found, time.perf_counter() - began, used, most
-
-
-def digest(release: str) -> str:
-    """One hash of all data files and decisions."""
-    files = [path for part in ("data", "decisions") for path in sorted(Path(release, part).rglob("*.parquet"))]
-    return hashlib.sha256(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in files)).hexdigest()[:16]
 
 
 def main() -> None:
@@ -130,7 +116,9 @@ def main() -> None:
             size = write(known, documents, given.letters, folder / f"in-{documents}")
             for engine in given.engine:
                 told, wall, used, most = run(folder / f"in-{documents}", folder / f"out-{documents}-{engine}", engine)
-                found.append((documents, size, engine, told, wall, used, most, digest(told["release"])))
+                files = json.dumps(digests(Path(told["release"])))
+                digest = hashlib.sha256(files.encode()).hexdigest()[:16]
+                found.append((documents, size, engine, told, wall, used, most, digest))
                 print(json.dumps(found[-1]), file=sys.stderr, flush=True)
     stages = list(found[0][3]["stages"])
     print("| | " + " | ".join(f"{one[0]:,}, {one[2]}" for one in found) + " |\n|---|" + "--:|" * len(found))

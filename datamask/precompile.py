@@ -16,6 +16,7 @@ def precompile() -> None:
     """Calls every compiled loop once, and makes what else a first run would keep."""
     texts = [f"One text of number {number}, and a few words more: it's <b>all</b> there is." for number in range(40)]
     _words(texts)
+    _duplicates()
     _coverage()
     from datamask.report import page
 
@@ -33,6 +34,16 @@ def _words(texts: list[str]) -> None:
     tokenizer.all(texts)
     pool.fit(texts, [None] * len(texts))
     count_ngrams(texts)
+
+
+def _duplicates() -> None:
+    from datamask.filter.duplicate_candidates import Components, parts_of_groups, total_of_groups
+
+    connected = Components(4)
+    connected.add(np.array([0]), np.array([2]))
+    paired, part = np.array([True, False, True, False]), np.zeros(4, np.int64)
+    total_of_groups(connected.lowest(), paired, np.ones(4, np.int64), 0, part)
+    parts_of_groups(connected.lowest(), paired, part, 1)
 
 
 def _coverage() -> None:

@@ -260,10 +260,11 @@ class _Search:
         def known() -> Iterator[np.ndarray]:
             return (quality[~np.isnan(quality)].astype(np.float64) for quality in self._column("quality"))
 
-        count = sum(map(len, known()))
+        sums = [(len(part), float(part.sum())) for part in known()]
+        count = sum(length for length, _ in sums)
         if not count:
             return 0.0
-        mean = math.fsum(float(part.sum()) for part in known()) / count
+        mean = math.fsum(total for _, total in sums) / count
         return math.sqrt(math.fsum(float(np.square(part - mean).sum()) for part in known()) / count)
 
     # ------------------------------------------------------------ pairs

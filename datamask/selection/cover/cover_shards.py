@@ -104,14 +104,9 @@ def cover_shards(
 class _Priced(NamedTuple):
     """Every document's price at a state, per unit of the budget and times size."""
 
-    files: Sequence[Handed]
-    place: int  # of the state, among those priced together
+    prices: Callable[[], Iterator[np.ndarray]]  # (n,) of each group
     reduced: Reduced
     bound: float  # of the tangent plane, for the whole corpus
-
-    def prices(self) -> Iterator[np.ndarray]:
-        """(n,) of each group."""
-        return (found.read(f"price_{self.place}")[0] for found in self.files)
 
 
 class _Covering(Gathered):
@@ -120,6 +115,7 @@ class _Covering(Gathered):
         self.room = room
         self.settings = config.select
         self.index: list[np.ndarray] = []  # places of the undecided in each group
+        self.starts = np.zeros(1, np.int64)  # where each group's begin among all undecided; their number is the last
         self.fixed: list[Handed] = []  # these, and whether each other document is selected
         self.p = np.zeros(0)  # (m,) the fractional optimum of the undecided
         self.answers: Feasible | None = None  # of the documents that the limits' prices are learned on
@@ -293,7 +289,7 @@ class _Covering(Gathered):
 
             reduced = self.reduced(f"{name}-{place}", prices, self._dual(prices))
             bound = self.joint.of_state(state) - float(slope @ state) + reduced.most / self.size
-            priced.append(_Priced(found, place, reduced, bound))
+            priced.append(_Priced(prices, reduced, bound))
         return priced
 
     def _dual(self, prices: Callable[[], Iterator[np.ndarray]]) -> LimitPrices:
@@ -343,6 +339,7 @@ class _Covering(Gathered):
         if not fits(limits):
             raise UndecidedTooFew
         self.index, self.fixed = index, fixed
+        self.starts = np.cumsum([0, *map(len, index)])
         taken = self._take(name, fixed)
         pairs = zip(self.groups, index, strict=True)
         return UndecidedProblem(
@@ -359,9 +356,8 @@ class _Covering(Gathered):
     def _of_group(self, place: int, values: np.ndarray) -> np.ndarray:
         """(n,) of a group, of the type of values (m,): those of the undecided, and 1 and 0 for the others."""
         at, inside = self.fixed[place].read("at", "inside")
-        first = sum(map(len, self.index[:place]))
         found = inside.astype(values.dtype)
-        found[at] = values[first : first + len(at)]
+        found[at] = values[self.starts[place] : self.starts[place + 1]]
         return found
 
     def _relaxed(self, place: int) -> np.ndarray:

@@ -123,17 +123,13 @@ class Limits:
 
     def sample(self, index: np.ndarray, share: float) -> Limits:
         """The limits scaled to a sample, the documents `index` (n,), that has this share of the weight."""
-        weights, groupings = self.weights[index], []
-        for each in self.groupings:
-            codes = each.codes[index]
-            there = np.bincount(codes, weights, minlength=len(each.names))  # a minimum is at most what the sample has
-            groupings.append(
-                Grouping(each.column, each.names, codes, np.minimum(each.low * share, there), each.high * share)
-            )
-        length = None
-        if self.length is not None:
-            length = Length(self.length.coefficients[index], self.length.low * share, self.length.high * share)
-        return Limits(weights, self.size * share, tuple(groupings), length, self.unspent * share)
+        part, groupings = self.at(index), []
+        for each in part.groupings:
+            there = np.bincount(each.codes, part.weights, minlength=len(each.names))
+            low = np.minimum(each.low * share, there)  # a minimum is at most what the sample has
+            groupings.append(replace(each, low=low, high=each.high * share))
+        length = part.length and replace(part.length, low=part.length.low * share, high=part.length.high * share)
+        return Limits(part.weights, part.size * share, tuple(groupings), length, part.unspent * share)
 
     def repeated(self, most: int) -> Limits:
         """For documents that may each be taken up to `most` times: as one document of `most` times the weight."""
@@ -144,11 +140,7 @@ class Limits:
 
     def copies(self, index: np.ndarray, most: int) -> Limits:
         """For copies of documents, `index` (n,) naming the document of each; a document has at most `most` copies."""
-        groupings = [replace(each, codes=each.codes[index]) for each in self.groupings]
-        length = self.length
-        if length is not None:
-            length = replace(length, coefficients=length.coefficients[index])
-        return Limits(self.weights[index], self.size, tuple(groupings), length, self._unspent(most))
+        return replace(self.at(index), slack=self._unspent(most))
 
     def _unspent(self, most: int) -> float:
         forced = most_unspent(np.repeat(self.weights, most), self.size)

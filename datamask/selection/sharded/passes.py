@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from datamask.selection.engine.ascent import Ascent
 from datamask.selection.engine.quadratic import Quadratic, prepare, rounding_of, weighted_norms
 from datamask.selection.metrics.disf import DiSF
 from datamask.selection.problem.feasible import Feasible
-from datamask.selection.problem.limits import Limits, Spent
+from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.objective import scaled_quality
 from datamask.selection.problem.pool import Pool
 from datamask.selection.sharded import exchange
@@ -313,7 +314,7 @@ class _Selecting(Gathered):
         found = self.maps(marginals_of_group, state, items, self.rows)
         self.marginals = [marginals for marginals, _ in found]
         base: list[np.ndarray] | None = None
-        spent, offsets, linear = Spent(0.0, tuple(np.zeros(len(g.names)) for g in self.limits.groupings)), [], []
+        spent, offsets, linear = [], [], []
         self.inside, self.index = [], []
         for group, marginals in zip(self.groups, self.marginals, strict=True):
             value, *of_group = marginals.read("marginal", *(f"base_{place}" for place in range(len(plan.metrics))))
@@ -321,7 +322,7 @@ class _Selecting(Gathered):
             inside, at = cut_range.inside(value), np.flatnonzero(cut_range.undecided(value))
             self.inside.append(self.hand(f"inside-{name}-{group.number}", inside=inside))
             self.index.append(at)
-            spent += self.limits.of(*self.known(group)).spent(inside)
+            spent.append(self.limits.of(*self.known(group)).spent(inside))
             gain = scaled_quality(plan.quality, quality_of(group.shard)) / self.size
             offsets.append(float((self.weights(group) * gain)[inside].sum()))
             linear.append(gain[at])
@@ -329,7 +330,8 @@ class _Selecting(Gathered):
         if sum(map(len, self.index)) > most:
             return None
         self.own = self.limits_at(self.index)
-        limits, self.spent = self.own.less(spent), spent
+        self.spent = reduce(add, spent)
+        limits = self.own.less(self.spent)
         if not fits(limits):
             return None
         fixed = [torch.from_numpy(part) for part in base]
