@@ -203,14 +203,14 @@ def mask_shard(
     """
     files = with_atoms(files, config, work)
     name = files.shard.name
-    by = None if prices is None else decided_by(prices.path, prices.key).get(name, prices.key)
+    by = decided_by(prices.path, prices.key).get(name, prices.key) if prices else None
     key = STAGES["mask"].key(config, code_of(config), by, inputs_of(files))
     url = storage.join(work, "masks", f"{name}-{key}.parquet")
     if found := storage.find_output(url, key):
         return found
     started = time.perf_counter()
     facts: dict[str, object] = {}
-    if by is None:
+    if prices is None or by is None:
         candidates = read_candidates(files, config)
         made, facts = _alone(candidates, config)
         table = _mask_table(candidates, made, config.select.repeat)
