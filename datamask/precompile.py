@@ -24,8 +24,12 @@ def precompile() -> None:
 
 
 def _words(texts: list[str]) -> None:
+    import pyarrow as pa
+
     from datamask.corpus.ngrams import count_ngrams
+    from datamask.corpus.text_hashes import text_hashes
     from datamask.encoders.static import fit_static
+    from datamask.filter.signatures import sign
     from datamask.models.tokens import DocumentTokenizer
     from datamask.quality import pool_model as pool
 
@@ -34,6 +38,8 @@ def _words(texts: list[str]) -> None:
     tokenizer.all(texts)
     pool.fit(texts, [None] * len(texts))
     count_ngrams(texts)
+    sign(pa.array(range(len(texts))), pa.array(texts))
+    text_hashes(pa.array(texts))
 
 
 def _duplicates() -> None:

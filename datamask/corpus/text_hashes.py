@@ -2,7 +2,7 @@
 
     text_hashes(pa.array(["One  text.", "one text. "]))      # twice the same 16 bytes
 
-Most texts are normalised by a compiled loop over their bytes, which Unicode's quick check (UAX 15, section 9) tells from
+Most texts are normalised by a compiled loop over their bytes; Unicode's quick check (UAX 15, section 9) tells them from
 those that need the library.
 """
 

@@ -1,4 +1,4 @@
-"""The texts of a batch as bytes, for compiled loops: a column is read as it lies in memory, without a Python string each."""
+"""The texts of a batch as bytes, for compiled loops: a column is read as it lies in memory."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def fold(raw, bounds, kind, order, folded, pairs, made, ends):  # type: ignore[n
                 if is_ == OTHER:
                     good = False
                     break
-                marked = was == MARK or was == JOINING_MARK
+                marked = was in (MARK, JOINING_MARK)
                 if is_ == JOINING_MARK and marked:
                     good = False
                     break

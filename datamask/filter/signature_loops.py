@@ -10,7 +10,7 @@ import numpy as np
 
 from datamask.compiling import compiled
 from datamask.corpus.utf8_loops import code_point
-from datamask.filter.shingles import LETTERS, TABLE, WINDOW, _SEEDS
+from datamask.filter.shingles import _SEEDS, LETTERS, TABLE, WINDOW
 from datamask.filter.surface import BREAK, CASED, LONG, LOWER, MARK, RETURN, SHOUTED, SPACE, STOP, UPPER
 
 WHITE = SPACE | RETURN | BREAK
