@@ -65,7 +65,7 @@ def text_hashes(texts: pa.Array) -> list[bytes]:
     return [blake2b(text, digest_size=16).digest() for text in _normalised(texts)]
 
 
-def _normalised(texts: pa.Array) -> Iterator[bytes | np.ndarray]:
+def _normalised(texts: pa.Array) -> Iterator[bytes | memoryview]:
     """What is hashed of each text."""
     from datamask.corpus.utf8_loops import fold
 
@@ -81,7 +81,7 @@ def _normalised(texts: pa.Array) -> Iterator[bytes | np.ndarray]:
             if end < 0:
                 yield normalise(texts[row].as_py()).encode()
             else:
-                yield made[begins:end]
+                yield made[begins:end].data
                 begins = end
         first = last
 
@@ -105,23 +105,23 @@ def tables() -> Tables:
             kind[code] = MARK
         parts = unicodedata.decomposition(character)
         if parts and parts[0] != "<" and kind[code] in (PLAIN, MARK):
-            first, second = parts.split()
-            composed.append((int(first, 16), int(second, 16)))
+            one, other = (int(part, 16) for part in parts.split())
+            composed.append((one, other))
             order[code] = COMPOSED
     for code in (*range(*LEADING), *range(0x1161, 0x1176), *range(0x11A8, 0x11C3)):
         kind[code] = OTHER  # Hangul by letters
-    for _, second in composed:
-        kind[second] = JOINING_MARK if order[second] else JOINING
+    for _, other in composed:
+        kind[other] = JOINING_MARK if order[other] else JOINING
     for code in codes:
         if (made := chr(code).casefold()) != chr(code):
-            parts = [ord(part) for part in made]
-            if len(parts) > 2 or kind[code] != PLAIN or any(part >= TABLE or kind[part] != PLAIN for part in parts):
+            points = [ord(point) for point in made]
+            if len(points) > 2 or kind[code] != PLAIN or any(point >= TABLE or kind[point] for point in points):
                 kind[code] = OTHER
             else:
-                folded[code] = [*parts, 0][:2]
+                folded[code] = [*points, 0][:2]
     pairs = np.zeros(1 << BITS, np.uint64)
-    for first, second in composed:
-        key = first << 32 | second
+    for one, other in composed:
+        key = one << 32 | other
         slot = key * 0x9E3779B97F4A7C15 % (1 << 64) >> (64 - BITS)
         while pairs[slot]:
             slot = (slot + 1) % (1 << BITS)

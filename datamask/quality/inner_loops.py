@@ -382,6 +382,6 @@ def summed(nats, number, most, unit, found):  # type: ignore[no-untyped-def]
     for document in range(len(number)):
         total = 0
         for _ in range(number[document]):
-            total += np.int64(np.rint(min(max(nats[at], -most), most) * unit))
+            total += int(np.rint(min(max(nats[at], -most), most) * unit))
             at += 1
         found[document] = total
