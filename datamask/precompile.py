@@ -32,11 +32,12 @@ def _words(texts: list[str]) -> None:
     from datamask.filter.signatures import sign
     from datamask.models.tokens import DocumentTokenizer
     from datamask.quality import pool_model as pool
+    from datamask.quality.copies import CopyCounts
 
     tokenizer = DocumentTokenizer(fit_static(texts, vocabulary=300, dimensions=8, max_length=32, seed=0).tokenizer)
     tokenizer.count([*texts, "word " * 5000, " ".join(map(str, range(5000)))])  # more than the table has room for
     tokenizer.all(texts)
-    pool.fit(texts, [None] * len(texts))
+    CopyCounts(pool.fit(texts, [None] * len(texts))).altered(*texts[:2])
     count_ngrams(texts)
     sign(pa.array(range(len(texts))), pa.array(texts))
     text_hashes(pa.array(texts))

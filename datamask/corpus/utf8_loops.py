@@ -74,7 +74,11 @@ def fold(raw, bounds, kind, order, folded, pairs, made, ends):  # type: ignore[n
         begun = filled
         at, end = bounds[text], bounds[text + 1]
         white, good = False, True  # white space since the last letter
-        before, was, last = np.int64(0), np.uint8(WHITE), np.int64(0)  # the code point before, its kind, and what it was folded to
+        before, was, last = (
+            np.int64(0),
+            np.uint8(WHITE),
+            np.int64(0),
+        )  # of the code point before: its kind, and what it became
         while at < end:
             code, size = np.int64(raw[at]), np.int64(1)
             if code >= 0x80:
