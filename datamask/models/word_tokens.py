@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from datamask.corpus import text_hashes
+from datamask.corpus import code_points
 
 SEPARATOR = "\x1e"  # between words tokenised together: a token of its own, and in next to no word
 MERGED = 64  # bytes of a word that is merged by the compiled loop: its time grows with the square
@@ -35,7 +35,7 @@ KINDS[[ord(space) for space in "\t\n\v\f\r "]] = SPACE
 KINDS[128:] = BEYOND
 LOWER = np.arange(256, dtype=np.uint8)
 LOWER[ord("A") : ord("Z") + 1] += 32
-TABLE = text_hashes.TABLE  # code points looked up
+TABLE = code_points.TABLE  # code points looked up
 MARKED = 1 << 31  # of an entry of `letters`
 CJK = ((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xAC00, 0xD7A4))  # with Hangul: letters as they are
 
@@ -44,17 +44,17 @@ CJK = ((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xAC00, 0xD7A4))  # with Hangul: let
 def letters() -> np.ndarray:
     """(TABLE,) uint32: the small letter of each letter and mark beyond ASCII that NFKC leaves as it is, whatever stands
     beside it but for two marks together; those marks with MARKED. 0: it is another."""
-    kind = text_hashes.tables().kind
+    kind = code_points.tables("NFC").kind
     found = np.zeros(TABLE, np.uint32)
     for first, last in CJK:
         found[first:last] = np.arange(first, last)
-    for code in np.flatnonzero((kind == text_hashes.PLAIN) | (kind == text_hashes.MARK)).tolist():
+    for code in np.flatnonzero((kind == code_points.PLAIN) | (kind == code_points.MARK)).tolist():
         character = chr(code)
         if code < 0x80 or found[code] or unicodedata.category(character)[0] not in "LM":
             continue
         small = character.lower()
         if len(small) == 1 and unicodedata.normalize("NFKC", character) == character:
-            found[code] = ord(small) | (MARKED if kind[code] == text_hashes.MARK else 0)
+            found[code] = ord(small) | (MARKED if kind[code] == code_points.MARK else 0)
     return found
 
 
