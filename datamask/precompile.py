@@ -10,13 +10,14 @@ it made beside the modules.
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 
 def precompile() -> None:
     """Calls every compiled loop once, and makes what else a first run would keep."""
     texts = [f"One text of number {number}, and a few words more: it's <b>all</b> there is." for number in range(40)]
     _words(texts)
-    _duplicates()
+    _duplicates(texts)
     _coverage()
     from datamask.report import page
 
@@ -28,22 +29,33 @@ def _words(texts: list[str]) -> None:
     from datamask.encoders.static import fit_static
     from datamask.models.tokens import DocumentTokenizer
     from datamask.quality import pool_model as pool
+    from datamask.quality.copies import CopyCounts
 
     tokenizer = DocumentTokenizer(fit_static(texts, vocabulary=300, dimensions=8, max_length=32, seed=0).tokenizer)
     tokenizer.count([*texts, "word " * 5000, " ".join(map(str, range(5000)))])  # more than the table has room for
     tokenizer.all(texts)
-    pool.fit(texts, [None] * len(texts))
+    model = pool.fit(texts, [None] * len(texts))
+    CopyCounts(model).altered(texts[0], texts[1])
     count_ngrams(texts)
 
 
-def _duplicates() -> None:
+def _duplicates(texts: list[str]) -> None:
     from datamask.filter.duplicate_candidates import Components, parts_of_groups, total_of_groups
+    from datamask.filter.intact import Text, own
+    from datamask.filter.shingles import codes_of, doubled, likeness, once, windows
+    from datamask.filter.surface import Prose, Surface
 
     connected = Components(4)
     connected.add(np.array([0]), np.array([2]))
     paired, part = np.array([True, False, True, False]), np.zeros(4, np.int64)
     total_of_groups(connected.lowest(), paired, np.ones(4, np.int64), 0, part)
     parts_of_groups(connected.lowest(), paired, part, 1)
+    found = windows(*codes_of(pa.array(texts[:1])))
+    held = Text(found.hashes, once(found.hashes), found.units, Surface(0, 0, 0), Prose(0, 0))
+    mine = own(held, held.shingles[1:])
+    _ = mine.digits, mine.recurs
+    likeness(held.shingles, held.shingles)
+    likeness(doubled(found.hashes), doubled(found.hashes))
 
 
 def _coverage() -> None:

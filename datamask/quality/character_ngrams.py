@@ -18,7 +18,7 @@ BEGINNING = 500  # words by which a document's half is chosen
 PAIR = np.uint64(0x9E3779B97F4A7C15)
 _COUNT_BITS = 6  # of a slot's 16; the other ten tell its key from another that falls on the same slot
 _STEPS = 4  # a count is kept as its logarithm, so many steps a factor of two
-_COUNTS = np.concatenate([[0], 2 ** (np.arange((1 << _COUNT_BITS) - 1) / _STEPS)]).astype(np.float32)
+COUNTS = np.concatenate([[0], 2 ** (np.arange((1 << _COUNT_BITS) - 1) / _STEPS)]).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,17 @@ class Table:
             slots[half, _slot(found, bits)] = level | _check(found)  # of several for a slot the last, most frequent
         return cls(slots)
 
+    @property
+    def shift(self) -> np.uint64:
+        """What of a key's bits is not its slot's."""
+        return np.uint64(65 - self.slots.shape[1].bit_length())
+
     def count(self, keys: np.ndarray, half: np.ndarray) -> np.ndarray:
         """(n,) float32 counts of (n,) uint64 keys, each in its own half (n,) int64; 0 for what is not there."""
         from datamask.quality.inner_loops import look_up
 
         found = np.empty(len(keys), np.float32)
-        shift = np.uint64(65 - self.slots.shape[1].bit_length())
-        look_up(self.slots, shift, _COUNTS, keys, half, found)
+        look_up(self.slots, self.shift, COUNTS, keys, half, found)
         return found
 
 
