@@ -40,8 +40,9 @@ def _words(texts: list[str]) -> None:
 
 
 def _duplicates(texts: list[str]) -> None:
-    from datamask.filter.duplicate_candidates import Components, parts_of_groups, total_of_groups
+    from datamask.filter.duplicate_candidates import Components, Samples, parts_of_groups, total_of_groups
     from datamask.filter.intact import Text, own
+    from datamask.filter.postings import POSTING
     from datamask.filter.shingles import codes_of, doubled, likeness, once, windows
     from datamask.filter.surface import Prose, Surface
 
@@ -51,6 +52,10 @@ def _duplicates(texts: list[str]) -> None:
     total_of_groups(connected.lowest(), paired, np.ones(4, np.int64), 0, part)
     parts_of_groups(connected.lowest(), paired, part, 1)
     found = windows(*codes_of(pa.array(texts[:1])))
+    postings = np.zeros(2, POSTING)
+    postings["hash"] = 1, 2
+    samples, nobody = Samples(postings), np.zeros(1, np.int64)
+    samples.commons(nobody, samples, nobody, samples.common(nobody, samples, nobody))
     held = Text(found.hashes, once(found.hashes), found.units, Surface(0, 0, 0), Prose(0, 0))
     mine = own(held, held.shingles[1:])
     _ = mine.digits, mine.recurs

@@ -1,4 +1,4 @@
-"""The inner loops of comparing two texts; without the interpreter's lock, so that several threads can judge at once."""
+"""The inner loops of comparing texts and samples; without the interpreter's lock, so that several threads can compare."""
 
 from __future__ import annotations
 
@@ -19,6 +19,43 @@ def in_common(one, other):  # type: ignore[no-untyped-def]
         else:
             a, b, common = a + 1, b + 1, common + 1
     return common
+
+
+@compiled
+def sort_within(values, first):  # type: ignore[no-untyped-def]
+    """Sorts each run of the values (n,), run r being values[first[r] : first[r + 1]]."""
+    for run in range(len(first) - 1):
+        values[first[run] : first[run + 1]] = np.sort(values[first[run] : first[run + 1]])
+
+
+@compiled
+def common_of_pairs(values, first, one, values_other, first_other, other):  # type: ignore[no-untyped-def]
+    """(P,) int64: how many values the runs of each pair have in common; see `sort_within`. A run −1 is empty."""
+    found = np.zeros(len(one), np.int64)
+    for pair in range(len(one)):
+        a, b = one[pair], other[pair]
+        if a >= 0 and b >= 0:
+            found[pair] = in_common(values[first[a] : first[a + 1]], values_other[first_other[b] : first_other[b + 1]])
+    return found
+
+
+@compiled
+def shared_by_pairs(values, first, one, values_other, first_other, other, found):  # type: ignore[no-untyped-def]
+    """Fills found with what `common_of_pairs` counts, pair by pair."""
+    filled = 0
+    for pair in range(len(one)):
+        a, b = one[pair], other[pair]
+        if a < 0 or b < 0:
+            continue
+        here, there = first[a], first_other[b]
+        while here < first[a + 1] and there < first_other[b + 1]:
+            if values[here] < values_other[there]:
+                here += 1
+            elif values[here] > values_other[there]:
+                there += 1
+            else:
+                found[filled] = values[here]
+                here, there, filled = here + 1, there + 1, filled + 1
 
 
 @compiled
