@@ -1,4 +1,4 @@
-"""The inner loops of comparing texts and samples; without the interpreter's lock, so that threads can compare at once."""
+"""The inner loops of comparing texts and samples; without the interpreter's lock, so that threads compare at once."""
 
 from __future__ import annotations
 
