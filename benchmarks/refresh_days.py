@@ -43,7 +43,7 @@ def row(day: int, how: str, new: int, found: dict[str, Any], wall: float) -> str
     seconds = {line["stage"]: line["seconds"] for line in found["stages"]}
     per_new = [seconds.pop(stage) for stage in ("index", "embed", "score")]
     numbers = " | ".join(f"{value:.1f}" for value in (*per_new, 1000 * sum(per_new) / new, sum(seconds.values()), wall))
-    how += " (solved)" if how == "prices" and "prices" in seconds else ""
+    how += " (solved)" if how == "prices" and not found["certificate"]["continues"] else ""
     share = found["documents"]["selected"] / found["documents"]["read"]
     return f"| {day} | {how} | {new:,} | {numbers} | {found['documents']['selected']:,} ({share:.2%}) |"
 

@@ -5,9 +5,9 @@
 
 All shards but one are curated; the one, which lies at `place` among the others by its name, is added, and the folder
 is refreshed. Beside it the same refresh in a folder that knows of the first release nothing but what it fitted: encoder
-and score; with `--set run.refresh=prices`, which selects by them, its prices too. The data files and decisions of both
-must be the same, byte for byte. `redone` counts the stages' files that
-the refresh wrote and that the first run had written for the same shard.
+and score; with `--set run.refresh=prices`, which selects beside them, its decisions too. The data files and decisions
+of both must be the same, byte for byte. `redone` counts the stages' files that the refresh wrote and that the first run
+had written for the same shard.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from datamask.corpus.inputs import find_inputs
 
 COMMAND = (sys.executable, "-m", "datamask.cli")
-FITTED = ("encoder", "quality", "prices/prices-*")  # what both refreshes take from the first release
+FITTED = ("encoder", "quality", "prices/*")  # what both refreshes take from the first release
 KEY = re.compile(r"-[0-9a-f]{16}\.")
 
 

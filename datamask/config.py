@@ -475,8 +475,8 @@ class RunSettings(Section):
     """Shards a task run handles; null: one, and more where a stage would have over 64 task runs a worker, or
     1,000."""
     refresh: Literal["solve", "prices"] = "solve"
-    """refresh: "solve" selects again from all stored features; "prices" goes by the last release's prices, one pass,
-    and solves after all where these miss the budget or the bound by over 1 %."""
+    """refresh: "solve" selects again from all stored features; "prices" leaves what was decided as it is and selects
+    new documents beside it, and solves after all where the budget or the solved gap is missed by over 1 %."""
     allow_failed_shards: bool = False
     """Publish without shards that failed; the manifest names them."""
     allow_loss: bool = False

@@ -10,7 +10,6 @@ it made beside the modules.
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 
 
 def precompile() -> None:
@@ -25,8 +24,12 @@ def precompile() -> None:
 
 
 def _words(texts: list[str]) -> None:
+    import pyarrow as pa
+
     from datamask.corpus.ngrams import count_ngrams
+    from datamask.corpus.text_hashes import text_hashes
     from datamask.encoders.static import fit_static
+    from datamask.filter.signatures import sign
     from datamask.models.tokens import DocumentTokenizer
     from datamask.quality import pool_model as pool
     from datamask.quality.copies import CopyCounts
@@ -34,12 +37,15 @@ def _words(texts: list[str]) -> None:
     tokenizer = DocumentTokenizer(fit_static(texts, vocabulary=300, dimensions=8, max_length=32, seed=0).tokenizer)
     tokenizer.count([*texts, "word " * 5000, " ".join(map(str, range(5000)))])  # more than the table has room for
     tokenizer.all(texts)
-    model = pool.fit(texts, [None] * len(texts))
-    CopyCounts(model).altered(texts[0], texts[1])
+    CopyCounts(pool.fit(texts, [None] * len(texts))).altered(*texts[:2])
     count_ngrams(texts)
+    sign(pa.array(range(len(texts))), pa.array(texts))
+    text_hashes(pa.array(texts))
 
 
 def _duplicates(texts: list[str]) -> None:
+    import pyarrow as pa
+
     from datamask.filter.duplicate_candidates import Components, Samples, parts_of_groups, total_of_groups
     from datamask.filter.intact import Text, own
     from datamask.filter.postings import POSTING

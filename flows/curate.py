@@ -218,24 +218,32 @@ def _select(
         outputs = maps.find_duplicates(stages, shards, work)
         shards = [replace(files, duplicates=output) for files, output in zip(shards, outputs, strict=True)]
     check_left(shards, config)
-    prices, drift = previous.prices, None
-    if prices:
-        masked = stages.each([Step(each.mask, {"prices": prices, **common})], shards)
-        drift = stages.whole(whole.measure_drift, all_files=masked, config=config)
-        if abs(drift.budget - 1) > DRIFT or drift.gap > previous.gap + DRIFT or drift.broken:
-            get_run_logger().info("the prices of release %s miss: %s; selecting again", previous.version, drift)
-            prices = drift = None
+    extended = maps.extend_prices(stages, shards, work, previous.prices) if previous.prices else None
+    if extended and (missed := _missed(extended.facts, previous.gap)):
+        get_run_logger().info("beside the selection of release %s %s; selecting again", previous.version, missed)
+        extended = None
+    prices = extended
     if config.select.scope == "corpus" and not prices:
         prices = maps.learn_prices(stages, shards, work)
-    shards = stages.each([Step(each.mask, {"prices": prices, **common})], shards) if not drift else masked
+    shards = stages.each([Step(each.mask, {"prices": prices, **common})], shards)
     if config.filter.order == "after":
         shards = filtered(shards)
     if not prices:
         return shards, {"shards": {files.shard.name: dict(files.masks.facts) for files in shards if files.masks}}
     certificate = {**prices.facts, "prices": prices.key}
-    if drift:  # terms and history stay those of the selection that set the prices
-        certificate |= drift.as_dict() | {"continues": previous.version, "solved_gap": previous.gap}
+    if extended:
+        certificate |= {"continues": previous.version, "solved_gap": previous.gap}
     return shards, certificate
+
+
+def _missed(facts: Mapping[str, Any], gap: float) -> str:
+    """In words, what new documents selected beside old ones miss too much of; empty if nothing. gap: the solved one."""
+    found = [*facts["broken"]]
+    if abs(facts["budget"] - 1) > DRIFT:
+        found.append(f"{facts['budget']:.1%} of the budget is spent")
+    if facts["gap"] > gap + DRIFT:
+        found.append(f"the gap to the bound is {facts['gap']:.1%}, and was {gap:.1%} when all was solved")
+    return "; ".join(found)
 
 
 def _check_complete(failed: Sequence[FailedFile], stages: Stages) -> list[FailedFile]:

@@ -39,7 +39,9 @@ def numbers(
         },
         "personal": manifest.get("personal"),
         "tokens": {"read": total["tokens_read"], "selected": total["tokens_selected"]},
-        "certificate": {name: certificate.get(name) for name in ("objective", "upper_bound", "gap", "integrality")},
+        "certificate": {
+            name: certificate.get(name) for name in ("objective", "upper_bound", "gap", "integrality", "continues")
+        },
         "stages": [
             {
                 "stage": line.stage,

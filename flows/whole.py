@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prefect.logging import get_run_logger
@@ -45,6 +46,22 @@ def learn_prices(stages: Stages, shards: Sequence[ShardFiles], work: str) -> Out
     output: Output = stages.rounds(
         "prices", run, _rows(shards), lambda output: output.cached, all_files=shards, config=stages.config, work=work
     )
+    return output
+
+
+def extend_prices(stages: Stages, shards: Sequence[ShardFiles], work: str, prices: Output) -> Output | None:
+    """What is new selected beside what saved prices selected; None where that cannot be."""
+    from datamask.selection import extend_prices as run
+    from datamask.selection.sharded.beside import MustSolve
+
+    extend = partial(run, prices=prices)
+    try:
+        output: Output = stages.rounds(
+            "prices", extend, _rows(shards), lambda one: one.cached, all_files=shards, config=stages.config, work=work
+        )
+    except MustSolve as error:
+        get_run_logger().info("selecting from all documents again: %s", error)
+        return None
     return output
 
 

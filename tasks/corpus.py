@@ -12,8 +12,6 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Plan, Shard
 from datamask.release.release_folder import Picture, Staged
-from datamask.stages import ShardFiles
-from tasks.gpus import on_gpu
 from tasks.options import STAGE, prepared_by_numpy, same_arithmetic
 
 
@@ -41,16 +39,6 @@ def prepare_quality(shards: Sequence[Shard], encoder: Any, config: Config, work:
 
     same_arithmetic(torch=not prepared_by_numpy(config))
     return _unless_there("quality", work, "quality", lambda: prepare(shards, encoder, config, work, previous))
-
-
-@task(name="drift", task_run_name="check the saved prices", **STAGE)
-def measure_drift(all_files: Sequence[ShardFiles], config: Config) -> Any:
-    """How far a selection by saved prices is from budget and bound."""
-    from datamask.selection.sharded.drift import measure_drift as run
-
-    same_arithmetic()
-    with on_gpu("drift", config) as own:
-        return _named("drift", run(all_files, own))
 
 
 @task(name="publish", task_run_name="publish", **STAGE)

@@ -94,4 +94,4 @@ def needs_gpu(stage: str, config: Config) -> bool:
         return any(scorer.kind in ("transformer", "encoder", "prox") for scorer in config.quality.scorers)
     if stage == "duplicates":
         return config.duplicates.semantic != "off"
-    return stage in ("embed", "prices", "drift", "mask")
+    return stage in ("embed", "prices", "mask")

@@ -18,7 +18,7 @@ BEGINNING = 500  # words by which a document's half is chosen
 PAIR = np.uint64(0x9E3779B97F4A7C15)
 _COUNT_BITS = 6  # of a slot's 16; the other ten tell its key from another that falls on the same slot
 _STEPS = 4  # a count is kept as its logarithm, so many steps a factor of two
-COUNTS = np.concatenate([[0], 2 ** (np.arange((1 << _COUNT_BITS) - 1) / _STEPS)]).astype(np.float32)
+_COUNTS = np.concatenate([[0], 2 ** (np.arange((1 << _COUNT_BITS) - 1) / _STEPS)]).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,24 @@ class Table:
         return cls(slots)
 
     @property
-    def shift(self) -> np.uint64:
-        """What of a key's bits is not its slot's."""
-        return np.uint64(65 - self.slots.shape[1].bit_length())
+    def places(self) -> tuple[np.ndarray, np.uint64, np.ndarray]:
+        """What the loops look a key up in: slots, by how many bits a key is shifted, what counts stand for."""
+        return self.slots, np.uint64(65 - self.slots.shape[1].bit_length()), _COUNTS
 
     def count(self, keys: np.ndarray, half: np.ndarray) -> np.ndarray:
         """(n,) float32 counts of (n,) uint64 keys, each in its own half (n,) int64; 0 for what is not there."""
         from datamask.quality.inner_loops import look_up
 
         found = np.empty(len(keys), np.float32)
-        look_up(self.slots, self.shift, COUNTS, keys, half, found)
+        look_up(*self.places, keys, half, found)
+        return found
+
+    def of_documents(self, keys: np.ndarray, first: np.ndarray, half: np.ndarray) -> np.ndarray:
+        """The same of (tokens,) keys, document d's from first[d] to first[d + 1], in its half (documents,)."""
+        from datamask.quality.inner_loops import look_up_all
+
+        found = np.empty(len(keys), np.float32)
+        look_up_all(*self.places, keys, first, half, found)
         return found
 
 
@@ -96,9 +104,11 @@ def pairs(words: BatchWords, place: np.ndarray, apart: int = 1) -> tuple[np.ndar
 
 def halves(words: BatchWords) -> np.ndarray:
     """(documents,) 0 or 1, by the first BEGINNING words whatever their order: a sample may hold no more of it."""
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(words.hashes)])
-    last = np.minimum(words.first[1:], words.first[:-1] + BEGINNING)
-    return (mix(sums[last] - sums[words.first[:-1]]) >> np.uint64(63)).astype(np.int64)
+    from datamask.quality.inner_loops import beginnings
+
+    sums = np.empty(len(words), np.uint64)
+    beginnings(words.hashes, words.first, BEGINNING, sums)
+    return (mix(sums) >> np.uint64(63)).astype(np.int64)
 
 
 def count(batches: Iterable[BatchWords]) -> NgramCounts:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.character_ngrams import COUNTS, HALVES, PAIR, Table, halves
+from datamask.quality.character_ngrams import HALVES, PAIR, Table, halves
 from datamask.quality.copy_loops import counts_without, missing_from, pair_keys, times_among
 from datamask.quality.measures import JOINTS, UNIT, UNKNOWN, lift, order
 from datamask.quality.pool_model import CHARACTERS, Model
@@ -137,7 +137,7 @@ class _Differing:
 
         :param keys: all of each text.
         """
-        found: np.ndarray = counts_without(table.slots, table.shift, COUNTS, wanted, *keys, self._held)
+        found: np.ndarray = counts_without(*table.places, wanted, *keys, self._held)
         return found
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.quality.inner_loops import mixed
+from datamask.quality.inner_loops import counted, mixed
 
 
 @compiled
@@ -72,9 +72,7 @@ def counts_without(slots, shift, counts, wanted, first_keys, second_keys, held):
     for place in range(len(wanted)):
         key = wanted[place]
         for half in range(halves):
-            slot = slots[half, np.int64(key >> shift)]
-            same = (slot >> np.uint16(6)) == np.uint16(key & np.uint64(0x3FF))
-            found = np.float64(counts[slot & np.uint16(63)] if same else counts[0])
+            found = np.float64(counted(slots[half], shift, counts, key))
             if held[0] == half:
                 found -= first[place]
             if held[1] == half:

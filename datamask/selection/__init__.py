@@ -17,16 +17,18 @@ from datamask.extensions import names
 
 if TYPE_CHECKING:
     from datamask.selection.arrays import select
+    from datamask.selection.extension import extend_prices
     from datamask.selection.result import Selection
     from datamask.selection.stage import learn_prices, mask_shard
 
 _HOMES = {
     "select": "arrays",
     "Selection": "result",
+    "extend_prices": "extension",
     "learn_prices": "stage",
     "mask_shard": "stage",
 }
-__all__ = ["Selection", "learn_prices", "mask_shard", "metric_names", "select"]
+__all__ = ["Selection", "extend_prices", "learn_prices", "mask_shard", "metric_names", "select"]
 
 
 def metric_names() -> list[str]:

@@ -1,8 +1,9 @@
 """The pipeline's stages `prices` and `mask`: from the shards' files to each shard's mask file.
 
 Scope corpus: `learn_prices` selects from all shards as one pool and publishes, beside the prices, what it decided for
-each shard; `mask_shard` then writes a shard's mask without reading a feature. A shard that the prices have not seen
-(a new dump) is scored by them in one pass. Scope shard: `mask_shard` solves its shard alone, as the paper does.
+each shard; `mask_shard` then writes a shard's mask without reading a feature. Shards that the prices have not decided
+on (a new dump) are selected beside the others by `extension.extend_prices`. Scope shard: `mask_shard` solves its shard
+alone, as the paper does.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from datamask import extensions, storage
 from datamask.config import Config
-from datamask.devices import pick_device
 from datamask.errors import ConfigError, InputError
 from datamask.maps import Handed, Mapper, groups, hand, here, rounds
 from datamask.pipeline import STAGES
@@ -60,7 +61,7 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
     ordered = sorted(all_files, key=lambda files: files.shard.name)
     ordered = [with_atoms(files, config, work) for files in ordered]
     told = target_facts(ordered, config.select)
-    key = STAGES["prices"].key(config, _code(config), [_inputs(files) for files in ordered])
+    key = STAGES["prices"].key(config, code_of(config), [inputs_of(files) for files in ordered])
     url = storage.join(work, "prices", f"prices-{key}.parquet")
     if found := storage.find_output(url, key):
         return found
@@ -117,10 +118,10 @@ def _learn(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper) -> Lear
             found = select_shards(present, state.config, maps, state.folder)
     except UndecidedTooFew:
         return _jointly(ordered, state, maps, numbers)
-    nothing = {"selected": bool, "probability": np.float32, "price": np.float32}
-    empty = hand(None, "", **{name: np.zeros(0, dtype) for name, dtype in nothing.items()})
     made = iter(found.decided)
-    decided = [(shards, next(made) if len(group) else empty) for (_, shards), group in zip(items, read, strict=True)]
+    decided = [
+        Decided(shards, next(made) if len(group) else NOTHING) for (_, shards), group in zip(items, read, strict=True)
+    ]
     rows = tuple(row for group in maps(write_decisions, state, decided, counts) for row in group)
     _save(found.prices, state)
     return Learned(rows, found.facts)
@@ -150,21 +151,32 @@ def solve_jointly(state: Learning, ordered: Sequence[ShardFiles]) -> Learned:
     return Learned(tuple(rows), chosen.facts)
 
 
-def write_decisions(state: Learning, item: tuple[Sequence[ShardFiles], Handed]) -> list[tuple[str, int, int]]:
+NOTHING = hand(None, "", selected=np.zeros(0, bool), probability=np.zeros(0, np.float32), price=np.zeros(0, np.float32))
+
+
+class Decided(NamedTuple):
     """What was decided for the shards of a group."""
-    shards, decided = item
-    columns = decided.read("selected", "probability", "price")
+
+    shards: Sequence[ShardFiles]
+    arrays: Handed  # `selected`, `probability` and `price`, (n,) each, of all candidates one shard after the other
+    stay: frozenset[str] = frozenset()  # shards whose decisions are there
+
+
+def write_decisions(state: Learning, decided: Decided) -> list[tuple[str, int, int]]:
+    """Writes the decisions of the shards but of those that stay; a row for each of these."""
+    columns = decided.arrays.read("selected", "probability", "price")
     rows, start = [], 0
-    for files in shards:
+    for files in decided.shards:
         candidates = read_candidates(files, state.config)
         part = slice(start, start + len(candidates))
         start = part.stop
-        rows.append(_decide(files, candidates, Decision(*(column[part] for column in columns)), state))
+        if files.shard.name not in decided.stay:
+            rows.append(_decide(files, candidates, Decision(*(column[part] for column in columns)), state))
     return rows
 
 
 def _decide(files: ShardFiles, candidates: Candidates, decision: Decision, state: Learning) -> tuple[str, int, int]:
-    url, key = _decision(state.work, candidates.shard, state.key), _decided(files, state.key)
+    url, key = decision_path(state.work, candidates.shard, state.key), decided_key(files, state.key)
     table = _mask_table(candidates, decision, state.config.select.repeat)
     storage.write_output(url, key, table.schema, [table])
     return candidates.shard, len(candidates), int(decision.selected.sum())
@@ -187,36 +199,29 @@ def mask_shard(
     Facts: documents, candidates, selected, filtered {name: rows}; in scope shard the shard's objective and bound too.
 
     :raises ConfigError: scope shard with a budget that only a whole corpus can share out.
+    :raises InputError: the prices have not decided on the shard, or it has changed since.
     """
     files = with_atoms(files, config, work)
     name = files.shard.name
-    key = STAGES["mask"].key(config, _code(config), prices.key if prices is not None else None, _inputs(files))
+    by = decided_by(prices.path, prices.key).get(name, prices.key) if prices else None
+    key = STAGES["mask"].key(config, code_of(config), by, inputs_of(files))
     url = storage.join(work, "masks", f"{name}-{key}.parquet")
     if found := storage.find_output(url, key):
         return found
     started = time.perf_counter()
     facts: dict[str, object] = {}
-    decision = _decision(work, name, prices.key) if prices is not None else ""
-    if prices is not None and storage.find_output(decision, _decided(files, prices.key)):
-        table = storage.read_table(decision)
-    else:
+    if prices is None or by is None:
         candidates = read_candidates(files, config)
-        if prices is not None:
-            with storage.open_input(prices.path.removesuffix(".parquet") + ".npz") as file:
-                known = Prices.load(file)
-            device = pick_device(config.select.device)
-            scored = known.apply(
-                candidates.features(),
-                candidates.quality,
-                candidates.tokens,
-                device,
-                candidates.ngrams() if candidates.words else None,
-            )
-            # above the cut, a document is worth taking as often as it may be
-            made = Decision(*scored, scored[0].astype(np.int32) * config.select.repeat)
-        else:
-            made, facts = _alone(candidates, config)
+        made, facts = _alone(candidates, config)
         table = _mask_table(candidates, made, config.select.repeat)
+    else:
+        decision = decision_path(work, name, by)
+        if not storage.find_output(decision, decided_key(files, by)):
+            raise InputError(
+                f"{prices.path} has not decided on the shard {name} as it is now: extend it by the shard "
+                "(selection.extend_prices), or remove it and run again"
+            )
+        table = storage.read_table(decision)
     reasons = table["reason"].to_pylist()
     filtered = [reason.removeprefix("filter:") for reason in reasons if reason and reason.startswith("filter:")]
     facts |= {
@@ -267,22 +272,33 @@ def _mask_table(candidates: Candidates, decision: Decision, repeat: int) -> pa.T
     return table.append_column(REPEAT, pa.array(scatter(times, np.int32)))
 
 
-def _decision(work: str, shard: str, key: str) -> str:
-    return storage.join(work, "prices", f"{shard}-{key}.parquet")
+def decision_path(work: str, shard: str, prices: str) -> str:
+    """Where the prices of this key keep what they decided for a shard: the shard's mask."""
+    return storage.join(work, "prices", f"{shard}-{prices}.parquet")
 
 
-def _decided(files: ShardFiles, prices: str) -> str:
-    """A decision holds for the files it was made from; a shard whose filters changed since is scored by the prices."""
-    return STAGES["prices"].key(None, prices, _inputs(files))
+def decided_key(files: ShardFiles, prices: str) -> str:
+    """A decision holds for the files it was made from: a shard whose filters changed since is new."""
+    return STAGES["prices"].key(None, prices, inputs_of(files))
 
 
-def _code(config: Config) -> dict[str, str]:
-    """Of metrics and a solver of the user's own."""
+@lru_cache(maxsize=2)
+def decided_by(path: str, key: str) -> Mapping[str, str]:
+    """Shard -> key of the prices that decided on it, for shards that are not the prices' own, of this key."""
+    table = storage.read_table(path)
+    if "by" not in table.column_names:
+        return {}
+    return dict(zip(table["shard"].to_pylist(), table["by"].to_pylist(), strict=True))
+
+
+def code_of(config: Config) -> dict[str, str]:
+    """The code, as keys hold it, of metrics and a solver of the user's own."""
     select = config.select
     return extensions.code("metric", select.metrics) | extensions.code("solver", [select.solver])
 
 
-def _inputs(files: ShardFiles) -> list[str | None]:
+def inputs_of(files: ShardFiles) -> list[str | None]:
+    """The keys of the shard's files that a selection reads."""
     if files.embeddings is None or files.scores is None or files.index is None:
         raise InputError(f"shard {files.shard.name} is not embedded, scored and indexed yet")
     outputs = [files.index, files.embeddings, files.scores, files.filters, files.duplicates]

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from datamask.release.release_folder import find_release
 from tests.flows.conftest import write_shard
 from tests.flows.test_curate import stage, work_done
 
@@ -53,14 +54,17 @@ def test_new_documents_unlike_the_old_are_told(call, corpus, out, monkeypatch):
     assert "length of the 60 new documents" in event["payload"]["message"]
 
 
-def test_by_the_last_releases_prices_nothing_is_solved(refresh, corpus, out, found, monkeypatch):
+def test_by_the_last_releases_prices_old_documents_keep_their_decisions(refresh, corpus, out, found, monkeypatch):
     monkeypatch.setattr("flows.curate.DRIFT", 5)
+    before = {path: path.read_bytes() for path in (out / "work" / "masks").glob("*.parquet")}
     write_shard(corpus, 5)
     now = refresh(out, "--input", corpus, "--set", "run.refresh=prices")
-    assert "prices" not in {line["stage"] for line in now["stages"]}
+    assert now["certificate"]["continues"] == found["version"]
+    assert (stage(now, "mask")["done"], stage(now, "mask")["cached"]) == (1, 3)
+    assert {path: path.read_bytes() for path in before} == before
     assert now["certificate"]["objective"] <= now["certificate"]["upper_bound"]
-    share = now["documents"]["selected"] / now["documents"]["read"]
-    assert 0.05 < share < 0.4
+    certificate = find_release(str(out)).manifest()["provenance"]["certificate"]
+    assert certificate["budget"] == pytest.approx(1, abs=0.05) and certificate["solved_gap"] > 0
     again = refresh(out, "--input", corpus, "--set", "run.refresh=prices")
     assert again["new"] is False
 
@@ -70,7 +74,7 @@ def test_prices_that_miss_are_solved_again(refresh, corpus, out, found, monkeypa
     monkeypatch.setattr("flows.curate.DRIFT", -1)
     write_shard(corpus, 5)
     now = refresh(out, "--input", corpus, "--set", "run.refresh=prices")
-    assert (stage(now, "drift")["done"], stage(now, "prices")["done"]) == (1, 1)
+    assert now["certificate"]["continues"] is None and stage(now, "prices")["done"] == 1
     monkeypatch.undo()
     solved = refresh(out, "--input", corpus, "--set", "run.refresh=solve")
     assert solved["new"] is False  # run.refresh is how the work is done, and the selection is the solver's

@@ -117,9 +117,9 @@ def test_the_exchange_of_sums(algorithm, budget, place, monkeypatch):
     shards = [Rows(FEATURES[p], QUALITY[p], TOKENS[p], {"domain": GROUPS["domain"][p]}) for p in parts]
     with place() as device:
         found = corpus.select_corpus(shards, settings(algorithm=algorithm, **BUDGETS[budget]))
-        again = found.prices.apply(FEATURES, QUALITY, TOKENS, device)
+        again = found.prices.score(FEATURES, QUALITY, device)
     assert sum(decision.selected.sum() for decision in found.decisions) == found.facts["selected"]
-    assert found.facts["upper_bound"] >= found.facts["objective"] and len(again[0]) == COUNT
+    assert found.facts["upper_bound"] >= found.facts["objective"] and len(again) == COUNT
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -16,7 +16,7 @@ from datamask import storage
 from datamask.corpus.plan import Part, Shard
 from datamask.errors import ConfigError, ConservationError, InputError
 from datamask.maps import Threads, here
-from datamask.selection import learn_prices, mask_shard, stage
+from datamask.selection import extend_prices, learn_prices, mask_shard, stage
 from datamask.stages import ShardFiles
 
 WIDTH = 12
@@ -127,16 +127,11 @@ def test_rounds_give_the_same_bytes_on_any_workers_and_after_a_failure(shards, t
         assert {path.name: path.read_bytes() for path in (work / "prices").iterdir()} == expected
 
 
-def test_a_new_shard_is_scored_by_saved_prices(shards, tmp_path):
+def test_a_shard_that_the_prices_have_not_decided_on_is_refused(shards, tmp_path):
     work, config = str(tmp_path / "work"), configured(algorithm="pairwise")
     prices = learn_prices(shards[:3], config, work)
-    new = mask_shard(write_shard(tmp_path / "work", "new", 9, topic=1), prices, config, work)
-    table = storage.read_table(new.path)
-    assert table.num_rows == 80 and 0 < new.facts["selected"] < 78
-    chosen = table["selected"].to_numpy()
-    candidates = [i for i in range(80) if i not in (3, 7)]
-    price = table["price"].to_numpy()[candidates]
-    assert price[chosen[candidates]].min() > price[~chosen[candidates]].max()
+    with pytest.raises(InputError, match="has not decided on the shard part-3"):
+        mask_shard(shards[3], prices, config, work)
 
 
 def test_shard_scope_selects_each_shard_alone(shards, tmp_path):
@@ -176,8 +171,8 @@ def test_rows_of_two_widths_in_a_shard_are_refused(shards, tmp_path):
 def test_a_new_shard_of_another_width_is_refused(shards, tmp_path):
     work, config = str(tmp_path / "work"), configured(algorithm="pairwise")
     prices = learn_prices(shards, config, work)
-    with pytest.raises(InputError, match="of 12 dimensions, these have 8"):
-        mask_shard(write_shard(tmp_path / "work", "new", 9, width=8), prices, config, work)
+    with pytest.raises(InputError, match="of 12 dimensions, others have 8"):
+        extend_prices([*shards, write_shard(tmp_path / "work", "new", 9, width=8)], prices, config, work)
 
 
 METRIC = """

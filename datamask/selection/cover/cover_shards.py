@@ -49,6 +49,7 @@ from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.metrics import metric_class
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.limits import Spent
 from datamask.selection.problem.objective import Term, scaled_quality, weigh
 from datamask.selection.sharded.cuts import Filling, ascending
 from datamask.selection.sharded.gathered import (
@@ -98,7 +99,7 @@ def cover_shards(
     :raises InputError: as `make_problem` and `make_atoms`, or no selection holds the limits.
     :raises UndecidedTooFew: the undecided documents that the room holds cannot meet the limits.
     """
-    return _Covering(shards, config, maps, folder, ROOM if room is None else room).run()
+    return CoverRounds(shards, config, maps, folder, ROOM if room is None else room).run()
 
 
 class _Priced(NamedTuple):
@@ -109,7 +110,18 @@ class _Priced(NamedTuple):
     bound: float  # of the tangent plane, for the whole corpus
 
 
-class _Covering(Gathered):
+class Relaxed(NamedTuple):
+    """The fractional optimum of the corpus, and the last problem of the undecided."""
+
+    posed: UndecidedProblem
+    solved: PartSolution
+    priced: _Priced  # at this optimum
+    bound: float
+
+
+class CoverRounds(Gathered):
+    """The rounds, and what is known between them."""
+
     def __init__(self, shards: Sequence[Any], config: Config, maps: Mapper, folder: str, room: int) -> None:
         super().__init__(shards, config, maps, folder)
         self.room = room
@@ -122,14 +134,21 @@ class _Covering(Gathered):
         self.state = Covering(config, folder, share=self.size / self.total, size=self.size)
 
     def run(self) -> Exchanged:
-        self._lay_out()
+        """Selects from the whole corpus."""
+        self.lay_out()
         sample = self._least(self.room_of_sample, self._lengths)
         if sum(map(len, sample)) < 2:
             sample = self._least(2, self._ones)
         self._learn(sample)
-        at, bound, solved = self._begin(sample), np.inf, None
+        relaxed = self.ascend(self._begin(sample))
+        mask, state = self.search(replace(relaxed.posed, p=self.p), relaxed.priced.prices)
+        return self.finished(relaxed, lambda place: self.of_group(place, mask), self.relaxed_of, state)
+
+    def ascend(self, at: np.ndarray) -> Relaxed:
+        """The fractional optimum of the corpus, from a state (J,) at which to price first."""
+        bound, solved = np.inf, None
         for number in range(SOLVES + 1):
-            priced = self._price(f"{number}", at)
+            priced = self.price(f"{number}", at)
             bound = min(bound, priced.bound)
             if number:
                 assert solved is not None
@@ -141,7 +160,12 @@ class _Covering(Gathered):
             [solved] = self.maps(solve_part, self.state, [posed])
             self.p, at = solved.p, solved.state
         assert solved is not None
-        return self._finished(posed, solved, priced, bound)
+        return Relaxed(posed, solved, priced, bound)
+
+    @property
+    def quality_names(self) -> list[str]:
+        """The quality columns' names among the terms."""
+        return [f"quality_{column}" for column in range(self.columns)] if self.columns > 1 else ["quality"]
 
     # ------------------------------------------------------------ the sample
 
@@ -164,7 +188,8 @@ class _Covering(Gathered):
         filling = Filling(lambda: zip(self._hashes(), weights(), strict=True), room)
         return [np.flatnonzero(filling.take(*each)) for each in zip(self._hashes(), weights(), strict=True)]
 
-    def _lay_out(self) -> None:
+    def lay_out(self) -> None:
+        """Writes all groups' rows of atoms, and measures the corpus's own mixture."""
         self.sketched = self.maps(sketch_group, self.state, self.groups, self.rows)
         anchors = np.zeros((0, 0), np.float32)
         if "coverage-embedding" in self.settings.metrics:
@@ -190,6 +215,7 @@ class _Covering(Gathered):
             metric.measure(self.settings, atoms, total / self.total)
             self.metrics.append(metric)
         self.random = random / np.maximum(spent, 1e-300)[:, None]
+        self.pricing = self._least(LIMITED, self._ones) if self.limits else []
 
     def _learn(self, sample: Sequence[np.ndarray]) -> None:
         """Calibrates the terms on the sample and joins them to the objective."""
@@ -215,10 +241,14 @@ class _Covering(Gathered):
             sizes = [len(at) for at in places]
             metric_spans = [self._span_of(metric, sizes, each) for metric, each in zip(self.metrics, best, strict=True)]
             quality_spans = self.spans()
-        columns = [f"quality_{column}" for column in range(self.columns)] if self.columns > 1 else ["quality"]
+        self.join(quality_spans, metric_spans)
+
+    def join(self, quality_spans: Sequence[tuple[float, float]], metric_spans: Sequence[tuple[float, float]]) -> None:
+        """Joins the terms, whose (zero, one) these are, to the objective."""
+        settings = self.settings
         terms = [
             Term(name, 0.0, *span, column=column)
-            for column, (name, span) in enumerate(zip(columns, quality_spans, strict=True))
+            for column, (name, span) in enumerate(zip(self.quality_names, quality_spans, strict=True))
         ]
         pairs = zip(self.metrics, metric_spans, strict=True)
         diversity = [Term(metric.name, 0.0, *span, metric=metric) for metric, span in pairs]
@@ -258,24 +288,24 @@ class _Covering(Gathered):
         part = UndecidedProblem(
             self.taken,
             self.joint,
-            np.concatenate([self._linear(group)[at] for group, at in zip(self.groups, sample, strict=True)]),
+            np.concatenate([self.linear(group)[at] for group, at in zip(self.groups, sample, strict=True)]),
             limits.sample(np.arange(len(limits.weights)), share),
             self.size * share,
             0.0,
             SAMPLE_ACCURACY * self.objective_span,
         )
         [solved] = self.maps(solve_part, self.state, [part])
-        self.pricing = self._least(LIMITED, self._ones) if self.limits else []
         states = [(1 - share) * solved.state + share * self.joint.mean for share in TOWARDS]
         return min(zip(self._prices("start", states), states, strict=True), key=lambda found: found[0].bound)[1]
 
-    def _linear(self, group: Group) -> np.ndarray:
+    def linear(self, group: Group) -> np.ndarray:
         """(n,) each document's scaled quality."""
         return scaled_quality(self.terms, quality_of(group.shard))
 
     # ------------------------------------------------------------ prices
 
-    def _price(self, name: str, at: np.ndarray) -> _Priced:
+    def price(self, name: str, at: np.ndarray) -> _Priced:
+        """Prices every document at a state (J,)."""
         return self._prices(name, [at])[0]
 
     def _prices(self, name: str, states: Sequence[np.ndarray]) -> list[_Priced]:
@@ -333,36 +363,56 @@ class _Covering(Gathered):
             index.append(at)
             fixed.append(self.hand(f"at-{name}-{group.number}", at=at, inside=inside))
             spent.append(self.limits.of(*self.known(group)).spent(inside))
-            starts.append(self._relaxed(group.number)[at] if len(self.p) else (off[at] > 0).astype(np.float64))
-        self.own, self.spent = self.limits_at(index), reduce(add, spent)
-        limits = self.own.less(self.spent)
+            starts.append((self.relaxed_of(group.number) if len(self.p) else self.first_p(group.number, off))[at])
+        return self.posed(name, index, fixed, reduce(add, spent), np.concatenate(starts))
+
+    def posed(
+        self, name: str, index: Sequence[np.ndarray], fixed: Sequence[Handed], spent: Spent, start: np.ndarray | None
+    ) -> UndecidedProblem:
+        """The problem of the documents at these places of each group, beside the others as they are.
+
+        fixed: each group's `at`, these places, and `inside` (n,), which others are selected; spent: by those; start:
+        (m,) the documents' first p.
+
+        :raises UndecidedTooFew: they cannot meet the limits.
+        """
+        self.own, self.spent = self.limits_at(index), spent
+        limits = self.own.less(spent)
         if not fits(limits):
             raise UndecidedTooFew
-        self.index, self.fixed = index, fixed
+        self.index, self.fixed = list(index), list(fixed)
         self.starts = np.cumsum([0, *map(len, index)])
         taken = self._take(name, fixed)
         pairs = zip(self.groups, index, strict=True)
         return UndecidedProblem(
             taken,
             replace(self.joint, held=_sum(each.read("state")[0] for each in taken)),
-            np.concatenate([self._linear(group)[at] for group, at in pairs]),
+            np.concatenate([self.linear(group)[at] for group, at in pairs]),
             limits,
             self.size,
             math.fsum(float(each.read("offset")[0]) for each in taken),
             ACCURACY * self.objective_span,
-            np.concatenate(starts),
+            start,
         )
 
-    def _of_group(self, place: int, values: np.ndarray) -> np.ndarray:
+    def first_p(self, place: int, off: np.ndarray) -> np.ndarray:
+        """(n,) the p of a group's documents from which the first solve starts. off: (n,) their prices less the cut."""
+        return (off > 0).astype(np.float64)
+
+    def of_group(self, place: int, values: np.ndarray) -> np.ndarray:
         """(n,) of a group, of the type of values (m,): those of the undecided, and 1 and 0 for the others."""
         at, inside = self.fixed[place].read("at", "inside")
         found = inside.astype(values.dtype)
         found[at] = values[self.starts[place] : self.starts[place + 1]]
         return found
 
-    def _relaxed(self, place: int) -> np.ndarray:
+    def relaxed_of(self, place: int) -> np.ndarray:
         """(n,) the fractional optimum of a group's documents, as the last solve found it."""
-        return self._of_group(place, self.p)
+        return self.of_group(place, self.p)
+
+    def state_of(self, name: str, fixed: Sequence[Handed]) -> np.ndarray:
+        """The state (J,) of the documents `inside`, (n,) of each group: which of them, or their p."""
+        return _sum(each.read("state")[0] for each in self._take(name, fixed))
 
     def _take(self, name: str, fixed: Sequence[Handed]) -> list[Handed]:
         items = [group._replace(now=now) for group, now in zip(self.groups, fixed, strict=True)]
@@ -370,26 +420,45 @@ class _Covering(Gathered):
 
     # ------------------------------------------------------------ the end
 
-    def _finished(self, posed: UndecidedProblem, solved: PartSolution, priced: _Priced, bound: float) -> Exchanged:
-        at_undecided = np.concatenate([price[at] for price, at in zip(priced.prices(), self.index, strict=True)])
-        inside = sum(int(found.read("inside")[0].sum()) for found in self.fixed)
-        [(mask, chosen_state)] = self.maps(mask_part, self.state, [(replace(posed, p=solved.p), at_undecided, inside)])
+    def search(
+        self, posed: UndecidedProblem, prices: Callable[[], Iterator[np.ndarray]]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The mask (m,) of the problem that was posed last, whose fractional optimum is its p, and the corpus's state.
+
+        prices: of each group at that optimum.
+
+        :raises UndecidedTooFew: it breaks a limit.
+        """
+        price = np.concatenate([price[at] for price, at in zip(prices(), self.index, strict=True)])
+        beside_it = sum(int(found.read("inside")[0].sum()) for found in self.fixed)
+        [(mask, state)] = self.maps(mask_part, self.state, [(posed, price, beside_it)])
         if broken := self.own.broken(self.spent + self.own.spent(mask)):
             raise UndecidedTooFew(broken[0])
-        last = self._price("chosen", chosen_state)
-        bound = min(bound, last.bound) + self.constant
-        decided, sums = [], np.zeros(self.columns)
+        return mask, state
+
+    def finished(
+        self,
+        relaxed: Relaxed,
+        chosen: Callable[[int], np.ndarray],
+        probability: Callable[[int], np.ndarray],
+        state: np.ndarray,
+    ) -> Exchanged:
+        """The selection that has this state (J,): (n,) bool `chosen` of each group, by its number."""
+        last = self.price("chosen", state)
+        bound = min(relaxed.bound, last.bound) + self.constant
+        decided, sums, selected = [], np.zeros(self.columns), 0
         for place, (group, price) in enumerate(zip(self.groups, last.prices(), strict=True)):
-            weights, chosen = self.weights(group), self._of_group(place, mask)
-            sums += (weights * chosen) @ quality_of(group.shard)
-            columns = {"selected": chosen, "probability": self._relaxed(place).astype(np.float32)}
+            weights, own = self.weights(group), chosen(place)
+            sums += (weights * own) @ quality_of(group.shard)
+            selected += int(own.sum())
+            columns = {"selected": own, "probability": probability(place).astype(np.float32)}
             columns["price"] = (price * weights / self.size).astype(np.float32)
             decided.append(hand(self.folder, f"decided-{group.number}", **columns))
         raw = {term.name: float(sums[term.column]) / self.size for term in self.terms}
-        raw |= {metric.name: metric.of_state(chosen_state) for metric in self.metrics}
+        raw |= {metric.name: metric.of_state(state) for metric in self.metrics}
         terms = (*self.terms, *self.diversity)
         objective = self.constant + sum(term.scale * raw[term.name] for term in terms)
-        relaxed = solved.value + self.constant
+        value = relaxed.solved.value + self.constant
         size = max(abs(bound), 1e-12)
         self.history = [
             {name: value if name == "step" else value + self.constant for name, value in step.items()}
@@ -398,22 +467,21 @@ class _Covering(Gathered):
         facts = {
             "solver": self.settings.solver,
             "documents": self.count,
-            "selected": inside + int(mask.sum()),
+            "selected": selected,
             "objective": objective,
             "terms": {term.name: term.calibrated(raw[term.name]) for term in terms},
             "statistics": raw,
             "scales": {term.name: {"zero": term.zero, "scale": term.scale} for term in terms},
             "upper_bound": bound,
             "gap": max(0.0, bound - objective) / size,
-            "relaxed": relaxed,
-            "integrality": max(0.0, min(relaxed, bound) - objective) / size,
+            "relaxed": value,
+            "integrality": max(0.0, min(value, bound) - objective) / size,
             "history": self.history,
-            "undecided": len(mask),
+            "undecided": int(self.starts[-1]),
         }
-        moments = [torch.from_numpy(solved.state) for _ in self.metrics]
+        moments = [torch.from_numpy(relaxed.solved.state) for _ in self.metrics]
         prices = make_prices(self.terms, self.diversity, moments, self.dimensions, self.size, self.unit == "tokens")
-        threshold = self.threshold(priced.prices) / self.size
-        return Exchanged(decided, replace(prices, threshold=threshold), facts)
+        return Exchanged(decided, prices, facts)
 
 
 def _sum(arrays: Iterable[np.ndarray]) -> np.ndarray:

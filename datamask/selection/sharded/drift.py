@@ -1,10 +1,10 @@
 """Drift: how far a selection by saved prices is from the best one, which tells a refresh when to solve again.
 
-    drift = measure_drift(all_files, config)
+    drift = measure_drift(all_files, paths, config)
     drift.budget, drift.objective, drift.upper_bound, drift.gap
 
 Prices judge each new document by itself, against what was selected before. Where the new documents are many or unlike
-the old, the selection misses the budget and is redundant among them. The upper bound is the tangent bound at this
+the old, the selection is redundant among them. The upper bound is the tangent bound at this
 selection: f is concave, so no selection within the budget exceeds the maximum of f's tangent over the feasible set.
 """
 
@@ -49,14 +49,16 @@ class Drift:
         return {**asdict(self), "gap": self.gap}
 
 
-def measure_drift(all_files: Sequence[ShardFiles], config: Config) -> Drift:
-    """The drift of the selection in the shards' mask files, for the problem that the settings pose on all candidates.
+def measure_drift(all_files: Sequence[ShardFiles], masks: Sequence[str], config: Config) -> Drift:
+    """The drift of a selection, for the problem that the settings pose on all candidates. masks: each shard's, a path.
 
     :raises InputError: as `make_problem`.
     """
-    shards = [(files, read_candidates(files, config)) for files in sorted(all_files, key=lambda f: f.shard.name)]
-    present = [(files, candidates) for files, candidates in shards if len(candidates)]
-    selected = np.concatenate([_selected(files)[candidates.index] for files, candidates in present])
+    shards = [(path, read_candidates(files, config)) for files, path in zip(all_files, masks, strict=True)]
+    present = [(path, candidates) for path, candidates in shards if len(candidates)]
+    selected = np.concatenate(
+        [read_table(path, ["selected"])["selected"].to_numpy()[candidates.index] for path, candidates in present]
+    )
     candidates = [candidates for _, candidates in present]
     with tempfile.TemporaryDirectory(prefix="datamask-") as folder:
         pool = Pool(
@@ -84,9 +86,3 @@ def drift_of(problem: Problem, selected: np.ndarray) -> Drift:
     limits = replace(problem.limits, size=float(weights[selected].sum()))  # the budget is reported separately
     broken = tuple(limits.violations(selected)) if limits else ()
     return Drift(float(weights[selected].sum()) / problem.size, objective, max(bound, objective), broken)
-
-
-def _selected(files: ShardFiles) -> np.ndarray:
-    assert files.masks is not None
-    found: np.ndarray = read_table(files.masks.path, ["selected"])["selected"].to_numpy()
-    return found

@@ -170,10 +170,6 @@ class Gathered:
         assert found is not None
         return found
 
-    def threshold(self, prices: Callable[[], Iterator[np.ndarray]]) -> float:
-        """The price at which documents of these prices (n,) of each group fill the budget."""
-        return value_of(self._cut(lambda: self._falling(prices)).key, falling=True)
-
     def _falling(self, prices: Callable[[], Iterator[np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for group, price in zip(self.groups, prices(), strict=True):
             yield descending(price), self.weights(group)

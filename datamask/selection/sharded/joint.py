@@ -100,19 +100,15 @@ def select_corpus(
 
 
 def prices_of(problem: Problem, chosen: Selection) -> Prices:
-    """The prices of a finished selection, with the threshold at which its own problem's documents fill the budget."""
+    """The prices of a finished selection."""
     objective, pool = problem.objective, problem.pool
     mask = torch.from_numpy(chosen.selected if chosen.repeat is None else chosen.repeat).to(pool.device)
     metrics = [term.metric for term in objective.diversity]
     fractional = torch.from_numpy(getattr(chosen, "probability", chosen.selected)).double()
     moments = [_moment(metric, mask, fractional) for metric in metrics]
-    prices = make_prices(
+    return make_prices(
         objective.quality, objective.diversity, moments, pool.dimensions, problem.size, problem.unit == "tokens"
     )
-    if not prices.complete:
-        return prices
-    scores = prices.score(pool.features, pool.quality, pool.device, pool.ngrams)
-    return prices.cut(scores, problem.limits.weights * problem.settings.repeat, problem.size)
 
 
 def _moment(metric: Any, mask: torch.Tensor, fractional: torch.Tensor) -> torch.Tensor | None:

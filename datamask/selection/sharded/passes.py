@@ -426,8 +426,7 @@ class _Selecting(Gathered):
         value = relaxed.value + plan.constant
         outcome = Outcome(self.count, selected, quality, total, statistics, bound, value, self.history)
         prices = make_prices(plan.quality, plan.diversity, total, width, self.size, self.unit == "tokens")
-        threshold = self.threshold(lambda: (done.read("price")[0] for done in measured))
-        return Exchanged(decided, replace(prices, threshold=threshold), facts_of(plan, outcome))
+        return Exchanged(decided, prices, facts_of(plan, outcome))
 
 
 def _on(device: torch.device | str, moments: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -2,14 +2,13 @@
 
     price_i = linear·q_i − 2 Σ_m c_m ⟨M_m, v_i⟩      (per unit of the budget; M the selection's moments)
 
-A document is kept when its price exceeds the selection's threshold. Quotas are ignored here: a value that is new to the
-selection has no dual price of its own, so one threshold serves all.
+What the limits charge is not in it: a value of a column that is new to the selection has no dual price of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,20 +36,12 @@ class Prices:
     square: np.ndarray  # (d, d) of standardised features (DiSF), (0, 0) if none
     mean: np.ndarray  # (d,)
     deviation: np.ndarray  # (d,)
-    threshold: float = 0.0
     token_weighted: bool = False
     anchors: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))  # (a, d) of coverage's kernel
     anchor_price: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (a,)
     temperature: float = 0.1
     words: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (J,) of shares of hashed n-grams
     complete: bool = True  # False if a metric's gains are not linear in a moment: new documents cannot be scored
-
-    def cut(self, scores: np.ndarray, weights: np.ndarray, size: float) -> Prices:
-        """The prices with the threshold at which documents of these scores (N,) and weights (N,) fill the budget."""
-        order = np.argsort(-scores, kind="stable")
-        spent = np.cumsum(weights[order])
-        last = min(int(np.searchsorted(spent, size)), len(order) - 1)
-        return replace(self, threshold=float(scores[order[last]]))
 
     def save(self, path: Path) -> None:
         """Writes an .npz file whose bytes depend only on the values."""
@@ -61,8 +52,9 @@ class Prices:
     @classmethod
     def load(cls, file: IO[bytes]) -> Prices:
         """Reads a file that `save` wrote."""
-        stored: dict[str, Any] = dict(load_named(file))
-        stored["threshold"], stored["temperature"] = float(stored["threshold"]), float(stored["temperature"])
+        names = {each.name for each in fields(cls)}
+        stored: dict[str, Any] = {name: value for name, value in load_named(file).items() if name in names}
+        stored["temperature"] = float(stored["temperature"])
         for name in ("token_weighted", "complete"):
             stored[name] = bool(stored[name])
         return cls(**stored)
@@ -97,24 +89,6 @@ class Prices:
             price += shares(ngrams).scores(self.words)
         return price.astype(np.float32)
 
-    def apply(
-        self, features: Any, quality: Any, tokens: np.ndarray, device: torch.device, ngrams: Any = None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Decides on documents that the selection has not seen: selected (N,) bool, probability and price (N,) float32.
-
-        :raises ConfigError: the selection's metric has no prices.
-        """
-        if not self.complete:
-            raise ConfigError(
-                "documents that the selection has not seen need prices; facility location has none, "
-                "nor has a metric of one's own"
-            )
-        if not len(quality):
-            return np.zeros(0, bool), np.zeros(0, np.float32), np.zeros(0, np.float32)
-        price = self.score(features, quality, device, ngrams)
-        selected = price > self.threshold
-        return selected, selected.astype(np.float32), price * (tokens.astype(np.float32) if self.token_weighted else 1)
-
 
 def make_prices(
     quality: Sequence[Term],
@@ -124,7 +98,7 @@ def make_prices(
     size: float,
     token_weighted: bool,
 ) -> Prices:
-    """The prices of a finished selection; `Prices.cut` then sets their threshold.
+    """The prices of a finished selection.
 
     moments: each diversity term's exact moment or state, None where its gains are not linear in one. width: d of the
     features; size: the budget; token_weighted: whether the budget counts tokens.

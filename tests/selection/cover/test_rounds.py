@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from datamask.config import Config, Quota
 from datamask.errors import InputError
 from datamask.maps import Threads, here
-from datamask.selection import learn_prices, mask_shard, stage
+from datamask.selection import extend_prices, learn_prices, mask_shard, stage
 from datamask.selection.arrays import resolve, solve
 from datamask.selection.cover import cover_shards as rounds
 from datamask.selection.cover import shard_maps
@@ -234,15 +234,15 @@ def test_the_same_bytes_on_any_workers_and_after_a_failure(corpus, target, in_gr
         assert decided(Path(work)) == expected
 
 
-def test_prices_score_a_shard_that_the_rounds_did_not_see(corpus, in_groups, tmp_path):
+def test_a_shard_that_the_rounds_did_not_see_is_selected_beside_the_others(corpus, in_groups, tmp_path):
     config = Config(select=settings_of(select_ratio=0.2, lamb=0.8))
     work = str(tmp_path / "work")
     prices = learn_prices(corpus, config, work)
-    known = mask_shard(corpus[0], prices, config, work)
-    again = mask_shard(replace(corpus[0], scores=replace(corpus[0].scores, key="other")), prices, config, work)
-    assert abs(known.facts["selected"] - again.facts["selected"]) <= 6
-    fresh = mask_shard(write_shard(tmp_path / "new", "new", texts_of(9, 50)), prices, config, work)
-    assert 0 < fresh.facts["selected"] < 50
+    before = sum(mask_shard(files, prices, config, work).facts["selected"] for files in corpus)
+    fresh = write_shard(tmp_path / "new", "new", texts_of(9, 50))
+    extended = extend_prices([*corpus, fresh], prices, config, work)
+    assert mask_shard(fresh, extended, config, work).facts["selected"] == round(0.2 * (5 * before + 50)) - before
+    assert extended.facts["gap"] < prices.facts["gap"] + 0.05
 
 
 def test_a_bad_row_is_named(corpus, in_groups, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -93,20 +92,6 @@ def test_a_leak_is_left_out_of_the_masks_and_named(corpus) -> None:
     assert sum(mask.facts["selected"] for mask in masks) == round(0.2 * 109)
     kept = configured(path, coverage={"leaks": True})
     assert mask_shard(files[0], learn_prices(files, kept, work), kept, work).facts["filtered"] == {}
-
-
-def test_prices_choose_what_the_solver_chose_and_score_a_new_shard(corpus, tmp_path: Path) -> None:
-    files, path, work = corpus
-    config = configured(path, lamb=0.8, coverage={"anchors": 8})
-    prices = learn_prices(files, config, work)
-    known = mask_shard(files[0], prices, config, work)
-    again = replace(files[0], scores=replace(files[0].scores, key="other"))  # as if not seen: scored by the prices
-    table = [
-        pq.read_table(mask.path)["selected"].to_numpy() for mask in (known, mask_shard(again, prices, config, work))
-    ]
-    assert (table[0] == table[1]).mean() > 0.85
-    fresh = mask_shard(write_shard(tmp_path, "c", texts_of(7, 40)), prices, config, work)
-    assert 0 < fresh.facts["selected"] < 40
 
 
 def test_what_is_wrong_with_a_target_is_said(corpus, tmp_path: Path) -> None:

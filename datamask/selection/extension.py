@@ -1,0 +1,178 @@
+"""Saved prices carried on to new shards: what was decided stays as it is, and new documents are selected beside it.
+
+    extended = extend_prices(all_files, prices, config, work, maps)       # instead of learn_prices
+    masks = [mask_shard(files, extended, config, work) for files in all_files]
+
+The files of shards that a selection before decided on are not touched: their masks are found under the keys they have.
+A shard is new where none of these decided on it as it is now, its filters included. What the new documents may take is
+the budget over all documents less what stays selected. With coverage alone they are selected together, in the mixture
+with what stays (`cover.cover_beside`); with other metrics by the saved prices (`sharded.beside`). How far the whole is
+from the best selection of all documents is in the facts, which tells a refresh when to solve again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from datamask import storage
+from datamask.config import Config
+from datamask.maps import Handed, Mapper, groups, hand, handed, here, rounds
+from datamask.pipeline import STAGES
+from datamask.selection.cover.counting import target_facts, with_atoms
+from datamask.selection.cover.cover_beside import cover_beside
+from datamask.selection.cover.cover_shards import GROUP_ROWS, can_cover
+from datamask.selection.sharded.beside import MustSolve, fill_beside
+from datamask.selection.sharded.candidates import CandidateGroup, gather_candidates
+from datamask.selection.sharded.drift import Drift, measure_drift
+from datamask.selection.stage import (
+    NOTHING,
+    PRICES_SCHEMA,
+    Decided,
+    Learning,
+    code_of,
+    decided_by,
+    decided_key,
+    decision_path,
+    inputs_of,
+    write_decisions,
+)
+from datamask.stages import ShardFiles
+from datamask.storage import Output
+
+Row = tuple[str, int, int, str]  # shard, candidates, selected, by
+EXTENDED_SCHEMA = PRICES_SCHEMA.append(pa.field("by", pa.string()))  # the key of the prices that decided on the shard
+
+
+def extend_prices(
+    all_files: Sequence[ShardFiles], prices: Output, config: Config, work: str, maps: Mapper = here
+) -> Output:
+    """Selects among the shards that `prices` has not decided on. Publishes what `learn_prices` does, the decisions of
+    the new shards alone.
+
+    prices: `learn_prices`' output, or this function's own of an earlier day.
+    Facts: those of `prices`, brought up to date; `budget`, what is spent as a share of it; `broken`, limits that the
+    selection breaks, in words; `decided_by`, the keys of the prices whose decisions stand.
+
+    :raises MustSolve: the new documents cannot be selected beside the others; `learn_prices` can select from all.
+    """
+    ordered = sorted(all_files, key=lambda files: files.shard.name)
+    ordered = [with_atoms(files, config, work) for files in ordered]
+    told = target_facts(ordered, config.select)
+    key = STAGES["prices"].key(config, code_of(config), "beside", prices.key, [inputs_of(files) for files in ordered])
+    url = storage.join(work, "prices", f"prices-{key}.parquet")
+    if found := storage.find_output(url, key):
+        return found
+    if config.select.repeat > 1:
+        raise MustSolve("documents may be taken several times, which saved prices do not tell")
+    started = time.perf_counter()
+    with rounds(work, "prices", key) as folder:
+        rows, facts = _extend(ordered, prices, Learning(config, work, folder, key), maps)
+    with storage.open_input(_saved(work, prices.key)) as file, storage.publish(_saved(work, key)) as temporary:
+        temporary.write_bytes(file.read())
+    table = pa.table([list(column) for column in zip(*rows, strict=True)], schema=EXTENDED_SCHEMA)
+    keys = sorted({row[3] for row in rows})
+    facts = {**prices.facts, **facts, **told, "decided_by": keys}
+    output = storage.write_output(url, key, EXTENDED_SCHEMA, [table], lambda: facts)
+    return replace(output, seconds=time.perf_counter() - started)
+
+
+def _extend(
+    ordered: Sequence[ShardFiles], prices: Output, state: Learning, maps: Mapper
+) -> tuple[list[Row], Mapping[str, Any]]:
+    config = state.config
+    known = _known(state.work, prices, ordered)
+    covers = can_cover(config.select)
+    grouped = groups(ordered, GROUP_ROWS) if covers else groups(ordered)
+    items = [(n, tuple(ordered[place] for place in group)) for n, group in enumerate(grouped)]
+    counts = [sum(files.shard.rows or 0 for files in shards) for _, shards in items]
+    read = maps(gather_candidates, state, items, counts)
+    asked = [
+        Stays(n, group, tuple(known[one.shard.name].path if one.shard.name in known else "" for one in files))
+        for (n, files), group in zip(items, read, strict=True)
+    ]
+    kept = maps(read_stays, state, asked, counts)
+    present = [(group, own) for group, own in zip(read, kept, strict=True) if len(group)]
+    if not present:
+        raise MustSolve("no document is left to select from")
+    shards, stays = zip(*present, strict=True)
+    if covers:
+        found = cover_beside(shards, stays, prices.facts["scales"], config, state.folder, maps)
+    else:
+        found = fill_beside(shards, stays, _saved(state.work, prices.key), config, state.folder, maps)
+    made = iter(found.decided)
+    decided = [
+        Decided(files, next(made) if len(group) else NOTHING, frozenset(one.shard.name for one in files) & known.keys())
+        for (_, files), group in zip(items, read, strict=True)
+    ]
+    new = {row[0]: row for group in maps(write_decisions, state, decided, counts) for row in group}
+    names = [files.shard.name for files in ordered]
+    rows = [(*new[name], state.key) if name in new else known[name].row for name in names]
+    if covers:
+        return rows, found.facts
+    paths = tuple(decision_path(state.work, name, by) for name, _, _, by in rows)
+    [drift] = maps(drift_of_all, state, [(tuple(ordered), paths)], rest=True)
+    return rows, {**found.facts, **drift.as_dict()}
+
+
+class Known(NamedTuple):
+    """A shard that was decided on."""
+
+    path: str
+    row: Row
+
+
+def _known(work: str, prices: Output, ordered: Sequence[ShardFiles]) -> dict[str, Known]:
+    """The shards whose decisions stand, by name."""
+    table = storage.read_table(prices.path)
+    by = decided_by(prices.path, prices.key)
+    columns = (table[name].to_pylist() for name in ("shard", "candidates", "selected"))
+    before = {row[0]: (*row, by.get(row[0], prices.key)) for row in zip(*columns, strict=True)}
+    found = {}
+    for files in ordered:
+        if row := before.get(files.shard.name):
+            path = decision_path(work, files.shard.name, row[3])
+            if storage.find_output(path, decided_key(files, row[3])):
+                found[files.shard.name] = Known(path, row)
+    return found
+
+
+class Stays(NamedTuple):
+    """An item of `read_stays`: a group of shards, and where their decisions are ("": the shard is new)."""
+
+    number: int
+    group: CandidateGroup
+    paths: tuple[str, ...]
+
+
+def read_stays(state: Learning, item: Stays) -> Handed:
+    """Map: of a group's candidates (n,) which are new, and of the others which are selected, and their p."""
+    name = f"stays-of-{item.number}"
+    if found := handed(state.folder, name):
+        return found
+    index, ends = item.group.facts.read("index", "ends")
+    new, selected, probability = np.ones(len(index), bool), np.zeros(len(index), bool), np.zeros(len(index), np.float32)
+    start = 0
+    for path, end in zip(item.paths, ends.tolist(), strict=True):
+        if path:
+            table, part = storage.read_table(path, ["selected", "probability"]), slice(start, end)
+            new[part] = False
+            selected[part] = table["selected"].to_numpy()[index[part]]
+            probability[part] = table["probability"].to_numpy()[index[part]]
+        start = end
+    return hand(state.folder, name, new=new, selected=selected, probability=probability)
+
+
+def drift_of_all(state: Learning, item: tuple[Sequence[ShardFiles], Sequence[str]]) -> Drift:
+    """How far the selection is from the best one, on one worker that holds all candidates."""
+    files, paths = item
+    return measure_drift(files, paths, state.config)
+
+
+def _saved(work: str, key: str) -> str:
+    return storage.join(work, "prices", f"prices-{key}.npz")

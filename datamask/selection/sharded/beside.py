@@ -1,0 +1,141 @@
+"""New documents beside a selection that stays: they fill what the old ones leave of the budget and the limits.
+
+    found = fill_beside(groups, kept, prices, config, folder, maps)
+
+By the saved prices, each new document for itself: those of the highest prices are taken, so many that the budget is
+spent. The old cut would take too many or too few of them: at the optimum many documents are in part, all of them at
+the cut, and new ones of their kind lie on both sides of it. (Coverage looks at the new documents together:
+`cover.cover_beside`.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+import torch
+
+from datamask import storage
+from datamask.config import Config
+from datamask.devices import pick_device
+from datamask.errors import DatamaskError, InputError
+from datamask.maps import Handed, Mapper, hand, handed, here
+from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.limits import GRAIN, Limits, Spent
+from datamask.selection.sharded.gathered import Gathered, Group, fits
+from datamask.selection.sharded.prices import Prices
+
+
+class MustSolve(DatamaskError):
+    """New documents cannot be selected beside the old selection: all must be selected anew. The message says why."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The new documents' decisions; its arrays are read from the rounds' folder, as long as that is there."""
+
+    decided: Sequence[Handed]  # each group's `selected`, `probability` and `price`, (n,) each; of the new ones alone
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """The state of the round."""
+
+    config: Config
+    folder: str
+    prices: str  # path of the saved prices
+
+
+def fixed_parts(rounds: Gathered, kept: Sequence[Handed]) -> tuple[list[np.ndarray], list[Handed], Spent]:
+    """The places of the new documents in each group; these (`at`) with what stays selected (`inside`, (n,) bool); and
+    what that spends. kept: of each group, `new` and `selected` (n,) bool."""
+    index, fixed, spent = [], [], []
+    for group, own in zip(rounds.groups, kept, strict=True):
+        new, selected = own.read("new", "selected")
+        index.append(np.flatnonzero(new))
+        fixed.append(rounds.hand(f"stays-{group.number}", at=index[-1], inside=selected))
+        spent.append(rounds.limits.of(*rounds.known(group)).spent(selected))
+    return index, fixed, reduce(add, spent)
+
+
+def is_spent(limits: Limits, spent: Spent) -> bool:
+    """Whether no new document fits into what is left. limits: the corpus's, on the new documents; spent: by the others.
+
+    :raises MustSolve: what stays selected takes more than the budget, or is outside the limits if nothing is added.
+    """
+    left = limits.size - spent.weight
+    if left < -GRAIN * limits.size:
+        raise MustSolve(
+            f"what is selected takes {spent.weight:,.0f}, and the budget is {limits.size:,.0f}: documents are gone, or "
+            "others were filtered"
+        )
+    if len(limits.weights) and left > limits.weights.min() - GRAIN * limits.size:
+        return False
+    if broken := limits.broken(spent):
+        raise MustSolve(broken[0])
+    return True
+
+
+def fill_beside(
+    shards: Sequence[Any], kept: Sequence[Handed], prices: str, config: Config, folder: str, maps: Mapper = here
+) -> Beside:
+    """Selects the new documents of the highest prices.
+
+    shards: `exchange.ExchangeShard`s, none of them empty; kept: as `fixed_parts`; prices: path of `Prices`.
+
+    :raises MustSolve: what is left of the budget and the limits cannot be filled by new documents.
+    """
+    rounds = Gathered(shards, config, maps, folder)
+    index, fixed, spent = fixed_parts(rounds, kept)
+    limits = rounds.limits_at(index)
+    items = [group._replace(now=now) for group, now in zip(rounds.groups, fixed, strict=True)]
+    priced = maps(price_new, Pricing(config, folder, prices), items, rounds.rows)
+    price = np.concatenate([found.read("price")[0] for found in priced])
+    mask = np.zeros(len(price), bool)
+    if not is_spent(limits, spent):
+        left = limits.less(spent)
+        if not fits(left):
+            raise MustSolve("the new documents cannot fill what is left of the budget and the limits")
+        feasible, gain = Feasible(left), torch.from_numpy(price)
+        try:
+            mask = feasible.round(feasible.respond(gain)[0], gain).numpy()
+        except InputError as error:
+            raise MustSolve(str(error)) from error
+        if broken := limits.broken(spent + limits.spent(mask)):
+            raise MustSolve(broken[0])
+    share = (spent + limits.spent(mask)).weight / rounds.size
+    decided, selected = [], 0
+    ends = np.cumsum([len(at) for at in index])[:-1]
+    for group, own, stays, chosen, of_new in zip(
+        rounds.groups, index, fixed, np.split(mask, ends), np.split(price, ends), strict=True
+    ):
+        taken = stays.read("inside")[0].copy()
+        gains = np.zeros(len(taken), np.float32)
+        taken[own], gains[own] = chosen, of_new * rounds.weights(group)[own]
+        selected += int(taken.sum())
+        columns = {"selected": taken, "probability": taken.astype(np.float32), "price": gains}
+        decided.append(hand(folder, f"decided-{group.number}", **columns))
+    return Beside(decided, {"documents": rounds.count, "selected": selected, "budget": share})
+
+
+def price_new(state: Pricing, group: Group) -> Handed:
+    """Map: the prices (m,) of a group's new documents, per unit of the budget."""
+    name = f"price-{group.number}"
+    if found := handed(state.folder, name):
+        return found
+    assert group.now is not None
+    [at] = group.now.read("at")
+    price = np.zeros(0)
+    if len(at):
+        with storage.open_input(state.prices) as file:
+            prices = Prices.load(file)
+        shard: Any = group.shard
+        words = shard.ngrams()[at] if len(prices.words) else None
+        device = pick_device(state.config.select.device)
+        price = prices.score(shard.features()[at], np.asarray(shard.quality)[at], device, words).astype(np.float64)
+    return hand(state.folder, name, price=price)
