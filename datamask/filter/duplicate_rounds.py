@@ -3,7 +3,7 @@
     load           a group of shards: its documents' facts, and their samples' shingles dealt to partitions
     meet           a partition of the shingles: pairs of documents that meet there, dealt to parts
     gather_met     a part of the pairs: those that met often enough
-    count_common   a partition: what the pairs of every part have in common there
+    lend           a part of the documents: their samples, for the parts whose pairs name them second
     estimate_part  a part: pairs that may be duplicates by their whole samples
     count_few      a partition: of what these have in common, what few groups of copies have
     choose         a part: pairs worth reading
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -41,10 +42,10 @@ from datamask.filter import decisions
 from datamask.filter import duplicate_candidates as candidates
 from datamask.filter import verify_pairs as verify
 from datamask.filter.alarm import Losses, read_groups
-from datamask.filter.duplicate_candidates import CandidatePairs, Estimated, Holders
+from datamask.filter.duplicate_candidates import COMMON, CandidatePairs, Estimated, Samples, part_of
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import CopyEvidence
-from datamask.filter.postings import POSTING, SeenDocuments, Shared, partition_of, postings_of, sampled, shared_of
+from datamask.filter.postings import POSTING, SeenDocuments, partition_of, postings_of, sampled, shared_of
 from datamask.maps import Handed, deal, dealt, gather, hand, handed, mapped, read_arrays, write_array, write_arrays
 from datamask.pipeline import STAGES
 from datamask.stages import ShardFiles
@@ -70,7 +71,9 @@ FALL = np.dtype([("document", "<i8"), ("stays", "<i8"), ("cluster", "<i8"), ("ki
 # where a text is: which batch of the group's file, and which row there
 PLACE = np.dtype([("document", np.int64), ("batch", np.int64), ("row", np.int64)])
 TEXTS = pa.schema([("document", pa.int64()), ("text", pa.large_string())])
-COUNT = np.dtype(np.uint16)
+# Pairs are judged in many small steps, between which threads hand the interpreter's lock to one another: two at once
+# took 14 s of wall time where one after the other takes 9.
+_JUDGING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -230,9 +233,9 @@ def meet(state: Searching, partition: int) -> None:
         own["document"] += np.uint32(2 * first)
         parts.append(own)
     shared = shared_of(np.concatenate(parts), state.column("windows"))
-    write_arrays(state.at("shared", partition), shingle=shared.shingle, document=shared.document, key=shared.key)
+    deal(state.at("shared", partition), shared.postings(), part_of(shared.document, state.partitions), state.partitions)
     codes = candidates.meetings(shared)
-    deal(url, codes, (codes % np.uint64(state.partitions)).astype(np.int64), state.partitions)
+    deal(url, codes, part_of(candidates.ends(codes)[0], state.partitions), state.partitions)
 
 
 def gather_met(state: Searching, part: int) -> None:
@@ -246,41 +249,55 @@ def gather_met(state: Searching, part: int) -> None:
     if storage.exists(more + ".npy"):
         codes = np.union1d(codes, mapped(more + ".npy"))
     codes = codes[candidates.ends(codes)[1] >= state.fixed]  # pairs within an earlier release stay
+    others = np.unique(candidates.ends(codes)[1])
+    deal(state.at("wanted", part), others, part_of(others, state.partitions), state.partitions)
     write_array(url, codes)
 
 
-def count_common(state: Searching, partition: int) -> None:
-    """Writes how many sampled shingles of a partition the pairs of every part have in common."""
-    url = state.at("common", partition)
+def lend(state: Searching, part: int) -> None:
+    """Deals the samples of a part's documents to the parts whose pairs name them second."""
+    url = state.at("lent", part)
     if storage.exists(url):
         return
-    holders = Holders(_shared(state, partition))
-    pairs = (candidates.ends(mapped(state.at("met", part) + ".npy")) for part in range(state.partitions))
-    _deal_counts(url, (holders.common(one, other) for one, other in pairs), state.partitions)
+    samples = Samples(_samples(state, "shared", part))
+    wanted = [dealt(state.at("wanted", n), np.int64, part, part + 1)[0] for n in range(state.partitions)]
+    found = [samples.of(documents) for documents in wanted]
+    to = np.repeat(np.arange(state.partitions), [len(each) for each in found])
+    deal(url, np.concatenate(found), to, state.partitions)
 
 
 def estimate_part(state: Searching, part: int) -> Handed:
-    """The pairs of a part that may be duplicates by their whole samples: the arrays of `Estimated`."""
+    """The pairs of a part that may be duplicates by their whole samples: the arrays of `Estimated`.
+
+    Asks the partitions which of the shingles that these have in common belong to no template.
+    """
     name = f"estimated-{part}"
     if found := handed(state.folder, name):
         return found
     codes = mapped(state.at("met", part) + ".npy")
-    common = _counts(state, "common", part, len(codes))
+    one, other = candidates.ends(codes)
+    firsts, seconds = (Samples(_samples(state, source, part)) for source in ("shared", "lent"))
+    common = firsts.common(one, seconds, other)
     made = candidates.estimate(codes, common, state.documents(), state.rules.jaccard, state.rules.containment)
+    hashes = firsts.commons(made.one, seconds, made.other, made.common)
+    deal(state.at("common", part), hashes, partition_of(hashes["hash"], state.partitions), state.partitions)
     return hand(state.folder, name, **vars(made))
 
 
 def count_few(state: Searching, partition: int) -> None:
-    """Writes how many of these pairs' common shingles in a partition belong to no template."""
+    """Says of the shingles of a partition that pairs have in common whether they belong to no template."""
     url = state.at("few", partition)
     if storage.exists(url):
         return
-    shared = _shared(state, partition)
-    among = candidates.in_few(shared, state.column("copies")[shared.document])
-    holders = Holders(shared)
-    pairs = (_estimated(state, part) for part in range(state.partitions))
-    counts = (holders.common(one, other, among) for one, other, *_ in pairs)
-    _deal_counts(url, counts, state.partitions)
+    shared = gather([state.at("shared", partition)], POSTING, 0, state.partitions)
+    few = candidates.in_few(shared, state.column("copies")[shared["document"]])
+    found = []
+    for part in range(state.partitions):
+        asked = dealt(state.at("common", part), COMMON, partition, partition + 1)[0]["hash"]
+        place = np.minimum(np.searchsorted(few, asked), max(len(few) - 1, 0))
+        found.append(few[place] == asked if len(few) else np.zeros(len(asked), bool))
+    to = np.repeat(np.arange(state.partitions), [len(each) for each in found])
+    deal(url, np.concatenate(found), to, state.partitions)
 
 
 def choose(state: Searching, part: int) -> Handed:
@@ -288,11 +305,21 @@ def choose(state: Searching, part: int) -> Handed:
     name = f"chosen-{part}"
     if found := handed(state.folder, name):
         return found
-    one, other, common, strong, wholly = _estimated(state, part)
-    few = _counts(state, "few", part, len(one))
+    names = ("one", "other", "common", "strong", "wholly")
+    one, other, common, strong, wholly = read_arrays(state.at("estimated", part) + ".npz", *names)
+    few = np.zeros(len(one), np.int64)
+    for partition in range(state.partitions):
+        asked = dealt(state.at("common", part), COMMON, partition, partition + 1)[0]["pair"]
+        said = dealt(state.at("few", partition), np.bool_, part, part + 1)[0]
+        few += np.bincount(asked[said], minlength=len(one))
     nothing = np.zeros((0, 2), np.int64)
     made = candidates.pairs_to_read(Estimated(one, other, common, strong, wholly, nothing), few)
     return hand(state.folder, name, one=made.one, other=made.other, own=made.own)
+
+
+def _samples(state: Searching, source: str, part: int) -> np.ndarray:
+    """(H,) POSTING of a part, from all files of a round."""
+    return gather([state.at(source, number) for number in range(state.partitions)], POSTING, part)
 
 
 def sort_pairs(state: Searching, part: int) -> None:
@@ -304,28 +331,6 @@ def sort_pairs(state: Searching, part: int) -> None:
     pairs = np.empty(len(one), PAIR)
     pairs["one"], pairs["other"], pairs["own"] = one, other, own
     deal(url, pairs, state.column("part")[one].astype(np.int64), state.decided)
-
-
-def _shared(state: Searching, partition: int) -> Shared:
-    return Shared(*read_arrays(state.at("shared", partition), "shingle", "document", "key"))
-
-
-def _estimated(state: Searching, part: int) -> list[np.ndarray]:
-    return read_arrays(state.at("estimated", part) + ".npz", "one", "other", "common", "strong", "wholly")
-
-
-def _deal_counts(url: str, counts: Iterator[np.ndarray], parts: int) -> None:
-    """Counts of the pairs of each part. A sample has some hundred shingles, and a partition fewer."""
-    every = [np.minimum(count, np.iinfo(COUNT).max).astype(COUNT) for count in counts]
-    part = np.repeat(np.arange(parts), [len(each) for each in every])
-    deal(url, np.concatenate(every), part, parts)
-
-
-def _counts(state: Searching, name: str, part: int, pairs: int) -> np.ndarray:
-    total = np.zeros(pairs, np.int64)
-    for partition in range(state.partitions):
-        total += dealt(state.at(name, partition), COUNT, part, part + 1)[0]
-    return total
 
 
 # ---------------------------------------------------------------- texts
@@ -425,16 +430,17 @@ def judge(state: Searching, part: int) -> None:
     component, keys, known, falls = recall(state, part).read("component", "key", "known", "falls")
     documents, tie = found.documents, found.tie
     new, new_tie = (~known[component[np.searchsorted(documents, of)]] for of in (found.one, tie[:, 0]))
-    decided = verify.decide(
-        HeldTexts(_FetchedTexts(state, part), documents, found.letters),
-        CandidatePairs(found.one[new], found.other[new], found.own[new]),
-        {(a, b): float(c) for (a, b), c in zip(tie[new_tie].tolist(), found.cosine[new_tie], strict=True)},
-        state.fixed,
-        dict(zip(documents.tolist(), found.quality, strict=True)),
-        state.quality_deviation,
-        state.rules,
-        _copy_counts(storage.join(state.work, state.pool)) if state.pool else None,
-    )
+    with _JUDGING:
+        decided = verify.decide(
+            HeldTexts(_FetchedTexts(state, part), documents, found.letters),
+            CandidatePairs(found.one[new], found.other[new], found.own[new]),
+            {(a, b): float(c) for (a, b), c in zip(tie[new_tie].tolist(), found.cosine[new_tie], strict=True)},
+            state.fixed,
+            dict(zip(documents.tolist(), found.quality, strict=True)),
+            state.quality_deviation,
+            state.rules,
+            _copy_counts(storage.join(state.work, state.pool)) if state.pool else None,
+        )
     every = np.concatenate([falls, decisions.records(decided, documents, component, keys, known)])
     columns = decisions.falls_of(every, documents, component, keys)
     fallen = np.empty(len(columns["document"]), FALL)

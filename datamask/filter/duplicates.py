@@ -22,7 +22,7 @@ from datamask.errors import InputError
 from datamask.filter import decisions
 from datamask.filter import duplicate_rounds as rounds
 from datamask.filter.alarm import Losses, alarm_columns, raise_alarm
-from datamask.filter.duplicate_candidates import Components, code_of, parts_of_groups, total_of_groups
+from datamask.filter.duplicate_candidates import Components, code_of, part_of, parts_of_groups, total_of_groups
 from datamask.filter.duplicate_rounds import (
     JOINED,
     ComparedShard,
@@ -294,10 +294,10 @@ class _Search:
         [found] = self.maps(find_near, self.state, [posed])
         pairs, relative = found.read("pairs", "relative")
         pairs = pairs + self.state.fixed
-        codes = np.unique(code_of(pairs.min(axis=1), pairs.max(axis=1)))
+        codes = code_of(pairs.min(axis=1), pairs.max(axis=1))
+        parts = part_of(pairs.min(axis=1), self.state.partitions)
         for part in range(self.state.partitions):
-            own = codes[codes % np.uint64(self.state.partitions) == part]
-            write_array(self.state.at("near", part) + ".npy", own)
+            write_array(self.state.at("near", part) + ".npy", np.unique(codes[parts == part]))
         return pairs, relative
 
     def _candidates(self) -> list[int]:
@@ -305,7 +305,7 @@ class _Search:
         partitions = range(self.state.partitions)
         self.maps(rounds.meet, self.state, partitions)
         self.maps(rounds.gather_met, self.state, partitions)
-        self.maps(rounds.count_common, self.state, partitions)
+        self.maps(rounds.lend, self.state, partitions)
         copies = Components(self.count)
         for found in self.maps(rounds.estimate_part, self.state, partitions):
             copies.add(*found.read("copies")[0].T)
