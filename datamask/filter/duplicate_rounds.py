@@ -1,6 +1,7 @@
 """The rounds of the search for near-duplicates: what each map reads, computes and hands on.
 
     load           a group of shards: its documents' facts, and their samples' shingles dealt to partitions
+    join           a fact: that of all documents, in one file
     meet           a partition of the shingles: pairs of documents that meet there, dealt to parts
     gather_met     a part of the pairs: those that met often enough
     lend           a part of the documents: their samples, for the parts whose pairs name them second
@@ -30,7 +31,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +47,19 @@ from datamask.filter.duplicate_candidates import COMMON, CandidatePairs, Estimat
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import CopyEvidence
 from datamask.filter.postings import POSTING, SeenDocuments, partition_of, postings_of, sampled, shared_of
-from datamask.maps import Handed, deal, dealt, gather, hand, handed, mapped, read_arrays, write_array, write_arrays
+from datamask.maps import (
+    Handed,
+    deal,
+    dealt,
+    gather,
+    hand,
+    handed,
+    mapped,
+    read_arrays,
+    write_array,
+    write_arrays,
+    write_joined,
+)
 from datamask.pipeline import STAGES
 from datamask.stages import ShardFiles
 from datamask.storage import Output
@@ -158,11 +171,20 @@ def postings_name(key: str) -> str:
 # ---------------------------------------------------------------- documents
 
 
-def load(state: Searching, group: Group) -> int:
-    """How many documents of the group are compared. A document's shard is its place in the group."""
+class Loaded(NamedTuple):
+    """Of a group: its documents, and the quality of those of which it is known."""
+
+    documents: int
+    known: int
+    mean: float
+    squares: float  # sum of squared differences from the mean
+
+
+def load(state: Searching, group: Group) -> Loaded:
+    """What documents of the group are compared. A document's shard is its place in the group."""
     number, sources = group
     if storage.exists(state.facts(number)):
-        return len(read_arrays(state.facts(number), "shard")[0])
+        return _loaded(*read_arrays(state.facts(number), "quality"))
     facts: dict[str, list[np.ndarray]] = {name: [] for name in FACTS}
     lengths, hashes = [], []
     values: dict[str, list[np.ndarray]] = {name: [] for name in state.columns}
@@ -195,7 +217,32 @@ def load(state: Searching, group: Group) -> int:
     named = {f"group_{name}": np.concatenate(parts) for name, parts in values.items() if parts}
     arrays = {name: np.concatenate(parts) for name, parts in facts.items()}
     write_arrays(state.facts(number), **arrays, **named)
-    return len(arrays["shard"])
+    return _loaded(arrays["quality"])
+
+
+def _loaded(quality: np.ndarray) -> Loaded:
+    known = quality[~np.isnan(quality)].astype(np.float64)
+    mean = float(known.mean()) if len(known) else 0.0
+    return Loaded(len(quality), len(known), mean, float(np.square(known - mean).sum()))
+
+
+class Fact(NamedTuple):
+    """One of JOINED, to be put into one file."""
+
+    name: str
+    documents: int
+    added: tuple[int, ...] = ()  # to the values of each group
+
+
+def join(state: Searching, item: Fact) -> None:
+    """Writes a fact of all documents, for those who map it."""
+    url = state.at(item.name) + ".npy"
+    if storage.exists(url):
+        return
+    found = (read_arrays(state.facts(number), item.name)[0] for number in range(state.groups))
+    if item.added:
+        found = (part + np.int32(added) for part, added in zip(found, item.added, strict=True))
+    write_joined(url, found, item.documents)
 
 
 def _compared(source: ComparedShard, config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
