@@ -31,6 +31,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,6 +84,7 @@ TIE = np.dtype([("one", "<i8"), ("other", "<i8"), ("cosine", "<f4")])
 FALL = np.dtype([("document", "<i8"), ("stays", "<i8"), ("cluster", "<i8"), ("kind", "i1"), ("similarity", "<f4")])
 # where a text is: which batch of the group's file, and which row there
 PLACE = np.dtype([("document", np.int64), ("batch", np.int64), ("row", np.int64)])
+ROOM = 1 << 22  # shingles that pairs have in common, at a time: 50 MB
 TEXTS = pa.schema([("document", pa.int64()), ("text", pa.large_string())])
 # Pairs are judged in many small steps, between which threads hand the interpreter's lock to one another: two at once
 # took 14 s of wall time where one after the other takes 9.
@@ -326,9 +328,19 @@ def estimate_part(state: Searching, part: int) -> Handed:
     firsts, seconds = (Samples(_samples(state, source, part)) for source in ("shared", "lent"))
     common = firsts.common(one, seconds, other)
     made = candidates.estimate(codes, common, state.documents(), state.rules.jaccard, state.rules.containment)
-    hashes = firsts.commons(made.one, seconds, made.other, made.common)
-    deal(state.at("common", part), hashes, partition_of(hashes["hash"], state.partitions), state.partitions)
+    ends = _block_ends(made.common)
+    for block, (first, last) in enumerate(pairwise([0, *ends])):
+        hashes = firsts.commons(made.one[first:last], seconds, made.other[first:last], made.common[first:last])
+        hashes["pair"] += first
+        partition = partition_of(hashes["hash"], state.partitions)
+        deal(state.at("common", part, block), hashes, partition, state.partitions)
     return hand(state.folder, name, **vars(made))
+
+
+def _block_ends(common: np.ndarray) -> list[int]:
+    """Where blocks of pairs end that have about ROOM shingles in common. common: (P,) of each pair."""
+    room = np.cumsum(common) // ROOM
+    return [*(np.flatnonzero(np.diff(room)) + 1).tolist(), len(common)]
 
 
 def count_few(state: Searching, partition: int) -> None:
@@ -340,11 +352,24 @@ def count_few(state: Searching, partition: int) -> None:
     few = candidates.in_few(shared, state.column("copies")[shared["document"]])
     found = []
     for part in range(state.partitions):
-        asked = dealt(state.at("common", part), COMMON, partition, partition + 1)[0]["hash"]
-        place = np.minimum(np.searchsorted(few, asked), max(len(few) - 1, 0))
-        found.append(few[place] == asked if len(few) else np.zeros(len(asked), bool))
+        [common] = read_arrays(state.at("estimated", part) + ".npz", "common")
+        said = [_belong(few, asked["hash"]) for asked in _asked(state, part, len(_block_ends(common)), partition)]
+        found.append(np.concatenate(said))
     to = np.repeat(np.arange(state.partitions), [len(each) for each in found])
     deal(url, np.concatenate(found), to, state.partitions)
+
+
+def _asked(state: Searching, part: int, blocks: int, partition: int) -> Iterator[np.ndarray]:
+    """COMMON of a partition's shingles that a part's pairs have in common, block by block."""
+    for block in range(blocks):
+        yield dealt(state.at("common", part, block), COMMON, partition, partition + 1)[0]
+
+
+def _belong(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
+    if not len(ascending):
+        return np.zeros(len(values), bool)
+    found: np.ndarray = ascending[np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)] == values
+    return found
 
 
 def choose(state: Searching, part: int) -> Handed:
@@ -354,11 +379,12 @@ def choose(state: Searching, part: int) -> Handed:
         return found
     names = ("one", "other", "common", "strong", "wholly")
     one, other, common, strong, wholly = read_arrays(state.at("estimated", part) + ".npz", *names)
-    few = np.zeros(len(one), np.int64)
+    few, blocks = np.zeros(len(one), np.int64), len(_block_ends(common))
     for partition in range(state.partitions):
-        asked = dealt(state.at("common", part), COMMON, partition, partition + 1)[0]["pair"]
         said = dealt(state.at("few", partition), np.bool_, part, part + 1)[0]
-        few += np.bincount(asked[said], minlength=len(one))
+        for asked in _asked(state, part, blocks, partition):
+            few += np.bincount(asked["pair"][said[: len(asked)]], minlength=len(one))
+            said = said[len(asked) :]
     nothing = np.zeros((0, 2), np.int64)
     made = candidates.pairs_to_read(Estimated(one, other, common, strong, wholly, nothing), few)
     return hand(state.folder, name, one=made.one, other=made.other, own=made.own)
