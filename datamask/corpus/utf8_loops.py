@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.corpus.text_hashes import BITS, CJK, COMPOSED, JOINING_MARK, MARK, OTHER, PLAIN, TABLE, WHITE
+from datamask.corpus.code_points import BITS, CJK, COMPOSED, JOINING_MARK, MARK, OTHER, PLAIN, TABLE, WHITE, WIDTH
 
 
 @compiled
@@ -49,7 +49,7 @@ def put(code, made, at):  # type: ignore[no-untyped-def]
 
 @compiled
 def joins(first, second, order, pairs):  # type: ignore[no-untyped-def]
-    """Whether two code points may be others in NFC; the tables are as `text_hashes.Tables` has them."""
+    """Whether two code points may be others in their normal form; the tables are as `code_points.Tables` has them."""
     if first < TABLE and order[first] == COMPOSED:
         return True
     key = np.uint64(first) << np.uint64(32) | np.uint64(second)
@@ -62,11 +62,23 @@ def joins(first, second, order, pairs):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def fold(raw, bounds, kind, order, folded, pairs, made, ends):  # type: ignore[no-untyped-def]
+def clashes(before, was, last, code, is_, order, pairs):  # type: ignore[no-untyped-def]
+    """Whether a code point, a mark or one that joins others, needs the library for what stands before it: the code
+    point `before`, its kind `was`, and what it became at `last`."""
+    marked = was in (MARK, JOINING_MARK)
+    if is_ == JOINING_MARK and marked:
+        return True
+    if is_ == MARK:
+        return marked and order[before] > order[code]
+    return joins(before, code, order, pairs) or joins(last, code, order, pairs)
+
+
+@compiled
+def fold(raw, bounds, kind, order, becomes, pairs, made, ends):  # type: ignore[no-untyped-def]
     """Fills `made` with the normalised texts in UTF-8, one after the other, and ends (texts,) with where each ends
     there: −1 for a text that is left to the library, and is not there.
 
-    raw, bounds: the texts in UTF-8, and where each begins; the tables as `text_hashes.Tables` has them. There must be
+    raw, bounds: the texts in UTF-8, and where each begins; the tables as `code_points.Tables` has them. There must be
     room for twice the texts' bytes.
     """
     filled = 0
@@ -97,14 +109,7 @@ def fold(raw, bounds, kind, order, folded, pairs, made, ends):  # type: ignore[n
                 if is_ == OTHER:
                     good = False
                     break
-                marked = was in (MARK, JOINING_MARK)
-                if is_ == JOINING_MARK and marked:
-                    good = False
-                    break
-                if is_ == MARK and marked and order[before] > order[code]:
-                    good = False
-                    break
-                if is_ != MARK and (joins(before, code, order, pairs) or joins(last, code, order, pairs)):
+                if clashes(before, was, last, code, is_, order, pairs):
                     good = False
                     break
             if white and filled > begun:
@@ -114,11 +119,53 @@ def fold(raw, bounds, kind, order, folded, pairs, made, ends):  # type: ignore[n
             before, was = code, is_
             last = code
             if code < TABLE:
-                last = np.int64(folded[code, 0])
-                if folded[code, 1]:
-                    filled = put(last, made, filled)
-                    last = np.int64(folded[code, 1])
+                last = np.int64(becomes[code, 0])
+                for step in range(1, WIDTH):
+                    if becomes[code, step]:
+                        filled = put(last, made, filled)
+                        last = np.int64(becomes[code, step])
             filled = put(last, made, filled)
+        ends[text] = filled if good else -1
+        if not good:
+            filled = begun
+
+
+@compiled
+def composed(raw, bounds, kind, order, becomes, pairs, points, ends):  # type: ignore[no-untyped-def]
+    """Fills `points` with the code points of the texts in NFKC, one text after the other, and ends (texts,) with where
+    each ends there: −1 for a text that is left to the library, and is not there.
+
+    raw, bounds: the texts in UTF-8, and where each begins; the tables are those of NFKC. There must be room for WIDTH
+    times the texts' bytes.
+    """
+    filled = 0
+    for text in range(len(ends)):
+        begun = filled
+        at, end = bounds[text], bounds[text + 1]
+        good = True
+        before, was, last = np.int64(0), np.uint8(PLAIN), np.int64(0)
+        while at < end:
+            code, size = np.int64(raw[at]), np.int64(1)
+            if code < 0x80:  # nothing but itself
+                points[filled] = code
+                filled, at, before, was, last = filled + 1, at + 1, code, np.uint8(PLAIN), code
+                continue
+            code, size = code_point(raw, at)
+            at += size
+            is_ = kind[code] if code < TABLE else np.uint8(OTHER if code >= CJK else PLAIN)
+            if is_ == OTHER or (is_ != PLAIN and clashes(before, was, last, code, is_, order, pairs)):
+                good = False
+                break
+            before, was, last = code, is_, code
+            if code < TABLE:
+                last = np.int64(becomes[code, 0])
+                for step in range(1, WIDTH):
+                    if becomes[code, step]:
+                        points[filled] = last
+                        filled += 1
+                        last = np.int64(becomes[code, step])
+            points[filled] = last
+            filled += 1
         ends[text] = filled if good else -1
         if not good:
             filled = begun
