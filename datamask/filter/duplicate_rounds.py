@@ -1,6 +1,7 @@
 """The rounds of the search for near-duplicates: what each map reads, computes and hands on.
 
     load           a group of shards: its documents' facts, and their samples' shingles dealt to partitions
+    join           a fact: that of all documents, in one file
     meet           a partition of the shingles: pairs of documents that meet there, dealt to parts
     gather_met     a part of the pairs: those that met often enough
     lend           a part of the documents: their samples, for the parts whose pairs name them second
@@ -30,7 +31,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +48,19 @@ from datamask.filter.duplicate_candidates import COMMON, CandidatePairs, Estimat
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import CopyEvidence
 from datamask.filter.postings import POSTING, SeenDocuments, partition_of, postings_of, sampled, shared_of
-from datamask.maps import Handed, deal, dealt, gather, hand, handed, mapped, read_arrays, write_array, write_arrays
+from datamask.maps import (
+    Handed,
+    deal,
+    dealt,
+    gather,
+    hand,
+    handed,
+    mapped,
+    read_arrays,
+    write_array,
+    write_arrays,
+    write_joined,
+)
 from datamask.pipeline import STAGES
 from datamask.stages import ShardFiles
 from datamask.storage import Output
@@ -70,6 +84,7 @@ TIE = np.dtype([("one", "<i8"), ("other", "<i8"), ("cosine", "<f4")])
 FALL = np.dtype([("document", "<i8"), ("stays", "<i8"), ("cluster", "<i8"), ("kind", "i1"), ("similarity", "<f4")])
 # where a text is: which batch of the group's file, and which row there
 PLACE = np.dtype([("document", np.int64), ("batch", np.int64), ("row", np.int64)])
+ROOM = 1 << 22  # shingles that pairs have in common, at a time: 50 MB
 TEXTS = pa.schema([("document", pa.int64()), ("text", pa.large_string())])
 # Pairs are judged in many small steps, between which threads hand the interpreter's lock to one another: two at once
 # took 14 s of wall time where one after the other takes 9.
@@ -158,11 +173,20 @@ def postings_name(key: str) -> str:
 # ---------------------------------------------------------------- documents
 
 
-def load(state: Searching, group: Group) -> int:
-    """How many documents of the group are compared. A document's shard is its place in the group."""
+class Loaded(NamedTuple):
+    """Of a group: its documents, and the quality of those of which it is known."""
+
+    documents: int
+    known: int
+    mean: float
+    squares: float  # sum of squared differences from the mean
+
+
+def load(state: Searching, group: Group) -> Loaded:
+    """What documents of the group are compared. A document's shard is its place in the group."""
     number, sources = group
     if storage.exists(state.facts(number)):
-        return len(read_arrays(state.facts(number), "shard")[0])
+        return _loaded(*read_arrays(state.facts(number), "quality"))
     facts: dict[str, list[np.ndarray]] = {name: [] for name in FACTS}
     lengths, hashes = [], []
     values: dict[str, list[np.ndarray]] = {name: [] for name in state.columns}
@@ -195,7 +219,32 @@ def load(state: Searching, group: Group) -> int:
     named = {f"group_{name}": np.concatenate(parts) for name, parts in values.items() if parts}
     arrays = {name: np.concatenate(parts) for name, parts in facts.items()}
     write_arrays(state.facts(number), **arrays, **named)
-    return len(arrays["shard"])
+    return _loaded(arrays["quality"])
+
+
+def _loaded(quality: np.ndarray) -> Loaded:
+    known = quality[~np.isnan(quality)].astype(np.float64)
+    mean = float(known.mean()) if len(known) else 0.0
+    return Loaded(len(quality), len(known), mean, float(np.square(known - mean).sum()))
+
+
+class Fact(NamedTuple):
+    """One of JOINED, to be put into one file."""
+
+    name: str
+    documents: int
+    added: tuple[int, ...] = ()  # to the values of each group
+
+
+def join(state: Searching, item: Fact) -> None:
+    """Writes a fact of all documents, for those who map it."""
+    url = state.at(item.name) + ".npy"
+    if storage.exists(url):
+        return
+    found = (read_arrays(state.facts(number), item.name)[0] for number in range(state.groups))
+    if item.added:
+        found = (part + np.int32(added) for part, added in zip(found, item.added, strict=True))
+    write_joined(url, found, item.documents)
 
 
 def _compared(source: ComparedShard, config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -279,9 +328,19 @@ def estimate_part(state: Searching, part: int) -> Handed:
     firsts, seconds = (Samples(_samples(state, source, part)) for source in ("shared", "lent"))
     common = firsts.common(one, seconds, other)
     made = candidates.estimate(codes, common, state.documents(), state.rules.jaccard, state.rules.containment)
-    hashes = firsts.commons(made.one, seconds, made.other, made.common)
-    deal(state.at("common", part), hashes, partition_of(hashes["hash"], state.partitions), state.partitions)
+    ends = _block_ends(made.common)
+    for block, (first, last) in enumerate(pairwise([0, *ends])):
+        hashes = firsts.commons(made.one[first:last], seconds, made.other[first:last], made.common[first:last])
+        hashes["pair"] += first
+        partition = partition_of(hashes["hash"], state.partitions)
+        deal(state.at("common", part, block), hashes, partition, state.partitions)
     return hand(state.folder, name, **vars(made))
+
+
+def _block_ends(common: np.ndarray) -> list[int]:
+    """Where blocks of pairs end that have about ROOM shingles in common. common: (P,) of each pair."""
+    room = np.cumsum(common) // ROOM
+    return [*(np.flatnonzero(np.diff(room)) + 1).tolist(), len(common)]
 
 
 def count_few(state: Searching, partition: int) -> None:
@@ -293,11 +352,24 @@ def count_few(state: Searching, partition: int) -> None:
     few = candidates.in_few(shared, state.column("copies")[shared["document"]])
     found = []
     for part in range(state.partitions):
-        asked = dealt(state.at("common", part), COMMON, partition, partition + 1)[0]["hash"]
-        place = np.minimum(np.searchsorted(few, asked), max(len(few) - 1, 0))
-        found.append(few[place] == asked if len(few) else np.zeros(len(asked), bool))
+        [common] = read_arrays(state.at("estimated", part) + ".npz", "common")
+        said = [_belong(few, asked["hash"]) for asked in _asked(state, part, len(_block_ends(common)), partition)]
+        found.append(np.concatenate(said))
     to = np.repeat(np.arange(state.partitions), [len(each) for each in found])
     deal(url, np.concatenate(found), to, state.partitions)
+
+
+def _asked(state: Searching, part: int, blocks: int, partition: int) -> Iterator[np.ndarray]:
+    """COMMON of a partition's shingles that a part's pairs have in common, block by block."""
+    for block in range(blocks):
+        yield dealt(state.at("common", part, block), COMMON, partition, partition + 1)[0]
+
+
+def _belong(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
+    if not len(ascending):
+        return np.zeros(len(values), bool)
+    found: np.ndarray = ascending[np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)] == values
+    return found
 
 
 def choose(state: Searching, part: int) -> Handed:
@@ -307,11 +379,12 @@ def choose(state: Searching, part: int) -> Handed:
         return found
     names = ("one", "other", "common", "strong", "wholly")
     one, other, common, strong, wholly = read_arrays(state.at("estimated", part) + ".npz", *names)
-    few = np.zeros(len(one), np.int64)
+    few, blocks = np.zeros(len(one), np.int64), len(_block_ends(common))
     for partition in range(state.partitions):
-        asked = dealt(state.at("common", part), COMMON, partition, partition + 1)[0]["pair"]
         said = dealt(state.at("few", partition), np.bool_, part, part + 1)[0]
-        few += np.bincount(asked[said], minlength=len(one))
+        for asked in _asked(state, part, blocks, partition):
+            few += np.bincount(asked["pair"][said[: len(asked)]], minlength=len(one))
+            said = said[len(asked) :]
     nothing = np.zeros((0, 2), np.int64)
     made = candidates.pairs_to_read(Estimated(one, other, common, strong, wholly, nothing), few)
     return hand(state.folder, name, one=made.one, other=made.other, own=made.own)
