@@ -68,7 +68,7 @@ def prepared(
         for batch in read_batches(shard, config, ["text", "id"]):
             texts = batch["text"].to_pylist()
             good = [bool(text and text.strip()) for text in texts]
-            from datamask.corpus.index import text_hash
+            from datamask.corpus.text_hashes import text_hash
 
             rows = {
                 "chunk_id": batch["chunk_id"].to_pylist(),

@@ -237,6 +237,8 @@ class Definition:
         count = len(tokens)
         if "budget_tokens" in asked:
             size = float(asked["budget_tokens"])
+            if (tokens == 1).all():  # as many documents: one more fits wherever a token is left
+                return tokens, size, 0.0
             slack = unspent(np.repeat(tokens, self.instance.repeat), size)
             return tokens, size, slack if not self._limited else max(slack, TOLERANCE * size)
         size = float(asked["budget_documents"] if "budget_documents" in asked else round(asked["select_ratio"] * count))

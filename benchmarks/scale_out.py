@@ -45,8 +45,8 @@ import pyarrow.parquet as pq
 
 from datamask import storage
 from datamask.config import Config
-from datamask.corpus.index import text_hash
 from datamask.corpus.plan import Part, Shard
+from datamask.corpus.text_hashes import text_hash
 from datamask.filter import find_duplicates, sign_shard
 from datamask.filter.filters import filter_corpus
 from datamask.maps import Mapper, here

@@ -96,7 +96,7 @@ STAGES = {
             version=8,
             settings=("duplicates",),
             without=("duplicates.against",),  # by what those curations selected
-            rounds=12,
+            rounds=13,
         ),
         Stage("prices", "rounds", "prices", _DECIDED, version=10, settings=("select",), without=_ELSEWHERE, rounds=20),
         Stage("mask", "shard", "masks", (*_DECIDED, "prices"), version=8, settings=("select",), without=_ELSEWHERE),

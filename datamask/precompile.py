@@ -16,7 +16,7 @@ def precompile() -> None:
     """Calls every compiled loop once, and makes what else a first run would keep."""
     texts = [f"One text of number {number}, and a few words more: it's <b>all</b> there is." for number in range(40)]
     _words(texts)
-    _duplicates()
+    _duplicates(texts)
     _coverage()
     from datamask.report import page
 
@@ -24,26 +24,49 @@ def precompile() -> None:
 
 
 def _words(texts: list[str]) -> None:
+    import pyarrow as pa
+
     from datamask.corpus.ngrams import count_ngrams
+    from datamask.corpus.text_hashes import text_hashes
     from datamask.encoders.static import fit_static
+    from datamask.filter.signatures import sign
     from datamask.models.tokens import DocumentTokenizer
     from datamask.quality import pool_model as pool
+    from datamask.quality.copies import CopyCounts
 
     tokenizer = DocumentTokenizer(fit_static(texts, vocabulary=300, dimensions=8, max_length=32, seed=0).tokenizer)
     tokenizer.count([*texts, "word " * 5000, " ".join(map(str, range(5000)))])  # more than the table has room for
     tokenizer.all(texts)
-    pool.fit(texts, [None] * len(texts))
+    CopyCounts(pool.fit(texts, [None] * len(texts))).altered(*texts[:2])
     count_ngrams(texts)
+    sign(pa.array(range(len(texts))), pa.array(texts))
+    text_hashes(pa.array(texts))
 
 
-def _duplicates() -> None:
-    from datamask.filter.duplicate_candidates import Components, parts_of_groups, total_of_groups
+def _duplicates(texts: list[str]) -> None:
+    import pyarrow as pa
+
+    from datamask.filter.duplicate_candidates import Components, Samples, parts_of_groups, total_of_groups
+    from datamask.filter.intact import Text, own
+    from datamask.filter.postings import POSTING
+    from datamask.filter.shingles import codes_of, doubled, likeness, once, windows
+    from datamask.filter.surface import Prose, Surface
 
     connected = Components(4)
     connected.add(np.array([0]), np.array([2]))
     paired, part = np.array([True, False, True, False]), np.zeros(4, np.int64)
     total_of_groups(connected.lowest(), paired, np.ones(4, np.int64), 0, part)
     parts_of_groups(connected.lowest(), paired, part, 1)
+    found = windows(*codes_of(pa.array(texts[:1])))
+    postings = np.zeros(2, POSTING)
+    postings["hash"] = 1, 2
+    samples, nobody = Samples(postings), np.zeros(1, np.int64)
+    samples.commons(nobody, samples, nobody, samples.common(nobody, samples, nobody))
+    held = Text(found.hashes, once(found.hashes), found.units, Surface(0, 0, 0), Prose(0, 0))
+    mine = own(held, held.shingles[1:])
+    _ = mine.digits, mine.recurs
+    likeness(held.shingles, held.shingles)
+    likeness(doubled(found.hashes), doubled(found.hashes))
 
 
 def _coverage() -> None:

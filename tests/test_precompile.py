@@ -13,7 +13,8 @@ import pkgutil
 import datamask
 from datamask.precompile import precompile
 # called by others and compiled with them
-INNER = ("pair_slot", "mixed", "mix", "gain", "move", "allowed", "book", "_sift_down")
+INNER = ("pair_slot", "mixed", "mix", "final", "counted", "code_point", "put", "joins", "clashes")
+INNER += ("gain", "move", "allowed", "book", "_sift_down")
 precompile()
 for found in pkgutil.walk_packages(datamask.__path__, "datamask."):
     if "@compiled\\n" not in importlib.util.find_spec(found.name).loader.get_source(found.name):

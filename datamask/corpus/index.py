@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.project import EXCERPT
 from datamask.corpus.read import read_batches, shard_schema
+from datamask.corpus.text_hashes import text_hashes
 from datamask.errors import ConservationError, InputError
 from datamask.pipeline import STAGES
 from datamask.storage import Output, find_output, join, read_table, write_output
@@ -189,7 +189,7 @@ class _Indexer:
         tokens = self._tokens(batch["token_count"].filter(good), texts)
         characters = length.filter(good).cast(pa.int64())
         size = pc.binary_length(text.filter(good)).cast(pa.int64())
-        hashes = pa.array([text_hash(t) for t in texts], pa.binary(16))
+        hashes = pa.array(text_hashes(text.filter(good)), pa.binary(16))
         ids = self._ids(batch)
         self._sums.update(
             rows=batch.num_rows,
@@ -256,17 +256,3 @@ def _scatter(values: pa.Array, where: pa.Array) -> pa.Array:
     mask = np.asarray(where)
     places = np.cumsum(mask) - 1
     return values.take(pa.array(places, mask=~mask))
-
-
-def normalise(text: str) -> str:
-    """What two copies of a text have in common: NFC, case-folded, runs of white space one space, none at the ends."""
-    if not text.isascii():
-        text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
-    else:
-        text = text.lower()
-    return " ".join(text.split())
-
-
-def text_hash(text: str) -> bytes:
-    """16 bytes, blake2b of the normalised text in UTF-8."""
-    return blake2b(normalise(text).encode(), digest_size=16).digest()

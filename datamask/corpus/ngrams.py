@@ -16,6 +16,8 @@ from functools import cache
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
+from datamask.corpus.code_points import nfkc
+
 BUCKETS = 10_000
 BLOCK = 1 << 20  # characters hashed at a time
 SEPARATOR, WORD, ALONE = 0, 1, 2  # kinds of character
@@ -53,8 +55,7 @@ def hashed_words(texts: Iterable[str]) -> Iterator[tuple[np.ndarray, np.ndarray,
 
     lower, kind = _tables()
     for block in _blocks(texts):
-        points = _raw(block)
-        ends = np.cumsum(np.fromiter((len(text) for text in block), np.int64, len(block)))
+        points, ends = nfkc(block)
         single, pair = np.empty(len(points), np.uint64), np.empty(len(points), np.uint64)
         document = np.empty(len(points), np.int64)
         words = hash_words(points, ends, lower, kind, BASE, FIRST, SECOND, single, pair, document)
@@ -87,7 +88,7 @@ def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
     block: list[str] = []
     size = 0
     for text in texts:
-        block.append(text if text.isascii() else unicodedata.normalize("NFKC", text))
+        block.append(text)
         size += len(text)
         if size >= BLOCK:
             yield block

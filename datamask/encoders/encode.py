@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 from safetensors.torch import load_file
-from tokenizers import Tokenizer
 
 from datamask.devices import pick_device
 from datamask.models.encoder_ref import EncoderRef
 from datamask.models.load import MODELS, named_errors
-from datamask.models.tokens import DocumentTokenizer, TokenWindows, cut
+from datamask.models.tokens import DocumentTokenizer, TokenWindows, cut, load_tokenizer
 from datamask.stages import Progress, silent
 
 if TYPE_CHECKING:
@@ -79,7 +78,9 @@ def _load_static(ref: EncoderRef, device: torch.device) -> Encoder:
     with named_errors("encoder", ref.path):
         folder = Path(local_folder(ref.path))
         weights = load_file(folder / "model.safetensors", str(device))["embedding.weight"]
-        return StaticEncoder(Tokenizer.from_file(str(folder / "tokenizer.json")), weights, [], ref)
+        tokenizer = load_tokenizer(ref)
+        assert isinstance(tokenizer, DocumentTokenizer)
+        return StaticEncoder(tokenizer, weights, [], ref)
 
 
 # ---------------------------------------------------------------- token vectors
@@ -89,13 +90,14 @@ class StaticEncoder:
     """A StaticEmbedding: the mean of the vectors of a window's tokens."""
 
     def __init__(
-        self, tokenizer: Tokenizer, weights: torch.Tensor, rest: Sequence[torch.nn.Module], ref: EncoderRef
+        self, tokenizer: DocumentTokenizer, weights: torch.Tensor, rest: Sequence[torch.nn.Module], ref: EncoderRef
     ) -> None:
-        """:param weights: [vocabulary, dimensions]
+        """:param tokenizer: the words it has counted for the index it knows
+        :param weights: [vocabulary, dimensions]
         :param rest: what the model does with the means"""
         self._weights = weights
         self._rest = rest
-        self._tokenizer = DocumentTokenizer(tokenizer)
+        self._tokenizer = tokenizer
         self._ref = ref
         self._lock = threading.Lock()
 

@@ -49,13 +49,13 @@ def language_groups(texts: Sequence[str], seed: int) -> tuple[np.ndarray, np.nda
 
 def _letters(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """The letters of the texts' beginnings, uint32, runs of all else one space; and whose each is, int64."""
+    from datamask.encoders.letter_loops import runs_joined
+
     beginnings = [f" {text[:CHARACTERS].lower()} " for text in texts]
     letters = np.frombuffer("".join(beginnings).encode("utf-32-le", "surrogatepass"), np.uint32).copy()
     owners = np.repeat(np.arange(len(texts)), [len(beginning) for beginning in beginnings])
-    for first, last in SIGNS:
-        letters[(letters >= first) & (letters < last)] = SPACE
-    kept = np.append(True, (letters[1:] != SPACE) | (letters[:-1] != SPACE))
-    return letters[kept], owners[kept]
+    kept = runs_joined(letters, owners, np.array(SIGNS, np.uint32), SPACE)
+    return letters[:kept], owners[:kept]
 
 
 def _scripts(letters: np.ndarray, owners: np.ndarray, texts: int) -> np.ndarray:
@@ -80,19 +80,14 @@ def _scripts(letters: np.ndarray, owners: np.ndarray, texts: int) -> np.ndarray:
 def _profiles(letters: np.ndarray, owners: np.ndarray, texts: int) -> np.ndarray:
     """float32 [texts, BUCKETS]: square roots of the shares of runs of three letters, or of two where there are many
     letters (so that the frequent few do not decide alone), of unit length."""
-    mixed = letters.copy()
+    from datamask.encoders.letter_loops import count_runs
+
     met = np.bincount(letters[letters != SPACE]).astype(np.float64)
     shares = met[met > 0] / met.sum()
     width = 2 if -(shares * np.log(shares)).sum() > np.log(MANY_LETTERS) else 3
-    for step in range(1, width):
-        mixed = mixed[:-1] * np.uint32(0x9E3779B1) ^ letters[step:]
-    mixed = (mixed ^ (mixed >> np.uint32(15))) * np.uint32(0x2C1B3C6D)
-    bucket = (mixed >> np.uint32(12)) % np.uint32(BUCKETS)
-    last = len(letters) - width + 1
-    whole = owners[:last] == owners[width - 1 :]
-    places = owners[:last][whole] * BUCKETS + bucket[whole]
-    counts = np.bincount(places, minlength=texts * BUCKETS).astype(np.float32)
-    return _unit(np.sqrt(counts.reshape(texts, BUCKETS)))
+    counts = np.zeros((texts, BUCKETS), np.float32)
+    count_runs(letters, owners, width, counts)
+    return _unit(np.sqrt(counts))
 
 
 def _joined(sums: np.ndarray, enough: float) -> np.ndarray:
@@ -132,9 +127,12 @@ def _k_means(profiles: np.ndarray, clusters: int, generator: np.random.Generator
 
 
 def _sums(profiles: np.ndarray, cluster: np.ndarray) -> np.ndarray:
-    order = np.argsort(cluster, kind="stable")
-    firsts = np.flatnonzero(np.diff(cluster[order], prepend=-1))
-    return np.add.reduceat(profiles[order], firsts, axis=0)
+    """float32 [clusters, BUCKETS]: the sums of the profiles of each, in the order of the texts."""
+    from datamask.encoders.letter_loops import add_up
+
+    sums = np.zeros((int(cluster.max()) + 1, profiles.shape[1]), np.float32)
+    add_up(profiles, cluster, sums)
+    return sums
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:

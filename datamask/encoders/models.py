@@ -17,7 +17,7 @@ from datamask.errors import ModelError
 from datamask.models.batching import Batcher, special_tokens
 from datamask.models.encoder_ref import EncoderRef
 from datamask.models.load import loading
-from datamask.models.tokens import TokenWindows, clean
+from datamask.models.tokens import DocumentTokenizer, TokenWindows, clean
 from datamask.stages import Progress, silent
 
 
@@ -42,7 +42,7 @@ def wrap(model: SentenceTransformer, ref: EncoderRef) -> Encoder:
     if plain:
         return TransformerEncoder(model, ref)
     if isinstance(first, StaticEmbedding):
-        return StaticEncoder(first.tokenizer, first.embedding.weight, list(model)[1:], ref)
+        return StaticEncoder(DocumentTokenizer(first.tokenizer), first.embedding.weight, list(model)[1:], ref)
     return WholeEncoder(model, ref)
 
 

@@ -16,7 +16,9 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from datamask.compiling import compiled
-from datamask.filter.postings import KEYS, SeenDocuments, Shared
+from datamask.filter.pair_loops import common_of_pairs, shared_by_pairs, sort_within
+from datamask.filter.postings import KEYS, POSTING, SeenDocuments, Shared
+from datamask.filter.shingles import once
 
 NEIGHBOURS = 16  # each of a shingle's documents is paired with the 16 longest, and with the 16 next longer than itself
 FEW = 6  # a shingle in more than so many groups of copies belongs to a template
@@ -28,6 +30,9 @@ STRONG = 0.8  # estimated Jaccard from which two documents are copies whatever t
 # and of Chinese and Japanese less is asked (`verify.UNSPACED`)
 JACCARD_SLACK = 0.2
 CONTAINMENT_SLACK = 0.2
+
+
+COMMON = np.dtype([("hash", np.uint64), ("pair", np.uint32)])  # a shingle that the documents of a pair have in common
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +99,11 @@ def ends(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (codes >> np.uint64(32)).astype(np.int64), (codes & np.uint64(0xFFFF_FFFF)).astype(np.int64)
 
 
+def part_of(documents: np.ndarray, parts: int) -> np.ndarray:
+    """(n,) int64: the part that holds the samples of these documents (n,), and the pairs in which they come first."""
+    return np.asarray(documents, np.int64) % parts
+
+
 def meetings(shared: Shared) -> np.ndarray:
     """Codes of the pairs that meet in a partition, once for each shingle they meet at."""
     found = [code_of(*pair) for pair in _neighbours(shared)]
@@ -117,9 +127,9 @@ def met(codes: np.ndarray, documents: SeenDocuments) -> np.ndarray:
 def _neighbours(shared: Shared) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """(lower numbers, higher numbers) of the documents paired for each shingle that is a key of one of the two."""
     starts = shared.starts()
-    sizes = np.diff(np.append(starts, len(shared.shingle)))
+    sizes = np.diff(np.append(starts, len(shared.hash)))
     keyed = np.repeat(np.logical_or.reduceat(shared.key, starts), sizes) if len(starts) else shared.key
-    place = np.arange(len(shared.shingle)) - np.repeat(starts, sizes)
+    place = np.arange(len(shared.hash)) - np.repeat(starts, sizes)
     start = np.repeat(starts, sizes)
 
     def pair(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -136,68 +146,64 @@ def _neighbours(shared: Shared) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield pair(second - step, second)
 
 
-class Holders:
-    """A partition's shingles by the documents that hold them."""
+class Samples:
+    """The shingles that some documents sampled and share with others."""
 
-    def __init__(self, shared: Shared) -> None:
-        self._count = np.int64(shared.shingle[-1]) + 1 if len(shared.shingle) else np.int64(1)
-        order = np.argsort(shared.document, kind="stable")  # by document, then shingle
-        document = shared.document[order].astype(np.int64)
-        self._documents, self._first = np.unique(document, return_index=True)
-        self._lengths = np.diff(np.append(self._first, len(document)))
-        place = np.repeat(np.arange(len(self._documents)), self._lengths)
-        self._held = place * self._count + shared.shingle[order]
+    def __init__(self, found: np.ndarray) -> None:
+        """:param found: (H,) POSTING, the document without a flag."""
+        order = np.argsort(found["document"], kind="stable")
+        self._documents, first = np.unique(found["document"][order], return_index=True)
+        self._first = np.append(first, len(order))
+        self._hashes = found["hash"][order]
+        sort_within(self._hashes, self._first)
 
-    def common(self, one: np.ndarray, other: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
-        """(P,) int64: shingles of the partition that the documents of each pair have in common.
-
-        :param among: (shingles,) bool: those that count; None: all.
-        """
-        found = np.zeros(len(one), np.int64)
-        (a, there), (b, here) = self._places(one), self._places(other)
-        pairs = np.flatnonzero(there & here)
-        a, b = a[pairs], b[pairs]
-        swap = self._lengths[a] > self._lengths[b]  # the shingles of the one with fewer are looked up
-        small, large = np.where(swap, b, a), np.where(swap, a, b)
-        for begin, end in _blocks(self._lengths[small]):
-            lengths = self._lengths[small[begin:end]]
-            pair = np.repeat(np.arange(begin, end), lengths)
-            before = np.cumsum(lengths) - lengths
-            at = np.arange(len(pair)) + np.repeat(self._first[small[begin:end]] - before, lengths)
-            shingle = self._held[at] % self._count
-            wanted = large[pair] * self._count + shingle
-            place = np.minimum(np.searchsorted(self._held, wanted), len(self._held) - 1)
-            hit = self._held[place] == wanted
-            if among is not None:
-                hit &= among[shingle]
-            found[pairs[begin:end]] = np.bincount(pair[hit] - begin, minlength=end - begin)
+    def of(self, documents: np.ndarray) -> np.ndarray:
+        """(H,) POSTING of these documents (n,), each once; those that have none are left out."""
+        place = self._places(documents)
+        place = place[place >= 0]
+        lengths = self._first[place + 1] - self._first[place]
+        found = np.empty(int(lengths.sum()), POSTING)
+        at = np.repeat(self._first[place] - (np.cumsum(lengths) - lengths), lengths) + np.arange(len(found))
+        found["hash"], found["document"] = self._hashes[at], np.repeat(self._documents[place], lengths)
         return found
 
-    def _places(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def common(self, one: np.ndarray, others: Samples, other: np.ndarray) -> np.ndarray:
+        """(P,) int64: how many shingles each of these documents has in common with one of the others', (P,) each."""
+        found: np.ndarray = common_of_pairs(*self._runs(one), *others._runs(other))
+        return found
+
+    def commons(self, one: np.ndarray, others: Samples, other: np.ndarray, common: np.ndarray) -> np.ndarray:
+        """COMMON: the shingles that the documents of each pair have in common. common: (P,) how many these are."""
+        found = np.empty(int(common.sum()), COMMON)
+        found["pair"] = np.repeat(np.arange(len(common)), common)
+        hashes = np.empty(len(found), np.uint64)
+        shared_by_pairs(*self._runs(one), *others._runs(other), hashes)
+        found["hash"] = hashes
+        return found
+
+    def _places(self, documents: np.ndarray) -> np.ndarray:
+        """(n,) −1: nothing of it is shared."""
         if not len(self._documents):
-            return np.zeros(len(documents), np.int64), np.zeros(len(documents), bool)
+            return np.full(len(documents), -1)
         place = np.minimum(np.searchsorted(self._documents, documents), len(self._documents) - 1)
-        return place, self._documents[place] == documents
+        return np.where(self._documents[place] == documents, place, -1)
+
+    def _runs(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self._hashes, self._first, self._places(documents)
 
 
-def _blocks(lengths: np.ndarray, room: int = 1 << 20) -> Iterator[tuple[int, int]]:
-    """Runs of pairs with about `room` shingles to look up."""
-    ends = np.cumsum(lengths)
-    begin = 0
-    while begin < len(lengths):
-        done = ends[begin - 1] if begin else 0
-        end = max(begin + 1, int(np.searchsorted(ends, done + room, side="right")))
-        yield begin, end
-        begin = end
+def in_few(shared: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """The hashes (n,), ascending, of a partition's shingles that are in at most FEW groups of copies.
 
-
-def in_few(shared: Shared, group: np.ndarray) -> np.ndarray:
-    """(shingles,) bool: whether each is in at most FEW groups of copies. group: (P,) of `shared`'s documents."""
-    order = np.lexsort((group, shared.shingle))
-    shingle, group = shared.shingle[order], group[order]
-    new = np.ones(len(shingle), bool)
-    new[1:] = (shingle[1:] != shingle[:-1]) | (group[1:] != group[:-1])
-    return np.bincount(shingle[new]) <= FEW
+    :param shared: (H,) POSTING. :param group: (H,) of their documents.
+    """
+    order = np.argsort(shared["hash"], kind="stable")
+    hashes, group = shared["hash"][order], group[order]
+    starts = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1])) if len(hashes) else np.zeros(0, np.int64)
+    number = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(hashes))))
+    pairs = once(number << 32 | group)
+    found: np.ndarray = hashes[starts][np.bincount(pairs >> 32, minlength=len(starts)) <= FEW]
+    return found
 
 
 class Components:
@@ -212,7 +218,7 @@ class Components:
 
     def add(self, one: np.ndarray, other: np.ndarray) -> None:
         """Connects the documents of these pairs, (P,) numbers each."""
-        _unite(self._parent, np.asarray(one, np.int64), np.asarray(other, np.int64))
+        _unite(self._parent, *(np.ascontiguousarray(side, np.int64) for side in (one, other)))
 
     def lowest(self) -> np.ndarray:
         """(N,) int32: the lowest document of those that each is connected with, itself among them."""

@@ -1,9 +1,10 @@
 """The rounds of the search for near-duplicates: what each map reads, computes and hands on.
 
     load           a group of shards: its documents' facts, and their samples' shingles dealt to partitions
+    join           a fact: that of all documents, in one file
     meet           a partition of the shingles: pairs of documents that meet there, dealt to parts
     gather_met     a part of the pairs: those that met often enough
-    count_common   a partition: what the pairs of every part have in common there
+    lend           a part of the documents: their samples, for the parts whose pairs name them second
     estimate_part  a part: pairs that may be duplicates by their whole samples
     count_few      a partition: of what these have in common, what few groups of copies have
     choose         a part: pairs worth reading
@@ -26,10 +27,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -41,11 +44,23 @@ from datamask.filter import decisions
 from datamask.filter import duplicate_candidates as candidates
 from datamask.filter import verify_pairs as verify
 from datamask.filter.alarm import Losses, read_groups
-from datamask.filter.duplicate_candidates import CandidatePairs, Estimated, Holders
+from datamask.filter.duplicate_candidates import COMMON, CandidatePairs, Estimated, Samples, part_of
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import CopyEvidence
-from datamask.filter.postings import POSTING, SeenDocuments, Shared, partition_of, postings_of, sampled, shared_of
-from datamask.maps import Handed, deal, dealt, gather, hand, handed, mapped, read_arrays, write_array, write_arrays
+from datamask.filter.postings import POSTING, SeenDocuments, partition_of, postings_of, sampled, shared_of
+from datamask.maps import (
+    Handed,
+    deal,
+    dealt,
+    gather,
+    hand,
+    handed,
+    mapped,
+    read_arrays,
+    write_array,
+    write_arrays,
+    write_joined,
+)
 from datamask.pipeline import STAGES
 from datamask.stages import ShardFiles
 from datamask.storage import Output
@@ -69,8 +84,11 @@ TIE = np.dtype([("one", "<i8"), ("other", "<i8"), ("cosine", "<f4")])
 FALL = np.dtype([("document", "<i8"), ("stays", "<i8"), ("cluster", "<i8"), ("kind", "i1"), ("similarity", "<f4")])
 # where a text is: which batch of the group's file, and which row there
 PLACE = np.dtype([("document", np.int64), ("batch", np.int64), ("row", np.int64)])
+ROOM = 1 << 22  # shingles that pairs have in common, at a time: 50 MB
 TEXTS = pa.schema([("document", pa.int64()), ("text", pa.large_string())])
-COUNT = np.dtype(np.uint16)
+# Pairs are judged in many small steps, between which threads hand the interpreter's lock to one another: two at once
+# took 14 s of wall time where one after the other takes 9.
+_JUDGING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -155,11 +173,20 @@ def postings_name(key: str) -> str:
 # ---------------------------------------------------------------- documents
 
 
-def load(state: Searching, group: Group) -> int:
-    """How many documents of the group are compared. A document's shard is its place in the group."""
+class Loaded(NamedTuple):
+    """Of a group: its documents, and the quality of those of which it is known."""
+
+    documents: int
+    known: int
+    mean: float
+    squares: float  # sum of squared differences from the mean
+
+
+def load(state: Searching, group: Group) -> Loaded:
+    """What documents of the group are compared. A document's shard is its place in the group."""
     number, sources = group
     if storage.exists(state.facts(number)):
-        return len(read_arrays(state.facts(number), "shard")[0])
+        return _loaded(*read_arrays(state.facts(number), "quality"))
     facts: dict[str, list[np.ndarray]] = {name: [] for name in FACTS}
     lengths, hashes = [], []
     values: dict[str, list[np.ndarray]] = {name: [] for name in state.columns}
@@ -192,7 +219,32 @@ def load(state: Searching, group: Group) -> int:
     named = {f"group_{name}": np.concatenate(parts) for name, parts in values.items() if parts}
     arrays = {name: np.concatenate(parts) for name, parts in facts.items()}
     write_arrays(state.facts(number), **arrays, **named)
-    return len(arrays["shard"])
+    return _loaded(arrays["quality"])
+
+
+def _loaded(quality: np.ndarray) -> Loaded:
+    known = quality[~np.isnan(quality)].astype(np.float64)
+    mean = float(known.mean()) if len(known) else 0.0
+    return Loaded(len(quality), len(known), mean, float(np.square(known - mean).sum()))
+
+
+class Fact(NamedTuple):
+    """One of JOINED, to be put into one file."""
+
+    name: str
+    documents: int
+    added: tuple[int, ...] = ()  # to the values of each group
+
+
+def join(state: Searching, item: Fact) -> None:
+    """Writes a fact of all documents, for those who map it."""
+    url = state.at(item.name) + ".npy"
+    if storage.exists(url):
+        return
+    found = (read_arrays(state.facts(number), item.name)[0] for number in range(state.groups))
+    if item.added:
+        found = (part + np.int32(added) for part, added in zip(found, item.added, strict=True))
+    write_joined(url, found, item.documents)
 
 
 def _compared(source: ComparedShard, config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -230,9 +282,9 @@ def meet(state: Searching, partition: int) -> None:
         own["document"] += np.uint32(2 * first)
         parts.append(own)
     shared = shared_of(np.concatenate(parts), state.column("windows"))
-    write_arrays(state.at("shared", partition), shingle=shared.shingle, document=shared.document, key=shared.key)
+    deal(state.at("shared", partition), shared.postings(), part_of(shared.document, state.partitions), state.partitions)
     codes = candidates.meetings(shared)
-    deal(url, codes, (codes % np.uint64(state.partitions)).astype(np.int64), state.partitions)
+    deal(url, codes, part_of(candidates.ends(codes)[0], state.partitions), state.partitions)
 
 
 def gather_met(state: Searching, part: int) -> None:
@@ -246,41 +298,78 @@ def gather_met(state: Searching, part: int) -> None:
     if storage.exists(more + ".npy"):
         codes = np.union1d(codes, mapped(more + ".npy"))
     codes = codes[candidates.ends(codes)[1] >= state.fixed]  # pairs within an earlier release stay
+    others = np.unique(candidates.ends(codes)[1])
+    deal(state.at("wanted", part), others, part_of(others, state.partitions), state.partitions)
     write_array(url, codes)
 
 
-def count_common(state: Searching, partition: int) -> None:
-    """Writes how many sampled shingles of a partition the pairs of every part have in common."""
-    url = state.at("common", partition)
+def lend(state: Searching, part: int) -> None:
+    """Deals the samples of a part's documents to the parts whose pairs name them second."""
+    url = state.at("lent", part)
     if storage.exists(url):
         return
-    holders = Holders(_shared(state, partition))
-    pairs = (candidates.ends(mapped(state.at("met", part) + ".npy")) for part in range(state.partitions))
-    _deal_counts(url, (holders.common(one, other) for one, other in pairs), state.partitions)
+    samples = Samples(_samples(state, "shared", part))
+    wanted = [dealt(state.at("wanted", n), np.int64, part, part + 1)[0] for n in range(state.partitions)]
+    found = [samples.of(documents) for documents in wanted]
+    to = np.repeat(np.arange(state.partitions), [len(each) for each in found])
+    deal(url, np.concatenate(found), to, state.partitions)
 
 
 def estimate_part(state: Searching, part: int) -> Handed:
-    """The pairs of a part that may be duplicates by their whole samples: the arrays of `Estimated`."""
+    """The pairs of a part that may be duplicates by their whole samples: the arrays of `Estimated`.
+
+    Asks the partitions which of the shingles that these have in common belong to no template.
+    """
     name = f"estimated-{part}"
     if found := handed(state.folder, name):
         return found
     codes = mapped(state.at("met", part) + ".npy")
-    common = _counts(state, "common", part, len(codes))
+    one, other = candidates.ends(codes)
+    firsts, seconds = (Samples(_samples(state, source, part)) for source in ("shared", "lent"))
+    common = firsts.common(one, seconds, other)
     made = candidates.estimate(codes, common, state.documents(), state.rules.jaccard, state.rules.containment)
+    ends = _block_ends(made.common)
+    for block, (first, last) in enumerate(pairwise([0, *ends])):
+        hashes = firsts.commons(made.one[first:last], seconds, made.other[first:last], made.common[first:last])
+        hashes["pair"] += first
+        partition = partition_of(hashes["hash"], state.partitions)
+        deal(state.at("common", part, block), hashes, partition, state.partitions)
     return hand(state.folder, name, **vars(made))
 
 
+def _block_ends(common: np.ndarray) -> list[int]:
+    """Where blocks of pairs end that have about ROOM shingles in common. common: (P,) of each pair."""
+    room = np.cumsum(common) // ROOM
+    return [*(np.flatnonzero(np.diff(room)) + 1).tolist(), len(common)]
+
+
 def count_few(state: Searching, partition: int) -> None:
-    """Writes how many of these pairs' common shingles in a partition belong to no template."""
+    """Says of the shingles of a partition that pairs have in common whether they belong to no template."""
     url = state.at("few", partition)
     if storage.exists(url):
         return
-    shared = _shared(state, partition)
-    among = candidates.in_few(shared, state.column("copies")[shared.document])
-    holders = Holders(shared)
-    pairs = (_estimated(state, part) for part in range(state.partitions))
-    counts = (holders.common(one, other, among) for one, other, *_ in pairs)
-    _deal_counts(url, counts, state.partitions)
+    shared = gather([state.at("shared", partition)], POSTING, 0, state.partitions)
+    few = candidates.in_few(shared, state.column("copies")[shared["document"]])
+    found = []
+    for part in range(state.partitions):
+        [common] = read_arrays(state.at("estimated", part) + ".npz", "common")
+        said = [_belong(few, asked["hash"]) for asked in _asked(state, part, len(_block_ends(common)), partition)]
+        found.append(np.concatenate(said))
+    to = np.repeat(np.arange(state.partitions), [len(each) for each in found])
+    deal(url, np.concatenate(found), to, state.partitions)
+
+
+def _asked(state: Searching, part: int, blocks: int, partition: int) -> Iterator[np.ndarray]:
+    """COMMON of a partition's shingles that a part's pairs have in common, block by block."""
+    for block in range(blocks):
+        yield dealt(state.at("common", part, block), COMMON, partition, partition + 1)[0]
+
+
+def _belong(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
+    if not len(ascending):
+        return np.zeros(len(values), bool)
+    found: np.ndarray = ascending[np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)] == values
+    return found
 
 
 def choose(state: Searching, part: int) -> Handed:
@@ -288,11 +377,22 @@ def choose(state: Searching, part: int) -> Handed:
     name = f"chosen-{part}"
     if found := handed(state.folder, name):
         return found
-    one, other, common, strong, wholly = _estimated(state, part)
-    few = _counts(state, "few", part, len(one))
+    names = ("one", "other", "common", "strong", "wholly")
+    one, other, common, strong, wholly = read_arrays(state.at("estimated", part) + ".npz", *names)
+    few, blocks = np.zeros(len(one), np.int64), len(_block_ends(common))
+    for partition in range(state.partitions):
+        said = dealt(state.at("few", partition), np.bool_, part, part + 1)[0]
+        for asked in _asked(state, part, blocks, partition):
+            few += np.bincount(asked["pair"][said[: len(asked)]], minlength=len(one))
+            said = said[len(asked) :]
     nothing = np.zeros((0, 2), np.int64)
     made = candidates.pairs_to_read(Estimated(one, other, common, strong, wholly, nothing), few)
     return hand(state.folder, name, one=made.one, other=made.other, own=made.own)
+
+
+def _samples(state: Searching, source: str, part: int) -> np.ndarray:
+    """(H,) POSTING of a part, from all files of a round."""
+    return gather([state.at(source, number) for number in range(state.partitions)], POSTING, part)
 
 
 def sort_pairs(state: Searching, part: int) -> None:
@@ -304,28 +404,6 @@ def sort_pairs(state: Searching, part: int) -> None:
     pairs = np.empty(len(one), PAIR)
     pairs["one"], pairs["other"], pairs["own"] = one, other, own
     deal(url, pairs, state.column("part")[one].astype(np.int64), state.decided)
-
-
-def _shared(state: Searching, partition: int) -> Shared:
-    return Shared(*read_arrays(state.at("shared", partition), "shingle", "document", "key"))
-
-
-def _estimated(state: Searching, part: int) -> list[np.ndarray]:
-    return read_arrays(state.at("estimated", part) + ".npz", "one", "other", "common", "strong", "wholly")
-
-
-def _deal_counts(url: str, counts: Iterator[np.ndarray], parts: int) -> None:
-    """Counts of the pairs of each part. A sample has some hundred shingles, and a partition fewer."""
-    every = [np.minimum(count, np.iinfo(COUNT).max).astype(COUNT) for count in counts]
-    part = np.repeat(np.arange(parts), [len(each) for each in every])
-    deal(url, np.concatenate(every), part, parts)
-
-
-def _counts(state: Searching, name: str, part: int, pairs: int) -> np.ndarray:
-    total = np.zeros(pairs, np.int64)
-    for partition in range(state.partitions):
-        total += dealt(state.at(name, partition), COUNT, part, part + 1)[0]
-    return total
 
 
 # ---------------------------------------------------------------- texts
@@ -425,16 +503,17 @@ def judge(state: Searching, part: int) -> None:
     component, keys, known, falls = recall(state, part).read("component", "key", "known", "falls")
     documents, tie = found.documents, found.tie
     new, new_tie = (~known[component[np.searchsorted(documents, of)]] for of in (found.one, tie[:, 0]))
-    decided = verify.decide(
-        HeldTexts(_FetchedTexts(state, part), documents, found.letters),
-        CandidatePairs(found.one[new], found.other[new], found.own[new]),
-        {(a, b): float(c) for (a, b), c in zip(tie[new_tie].tolist(), found.cosine[new_tie], strict=True)},
-        state.fixed,
-        dict(zip(documents.tolist(), found.quality, strict=True)),
-        state.quality_deviation,
-        state.rules,
-        _copy_counts(storage.join(state.work, state.pool)) if state.pool else None,
-    )
+    with _JUDGING:
+        decided = verify.decide(
+            HeldTexts(_FetchedTexts(state, part), documents, found.letters),
+            CandidatePairs(found.one[new], found.other[new], found.own[new]),
+            {(a, b): float(c) for (a, b), c in zip(tie[new_tie].tolist(), found.cosine[new_tie], strict=True)},
+            state.fixed,
+            dict(zip(documents.tolist(), found.quality, strict=True)),
+            state.quality_deviation,
+            state.rules,
+            _copy_counts(storage.join(state.work, state.pool)) if state.pool else None,
+        )
     every = np.concatenate([falls, decisions.records(decided, documents, component, keys, known)])
     columns = decisions.falls_of(every, documents, component, keys)
     fallen = np.empty(len(columns["document"]), FALL)

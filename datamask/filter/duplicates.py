@@ -9,7 +9,7 @@ the next run.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -22,11 +22,13 @@ from datamask.errors import InputError
 from datamask.filter import decisions
 from datamask.filter import duplicate_rounds as rounds
 from datamask.filter.alarm import Losses, alarm_columns, raise_alarm
-from datamask.filter.duplicate_candidates import Components, code_of, parts_of_groups, total_of_groups
+from datamask.filter.duplicate_candidates import Components, code_of, part_of, parts_of_groups, total_of_groups
 from datamask.filter.duplicate_rounds import (
     JOINED,
     ComparedShard,
+    Fact,
     Group,
+    Loaded,
     Searching,
     facts_name,
     path_of,
@@ -230,7 +232,8 @@ class _Search:
 
     def _load(self) -> None:
         """:raises InputError: there are more documents than can be numbered."""
-        counts = self.maps(rounds.load, self.state, self.groups, self.rows)
+        loaded = self.maps(rounds.load, self.state, self.groups, self.rows)
+        counts = [group.documents for group in loaded]
         self.count = sum(counts)
         if self.count >= MOST:
             raise InputError(
@@ -238,34 +241,16 @@ class _Search:
                 "curate parts of the corpus one after the other, each with duplicates.against the outputs before it"
             )
         first = tuple(np.cumsum([0, *counts[:-1]]).tolist())
-        for name in JOINED:
-            write_joined(self.state.at(name) + ".npy", self._column(name), self.count)
+        shards = tuple(group[0].number for _, group in self.groups)  # a document's is its place among its group's
+        joined = [Fact(name, self.count, shards if name == "shard" else ()) for name in JOINED]
+        self.maps(rounds.join, self.state, joined)
         write_array(self.state.at("names") + ".npy", np.array([source.name for source in self.sources]))
         keys = [_output(source.files.signatures).key for source in self.sources]
         write_array(self.state.at("source") + ".npy", np.array(keys, "S16"))
         fixed = sum(count for count, (_, group) in zip(counts, self.groups, strict=True) if group[0].place)
         # rounded, so that what was decided holds while little comes in
-        deviation = float(f"{self._deviation():.2g}")
+        deviation = float(f"{_deviation(loaded):.2g}")
         self.state = replace(self.state, first=first, fixed=fixed, quality_deviation=deviation)
-
-    def _column(self, name: str) -> Iterator[np.ndarray]:
-        """One of FACTS, (n,) of each group."""
-        for number, group in self.groups:
-            [column] = read_arrays(self.state.facts(number), name)
-            yield column + np.int32(group[0].number) if name == "shard" else column
-
-    def _deviation(self) -> float:
-        """The standard deviation of the quality that is known; 0 if none is."""
-
-        def known() -> Iterator[np.ndarray]:
-            return (quality[~np.isnan(quality)].astype(np.float64) for quality in self._column("quality"))
-
-        sums = [(len(part), float(part.sum())) for part in known()]
-        count = sum(length for length, _ in sums)
-        if not count:
-            return 0.0
-        mean = math.fsum(total for _, total in sums) / count
-        return math.sqrt(math.fsum(float(np.square(part - mean).sum()) for part in known()) / count)
 
     # ------------------------------------------------------------ pairs
 
@@ -294,10 +279,10 @@ class _Search:
         [found] = self.maps(find_near, self.state, [posed])
         pairs, relative = found.read("pairs", "relative")
         pairs = pairs + self.state.fixed
-        codes = np.unique(code_of(pairs.min(axis=1), pairs.max(axis=1)))
+        codes = code_of(pairs.min(axis=1), pairs.max(axis=1))
+        parts = part_of(pairs.min(axis=1), self.state.partitions)
         for part in range(self.state.partitions):
-            own = codes[codes % np.uint64(self.state.partitions) == part]
-            write_array(self.state.at("near", part) + ".npy", own)
+            write_array(self.state.at("near", part) + ".npy", np.unique(codes[parts == part]))
         return pairs, relative
 
     def _candidates(self) -> list[int]:
@@ -305,7 +290,7 @@ class _Search:
         partitions = range(self.state.partitions)
         self.maps(rounds.meet, self.state, partitions)
         self.maps(rounds.gather_met, self.state, partitions)
-        self.maps(rounds.count_common, self.state, partitions)
+        self.maps(rounds.lend, self.state, partitions)
         copies = Components(self.count)
         for found in self.maps(rounds.estimate_part, self.state, partitions):
             copies.add(*found.read("copies")[0].T)
@@ -346,7 +331,8 @@ class _Search:
             paired[one] = paired[other] = True
         lowest, part = connected.lowest(), np.zeros(self.count, np.int64)
         first, letters = 0, 0
-        for windows in self._column("windows"):
+        for number, _ in self.groups:
+            [windows] = read_arrays(self.state.facts(number), "windows")
             some = paired[first : first + len(windows)]
             total_of_groups(lowest, some, windows, first, part)
             letters += int(windows[some].sum())
@@ -363,6 +349,14 @@ class _Search:
             for found in self.maps(rounds.lose, self.state, *self._own()):
                 losses.join(found)
         return raise_alarm(losses, settings.alarm_share, settings.alarm)
+
+
+def _deviation(loaded: Sequence[Loaded]) -> float:
+    """The standard deviation of the quality that is known; 0 if none is."""
+    count = sum(group.known for group in loaded)
+    mean = math.fsum(group.known * group.mean for group in loaded) / max(count, 1)
+    squares = math.fsum(group.squares + group.known * (group.mean - mean) ** 2 for group in loaded)
+    return math.sqrt(squares / max(count, 1))
 
 
 # ---------------------------------------------------------------- by embeddings

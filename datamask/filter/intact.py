@@ -1,6 +1,6 @@
 """Which of two copies is the intact one: judged by where they differ, never by a score.
 
-    worse(a, b, likeness(a.shingles, b.shingles))     # 1: b is the altered copy, −1: a is, 0: cannot be told
+    worse(Pair((a, b)))     # 1: b is the altered copy, −1: a is, 0: cannot be told
 
 Where a text has words put in, the other has nothing of its own; where words were replaced, the right ones follow their
 neighbours as words of the corpus do, and recur in the rest of the document more often than strangers do.
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
-from datamask.filter.shingles import WINDOW, Likeness, unspaced
+from datamask.filter.pair_loops import digits_within, missing_runs, recurring
+from datamask.filter.shingles import WINDOW, Likeness, likeness, unspaced
 from datamask.filter.surface import Prose, Surface
 
 TWICE = 1.15  # ratio of windows per distinct shingle from which one of two texts repeats itself
@@ -69,21 +71,81 @@ class Text:
     prose: Prose  # of ints
     text: str = ""
 
-    @property
+    @cached_property
     def unspaced(self) -> bool:
         """Whether most of its letters are Han or kana, where a word is a letter or two."""
         return bool(unspaced(self.units).mean() > 0.5) if len(self.units) else False
 
 
-class Own(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Own:
     """What a text says that another does not."""
 
-    letters: int
-    places: int  # where they differ
-    digits: int  # of the letters
-    recurs: float  # of its own pieces, the share that the rest of it holds as well; nan if there is none
-    echo: float  # of the places, the share that say what one before says
-    longest: int  # letters of its longest place
+    units: np.ndarray  # (U,) uint32: the text's letters
+    runs: np.ndarray  # (places, 2) int64: where those of its own begin and end; words left out are places of none
+
+    @property
+    def places(self) -> int:
+        """Where the texts differ."""
+        return len(self.runs)
+
+    @cached_property
+    def letters(self) -> int:
+        """How many are its own."""
+        return int(self._lengths.sum())
+
+    @cached_property
+    def longest(self) -> int:
+        """Letters of its longest place."""
+        return int(self._lengths.max()) if self.places else 0
+
+    @cached_property
+    def digits(self) -> int:
+        """How many of the letters are."""
+        return int(digits_within(self.units, self.runs))
+
+    @cached_property
+    def echo(self) -> float:
+        """Of the places, the share that are equal to one before: whole words, or any with what is around them."""
+        spans = self.runs[self._lengths > 0].tolist()
+        words = [self.units[a:b].tobytes() for a, b in spans if b - a >= A_WORD]
+        around = [self.units[max(0, a - AROUND) : b + AROUND].tobytes() for a, b in spans]
+        return max(1 - len(set(found)) / max(1, len(found)) if found else 0.0 for found in (words, around))
+
+    @cached_property
+    def recurs(self) -> float:
+        """Of the pieces of PIECE letters that lie mostly in its runs, the share that lies outside them as well; nan if
+        there is none."""
+        return float(recurring(self.units, self.runs, PIECE))
+
+    @cached_property
+    def _lengths(self) -> np.ndarray:
+        return self.runs[:, 1] - self.runs[:, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two texts beside each other; what several rules ask of them is found once."""
+
+    texts: tuple[Text, Text]
+
+    @cached_property
+    def like(self) -> Likeness:
+        """How much they share."""
+        one, other = self.texts
+        return likeness(one.shingles, other.shingles)
+
+    @cached_property
+    def own(self) -> tuple[Own, Own]:
+        """What each says that the other does not."""
+        one, other = self.texts
+        return own(one, other.shingles), own(other, one.shingles)
+
+    def turned(self) -> Pair:
+        """The same with the other text first."""
+        found = Pair(self.texts[::-1])
+        vars(found).update(like=self.like, own=self.own[::-1])
+        return found
 
 
 class CopyEvidence(Protocol):
@@ -96,7 +158,7 @@ class CopyEvidence(Protocol):
         """By how many nats the words that `one` has of its own are likelier than those of `other`; 0: unknown."""
 
 
-def worse(a: Text, b: Text, like: Likeness, counts: CopyEvidence | None = None) -> int:
+def worse(pair: Pair, counts: CopyEvidence | None = None) -> int:
     """1 if b is the altered copy of the two, −1 if a is, 0 if they are too similar to tell.
 
     The first of these that applies decides. A text that repeats itself is altered. Of two with the same words, it is
@@ -107,26 +169,33 @@ def worse(a: Text, b: Text, like: Likeness, counts: CopyEvidence | None = None) 
 
     :param counts: of the corpus.
     """
+    (a, b), like = pair.texts, pair.like
     repeats = [len(t.hashes) / max(len(t.shingles), 1) for t in (a, b)]
     if max(repeats) > TWICE * min(repeats) and like.jaccard >= TWICE_ALIKE:
         return -1 if repeats[0] > repeats[1] else 1
     battered = abs(int(a.surface.blemishes - b.surface.blemishes)) > BATTERED * min(len(a.units), len(b.units))
     if like.jaccard == 1 or battered:
         return int(np.sign(b.surface.wear - a.surface.wear))
-    mine, theirs = own(a, b.shingles), own(b, a.shingles)
-    likelier = counts.altered(a.text, b.text) if counts is not None and a.text and b.text else 0.0
+    mine, theirs = pair.own
     words = all(found.letters <= SCATTERED * found.places for found in (mine, theirs))
-    if words and abs(likelier) > CLEARLY:  # a long word in a short one's place looks like one put in
+    likelier = _likelier(pair, counts) if words else 0.0
+    if abs(likelier) > CLEARLY:  # a long word in a short one's place looks like one put in
         return 1 if likelier > 0 else -1
     if mine.letters <= NOTHING * theirs.letters:
         return _longer(a, b, theirs)
     if theirs.letters <= NOTHING * mine.letters:
         return -_longer(b, a, mine)
+    likelier = likelier if words else _likelier(pair, counts)
     if abs(likelier) > LIKELIER:
         return 1 if likelier > 0 else -1
     if abs(mine.recurs - theirs.recurs) > RECURS:  # false for nan
         return 1 if mine.recurs > theirs.recurs else -1
     return 0
+
+
+def _likelier(pair: Pair, counts: CopyEvidence | None) -> float:
+    one, other = (text.text for text in pair.texts)
+    return counts.altered(one, other) if counts is not None and one and other else 0.0
 
 
 def _longer(short: Text, long: Text, added: Own) -> int:
@@ -153,82 +222,38 @@ def most(small: Text, large: Text) -> bool:
 
 
 def own(text: Text, other: np.ndarray) -> Own:
-    """What a text has of its own, compared with the shingles of another.
-
-    A word put in breaks eleven windows and adds as many as it has letters: a run of r windows that the other lacks
-    stands for r − 11 letters, at either end of the text for r.
-    """
-    missing = ~_within(other, text.hashes)
-    edges = np.flatnonzero(np.diff(missing, prepend=False, append=False))
-    starts, stops = edges[::2], edges[1::2]
-    begins = np.where(starts > 0, starts + WINDOW - 1, 0)
-    ends = np.where(stops < len(text.hashes), stops, len(text.units))
-    lengths = np.maximum(ends - begins, 0)
-    inside = np.zeros(len(text.units) + 1, np.int64)
-    np.add.at(inside, begins, 1)
-    np.add.at(inside, begins + lengths, -1)
-    mine = np.cumsum(inside[:-1]) > 0
-    digits = (text.units >= ord("0")) & (text.units <= ord("9"))
-    echo = _echo(text.units, begins[lengths > 0], (begins + lengths)[lengths > 0])
-    longest = int(lengths.max()) if len(lengths) else 0
-    return Own(int(lengths.sum()), len(starts), int((mine & digits).sum()), _recurs(text.units, mine), echo, longest)
+    """What a text has of its own, compared with the shingles of another."""
+    return Own(text.units, missing_runs(text.hashes, other, len(text.units), WINDOW))
 
 
-def reworded(a: Text, b: Text) -> bool:
+def reworded(pair: Pair) -> bool:
     """Whether the texts differ as copies do, by a word here and there.
 
     Texts that share parts differ by whole sentences, forms filled in anew by their figures, and texts about another
     thing of the same kind by its name throughout: none is a copy.
     """
-    both = own(a, b.shingles), own(b, a.shingles)
+    both = pair.own
     said = min(found.longest for found in both) <= SENTENCE
     return said and _scattered(both, REWORDED) and all(found.digits <= FIGURES * found.letters for found in both)
 
 
-def garbled(a: Text, b: Text, like: Likeness, counts: CopyEvidence | None) -> bool:
+def garbled(pair: Pair, counts: CopyEvidence | None) -> bool:
     """Whether one text is the other with words replaced: where they differ, its word order is less probable.
 
     :param counts: see `worse`; without them the answer is False.
     """
+    a, b = pair.texts
     sizes = sorted((len(a.shingles), len(b.shingles)))
     if counts is None or not a.text or not b.text or sizes[1] > GARBLED_LONGER * sizes[0]:
         return False
-    both = own(a, b.shingles), own(b, a.shingles)
+    both = pair.own
     if max(found.longest for found in both) > GARBLED_PLACE or not _scattered(both, GARBLED_REWORDED):
         return False
     one, other = counts.natural([a.text, b.text])
-    return abs(one - other) >= GARBLED * (1 - like.jaccard)  # false for nan
+    return abs(one - other) >= GARBLED * (1 - pair.like.jaccard)  # false for nan
 
 
 def _scattered(both: Sequence[Own], letters: float) -> bool:
     """Whether two texts differ by words here and there, and not again and again by the same ones."""
     few = all(found.letters <= letters * found.places for found in both)
     return few and min(found.echo for found in both) <= ECHO
-
-
-def _echo(units: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> float:
-    """Of the places, the share that are equal to one before: whole words, or any with what is around them."""
-    words = [units[a:b].tobytes() for a, b in zip(starts, stops, strict=True) if b - a >= A_WORD]
-    around = [units[max(0, a - AROUND) : b + AROUND].tobytes() for a, b in zip(starts, stops, strict=True)]
-    return max(1 - len(set(found)) / max(1, len(found)) if found else 0.0 for found in (words, around))
-
-
-def _recurs(units: np.ndarray, own_letters: np.ndarray) -> float:
-    """Of the pieces of PIECE letters that lie mostly in the runs, the share that lies outside them as well."""
-    if len(units) < PIECE:
-        return float("nan")
-    piece = np.zeros(len(units) - PIECE + 1, np.uint64)
-    for step in range(PIECE):
-        piece = piece * np.uint64(0x100000001B3) + units[step : len(piece) + step]
-    covered = np.concatenate([[0], np.cumsum(own_letters)])
-    letters = covered[PIECE:] - covered[:-PIECE]
-    mine, rest = piece[letters >= PIECE - 2], np.sort(piece[letters == 0])
-    return float(_within(rest, mine).mean()) if len(mine) and len(rest) else float("nan")
-
-
-def _within(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
-    if not len(ascending):
-        return np.zeros(len(values), bool)
-    place = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
-    found: np.ndarray = ascending[place] == values
-    return found

@@ -55,13 +55,19 @@ def sampled(lengths: np.ndarray, hashes: np.ndarray) -> np.ndarray:
 class Shared:
     """A partition's shingles that several documents sampled, shingle by shingle; of one, longest document first."""
 
-    shingle: np.ndarray  # (P,) int32: numbered from 0
+    hash: np.ndarray  # (P,) uint64, ascending
     document: np.ndarray  # (P,) int32
     key: np.ndarray  # (P,) bool
 
     def starts(self) -> np.ndarray:
         """Where each shingle's postings begin."""
-        return np.flatnonzero(np.diff(self.shingle, prepend=-1))
+        return np.flatnonzero(np.append(True, self.hash[1:] != self.hash[:-1])) if len(self.hash) else np.zeros(0, int)
+
+    def postings(self) -> np.ndarray:
+        """(P,) POSTING, the document without a flag."""
+        found = np.empty(len(self.hash), POSTING)
+        found["hash"], found["document"] = self.hash, self.document
+        return found
 
 
 def shared_of(found: np.ndarray, windows: np.ndarray) -> Shared:
@@ -71,8 +77,10 @@ def shared_of(found: np.ndarray, windows: np.ndarray) -> Shared:
     new = np.ones(len(hashes), bool)
     new[1:] = hashes[1:] != hashes[:-1]
     several = ~(new & np.append(new[1:], True))
-    shingle = (np.cumsum(new[several]) - 1).astype(np.int32)
-    key = (document[several] & 1).astype(bool)
+    hashes, key = hashes[several], (document[several] & 1).astype(bool)
     document = (document[several] >> 1).astype(np.int32)
-    order = np.lexsort((document, -windows[document], shingle))
-    return Shared(shingle[order], document[order], key[order])
+    there, place = np.unique(document, return_inverse=True)
+    rank = np.empty(len(there), np.int64)
+    rank[np.argsort(-windows[there], kind="stable")] = np.arange(len(there))  # longest first, then in their order
+    order = np.argsort(np.cumsum(new[several]) << 32 | rank[place])
+    return Shared(hashes[order], document[order], key[order])

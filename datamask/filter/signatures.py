@@ -20,8 +20,9 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import read_batches
-from datamask.filter.shingles import Shingles, codes_of, windows
-from datamask.filter.surface import surface
+from datamask.corpus.utf8 import utf8
+from datamask.filter.shingles import WINDOW, letters, weights
+from datamask.filter.surface import kinds
 from datamask.pipeline import STAGES
 from datamask.stages import Progress, silent
 from datamask.storage import Output
@@ -71,47 +72,16 @@ def _blocks(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def sign(chunk_id: pa.Array, texts: pa.Array) -> pa.RecordBatch:
     """The signatures of some texts."""
-    codes, ends = codes_of(texts)
-    found = windows(codes, ends)
-    scale = scales(found.count)
-    values, offsets = _samples(found, scale)
-    return pa.RecordBatch.from_arrays(
-        [
-            chunk_id,
-            pa.array(found.count),
-            pa.array(scale, pa.int8()),
-            pa.array(surface(codes, ends).wear, pa.int32()),
-            pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values)),
-        ],
-        schema=SCHEMA,
-    )
+    from datamask.filter.signature_loops import signed
 
-
-def scales(count: np.ndarray) -> np.ndarray:
-    """(n,) int: the bits by which documents of so many shingles are thinned."""
-    return np.clip(np.floor(np.log2(np.maximum(count, 1) / SAMPLE)), 0, COARSEST).astype(np.int64)
+    raw, bounds = utf8(texts)
+    count, scale, wear = np.empty(len(texts), np.int64), np.empty(len(texts), np.int8), np.empty(len(texts), np.int32)
+    values, offsets = np.empty(bounds[-1] - bounds[0] + WINDOW, np.uint64), np.zeros(len(texts) + 1, np.int32)
+    filled = signed(raw, bounds, letters(), weights(), kinds(), SAMPLE, COARSEST, count, scale, wear, values, offsets)
+    samples = pa.ListArray.from_arrays(pa.array(offsets), pa.array(values[:filled]))
+    return pa.RecordBatch.from_arrays([chunk_id, *map(pa.array, (count, scale, wear)), samples], schema=SCHEMA)
 
 
 def bound(scale: np.ndarray) -> np.ndarray:
     """(n,) uint64: a 64-bit hash is in a sample of this scale if it is not above."""
     return np.uint64(0xFFFF_FFFF_FFFF_FFFF) >> scale.astype(np.uint64)
-
-
-def _samples(found: Shingles, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(hashes of all samples, offsets (texts + 1,)): of each text ascending, each once."""
-    texts, total = len(scale), len(found.hashes)
-    if not total:
-        return np.zeros(0, np.uint64), np.zeros(texts + 1, np.int64)
-    # windows between two texts have the bound 0
-    lengths = np.stack([found.count, np.append(found.first[1:], total) - found.first - found.count], axis=1)
-    bounds = np.stack([bound(scale) >> np.uint64(32), np.zeros(texts, np.uint64)], axis=1).astype(np.uint32)
-    lengths = np.maximum(lengths, 0)
-    which = np.flatnonzero(found.hashes <= np.repeat(bounds.ravel(), lengths.ravel())[:total])
-    text = np.searchsorted(found.first, which, side="right") - 1
-    hashes = found.wide(which)
-    order = np.lexsort((hashes, text))
-    text, hashes = text[order], hashes[order]
-    once = np.ones(len(text), bool)
-    once[1:] = (text[1:] != text[:-1]) | (hashes[1:] != hashes[:-1])
-    text, hashes = text[once], hashes[once]
-    return hashes, np.searchsorted(text, np.arange(texts + 1))

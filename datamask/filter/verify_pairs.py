@@ -22,16 +22,16 @@ from datamask.filter.duplicate_candidates import (
     ends,
 )
 from datamask.filter.held_texts import HeldTexts, windows_of_pairs
-from datamask.filter.intact import CopyEvidence, garbled, most, own, packaging, reworded, worse
+from datamask.filter.intact import CopyEvidence, Pair, garbled, most, packaging, reworded, worse
 from datamask.filter.resolve import Edge, Fall, stars
-from datamask.filter.shingles import Likeness, doubled, likeness
+from datamask.filter.shingles import doubled, likeness
 from datamask.shares import part as share_of
 from datamask.shares import tell
 
 # Candidates are split into about PARTS parts, each of at least LEAST letters and at most ROOM, or one connected group.
 ROOM = 1 << 26
 PARTS = 32
-LEAST = 1 << 20
+LEAST = 1 << 23
 # Texts are copies from these Jaccards on, of shingles of 12 and of 24 letters, templates or not. Of 149 pairs of real
 # documents whose word 5-grams have a Jaccard of 0.8 or more, 5 are below the second; of 29 that have less, 28 are.
 STRONG = 0.77
@@ -143,24 +143,25 @@ class _Judge:
     def _verified(self, one: int, other: int, own: float) -> Edge | None:
         """The pair if it is verified. own: the share of their common shingles that belong to no template."""
         a, b = self._texts[one], self._texts[other]
-        like = likeness(a.shingles, b.shingles)
+        pair = Pair((a, b))
+        like = pair.like
         theirs = own >= OWN
         fewer = min(len(a.shingles), len(b.shingles))
-        contained = like.containment >= self._rules.containment and not self._siblings(one, other)
+        contained = like.containment >= self._rules.containment and not _siblings(pair)
         near = like.jaccard >= STRONG and likeness(doubled(a.hashes), doubled(b.hashes)).jaccard >= STRONG_DOUBLED
         least = self._rules.jaccard * (UNSPACED if a.unspaced and b.unspaced else 1)
         if not near and like.jaccard >= least and theirs and fewer >= SHORT:
-            near = contained or reworded(a, b)
+            near = contained or reworded(pair)
         if not near and not contained and like.jaccard >= GARBLED * least and own >= GARBLED_OWN:
-            near = fewer >= GARBLED_SHORT and garbled(a, b, like, self._counts)
+            near = fewer >= GARBLED_SHORT and garbled(pair, self._counts)
         if near:
             larger = max(len(a.shingles), len(b.shingles))
             if contained and larger > LONGER * fewer:
-                return self._contained(one, other, like)
+                return self._contained(one, other, pair)
             kind = "exact" if like.jaccard == 1 else "near"
-            return Edge(one, other, kind, like.jaccard, self._worse(one, other, like))
+            return Edge(one, other, kind, like.jaccard, self._worse(one, other, pair))
         if contained and theirs:
-            return self._contained(one, other, like)
+            return self._contained(one, other, pair)
         if like.containment >= WHOLLY and own >= PARTLY and fewer >= SHORT:
             small, _ = self._by_length(one, other)
             return Edge(one, other, "contained", like.containment, small, only=True)
@@ -172,25 +173,26 @@ class _Judge:
             falls = one if self._quality[one] < self._quality[other] else other
             self._edges[one, other] = Edge(one, other, "semantic", cosine, falls)
 
-    def _contained(self, one: int, other: int, like: Likeness) -> Edge | None:
+    def _contained(self, one: int, other: int, pair: Pair) -> Edge | None:
         """A pair of which one contains the other: the shorter one is dropped.
 
         The longer one is dropped instead if it only adds packaging or words without a sentence. Neither is dropped if
         the longer one is of lower quality and mostly about something else.
         """
         small, large = self._by_length(one, other)
-        a, b = self._texts[small], self._texts[large]
+        a, b, like = self._texts[small], self._texts[large], pair.like
         if self._packed(small, large):
             return Edge(one, other, "contained", like.containment, large) if most(a, b) else None
         if len(a.shingles) < LITTLE * len(b.shingles) and self._better(small, large, QUALITY_NOISE):
             return None
-        if len(b.shingles) <= NAVIGATION * len(a.shingles) and worse(a, b, like, self._counts) > 0:
+        by_length = pair if small == one else pair.turned()
+        if len(b.shingles) <= NAVIGATION * len(a.shingles) and worse(by_length, self._counts) > 0:
             return Edge(one, other, "contained", like.containment, large)
         return Edge(one, other, "contained", like.containment, small, only=True)
 
-    def _worse(self, one: int, other: int, like: Likeness) -> int:
+    def _worse(self, one: int, other: int, pair: Pair) -> int:
         """The copy that should be dropped, −1 if neither is worse by more than noise."""
-        found = worse(self._texts[one], self._texts[other], like, self._counts)
+        found = worse(pair, self._counts)
         small, large = self._by_length(one, other)
         if self._packed(small, large):
             return large
@@ -200,13 +202,6 @@ class _Judge:
         if abs(margin) > QUALITY_NOISE * self._quality_deviation > 0:
             return one if margin < 0 else other
         return -1
-
-    def _siblings(self, one: int, other: int) -> bool:
-        """Whether two texts that share most are two of a kind: neither is the other with something added."""
-        small, large = (self._texts[document] for document in self._by_length(one, other))
-        if len(large.shingles) > SIBLING * len(small.shingles) or packaging(small, large):
-            return False
-        return own(small, large.shingles).letters >= SIBLING_OWN
 
     def _by_length(self, one: int, other: int) -> tuple[int, int]:
         small, large = sorted((one, other), key=lambda d: (len(self._texts[d].shingles), d))
@@ -254,6 +249,15 @@ class _Judge:
                 able &= (others != first) & (np.maximum(first, others) >= self._fixed)
                 codes.append(code_of(np.minimum(first, others)[able], np.maximum(first, others)[able]))
         return np.setdiff1d(np.concatenate(codes), self._seen) if codes else np.zeros(0, np.uint64)
+
+
+def _siblings(pair: Pair) -> bool:
+    """Whether two texts that share most are two of a kind: neither is the other with something added."""
+    small, large = sorted((0, 1), key=lambda side: len(pair.texts[side].shingles))
+    shorter, longer = pair.texts[small], pair.texts[large]
+    if len(longer.shingles) > SIBLING * len(shorter.shingles) or packaging(shorter, longer):
+        return False
+    return pair.own[small].letters >= SIBLING_OWN
 
 
 def _clusters(edges: Mapping[tuple[int, int], Edge]) -> dict[int, int]:

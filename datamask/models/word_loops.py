@@ -8,8 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from datamask.compiling import compiled
+from datamask.corpus.utf8_loops import code_point, put
+from datamask.models.word_tokens import BEYOND, LETTER, MARKED, SIGN, SPACE, TABLE
 
-SPACE, BEYOND, WORD_OF_SIGNS = 0, 4, 3  # kinds of byte, as `words` has them; the last is LETTER | SIGN
+WORD_OF_SIGNS = LETTER | SIGN  # kinds of byte
 
 
 @compiled
@@ -130,21 +132,52 @@ def learn_merges(merges, pairs):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def merge(letters, ends, of_byte, pairs, made, longest, ids, lengths):  # type: ignore[no-untyped-def]
+def lowered(raw, ends, kinds, letters, spelled, bounds, able):  # type: ignore[no-untyped-def]
+    """Fills `spelled` with the words' bytes in small letters, bounds (words + 1,) with where each begins there and the
+    last ends, and able (words,): whether a word is of ASCII, or of `word_tokens.letters` and letters of ASCII.
+
+    raw, ends: the words' bytes, small in ASCII, and where each begins. There must be room for twice the bytes.
+    """
+    filled = 0
+    for word in range(len(able)):
+        begun, good, beyond, signs, marked = filled, True, False, False, False
+        at = ends[word]
+        while at < ends[word + 1]:
+            if raw[at] < 0x80:
+                spelled[filled] = raw[at]
+                signs |= kinds[raw[at]] != LETTER
+                filled, at, marked = filled + 1, at + 1, False
+                continue
+            beyond = True
+            code, size = code_point(raw, at)
+            at += size
+            letter = letters[code] if code < TABLE else np.uint32(0)
+            mark = letter & np.uint32(MARKED) != 0
+            if letter == 0 or (mark and (marked or filled == begun)):
+                good = False
+                break
+            filled = put(np.int64(letter & np.uint32(MARKED - 1)), spelled, filled)
+            marked = mark
+        able[word] = good and not (beyond and signs)
+        bounds[word + 1] = filled
+
+
+@compiled
+def merge(letters, ends, able, of_byte, pairs, made, longest, ids, lengths):  # type: ignore[no-untyped-def]
     """Byte-pair encoding of words: while there is one, the first pair of the least rank becomes one token.
 
     Fills lengths (words,) with each word's tokens, and ids with them, one word's after the other's; a length of −1 is
-    of a word that is longer than `longest` bytes or holds a byte that `of_byte` (256,) has no token for. Returns the
-    number of tokens. letters, ends: the words' bytes, and where each begins and the last ends. made: (merges,) the
-    token that each makes.
+    of a word that is not `able` (words,), is longer than `longest` bytes or holds a byte that `of_byte` (256,) has no
+    token for. Returns the number of tokens. letters, ends: the words' bytes, and where each begins and the last ends.
+    made: (merges,) the token that each makes.
     """
     filled = 0
     token, rank = np.empty(longest, np.int64), np.empty(longest, np.int64)
     none = np.int64(len(made))
     for word in range(len(lengths)):
         size = ends[word + 1] - ends[word]
-        known = size <= longest
-        for at in range(min(size, longest)):
+        known = able[word] and size <= longest
+        for at in range(min(size, longest) if known else 0):
             token[at] = of_byte[letters[ends[word] + at]]
             known &= token[at] >= 0
         lengths[word] = -1

@@ -10,12 +10,16 @@ from __future__ import annotations
 import json
 import string
 import threading
+import unicodedata
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
+
+from datamask.corpus import code_points
 
 SEPARATOR = "\x1e"  # between words tokenised together: a token of its own, and in next to no word
 MERGED = 64  # bytes of a word that is merged by the compiled loop: its time grows with the square
@@ -31,6 +35,34 @@ KINDS[[ord(space) for space in "\t\n\v\f\r "]] = SPACE
 KINDS[128:] = BEYOND
 LOWER = np.arange(256, dtype=np.uint8)
 LOWER[ord("A") : ord("Z") + 1] += 32
+TABLE = code_points.TABLE  # code points looked up
+MARKED = 1 << 31  # of an entry of `letters`
+CJK = ((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xAC00, 0xD7A4))  # with Hangul: letters as they are
+
+
+@cache
+def letters() -> np.ndarray:
+    """(TABLE,) uint32: the small letter of each letter and mark beyond ASCII that NFKC leaves as it is, whatever stands
+    beside it but for two marks together; those marks with MARKED. 0: it is another."""
+    kind = code_points.tables("NFC").kind
+    found = np.zeros(TABLE, np.uint32)
+    for first, last in CJK:
+        found[first:last] = np.arange(first, last)
+    for code in np.flatnonzero((kind == code_points.PLAIN) | (kind == code_points.MARK)).tolist():
+        character = chr(code)
+        if code < 0x80 or found[code] or unicodedata.category(character)[0] not in "LM":
+            continue
+        small = character.lower()
+        if len(small) == 1 and unicodedata.normalize("NFKC", character) == character:
+            found[code] = ord(small) | (MARKED if kind[code] == code_points.MARK else 0)
+    return found
+
+
+def byte_letters() -> list[str]:
+    """The letters that stand for the 256 bytes in a byte-level tokenizer: themselves where they can be seen."""
+    seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = iter(range(256, 512))
+    return [chr(byte) if byte in seen else chr(next(others)) for byte in range(256)]
 
 
 def splits_into_words(tokenizer: Tokenizer) -> bool:
@@ -208,15 +240,16 @@ class _KnownWords:
 
 
 class _Merges:
-    """A tokenizer's byte-pair encoding, for words of ASCII: nothing in them to be normalized or to be split."""
+    """A tokenizer's byte-pair encoding, for words of ASCII or of `letters`: nothing in them to be split, nor to be
+    normalized but to small letters."""
 
     def __init__(self, vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> None:
         from datamask.models.word_loops import learn_merges
 
         self._of_byte = np.full(256, -1, np.int64)
-        for byte in range(0x21, 0x7F):
-            if LOWER[byte] == byte:
-                self._of_byte[byte] = vocabulary.get(chr(byte), -1)
+        for byte, letter in enumerate(byte_letters()):
+            if byte > 0x20 and LOWER[byte] == byte:
+                self._of_byte[byte] = vocabulary.get(letter, -1)
         self._made = np.array([vocabulary[left + right] for left, right in merges], np.int64)
         parts = np.array([(vocabulary[left], vocabulary[right]) for left, right in merges], np.int32).reshape(-1, 2)
         self._pairs = np.full((1 << (4 * len(merges) + 1).bit_length(), 3), -1, np.int32)
@@ -234,13 +267,16 @@ class _Merges:
     def apply(self, words: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
         """The tokens int32 of the words that it can encode, one after the other, and the lengths int64 [words] of all:
         −1 of the others."""
-        from datamask.models.word_loops import merge
+        from datamask.models.word_loops import lowered, merge
 
         _, places, data = words.buffers()
         ends = np.frombuffer(places, np.int64, len(words) + 1)
-        letters = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
-        ids, lengths = np.empty(ends[-1], np.int32), np.empty(len(words), np.int64)
-        filled = merge(letters, ends, self._of_byte, self._pairs, self._made, MERGED, ids, lengths)
+        raw = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
+        spelled, bounds = np.empty(2 * len(raw), np.uint8), np.zeros(len(words) + 1, np.int64)
+        able = np.empty(len(words), bool)
+        lowered(raw, ends, KINDS, letters(), spelled, bounds, able)
+        ids, lengths = np.empty(bounds[-1], np.int32), np.empty(len(words), np.int64)
+        filled = merge(spelled, bounds, able, self._of_byte, self._pairs, self._made, MERGED, ids, lengths)
         return ids[:filled], lengths
 
 

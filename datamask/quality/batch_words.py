@@ -26,12 +26,20 @@ STOP = 32  # ends a sentence
 JOINER = 64  # between two letters it is of the word: ' and its kin, invisible joiners
 MARK = 128
 
+# Places of what is in a packed entry, see `WordTables`.
+BLANK = 1 << 8
+MEANING, BYTE, FOLDED = 9, 12, 21
+CLAUSE = 1 << 20
+ORDINARY = 1 << 42  # goes on with the word before it, and is nothing that is counted besides
+LEADS = (0xC2, 0xF4)  # the bytes that begin what UTF-8 writes with several
+
 LETTERS = 3  # of a word's end and the next one's beginning: how words join where few pairs of words come twice
 
 # What a code point means beyond its kind.
 PLAIN, BROKEN, CODE, EXCLAIM, MONEY, AT, BAR = range(7)
 _BAR = "|•·►▶»›★☆✓✔→■●◆※▪"
 _CODE = "{}[]()=;_\\#&+*^~`"
+_CLAUSES = ";:；：؛—–"  # end a clause: verse and dialogue have few other marks
 _MEANT = {"!": EXCLAIM, "！": EXCLAIM, "%": MONEY, "$": MONEY, "@": AT}
 
 
@@ -44,6 +52,7 @@ class WordTables:
     meaning: np.ndarray  # (0x110000,) uint8
     byte: np.ndarray  # (0x110000,) uint8: the byte of 0x80 … 0xff that cp1252 or Latin-1 shows as this; else 0
     script: np.ndarray  # (0x110000,) uint8: blocks of writing, see `SCRIPTS`
+    packed: np.ndarray  # (0x110000,) uint64: kind, whether blank, meaning, byte, folded, CLAUSE, ORDINARY
 
 
 @cache
@@ -89,9 +98,15 @@ def tables() -> WordTables:
             byte[ord(bytes([value]).decode("cp1252"))] = value
         except UnicodeDecodeError:
             continue
-    for table in (kinds, folded, meaning, byte, script):
+    packed = kinds | np.where(flags & ch.SPACE, np.uint64(BLANK), np.uint64(0))
+    for table, place in ((meaning, MEANING), (byte, BYTE), (folded, FOLDED)):
+        packed |= table.astype(np.uint64) << np.uint64(place)
+    packed[[ord(char) for char in _CLAUSES]] |= np.uint64(CLAUSE)
+    ordinary = (kinds & (WORD | DIGIT | UPPER | SINGLE | JOINER) == WORD) & (meaning == PLAIN)
+    packed[ordinary & ((byte < LEADS[0]) | (byte > LEADS[1]))] |= np.uint64(ORDINARY)
+    for table in (kinds, folded, meaning, byte, script, packed):
         table.setflags(write=False)
-    return WordTables(kinds, folded, meaning, byte, script)
+    return WordTables(kinds, folded, meaning, byte, script, packed)
 
 
 SCRIPTS: list[str] = [""]  # names by number, as far as letters of them were seen in the tables
@@ -116,7 +131,12 @@ def _script(char: str) -> int:
 
 
 class BatchWords:
-    """The words and marks of a batch, in order; `first[d]` to `first[d + 1]` are document d's."""
+    """The words and marks of a batch, in order; `first[d]` to `first[d + 1]` are document d's.
+
+    Of each (tokens,): start and end among `points`, the kind of its first code point, whether it is a word, whether it
+    closes a sentence or a clause, and the uint64 hashes of the folded word, of its first letters (`heads`) and of its
+    last (`tails`).
+    """
 
     def __init__(self, texts: Sequence[str]) -> None:
         from datamask.quality.inner_loops import lay
@@ -126,11 +146,15 @@ class BatchWords:
         sizes = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
         self.ends = np.cumsum(sizes + 1)
         self.starts = self.ends - sizes
-        size = len(self.points)
-        self.kinds, self.blank = np.empty(size, np.uint8), np.empty(size, bool)
-        start, end, is_word = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, bool)
-        tokens = lay(self.points, tables().kinds, ch.tables().flags, self.kinds, self.blank, start, end, is_word)
-        self.start, self.end, self.is_word = start[:tokens].copy(), end[:tokens].copy(), is_word[:tokens].copy()
+        self.characters = np.zeros((len(texts), 10), np.int64)  # numbers of code points, see `inner_loops.lay`
+        room, marks = len(self.points), np.empty(len(self.points), np.int64)
+        found = [np.empty(room, kind) for kind in (np.int64, np.int64, np.uint8, bool, bool, *[np.uint64] * 3)]
+        packed = tables().packed
+        tokens, angles = lay(self.points, packed, np.uint64(_BASE), self.ends, *found, self.characters, marks)
+        self.start, self.end, self.kinds, self.is_word, self.closes, self.hashes, self.heads, self.tails = (
+            values[:tokens].copy() for values in found
+        )
+        self.marks = marks[:angles].copy()  # places of "<" and "&"
         self.first = np.append(np.searchsorted(self.start, self.starts), len(self.start))
 
     def __len__(self) -> int:
@@ -140,49 +164,6 @@ class BatchWords:
     def document(self) -> np.ndarray:
         """(tokens,) int64."""
         return np.repeat(np.arange(len(self.starts)), np.diff(self.first))
-
-    @cached_property
-    def hashes(self) -> np.ndarray:
-        """(tokens,) uint64: equal for equal folded words."""
-        return self._hash(self.start, self.end)
-
-    def _hash(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-        from datamask.quality.inner_loops import hash_spans
-
-        found = np.empty(len(start), np.uint64)
-        hash_spans(self.points, tables().folded, start, end, np.uint64(_BASE), found)
-        return found
-
-    @cached_property
-    def heads(self) -> np.ndarray:
-        """(tokens,) uint64 of the first letters of each word."""
-        return self._hash(self.start, np.minimum(self.start + LETTERS, self.end))
-
-    @cached_property
-    def tails(self) -> np.ndarray:
-        """(tokens,) uint64 of the last letters of each word."""
-        return self._hash(np.maximum(self.end - LETTERS, self.start), self.end)
-
-    @cached_property
-    def spaces(self) -> np.ndarray:
-        """Places of white space."""
-        return np.flatnonzero(self.blank)
-
-    def find(self, phrase: str) -> np.ndarray:
-        """Places where a phrase of two characters or more begins."""
-        found = np.flatnonzero(self.points[: len(self.points) - len(phrase)] == ord(phrase[0]))
-        for step, char in enumerate(phrase[1:], start=1):
-            found = found[self.points[found + step] == ord(char)]
-        return found
-
-    def at(self, places: np.ndarray) -> np.ndarray:
-        """(documents,) number of ascending places that lie in each."""
-        return np.searchsorted(places, self.ends) - np.searchsorted(places, self.starts)
-
-    def count(self, mask: np.ndarray) -> np.ndarray:
-        """(documents,) number of True in a mask over tokens."""
-        places = np.flatnonzero(mask)
-        return np.diff(np.searchsorted(places, self.first))
 
 
 def mix(values: np.ndarray) -> np.ndarray:

@@ -44,13 +44,25 @@ class Table:
             slots[half, _slot(found, bits)] = level | _check(found)  # of several for a slot the last, most frequent
         return cls(slots)
 
+    @property
+    def places(self) -> tuple[np.ndarray, np.uint64, np.ndarray]:
+        """What the loops look a key up in: slots, by how many bits a key is shifted, what counts stand for."""
+        return self.slots, np.uint64(65 - self.slots.shape[1].bit_length()), _COUNTS
+
     def count(self, keys: np.ndarray, half: np.ndarray) -> np.ndarray:
         """(n,) float32 counts of (n,) uint64 keys, each in its own half (n,) int64; 0 for what is not there."""
         from datamask.quality.inner_loops import look_up
 
         found = np.empty(len(keys), np.float32)
-        shift = np.uint64(65 - self.slots.shape[1].bit_length())
-        look_up(self.slots, shift, _COUNTS, keys, half, found)
+        look_up(*self.places, keys, half, found)
+        return found
+
+    def of_documents(self, keys: np.ndarray, first: np.ndarray, half: np.ndarray) -> np.ndarray:
+        """The same of (tokens,) keys, document d's from first[d] to first[d + 1], in its half (documents,)."""
+        from datamask.quality.inner_loops import look_up_all
+
+        found = np.empty(len(keys), np.float32)
+        look_up_all(*self.places, keys, first, half, found)
         return found
 
 
@@ -92,9 +104,11 @@ def pairs(words: BatchWords, place: np.ndarray, apart: int = 1) -> tuple[np.ndar
 
 def halves(words: BatchWords) -> np.ndarray:
     """(documents,) 0 or 1, by the first BEGINNING words whatever their order: a sample may hold no more of it."""
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(words.hashes)])
-    last = np.minimum(words.first[1:], words.first[:-1] + BEGINNING)
-    return (mix(sums[last] - sums[words.first[:-1]]) >> np.uint64(63)).astype(np.int64)
+    from datamask.quality.inner_loops import beginnings
+
+    sums = np.empty(len(words), np.uint64)
+    beginnings(words.hashes, words.first, BEGINNING, sums)
+    return (mix(sums) >> np.uint64(63)).astype(np.int64)
 
 
 def count(batches: Iterable[BatchWords]) -> NgramCounts:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.character_ngrams import HALVES, Table, halves, neighbours, pairs
+from datamask.quality.character_ngrams import HALVES, PAIR, Table, halves
+from datamask.quality.copy_loops import counts_without, missing_from, pair_keys, times_among
 from datamask.quality.measures import JOINTS, UNIT, UNKNOWN, lift, order
 from datamask.quality.pool_model import CHARACTERS, Model
 
@@ -49,7 +50,11 @@ class CopyCounts:
         :param one: a text. :param other: a copy of it.
         """
         words = BatchWords([one, other])
-        differing = _Differing(words, [self._holds(text) for text in (one, other)], self.model)
+        if max(len(one), len(other)) > CHARACTERS:
+            held = self._held(BatchWords([one[:CHARACTERS], other[:CHARACTERS]]))
+        else:
+            held = self._held(words)
+        differing = _Differing(words, held, self.model)
         size = max(HALVES * float(self.model.pool.languages.words[self._groups(words)[0]]), LEAST)
         said = differing.order(size) + differing.at_home(size)
         return float(said[0] - said[1])
@@ -59,84 +64,83 @@ class CopyCounts:
         found[:] = found[0]
         return found
 
-    def _holds(self, text: str) -> int:
-        """The half of the sample that the text was counted in, −1 if it is not there."""
-        words = BatchWords([text[:CHARACTERS]])
-        if len(words.start) < SHORTEST:
-            return -1
-        half = int(halves(words)[0])
-        by_word, _ = pairs(words, neighbours(words))
-        counts = self.model.pool.counts.pairs.count(by_word, np.full(len(by_word), half))
-        return half if np.mean(counts > 0) > HELD else -1
+    def _held(self, words: BatchWords) -> np.ndarray:
+        """(texts,) the half of the sample that each text was counted in, −1 if it is not there.
+
+        :param words: of the texts' beginnings.
+        """
+        half, found = halves(words), np.full(len(words), -1)
+        for text in range(len(words)):
+            keys = pair_keys(words.hashes, words.hashes, words.first, text, PAIR)
+            if len(keys) + 1 >= SHORTEST:
+                there = self.model.pool.counts.pairs.count(keys, np.full(len(keys), half[text])) > 0
+                found[text] = half[text] if there.mean() > HELD else -1
+        return found
 
 
 class _Differing:
     """The pairs of neighbours, and the words, that only one of two texts has; counts are of both halves.
 
-    :param held: the half that each text was counted in, or −1.
+    :param held: (2,) the half that each text was counted in, or −1.
     """
 
-    def __init__(self, words: BatchWords, held: Sequence[int], model: Model) -> None:
+    def __init__(self, words: BatchWords, held: np.ndarray, model: Model) -> None:
         self._words, self._held, self._counts = words, held, model.pool.counts
-        self._place = neighbours(words)
-        self._by_word, self._by_joint = pairs(words, self._place)
-        self._document = words.document[self._place]
-        self._own = np.zeros(len(self._place), bool)
-        for text in (0, 1):
-            mine = self._document == text
-            self._own[mine] = ~np.isin(self._by_word[mine], self._by_word[~mine])
+        hashes, tails, heads, first = words.hashes, words.tails, words.heads, words.first
+        self._by_word = [pair_keys(hashes, hashes, first, text, PAIR) for text in (0, 1)]
+        self._by_joint = [pair_keys(tails, heads, first, text, PAIR) for text in (0, 1)]
+        mine, theirs = self._by_word
+        self._own = [missing_from(mine, theirs), missing_from(theirs, mine)]  # places among a text's pairs
 
     def order(self, size: float) -> np.ndarray:
         """(2,) nats: how much likelier each text's own pairs are than by chance. size: words of the language."""
-        counts, words, first = self._counts, self._words, self._place[self._own]
-        known = self._count(counts.words, words.hashes, words.document)
-        tails = self._count(counts.tails, words.tails, words.document)
-        heads = self._count(counts.heads, words.heads, words.document)
-        by_word = self._count(counts.pairs, self._by_word, self._document)[self._own]
-        by_joint = self._count(counts.joints, self._by_joint, self._document)[self._own]
-        everywhere = np.full(len(first), size)
-        said = _nats(lift(known[first], known[first + 1], by_word, everywhere, "pairs"))
-        said += JOINTS * _nats(lift(tails[first], heads[first + 1], by_joint, everywhere, "joints"))
-        return np.bincount(self._document[self._own], weights=said, minlength=2)
+        counts, words, found = self._counts, self._words, np.zeros(2)
+        hashes, tails, heads = (self._by_text(values) for values in (words.hashes, words.tails, words.heads))
+        for text, own in enumerate(self._own):
+            known, known_next = (self._count(counts.words, hashes, hashes[text][at]) for at in (own, own + 1))
+            before = self._count(counts.tails, tails, tails[text][own])
+            after = self._count(counts.heads, heads, heads[text][own + 1])
+            by_word = self._count(counts.pairs, self._by_word, self._by_word[text][own])
+            by_joint = self._count(counts.joints, self._by_joint, self._by_joint[text][own])
+            everywhere = np.full(len(own), size)
+            said = _nats(lift(known, known_next, by_word, everywhere, "pairs"))
+            said += JOINTS * _nats(lift(before, after, by_joint, everywhere, "joints"))
+            found[text] = np.bincount(np.zeros(len(own), np.int64), weights=said, minlength=1)[0]
+        return found
 
     def at_home(self, size: float) -> np.ndarray:
         """(2,) nats: how much likelier each text's own words are in the rest of it than in the corpus; less STRANGE for
         each word that neither has."""
-        words, hashes = self._words, self._words.hashes
-        before, after = np.zeros((2, len(hashes)), bool)
-        after[self._place[self._own]] = before[self._place[self._own] + 1] = True
-        begins, ends = np.zeros((2, len(hashes)), bool)
-        some = np.diff(words.first) > 0
-        begins[words.first[:-1][some]] = ends[words.first[1:][some] - 1] = True
-        own = (before | begins) & (after | ends) & (before | after)
-        said = np.zeros(2)
-        known = self._count(self._counts.words, hashes, words.document)
-        for text in (0, 1):
-            mine = words.document == text
-            rest, mine = np.sort(hashes[mine & ~own]), mine & own
-            times = _times(rest, hashes[mine])
-            likelier = np.log((times / ((known[mine] + 0.5) / size) + REST) / (len(rest) + REST))
-            strange = (times == 0) & (known[mine] == 0) & words.is_word[mine]
-            said[text] = np.clip(likelier, -MOST, MOST).sum() - STRANGE * strange.sum()
-        return said
+        hashes, found = self._by_text(self._words.hashes), np.zeros(2)
+        is_word = self._by_text(self._words.is_word)
+        for text, own_pairs in enumerate(self._own):
+            before, after = np.zeros((2, len(hashes[text])), bool)
+            after[own_pairs] = before[own_pairs + 1] = True
+            begun, ended = before.copy(), after.copy()
+            begun[:1] = ended[-1:] = True
+            own = begun & ended & (before | after)
+            mine = hashes[text][own]
+            rest = hashes[text][~own]
+            known = self._count(self._counts.words, hashes, mine)
+            times = times_among(rest, mine)
+            likelier = np.log((times / ((known + 0.5) / size) + REST) / (len(rest) + REST))
+            strange = (times == 0) & (known == 0) & is_word[text][own]
+            found[text] = np.clip(likelier, -MOST, MOST).sum() - STRANGE * strange.sum()
+        return found
 
-    def _count(self, table: Table, keys: np.ndarray, document: np.ndarray) -> np.ndarray:
-        """(n,) float64 counts of keys (n,) of both texts in both halves, without what the texts were counted for."""
-        total = np.zeros(len(keys))
-        for half in range(HALVES):
-            found = table.count(keys, np.full(len(keys), half)).astype(np.float64)
-            for text, held in enumerate(self._held):
-                if held == half:
-                    found -= _times(np.sort(keys[document == text]), keys)
-            total += np.where(found < 0.5, 0, found)  # counts are kept within 9 %
-        return total
+    def _by_text(self, values: np.ndarray) -> list[np.ndarray]:
+        first = self._words.first
+        return [values[first[text] : first[text + 1]] for text in (0, 1)]
+
+    def _count(self, table: Table, keys: Sequence[np.ndarray], wanted: np.ndarray) -> np.ndarray:
+        """(m,) float64 counts in both halves of these keys (m,), without what the texts were counted for.
+
+        :param keys: all of each text.
+        """
+        found: np.ndarray = counts_without(*table.places, wanted, *keys, self._held)
+        return found
 
 
 def _nats(lifts: np.ndarray) -> np.ndarray:
     """(n,) float64; 0 where the pool lacks one of the words."""
     return np.where(lifts == UNKNOWN, 0, lifts) / UNIT
-
-
-def _times(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """(n,) how often each value is among the ascending ones."""
-    return np.searchsorted(ascending, values, "right") - np.searchsorted(ascending, values, "left")

@@ -8,40 +8,36 @@ from __future__ import annotations
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.quality.batch_words import AT, BAR, BROKEN, CODE, DIGIT, EXCLAIM, JOINER, MARK, SINGLE, UPPER, WORD
-from datamask.quality.characters import SPACE
-from datamask.quality.measures import CHANCE
+from datamask.quality.batch_words import (
+    AT,
+    BAR,
+    BLANK,
+    BROKEN,
+    BYTE,
+    CLAUSE,
+    CODE,
+    DIGIT,
+    EXCLAIM,
+    FOLDED,
+    JOINER,
+    LEADS,
+    LETTERS,
+    LOWER,
+    MARK,
+    MEANING,
+    ORDINARY,
+    SINGLE,
+    STOP,
+    UPPER,
+    WORD,
+)
+from datamask.quality.measures import CHANCE, REACH, RUN, SENTENCE, SEVERAL
 
-
-@compiled
-def lay(points, table, flags, kinds, blank, start, end, is_word):  # type: ignore[no-untyped-def]
-    """Fills kinds and blank (points,), and of each token where it starts and ends and whether it is a word.
-
-    A word begins where the one before is none, or where a letter stands alone; a mark for itself begins always, but a
-    run of the same mark is one. A joiner between two letters is of their word. Returns the number of tokens.
-    """
-    tokens, last = 0, len(points) - 1
-    for at in range(len(points)):
-        kinds[at] = table[points[at]]
-        blank[at] = flags[points[at]] & SPACE != 0
-    before = False  # whether the code point before is of a word
-    for at in range(1, len(points)):
-        kind, held = kinds[at], kinds[at - 1]
-        word = kind & WORD != 0
-        if kind & JOINER and held & WORD and kinds[min(at + 1, last)] & WORD:
-            word = True
-        if word:
-            follows = before and not kind & SINGLE and not (held & SINGLE and not kind & MARK)
-        else:
-            follows = points[at] == points[at - 1]
-        begins = not blank[at] and not follows
-        if not blank[at - 1] and (begins or blank[at]):
-            end[tokens - 1] = at
-        if begins:
-            start[tokens], is_word[tokens] = at, word
-            tokens += 1
-        before = word
-    return tokens
+POINT = np.uint64(0x1FFFFF)
+AS_FOLDED = np.uint64(0x51ED270B)  # added to a folded code point before it is hashed
+LESS, AMPERSAND, SEMICOLON, COLON, SLASH, EXCLAMATION, GREATER, SPACE, H = (ord(char) for char in "<&;:/!> h")
+MENUS, ADVERTS = SEVERAL["menus"], SEVERAL["adverts"]
+SHORTEST, LONGEST = SENTENCE
 
 
 @compiled
@@ -54,57 +50,236 @@ def mixed(value):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def hash_spans(points, folded, start, end, base, found):  # type: ignore[no-untyped-def]
-    """Fills found (n,) with hashes of the folded code points from start to end: polynomials in `base`."""
-    for span in range(len(start)):
-        total, power = np.uint64(0), np.uint64(1)
-        for at in range(start[span], end[span]):
-            total += (np.uint64(folded[points[at]]) + np.uint64(0x51ED270B)) * power
+def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, heads, tails, counts, marks):  # type: ignore[no-untyped-def]
+    """Fills of each token where it starts and ends, the kind of its first code point, whether it is a word, whether it
+    closes a sentence or a clause, and the hashes of it and of its first and last LETTERS, polynomials in `base` of its
+    folded code points. Fills `marks` with the places of "<" and "&". Returns the number of tokens, and of marks.
+
+    A word begins where the one before is none, or where a letter stands alone; a mark for itself begins always, but a
+    run of the same mark is one. A joiner between two letters is of their word.
+
+    counts: (documents, 10) is filled with numbers of code points: not blank, digits, of words, capitals, marks that
+    shout, broken, separators, of programs; of places where UTF-8 was read as cp1252 or Latin-1; and of "://".
+
+    points: between line ends; ends: (documents,) where the line end after each stands; table: `WordTables.packed`.
+    """
+    tokens, angles, document, last = 0, 0, 0, len(points) - 1
+    plain, ink, digits, letters, upper, shouts, broken, bars, code, misread, links = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+    before, open_ = False, False  # whether the code point before is of a word, and of a token
+    held, single = np.uint64(0), np.uint64(SINGLE)
+    total, power, head, size = np.uint64(0), np.uint64(1), np.uint64(0), 0
+    for at in range(1, len(points)):
+        point = points[at]
+        entry = table[point]
+        if entry & np.uint64(ORDINARY) and before and not held & single:  # most of most texts
+            total += (((entry >> np.uint64(FOLDED)) & POINT) + AS_FOLDED) * power
             power *= base
-        found[span] = mixed(total)
-
-
-@compiled
-def characters(points, kinds, blank, meaning, byte, starts, ends, found):  # type: ignore[no-untyped-def]
-    """Fills found (documents, 9) with numbers of code points: not blank, digits, of words, capitals, marks that shout,
-    broken, separators, of programs; and places where UTF-8 was read as cp1252 or Latin-1."""
-    last = len(points) - 1
-    for document in range(len(starts)):
-        ink, digits, letters, upper, shouts, broken, bars, code, misread = 0, 0, 0, 0, 0, 0, 0, 0, 0
-        for at in range(starts[document], ends[document]):
-            kind, point = kinds[at], points[at]
-            means = meaning[point]
-            ink += not blank[at]
-            digits += kind & DIGIT != 0
-            letters += kind & WORD != 0
-            upper += kind & UPPER != 0
+            size += 1
+            if size == LETTERS:
+                head = total
+            plain += 1
+            held = np.uint64(WORD)
+            continue
+        kind = entry & np.uint64(0xFF)
+        blank = entry & np.uint64(BLANK) != 0
+        word = kind & np.uint64(WORD) != 0
+        if kind & np.uint64(JOINER) and held & np.uint64(WORD) and table[points[min(at + 1, last)]] & np.uint64(WORD):
+            word = True
+        if word:
+            follows = before and not kind & single and not (held & single and not kind & np.uint64(MARK))
+        else:
+            follows = point == points[at - 1]
+        before, held = word, kind
+        if open_ and (blank or not follows):
+            token = tokens - 1
+            end[token] = at
+            hashes[token] = heads[token] = tails[token] = mixed(total)
+            if size > LETTERS:
+                heads[token] = mixed(head)
+                total, power = np.uint64(0), np.uint64(1)
+                for place in range(at - LETTERS, at):
+                    total += (((table[points[place]] >> np.uint64(FOLDED)) & POINT) + AS_FOLDED) * power
+                    power *= base
+                tails[token] = mixed(total)
+            open_ = False
+        if blank:
+            if document < len(ends) and at == ends[document]:
+                ink, letters = ink + plain, letters + plain
+                counts[document] = (ink, digits, letters, upper, shouts, broken, bars, code, misread, links)
+                plain, ink, digits, letters, upper, shouts, broken, bars, code, misread, links = (0,) * 11
+                document += 1
+                continue
+        else:
+            if not open_:
+                start[tokens], kinds[tokens], is_word[tokens] = at, kind, word
+                closes[tokens] = not word and (kind & np.uint64(STOP) != 0 or entry & np.uint64(CLAUSE) != 0)
+                tokens += 1
+                open_ = True
+                total, power, size = np.uint64(0), np.uint64(1), 0
+            total += (((entry >> np.uint64(FOLDED)) & POINT) + AS_FOLDED) * power
+            power *= base
+            size += 1
+            if size == LETTERS:
+                head = total
+            ink += 1
+            digits += kind & np.uint64(DIGIT) != 0
+            letters += kind & np.uint64(WORD) != 0
+            upper += kind & np.uint64(UPPER) != 0
+        means = (entry >> np.uint64(MEANING)) & np.uint64(7)
+        if means:
             shouts += EXCLAIM <= means <= AT
             broken += means == BROKEN
             bars += means == BAR
             code += means == CODE
-            lead = byte[point]
-            if 0xC2 <= lead <= 0xF4:  # a lead byte and as many others as belong to it
-                good = True
-                for step in range(1, 2 + (lead >= 0xE0) + (lead >= 0xF0)):
-                    good &= 0x80 <= byte[points[min(at + step, last)]] < 0xC0
-                misread += good
-        found[document] = (ink, digits, letters, upper, shouts, broken, bars, code, misread)
+        lead = (entry >> np.uint64(BYTE)) & np.uint64(0xFF)
+        if LEADS[0] <= lead <= LEADS[1]:  # a lead byte and as many others as belong to it
+            good = True
+            for step in range(1, 2 + (lead >= 0xE0) + (lead >= 0xF0)):
+                other = (table[points[min(at + step, last)]] >> np.uint64(BYTE)) & np.uint64(0xFF)
+                good &= 0x80 <= other < 0xC0
+            misread += good
+        if point in (LESS, AMPERSAND):
+            marks[angles] = at
+            angles += 1
+        elif point == COLON and points[min(at + 1, last)] == SLASH and points[min(at + 2, last)] == SLASH:
+            links += 1
+    return tokens, angles
 
 
 @compiled
-def around(mask, first, reach, found):  # type: ignore[no-untyped-def]
-    """Fills found (tokens,): how many tokens up to `reach` away in the same document have mask (tokens,) true."""
+def tags(points, table, marks, ends, start, end, hashes, elements, found):  # type: ignore[no-untyped-def]
+    """Adds to found (documents,) the number of "<" before an HTML element's name, "/" and one, or "!"; and of "&"
+    before a name or number and ";".
+
+    What only looks so is left out: names of one letter ("a<b" in a formula) that neither ">" nor "href" follows.
+
+    marks: places of "<" and "&"; start, end, hashes: of the tokens; elements: hashes of names, ascending.
+    """
+    document, token, last = 0, 0, len(points) - 1
+    for mark in marks:
+        while mark >= ends[document]:
+            document += 1
+        if points[mark] == AMPERSAND:
+            for place in range(mark + 1, min(mark + 9, len(points))):
+                if points[place] == SEMICOLON:
+                    found[document] += place > mark + 1
+                    break
+                if table[points[place]] & np.uint64(BLANK):
+                    break
+            continue
+        begins = mark + 1
+        if points[begins] == EXCLAMATION:
+            found[document] += 1
+            continue
+        closing = points[begins] == SLASH
+        begins += closing
+        while token < len(start) and start[token] < begins:
+            token += 1
+        if token == len(start) or start[token] != begins:
+            continue
+        place = np.searchsorted(elements, hashes[token])
+        if place == len(elements) or elements[place] != hashes[token]:
+            continue
+        after = min(end[token], last)
+        link = points[after] == SPACE and points[min(after + 1, last)] == H  # <a href
+        found[document] += after - begins > 1 or closing or link or points[after] == GREATER
+
+
+@compiled
+def standing(first, kinds, is_word, closes, menus, adverts, found):  # type: ignore[no-untyped-def]
+    """Fills found (documents, 7) with numbers of tokens: words, those that begin with a capital, those whose first
+    letter has a case; of words among which stand several of `menus`, of `adverts` (tokens,), among words of which at
+    least half have a capital; and of words in sentences or clauses."""
     for document in range(len(first) - 1):
         low, high = first[document], first[document + 1]
-        total = 0
-        for at in range(low, min(low + reach, high)):
-            total += mask[at]
-        for at in range(low, high):
-            if at + reach < high:
-                total += mask[at + reach]
-            if at - reach > low:
-                total -= mask[at - reach - 1]
-            found[at] = total
+        number, capital, cased, listed, advertised, titles, said, since = 0, 0, 0, 0, 0, 0, 0, 0
+        of_menus, of_adverts, of_capitals, of_words = 0, 0, 0, 0  # among the tokens up to REACH away
+        for at in range(low - REACH, high):
+            enters, leaves = at + REACH, at - REACH - 1
+            if enters < high:
+                of_menus += menus[enters]
+                of_adverts += adverts[enters]
+                of_capitals += kinds[enters] & UPPER != 0
+                of_words += is_word[enters]
+            if leaves >= low:
+                of_menus -= menus[leaves]
+                of_adverts -= adverts[leaves]
+                of_capitals -= kinds[leaves] & UPPER != 0
+                of_words -= is_word[leaves]
+            if at < low:
+                continue
+            capital += kinds[at] & UPPER != 0
+            cased += kinds[at] & (UPPER | LOWER) != 0
+            if is_word[at]:
+                number += 1
+                since += 1
+                listed += of_menus >= MENUS
+                advertised += of_adverts >= ADVERTS
+                titles += 2 * of_capitals >= of_words
+            elif closes[at]:
+                if SHORTEST <= since <= LONGEST:
+                    said += since
+                since = 0
+        found[document] = (number, capital, cased, listed, advertised, titles, said)
+
+
+@compiled
+def repeated(hashes, first, pair, found):  # type: ignore[no-untyped-def]
+    """Fills found (documents, 2) with the number of runs of RUN words that came before in the document, and of all."""
+    longest = 1
+    for document in range(len(first) - 1):
+        longest = max(longest, first[document + 1] - first[document])
+    keys = np.empty(longest, np.uint64)
+    room = 2
+    while room < 2 * longest:
+        room *= 2
+    slots = np.empty(room, np.uint64)
+    for document in range(len(first) - 1):
+        low, size = first[document], first[document + 1] - first[document]
+        runs = max(size - RUN + 1, 0)
+        found[document] = (0, runs)
+        if not runs:
+            continue
+        keys[:size] = hashes[low : low + size]
+        step = 1
+        while step < RUN:
+            size -= step
+            for at in range(size):
+                keys[at] = mixed(keys[at] * pair + keys[at + step])
+            step *= 2
+        room = 2
+        while room < 2 * runs:
+            room *= 2
+        slots[:room] = 0
+        again = 0
+        for at in range(runs):
+            key = (keys[at] >> np.uint64(20)) + np.uint64(1)
+            slot = np.int64(key & np.uint64(room - 1))
+            while slots[slot] and slots[slot] != key:
+                slot = (slot + 1) & (room - 1)
+            again += slots[slot] == key
+            slots[slot] = key
+        found[document, 0] = again
+
+
+@compiled
+def beginnings(hashes, first, most, found):  # type: ignore[no-untyped-def]
+    """Fills found (documents,) with the sums of the hashes of each document's first words, `most` at most."""
+    for document in range(len(first) - 1):
+        total = np.uint64(0)
+        for at in range(first[document], min(first[document + 1], first[document] + most)):
+            total += hashes[at]
+        found[document] = total
+
+
+@compiled
+def within(ascending, slots, shift, values, found):  # type: ignore[no-untyped-def]
+    """Fills found (n,): which of the values are among the ascending ones, whose first bits are true in slots."""
+    for at in range(len(values)):
+        found[at] = False
+        if slots[np.int64(values[at] >> shift)]:
+            place = np.searchsorted(ascending, values[at])
+            found[at] = place < len(ascending) and ascending[place] == values[at]
 
 
 @compiled
@@ -114,38 +289,99 @@ def look_up(slots, shift, counts, keys, half, found):  # type: ignore[no-untyped
     slots: (halves, 2**k) uint16; shift: 64 − k; counts: (64,).
     """
     for at in range(len(keys)):
-        key = keys[at]
-        held = slots[half[at], np.int64(key >> shift)]
-        same = (held >> np.uint16(6)) == np.uint16(key & np.uint64(0x3FF))
-        found[at] = counts[held & np.uint16(63)] if same else counts[0]
+        found[at] = counted(slots[half[at]], shift, counts, keys[at])
 
 
 @compiled
-def known_pairs(apart, first, left, right, before, after, half, pair, place, keys, halves, number):  # type: ignore[no-untyped-def]
-    """Fills place, keys and halves with the tokens that have another `apart` places further in their document, both of
-    them known; and number (documents,) with how many each has. Returns how many there are.
+def counted(slots, shift, counts, key):  # type: ignore[no-untyped-def]
+    """The count of one key in its half's slots."""
+    held = slots[np.int64(key >> shift)]
+    same = (held >> np.uint16(6)) == np.uint16(key & np.uint64(0x3FF))
+    return counts[held & np.uint16(63)] if same else counts[0]
 
-    left, right: (tokens,) keys of the first and the second of a pair; before, after: their counts, 0 if not known.
+
+@compiled
+def look_up_all(slots, shift, counts, keys, first, half, found):  # type: ignore[no-untyped-def]
+    """As `look_up`, where half (documents,) is that of a document's keys."""
+    for document in range(len(first) - 1):
+        mine = slots[half[document]]
+        for at in range(first[document], first[document + 1]):
+            found[at] = counted(mine, shift, counts, keys[at])
+
+
+@compiled
+def usual_words(first, hashes, kinds, is_word, known, group, place, shift, keys, frequent, usual, found):  # type: ignore[no-untyped-def]
+    """Fills found (documents, 4) with numbers of words: of letters, those among them that are known, those that most
+    documents of the group hold, and those among which there are enough of these, few capitals and few digits.
+
+    known: (tokens,) counts; group: (documents,); place, keys, frequent, usual: as `Languages` has them.
+    """
+    function = np.empty(len(hashes), np.bool_)
+    nothing = len(keys) - 1
+    for document in range(len(first) - 1):
+        low, high, column = first[document], first[document + 1], group[document]
+        letters, told, functions, reads = 0, 0, 0, 0
+        for at in range(low, high):
+            row = place[np.int64(hashes[at] >> shift)]
+            if keys[row] != hashes[at]:
+                row = nothing
+            function[at] = is_word[at] and frequent[row, column]
+            functions += function[at]
+            if is_word[at] and not kinds[at] & DIGIT:
+                letters += 1
+                told += known[at] > 0
+        least = 0.33 * max(usual[column], 0.02)
+        of_function, of_capitals, of_digits, of_words = 0, 0, 0, 0  # among the tokens up to REACH away
+        for at in range(low - REACH, high):
+            enters, leaves = at + REACH, at - REACH - 1
+            if enters < high:
+                of_function += function[enters]
+                of_capitals += kinds[enters] & UPPER != 0
+                of_digits += kinds[enters] & DIGIT != 0
+                of_words += is_word[enters]
+            if leaves >= low:
+                of_function -= function[leaves]
+                of_capitals -= kinds[leaves] & UPPER != 0
+                of_digits -= kinds[leaves] & DIGIT != 0
+                of_words -= is_word[leaves]
+            if at >= low and is_word[at]:
+                number = max(of_words, 1)
+                reads += of_function >= least * number and of_capitals <= 0.4 * number and of_digits <= 0.25 * number
+        found[document] = (letters, told, functions, reads)
+
+
+@compiled
+def lifts(apart, first, left, right, before, after, half, slots, shift, counts, pair, size, strength, found, number):  # type: ignore[no-untyped-def]
+    """Fills `found` with P(second | first) / P(second), the former smoothed towards the latter, of the tokens that have
+    another `apart` places further in their document, both of them known; and number (documents,) with how many each
+    has. Returns how many there are.
+
+    left, right: (tokens,) keys of the first and the second of a pair; before, after: their counts, float32, 0 if not
+    known; half: (documents,); slots, shift, counts: of the table of pairs; size: (documents,) float32 words of each
+    document's language in a half; strength: float32 pseudo-counts.
     """
     filled = 0
     for document in range(len(first) - 1):
-        begun = filled
+        begun, mine = filled, slots[half[document]]
         for here in range(first[document], first[document + 1] - apart):
             there = here + apart
             if before[here] > 0 and after[there] > 0:
-                place[filled], halves[filled] = here, half[here]
-                keys[filled] = mixed(left[here] * pair + right[there])
+                both = counted(mine, shift, counts, mixed(left[here] * pair + right[there]))
+                chance = min(after[there] / size[document], CHANCE)
+                found[filled] = (both / chance + strength) / (before[here] + strength)
                 filled += 1
         number[document] = filled - begun
     return filled
 
 
 @compiled
-def lifts(apart, place, before, after, both, size, strength):  # type: ignore[no-untyped-def]
-    """Turns `both` (n,), how often pairs occur, into P(second | first) / P(second), the former smoothed towards the
-    latter. All are float32; strength: pseudo-counts."""
-    for at in range(len(place)):
-        here = place[at]
-        first, second = before[here], after[here + apart]
-        chance = min(second / size[here], CHANCE)
-        both[at] = (both[at] / chance + strength) / (first + strength)
+def summed(nats, number, most, unit, found):  # type: ignore[no-untyped-def]
+    """Fills found (documents,) with the sums of nats, float32, number (documents,) of each, between −most and most, in
+    whole units: sums that do not depend on the order."""
+    at = 0
+    for document in range(len(number)):
+        total = 0
+        for _ in range(number[document]):
+            total += int(np.rint(min(max(nats[at], -most), most) * unit))
+            at += 1
+        found[document] = total

@@ -61,8 +61,8 @@ class Languages:
         found = np.array([known.get(name, -1) if name else -1 for name in given], dtype=np.int64)
         scripts = {name: place for place, name in enumerate(self.names) if place > self.languages}
         if (found < 0).any():
-            told, share = self._told(words)
-            number = _scripts(words)
+            told, share = self._told(words, found < 0)
+            number = _scripts(words, found < 0)
             for document in np.flatnonzero(found < 0).tolist():
                 likely = int(told[document])
                 if likely >= 0 and share[document] >= self.usual[likely] / TRUST:
@@ -72,14 +72,14 @@ class Languages:
         found[code > _CODE_SHARE] = self.languages
         return found
 
-    def _told(self, words: BatchWords) -> tuple[np.ndarray, np.ndarray]:
-        """(documents,) the likeliest language, −1 where no word tells; and its frequent words' share."""
+    def _told(self, words: BatchWords, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(documents,) the likeliest language, −1 where no word tells; and its frequent words' share; of those that are
+        wanted (documents,)."""
         told, share = np.full(len(words), -1, dtype=np.int64), np.zeros(len(words))
         if not self.languages:
             return told, share
-        place = np.arange(len(words.start)) - words.first[words.document]
-        looked = np.flatnonzero((place < LOOK) & words.is_word)
-        row, document = self.rows(words.hashes[looked]), words.document[looked]
+        looked, document = _looked(words, wanted)
+        row = self.rows(words.hashes[looked])
         seen = row < len(self.keys) - 1
         total = np.bincount(document, minlength=len(words))
         row, document = row[seen], document[seen]
@@ -90,22 +90,32 @@ class Languages:
             share = hits / np.maximum(total, 1)
         return told, share
 
-    def function_words(self, words: BatchWords, group: np.ndarray) -> np.ndarray:
-        """(tokens,) bool: words that most documents of the group hold."""
-        found: np.ndarray = self.frequent[self.rows(words.hashes), group[words.document]] & words.is_word
-        return found
+    @property
+    def places(self) -> tuple[np.ndarray, np.uint64, np.ndarray, np.ndarray, np.ndarray]:
+        """What the loops look a word up in: rows by the first bits of a hash, by how many bits it is shifted, the keys,
+        the groups' frequent words and their usual shares."""
+        return self._place, np.uint64(64 - _BITS), self.keys, self.frequent, self.usual  # type: ignore[attr-defined]
 
 
 def _slot(hashes: np.ndarray) -> np.ndarray:
     return (hashes >> np.uint64(64 - _BITS)).astype(np.int64)
 
 
-def _scripts(words: BatchWords) -> np.ndarray:
-    """(documents,) number of the script that most of the first words are written in."""
-    place = np.arange(len(words.start)) - words.first[words.document]
-    looked = np.flatnonzero((place < LOOK) & words.is_word)
+def _looked(words: BatchWords, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places of the first words of the documents that are wanted (documents,), and whose each is."""
+    begins = words.first[:-1][wanted]
+    sizes = np.minimum(words.first[1:][wanted] - begins, LOOK)
+    place = np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+    document = np.repeat(np.flatnonzero(wanted), sizes)
+    word = words.is_word[place]
+    return place[word], document[word]
+
+
+def _scripts(words: BatchWords, wanted: np.ndarray) -> np.ndarray:
+    """(documents,) number of the script that most of the first words are written in, of those that are wanted."""
+    looked, document = _looked(words, wanted)
     script = w.tables().script[words.points[words.start[looked]]].astype(np.int64)
-    keys = words.document[looked] * 256 + script
+    keys = document * 256 + script
     keys = keys[script > 0]
     counts = np.bincount(keys, minlength=256 * len(words)).reshape(len(words), 256)
     return counts.argmax(axis=1)
@@ -123,7 +133,7 @@ def fit(batches: Sequence[BatchWords], given: Sequence[Sequence[str | None]], co
     others: dict[str, list[np.ndarray]] = {}
     names = [*texts, CODE]
     for words, langs, share in zip(batches, given, code, strict=True):
-        number = _scripts(words)
+        number = _scripts(words, np.ones(len(words), bool))
         for document, group in enumerate(first.groups(words, langs, share)):
             if group >= len(texts):
                 name = CODE if group == len(texts) else OTHER + w.SCRIPTS[number[document]]
@@ -147,7 +157,7 @@ def _of(texts: dict[str, list[np.ndarray]], others: dict[str, list[np.ndarray]],
     for hashes in everything.values():
         joined = np.concatenate(hashes) if hashes else np.zeros(0, np.uint64)
         keys, documents = np.unique(
-            np.concatenate([np.unique(one) for one in hashes]) if hashes else joined, return_counts=True
+            np.concatenate([_once(one) for one in hashes]) if hashes else joined, return_counts=True
         )
         order = np.argsort(-documents, kind="stable")
         tops.append(keys[order[:FREQUENT]])
@@ -181,8 +191,18 @@ def _of(texts: dict[str, list[np.ndarray]], others: dict[str, list[np.ndarray]],
     )
 
 
+def _once(values: np.ndarray) -> np.ndarray:
+    """The values ascending, each once; numpy.unique, which hashes first, is slower."""
+    ordered = np.sort(values)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
+
+
 def _usual(vocabulary: np.ndarray, hashes: list[np.ndarray], frequent: np.ndarray) -> float:
+    """The median over the documents of the share of their first words that are frequent."""
     if not hashes:
         return 0.0
-    known = vocabulary[frequent]
-    return float(np.median([np.isin(one[:LOOK], known).mean() if len(one) else 0.0 for one in hashes]))
+    looked = [one[:LOOK] for one in hashes]
+    document = np.repeat(np.arange(len(looked)), [len(one) for one in looked])
+    found = np.isin(np.concatenate(looked), vocabulary[frequent])
+    sizes = np.bincount(document, minlength=len(looked))
+    return float(np.median(np.bincount(document, found, len(looked)) / np.maximum(sizes, 1)))

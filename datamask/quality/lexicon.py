@@ -7,7 +7,7 @@ see `measures.py`. A word of a script without spaces is one letter, so there the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -149,24 +149,35 @@ class Lexicon:
     words: np.ndarray
     pairs: np.ndarray
 
+    @cached_property
+    def _slots(self) -> tuple[np.ndarray, np.ndarray]:
+        """(2**_BITS,) bool: the first bits that words, and that pairs have."""
+        return _slots(self.words), _slots(self.pairs)
+
     def held(self, words: BatchWords) -> np.ndarray:
         """(tokens,) bool: the tokens that are of the list."""
-        found = _within(self.words, words.hashes)
-        single = np.flatnonzero(words.kinds[words.start] & SINGLE)
+        found = _within(self.words, self._slots[0], words.hashes)
+        single = np.flatnonzero(words.kinds & SINGLE)
         single = single[single + 1 < len(words.start)]
         if len(single):
-            first = single[_within(self.pairs, mix(words.hashes[single] * PAIR + words.hashes[single + 1]))]
+            first = single[
+                _within(self.pairs, self._slots[1], mix(words.hashes[single] * PAIR + words.hashes[single + 1]))
+            ]
             found[first] = found[first + 1] = True
         return found
 
 
-def _within(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _slots(ascending: np.ndarray) -> np.ndarray:
     slots = np.zeros(1 << _BITS, dtype=bool)
     slots[(ascending >> np.uint64(64 - _BITS)).astype(np.int64)] = True
-    found = slots[(values >> np.uint64(64 - _BITS)).astype(np.int64)]
-    maybe = np.flatnonzero(found)
-    place = np.minimum(np.searchsorted(ascending, values[maybe]), len(ascending) - 1)
-    found[maybe] = ascending[place] == values[maybe]
+    return slots
+
+
+def _within(ascending: np.ndarray, slots: np.ndarray, values: np.ndarray) -> np.ndarray:
+    from datamask.quality.inner_loops import within
+
+    found = np.empty(len(values), bool)
+    within(ascending, slots, np.uint64(64 - _BITS), values, found)
     return found
 
 

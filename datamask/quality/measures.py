@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 from datamask.quality import batch_words as w
-from datamask.quality.batch_words import BatchWords, mix
-from datamask.quality.character_ngrams import HALVES, PAIR, NgramCounts, Table, halves
+from datamask.quality.batch_words import BatchWords
+from datamask.quality.character_ngrams import HALVES, PAIR, NgramCounts, halves
 from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import lexicon
 
@@ -55,7 +56,6 @@ REACH = 12  # words on either side: what stands among them is judged in 25 words
 SEVERAL = {"menus": 4, "adverts": 5}  # of 25 words
 RUN = 8
 SENTENCE = (3, 60)
-_CLAUSES = np.array([ord(mark) for mark in ";:；：؛—–"], dtype=np.uint32)  # verse and dialogue have few other marks
 _ELEMENTS = """a abbr address article aside audio b blockquote body br button canvas center cite code col dd del div dl
     dt em embed fieldset figcaption figure font footer form frame h0 head header hr html i iframe img
     input ins label legend li link main meta nav noscript object ol option p param pre q script section
@@ -64,6 +64,7 @@ _ELEMENTS = """a abbr address article aside audio b blockquote body br button ca
 UNIT = 1024  # logarithms are summed as integers in units of 1/1024 nat, so that sums do not depend on the order
 APART = 7  # pairs of words this far apart serve as a shuffled document
 JOINTS = 0.7  # weight of the pairs (end of a word, beginning of the next), relative to pairs of words
+MOST = 4.0  # nats that one pair may say
 CHANCE = np.float32(0.2)  # greatest probability of a word by chance
 _STRENGTH = {"pairs": 4.0, "joints": 10.0}  # pseudo-counts of the smoothing towards chance
 
@@ -83,7 +84,7 @@ def measure(words: BatchWords, given: Sequence[str | None], pool: MeasuredPool) 
     """
     found = plain(words)
     group = pool.languages.groups(words, given, found["code"])
-    found |= in_pool(words, pool, group)
+    found |= in_pool(words, pool, group, found["words"])
     return np.stack([np.asarray(found[name], dtype=np.float32) for name in MEASURES], axis=1), group
 
 
@@ -94,90 +95,35 @@ def share(count: np.ndarray, total: np.ndarray) -> np.ndarray:
 
 def plain(words: BatchWords) -> dict[str, np.ndarray]:
     """The measures that need no pool, by name: (documents,) each."""
-    from datamask.quality.inner_loops import characters
+    from datamask.quality.inner_loops import repeated, standing, tags
 
-    table, number = w.tables(), words.count(words.is_word)
-    found = np.empty((len(words), 9), np.int64)
-    characters(words.points, words.kinds, words.blank, table.meaning, table.byte, words.starts, words.ends, found)
-    ink, digits, letters, upper, shouts, broken, bars, code, misread = found.T
+    ink, digits, letters, upper, shouts, broken, bars, code, misread, links = words.characters.T
     letters = letters - digits
-    first = words.kinds[words.start]
-    capital = words.count(first & w.UPPER != 0)
-    cased = words.count(first & (w.UPPER | w.LOWER) != 0)
+    tagged = np.zeros(len(words), np.int64)
+    tokens = words.start, words.end, words.hashes
+    tags(words.points, w.tables().packed, words.marks, words.ends, *tokens, _elements(), tagged)
+    stands, runs = np.empty((len(words), 7), np.int64), np.empty((len(words), 2), np.int64)
+    listed = (lexicon(kind).held(words) for kind in SEVERAL)
+    standing(words.first, words.kinds, words.is_word, words.closes, *listed, stands)
+    number, capital, cased, menus, adverts, titles, said = stands.T
+    repeated(words.hashes, words.first, PAIR, runs)
     return {
         "words": number,
-        "sentences": _sentences(words, number),
+        "sentences": share(said, number),
         "letters": share(letters, ink),
         "digits": share(digits, ink),
         "capitals": share(capital, np.where(2 * cased >= number, number, 0)),
         "upper_case": share(upper, letters),
-        "repeated": _repeated(words),
-        "tags": words.at(_tags(words)) / np.maximum(number, 1),
+        "repeated": runs[:, 0] / np.maximum(runs[:, 1], 1),
+        "tags": tagged / np.maximum(number, 1),
         "broken": share(broken + 2 * misread, ink),
-        "shouts": (shouts + 3 * words.at(words.find("://"))) / np.maximum(number, 1),
+        "shouts": (shouts + 3 * links) / np.maximum(number, 1),
         "bars": bars / np.maximum(number, 1),
-        "menus": _listed(words, "menus", number),
-        "adverts": _listed(words, "adverts", number),
-        "titles": _titles(words, number),
+        "menus": share(menus, number),
+        "adverts": share(adverts, number),
+        "titles": share(titles, number),
         "code": share(code, ink),
     }
-
-
-def _around(words: BatchWords, mask: np.ndarray) -> np.ndarray:
-    """(tokens,) int64: how many tokens up to REACH away in the same document have mask (tokens,) true."""
-    from datamask.quality.inner_loops import around
-
-    found = np.empty(len(mask), np.int64)
-    around(mask, words.first, REACH, found)
-    return found
-
-
-def _listed(words: BatchWords, kind: str, number: np.ndarray) -> np.ndarray:
-    held = lexicon(kind).held(words)
-    return share(words.count(words.is_word & (_around(words, held) >= SEVERAL[kind])), number)
-
-
-def _titles(words: BatchWords, number: np.ndarray) -> np.ndarray:
-    capital = words.kinds[words.start] & w.UPPER != 0
-    inside = 2 * _around(words, capital) >= _around(words, words.is_word)
-    return share(words.count(words.is_word & inside), number)
-
-
-def _prose(words: BatchWords, pool: MeasuredPool, group: np.ndarray, function: np.ndarray) -> np.ndarray:
-    kind, number = words.kinds[words.start], np.maximum(_around(words, words.is_word), 1)
-    least = 0.33 * np.maximum(pool.languages.usual[group], 0.02)[words.document]
-    reads = _around(words, function) >= least * number
-    reads &= _around(words, kind & w.UPPER != 0) <= 0.4 * number
-    reads &= _around(words, kind & w.DIGIT != 0) <= 0.25 * number
-    return share(words.count(words.is_word & reads), words.count(words.is_word))
-
-
-def _tags(words: BatchWords) -> np.ndarray:
-    """Places of "<" before an HTML element's name, "/" and one, or "!"; and of "&" before a name or number and ";".
-
-    What only looks so is left out: names of one letter ("a<b" in a formula) that neither ">" nor "href" follows.
-    """
-    points = words.points
-    opens = np.flatnonzero(points[:-2] == ord("<")) + 1
-    marked = opens[points[opens] == ord("!")]
-    closing = points[opens] == ord("/")
-    begins = opens + closing
-    token = np.minimum(np.searchsorted(words.start, begins), len(words.start) - 1) if len(words.start) else begins * 0
-    named = np.zeros(len(opens), dtype=bool)
-    if len(opens) and len(words.start):
-        named = (words.start[token] == begins) & np.isin(words.hashes[token], _elements())
-        end = np.minimum(words.end[token], len(points) - 1)
-        link = (points[end] == ord(" ")) & (points[np.minimum(end + 1, len(points) - 1)] == ord("h"))  # <a href
-        named &= (end - begins > 1) | closing | link | (points[end] == ord(">"))
-    tags = np.union1d(opens[named], marked)
-    names = np.flatnonzero(points == ord("&"))
-    ends = np.flatnonzero(points == ord(";"))
-    if len(names) and len(ends):
-        end = ends[np.minimum(np.searchsorted(ends, names), len(ends) - 1)]
-        blanks = np.searchsorted(words.spaces, end) - np.searchsorted(words.spaces, names)
-        names = names[(end > names + 1) & (end < names + 9) & (blanks == 0)]
-        tags = np.sort(np.concatenate([tags, names]))
-    return tags
 
 
 @cache
@@ -186,51 +132,31 @@ def _elements() -> np.ndarray:
     return np.unique(BatchWords(_ELEMENTS.split()).hashes)
 
 
-def _repeated(words: BatchWords) -> np.ndarray:
-    if len(words.start) < RUN:
-        return np.zeros(len(words))
-    key, size = words.hashes, 1
-    while size < RUN:
-        key = mix(key[:-size] * PAIR + key[size:])
-        size *= 2
-    document = words.document[: len(key)]
-    inside = document == words.document[RUN - 1 :]
-    document, key = document[inside], key[inside]
-    ordered = np.sort((document.astype(np.uint64) << np.uint64(44)) | (key >> np.uint64(20)))
-    again = ordered[1:][ordered[1:] == ordered[:-1]] >> np.uint64(44)
-    total = np.bincount(document, minlength=len(words))
-    return np.bincount(again.astype(np.int64), minlength=len(words)) / np.maximum(total, 1)
+def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np.ndarray) -> dict[str, np.ndarray]:
+    """The measures against the half of the pool that does not hold the document, by name: (documents,) each.
 
+    :param number: (documents,) of words
+    """
+    from datamask.quality.inner_loops import usual_words
 
-def _sentences(words: BatchWords, number: np.ndarray) -> np.ndarray:
-    closes = (words.kinds[words.start] & w.STOP != 0) | np.isin(words.points[words.start], _CLAUSES)
-    stops = np.flatnonzero(closes & ~words.is_word)
-    document = words.document[stops]
-    begins = np.maximum(np.concatenate([[0], stops[:-1]])[: len(stops)], words.first[document])
-    before = np.concatenate([[0], np.cumsum(words.is_word)])
-    size = before[stops] - before[begins]
-    size[(size < SENTENCE[0]) | (size > SENTENCE[1])] = 0
-    return share(np.bincount(document, weights=size, minlength=len(words)), number)
-
-
-def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray) -> dict[str, np.ndarray]:
-    """The measures against the half of the pool that does not hold the document, by name: (documents,) each."""
-    half = (1 - halves(words))[words.document]
-    known = pool.counts.words.count(words.hashes, half)
-    function = pool.languages.function_words(words, group)
-    letters = words.is_word & (words.kinds[words.start] & w.DIGIT == 0)
+    half = 1 - halves(words)
+    known = pool.counts.words.of_documents(words.hashes, words.first, half)
+    found = np.empty((len(words), 4), np.int64)
+    of_tokens = words.hashes, words.kinds, words.is_word, known
+    usual_words(words.first, *of_tokens, group, *pool.languages.places, found)
+    letters, told, functions, reads = found.T
     return {
         "order": _near_less_far(words, pool, group, half, known),
-        "known": share(words.count(letters & (known > 0)), words.count(letters)),
-        "function_words": share(words.count(function), words.count(words.is_word)),
-        "prose": _prose(words, pool, group, function),
+        "known": share(told, letters),
+        "function_words": share(functions, number),
+        "prose": share(reads, number),
     }
 
 
 def order(words: BatchWords, pool: MeasuredPool, group: np.ndarray) -> np.ndarray:
     """(documents,) the measure `order`, averaged over both halves of the pool, so that any two texts are comparable."""
-    every = [np.full(len(words.start), half, dtype=np.int64) for half in range(HALVES)]
-    known = [pool.counts.words.count(words.hashes, half) for half in every]
+    every = [np.full(len(words), half, dtype=np.int64) for half in range(HALVES)]
+    known = [pool.counts.words.of_documents(words.hashes, words.first, half) for half in every]
     found: np.ndarray = np.mean(
         [_near_less_far(words, pool, group, *both) for both in zip(every, known, strict=True)], axis=0
     )
@@ -240,59 +166,39 @@ def order(words: BatchWords, pool: MeasuredPool, group: np.ndarray) -> np.ndarra
 def _near_less_far(
     words: BatchWords, pool: MeasuredPool, group: np.ndarray, half: np.ndarray, known: np.ndarray
 ) -> np.ndarray:
+    """(documents,) how much likelier the second of a pair is after the first than anywhere, in nats, of neighbours less
+    of words APART.
+
+    :param half: (documents,) which half of the pool is used
+    :param known: (tokens,) counts of the words in it
+    """
     counts = pool.counts
-    ends = counts.tails.count(words.tails, half), counts.heads.count(words.heads, half)
-    size = np.maximum(pool.languages.words[group], 1000.0).astype(np.float32)[words.document]
-    near, far = (_order(words, apart, pool, half, known, ends, size) for apart in (1, APART))
+    tails = counts.tails.of_documents(words.tails, words.first, half)
+    heads = counts.heads.of_documents(words.heads, words.first, half)
+    size = np.maximum(pool.languages.words[group], 1000.0).astype(np.float32)
+    by_word = (words.hashes, words.hashes, known, known, half, *counts.pairs.places)
+    by_joint = (words.tails, words.heads, tails, heads, half, *counts.joints.places)
+    near, far = (
+        _lifts(words, apart, by_word, size, "pairs") + JOINTS * _lifts(words, apart, by_joint, size, "joints")
+        for apart in (1, APART)
+    )
     return near - far
 
 
-def _order(
-    words: BatchWords,
-    apart: int,
-    pool: MeasuredPool,
-    half: np.ndarray,
-    known: np.ndarray,
-    ends: tuple[np.ndarray, np.ndarray],
-    size: np.ndarray,
-) -> np.ndarray:
-    """(documents,) how much likelier the second of a pair is after the first than anywhere, in nats.
-
-    :param apart: places between the two
-    :param half: (tokens,) which half of the pool is used
-    :param known: (tokens,) counts of the words in it
-    :param ends: (tokens,) counts of their endings, and of their beginnings
-    :param size: (tokens,) words of the document's language in a half
-    """
-    counts = pool.counts
-    by_word = _lifts(words, apart, (words.hashes, words.hashes), (known, known), counts.pairs, half, size, "pairs")
-    by_joint = _lifts(words, apart, (words.tails, words.heads), ends, counts.joints, half, size, "joints")
-    return by_word + JOINTS * by_joint
-
-
-def _lifts(
-    words: BatchWords,
-    apart: int,
-    keys: tuple[np.ndarray, np.ndarray],
-    counts: tuple[np.ndarray, np.ndarray],
-    table: Table,
-    half: np.ndarray,
-    size: np.ndarray,
-    kind: str,
-) -> np.ndarray:
+def _lifts(words: BatchWords, apart: int, pairs: tuple[Any, ...], size: np.ndarray, kind: str) -> np.ndarray:
     """(documents,) mean `lift` in nats of the pairs of a document whose parts the pool knows.
 
-    :param keys: (tokens,) of a pair's first part and of its second; counts: how often they occur
+    :param apart: places between the two
+    :param pairs: what `inner_loops.lifts` has of them, from the keys to the table
+    :param size: (documents,) words of the document's language in a half
     """
-    from datamask.quality.inner_loops import known_pairs, lifts
+    from datamask.quality.inner_loops import lifts, summed
 
-    most, number = len(words.start), np.empty(len(words), np.int64)
-    place, found, halves_ = np.empty(most, np.int64), np.empty(most, np.uint64), np.empty(most, np.int64)
-    filled = known_pairs(apart, words.first, *keys, *counts, half, PAIR, place, found, halves_, number)
-    both = table.count(found[:filled], halves_[:filled])
-    lifts(apart, place[:filled], *counts, both, size, np.float32(_STRENGTH[kind]))
-    sums = np.concatenate([[0], np.cumsum(_units(np.log(both)))])
-    return share(np.diff(sums[np.concatenate([[0], np.cumsum(number)])]) / UNIT, number)
+    found, number = np.empty(len(words.start), np.float32), np.empty(len(words), np.int64)
+    sums = np.empty(len(words), np.int64)
+    filled = lifts(apart, words.first, *pairs, PAIR, size, np.float32(_STRENGTH[kind]), found, number)
+    summed(np.log(found[:filled]), number, np.float32(MOST), np.float32(UNIT), sums)
+    return share(sums / UNIT, number)
 
 
 def lift(first: np.ndarray, second: np.ndarray, both: np.ndarray, size: np.ndarray, kind: str) -> np.ndarray:
@@ -313,4 +219,4 @@ UNKNOWN = np.iinfo(np.int32).min
 
 def _units(nats: np.ndarray) -> np.ndarray:
     """(m,) int64, in 1/UNIT nats."""
-    return np.rint(np.clip(nats, -4, 4) * UNIT).astype(np.int64)
+    return np.rint(np.clip(nats, -MOST, MOST) * UNIT).astype(np.int64)

@@ -16,6 +16,7 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Plan, to_json
 from datamask.errors import InputError, StorageError
+from datamask.filter import duplicate_rounds as rounds
 from datamask.filter import duplicates as stage
 from datamask.filter import find_duplicates, held_texts, postings, sign_shard, wanted
 from datamask.filter import verify_pairs as verify
@@ -118,6 +119,7 @@ def test_bytes_are_the_same_for_any_partitions_order_and_rerun(tmp_path, monkeyp
     assert all(output.cached for output in again)
     monkeypatch.setattr(postings, "PARTITION", 500)
     monkeypatch.setattr(stage, "PARTITION", 500)
+    monkeypatch.setattr(rounds, "ROOM", 30)
     monkeypatch.setattr(verify, "ROOM", 5000)
     monkeypatch.setattr(held_texts, "TEXT_BYTES", 2000)
     monkeypatch.setattr(held_texts, "HELD", 3000)

@@ -12,6 +12,7 @@ import torch
 
 from datamask.config import ScorerSettings, validate
 from datamask.encoders.encode import StaticEncoder
+from datamask.models.tokens import DocumentTokenizer
 from datamask.quality import scorers
 from datamask.quality.documents import Documents
 from datamask.quality.scorers import load_scorer, pin
@@ -64,7 +65,7 @@ def test_the_static_encoder():
     ref = SimpleNamespace(prompt="", long_documents="first", max_length=32, dimensions=16)
     tokenizer = models.word_pieces().backend_tokenizer
     weights = torch.randn(200, 16, generator=torch.Generator().manual_seed(0))
-    encoder = StaticEncoder(tokenizer, weights, [], ref)
+    encoder = StaticEncoder(DocumentTokenizer(tokenizer), weights, [], ref)
     windows = encoder.tokenise(TEXTS)
     here = encoder.compute(windows, 1000).vectors
     with fake_device(), torch.no_grad():

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datamask.quality import batch_words as w
 from datamask.quality import characters as ch
-from datamask.quality.batch_words import BatchWords
-from datamask.quality.character_ngrams import Table
-from datamask.quality.inner_loops import around, characters
+from datamask.quality.batch_words import BatchWords, mix
+from datamask.quality.character_ngrams import PAIR, Table
+from datamask.quality.inner_loops import lifts, repeated, standing, usual_words
+from datamask.quality.measures import CHANCE, REACH, RUN, SENTENCE, SEVERAL, plain
 from datamask.quality.page_layout import _BASE
 
 TEXTS = st.lists(
@@ -48,20 +52,29 @@ def test_tokens(texts: list[str]) -> None:
             tokens[-1][1] = at + 1
     assert list(zip(words.start.tolist(), words.end.tolist(), strict=True)) == [tuple(token) for token in tokens]
     assert words.is_word.tolist() == [word[start] for start, _ in tokens]
-    for (start, end), found in zip(tokens, words.hashes.tolist(), strict=True):
-        terms = (
-            (int(table.folded[ord(joined[at])]) + 0x51ED270B) * pow(_BASE, at - start, 1 << 64)
-            for at in range(start, end)
-        )
-        assert w.mix(np.array([sum(terms) % (1 << 64)], np.uint64))[0] == found
+    clauses = [joined[start] in ";:；：؛—–" or kinds[start] & w.STOP != 0 for start, _ in tokens]
+    assert words.closes.tolist() == [ends and not word[start] for ends, (start, _) in zip(clauses, tokens, strict=True)]
+    assert words.kinds.tolist() == [kinds[start] for start, _ in tokens]
+    assert words.marks.tolist() == [at for at, char in enumerate(joined) if char in "<&"]
+    assert words.first.tolist()[:-1] == [sum(token[0] < start for token in tokens) for start in words.starts]
+    for part, cut in (
+        (words.hashes, lambda start, end: (start, end)),
+        (words.heads, lambda start, end: (start, min(end, start + w.LETTERS))),
+        (words.tails, lambda start, end: (max(start, end - w.LETTERS), end)),
+    ):
+        for token, found in zip(tokens, part.tolist(), strict=True):
+            start, end = cut(*token)
+            terms = (
+                (int(table.folded[ord(joined[at])]) + 0x51ED270B) * pow(_BASE, at - start, 1 << 64)
+                for at in range(start, end)
+            )
+            assert w.mix(np.array([sum(terms) % (1 << 64)], np.uint64))[0] == found
 
 
 @settings(max_examples=200, deadline=None)
 @given(TEXTS)
 def test_counts_of_characters(texts: list[str]) -> None:
     words, table = BatchWords(texts), w.tables()
-    found = np.empty((len(texts), 9), np.int64)
-    characters(words.points, words.kinds, words.blank, table.meaning, table.byte, words.starts, words.ends, found)
     for document, text in enumerate(texts):
         points = [ord(char) for char in text]
         kinds, meaning = table.kinds[points], table.meaning[points]
@@ -71,7 +84,8 @@ def test_counts_of_characters(texts: list[str]) -> None:
             int(((meaning >= w.EXCLAIM) & (meaning <= w.AT)).sum()),
             *(int((meaning == what).sum()) for what in (w.BROKEN, w.BAR, w.CODE)),
         ]
-        assert found[document, :8].tolist() == expected
+        assert words.characters[document, :8].tolist() == expected
+        assert words.characters[document, 9] == sum(text.startswith("://", at) for at in range(len(text)))
 
 
 def test_places_where_utf8_was_read_as_cp1252() -> None:
@@ -81,20 +95,127 @@ def test_places_where_utf8_was_read_as_cp1252() -> None:
         "été Ã",
         "😀".encode().decode("latin-1"),
     ]
-    words, table = BatchWords(texts), w.tables()
-    found = np.empty((len(texts), 9), np.int64)
-    characters(words.points, words.kinds, words.blank, table.meaning, table.byte, words.starts, words.ends, found)
-    assert found[:, 8].tolist() == [2, 1, 0, 1]
+    assert BatchWords(texts).characters[:, 8].tolist() == [2, 1, 0, 1]
 
 
-@given(st.lists(st.lists(st.booleans(), max_size=30), max_size=5), st.integers(1, 12))
-def test_around(documents: list[list[bool]], reach: int) -> None:
-    first = np.concatenate([[0], np.cumsum([len(mask) for mask in documents])]).astype(np.int64)
-    joined = np.array([one for mask in documents for one in mask], bool)
-    found = np.empty(len(joined), np.int64)
-    around(joined, first, reach, found)
-    expected = [sum(mask[max(0, at - reach) : at + reach + 1]) for mask in documents for at in range(len(mask))]
-    assert found.tolist() == expected
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("<b>x</b> <B> </p>", 4),
+        ("a<b and a<p", 0),  # a formula; "p" is an element, but nothing of one follows
+        ("<a href=x> <!-- x --> <x> < b>", 2),
+        ("&amp; &; &a b; &nbsp;&#123456; &#1234567; ;", 3),
+        ("<", 0),
+        ("</", 0),
+        ("&", 0),
+        ("<<b><", 1),
+    ],
+)
+def test_tags(text: str, number: int) -> None:
+    for around in ([], [""], ["b>", "x;"], ["/b", "<"]):
+        words = BatchWords([*around, text, *around])
+        low, high = words.first[len(around)], words.first[len(around) + 1]
+        assert plain(words)["tags"][len(around)] == number / max(1, words.is_word[low:high].sum())
+
+
+class Tokens(NamedTuple):
+    """Of some documents, each a list of tokens."""
+
+    first: np.ndarray
+    flags: np.ndarray  # (tokens, 5) bool
+    hashes: np.ndarray
+
+
+@st.composite
+def tokens_of_documents(draw: st.DrawFn) -> Tokens:
+    sizes = draw(st.lists(st.integers(0, 70), max_size=4))
+    generator = np.random.default_rng(draw(st.integers(0, 1000)))
+    flags = generator.random((sum(sizes), 5)) < draw(st.sampled_from([0.05, 0.3, 0.8]))
+    first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return Tokens(first, flags, generator.integers(draw(st.integers(1, 6)), size=sum(sizes)).astype(np.uint64))
+
+
+def near(mask: np.ndarray) -> np.ndarray:
+    """How many within REACH places are true."""
+    return np.array([mask[max(0, at - REACH) : at + REACH + 1].sum() for at in range(len(mask))], int)
+
+
+@settings(max_examples=100, deadline=None)
+@given(tokens_of_documents())
+def test_what_stands_among_what(tokens: Tokens) -> None:
+    capital, is_word, menus, adverts, closes = (np.ascontiguousarray(column) for column in tokens.flags.T)
+    is_word |= capital
+    kinds = np.where(capital, w.UPPER | w.WORD, np.where(is_word, w.LOWER | w.WORD, 0)).astype(np.uint8)
+    found = np.empty((len(tokens.first) - 1, 7), np.int64)
+    standing(tokens.first, kinds, is_word, closes & ~is_word, menus, adverts, found)
+    for mine, row in zip(map(slice, tokens.first, tokens.first[1:]), found.tolist(), strict=False):
+        words, capitals = is_word[mine], capital[mine]
+        pieces = [int(part.sum()) for part in np.split(words, np.flatnonzero((closes & ~is_word)[mine]))[:-1]]
+        assert row == [
+            words.sum(),
+            capitals.sum(),
+            words.sum(),
+            (words & (near(menus[mine]) >= SEVERAL["menus"])).sum(),
+            (words & (near(adverts[mine]) >= SEVERAL["adverts"])).sum(),
+            (words & (2 * near(capitals) >= near(words))).sum(),
+            sum(size for size in pieces if SENTENCE[0] <= size <= SENTENCE[1]),
+        ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(tokens_of_documents())
+def test_repeated_runs(tokens: Tokens) -> None:
+    found = np.empty((len(tokens.first) - 1, 2), np.int64)
+    repeated(tokens.hashes, tokens.first, PAIR, found)
+    for mine, row in zip(map(slice, tokens.first, tokens.first[1:]), found.tolist(), strict=False):
+        words = tokens.hashes[mine].tolist()
+        runs = [tuple(words[at : at + RUN]) for at in range(len(words) - RUN + 1)]
+        assert row == [len(runs) - len(set(runs)), len(runs)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(tokens_of_documents())
+def test_usual_words(tokens: Tokens) -> None:
+    capital, is_word, digit, _, _ = (np.ascontiguousarray(column) for column in tokens.flags.T)
+    kinds = (capital * w.UPPER + digit * w.DIGIT).astype(np.uint8)
+    keys = np.append(np.arange(4, dtype=np.uint64) << np.uint64(46), np.uint64(0))  # of a hash the first 18 bits count
+    frequent = np.array([[True, False], [False, True], [True, True], [False, False], [False, False]])
+    place = np.full(1 << 18, 4, np.int32)
+    place[:4] = range(4)
+    hashes, usual = tokens.hashes << np.uint64(46), np.array([0.5, 0.001])
+    group = np.arange(len(tokens.first) - 1) % 2
+    known = (tokens.hashes % 3).astype(np.float32)
+    found = np.empty((len(group), 4), np.int64)
+    of_tokens = hashes, kinds, is_word, known
+    usual_words(tokens.first, *of_tokens, group, place, np.uint64(46), keys, frequent, usual, found)
+    function = np.array([frequent[min(int(word), 4)] for word in tokens.hashes], bool).reshape(-1, 2)
+    for document, mine in enumerate(map(slice, tokens.first, tokens.first[1:])):
+        words, theirs = is_word[mine], function[mine, group[document]] & is_word[mine]
+        letters, number = words & ~digit[mine], np.maximum(near(words), 1)
+        reads = near(theirs) >= 0.33 * max(usual[group[document]], 0.02) * number
+        reads &= (near(capital[mine]) <= 0.4 * number) & (near(digit[mine]) <= 0.25 * number)
+        expected = [letters.sum(), (letters & (known[mine] > 0)).sum(), theirs.sum(), (words & reads).sum()]
+        assert found[document].tolist() == expected
+
+
+def test_lifts() -> None:
+    generator = np.random.default_rng(5)
+    first, hashes = np.array([0, 40, 40, 100]), generator.integers(9, size=100).astype(np.uint64)
+    counts = (generator.random(100) * 5).astype(np.float32) * (generator.random(100) < 0.7).astype(np.float32)
+    keys = mix(hashes[:-1] * PAIR + hashes[1:])
+    table, half = Table.of([keys, keys[:50]]), np.array([1, 0, 0])
+    size, found, number = np.array([20, 30, 50], np.float32), np.empty(100, np.float32), np.empty(3, np.int64)
+    given_ = hashes, hashes, counts, counts, half, *table.places, PAIR, size, np.float32(4)
+    filled = lifts(3, first, *given_, found, number)
+    expected, numbers = [], [0, 0, 0]
+    for document in range(3):
+        for at in range(first[document], first[document + 1] - 3):
+            if counts[at] and counts[at + 3]:
+                both = table.count(mix(hashes[[at]] * PAIR + hashes[[at + 3]]), half[[document]])
+                chance = min(counts[at + 3] / size[document], CHANCE)
+                expected.append((both[0] / chance + np.float32(4)) / (counts[at] + np.float32(4)))
+                numbers[document] += 1
+    assert found[:filled].tolist() == expected and number.tolist() == numbers
 
 
 def test_counts_within_a_step() -> None:

@@ -1,0 +1,144 @@
+"""The inner loops of comparing texts and samples; without the interpreter's lock, so that threads compare at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from datamask.compiling import compiled
+
+
+@compiled
+def in_common(one, other):  # type: ignore[no-untyped-def]
+    """How many values two ascending arrays, each value once, have in common."""
+    a = b = common = 0
+    while a < len(one) and b < len(other):
+        if one[a] < other[b]:
+            a += 1
+        elif one[a] > other[b]:
+            b += 1
+        else:
+            a, b, common = a + 1, b + 1, common + 1
+    return common
+
+
+@compiled
+def sort_within(values, first):  # type: ignore[no-untyped-def]
+    """Sorts each run of the values (n,), run r being values[first[r] : first[r + 1]]."""
+    for run in range(len(first) - 1):
+        values[first[run] : first[run + 1]] = np.sort(values[first[run] : first[run + 1]])
+
+
+@compiled
+def common_of_pairs(values, first, one, values_other, first_other, other):  # type: ignore[no-untyped-def]
+    """(P,) int64: how many values the runs of each pair have in common; see `sort_within`. A run −1 is empty."""
+    found = np.zeros(len(one), np.int64)
+    for pair in range(len(one)):
+        a, b = one[pair], other[pair]
+        if a >= 0 and b >= 0:
+            found[pair] = in_common(values[first[a] : first[a + 1]], values_other[first_other[b] : first_other[b + 1]])
+    return found
+
+
+@compiled
+def shared_by_pairs(values, first, one, values_other, first_other, other, found):  # type: ignore[no-untyped-def]
+    """Fills found with what `common_of_pairs` counts, pair by pair."""
+    filled = 0
+    for pair in range(len(one)):
+        a, b = one[pair], other[pair]
+        if a < 0 or b < 0:
+            continue
+        here, there = first[a], first_other[b]
+        while here < first[a + 1] and there < first_other[b + 1]:
+            if values[here] < values_other[there]:
+                here += 1
+            elif values[here] > values_other[there]:
+                there += 1
+            else:
+                found[filled] = values[here]
+                here, there, filled = here + 1, there + 1, filled + 1
+
+
+@compiled
+def missing_runs(hashes, other, letters, window):  # type: ignore[no-untyped-def]
+    """(R, 2) int64: where the letters begin and end that each run of windows missing elsewhere stands for.
+
+    A word put in breaks window − 1 windows and adds as many as it has letters: a run of r windows stands for
+    r − window + 1 letters, at either end of the text for r. They may be none: the end is then the begin.
+
+    hashes: (W,) uint32 of a text's windows, in order; other: uint32, each once; letters: how many the text has.
+    """
+    room = 4
+    while room < 2 * len(other):
+        room *= 2
+    table = np.full(room, -1, np.int64)  # the other's, by their low bits
+    for value in other:
+        at = np.int64(value) & (room - 1)
+        while table[at] >= 0:
+            at = (at + 1) & (room - 1)
+        table[at] = value
+    runs, found, inside = 0, np.empty((len(hashes) // 2 + 1, 2), np.int64), False
+    for place in range(len(hashes) + 1):
+        missing = False
+        if place < len(hashes):
+            value = np.int64(hashes[place])
+            at = value & (room - 1)
+            while table[at] >= 0 and table[at] != value:
+                at = (at + 1) & (room - 1)
+            missing = table[at] < 0
+        if missing and not inside:
+            found[runs, 0] = place + window - 1 if place else 0
+        elif inside and not missing:
+            found[runs, 1] = max(place if place < len(hashes) else letters, found[runs, 0])
+            runs += 1
+        inside = missing
+    return found[:runs].copy()
+
+
+@compiled
+def digits_within(units, runs):  # type: ignore[no-untyped-def]
+    """How many of a text's letters, (U,) code points, are digits and lie in these runs, (R, 2)."""
+    digits = 0
+    for run in range(len(runs)):
+        for place in range(runs[run, 0], runs[run, 1]):
+            digits += 48 <= units[place] <= 57
+    return digits
+
+
+@compiled
+def recurring(units, runs, piece):  # type: ignore[no-untyped-def]
+    """Of the pieces of so many letters of which all but two lie in these runs, (R, 2), the share that lies outside them
+    as well; nan if there is none on either side.
+
+    units: (U,) of the text.
+    """
+    count = max(len(units) - piece + 1, 0)
+    room = 4
+    while room < 2 * count:
+        room *= 2
+    table, taken = np.zeros(room, np.uint64), np.zeros(room, np.bool_)
+    mine = rest = both = 0
+    for look_up in (False, True):  # the pieces outside are put down first
+        run = 0
+        for place in range(count):
+            letters = 0
+            while run < len(runs) and runs[run, 1] <= place:
+                run += 1
+            other = run
+            while other < len(runs) and runs[other, 0] < place + piece:
+                letters += max(min(runs[other, 1], place + piece) - max(runs[other, 0], place), 0)
+                other += 1
+            if (letters < piece - 2) if look_up else letters > 0:
+                continue
+            value = np.uint64(0)
+            for step in range(piece):
+                value = value * np.uint64(0x100000001B3) + np.uint64(units[place + step])
+            at = np.int64((value * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & (room - 1)
+            while taken[at] and table[at] != value:
+                at = (at + 1) & (room - 1)
+            if look_up:
+                mine += 1
+                both += taken[at]
+            else:
+                rest += 1
+                table[at], taken[at] = value, True
+    return both / mine if mine and rest else np.nan

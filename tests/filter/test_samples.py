@@ -1,0 +1,74 @@
+"""Samples that documents share, against sets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from datamask.filter.duplicate_candidates import FEW, Samples, in_few
+from datamask.filter.postings import POSTING, Shared, shared_of
+
+
+def postings(seed: int, documents: int, shingles: int) -> np.ndarray:
+    """Each document holds some of few shingles, each once; document 3 none; in an order of chance."""
+    generator = np.random.default_rng(seed)
+    held = [(document, shingle) for document in range(documents) for shingle in range(shingles) if document != 3]
+    chosen = [held[place] for place in generator.permutation(len(held))[: len(held) // 3]]
+    found = np.empty(len(chosen), POSTING)
+    found["document"] = [document for document, _ in chosen]
+    values = np.random.default_rng(0).integers(0, 2**63, shingles, np.uint64) * np.uint64(2)
+    found["hash"] = values[[shingle for _, shingle in chosen]]
+    return found
+
+
+def sets(found: np.ndarray) -> dict[int, set[int]]:
+    return {int(d): set(found["hash"][found["document"] == d].tolist()) for d in np.unique(found["document"])}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_pairs_have_in_common_is_what_sets_say(seed: int) -> None:
+    found = postings(seed, 12, 40)
+    held = sets(found)
+    one, other = np.array([(a, b) for a in range(14) for b in range(14)]).T  # 12 and 13 are nobody's
+    some = [found[np.isin(found["document"], np.arange(12)[which::2])] for which in (0, 1)]
+    for first, second in ((found, found), (some[0], some[1])):
+        samples, others = Samples(first), Samples(second)
+        common = samples.common(one, others, other)
+        shared = samples.commons(one, others, other, common)
+        for pair, (a, b) in enumerate(zip(one.tolist(), other.tolist(), strict=True)):
+            mine, theirs = (sets(of).get(document, set()) for of, document in ((first, a), (second, b)))
+            both = mine & theirs
+            assert common[pair] == len(both)
+            assert set(shared["hash"][shared["pair"] == pair].tolist()) == both
+    assert {d: set(v) for d, v in sets(Samples(found).of(np.arange(14))).items()} == held
+    assert len(Samples(found[:0]).of(np.arange(3))) == 0
+    assert Samples(found[:0]).common(one, Samples(found), other).sum() == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_shingle_of_few_groups_of_copies_belongs_to_no_template(seed: int) -> None:
+    found = postings(seed, 12 + 8 * (seed % 2), 40)
+    group = np.arange(20)
+    group[[5, 6]] = group[[1, 1]]
+    few = set(in_few(found, group[found["document"]]).tolist())
+    for value in np.unique(found["hash"]).tolist():
+        holders = {int(group[document]) for document in found["document"][found["hash"] == value]}
+        assert (value in few) == (len(holders) <= FEW)
+    assert len(in_few(found[:0], group[:0])) == 0
+
+
+def test_a_partition_keeps_what_is_seen_twice_longest_document_first() -> None:
+    found = postings(1, 12, 40)
+    found = np.concatenate([found, np.array([(9, 2)], POSTING)])  # seen once
+    found["document"] = found["document"] * 2 + (found["hash"] % 7 == 0)
+    windows = np.array([5, 9, 9, 1, 7, 7, 7, 2, 3, 9, 1, 4])
+    shared: Shared = shared_of(found, windows)
+    expected = []
+    for value in np.unique(found["hash"]).tolist():
+        holders = [(int(p["document"]) >> 1, bool(p["document"] & 1)) for p in found if p["hash"] == value]
+        if len(holders) > 1:
+            expected += [(value, *each) for each in sorted(holders, key=lambda each: (-windows[each[0]], each[0]))]
+    assert list(zip(shared.hash.tolist(), shared.document.tolist(), shared.key.tolist(), strict=True)) == expected
+    starts = shared.starts()
+    assert (np.unique(shared.hash, return_index=True)[1] == starts).all()
+    assert len(shared_of(found[:0], windows).starts()) == 0

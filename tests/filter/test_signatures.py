@@ -1,0 +1,48 @@
+"""Signatures come of one compiled loop; what they are is told by arrays here, one text at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from datamask.filter.shingles import codes_of, windows
+from datamask.filter.signatures import COARSEST, SAMPLE, bound, sign
+from datamask.filter.surface import surface
+
+LETTERS = "abcXYZ  ..,!\n\n\r\t12ßİſςéñ中文字かなカ한국አማהשָנָيَّة\u0301\u00a0𠀀😀ꟿ"
+
+
+def drawn(generator: np.random.Generator, size: int) -> str:
+    return "".join(generator.choice(list(LETTERS), size))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_as_by_arrays(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    sizes = [0, 1, 3, 5, 11, 12, 13, 300, 700, 5000, 40_000, 0]
+    texts = pa.array([drawn(generator, size) for size in generator.permutation(sizes)] + [None, "", "word " * 900])
+    found = sign(pa.array(np.arange(len(texts))), texts)
+    codes, ends = codes_of(texts)
+    assert found["wear"].to_pylist() == surface(codes, ends).wear.tolist()
+    made = windows(codes, ends)
+    assert found["windows"].to_pylist() == made.count.tolist()
+    for row, (first, count) in enumerate(zip(made.first, made.count, strict=True)):
+        scale = int(np.clip(np.floor(np.log2(max(count, 1) / SAMPLE)), 0, COARSEST))
+        hashes = made.wide(np.arange(first, first + count))
+        assert found["scale"][row].as_py() == scale
+        assert found["sample"][row].as_py() == np.unique(hashes[hashes <= bound(np.array([scale]))]).tolist()
+
+
+def test_of_a_slice() -> None:
+    texts = pa.array(["One text of some length.", None, "Another: it is longer than the first one.", "a"])
+    whole = sign(pa.array(np.arange(4)), texts)
+    for first in range(4):
+        part = sign(pa.array(np.arange(first, 4)), texts.slice(first))
+        assert part["sample"].to_pylist() == whole["sample"].to_pylist()[first:]
+
+
+@pytest.mark.parametrize("texts", [[], [None], ["", ""]])
+def test_of_nothing(texts: list[str | None]) -> None:
+    found = sign(pa.array(np.arange(len(texts))), pa.array(texts, pa.string()))
+    assert found.num_rows == len(texts) and sum(found["windows"].to_pylist()) == 0
