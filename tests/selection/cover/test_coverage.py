@@ -12,6 +12,10 @@ from datamask.config import Select
 from datamask.corpus.ngrams import count_ngrams
 from datamask.errors import ConfigError, InputError
 from datamask.selection.arrays import resolve, solve
+from datamask.selection.cover.solve import make_concave
+from datamask.selection.cover.tangent import scaling
+from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.pool import Pool, make_problem
 
 N, D, J = 12, 5, 40
@@ -112,6 +116,44 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
                 ends.append(term.metric.relaxed(other)[0])
             assert (ends[0] - ends[1]) / 2e-4 == pytest.approx(float(gradient[row]), rel=2e-3, abs=1e-5)
         assert value <= term.metric.relaxed(p)[0] + 1e-12
+
+
+@pytest.mark.parametrize("name", ["embedding", "ngrams", "mixture"])
+@pytest.mark.parametrize("budget", [{"budget_documents": 4}, {"budget_tokens": 20}])
+def test_steps_are_scaled_by_the_root_of_the_curvature(name: str, budget: dict) -> None:
+    """−∂²f/∂p_i² · size² / w_i by finite differences of the prices."""
+    problem = problem_of(pool_of(5), lamb=0.3, **budget, **ALGORITHMS[name])
+    terms = [term for term in problem.objective.diversity if term.scale]
+    concave, _, _ = make_concave(problem, terms, Feasible(problem.limits))
+    p = torch.from_numpy(np.random.default_rng(0).uniform(0.1, 0.9, N))
+    found, curved = scaling(concave, p), np.zeros(N)
+    for row in range(N):
+        ends = []
+        for step in (1e-4, -1e-4):
+            other = p.clone()
+            other[row] += step
+            ends.append(float(concave.price(concave.states(other))[row]))
+        curved[row] = (ends[1] - ends[0]) / 2e-4 * concave.size
+    curved = np.sqrt(np.maximum(curved / np.median(curved), 1e-2))
+    assert found is not None
+    assert found.numpy() == pytest.approx(curved, rel=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_feasible_point_is_nearer_in_the_scaled_norm(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    weights = np.ones(30) if seed % 2 else generator.integers(1, 50, 30).astype(float)
+    feasible = Feasible(Limits(weights, float(round(0.4 * weights.sum()))))
+    z = torch.from_numpy(generator.standard_normal(30) * 10.0 ** generator.integers(-2, 3))
+    scale = torch.from_numpy(10.0 ** generator.uniform(-1, 2, 30))
+    p = feasible.project(z, scale)
+    assert float(feasible.weights @ p) == pytest.approx(feasible.size, rel=1e-6)
+    assert ((p >= 0) & (p <= 1)).all()
+    slope = feasible.weights * scale * (p - z)  # of half the squared distance
+    for _ in range(50):
+        other = feasible.project(torch.from_numpy(generator.standard_normal(30) * 2))
+        assert float(slope @ (other - p)) >= -1e-4 * float(slope.abs().max())
+    assert torch.allclose(feasible.project(z, torch.ones(30, dtype=torch.float64)), feasible.project(z), atol=1e-7)
 
 
 def test_the_value_is_the_definition() -> None:
