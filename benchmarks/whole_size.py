@@ -3,11 +3,11 @@
     python benchmarks/whole_size.py '../shared/data/real/real-0*.parquet' [--documents 60000 1000000] \\
         [--engine threads dask] [--letters 1200]
 
-A document is sentences, each made of two real ones of its language, as far as the corpus states it, by three words of the
-one and three of the other in turn: whole sentences of so few would come in so many documents that all were a template's.
-It has about as many letters as asked; from the second shard on, every tenth is a copy of one of the shard before, with one
-word in ten replaced. Shards have 25,000. Seconds are by the clock, as the command tells them, and stages overlap;
-memory is the greatest resident set of any one process. Engines must end in the same data files.
+A document is sentences, about as many letters as asked. Each is made of two real ones of its language, as far as the
+corpus states it, three words of the one and three of the other in turn: whole sentences of so few would come in so
+many documents that all were a template's. From the second shard on, every tenth document is a copy of one of the shard
+before, with one word in ten replaced. Shards have 25,000. Seconds are by the clock, as the command tells them, and
+stages overlap; memory is the greatest resident set of any one process. Engines must end in the same data files.
 """
 
 from __future__ import annotations
