@@ -7,7 +7,8 @@
 across sentences aside); shards are sorted by where the first run comes from. Seconds are processor seconds of all
 rounds; memory is the peak of the process less what it held before.
 `real`: a curated corpus's candidates in shards sorted by topic; the share of the joint solve's objective over a random
-choice, by the joint solve's own calibration. rooms: of the undecided, in millions of numbers of rows.
+choice, by the joint solve's own calibration. `λ meant` is the λ at which the joint solve weighs quality against
+coverage as the rounds do, whose calibration is a sample's. rooms: of the undecided, in millions of numbers of rows.
 """
 
 from __future__ import annotations
@@ -213,10 +214,10 @@ def real(arguments: argparse.Namespace) -> None:
     parts = np.array_split(np.argsort(topic, kind="stable"), arguments.shards)
     print(f"{len(pool):,} documents in {arguments.shards} shards sorted by topic, 10 % of the {arguments.unit}")
     print(
-        "| λ | room, numbers | undecided | joint | by rounds | share "
+        "| λ | λ meant | room, numbers | undecided | joint | by rounds | share "
         "| joint's bound, fractional gap | by rounds | s | s joint |"
     )
-    print("|--:|--:|--:|--:|--:|--:|---|---|--:|--:|")
+    print("|--:|--:|--:|--:|--:|--:|--:|---|---|--:|--:|")
     for lamb in arguments.lamb:
         at = problem.at(lamb)
         began = time.process_time()
@@ -233,12 +234,21 @@ def real(arguments: argparse.Namespace) -> None:
             value = at.objective.evaluate(torch.from_numpy(mask)).objective
             facts = found.facts
             print(
-                f"| {lamb:g} | {room:g} M | {facts['undecided']:,} | {best.objective:.4f} | {value:.4f} "
+                f"| {lamb:g} | {meant(lamb, facts['scales'], at.objective.scales):.3f} | {room:g} M "
+                f"| {facts['undecided']:,} | {best.objective:.4f} | {value:.4f} "
                 f"| {value / best.objective:.2%} | {best.upper_bound:.4f}, {1 - best.relaxed / best.upper_bound:.3%} "
                 f"| {facts['upper_bound']:.4f}, {1 - facts['relaxed'] / facts['upper_bound']:.3%} "
                 f"| {seconds:.0f} | {joint:.0f} |",
                 flush=True,
             )
+
+
+def meant(lamb: float, scales: dict[str, dict[str, float]], joint: dict[str, dict[str, float]]) -> float:
+    """The λ at which the joint calibration gives quality the same weight beside coverage as these scales do."""
+    ratio = {name: scale["scale"] / joint[name]["scale"] for name, scale in scales.items()}
+    others = [value for name, value in ratio.items() if name != "quality"]
+    quality, coverage = lamb * ratio["quality"], (1 - lamb) * sum(others) / len(others)
+    return quality / (quality + coverage)
 
 
 def main() -> None:

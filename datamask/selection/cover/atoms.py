@@ -54,6 +54,16 @@ class AtomRows:
         self._each(work, len(self))
         return found
 
+    def curvatures(self, price: np.ndarray) -> np.ndarray:
+        """(N,) float64: A² · price, of the squares of A's numbers. price: (width,)."""
+        found = np.zeros(len(self))
+
+        def work(first: int, last: int) -> None:
+            compiled.curvatures(self.start, self.index, self.value, price, found, first, last)
+
+        self._each(work, len(self))
+        return found
+
     def state(self, mass: np.ndarray) -> np.ndarray:
         """(width,) float64: Aᵀ · mass. mass: (N,)."""
         found = np.zeros(self.width)

@@ -26,6 +26,16 @@ def scores(start, index, value, price, found, first, last):  # type: ignore[no-u
 
 
 @compiled
+def curvatures(start, index, value, price, found, first, last):  # type: ignore[no-untyped-def]
+    """found (N,) += Σ_j A_ij² price_j, of the rows `first` to `last` − 1. price: (J,)."""
+    for row in range(first, last):
+        total = 0.0
+        for at in range(start[row], start[row + 1]):
+            total += value[at] * value[at] * price[index[at]]
+        found[row] += total
+
+
+@compiled
 def state(start, index, value, mass, found):  # type: ignore[no-untyped-def]
     """found (J,) += Aᵀ mass. mass: (N,)."""
     for row in range(len(start) - 1):

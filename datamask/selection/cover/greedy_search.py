@@ -23,11 +23,13 @@ from datamask.shares import part, tell
 
 CANDIDATES, MOST = 1024, 24  # candidates to enter in a round; how many are evaluated anew for each selected document
 ROUNDS, LEAST = 24, 3e-5  # rounds at most; stop after a round that gains less than this share of the scale
-DRAWS = 100  # random swaps evaluated for each selected document
+# Between rounds in which all unselected documents are evaluated, so many in all, only the best of the last such are.
+EVERY, SCREENED = 6, 8192
+DRAWS = 115  # random swaps evaluated for each selected document
 MOST_READ = 4_000_000_000  # numbers of rows that random swaps, or rounds, read at most: half a minute on one core
-RENEWED, OFTEN = 2000, 2  # gains are computed anew after max(RENEWED, selected documents / OFTEN) swaps
+RENEWED, OFTEN = 2000, 1  # gains are computed anew after max(RENEWED, selected documents / OFTEN) swaps
 NEAR = 4  # random swaps draw from the best unselected documents, so many for each selected one
-WARM, COOL = 0.1, 0.005  # first and last temperature, as a multiple of scale / selected documents
+WARM, COOL = 0.1, 0.01  # first and last temperature, as a multiple of scale / selected documents
 ROOM = 0.002  # how far the search may be off a token budget, as a share of it
 
 
@@ -156,11 +158,19 @@ def _rounds(
     joint: SummedCoverage, mass: np.ndarray, value: np.ndarray, selected: np.ndarray, books: Books,
     scale: float, rounds: int,
 ) -> None:  # fmt: skip
+    gain = np.empty(len(value))
+    near = np.zeros(0, np.int64)
     for number in range(rounds):
         tell(number / rounds)
-        gain = _gains(joint, mass, value, selected)
-        inside, outside = np.flatnonzero(selected), np.flatnonzero(~selected)
+        inside = np.flatnonzero(selected)
+        whole = number % EVERY == 0
+        outside = np.flatnonzero(~selected) if whole else near[~selected[near]]
+        joint.rows.gains(
+            joint.t, _level(joint, mass, selected), mass, value, selected, np.concatenate([inside, outside]), gain
+        )
         order = inside[np.argsort(gain[inside], kind="stable")]
+        if whole:  # documents that leave are looked at too
+            near = np.sort(np.concatenate([inside, outside[np.argsort(-gain[outside], kind="stable")[:SCREENED]]]))
         wanted = min(CANDIDATES, len(outside))
         best = outside[np.argsort(-gain[outside], kind="stable")[:wanted]]
         gained, swaps, books.spent = compiled.sweep(

@@ -62,6 +62,12 @@ class SummedCoverage:
         found[used] = self.t[used] * (1 - self.alpha) / self.level(state)[used]
         return found
 
+    def curvature(self, state: np.ndarray) -> np.ndarray:
+        """(N,) −⟨A_i, the second derivative with respect to the state · A_i⟩."""
+        used, found = self.t > 0, np.zeros_like(self.t)
+        found[used] = self.t[used] * ((1 - self.alpha) / self.level(state)[used]) ** 2
+        return self.rows.curvatures(found)
+
     def inside(self, state: np.ndarray) -> bool:
         """Whether the sum is defined at this state (an extrapolated one may not be)."""
         return bool((self.level(state)[self.t > 0] > 0).all())

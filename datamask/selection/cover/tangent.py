@@ -4,8 +4,8 @@
 
 Coverage (one number for each atom), Vendi and log-determinant (a d × d matrix), pairwise and DiSF are of this kind
 (`StateMetric`). The ascent is by accelerated projected gradient steps with restarts (Nesterov 1983; O'Donoghue & Candès
-2015). At every point the tangent plane gives an upper bound over all feasible selections. A state is a sum over
-documents, so shards can each compute their part of it.
+2015), each document's as long as its curvature allows (`scaling`). At every point the tangent plane gives an upper
+bound over all feasible selections. A state is a sum over documents, so shards can each compute their part of it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ DECIDED = 1e-6  # a p this close to 0 or 1 is decided
 # these are more than the share MOST of all.
 SCREEN, MOST, WIDER, FEWEST = 20, 0.6, 1.5, 2048
 INNER = 80  # steps at most on the undecided alone
+# A document's step is divided by the root of its curvature: fewer steps than without or by the curvature itself
+# (benchmarks/LOG.md). A curvature below this share of the median counts as that.
+LEAST_CURVED = 1e-2
 
 
 class StateMetric(Protocol):
@@ -154,29 +157,46 @@ def maximise(problem: Concave, start: torch.Tensor, tolerance: float, steps: int
 
     Once most documents are decided, the undecided alone are solved in between. start: (N,) float64, feasible.
     """
-    spent = 0
+    spent, scale = 0, scaling(problem, start)
 
     def few(found: AscentResult) -> bool:
         return undecided(problem, found) is not None
 
-    found, spent = ascend(problem, start, tolerance, steps, record=record, enough=few)
+    found, spent = ascend(problem, start, tolerance, steps, scale, record=record, enough=few)
     while found.bound - found.value > tolerance and spent < steps:
         before = found.bound - found.value
         part = undecided(problem, found)
         if part is None:
-            found, more = ascend(problem, found.p, tolerance, steps - spent, found.step, record, found.bound, few)
+            found, more = ascend(
+                problem, found.p, tolerance, steps - spent, scale, found.step, record, found.bound, few
+            )
         else:
             index, inside = part
-            inner, more = ascend(inside, found.p[index], max(tolerance / 3, before / 20), INNER, found.step)
+            of_part = None if scale is None else scale[index]
+            inner, more = ascend(inside, found.p[index], max(tolerance / 3, before / 20), INNER, of_part, found.step)
             p = found.p.clone()
             p[index] = inner.p
             spent += more // 3
-            found, more = ascend(problem, p, tolerance, 3, inner.step, record, found.bound)
+            found, more = ascend(problem, p, tolerance, 3, scale, inner.step, record, found.bound)
             if before - (found.bound - found.value) < before / 10:  # some fixed documents were not decided after all
-                found, again = ascend(problem, found.p, tolerance, SCREEN, found.step, record, found.bound)
+                found, again = ascend(problem, found.p, tolerance, SCREEN, scale, found.step, record, found.bound)
                 more += again
         spent += more
     return found
+
+
+def scaling(problem: Concave, p: torch.Tensor) -> torch.Tensor | None:
+    """(N,) the root of each document's curvature per unit of the budget, −∂²f/∂p_i² · size² / w_i, over their median:
+    at p (N,). None where there are limits, whose projection knows one norm, or where a metric does not tell it."""
+    if problem.feasible.limits or not all(hasattr(metric, "curvature") for metric in problem.metrics):
+        return None
+    states = problem.states(p)
+    found = np.zeros(len(problem))
+    for scale, metric, state in zip(problem.scales, problem.metrics, states, strict=True):
+        found += scale * metric.curvature(state)  # type: ignore[attr-defined]
+    found *= problem.feasible.limits.weights
+    middle = float(np.median(found))
+    return torch.from_numpy(np.sqrt(np.maximum(found / middle, LEAST_CURVED))) if middle > 0 else None
 
 
 def ascend(
@@ -184,6 +204,7 @@ def ascend(
     start: torch.Tensor,  # (N,) float64, feasible
     tolerance: float,
     steps: int,
+    scale: torch.Tensor | None = None,  # (N,) each document's step is divided by this
     step: float | None = None,
     record: Record | None = None,
     bound: float = float("inf"),
@@ -191,6 +212,7 @@ def ascend(
 ) -> tuple[AscentResult, int]:
     """Accelerated projected ascent; returns the best point and the number of steps made."""
     weights, size, feasible = problem.feasible.weights, problem.size, problem.feasible
+    norm = weights if scale is None else weights * scale
     p, states = start, problem.states(start)
     value = problem.value(p, states)
     last_p, last_states, pace = p, states, 1.0
@@ -218,15 +240,15 @@ def ascend(
             break
         step = step or 1.0 / max(float(price.std(correction=0)), 1e-30)
         for _ in range(BACKTRACKS):
-            target = feasible.project(y + step * price)
+            target = feasible.project(y + step * (price if scale is None else price / scale), scale)
             ends = problem.states(target)
             move = target - y
-            rise = (float((weights * price) @ move) - float((weights * move) @ move) / (2 * step)) / size
+            rise = (float((weights * price) @ move) - float((norm * move) @ move) / (2 * step)) / size
             reached = problem.value(target, ends)
             if reached >= here + rise - 1e-13 * (1 + abs(here)):
                 break
             step *= FALL
-        if float((weights * (y - target)) @ (target - p)) > 0:  # the momentum points away from the ascent: restart
+        if float((norm * (y - target)) @ (target - p)) > 0:  # the momentum points away from the ascent: restart
             pace = 1.0
         last_p, last_states = p, states
         p, states, value = target, ends, reached

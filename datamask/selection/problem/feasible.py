@@ -64,15 +64,19 @@ class Feasible:
         """Whether the budget has room for the whole pool."""
         return self.size >= self.total * (1 - 1e-12)
 
-    def project(self, z: torch.Tensor) -> torch.Tensor:
-        """The p nearest to z: argmin Σ w_i (p_i − z_i)² over the feasible set."""
+    def project(self, z: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+        """The p nearest to z: argmin Σ w_i scale_i (p_i − z_i)² over the feasible set; scale (N,), positive, is 1 where
+        it is None, which it must be where there are limits."""
         if self.levels is not None:
             if self.is_programme:  # a vertex in the direction of z, not the nearest point
                 return self.levels.programme(z, self.limits.unspent)[0]
             return self.levels.solve(z, clipped).p
-        p = (z - self._level(z)).clamp_(0, 1)
+        level = self._level(z, scale)
+        p = (z - (level if scale is None else level / scale)).clamp_(0, 1)
         if abs(float(self.weights @ p) - self.size) > SPENT * self.size:
-            return self._fill(z)  # z is so large that no float64 level splits the last document: take the vertex
+            return self._fill(
+                z if scale is None else scale * z
+            )  # z is so large that no float64 level splits the last document: take the vertex
         return p
 
     def respond(self, price: torch.Tensor) -> tuple[torch.Tensor, float]:
@@ -149,17 +153,21 @@ class Feasible:
 
     # -- one budget: closed forms
 
-    def _level(self, z: torch.Tensor) -> float:
-        """τ with Σ w·clip(z − τ, 0, 1) = size, by Newton steps kept inside a bracket."""
-        low, high = float(z.min()) - 1, float(z.max())
-        level = min(max(_quantile(z, 1 - min(self.size / float(self.weights.sum()), 1.0)) - 0.5, low), high)
+    def _level(self, z: torch.Tensor, scale: torch.Tensor | None = None) -> float:
+        """τ with Σ w·clip(z − τ / scale, 0, 1) = size, by Newton steps kept inside a bracket."""
+        rate = None if scale is None else 1 / scale
+        middle, low, high = (z, z, z) if scale is None else (scale * (z - 0.5) + 0.5, scale * (z - 1) + 1, scale * z)
+        least, most = float(low.min()) - 1, float(high.max())
+        share = 1 - min(self.size / float(self.weights.sum()), 1.0)
+        level = min(max(_quantile(middle, share) - 0.5, least), most)
 
         def excess(level: float) -> tuple[float, float]:
-            shifted = z - level
+            shifted = z - (level if rate is None else level * rate)
             over = float((self.weights * shifted.clamp(0, 1)).sum()) - self.size
-            return over, float(self.weights[(shifted > 0) & (shifted < 1)].sum())
+            inside = (shifted > 0) & (shifted < 1)
+            return over, float((self.weights if rate is None else self.weights * rate)[inside].sum())
 
-        return find_level(excess, level, low, high, 1e-9 * self.size)
+        return find_level(excess, level, least, most, 1e-9 * self.size)
 
     def _fill(self, price: torch.Tensor) -> torch.Tensor:
         """Greatest prices first until the budget is spent, the last document in part."""

@@ -154,7 +154,7 @@ def test_a_rounded_optimum_that_is_near_is_not_searched(tmp_path, monkeypatch):
     monkeypatch.setattr(shard_maps, "to_mask", lambda *given: pytest.fail("searched"))
     with pytest.raises(pytest.fail.Exception):  # of so few documents rounding loses too much
         by_rounds(whole, order, 3, settings, tmp_path / "few", room=9000)
-    monkeypatch.setattr(rounds, "ACCURACY", 1.0)
+    monkeypatch.setattr(rounds, "ACCURACY", 3.0)
     found, mask = by_rounds(whole, order, 3, settings, tmp_path / "near", room=9000)
     assert mask.sum() == 80
     assert found.facts["objective"] < searched.facts["objective"] <= searched.facts["upper_bound"]
@@ -232,6 +232,21 @@ def test_the_same_bytes_on_any_workers_and_after_a_failure(corpus, target, in_gr
             learn_prices(corpus, config, work, broken)
         learn_prices(corpus, config, work)
         assert decided(Path(work)) == expected
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_weight_of_quality_means_the_same_by_rounds(part, tmp_path):
+    """The rounds calibrate on a sample. λ .5 weighs quality as the joint calibration does within .06 of .5."""
+    whole, topic = documents(2000)
+    settings = settings_of(part, select_ratio=0.1, lamb=0.5)
+    scales = joint(whole, settings).objective.scales
+    length = 30 * (part != "embedding") + 9 * (part != "ngrams")
+    found, _ = by_rounds(whole, np.argsort(topic, kind="stable"), 7, settings, tmp_path, room=700 * length)
+    ratio = {name: scale["scale"] / scales[name]["scale"] for name, scale in found.facts["scales"].items()}
+    quality = ratio.pop("quality")
+    assert quality == pytest.approx(1)  # the corpus's own, whatever the sample
+    for other in ratio.values():
+        assert quality / (quality + other) == pytest.approx(0.5, abs=0.06)
 
 
 def test_a_shard_that_the_rounds_did_not_see_is_selected_beside_the_others(corpus, in_groups, tmp_path):

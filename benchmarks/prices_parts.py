@@ -1,0 +1,78 @@
+"""Where the time of the stage `prices` goes: processor seconds of its parts, on a curated corpus solved as one problem.
+
+    python benchmarks/prices_parts.py --corpus out/curated [--set select.lamb=0.5]
+
+A part's seconds are those of all its calls, on all threads; the parts below `solve` lie within it, and the two halves
+of the mask's search within the calibration and the search. A first call on few documents compiles the loops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from datamask.config import load
+from datamask.selection.cover import greedy_search, solve
+from datamask.selection.cover.counting import with_atoms
+from datamask.selection.problem import calibration
+from datamask.selection.sharded import joint
+from datamask.selection.sharded.candidates import read_candidates
+from datamask.stages import recorded
+
+PARTS: list[tuple[str, Any, str]] = [
+    ("read features", joint, "_gather"),
+    ("read words", joint, "words_of"),
+    ("solve", joint, "solve"),
+    ("calibration", calibration, "diversity_span"),
+    ("fractional optimum and bound (calibration's too)", solve, "maximise"),
+    ("search for the mask", solve, "to_mask"),
+    ("rounds of comparing (calibration's too)", greedy_search, "_rounds"),
+    ("annealing (calibration's too)", greedy_search, "_anneal"),
+    ("prices", joint, "prices_of"),
+]
+
+
+def timed(work: Callable[..., Any], seconds: dict[str, float], name: str) -> Callable[..., Any]:
+    def run(*given: Any, **named: Any) -> Any:
+        began = time.process_time()
+        try:
+            return work(*given, **named)
+        finally:
+            seconds[name] = seconds.get(name, 0.0) + time.process_time() - began
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", required=True)
+    parser.add_argument("--set", action="append", default=[])
+    arguments = parser.parse_args()
+    all_files, config, work = recorded(arguments.corpus)
+    config = load(None, arguments.set, config.model_dump(mode="json"))
+    ordered = sorted(all_files, key=lambda files: files.shard.name)
+    shards = [read_candidates(with_atoms(files, config, work), config) for files in ordered]
+    first = shards[0]
+    groups = {name: np.asarray(values)[:300] for name, values in first.groups.items()}
+    some = {name: getattr(first, name)[:300] for name in ("index", "quality", "tokens")}
+    few = [replace(first, groups=groups, **some)]
+    joint.select_corpus(few, config.select)
+    seconds: dict[str, float] = {}
+    for name, module, function in PARTS:
+        setattr(module, function, timed(getattr(module, function), seconds, name))
+    began = time.process_time()
+    facts = joint.select_corpus(shards, config.select).facts
+    seconds["in all"] = time.process_time() - began
+    print("| part | processor s |\n|---|--:|")
+    for name in (*(name for name, *_ in PARTS), "in all"):
+        print(f"| {name} | {seconds.get(name, 0.0):.1f} |")
+    print(f"\nobjective {facts['objective']:.5f}, bound {facts['upper_bound']:.5f}, relaxed {facts['relaxed']:.5f}")
+
+
+if __name__ == "__main__":
+    main()
