@@ -3,10 +3,11 @@
     python benchmarks/whole_size.py '../shared/data/real/real-0*.parquet' [--documents 60000 1000000] \\
         [--engine threads dask] [--letters 1200]
 
-A document is sentences of real ones, each another document's and all of one language as far as the corpus states it,
-about as many letters as asked; from the second shard on, every tenth is a copy of one of the shard before, with one
-word in ten replaced. Shards have 25,000. Seconds are by the clock, as the command tells them, and stages overlap;
-memory is the greatest resident set of any one process. Engines must end in the same data files.
+A document is sentences, about as many letters as asked. Each is made of two real ones of its language, as far as the
+corpus states it, three words of the one and three of the other in turn: whole sentences of so few would come in so
+many documents that all were a template's. From the second shard on, every tenth document is a copy of one of the shard
+before, with one word in ten replaced. Shards have 25,000. Seconds are by the clock, as the command tells them, and
+stages overlap; memory is the greatest resident set of any one process. Engines must end in the same data files.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from refresh_shard import digests
 from workbench_memory import SENTENCE, paths
 
 SHARD = 25_000
+WORDS = 3  # of a sentence in a row
 COPIES, CHANGED = 0.1, 0.1  # share of documents that are copies, and of their words that are replaced
 
 
@@ -43,6 +46,19 @@ def sentences(pattern: str) -> dict[str, list[str]]:
         for text, language in zip(table["text"].to_pylist(), table["language"].to_pylist(), strict=True):
             found[language or "none"].update(s for s in SENTENCE.split(text or "") if 30 <= len(s) <= 300)
     return {language: sorted(known) for language, known in sorted(found.items()) if len(known) >= 500}
+
+
+def mixed(one: str, other: str) -> str:
+    """Three words of the one, then three of the other, to the end of the shorter."""
+    found: list[str] = []
+    for first, second in zip(_runs(one), _runs(other), strict=False):
+        found += first + second
+    return " ".join(found)
+
+
+def _runs(sentence: str) -> Iterator[list[str]]:
+    words = sentence.split()
+    return (words[at : at + WORDS] for at in range(0, len(words), WORDS))
 
 
 def write(known: dict[str, list[str]], documents: int, letters: int, folder: Path) -> float:
@@ -65,7 +81,7 @@ def write(known: dict[str, list[str]], documents: int, letters: int, folder: Pat
             parts: list[str] = []
             wanted = draw.expovariate(1 / letters) + letters / 4
             while sum(map(len, parts)) < wanted:
-                parts.append(draw.choice(known[language]))
+                parts.append(mixed(draw.choice(known[language]), draw.choice(known[language])))
             rows.append((" ".join(parts), language))
         last = rows[:1000]
         size += sum(len(text.encode()) for text, _ in rows)

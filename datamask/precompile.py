@@ -83,6 +83,7 @@ def _coverage() -> None:
     joint, limits = SummedCoverage(rows, uniform, uniform, 0.01, 0.0), Limits(np.ones(documents), 8)
     linear = generator.random(documents)
     rows.scores(uniform)
+    rows.curvatures(uniform)
     improve(joint, linear, limits, np.arange(documents) < 8, 1.0)
     grow(joint, linear, limits)
 
