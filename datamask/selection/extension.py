@@ -87,6 +87,8 @@ def _extend(
 ) -> tuple[list[Row], Mapping[str, Any]]:
     config = state.config
     known = _known(state.work, prices, ordered)
+    if not known:
+        raise MustSolve("the saved prices have decided on none of these shards as they are now")
     covers = can_cover(config.select)
     grouped = groups(ordered, GROUP_ROWS) if covers else groups(ordered)
     items = [(n, tuple(ordered[place] for place in group)) for n, group in enumerate(grouped)]

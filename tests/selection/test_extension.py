@@ -155,6 +155,13 @@ def test_a_shard_whose_filters_changed_is_new(tmp_path):
     assert sum(mask.sum() for mask in selected(files, again, config, work)) == round(0.25 * 78 * 4)
 
 
+def test_where_nothing_stays_all_is_solved(tmp_path):
+    files, work, config = corpus(tmp_path, 4), str(tmp_path / "work"), made(SETTINGS[1])
+    prices = learn_prices(files[:2], config, work)
+    with pytest.raises(MustSolve, match="none of these shards"):
+        extend_prices(files[2:], prices, config, work)
+
+
 def test_repeats_are_solved(tmp_path):
     work = str(tmp_path / "work")
     config = made({"select_ratio": None, "budget_tokens": 3000, "repeat": 2})
