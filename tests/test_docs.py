@@ -156,3 +156,9 @@ def test_tests_that_are_named_are_there():
         if not file.exists() or (function and f"def {function}(" not in file.read_text()):
             wrong.append(f"{path}::{function}")
     assert len(named) > 30 and not wrong
+
+
+def test_no_page_holds_what_a_merge_left():
+    pages = [*PAGES, *sorted((ROOT / "benchmarks").glob("*.md"))]
+    marks = re.compile(r"^(<{7}|>{7})( |$)|^={7}$", re.MULTILINE)
+    assert [page.name for page in pages if marks.search(page.read_text())] == []
