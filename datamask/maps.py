@@ -259,10 +259,16 @@ def handed(folder: str | None, name: str) -> Handed | None:
 def deal(url: str, records: np.ndarray, part: np.ndarray, parts: int) -> None:
     """Publishes records (n,), of one structured type, laid out by their part (n,), within a part in their order."""
     order = np.argsort(part, kind="stable")
-    bounds = np.searchsorted(part[order], np.arange(parts + 1)).astype(np.int64)
+    deal_parts(url, np.split(records[order], np.searchsorted(part[order], np.arange(1, parts))))
+
+
+def deal_parts(url: str, records: Sequence[np.ndarray]) -> None:
+    """As `deal`, of each part's records, (n,) of one type."""
+    bounds = np.cumsum([0, *map(len, records)], dtype=np.int64)
     with storage.publish(url, durable=False) as temporary, temporary.open("wb") as file:
-        file.write(np.int64(parts).tobytes() + bounds.tobytes())
-        file.write(np.ascontiguousarray(records[order]).view(np.uint8).data)
+        file.write(np.int64(len(records)).tobytes() + bounds.tobytes())
+        for part in records:
+            file.write(np.ascontiguousarray(part).view(np.uint8).data)
 
 
 def gather(urls: Sequence[str], dtype: Any, first: int, last: int | None = None) -> np.ndarray:

@@ -13,7 +13,8 @@ import pkgutil
 import datamask
 from datamask.precompile import precompile
 # called by others and compiled with them
-INNER = ("pair_slot", "mixed", "mix", "final", "counted", "code_point", "put", "joins", "clashes")
+INNER = ("empty_set", "set_of", "slot_of", "hashed")
+INNER += ("pair_slot", "mixed", "mix", "final", "counted", "code_point", "put", "joins", "clashes")
 INNER += ("gain", "move", "allowed", "book", "_sift_down")
 precompile()
 for found in pkgutil.walk_packages(datamask.__path__, "datamask."):

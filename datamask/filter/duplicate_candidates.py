@@ -30,8 +30,6 @@ STRONG = 0.8  # estimated Jaccard from which two documents are copies whatever t
 # and of Chinese and Japanese less is asked (`verify.UNSPACED`)
 JACCARD_SLACK = 0.2
 CONTAINMENT_SLACK = 0.2
-
-
 COMMON = np.dtype([("hash", np.uint64), ("pair", np.uint32)])  # a shingle that the documents of a pair have in common
 
 
@@ -159,7 +157,7 @@ class Samples:
 
     def of(self, documents: np.ndarray) -> np.ndarray:
         """(H,) POSTING of these documents (n,), each once; those that have none are left out."""
-        place = self._places(documents)
+        place = places_of(documents, self._documents)
         place = place[place >= 0]
         lengths = self._first[place + 1] - self._first[place]
         found = np.empty(int(lengths.sum()), POSTING)
@@ -181,15 +179,16 @@ class Samples:
         found["hash"] = hashes
         return found
 
-    def _places(self, documents: np.ndarray) -> np.ndarray:
-        """(n,) −1: nothing of it is shared."""
-        if not len(self._documents):
-            return np.full(len(documents), -1)
-        place = np.minimum(np.searchsorted(self._documents, documents), len(self._documents) - 1)
-        return np.where(self._documents[place] == documents, place, -1)
-
     def _runs(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self._hashes, self._first, self._places(documents)
+        return self._hashes, self._first, places_of(documents, self._documents)
+
+
+def places_of(values: np.ndarray, ascending: np.ndarray) -> np.ndarray:
+    """(n,) int64: where each of the values (n,) is among the ascending ones; −1: nowhere."""
+    if not len(ascending):
+        return np.full(len(values), -1)
+    place = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    return np.where(ascending[place] == values, place, -1)
 
 
 def in_few(shared: np.ndarray, group: np.ndarray) -> np.ndarray:

@@ -51,6 +51,7 @@ from datamask.filter.postings import POSTING, SeenDocuments, partition_of, posti
 from datamask.maps import (
     Handed,
     deal,
+    deal_parts,
     dealt,
     gather,
     hand,
@@ -109,6 +110,7 @@ class Searching:
     quality_deviation: float = 0.0  # standard deviation of the quality
     pool: str | None = None  # in the work folder: the counts that the content score was made with
     earlier: str | None = None  # the decisions of the run before
+    blocks: tuple[int, ...] = ()  # that each part's pairs ask of their common shingles in
     decided: int = 0  # parts that connected pairs are decided in
     pieces: int = 1  # that decisions are kept in
 
@@ -309,16 +311,15 @@ def lend(state: Searching, part: int) -> None:
     if storage.exists(url):
         return
     samples = Samples(_samples(state, "shared", part))
-    wanted = [dealt(state.at("wanted", n), np.int64, part, part + 1)[0] for n in range(state.partitions)]
-    found = [samples.of(documents) for documents in wanted]
-    to = np.repeat(np.arange(state.partitions), [len(each) for each in found])
-    deal(url, np.concatenate(found), to, state.partitions)
+    wanted = (dealt(state.at("wanted", n), np.int64, part, part + 1)[0] for n in range(state.partitions))
+    deal_parts(url, [samples.of(documents) for documents in wanted])
 
 
 def estimate_part(state: Searching, part: int) -> Handed:
-    """The pairs of a part that may be duplicates by their whole samples: the arrays of `Estimated`.
+    """The pairs of a part that may be duplicates by their whole samples: the arrays of `Estimated`, and `blocks`.
 
-    Asks the partitions which of the shingles that these have in common belong to no template.
+    Asks the partitions which of the shingles that these have in common belong to no template, in blocks of
+    pairs that have about ROOM of them.
     """
     name = f"estimated-{part}"
     if found := handed(state.folder, name):
@@ -328,19 +329,13 @@ def estimate_part(state: Searching, part: int) -> Handed:
     firsts, seconds = (Samples(_samples(state, source, part)) for source in ("shared", "lent"))
     common = firsts.common(one, seconds, other)
     made = candidates.estimate(codes, common, state.documents(), state.rules.jaccard, state.rules.containment)
-    ends = _block_ends(made.common)
-    for block, (first, last) in enumerate(pairwise([0, *ends])):
+    cuts = np.flatnonzero(np.diff(np.cumsum(made.common) // ROOM)) + 1
+    for block, (first, last) in enumerate(pairwise([0, *cuts.tolist(), len(made.common)])):
         hashes = firsts.commons(made.one[first:last], seconds, made.other[first:last], made.common[first:last])
         hashes["pair"] += first
         partition = partition_of(hashes["hash"], state.partitions)
         deal(state.at("common", part, block), hashes, partition, state.partitions)
-    return hand(state.folder, name, **vars(made))
-
-
-def _block_ends(common: np.ndarray) -> list[int]:
-    """Where blocks of pairs end that have about ROOM shingles in common. common: (P,) of each pair."""
-    room = np.cumsum(common) // ROOM
-    return [*(np.flatnonzero(np.diff(room)) + 1).tolist(), len(common)]
+    return hand(state.folder, name, blocks=np.array([len(cuts) + 1]), **vars(made))
 
 
 def count_few(state: Searching, partition: int) -> None:
@@ -350,26 +345,15 @@ def count_few(state: Searching, partition: int) -> None:
         return
     shared = gather([state.at("shared", partition)], POSTING, 0, state.partitions)
     few = candidates.in_few(shared, state.column("copies")[shared["document"]])
-    found = []
-    for part in range(state.partitions):
-        [common] = read_arrays(state.at("estimated", part) + ".npz", "common")
-        said = [_belong(few, asked["hash"]) for asked in _asked(state, part, len(_block_ends(common)), partition)]
-        found.append(np.concatenate(said))
-    to = np.repeat(np.arange(state.partitions), [len(each) for each in found])
-    deal(url, np.concatenate(found), to, state.partitions)
+    asked = (_asked(state, part, partition) for part in range(state.partitions))
+    said = [[candidates.places_of(block["hash"], few) >= 0 for block in blocks] for blocks in asked]
+    deal_parts(url, [np.concatenate(of_part) for of_part in said])
 
 
-def _asked(state: Searching, part: int, blocks: int, partition: int) -> Iterator[np.ndarray]:
+def _asked(state: Searching, part: int, partition: int) -> Iterator[np.ndarray]:
     """COMMON of a partition's shingles that a part's pairs have in common, block by block."""
-    for block in range(blocks):
+    for block in range(state.blocks[part]):
         yield dealt(state.at("common", part, block), COMMON, partition, partition + 1)[0]
-
-
-def _belong(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
-    if not len(ascending):
-        return np.zeros(len(values), bool)
-    found: np.ndarray = ascending[np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)] == values
-    return found
 
 
 def choose(state: Searching, part: int) -> Handed:
@@ -379,10 +363,10 @@ def choose(state: Searching, part: int) -> Handed:
         return found
     names = ("one", "other", "common", "strong", "wholly")
     one, other, common, strong, wholly = read_arrays(state.at("estimated", part) + ".npz", *names)
-    few, blocks = np.zeros(len(one), np.int64), len(_block_ends(common))
+    few = np.zeros(len(one), np.int64)
     for partition in range(state.partitions):
         said = dealt(state.at("few", partition), np.bool_, part, part + 1)[0]
-        for asked in _asked(state, part, blocks, partition):
+        for asked in _asked(state, part, partition):
             few += np.bincount(asked["pair"][said[: len(asked)]], minlength=len(one))
             said = said[len(asked) :]
     nothing = np.zeros((0, 2), np.int64)

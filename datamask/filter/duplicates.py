@@ -291,9 +291,12 @@ class _Search:
         self.maps(rounds.meet, self.state, partitions)
         self.maps(rounds.gather_met, self.state, partitions)
         self.maps(rounds.lend, self.state, partitions)
-        copies = Components(self.count)
+        copies, blocks = Components(self.count), list[int]()
         for found in self.maps(rounds.estimate_part, self.state, partitions):
-            copies.add(*found.read("copies")[0].T)
+            pairs, asked = found.read("copies", "blocks")
+            copies.add(*pairs.T)
+            blocks.append(int(asked[0]))
+        self.state = replace(self.state, blocks=tuple(blocks))
         write_array(self.state.at("copies") + ".npy", copies.lowest())
         del copies
         self.maps(rounds.count_few, self.state, partitions)

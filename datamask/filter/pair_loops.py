@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from datamask.compiling import compiled
+from datamask.hash_sets import empty_set, set_of, slot_of
 
 
 @compiled
@@ -67,24 +68,12 @@ def missing_runs(hashes, other, letters, window):  # type: ignore[no-untyped-def
 
     hashes: (W,) uint32 of a text's windows, in order; other: uint32, each once; letters: how many the text has.
     """
-    room = 4
-    while room < 2 * len(other):
-        room *= 2
-    table = np.full(room, -1, np.int64)  # the other's, by their low bits
-    for value in other:
-        at = np.int64(value) & (room - 1)
-        while table[at] >= 0:
-            at = (at + 1) & (room - 1)
-        table[at] = value
+    table, taken = set_of(other)
     runs, found, inside = 0, np.empty((len(hashes) // 2 + 1, 2), np.int64), False
     for place in range(len(hashes) + 1):
         missing = False
         if place < len(hashes):
-            value = np.int64(hashes[place])
-            at = value & (room - 1)
-            while table[at] >= 0 and table[at] != value:
-                at = (at + 1) & (room - 1)
-            missing = table[at] < 0
+            missing = not taken[slot_of(table, taken, np.uint64(hashes[place]))]
         if missing and not inside:
             found[runs, 0] = place + window - 1 if place else 0
         elif inside and not missing:
@@ -112,10 +101,7 @@ def recurring(units, runs, piece):  # type: ignore[no-untyped-def]
     units: (U,) of the text.
     """
     count = max(len(units) - piece + 1, 0)
-    room = 4
-    while room < 2 * count:
-        room *= 2
-    table, taken = np.zeros(room, np.uint64), np.zeros(room, np.bool_)
+    table, taken = empty_set(count)
     mine = rest = both = 0
     for look_up in (False, True):  # the pieces outside are put down first
         run = 0
@@ -132,9 +118,7 @@ def recurring(units, runs, piece):  # type: ignore[no-untyped-def]
             value = np.uint64(0)
             for step in range(piece):
                 value = value * np.uint64(0x100000001B3) + np.uint64(units[place + step])
-            at = np.int64((value * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & (room - 1)
-            while taken[at] and table[at] != value:
-                at = (at + 1) & (room - 1)
+            at = slot_of(table, taken, value)
             if look_up:
                 mine += 1
                 both += taken[at]

@@ -94,19 +94,21 @@ class _Differing:
 
     def order(self, size: float) -> np.ndarray:
         """(2,) nats: how much likelier each text's own pairs are than by chance. size: words of the language."""
-        counts, words, found = self._counts, self._words, np.zeros(2)
+        counts, words = self._counts, self._words
         hashes, tails, heads = (self._by_text(values) for values in (words.hashes, words.tails, words.heads))
-        for text, own in enumerate(self._own):
-            known, known_next = (self._count(counts.words, hashes, hashes[text][at]) for at in (own, own + 1))
-            before = self._count(counts.tails, tails, tails[text][own])
-            after = self._count(counts.heads, heads, heads[text][own + 1])
-            by_word = self._count(counts.pairs, self._by_word, self._by_word[text][own])
-            by_joint = self._count(counts.joints, self._by_joint, self._by_joint[text][own])
-            everywhere = np.full(len(own), size)
-            said = _nats(lift(known, known_next, by_word, everywhere, "pairs"))
-            said += JOINTS * _nats(lift(before, after, by_joint, everywhere, "joints"))
-            found[text] = np.bincount(np.zeros(len(own), np.int64), weights=said, minlength=1)[0]
-        return found
+        known, known_next = (self._count(counts.words, hashes, self._of_own(hashes, step)) for step in (0, 1))
+        before = self._count(counts.tails, tails, self._of_own(tails))
+        after = self._count(counts.heads, heads, self._of_own(heads, 1))
+        by_word = self._count(counts.pairs, self._by_word, self._of_own(self._by_word))
+        by_joint = self._count(counts.joints, self._by_joint, self._of_own(self._by_joint))
+        everywhere = np.full(len(known), size)
+        said = _nats(lift(known, known_next, by_word, everywhere, "pairs"))
+        said += JOINTS * _nats(lift(before, after, by_joint, everywhere, "joints"))
+        return np.bincount(np.repeat([0, 1], [len(own) for own in self._own]), weights=said, minlength=2)
+
+    def _of_own(self, values: Sequence[np.ndarray], step: int = 0) -> np.ndarray:
+        """What each text's own pairs have of these values of its words or pairs; step 1: their second words."""
+        return np.concatenate([mine[own + step] for mine, own in zip(values, self._own, strict=True)])
 
     def at_home(self, size: float) -> np.ndarray:
         """(2,) nats: how much likelier each text's own words are in the rest of it than in the corpus; less STRANGE for

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from datamask.compiling import compiled
+from datamask.hash_sets import set_of, slot_of
 from datamask.quality.inner_loops import counted, mixed
 
 
@@ -25,21 +26,10 @@ def pair_keys(left, right, first, text, pair):  # type: ignore[no-untyped-def]
 @compiled
 def missing_from(keys, others):  # type: ignore[no-untyped-def]
     """Places of the keys (n,) uint64, that are not among the others (m,)."""
-    room = 4
-    while room < 2 * len(others):
-        room *= 2
-    table, taken = np.zeros(room, np.uint64), np.zeros(room, np.bool_)
-    for key in others:
-        at = np.int64(key >> np.uint64(32)) & (room - 1)
-        while taken[at] and table[at] != key:
-            at = (at + 1) & (room - 1)
-        table[at], taken[at] = key, True
+    table, taken = set_of(others)
     found, count = np.empty(len(keys), np.int64), 0
     for place in range(len(keys)):
-        at = np.int64(keys[place] >> np.uint64(32)) & (room - 1)
-        while taken[at] and table[at] != keys[place]:
-            at = (at + 1) & (room - 1)
-        if not taken[at]:
+        if not taken[slot_of(table, taken, keys[place])]:
             found[count] = place
             count += 1
     return found[:count].copy()

@@ -50,6 +50,12 @@ def mixed(value):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def hashed(entry, base, total, power):  # type: ignore[no-untyped-def]
+    """(total, power) of a word's hash, a polynomial in `base`, with one code point more: its `WordTables.packed`."""
+    return total + (((entry >> np.uint64(FOLDED)) & POINT) + AS_FOLDED) * power, power * base
+
+
+@compiled
 def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, heads, tails, counts, marks):  # type: ignore[no-untyped-def]
     """Fills of each token where it starts and ends, the kind of its first code point, whether it is a word, whether it
     closes a sentence or a clause, and the hashes of it and of its first and last LETTERS, polynomials in `base` of its
@@ -72,8 +78,7 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
         point = points[at]
         entry = table[point]
         if entry & np.uint64(ORDINARY) and before and not held & single:  # most of most texts
-            total += (((entry >> np.uint64(FOLDED)) & POINT) + AS_FOLDED) * power
-            power *= base
+            total, power = hashed(entry, base, total, power)
             size += 1
             if size == LETTERS:
                 head = total
@@ -98,8 +103,7 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
                 heads[token] = mixed(head)
                 total, power = np.uint64(0), np.uint64(1)
                 for place in range(at - LETTERS, at):
-                    total += (((table[points[place]] >> np.uint64(FOLDED)) & POINT) + AS_FOLDED) * power
-                    power *= base
+                    total, power = hashed(table[points[place]], base, total, power)
                 tails[token] = mixed(total)
             open_ = False
         if blank:
@@ -116,8 +120,7 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
                 tokens += 1
                 open_ = True
                 total, power, size = np.uint64(0), np.uint64(1), 0
-            total += (((entry >> np.uint64(FOLDED)) & POINT) + AS_FOLDED) * power
-            power *= base
+            total, power = hashed(entry, base, total, power)
             size += 1
             if size == LETTERS:
                 head = total

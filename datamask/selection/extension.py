@@ -40,6 +40,7 @@ from datamask.selection.stage import (
     decided_key,
     decision_path,
     inputs_of,
+    saved_prices,
     write_decisions,
 )
 from datamask.stages import ShardFiles
@@ -73,7 +74,10 @@ def extend_prices(
     started = time.perf_counter()
     with rounds(work, "prices", key) as folder:
         rows, facts = _extend(ordered, prices, Learning(config, work, folder, key), maps)
-    with storage.open_input(_saved(work, prices.key)) as file, storage.publish(_saved(work, key)) as temporary:
+    with (
+        storage.open_input(saved_prices(work, prices.key)) as file,
+        storage.publish(saved_prices(work, key)) as temporary,
+    ):
         temporary.write_bytes(file.read())
     table = pa.table([list(column) for column in zip(*rows, strict=True)], schema=EXTENDED_SCHEMA)
     keys = sorted({row[3] for row in rows})
@@ -106,7 +110,7 @@ def _extend(
     if covers:
         found = cover_beside(shards, stays, prices.facts["scales"], config, state.folder, maps)
     else:
-        found = fill_beside(shards, stays, _saved(state.work, prices.key), config, state.folder, maps)
+        found = fill_beside(shards, stays, saved_prices(state.work, prices.key), config, state.folder, maps)
     made = iter(found.decided)
     decided = [
         Decided(files, next(made) if len(group) else NOTHING, frozenset(one.shard.name for one in files) & known.keys())
@@ -174,7 +178,3 @@ def drift_of_all(state: Learning, item: tuple[Sequence[ShardFiles], Sequence[str
     """How far the selection is from the best one, on one worker that holds all candidates."""
     files, paths = item
     return measure_drift(files, paths, state.config)
-
-
-def _saved(work: str, key: str) -> str:
-    return storage.join(work, "prices", f"prices-{key}.npz")

@@ -183,7 +183,7 @@ def _decide(files: ShardFiles, candidates: Candidates, decision: Decision, state
 
 
 def _save(prices: Prices, state: Learning) -> None:
-    with storage.publish(storage.join(state.work, "prices", f"prices-{state.key}.npz")) as temporary:
+    with storage.publish(saved_prices(state.work, state.key)) as temporary:
         prices.save(temporary)
 
 
@@ -275,6 +275,11 @@ def _mask_table(candidates: Candidates, decision: Decision, repeat: int) -> pa.T
 def decision_path(work: str, shard: str, prices: str) -> str:
     """Where the prices of this key keep what they decided for a shard: the shard's mask."""
     return storage.join(work, "prices", f"{shard}-{prices}.parquet")
+
+
+def saved_prices(work: str, prices: str) -> str:
+    """Where the prices of this key are kept themselves."""
+    return storage.join(work, "prices", f"prices-{prices}.npz")
 
 
 def decided_key(files: ShardFiles, prices: str) -> str:

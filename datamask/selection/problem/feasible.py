@@ -74,9 +74,8 @@ class Feasible:
         level = self._level(z, scale)
         p = (z - (level if scale is None else level / scale)).clamp_(0, 1)
         if abs(float(self.weights @ p) - self.size) > SPENT * self.size:
-            return self._fill(
-                z if scale is None else scale * z
-            )  # z is so large that no float64 level splits the last document: take the vertex
+            # z is so large that no float64 level splits the last document: take the vertex
+            return self._fill(z if scale is None else scale * z)
         return p
 
     def respond(self, price: torch.Tensor) -> tuple[torch.Tensor, float]:
