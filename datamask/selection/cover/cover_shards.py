@@ -168,10 +168,10 @@ class CoverRounds(Gathered):
         below = (bound - solved.value) / self.objective_span
         if below > UNSOLVED and len(self.p) < self.count:
             raise UndecidedTooFew(
-                f"coverage by rounds: {len(self.p):,} of {self.count:,} documents are undecided at a time, as many as room="
-                f"{self.room:,} numbers of their rows holds; after {SOLVES} solves the optimum may be {below:.0%} of the "
-                f"objective's span higher, where {ACCURACY:.2%} is wanted. Pass a greater room ({ROOM:,} by default), or "
-                "solve the corpus as one problem"
+                f"coverage by rounds: room={self.room:,} numbers of rows holds {len(self.p):,} undecided documents of "
+                f"{self.count:,} at a time, too few: after {SOLVES} solves the optimum may lie {below:.0%} of the "
+                f"objective's span higher, where {ACCURACY:.2%} is wanted. Pass a greater room ({ROOM:,} by default), "
+                "or solve the corpus as one problem"
             )
         return Relaxed(posed, solved, priced, bound)
 
