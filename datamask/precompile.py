@@ -37,7 +37,7 @@ def _words(texts: list[str]) -> None:
     tokenizer = DocumentTokenizer(fit_static(texts, vocabulary=300, dimensions=8, max_length=32, seed=0).tokenizer)
     tokenizer.count([*texts, "word " * 5000, " ".join(map(str, range(5000)))])  # more than the table has room for
     tokenizer.all(texts)
-    CopyCounts(pool.fit(texts, [None] * len(texts))).altered(*texts[:2])
+    CopyCounts(pool.fit(texts, [None] * len(texts))).altered([(texts[0], texts[1])])
     count_ngrams(texts)
     sign(pa.array(range(len(texts))), pa.array(texts))
     text_hashes(pa.array(texts))
@@ -64,7 +64,7 @@ def _duplicates(texts: list[str]) -> None:
     samples.commons(nobody, samples, nobody, samples.common(nobody, samples, nobody))
     held = Text(found.hashes, once(found.hashes), found.units, Surface(0, 0, 0), Prose(0, 0))
     mine = own(held, held.shingles[1:])
-    _ = mine.digits, mine.recurs
+    _ = mine.digits, mine.recurs, mine.echo
     likeness(held.shingles, held.shingles)
     likeness(doubled(found.hashes), doubled(found.hashes))
 

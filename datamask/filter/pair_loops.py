@@ -94,6 +94,28 @@ def digits_within(units, runs):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def repeated(units, runs, least, around):  # type: ignore[no-untyped-def]
+    """Of the runs (R, 2) of at least so many letters, the share that are equal to one before, with so many letters on
+    either side; 0 if there is none. units: (U,) of the text.
+    """
+    table, taken = empty_set(len(runs))
+    number = again = 0
+    for run in range(len(runs)):
+        begin, end = runs[run, 0], runs[run, 1]
+        if end - begin < least:
+            continue
+        number += 1
+        begin, end = max(0, begin - around), min(end + around, len(units))
+        value = np.uint64(end - begin)
+        for place in range(begin, end):
+            value = value * np.uint64(0x100000001B3) + np.uint64(units[place])
+        at = slot_of(table, taken, value)
+        again += taken[at]
+        table[at], taken[at] = value, True
+    return again / number if number else 0.0
+
+
+@compiled
 def recurring(units, runs, piece):  # type: ignore[no-untyped-def]
     """Of the pieces of so many letters of which all but two lie in these runs, (R, 2), the share that lies outside them
     as well; nan if there is none on either side.
