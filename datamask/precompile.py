@@ -72,6 +72,7 @@ def _duplicates(texts: list[str]) -> None:
 
 def _coverage() -> None:
     from datamask.selection.cover.atoms import AtomRows
+    from datamask.selection.cover.flips import flip
     from datamask.selection.cover.greedy_search import grow, improve
     from datamask.selection.cover.summed import SummedCoverage
     from datamask.selection.problem.limits import Limits
@@ -87,6 +88,8 @@ def _coverage() -> None:
     rows.curvatures(uniform)
     improve(joint, linear, limits, np.arange(documents) < 8, 1.0)
     grow(joint, linear, limits)
+    mass, nothing = np.full(documents, 1 / 8), np.zeros(documents)
+    flip(joint, mass, linear, np.arange(documents) < 8, nothing, limits, 1, 0)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@
 
 Each document that enters changes the mixture, and with it every other document's marginal value. A round computes all
 marginal values at the present mask. It then takes the selected documents in rising order of theirs, removes each from
-the mixture, and puts the best candidate in, evaluated at the mixture without it (`compiled.sweep`). Simulated annealing
-(`compiled.anneal`) continues where these rounds end. Under a token budget, documents compete by their gain less the
-budget's dual price for their tokens, and the mask is brought within the budget at the end.
+the mixture, and puts the best candidate in, evaluated at the mixture without it (`compiled.sweep`). In large pools
+simulated annealing goes before these rounds, by documents that enter or leave alone (`flips`). In small ones, and where
+there are quotas or a length bound, it goes between two runs of rounds, by random swaps (`compiled.anneal`), which keep
+these. Documents compete by their gain less the budget's dual price for their share of it, and the mask is brought
+within the budget at the end.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from datamask.selection.cover import compiled
+from datamask.selection.cover.flips import flip
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.problem.limits import Limits
 from datamask.shares import part, tell
@@ -25,6 +28,8 @@ CANDIDATES, MOST = 1024, 24  # candidates to enter in a round; how many are eval
 ROUNDS, LEAST = 24, 3e-5  # rounds at most; stop after a round that gains less than this share of the scale
 # Between rounds in which all unselected documents are evaluated, so many in all, only the best of the last such are.
 EVERY, SCREENED = 6, 8192
+SMALL = 1 << 19  # with more numbers in all rows, and no limits, documents are annealed one by one
+SWEEPS = 1000  # of the documents that may change sides, one by one
 DRAWS = 115  # random swaps evaluated for each selected document
 MOST_READ = 4_000_000_000  # numbers of rows that random swaps, or rounds, read at most: half a minute on one core
 RENEWED, OFTEN = 2000, 1  # gains are computed anew after max(RENEWED, selected documents / OFTEN) swaps
@@ -79,11 +84,11 @@ class Books:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long is searched. rounds: of comparing every selected document; draws: of random swaps, a document."""
+    """How long is searched. rounds: of comparing every selected document; search: the annealing, of the usual one."""
 
     rounds: int = ROUNDS
-    draws: int = DRAWS
-    seed: int = 0  # of the random swaps
+    search: float = 1.0
+    seed: int = 0  # of the annealing
 
 
 class Schedule(NamedTuple):
@@ -101,7 +106,8 @@ def improve(
     limits: Limits,
     selected: np.ndarray,  # (N,) bool, within the limits
     scale: float,  # the span of f, which tolerances and temperatures are relative to
-    price: float = 0.0,  # the budget's dual price; 0 where documents are counted
+    price: float = 0.0,  # the budget's dual price
+    above: np.ndarray | None = None,  # (N,) a document's gain at the fractional optimum, less that price: as `flip`
     effort: Effort = Effort(),
     size: float | None = None,  # the whole budget, if these rows and limits are a part of the problem
 ) -> np.ndarray:
@@ -111,24 +117,30 @@ def improve(
     value = linear - price * limits.weights  # net of the budget's dual price, so that lengths compare
     if not 0 < selected.sum() < len(selected):
         return selected
-    books = Books.of(limits, selected)
     count, each = int(selected.sum()), max(1, len(joint.rows.index) // len(selected))
     rounds = min(effort.rounds, max(2, MOST_READ // (count * MOST * each)))
-    with part(0, 0.25 if effort.draws else 1):
-        _rounds(joint, mass, value, selected, books, scale, rounds)
-    found = [before, _mended(joint, mass, linear, limits, selected, books)]
-    if effort.draws:
+    found, books = [before], Books.of(limits, selected)
+    if effort.search and above is not None and not limits and len(joint.rows.index) > SMALL:
+        with part(0, 0.9):
+            flip(joint, mass, value, selected, above, limits, round(effort.search * SWEEPS), effort.seed)
+        books = Books.of(limits, selected)
+        selected = _mended(joint, mass, linear, limits, selected, books)
+        books = Books.of(limits, selected)
+    elif effort.search:
+        with part(0, 0.25):
+            _rounds(joint, mass, value, selected, books, scale, rounds)
+        found.append(_mended(joint, mass, linear, limits, selected, books))
         gain = _gains(joint, mass, value, selected)
         outside = np.flatnonzero(~selected)
-        near = outside[np.argsort(-gain[outside], kind="stable")[: NEAR * int(selected.sum())]]
-        unit = scale / int(selected.sum())
-        pairs = min(effort.draws * int(selected.sum()), MOST_READ // (2 * each))
+        near = outside[np.argsort(-gain[outside], kind="stable")[: NEAR * count]]
+        unit = scale / count
+        pairs = min(round(effort.search * DRAWS) * count, MOST_READ // (2 * each))
         schedule = Schedule(pairs, WARM * unit, COOL * unit, effort.seed)
         with part(0.25, 0.9):
             _anneal(joint, mass, value, selected, near, gain, books, schedule)
-        with part(0.9, 1):
-            _rounds(joint, mass, value, selected, books, scale, rounds)
-        found.append(_mended(joint, mass, linear, limits, selected, books))
+    with part(0.9 if effort.search else 0, 1):
+        _rounds(joint, mass, value, selected, books, scale, rounds)
+    found.append(_mended(joint, mass, linear, limits, selected, books))
     within = [mask for mask in found if mask is before or not limits.violations(mask)]
     return max(within, key=lambda mask: value_of(joint, linear, mass, mask))
 
@@ -211,10 +223,10 @@ def _mended(
     selected: np.ndarray,
     books: Books,
 ) -> np.ndarray:
-    """A copy of the mask, brought within a token budget: the least marginal values per token are removed, then the
+    """A copy of the mask, brought within the budget: the least marginal values per unit of it are removed, then the
     greatest added that still fit."""
     selected, weights = selected.copy(), limits.weights
-    if limits.counted:
+    if limits.counted and not books.spent:
         return selected
     books = replace(books, sums=books.sums.copy(), length=books.length.copy())
     for entering in (False, True):
