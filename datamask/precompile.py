@@ -47,26 +47,27 @@ def _duplicates(texts: list[str]) -> None:
     import pyarrow as pa
 
     from datamask.filter.duplicate_candidates import Components, Samples, parts_of_groups, total_of_groups
-    from datamask.filter.intact import Text, own
+    from datamask.filter.held_texts import HeldTexts
+    from datamask.filter.intact import own
     from datamask.filter.postings import POSTING
-    from datamask.filter.shingles import codes_of, doubled, likeness, once, windows
-    from datamask.filter.surface import Prose, Surface
+    from datamask.filter.shingles import doubled, likeness
 
     connected = Components(4)
     connected.add(np.array([0]), np.array([2]))
     paired, part = np.array([True, False, True, False]), np.zeros(4, np.int64)
     total_of_groups(connected.lowest(), paired, np.ones(4, np.int64), 0, part)
     parts_of_groups(connected.lowest(), paired, part, 1)
-    found = windows(*codes_of(pa.array(texts[:1])))
     postings = np.zeros(2, POSTING)
     postings["hash"] = 1, 2
     samples, nobody = Samples(postings), np.zeros(1, np.int64)
     samples.commons(nobody, samples, nobody, samples.common(nobody, samples, nobody))
-    held = Text(found.hashes, once(found.hashes), found.units, Surface(0, 0, 0), Prose(0, 0))
+    library = HeldTexts(lambda documents: [(documents, pa.array(texts[:1], pa.large_string()))], nobody, nobody)
+    library.hold(nobody)
+    held = library[0]
     mine = own(held, held.shingles[1:])
     _ = mine.digits, mine.recurs, mine.echo
     likeness(held.shingles, held.shingles)
-    likeness(doubled(found.hashes), doubled(found.hashes))
+    likeness(doubled(held.hashes), doubled(held.hashes))
 
 
 def _coverage() -> None:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from datamask.filter.pair_loops import digits_within, missing_runs, recurring, repeated
+from datamask.filter.pair_loops import measured, missing_runs, recurring, repeated
 from datamask.filter.shingles import WINDOW, Likeness, likeness, unspaced
 from datamask.filter.surface import Prose, Surface
 
@@ -90,20 +90,25 @@ class Own:
         """Where the texts differ."""
         return len(self.runs)
 
-    @cached_property
+    @property
     def letters(self) -> int:
         """How many are its own."""
-        return int(self._lengths.sum())
+        return self._measured[0]
 
-    @cached_property
+    @property
     def longest(self) -> int:
         """Letters of its longest place."""
-        return int(self._lengths.max()) if self.places else 0
+        return self._measured[1]
 
-    @cached_property
+    @property
     def digits(self) -> int:
         """How many of the letters are."""
-        return int(digits_within(self.units, self.runs))
+        return self._measured[2]
+
+    @cached_property
+    def _measured(self) -> tuple[int, int, int]:
+        letters, longest, digits = measured(self.units, self.runs)
+        return int(letters), int(longest), int(digits)
 
     @cached_property
     def echo(self) -> float:
@@ -116,16 +121,17 @@ class Own:
         there is none."""
         return float(recurring(self.units, self.runs, PIECE))
 
-    @cached_property
-    def _lengths(self) -> np.ndarray:
-        return self.runs[:, 1] - self.runs[:, 0]
-
 
 @dataclass(frozen=True, eq=False)
 class Pair:
     """Two texts beside each other; what several rules ask of them is found once."""
 
     texts: tuple[Text, Text]
+
+    @property
+    def written(self) -> tuple[str, str]:
+        """As they are written."""
+        return self.texts[0].text, self.texts[1].text
 
     @cached_property
     def like(self) -> Likeness:
@@ -172,8 +178,8 @@ class Pair:
 class CopyEvidence(Protocol):
     """What the corpus's counts tell of copies of one text (`quality.copies.CopyCounts`)."""
 
-    def natural(self, texts: Sequence[str]) -> Sequence[float]:
-        """How naturally the words of each follow one another, in nats per word; nan: unknown."""
+    def natural(self, pairs: Sequence[tuple[str, str]]) -> Sequence[tuple[float, float]]:
+        """Of each pair, how naturally the words of either follow one another, in nats per word; nan: unknown."""
 
     def altered(self, pairs: Sequence[tuple[str, str]]) -> Sequence[float]:
         """Of each pair, by how many nats the words that the one has of its own are likelier than those of the other;
@@ -186,10 +192,10 @@ def likelier(pairs: Sequence[Pair], counts: CopyEvidence | None) -> list[float]:
     asked = [
         place
         for place, pair in enumerate(pairs)
-        if pair.plain is None and (pair.by_words or not pair.fuller) and all(text.text for text in pair.texts)
+        if pair.plain is None and (pair.by_words or not pair.fuller) and all(pair.written)
     ]
     if counts is not None and asked:
-        said = counts.altered([(pairs[place].texts[0].text, pairs[place].texts[1].text) for place in asked])
+        said = counts.altered([pairs[place].written for place in asked])
         for place, value in zip(asked, said, strict=True):
             found[place] = value
     return found
@@ -259,20 +265,27 @@ def reworded(pair: Pair) -> bool:
     return said and _scattered(both, REWORDED) and all(found.digits <= FIGURES * found.letters for found in both)
 
 
-def garbled(pair: Pair, counts: CopyEvidence | None) -> bool:
-    """Whether one text is the other with words replaced: where they differ, its word order is less probable.
-
-    :param counts: of the corpus; without them the answer is False.
-    """
-    a, b = pair.texts
-    sizes = sorted((len(a.shingles), len(b.shingles)))
-    if counts is None or not a.text or not b.text or sizes[1] > GARBLED_LONGER * sizes[0]:
+def replaced(pair: Pair) -> bool:
+    """Whether one text may be the other with words replaced, if it is `garbled`."""
+    sizes = sorted(len(text.shingles) for text in pair.texts)
+    if not all(pair.written) or sizes[1] > GARBLED_LONGER * sizes[0]:
         return False
     both = pair.own
-    if max(found.longest for found in both) > GARBLED_PLACE or not _scattered(both, GARBLED_REWORDED):
-        return False
-    one, other = counts.natural([a.text, b.text])
-    return abs(one - other) >= GARBLED * (1 - pair.like.jaccard)  # false for nan
+    return max(found.longest for found in both) <= GARBLED_PLACE and _scattered(both, GARBLED_REWORDED)
+
+
+def garbled(pairs: Sequence[Pair], counts: CopyEvidence | None) -> list[bool]:
+    """Of each pair that may be so (`replaced`), whether one text is the other with words replaced: where they differ,
+    its word order is less probable.
+
+    :param counts: of the corpus; without them no answer is True.
+    """
+    if counts is None or not pairs:
+        return [False] * len(pairs)
+    said = counts.natural([pair.written for pair in pairs])  # false for nan
+    return [
+        abs(one - other) >= GARBLED * (1 - pair.like.jaccard) for pair, (one, other) in zip(pairs, said, strict=True)
+    ]
 
 
 def _scattered(both: Sequence[Own], letters: float) -> bool:

@@ -6,7 +6,7 @@ time (`held_texts`); of the others, how many shingles they have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from datamask.filter.duplicate_candidates import (
     ends,
 )
 from datamask.filter.held_texts import HeldTexts, windows_of_pairs
-from datamask.filter.intact import CopyEvidence, Pair, garbled, likelier, most, packaging, reworded, worse
+from datamask.filter.intact import CopyEvidence, Pair, garbled, likelier, most, packaging, replaced, reworded, worse
 from datamask.filter.resolve import Edge, Fall, stars
 from datamask.filter.shingles import doubled, likeness
 from datamask.shares import part as share_of
@@ -106,12 +106,14 @@ def decide(
 
 
 class _Alike(NamedTuple):
-    """Two texts that are verified: copies, one contained in the other, or so as a whole (`wholly`)."""
+    """Two texts that are verified: copies, one contained in the other, or so as a whole (`wholly`); or copies if they
+    are garbled (`replaced`), and what they are if not, if anything."""
 
     one: int
     other: int
     pair: Pair
     kind: str
+    unless: str = ""
 
 
 class _Judge:
@@ -144,13 +146,9 @@ class _Judge:
             self._texts.hold(np.concatenate([one[places], other[places]]))
             for some in self._batches(one, other, places[places < len(pairs)]):
                 read = [self._read(int(one[at]), int(other[at]), float(pairs.own[at])) for at in some.tolist()]
-                copies = [each.pair for each in read if each is not None and each.kind == "copies"]
-                said = iter(likelier(copies, self._counts))
-                for place, each in zip(some.tolist(), read, strict=True):
-                    if each is not None:
-                        edge = self._edge(each, next(said) if each.kind == "copies" else 0.0)
-                        if edge is not None:
-                            found[place] = edge
+                for place, edge in zip(some.tolist(), self._edges_of(read), strict=True):
+                    if edge is not None:
+                        found[place] = edge
             done += len(places)
             tell(done / len(one))
         self._edges |= {(found[place].one, found[place].other): found[place] for place in sorted(found)}
@@ -170,28 +168,47 @@ class _Judge:
         fewer, larger = sorted((len(a.shingles), len(b.shingles)))
         contained = like.containment >= self._rules.containment and not _siblings(pair)
         near = like.jaccard >= STRONG and likeness(doubled(a.hashes), doubled(b.hashes)).jaccard >= STRONG_DOUBLED
-        least = self._rules.jaccard * (UNSPACED if a.unspaced and b.unspaced else 1)
+        least = self._rules.jaccard
+        if like.jaccard < least and a.unspaced and b.unspaced:
+            least *= UNSPACED
         if not near and like.jaccard >= least and theirs and fewer >= SHORT:
             near = contained or reworded(pair)
-        if not near and not contained and like.jaccard >= GARBLED * least and own >= GARBLED_OWN:
-            near = fewer >= GARBLED_SHORT and garbled(pair, self._counts)
         if near and not (contained and larger > LONGER * fewer):
             return _Alike(one, other, pair, "copies")
         if near or (contained and theirs):
             return _Alike(one, other, pair, "contained")
-        wholly = like.containment >= WHOLLY and own >= PARTLY and fewer >= SHORT
-        return _Alike(one, other, pair, "wholly") if wholly else None
+        wholly = "wholly" if like.containment >= WHOLLY and own >= PARTLY and fewer >= SHORT else ""
+        doubtful = not contained and like.jaccard >= GARBLED * least and own >= GARBLED_OWN and fewer >= GARBLED_SHORT
+        if doubtful and replaced(pair):
+            return _Alike(one, other, pair, "replaced", wholly)
+        return _Alike(one, other, pair, wholly) if wholly else None
 
-    def _edge(self, alike: _Alike, nats: float) -> Edge | None:
-        """nats: see `intact.likelier`, of copies."""
-        one, other, pair = alike.one, alike.other, alike.pair
-        if alike.kind == "copies":
-            kind = "exact" if pair.like.jaccard == 1 else "near"
-            return Edge(one, other, kind, pair.like.jaccard, self._worse(one, other, pair, nats))
-        if alike.kind == "contained":
-            return self._contained(one, other, pair)
-        small, _ = self._by_length(one, other)
-        return Edge(one, other, "contained", pair.like.containment, small, only=True)
+    def _edges_of(self, read: Sequence[_Alike | None]) -> list[Edge | None]:
+        """What is asked of the corpus's counts is asked of all together."""
+        doubtful = [each for each in read if each is not None and each.kind == "replaced"]
+        confirmed = iter(garbled([each.pair for each in doubtful], self._counts))
+        read = [
+            each._replace(kind="copies" if next(confirmed) else each.unless)
+            if each is not None and each.kind == "replaced"
+            else each
+            for each in read
+        ]
+        said = iter(likelier([each.pair for each in read if each is not None and each.kind == "copies"], self._counts))
+        found: list[Edge | None] = []
+        for each in read:
+            if each is None or not each.kind:
+                found.append(None)
+                continue
+            one, other, pair, kind, _ = each
+            if kind == "copies":
+                kind = "exact" if pair.like.jaccard == 1 else "near"
+                found.append(Edge(one, other, kind, pair.like.jaccard, self._worse(one, other, pair, next(said))))
+            elif kind == "contained":
+                found.append(self._contained(one, other, pair))
+            else:
+                small, _ = self._by_length(one, other)
+                found.append(Edge(one, other, "contained", pair.like.containment, small, only=True))
+        return found
 
     def by_cosine(self, one: int, other: int, cosine: float) -> None:
         """Adds a pair that is a duplicate by its embeddings alone; the one of lower quality is dropped."""

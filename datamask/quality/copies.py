@@ -27,15 +27,16 @@ class CopyCounts:
 
     model: Model
 
-    def natural(self, texts: Sequence[str]) -> list[float]:
-        """How naturally the words of copies of one text follow one another, by the counts of both halves; nan: unknown.
+    def natural(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, float]]:
+        """Of each pair, copies of one text, how naturally the words of either follow one another, by the counts of both
+        halves; nan: unknown.
 
         The texts' own counts are among them, so this is for telling copies from other texts, not for choosing one.
         """
-        words = BatchWords(texts)
-        group = self._groups(words)
-        group[:] = group[:1]
-        return [float(value) for value in order(words, self.model.pool, group)]
+        words = BatchWords([text for pair in pairs for text in pair])
+        group = np.repeat(self._groups(words)[::2], 2)
+        found = order(words, self.model.pool, group).tolist()
+        return list(zip(found[::2], found[1::2], strict=True))
 
     def altered(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Of each pair, a text and a copy of it, by how many nats the words that the one has of its own are likelier

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from datamask.filter.intact import Pair, Text, garbled, likelier, most, own, packaging, reworded, worse
+from datamask.filter.intact import Pair, Text, garbled, likelier, most, own, packaging, replaced, reworded, worse
 from datamask.filter.pair_loops import repeated
 from datamask.filter.shingles import codes_of, once, windows
 from datamask.filter.surface import Prose, Surface, prose, surface
@@ -173,7 +173,9 @@ def test_prose_is_that_of_each_text_whatever_lies_beside_it(value):
 class Told:
     """Counts that say what a test wants; by default nothing is known."""
 
-    natural: Callable[[Sequence[str]], list[float]] = lambda texts: [float("nan")] * len(texts)
+    natural: Callable[[Sequence[tuple[str, str]]], list[tuple[float, float]]] = lambda pairs: [
+        (float("nan"), float("nan")) for _ in pairs
+    ]
     altered: Callable[[Sequence[tuple[str, str]]], list[float]] = lambda pairs: [0.0] * len(pairs)
 
 
@@ -212,10 +214,11 @@ def test_a_copy_full_of_figures_is_found_if_its_words_do_not_follow_one_another(
     a, b = (replace(text(value), text=value) for value in (ORIGINAL, " ".join(words)))
     assert not reworded(pair(a, b))
     worst = {ORIGINAL: 3.0, b.text: 3.0 - (1 - pair(a, b).like.jaccard)}
-    assert garbled(pair(a, b), Told(natural=lambda texts: [worst[one] for one in texts]))
-    assert not garbled(pair(a, b), Told(natural=lambda texts: [3.0, 2.99]))
-    assert not garbled(pair(a, b), Told())
-    assert not garbled(pair(a, b), None)
+    said = [(worst[a.text], worst[b.text]), (3.0, 2.99), (float("nan"), float("nan"))]
+    assert replaced(pair(a, b))
+    assert garbled([pair(a, b)] * 3, Told(natural=lambda pairs: said)) == [True, False, False]
+    assert garbled([pair(a, b)], Told()) == garbled([pair(a, b)], None) == [False]
+    assert garbled([], Told()) == []
 
 
 def test_texts_with_a_sentence_of_their_own_each_are_no_copies() -> None:

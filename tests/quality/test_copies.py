@@ -37,7 +37,7 @@ def test_the_intact_copy_is_the_likelier_one(texts: list[str], counts: CopyCount
     generator = random.Random(1)
     said = counts.altered([(text, altered(text, generator, 4)) for text in texts[:20]])
     assert sum(value > 0 for value in said) >= 18
-    more = [counts.natural([text, altered(text, generator, 4)]) for text in texts[:20]]
+    more = counts.natural([(text, altered(text, generator, 4)) for text in texts[:20]])
     assert sum(intact > other for intact, other in more) >= 18
 
 
@@ -48,7 +48,7 @@ def test_evidence_has_a_sign_and_says_nothing_of_equal_texts(texts: list[str], c
     assert counts.altered([]) == []
     for one in ("", " ", "😀"):
         assert counts.altered([(one, one)]) == [0]
-        assert np.isnan(counts.natural([one, one])).all()
+        assert np.isnan(counts.natural([(one, one)])).all()
         there, back = counts.altered([(texts[0], one), (one, texts[0])])
         assert there == -back
 
@@ -59,6 +59,7 @@ def test_pairs_asked_about_together_are_told_what_each_is_told_alone(texts: list
     copies[3] = texts[3] * 40  # longer than what the sample holds of a text
     pairs = [pair for text, copy in zip(texts, copies, strict=False) for pair in ((text, copy), (copy, texts[0]))]
     assert counts.altered(pairs) == [counts.altered([pair])[0] for pair in pairs]
+    assert counts.natural(pairs) == [counts.natural([pair])[0] for pair in pairs]
 
 
 def test_what_a_copy_was_counted_for_is_left_out(texts: list[str]) -> None:
