@@ -36,9 +36,20 @@ def curvatures(start, index, value, price, found, first, last):  # type: ignore[
 
 
 @compiled
-def state(start, index, value, mass, found):  # type: ignore[no-untyped-def]
-    """found (J,) += Aᵀ mass. mass: (N,)."""
+def to_shares(start, value):  # type: ignore[no-untyped-def]
+    """Divides each row's counts by their sum, in place; a row that has none stays as it is."""
     for row in range(len(start) - 1):
+        total = 0.0
+        for at in range(start[row], start[row + 1]):
+            total += value[at]
+        for at in range(start[row], start[row + 1]):
+            value[at] /= max(total, 1.0)
+
+
+@compiled
+def state(start, index, value, mass, found, first, last):  # type: ignore[no-untyped-def]
+    """found (J,) += Aᵀ mass, of the rows `first` to `last` − 1. mass: (N,)."""
+    for row in range(first, last):
         m = mass[row]
         if m != 0.0:
             for at in range(start[row], start[row + 1]):
@@ -192,27 +203,22 @@ def sweep(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def seeded(seed):  # type: ignore[no-untyped-def]
-    """Begins this thread's random numbers, which `anneal` draws."""
-    np.random.seed(seed)
-
-
-@compiled
 def anneal(  # type: ignore[no-untyped-def]
-    start, index, value, t, level, mass, linear, selected, inside, outside, stale, done, draws, turns, renewed, warm,
-    cool, weights, spent, room, groups, sums, low, high, lengths, length,
+    start, index, value, t, level, mass, linear, selected, inside, outside, stale, keys, seed, done, draws, turns,
+    most, renewed, warm, cool, weights, spent, room, groups, sums, low, high, lengths, length,
 ):  # fmt: skip
     """Random swaps, a loss taken with probability exp(loss / temperature), which falls from `warm` to `cool`.
 
-    Simulated annealing (Metropolis et al. 1953; Kirkpatrick, Gelatt & Vecchi 1983). stale: (N,) the last known marginal
-    values; outside: in falling order of theirs. A draw takes a selected document and an acceptable loss, and then one
-    of the unselected documents that by their stale gains lose no more than that. If only n < `CROWD` qualify, the draw
-    is kept with probability n / CROWD, so that documents with few possible replacements are tried less often. Ends
-    after `draws` pairs evaluated exactly, or after `renewed` swaps, when all gains should be computed anew. Returns the
-    pairs `done`, the draws in all (`turns`), the swaps, and what is spent beyond the budget.
+    Simulated annealing (Metropolis et al. 1953; Kirkpatrick, Gelatt & Vecchi 1983). seed: of the random numbers; stale:
+    (N,) the last known marginal values; keys: those of `outside` when they were last in falling order, times −1. A draw
+    takes a selected document and an acceptable loss, and then one of the unselected documents that by `keys` lose no
+    more than that. If only n < `CROWD` qualify, the draw is kept with probability n / CROWD, so that documents with few
+    possible replacements are tried less often. Ends after `most` draws, after `draws` pairs evaluated exactly, or after
+    `renewed` swaps. Returns `done`, `turns`, the swaps, and what is spent beyond the budget.
     """
-    keys, swaps = -stale[outside], 0
-    while done < draws and turns < PATIENCE * draws and swaps < renewed:
+    np.random.seed(seed)
+    swaps = 0
+    while done < draws and turns < most and swaps < renewed:
         turns += 1
         heat = warm * (cool / warm) ** (done / draws)
         a = np.random.randint(len(inside))

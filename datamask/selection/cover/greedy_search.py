@@ -5,18 +5,19 @@
 Each document that enters changes the mixture, and with it every other document's marginal value. A round computes all
 marginal values at the present mask. It then takes the selected documents in rising order of theirs, removes each from
 the mixture, and puts the best candidate in, evaluated at the mixture without it (`compiled.sweep`). Simulated annealing
-(`compiled.anneal`) continues where these rounds end. Under a token budget, documents compete by their gain less the
+(`annealing`) continues where these rounds end. Under a token budget, documents compete by their gain less the
 budget's dual price for their tokens, and the mask is brought within the budget at the end.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
 from datamask.selection.cover import compiled
+from datamask.selection.cover.annealing import Schedule, anneal
+from datamask.selection.cover.books import Books
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.problem.limits import Limits
 from datamask.shares import part, tell
@@ -27,54 +28,8 @@ ROUNDS, LEAST = 24, 3e-5  # rounds at most; stop after a round that gains less t
 EVERY, SCREENED = 6, 8192
 DRAWS = 115  # random swaps evaluated for each selected document
 MOST_READ = 4_000_000_000  # numbers of rows that random swaps, or rounds, read at most: half a minute on one core
-RENEWED, OFTEN = 2000, 1  # gains are computed anew after max(RENEWED, selected documents / OFTEN) swaps
 NEAR = 4  # random swaps draw from the best unselected documents, so many for each selected one
 WARM, COOL = 0.1, 0.01  # first and last temperature, as a multiple of scale / selected documents
-ROOM = 0.002  # how far the search may be off a token budget, as a share of it
-
-
-@dataclass(eq=False)
-class Books:
-    """The budget's and the limits' running sums, as arrays for the compiled loops."""
-
-    weights: np.ndarray
-    spent: float  # beyond the budget
-    room: float
-    groups: np.ndarray  # (N, columns) int32: group numbers, all columns' groups numbered consecutively
-    sums: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    lengths: np.ndarray
-    length: np.ndarray  # sum, low, high
-
-    @classmethod
-    def of(cls, limits: Limits, selected: np.ndarray) -> Books:
-        """The sums at this mask. selected: (N,) bool."""
-        columns, low, high, first = [], [], [], 0
-        for grouping in limits.groupings:
-            columns.append(grouping.codes + first)
-            first += len(grouping.names)
-            low.append(grouping.low)
-            high.append(grouping.high)
-        count = len(selected)
-        groups = np.stack(columns, axis=1).astype(np.int32) if columns else np.zeros((count, 0), np.int32)
-        sums = np.zeros(first)
-        for column in groups.T:
-            np.add.at(sums, column[selected], limits.weights[selected])
-        ends = [np.concatenate(part) if part else np.zeros(0) for part in (low, high)]
-        whole = bool((limits.weights == 1).all())
-        lengths, length = np.zeros(0), np.zeros(3)
-        if limits.length is not None:
-            lengths = np.asarray(limits.length.coefficients, np.float64)
-            length = np.array([lengths[selected].sum(), limits.length.low, limits.length.high])
-        spent = float(limits.weights[selected].sum()) - limits.size
-        room = 0.0 if whole else max(ROOM * limits.size, float(np.median(limits.weights)))
-        return cls(limits.weights, spent, room, groups, sums, ends[0], ends[1], lengths, length)
-
-    @property
-    def bounds(self) -> tuple[np.ndarray, ...]:
-        """The arguments that `compiled.allowed` takes after `room`."""
-        return self.groups, self.sums, self.low, self.high, self.lengths, self.length
 
 
 @dataclass(frozen=True)
@@ -84,15 +39,6 @@ class Effort:
     rounds: int = ROUNDS
     draws: int = DRAWS
     seed: int = 0  # of the random swaps
-
-
-class Schedule(NamedTuple):
-    """Of the annealing: pairs evaluated, temperatures from `warm` to `cool`, and the seed of the random numbers."""
-
-    pairs: int
-    warm: float
-    cool: float
-    seed: int
 
 
 def improve(
@@ -125,7 +71,7 @@ def improve(
         pairs = min(effort.draws * int(selected.sum()), MOST_READ // (2 * each))
         schedule = Schedule(pairs, WARM * unit, COOL * unit, effort.seed)
         with part(0.25, 0.9):
-            _anneal(joint, mass, value, selected, near, gain, books, schedule)
+            anneal(joint, mass, value, selected, near, gain, books, schedule)
         with part(0.9, 1):
             _rounds(joint, mass, value, selected, books, scale, rounds)
         found.append(_mended(joint, mass, linear, limits, selected, books))
@@ -135,7 +81,7 @@ def improve(
 
 def value_of(joint: SummedCoverage, linear: np.ndarray, mass: np.ndarray, mask: np.ndarray) -> float:
     """The linear part and the coverage of a mask (N,) bool."""
-    level = _level(joint, mass, mask)
+    level = joint.level_of(mass, mask)
     used = joint.t > 0
     return float(linear[mask].sum() + joint.t[used] @ np.log(level[used]))
 
@@ -146,7 +92,7 @@ def grow(joint: SummedCoverage, linear: np.ndarray, limits: Limits, size: float 
     ranking = np.empty(len(linear), np.int64)
     level = np.maximum(joint.floor, 1e-12)
     taken = compiled.lazy_greedy(
-        *_arrays(joint), level, mass, linear, limits.weights, limits.size,
+        *joint.arrays, level, mass, linear, limits.weights, limits.size,
         np.arange(len(linear)), ranking,
     )  # fmt: skip
     rest = np.ones(len(linear), bool)
@@ -166,7 +112,7 @@ def _rounds(
         whole = number % EVERY == 0
         outside = np.flatnonzero(~selected) if whole else near[~selected[near]]
         joint.rows.gains(
-            joint.t, _level(joint, mass, selected), mass, value, selected, np.concatenate([inside, outside]), gain
+            joint.t, joint.level_of(mass, selected), mass, value, selected, np.concatenate([inside, outside]), gain
         )
         order = inside[np.argsort(gain[inside], kind="stable")]
         if whole:  # documents that leave are looked at too
@@ -174,33 +120,11 @@ def _rounds(
         wanted = min(CANDIDATES, len(outside))
         best = outside[np.argsort(-gain[outside], kind="stable")[:wanted]]
         gained, swaps, books.spent = compiled.sweep(
-            *_arrays(joint), _level(joint, mass, selected), mass, value, selected, order, best, gain[best], MOST,
+            *joint.arrays, joint.level_of(mass, selected), mass, value, selected, order, best, gain[best], MOST,
             1e-9 * scale, books.weights, books.spent, books.room, *books.bounds,
         )  # fmt: skip
         if not swaps or gained < LEAST * scale:
             break
-
-
-def _anneal(
-    joint: SummedCoverage, mass: np.ndarray, value: np.ndarray, selected: np.ndarray, near: np.ndarray,
-    gain: np.ndarray, books: Books, schedule: Schedule,
-) -> None:  # fmt: skip
-    """Random swaps with the documents `near`, in place; gains are computed anew now and then."""
-    level, inside, outside = _level(joint, mass, selected), np.flatnonzero(selected), near
-    renewed = max(RENEWED, int(selected.sum()) // OFTEN)
-    pairs, warm, cool, seed = schedule
-    compiled.seeded(seed)
-    done, turns, swaps = 0, 0, renewed
-    while done < pairs and turns < compiled.PATIENCE * pairs:
-        tell(done / pairs)
-        if swaps >= renewed:
-            which = np.concatenate([inside, outside])
-            joint.rows.gains(joint.t, level, mass, value, selected, which, gain)
-            outside = outside[np.argsort(-gain[outside], kind="stable")]
-        done, turns, swaps, books.spent = compiled.anneal(
-            *_arrays(joint), level, mass, value, selected, inside, outside, gain, done, pairs, turns, renewed, warm,
-            cool, books.weights, books.spent, books.room, *books.bounds,
-        )  # fmt: skip
 
 
 def _mended(
@@ -234,18 +158,8 @@ def _mended(
     return selected
 
 
-def _arrays(joint: SummedCoverage) -> tuple[np.ndarray, ...]:
-    """The arguments that the compiled loops take first."""
-    return joint.rows.start, joint.rows.index, joint.rows.value, joint.t
-
-
 def _gains(joint: SummedCoverage, mass: np.ndarray, value: np.ndarray, selected: np.ndarray) -> np.ndarray:
     found = np.empty(len(value))
     which = np.arange(len(value))
-    joint.rows.gains(joint.t, _level(joint, mass, selected), mass, value, selected, which, found)
+    joint.rows.gains(joint.t, joint.level_of(mass, selected), mass, value, selected, which, found)
     return found
-
-
-def _level(joint: SummedCoverage, mass: np.ndarray, selected: np.ndarray) -> np.ndarray:
-    level = joint.rows.state(mass * selected) + joint.floor
-    return np.maximum(level, 1e-300)

@@ -31,6 +31,7 @@ STEPS, ROUGH = 400, 1e-2  # steps at most; tolerance of a term's own best, as a 
 RANDOM_SETS = 16  # random selections averaged for a term's zero
 TRIED = 1 << 22  # up to so many documents × dimensions², swaps of Vendi and log-determinant are tried by value
 SMALL = 1 << 19  # with at most so many numbers in all rows, the search is also started from greedy and other seeds
+TINY, MORE = 64, 6  # of at most so many documents, from so many other seeds
 OTHER_ROUNDS = 6  # rounds of search between which the other metrics' prices are computed anew
 
 
@@ -137,7 +138,8 @@ def to_mask(
         linear = concave.linear.numpy() * weights / concave.size
         starts = [selected]
         if len(joint.rows.index) <= SMALL:  # rounding loses most in small problems, where more starts cost little
-            starts += [fill_in_order(limits, search.grow(joint, linear, limits, concave.size)), selected, selected]
+            starts += [fill_in_order(limits, search.grow(joint, linear, limits, concave.size))]
+            starts += [selected] * (MORE if len(selected) <= TINY else 2)
         found = []
         for number, start in enumerate(starts):
             with part(number / len(starts), (number + 1) / len(starts)):

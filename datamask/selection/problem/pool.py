@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 
 from datamask.config import Select
 from datamask.errors import ConfigError, InputError
 from datamask.selection.problem.limits import Limits, make_limits
+from datamask.selection.sparse_rows import take_rows
 
 if TYPE_CHECKING:
     from datamask.selection.problem.objective import Objective
@@ -144,7 +146,7 @@ class Pool:
             quality_weights=self.quality_weights,
             quality_names=self.quality_names,
             device=self.device,
-            ngrams=None if self.ngrams is None else self.ngrams[index],
+            ngrams=None if self.ngrams is None else take_rows(csr_array(self.ngrams), index),
             target=self.target,
         )
 
