@@ -28,7 +28,7 @@ from datamask.selection.sparse_rows import take_rows
 if TYPE_CHECKING:
     from datamask.selection.problem.objective import Objective
 
-REORDERED_BYTES = 1 << 28  # features of at most so many bytes are copied in the order of their content
+REORDERED_BYTES = 1 << 32  # features of at most so many bytes are copied in the order of their content
 SMALL = 1 << 22  # a pool of at most so many numbers is read in float64 throughout
 BLOCK_ROWS = 2048  # rows converted at a time: 6 MB of float32 at d = 768, which stay in the cache
 
