@@ -258,6 +258,8 @@ def handed(folder: str | None, name: str) -> Handed | None:
 
 def deal(url: str, records: np.ndarray, part: np.ndarray, parts: int) -> None:
     """Publishes records (n,), of one structured type, laid out by their part (n,), within a part in their order."""
+    if parts <= 1 << 16:
+        part = part.astype(np.uint16)  # sorted by their digits, in a tenth of the time
     order = np.argsort(part, kind="stable")
     deal_parts(url, np.split(records[order], np.searchsorted(part[order], np.arange(1, parts))))
 

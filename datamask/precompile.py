@@ -37,7 +37,7 @@ def _words(texts: list[str]) -> None:
     tokenizer = DocumentTokenizer(fit_static(texts, vocabulary=300, dimensions=8, max_length=32, seed=0).tokenizer)
     tokenizer.count([*texts, "word " * 5000, " ".join(map(str, range(5000)))])  # more than the table has room for
     tokenizer.all(texts)
-    CopyCounts(pool.fit(texts, [None] * len(texts))).altered(*texts[:2])
+    CopyCounts(pool.fit(texts, [None] * len(texts))).altered([(texts[0], texts[1])])
     count_ngrams(texts)
     sign(pa.array(range(len(texts))), pa.array(texts))
     text_hashes(pa.array(texts))
@@ -47,30 +47,32 @@ def _duplicates(texts: list[str]) -> None:
     import pyarrow as pa
 
     from datamask.filter.duplicate_candidates import Components, Samples, parts_of_groups, total_of_groups
-    from datamask.filter.intact import Text, own
+    from datamask.filter.held_texts import HeldTexts
+    from datamask.filter.intact import own
     from datamask.filter.postings import POSTING
-    from datamask.filter.shingles import codes_of, doubled, likeness, once, windows
-    from datamask.filter.surface import Prose, Surface
+    from datamask.filter.shingles import doubled, likeness
 
     connected = Components(4)
     connected.add(np.array([0]), np.array([2]))
     paired, part = np.array([True, False, True, False]), np.zeros(4, np.int64)
     total_of_groups(connected.lowest(), paired, np.ones(4, np.int64), 0, part)
     parts_of_groups(connected.lowest(), paired, part, 1)
-    found = windows(*codes_of(pa.array(texts[:1])))
     postings = np.zeros(2, POSTING)
     postings["hash"] = 1, 2
     samples, nobody = Samples(postings), np.zeros(1, np.int64)
     samples.commons(nobody, samples, nobody, samples.common(nobody, samples, nobody))
-    held = Text(found.hashes, once(found.hashes), found.units, Surface(0, 0, 0), Prose(0, 0))
+    library = HeldTexts(lambda documents: [(documents, pa.array(texts[:1], pa.large_string()))], nobody, nobody)
+    library.hold(nobody)
+    held = library[0]
     mine = own(held, held.shingles[1:])
-    _ = mine.digits, mine.recurs
+    _ = mine.digits, mine.recurs, mine.echo
     likeness(held.shingles, held.shingles)
-    likeness(doubled(found.hashes), doubled(found.hashes))
+    likeness(doubled(held.hashes), doubled(held.hashes))
 
 
 def _coverage() -> None:
     from datamask.selection.cover.atoms import AtomRows
+    from datamask.selection.cover.flips import flip
     from datamask.selection.cover.greedy_search import grow, improve
     from datamask.selection.cover.summed import SummedCoverage
     from datamask.selection.problem.limits import Limits
@@ -86,6 +88,8 @@ def _coverage() -> None:
     rows.curvatures(uniform)
     improve(joint, linear, limits, np.arange(documents) < 8, 1.0)
     grow(joint, linear, limits)
+    mass, nothing = np.full(documents, 1 / 8), np.zeros(documents)
+    flip(joint, mass, linear, np.arange(documents) < 8, nothing, limits, 1, 0)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,10 @@ from datamask.filter.postings import KEYS, POSTING, SeenDocuments, Shared
 from datamask.filter.shingles import once
 
 NEIGHBOURS = 16  # each of a shingle's documents is paired with the 16 longest, and with the 16 next longer than itself
-FEW = 6  # a shingle in more than so many groups of copies belongs to a template
+FEW = (
+    6  # a shingle in more than so many groups of copies belongs to a template, if these are alike (`outside_templates`)
+)
+CORPUS = 40_000  # documents up to which it does whoever these are, and of which FEW counts as a rate above
 OWN = 0.5  # least share of the common shingles that belong to no template, for pairs below STRONG
 WHOLLY = 0.98  # share of a text's shingles in a longer one, from which the shorter one may be contained as a whole
 PARTLY = 0.2  # OWN for these: pages that hold nothing but a template are kept
@@ -30,7 +33,8 @@ STRONG = 0.8  # estimated Jaccard from which two documents are copies whatever t
 # and of Chinese and Japanese less is asked (`verify.UNSPACED`)
 JACCARD_SLACK = 0.2
 CONTAINMENT_SLACK = 0.2
-COMMON = np.dtype([("hash", np.uint64), ("pair", np.uint32)])  # a shingle that the documents of a pair have in common
+# a shingle that the documents of a pair have in common
+COMMON = np.dtype([("hash", np.uint64), ("pair", np.uint32), ("one", np.uint32), ("other", np.uint32)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +177,8 @@ class Samples:
     def commons(self, one: np.ndarray, others: Samples, other: np.ndarray, common: np.ndarray) -> np.ndarray:
         """COMMON: the shingles that the documents of each pair have in common. common: (P,) how many these are."""
         found = np.empty(int(common.sum()), COMMON)
-        found["pair"] = np.repeat(np.arange(len(common)), common)
+        for name, values in (("pair", np.arange(len(common))), ("one", one), ("other", other)):
+            found[name] = np.repeat(values, common)
         hashes = np.empty(len(found), np.uint64)
         shared_by_pairs(*self._runs(one), *others._runs(other), hashes)
         found["hash"] = hashes
@@ -191,18 +196,57 @@ def places_of(values: np.ndarray, ascending: np.ndarray) -> np.ndarray:
     return np.where(ascending[place] == values, place, -1)
 
 
-def in_few(shared: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """The hashes (n,), ascending, of a partition's shingles that are in at most FEW groups of copies.
+def outside_templates(common: np.ndarray, shared: np.ndarray, copies: np.ndarray) -> np.ndarray:
+    """(C,) bool: which of the shingles that pairs have in common belong to no template.
 
-    :param shared: (H,) POSTING. :param group: (H,) of their documents.
+    A template's shingle is in more than FEW groups of copies. By chance a shingle comes in more and more documents as a
+    corpus grows, in a template's documents together with others. So of more than CORPUS documents a shingle is a
+    template's if its groups are more than FEW in CORPUS of the documents, as many as by chance before; or if more than
+    FEW groups have it, one and those that pairs connect it with.
+
+    :param common: (C,) COMMON of a partition, of all pairs that may be duplicates.
+    :param shared: (H,) POSTING of the partition. :param copies: (N,) the group of each document.
     """
+    hashes, groups = _groups_of_shingles(shared, copies[shared["document"]])
+    number = np.searchsorted(hashes, common["hash"])
+    few: np.ndarray = groups[number] <= most_groups(len(copies))
+    asked = np.flatnonzero(few & (groups[number] > FEW))
+    if len(asked):
+        few[asked] = ~_in_families(number[asked], copies[common["one"][asked]], copies[common["other"][asked]])
+    return few
+
+
+def most_groups(documents: int) -> int:
+    """How many groups of copies a shingle is in, at most, that belongs to no template whoever these are.
+
+    Rounded, so that what was decided holds while little comes in.
+    """
+    return max(FEW, int(float(f"{FEW * documents / CORPUS:.2g}")))
+
+
+def _groups_of_shingles(shared: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(hashes, ascending; in how many groups of copies each is) of a partition. group: (H,) of its postings."""
     order = np.argsort(shared["hash"], kind="stable")
     hashes, group = shared["hash"][order], group[order]
     starts = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1])) if len(hashes) else np.zeros(0, np.int64)
     number = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(hashes))))
     pairs = once(number << 32 | group)
-    found: np.ndarray = hashes[starts][np.bincount(pairs >> 32, minlength=len(starts)) <= FEW]
-    return found
+    return hashes[starts], np.bincount(pairs >> 32, minlength=len(starts))
+
+
+def _in_families(shingle: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """(C,) bool: whether FEW groups or more have the shingle in common with one of the two. one, other: (C,) groups."""
+    place = np.concatenate([shingle, shingle])
+    mine, theirs = np.concatenate([one, other]), np.concatenate([other, one])
+    order = np.lexsort((theirs, mine, place))
+    place, mine, theirs = place[order], mine[order], theirs[order]
+    new = np.append(True, (place[1:] != place[:-1]) | (mine[1:] != mine[:-1]))
+    run = np.cumsum(new) - 1
+    different = (new | np.append(True, theirs[1:] != theirs[:-1])) & (mine != theirs)
+    found = np.empty(len(place), bool)
+    found[order] = (np.bincount(run, different) >= FEW)[run]
+    half = len(one)
+    return found[:half] | found[half:]
 
 
 class Components:

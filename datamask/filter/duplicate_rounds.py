@@ -344,10 +344,9 @@ def count_few(state: Searching, partition: int) -> None:
     if storage.exists(url):
         return
     shared = gather([state.at("shared", partition)], POSTING, 0, state.partitions)
-    few = candidates.in_few(shared, state.column("copies")[shared["document"]])
-    asked = (_asked(state, part, partition) for part in range(state.partitions))
-    said = [[candidates.places_of(block["hash"], few) >= 0 for block in blocks] for blocks in asked]
-    deal_parts(url, [np.concatenate(of_part) for of_part in said])
+    asked = [np.concatenate([*_asked(state, part, partition)]) for part in range(state.partitions)]
+    few = candidates.outside_templates(np.concatenate(asked), shared, state.column("copies"))
+    deal_parts(url, np.split(few, np.cumsum([len(of_part) for of_part in asked])[:-1]))
 
 
 def _asked(state: Searching, part: int, partition: int) -> Iterator[np.ndarray]:

@@ -20,9 +20,10 @@ import pyarrow as pa
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
+from datamask.corpus.utf8 import utf8
 from datamask.filter.intact import Text
-from datamask.filter.shingles import WINDOW, codes_of, once, windows
-from datamask.filter.surface import Prose, Surface, prose, surface
+from datamask.filter.shingles import WINDOW, letters, once, weights
+from datamask.filter.surface import Prose, Surface, kinds
 
 HELD = 1 << 24  # letters of the texts held at a time: 0.25 GB, as a letter is held as 12 bytes and the text beside them
 TEXT_BYTES = 1 << 21  # bytes of texts shingled at a time
@@ -93,16 +94,18 @@ def _ranks(one: np.ndarray, other: np.ndarray, count: int) -> np.ndarray:
 
 
 def _made(texts: Iterable[tuple[np.ndarray, pa.Array]]) -> Iterator[tuple[int, Text]]:
+    from datamask.filter.signature_loops import laid
+
     for documents, part in _blocks(texts):
-        codes, ends = codes_of(part)
-        made, seen, lines = windows(codes, ends), surface(codes, ends), prose(codes, ends)
-        for place, document in enumerate(documents.tolist()):
-            first, count = int(made.first[place]), int(made.count[place])
-            hashes = made.hashes[first : first + count].copy()
-            units = made.units[first : first + count + WINDOW - 1].copy()
-            parts = Surface(*(int(values[place]) for values in seen))
-            said = Prose(*(int(values[place]) for values in lines))
-            yield document, Text(hashes, once(hashes), units, parts, said, part[place].as_py())
+        raw, bounds = utf8(part.cast(pa.string()))
+        room = int(bounds[-1] - bounds[0]) + WINDOW * len(part)
+        units, hashes = np.empty(room, np.uint32), np.empty(room, np.uint32)
+        first, numbers = np.zeros(len(part) + 1, np.int64), np.empty((len(part), 5), np.int64)
+        laid(raw, bounds, letters(), weights(), kinds(), units, hashes, first, numbers)
+        values = zip(documents.tolist(), pairwise(first.tolist()), numbers.tolist(), part.to_pylist(), strict=True)
+        for document, (begin, end), found, text in values:
+            own = hashes[begin : max(end - WINDOW + 1, begin)].copy()
+            yield document, Text(own, once(own), units[begin:end].copy(), Surface(*found[:3]), Prose(*found[3:]), text)
 
 
 def _blocks(texts: Iterable[tuple[np.ndarray, pa.Array]]) -> Iterator[tuple[np.ndarray, pa.Array]]:

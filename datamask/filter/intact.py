@@ -1,6 +1,7 @@
 """Which of two copies is the intact one: judged by where they differ, never by a score.
 
-    worse(Pair((a, b)))     # 1: b is the altered copy, −1: a is, 0: cannot be told
+    pair = Pair((a, b))
+    worse(pair, *likelier([pair], counts))      # 1: b is the altered copy, −1: a is, 0: cannot be told
 
 Where a text has words put in, the other has nothing of its own; where words were replaced, the right ones follow their
 neighbours as words of the corpus do, and recur in the rest of the document more often than strangers do.
@@ -15,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from datamask.filter.pair_loops import digits_within, missing_runs, recurring
+from datamask.filter.pair_loops import measured, missing_runs, recurring, repeated
 from datamask.filter.shingles import WINDOW, Likeness, likeness, unspaced
 from datamask.filter.surface import Prose, Surface
 
@@ -89,28 +90,30 @@ class Own:
         """Where the texts differ."""
         return len(self.runs)
 
-    @cached_property
+    @property
     def letters(self) -> int:
         """How many are its own."""
-        return int(self._lengths.sum())
+        return self._measured[0]
 
-    @cached_property
+    @property
     def longest(self) -> int:
         """Letters of its longest place."""
-        return int(self._lengths.max()) if self.places else 0
+        return self._measured[1]
 
-    @cached_property
+    @property
     def digits(self) -> int:
         """How many of the letters are."""
-        return int(digits_within(self.units, self.runs))
+        return self._measured[2]
+
+    @cached_property
+    def _measured(self) -> tuple[int, int, int]:
+        letters, longest, digits = measured(self.units, self.runs)
+        return int(letters), int(longest), int(digits)
 
     @cached_property
     def echo(self) -> float:
         """Of the places, the share that are equal to one before: whole words, or any with what is around them."""
-        spans = self.runs[self._lengths > 0].tolist()
-        words = [self.units[a:b].tobytes() for a, b in spans if b - a >= A_WORD]
-        around = [self.units[max(0, a - AROUND) : b + AROUND].tobytes() for a, b in spans]
-        return max(1 - len(set(found)) / max(1, len(found)) if found else 0.0 for found in (words, around))
+        return float(max(repeated(self.units, self.runs, A_WORD, 0), repeated(self.units, self.runs, 1, AROUND)))
 
     @cached_property
     def recurs(self) -> float:
@@ -118,16 +121,17 @@ class Own:
         there is none."""
         return float(recurring(self.units, self.runs, PIECE))
 
-    @cached_property
-    def _lengths(self) -> np.ndarray:
-        return self.runs[:, 1] - self.runs[:, 0]
-
 
 @dataclass(frozen=True, eq=False)
 class Pair:
     """Two texts beside each other; what several rules ask of them is found once."""
 
     texts: tuple[Text, Text]
+
+    @property
+    def written(self) -> tuple[str, str]:
+        """As they are written."""
+        return self.texts[0].text, self.texts[1].text
 
     @cached_property
     def like(self) -> Likeness:
@@ -141,6 +145,29 @@ class Pair:
         one, other = self.texts
         return own(one, other.shingles), own(other, one.shingles)
 
+    @cached_property
+    def plain(self) -> int | None:
+        """What `worse` says by repetition and by wear alone; None: these do not decide."""
+        (a, b), like = self.texts, self.like
+        repeats = [len(t.hashes) / max(len(t.shingles), 1) for t in (a, b)]
+        if max(repeats) > TWICE * min(repeats) and like.jaccard >= TWICE_ALIKE:
+            return -1 if repeats[0] > repeats[1] else 1
+        battered = abs(int(a.surface.blemishes - b.surface.blemishes)) > BATTERED * min(len(a.units), len(b.units))
+        if like.jaccard == 1 or battered:
+            return int(np.sign(b.surface.wear - a.surface.wear))
+        return None
+
+    @cached_property
+    def by_words(self) -> bool:
+        """Whether the two differ by words here and there."""
+        return all(found.letters <= SCATTERED * found.places for found in self.own)
+
+    @cached_property
+    def fuller(self) -> int:
+        """The text that alone has letters of its own, nearly: 1 or 2; 0 if both have."""
+        mine, theirs = (found.letters for found in self.own)
+        return 2 if mine <= NOTHING * theirs else 1 if theirs <= NOTHING * mine else 0
+
     def turned(self) -> Pair:
         """The same with the other text first."""
         found = Pair(self.texts[::-1])
@@ -151,14 +178,30 @@ class Pair:
 class CopyEvidence(Protocol):
     """What the corpus's counts tell of copies of one text (`quality.copies.CopyCounts`)."""
 
-    def natural(self, texts: Sequence[str]) -> Sequence[float]:
-        """How naturally the words of each follow one another, in nats per word; nan: unknown."""
+    def natural(self, pairs: Sequence[tuple[str, str]]) -> Sequence[tuple[float, float]]:
+        """Of each pair, how naturally the words of either follow one another, in nats per word; nan: unknown."""
 
-    def altered(self, one: str, other: str) -> float:
-        """By how many nats the words that `one` has of its own are likelier than those of `other`; 0: unknown."""
+    def altered(self, pairs: Sequence[tuple[str, str]]) -> Sequence[float]:
+        """Of each pair, by how many nats the words that the one has of its own are likelier than those of the other;
+        0: unknown."""
 
 
-def worse(pair: Pair, counts: CopyEvidence | None = None) -> int:
+def likelier(pairs: Sequence[Pair], counts: CopyEvidence | None) -> list[float]:
+    """What `worse` is told of each pair: `CopyEvidence.altered` of all that it is asked about, together; else 0."""
+    found = [0.0] * len(pairs)
+    asked = [
+        place
+        for place, pair in enumerate(pairs)
+        if pair.plain is None and (pair.by_words or not pair.fuller) and all(pair.written)
+    ]
+    if counts is not None and asked:
+        said = counts.altered([pairs[place].written for place in asked])
+        for place, value in zip(asked, said, strict=True):
+            found[place] = value
+    return found
+
+
+def worse(pair: Pair, nats: float = 0.0) -> int:
     """1 if b is the altered copy of the two, −1 if a is, 0 if they are too similar to tell.
 
     The first of these that applies decides. A text that repeats itself is altered. Of two with the same words, it is
@@ -167,35 +210,20 @@ def worse(pair: Pair, counts: CopyEvidence | None = None) -> int:
     little without a sentence, else the shorter one. Else it is the one whose own words are less likely, then the one
     whose own pieces recur less in the rest of it.
 
-    :param counts: of the corpus.
+    :param nats: by how many the first one's own words are likelier (`likelier`).
     """
-    (a, b), like = pair.texts, pair.like
-    repeats = [len(t.hashes) / max(len(t.shingles), 1) for t in (a, b)]
-    if max(repeats) > TWICE * min(repeats) and like.jaccard >= TWICE_ALIKE:
-        return -1 if repeats[0] > repeats[1] else 1
-    battered = abs(int(a.surface.blemishes - b.surface.blemishes)) > BATTERED * min(len(a.units), len(b.units))
-    if like.jaccard == 1 or battered:
-        return int(np.sign(b.surface.wear - a.surface.wear))
-    mine, theirs = pair.own
-    words = all(found.letters <= SCATTERED * found.places for found in (mine, theirs))
-    likelier = _likelier(pair, counts) if words else 0.0
-    if abs(likelier) > CLEARLY:  # a long word in a short one's place looks like one put in
-        return 1 if likelier > 0 else -1
-    if mine.letters <= NOTHING * theirs.letters:
-        return _longer(a, b, theirs)
-    if theirs.letters <= NOTHING * mine.letters:
-        return -_longer(b, a, mine)
-    likelier = likelier if words else _likelier(pair, counts)
-    if abs(likelier) > LIKELIER:
-        return 1 if likelier > 0 else -1
+    if pair.plain is not None:
+        return pair.plain
+    (a, b), (mine, theirs) = pair.texts, pair.own
+    if pair.by_words and abs(nats) > CLEARLY:  # a long word in a short one's place looks like one put in
+        return 1 if nats > 0 else -1
+    if pair.fuller:
+        return _longer(a, b, theirs) if pair.fuller == 2 else -_longer(b, a, mine)
+    if abs(nats) > LIKELIER:
+        return 1 if nats > 0 else -1
     if abs(mine.recurs - theirs.recurs) > RECURS:  # false for nan
         return 1 if mine.recurs > theirs.recurs else -1
     return 0
-
-
-def _likelier(pair: Pair, counts: CopyEvidence | None) -> float:
-    one, other = (text.text for text in pair.texts)
-    return counts.altered(one, other) if counts is not None and one and other else 0.0
 
 
 def _longer(short: Text, long: Text, added: Own) -> int:
@@ -237,20 +265,27 @@ def reworded(pair: Pair) -> bool:
     return said and _scattered(both, REWORDED) and all(found.digits <= FIGURES * found.letters for found in both)
 
 
-def garbled(pair: Pair, counts: CopyEvidence | None) -> bool:
-    """Whether one text is the other with words replaced: where they differ, its word order is less probable.
-
-    :param counts: see `worse`; without them the answer is False.
-    """
-    a, b = pair.texts
-    sizes = sorted((len(a.shingles), len(b.shingles)))
-    if counts is None or not a.text or not b.text or sizes[1] > GARBLED_LONGER * sizes[0]:
+def replaced(pair: Pair) -> bool:
+    """Whether one text may be the other with words replaced, if it is `garbled`."""
+    sizes = sorted(len(text.shingles) for text in pair.texts)
+    if not all(pair.written) or sizes[1] > GARBLED_LONGER * sizes[0]:
         return False
     both = pair.own
-    if max(found.longest for found in both) > GARBLED_PLACE or not _scattered(both, GARBLED_REWORDED):
-        return False
-    one, other = counts.natural([a.text, b.text])
-    return abs(one - other) >= GARBLED * (1 - pair.like.jaccard)  # false for nan
+    return max(found.longest for found in both) <= GARBLED_PLACE and _scattered(both, GARBLED_REWORDED)
+
+
+def garbled(pairs: Sequence[Pair], counts: CopyEvidence | None) -> list[bool]:
+    """Of each pair that may be so (`replaced`), whether one text is the other with words replaced: where they differ,
+    its word order is less probable.
+
+    :param counts: of the corpus; without them no answer is True.
+    """
+    if counts is None or not pairs:
+        return [False] * len(pairs)
+    said = counts.natural([pair.written for pair in pairs])  # false for nan
+    return [
+        abs(one - other) >= GARBLED * (1 - pair.like.jaccard) for pair, (one, other) in zip(pairs, said, strict=True)
+    ]
 
 
 def _scattered(both: Sequence[Own], letters: float) -> bool:

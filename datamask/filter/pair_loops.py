@@ -23,6 +23,23 @@ def in_common(one, other):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def perhaps_again(hashes):  # type: ignore[no-untyped-def]
+    """(n,) bool: which of the hashes (n,) uint64 may be among them again: all that are, and a few others."""
+    room = 1024
+    while room < 4 * len(hashes):
+        room *= 2
+    seen = np.zeros(room, np.uint8)
+    last = np.uint64(room - 1)
+    for value in hashes:
+        slot = np.int64(value & last)
+        seen[slot] = min(seen[slot] + 1, 2)
+    found = np.empty(len(hashes), np.bool_)
+    for place in range(len(hashes)):
+        found[place] = seen[np.int64(hashes[place] & last)] > 1
+    return found
+
+
+@compiled
 def sort_within(values, first):  # type: ignore[no-untyped-def]
     """Sorts each run of the values (n,), run r being values[first[r] : first[r + 1]]."""
     for run in range(len(first) - 1):
@@ -84,13 +101,39 @@ def missing_runs(hashes, other, letters, window):  # type: ignore[no-untyped-def
 
 
 @compiled
-def digits_within(units, runs):  # type: ignore[no-untyped-def]
-    """How many of a text's letters, (U,) code points, are digits and lie in these runs, (R, 2)."""
-    digits = 0
+def measured(units, runs):  # type: ignore[no-untyped-def]
+    """Of a text's letters, (U,) code points: how many lie in these runs, (R, 2), how many in the longest, and how many
+    of them are digits.
+    """
+    letters, longest, digits = 0, 0, 0
     for run in range(len(runs)):
+        length = runs[run, 1] - runs[run, 0]
+        letters, longest = letters + length, max(longest, length)
         for place in range(runs[run, 0], runs[run, 1]):
             digits += 48 <= units[place] <= 57
-    return digits
+    return letters, longest, digits
+
+
+@compiled
+def repeated(units, runs, least, around):  # type: ignore[no-untyped-def]
+    """Of the runs (R, 2) of at least so many letters, the share that are equal to one before, with so many letters on
+    either side; 0 if there is none. units: (U,) of the text.
+    """
+    table, taken = empty_set(len(runs))
+    number = again = 0
+    for run in range(len(runs)):
+        begin, end = runs[run, 0], runs[run, 1]
+        if end - begin < least:
+            continue
+        number += 1
+        begin, end = max(0, begin - around), min(end + around, len(units))
+        value = np.uint64(end - begin)
+        for place in range(begin, end):
+            value = value * np.uint64(0x100000001B3) + np.uint64(units[place])
+        at = slot_of(table, taken, value)
+        again += taken[at]
+        table[at], taken[at] = value, True
+    return again / number if number else 0.0
 
 
 @compiled

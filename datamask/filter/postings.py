@@ -72,6 +72,9 @@ class Shared:
 
 def shared_of(found: np.ndarray, windows: np.ndarray) -> Shared:
     """Of a partition's POSTINGs; windows (N,): the documents' lengths."""
+    from datamask.filter.pair_loops import perhaps_again
+
+    found = found[perhaps_again(found["hash"])]
     order = np.argsort(found["hash"])
     hashes, document = found["hash"][order], found["document"][order]
     new = np.ones(len(hashes), bool)

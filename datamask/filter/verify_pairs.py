@@ -6,8 +6,9 @@ time (`held_texts`); of the others, how many shingles they have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from datamask.filter.duplicate_candidates import (
     ends,
 )
 from datamask.filter.held_texts import HeldTexts, windows_of_pairs
-from datamask.filter.intact import CopyEvidence, Pair, garbled, most, packaging, reworded, worse
+from datamask.filter.intact import CopyEvidence, Pair, garbled, likelier, most, packaging, replaced, reworded, worse
 from datamask.filter.resolve import Edge, Fall, stars
 from datamask.filter.shingles import doubled, likeness
 from datamask.shares import part as share_of
@@ -57,6 +58,7 @@ QUALITY_NOISE = 0.5  # standard deviations of quality_score that a change of lay
 CLEARER = 0.2  # standard deviations of quality by which a text must beat one that adds only packaging to it
 CLEAR = 1.4  # the same, against one that adds other text
 LITTLE = 0.4  # a contained text below this share of the longer one's shingles is a quotation: if better, both stay
+BATCH = 1 << 18  # letters of the pairs that are asked about together
 ROUNDS = 3  # rounds of comparing the documents that stay of one group
 
 
@@ -90,7 +92,7 @@ def decide(
     :param fixed: so many documents, the first, stay.
     :param quality: quality_score of the documents, or NaN.
     :param quality_deviation: its standard deviation in the corpus.
-    :param counts: see `worse`.
+    :param counts: of the corpus, see `intact.likelier`.
     """
     judge = _Judge(texts, fixed, quality, quality_deviation, rules, counts)
     with share_of(0.0, 0.8):  # of the time; the rest depends on what is found
@@ -101,6 +103,17 @@ def decide(
 
 
 # ---------------------------------------------------------------- pairs
+
+
+class _Alike(NamedTuple):
+    """Two texts that are verified: copies, one contained in the other, or so as a whole (`wholly`); or copies if they
+    are garbled (`replaced`), and what they are if not, if anything."""
+
+    one: int
+    other: int
+    pair: Pair
+    kind: str
+    unless: str = ""
 
 
 class _Judge:
@@ -131,41 +144,71 @@ class _Judge:
         done = 0
         for places in windows_of_pairs(one, other, self._texts.letters_of, held_texts.HELD):
             self._texts.hold(np.concatenate([one[places], other[places]]))
-            for place in places[places < len(pairs)].tolist():
-                edge = self._verified(int(one[place]), int(other[place]), float(pairs.own[place]))
-                if edge is not None:
-                    found[place] = edge
+            for some in self._batches(one, other, places[places < len(pairs)]):
+                read = [self._read(int(one[at]), int(other[at]), float(pairs.own[at])) for at in some.tolist()]
+                for place, edge in zip(some.tolist(), self._edges_of(read), strict=True):
+                    if edge is not None:
+                        found[place] = edge
             done += len(places)
             tell(done / len(one))
         self._edges |= {(found[place].one, found[place].other): found[place] for place in sorted(found)}
         self._seen = np.union1d(self._seen, code_of(pairs.one, pairs.other))
 
-    def _verified(self, one: int, other: int, own: float) -> Edge | None:
+    def _batches(self, one: np.ndarray, other: np.ndarray, places: np.ndarray) -> list[np.ndarray]:
+        """The places, those of BATCH letters at a time."""
+        letters = self._texts.letters_of(one[places]) + self._texts.letters_of(other[places])
+        return np.split(places, np.flatnonzero(np.diff(np.cumsum(letters) // BATCH)) + 1) if len(places) else []
+
+    def _read(self, one: int, other: int, own: float) -> _Alike | None:
         """The pair if it is verified. own: the share of their common shingles that belong to no template."""
         a, b = self._texts[one], self._texts[other]
         pair = Pair((a, b))
         like = pair.like
         theirs = own >= OWN
-        fewer = min(len(a.shingles), len(b.shingles))
+        fewer, larger = sorted((len(a.shingles), len(b.shingles)))
         contained = like.containment >= self._rules.containment and not _siblings(pair)
         near = like.jaccard >= STRONG and likeness(doubled(a.hashes), doubled(b.hashes)).jaccard >= STRONG_DOUBLED
-        least = self._rules.jaccard * (UNSPACED if a.unspaced and b.unspaced else 1)
+        least = self._rules.jaccard
+        if like.jaccard < least and a.unspaced and b.unspaced:
+            least *= UNSPACED
         if not near and like.jaccard >= least and theirs and fewer >= SHORT:
             near = contained or reworded(pair)
-        if not near and not contained and like.jaccard >= GARBLED * least and own >= GARBLED_OWN:
-            near = fewer >= GARBLED_SHORT and garbled(pair, self._counts)
-        if near:
-            larger = max(len(a.shingles), len(b.shingles))
-            if contained and larger > LONGER * fewer:
-                return self._contained(one, other, pair)
-            kind = "exact" if like.jaccard == 1 else "near"
-            return Edge(one, other, kind, like.jaccard, self._worse(one, other, pair))
-        if contained and theirs:
-            return self._contained(one, other, pair)
-        if like.containment >= WHOLLY and own >= PARTLY and fewer >= SHORT:
-            small, _ = self._by_length(one, other)
-            return Edge(one, other, "contained", like.containment, small, only=True)
-        return None
+        if near and not (contained and larger > LONGER * fewer):
+            return _Alike(one, other, pair, "copies")
+        if near or (contained and theirs):
+            return _Alike(one, other, pair, "contained")
+        wholly = "wholly" if like.containment >= WHOLLY and own >= PARTLY and fewer >= SHORT else ""
+        doubtful = not contained and like.jaccard >= GARBLED * least and own >= GARBLED_OWN and fewer >= GARBLED_SHORT
+        if doubtful and replaced(pair):
+            return _Alike(one, other, pair, "replaced", wholly)
+        return _Alike(one, other, pair, wholly) if wholly else None
+
+    def _edges_of(self, read: Sequence[_Alike | None]) -> list[Edge | None]:
+        """What is asked of the corpus's counts is asked of all together."""
+        doubtful = [each for each in read if each is not None and each.kind == "replaced"]
+        confirmed = iter(garbled([each.pair for each in doubtful], self._counts))
+        read = [
+            each._replace(kind="copies" if next(confirmed) else each.unless)
+            if each is not None and each.kind == "replaced"
+            else each
+            for each in read
+        ]
+        said = iter(likelier([each.pair for each in read if each is not None and each.kind == "copies"], self._counts))
+        found: list[Edge | None] = []
+        for each in read:
+            if each is None or not each.kind:
+                found.append(None)
+                continue
+            one, other, pair, kind, _ = each
+            if kind == "copies":
+                kind = "exact" if pair.like.jaccard == 1 else "near"
+                found.append(Edge(one, other, kind, pair.like.jaccard, self._worse(one, other, pair, next(said))))
+            elif kind == "contained":
+                found.append(self._contained(one, other, pair))
+            else:
+                small, _ = self._by_length(one, other)
+                found.append(Edge(one, other, "contained", pair.like.containment, small, only=True))
+        return found
 
     def by_cosine(self, one: int, other: int, cosine: float) -> None:
         """Adds a pair that is a duplicate by its embeddings alone; the one of lower quality is dropped."""
@@ -185,14 +228,15 @@ class _Judge:
             return Edge(one, other, "contained", like.containment, large) if most(a, b) else None
         if len(a.shingles) < LITTLE * len(b.shingles) and self._better(small, large, QUALITY_NOISE):
             return None
-        by_length = pair if small == one else pair.turned()
-        if len(b.shingles) <= NAVIGATION * len(a.shingles) and worse(by_length, self._counts) > 0:
-            return Edge(one, other, "contained", like.containment, large)
+        if len(b.shingles) <= NAVIGATION * len(a.shingles):
+            by_length = pair if small == one else pair.turned()
+            if worse(by_length, *likelier([by_length], self._counts)) > 0:
+                return Edge(one, other, "contained", like.containment, large)
         return Edge(one, other, "contained", like.containment, small, only=True)
 
-    def _worse(self, one: int, other: int, pair: Pair) -> int:
-        """The copy that should be dropped, −1 if neither is worse by more than noise."""
-        found = worse(pair, self._counts)
+    def _worse(self, one: int, other: int, pair: Pair, nats: float) -> int:
+        """The copy that should be dropped, −1 if neither is worse by more than noise. nats: see `intact.likelier`."""
+        found = worse(pair, nats)
         small, large = self._by_length(one, other)
         if self._packed(small, large):
             return large

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from datamask.filter.intact import Pair, Text, garbled, most, own, packaging, reworded, worse
+from datamask.filter.intact import Pair, Text, garbled, likelier, most, own, packaging, replaced, reworded, worse
+from datamask.filter.pair_loops import repeated
 from datamask.filter.shingles import codes_of, once, windows
 from datamask.filter.surface import Prose, Surface, prose, surface
 from datamask.filter.verify_pairs import UNSPACED
@@ -172,8 +173,10 @@ def test_prose_is_that_of_each_text_whatever_lies_beside_it(value):
 class Told:
     """Counts that say what a test wants; by default nothing is known."""
 
-    natural: Callable[[Sequence[str]], list[float]] = lambda texts: [float("nan")] * len(texts)
-    altered: Callable[[str, str], float] = lambda one, other: 0.0
+    natural: Callable[[Sequence[tuple[str, str]]], list[tuple[float, float]]] = lambda pairs: [
+        (float("nan"), float("nan")) for _ in pairs
+    ]
+    altered: Callable[[Sequence[tuple[str, str]]], list[float]] = lambda pairs: [0.0] * len(pairs)
 
 
 def test_an_original_that_repeats_itself_is_no_altered_copy() -> None:
@@ -194,11 +197,14 @@ def test_a_word_put_in_the_place_of_another_is_told_by_how_words_follow_one_anot
     a, b = (replace(text(value), text=value) for value in (ORIGINAL, " ".join(swapped)))
     assert 0.3 < pair(a, b).like.jaccard < 1
 
-    def altered(one: str, other: str) -> float:
-        return 9.0 if one == ORIGINAL else -9.0
+    def altered(pairs: Sequence[tuple[str, str]]) -> list[float]:
+        return [9.0 if one == ORIGINAL else -9.0 for one, _ in pairs]
 
-    assert worse(pair(a, b), Told(altered=altered)) == 1 and worse(pair(b, a), Told(altered=altered)) == -1
-    assert worse(pair(a, b), Told()) == worse(pair(a, b))
+    there, back = pair(a, b), pair(b, a)
+    said = likelier([there, pair(a, a), back], Told(altered=altered))
+    assert said == [9.0, 0.0, -9.0]  # two texts with the same words are asked about by nobody
+    assert worse(there, said[0]) == 1 and worse(back, said[2]) == -1
+    assert likelier([there, back], Told()) == likelier([there, back], None) == [0.0, 0.0]
 
 
 def test_a_copy_full_of_figures_is_found_if_its_words_do_not_follow_one_another() -> None:
@@ -208,10 +214,11 @@ def test_a_copy_full_of_figures_is_found_if_its_words_do_not_follow_one_another(
     a, b = (replace(text(value), text=value) for value in (ORIGINAL, " ".join(words)))
     assert not reworded(pair(a, b))
     worst = {ORIGINAL: 3.0, b.text: 3.0 - (1 - pair(a, b).like.jaccard)}
-    assert garbled(pair(a, b), Told(natural=lambda texts: [worst[one] for one in texts]))
-    assert not garbled(pair(a, b), Told(natural=lambda texts: [3.0, 2.99]))
-    assert not garbled(pair(a, b), Told())
-    assert not garbled(pair(a, b), None)
+    said = [(worst[a.text], worst[b.text]), (3.0, 2.99), (float("nan"), float("nan"))]
+    assert replaced(pair(a, b))
+    assert garbled([pair(a, b)] * 3, Told(natural=lambda pairs: said)) == [True, False, False]
+    assert garbled([pair(a, b)], Told()) == garbled([pair(a, b)], None) == [False]
+    assert garbled([], Told()) == []
 
 
 def test_texts_with_a_sentence_of_their_own_each_are_no_copies() -> None:
@@ -244,3 +251,14 @@ def test_copies_in_scripts_without_spaces_are_found_with_a_letter_in_ten_replace
     a, b = text("".join(letters)), text("".join(copy))
     assert a.unspaced and not text(ORIGINAL).unspaced
     assert pair(a, b).like.jaccard > 0.35 * UNSPACED and reworded(pair(a, b))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_said_again_is_counted_as_sets_of_places_count_it(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    units = generator.integers(97, 100, 60).astype(np.uint32)
+    cuts = np.sort(generator.choice(61, 16, replace=False)).reshape(-1, 2)
+    for least, around in ((1, 0), (2, 0), (1, 2), (9, 1)):
+        spans = [units[max(0, a - around) : b + around].tobytes() for a, b in cuts.tolist() if b - a >= least]
+        expected = 1 - len(set(spans)) / len(spans) if spans else 0
+        assert repeated(units, cuts, least, around) == pytest.approx(expected)

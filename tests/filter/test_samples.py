@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from datamask.filter.duplicate_candidates import FEW, Samples, in_few
+from datamask.filter import duplicate_candidates as candidates
+from datamask.filter.duplicate_candidates import COMMON, CORPUS, FEW, Samples, most_groups, outside_templates
 from datamask.filter.postings import POSTING, Shared, shared_of
 
 
@@ -45,16 +46,37 @@ def test_what_pairs_have_in_common_is_what_sets_say(seed: int) -> None:
     assert Samples(found[:0]).common(one, Samples(found), other).sum() == 0
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_a_shingle_of_few_groups_of_copies_belongs_to_no_template(seed: int) -> None:
-    found = postings(seed, 12 + 8 * (seed % 2), 40)
-    group = np.arange(20)
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("most", [FEW, 12, 100])
+def test_a_shingle_of_few_groups_or_of_few_alike_belongs_to_no_template(
+    seed: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidates, "most_groups", lambda documents: most)
+    documents = 12 + 12 * (seed % 3)
+    found, generator = postings(seed, documents, 40), np.random.default_rng(seed)
+    group = np.arange(documents)
     group[[5, 6]] = group[[1, 1]]
-    few = set(in_few(found, group[found["document"]]).tolist())
-    for value in np.unique(found["hash"]).tolist():
+    ends = np.array([(a, b) for a in range(documents) for b in range(a) if generator.random() < 0.3]).T
+    samples = Samples(found)
+    common = samples.commons(ends[0], samples, ends[1], samples.common(ends[0], samples, ends[1]))
+    few = outside_templates(common, found, group)
+    for place, (value, _, one, other) in enumerate(common.tolist()):
         holders = {int(group[document]) for document in found["document"][found["hash"] == value]}
-        assert (value in few) == (len(holders) <= FEW)
-    assert len(in_few(found[:0], group[:0])) == 0
+        mine = common[common["hash"] == value]
+        families = []
+        for end in (group[one], group[other]):
+            pairs = [(group[a], group[b]) for a, b in zip(mine["one"], mine["other"], strict=True)]
+            families.append(len({int(end), *(int(sum(pair) - end) for pair in pairs if end in pair)}))
+        assert few[place] == (len(holders) <= most and max(families) <= FEW)
+    assert len(outside_templates(common[:0], found[:0], group)) == 0
+    assert common.dtype == COMMON
+
+
+def test_the_bound_grows_as_documents_do_in_steps() -> None:
+    assert [most_groups(documents) for documents in (0, 1, CORPUS, 10 * CORPUS)] == [FEW, FEW, FEW, 10 * FEW]
+    assert most_groups(1_000_000) == most_groups(1_010_000) == FEW * 1_000_000 // CORPUS
+    bounds = [most_groups(documents) for documents in range(1, 2_000_000, 997)]
+    assert bounds == sorted(bounds)
 
 
 def test_a_partition_keeps_what_is_seen_twice_longest_document_first() -> None:

@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from datamask.filter.shingles import codes_of, windows
+from datamask.filter.held_texts import HeldTexts
+from datamask.filter.shingles import WINDOW, codes_of, windows
 from datamask.filter.signatures import COARSEST, SAMPLE, bound, sign
-from datamask.filter.surface import surface
+from datamask.filter.surface import prose, surface
 
 LETTERS = "abcXYZ  ..,!\n\n\r\t12ßİſςéñ中文字かなカ한국አማהשָנָيَّة\u0301\u00a0𠀀😀ꟿ"
 
@@ -32,6 +33,36 @@ def test_as_by_arrays(seed: int) -> None:
         hashes = made.wide(np.arange(first, first + count))
         assert found["scale"][row].as_py() == scale
         assert found["sample"][row].as_py() == np.unique(hashes[hashes <= bound(np.array([scale]))]).tolist()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_texts_held_for_comparison_as_by_arrays(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    lines = [
+        "A line that ends as a sentence does, of over forty letters.",
+        "Menu",
+        "",
+        "Another, as long, without its end",
+    ]
+    texts = [drawn(generator, size) for size in generator.permutation([0, 1, 3, 11, 12, 13, 300, 5000])]
+    texts += ["\n".join(generator.choice(lines, 9)) for _ in range(6)] + [
+        lines[0] + '"',
+        "word " * 900,
+        lines[0] + '")',
+    ]
+    column = pa.array(texts, pa.large_string())
+    held = HeldTexts(lambda documents: [(documents, column)], np.arange(len(texts)), np.zeros(len(texts), np.int64))
+    held.hold(np.arange(len(texts)))
+    codes, ends = codes_of(column)
+    made, seen, said = windows(codes, ends), surface(codes, ends), prose(codes, ends)
+    for row, (first, count) in enumerate(zip(made.first.tolist(), made.count.tolist(), strict=True)):
+        hashes = made.hashes[first : first + count]
+        assert held[row].text == texts[row]
+        assert held[row].hashes.tolist() == hashes.tolist()
+        assert held[row].shingles.tolist() == np.unique(hashes).tolist()
+        assert held[row].units.tolist() == made.units[first : first + count + WINDOW - 1 if count else first].tolist()
+        assert held[row].surface == tuple(int(values[row]) for values in seen)
+        assert held[row].prose == tuple(int(values[row]) for values in said)
 
 
 def test_of_a_slice() -> None:

@@ -35,20 +35,31 @@ def counts(texts: list[str]) -> CopyCounts:
 
 def test_the_intact_copy_is_the_likelier_one(texts: list[str], counts: CopyCounts) -> None:
     generator = random.Random(1)
-    said = [counts.altered(text, altered(text, generator, 4)) for text in texts[:20]]
+    said = counts.altered([(text, altered(text, generator, 4)) for text in texts[:20]])
     assert sum(value > 0 for value in said) >= 18
-    more = [counts.natural([text, altered(text, generator, 4)]) for text in texts[:20]]
+    more = counts.natural([(text, altered(text, generator, 4)) for text in texts[:20]])
     assert sum(intact > other for intact, other in more) >= 18
 
 
 def test_evidence_has_a_sign_and_says_nothing_of_equal_texts(texts: list[str], counts: CopyCounts) -> None:
     other = altered(texts[0], random.Random(2), 6)
-    assert counts.altered(texts[0], other) == -counts.altered(other, texts[0]) != 0
-    assert counts.altered(texts[0], texts[0]) == 0
+    there, back, same = counts.altered([(texts[0], other), (other, texts[0]), (texts[0], texts[0])])
+    assert there == -back != 0 and same == 0
+    assert counts.altered([]) == []
     for one in ("", " ", "😀"):
-        assert counts.altered(one, one) == 0
-        assert np.isnan(counts.natural([one, one])).all()
-        assert counts.altered(texts[0], one) == -counts.altered(one, texts[0])
+        assert counts.altered([(one, one)]) == [0]
+        assert np.isnan(counts.natural([(one, one)])).all()
+        there, back = counts.altered([(texts[0], one), (one, texts[0])])
+        assert there == -back
+
+
+def test_pairs_asked_about_together_are_told_what_each_is_told_alone(texts: list[str], counts: CopyCounts) -> None:
+    generator = random.Random(4)
+    copies = [altered(text, generator, 5) for text in texts[:12]]
+    copies[3] = texts[3] * 40  # longer than what the sample holds of a text
+    pairs = [pair for text, copy in zip(texts, copies, strict=False) for pair in ((text, copy), (copy, texts[0]))]
+    assert counts.altered(pairs) == [counts.altered([pair])[0] for pair in pairs]
+    assert counts.natural(pairs) == [counts.natural([pair])[0] for pair in pairs]
 
 
 def test_what_a_copy_was_counted_for_is_left_out(texts: list[str]) -> None:
@@ -58,8 +69,8 @@ def test_what_a_copy_was_counted_for_is_left_out(texts: list[str]) -> None:
     for n, place in enumerate(random.Random(3).sample(range(len(words)), 8)):
         words[place] = f"stranger{n}"
     copy = " ".join(words)
-    alone = CopyCounts(pool.fit(texts[1:], ["xa"] * (TEXTS - 1))).altered(base, copy)
-    with_it = CopyCounts(pool.fit([*texts[1:], copy], ["xa"] * TEXTS)).altered(base, copy)
+    [alone] = CopyCounts(pool.fit(texts[1:], ["xa"] * (TEXTS - 1))).altered([(base, copy)])
+    [with_it] = CopyCounts(pool.fit([*texts[1:], copy], ["xa"] * TEXTS)).altered([(base, copy)])
     assert alone > 0
     assert with_it == pytest.approx(alone, rel=0.25)
 
@@ -70,4 +81,4 @@ def test_a_word_with_two_letters_in_the_wrong_order_is_told(texts: list[str], co
         words = text.split()
         for place in generator.sample(range(len(words)), 3):
             words[place] = words[place][::-1]  # of two syllables and a consonant: no word of this language backwards
-        assert counts.altered(text, " ".join(words)) > 0
+        assert counts.altered([(text, " ".join(words))])[0] > 0

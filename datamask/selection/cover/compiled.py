@@ -203,22 +203,27 @@ def sweep(  # type: ignore[no-untyped-def]
 
 
 @compiled
+def seeded(seed):  # type: ignore[no-untyped-def]
+    """Begins this thread's random numbers, which `anneal` draws."""
+    np.random.seed(seed)
+
+
+@compiled
 def anneal(  # type: ignore[no-untyped-def]
-    start, index, value, t, level, mass, linear, selected, inside, outside, stale, keys, seed, done, draws, turns,
-    most, renewed, warm, cool, weights, spent, room, groups, sums, low, high, lengths, length,
+    start, index, value, t, level, mass, linear, selected, inside, outside, stale, done, draws, turns, renewed, warm,
+    cool, weights, spent, room, groups, sums, low, high, lengths, length,
 ):  # fmt: skip
     """Random swaps, a loss taken with probability exp(loss / temperature), which falls from `warm` to `cool`.
 
-    Simulated annealing (Metropolis et al. 1953; Kirkpatrick, Gelatt & Vecchi 1983). seed: of the random numbers; stale:
-    (N,) the last known marginal values; keys: those of `outside` when they were last in falling order, times −1. A draw
-    takes a selected document and an acceptable loss, and then one of the unselected documents that by `keys` lose no
-    more than that. If only n < `CROWD` qualify, the draw is kept with probability n / CROWD, so that documents with few
-    possible replacements are tried less often. Ends after `most` draws, after `draws` pairs evaluated exactly, or after
-    `renewed` swaps. Returns `done`, `turns`, the swaps, and what is spent beyond the budget.
+    Simulated annealing (Metropolis et al. 1953; Kirkpatrick, Gelatt & Vecchi 1983). stale: (N,) the last known marginal
+    values; outside: in falling order of theirs. A draw takes a selected document and an acceptable loss, and then one
+    of the unselected documents that by their stale gains lose no more than that. If only n < `CROWD` qualify, the draw
+    is kept with probability n / CROWD, so that documents with few possible replacements are tried less often. Ends
+    after `draws` pairs evaluated exactly, or after `renewed` swaps, when all gains should be computed anew. Returns the
+    pairs `done`, the draws in all (`turns`), the swaps, and what is spent beyond the budget.
     """
-    np.random.seed(seed)
-    swaps = 0
-    while done < draws and turns < most and swaps < renewed:
+    keys, swaps = -stale[outside], 0
+    while done < draws and turns < PATIENCE * draws and swaps < renewed:
         turns += 1
         heat = warm * (cool / warm) ** (done / draws)
         a = np.random.randint(len(inside))

@@ -63,7 +63,10 @@ class _Beside(CoverRounds):
         if sum(int(length[at].sum(dtype=np.int64)) for length, at in zip(lengths, index, strict=True)) > JOINT_NUMBERS:
             raise MustSolve("the new documents are more than one worker holds")
         self._weigh()
-        relaxed = self.ascend(self._state_before())
+        try:
+            relaxed = self.ascend(self._state_before())
+        except UndecidedTooFew as error:
+            raise MustSolve("the optimum with the new documents is too far from the old one") from error
         probability = [
             self.hand(f"relaxed-{group.number}", p=self.relaxed_of(group.number).astype(np.float32))
             for group in self.groups

@@ -70,6 +70,7 @@ SAMPLE_ROOM = 1 << 24  # numbers in the sample's rows
 LIMITED = 1 << 20  # documents, at most, that the dual prices of quotas and of the length bound are learned on
 GROUP_ROWS = 1 << 15  # documents of a group of several shards
 SOLVES = 4  # solves of the undecided at most
+UNSOLVED = 0.05  # of the objective's span: a fractional optimum further below its bound had too little room
 # The first state is the best of these interpolations between the sample's optimum (0) and the pool's own mixture (1),
 # by the bound that each gives.
 TOWARDS = (0.0, 0.25, 0.5, 0.75)
@@ -97,7 +98,8 @@ def cover_shards(
     room: numbers in the undecided documents' rows, by default `ROOM`.
 
     :raises InputError: as `make_problem` and `make_atoms`, or no selection holds the limits.
-    :raises UndecidedTooFew: the undecided documents that the room holds cannot meet the limits.
+    :raises UndecidedTooFew: the undecided documents that the room holds cannot meet the limits, or are too few for the
+        optimum.
     """
     return CoverRounds(shards, config, maps, folder, ROOM if room is None else room).run()
 
@@ -145,7 +147,10 @@ class CoverRounds(Gathered):
         return self.finished(relaxed, lambda place: self.of_group(place, mask), self.relaxed_of, state)
 
     def ascend(self, at: np.ndarray) -> Relaxed:
-        """The fractional optimum of the corpus, from a state (J,) at which to price first."""
+        """The fractional optimum of the corpus, from a state (J,) at which to price first.
+
+        :raises UndecidedTooFew: it is not found with the undecided documents that the room holds.
+        """
         bound, solved = np.inf, None
         for number in range(SOLVES + 1):
             priced = self.price(f"{number}", at)
@@ -160,6 +165,14 @@ class CoverRounds(Gathered):
             [solved] = self.maps(solve_part, self.state, [posed])
             self.p, at = solved.p, solved.state
         assert solved is not None
+        below = (bound - solved.value) / self.objective_span
+        if below > UNSOLVED and len(self.p) < self.count:
+            raise UndecidedTooFew(
+                f"coverage by rounds: room={self.room:,} numbers of rows holds {len(self.p):,} undecided documents of "
+                f"{self.count:,} at a time, too few: after {SOLVES} solves the optimum may lie {below:.0%} of the "
+                f"objective's span higher, where {ACCURACY:.2%} is wanted. Pass a greater room ({ROOM:,} by default), "
+                "or solve the corpus as one problem"
+            )
         return Relaxed(posed, solved, priced, bound)
 
     @property

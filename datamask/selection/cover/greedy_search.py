@@ -4,20 +4,22 @@
 
 Each document that enters changes the mixture, and with it every other document's marginal value. A round computes all
 marginal values at the present mask. It then takes the selected documents in rising order of theirs, removes each from
-the mixture, and puts the best candidate in, evaluated at the mixture without it (`compiled.sweep`). Simulated annealing
-(`annealing`) continues where these rounds end. Under a token budget, documents compete by their gain less the
-budget's dual price for their tokens, and the mask is brought within the budget at the end.
+the mixture, and puts the best candidate in, evaluated at the mixture without it (`compiled.sweep`). In large pools
+simulated annealing goes before these rounds, by documents that enter or leave alone (`flips`). In small ones, and where
+there are quotas or a length bound, it goes between two runs of rounds, by random swaps (`compiled.anneal`), which keep
+these. Documents compete by their gain less the budget's dual price for their share of it, and the mask is brought
+within the budget at the end.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from datamask.selection.cover import compiled
-from datamask.selection.cover.annealing import Schedule, anneal
-from datamask.selection.cover.books import Books
+from datamask.selection.cover.flips import flip
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.problem.limits import Limits
 from datamask.shares import part, tell
@@ -26,19 +28,76 @@ CANDIDATES, MOST = 1024, 24  # candidates to enter in a round; how many are eval
 ROUNDS, LEAST = 24, 3e-5  # rounds at most; stop after a round that gains less than this share of the scale
 # Between rounds in which all unselected documents are evaluated, so many in all, only the best of the last such are.
 EVERY, SCREENED = 6, 8192
+SMALL = 1 << 19  # with more numbers in all rows, and no limits, documents are annealed one by one
+SWEEPS = 1000  # of the documents that may change sides, one by one
 DRAWS = 115  # random swaps evaluated for each selected document
 MOST_READ = 4_000_000_000  # numbers of rows that random swaps, or rounds, read at most: half a minute on one core
+RENEWED, OFTEN = 2000, 1  # gains are computed anew after max(RENEWED, selected documents / OFTEN) swaps
 NEAR = 4  # random swaps draw from the best unselected documents, so many for each selected one
 WARM, COOL = 0.1, 0.01  # first and last temperature, as a multiple of scale / selected documents
+ROOM = 0.002  # how far the search may be off a token budget, as a share of it
+
+
+@dataclass(eq=False)
+class Books:
+    """The budget's and the limits' running sums, as arrays for the compiled loops."""
+
+    weights: np.ndarray
+    spent: float  # beyond the budget
+    room: float
+    groups: np.ndarray  # (N, columns) int32: group numbers, all columns' groups numbered consecutively
+    sums: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    lengths: np.ndarray
+    length: np.ndarray  # sum, low, high
+
+    @classmethod
+    def of(cls, limits: Limits, selected: np.ndarray) -> Books:
+        """The sums at this mask. selected: (N,) bool."""
+        columns, low, high, first = [], [], [], 0
+        for grouping in limits.groupings:
+            columns.append(grouping.codes + first)
+            first += len(grouping.names)
+            low.append(grouping.low)
+            high.append(grouping.high)
+        count = len(selected)
+        groups = np.stack(columns, axis=1).astype(np.int32) if columns else np.zeros((count, 0), np.int32)
+        sums = np.zeros(first)
+        for column in groups.T:
+            np.add.at(sums, column[selected], limits.weights[selected])
+        ends = [np.concatenate(part) if part else np.zeros(0) for part in (low, high)]
+        whole = bool((limits.weights == 1).all())
+        lengths, length = np.zeros(0), np.zeros(3)
+        if limits.length is not None:
+            lengths = np.asarray(limits.length.coefficients, np.float64)
+            length = np.array([lengths[selected].sum(), limits.length.low, limits.length.high])
+        spent = float(limits.weights[selected].sum()) - limits.size
+        room = 0.0 if whole else max(ROOM * limits.size, float(np.median(limits.weights)))
+        return cls(limits.weights, spent, room, groups, sums, ends[0], ends[1], lengths, length)
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, ...]:
+        """The arguments that `compiled.allowed` takes after `room`."""
+        return self.groups, self.sums, self.low, self.high, self.lengths, self.length
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long is searched. rounds: of comparing every selected document; draws: of random swaps, a document."""
+    """How long is searched. rounds: of comparing every selected document; search: the annealing, of the usual one."""
 
     rounds: int = ROUNDS
-    draws: int = DRAWS
-    seed: int = 0  # of the random swaps
+    search: float = 1.0
+    seed: int = 0  # of the annealing
+
+
+class Schedule(NamedTuple):
+    """Of the annealing: pairs evaluated, temperatures from `warm` to `cool`, and the seed of the random numbers."""
+
+    pairs: int
+    warm: float
+    cool: float
+    seed: int
 
 
 def improve(
@@ -47,7 +106,8 @@ def improve(
     limits: Limits,
     selected: np.ndarray,  # (N,) bool, within the limits
     scale: float,  # the span of f, which tolerances and temperatures are relative to
-    price: float = 0.0,  # the budget's dual price; 0 where documents are counted
+    price: float = 0.0,  # the budget's dual price
+    above: np.ndarray | None = None,  # (N,) a document's gain at the fractional optimum, less that price: as `flip`
     effort: Effort = Effort(),
     size: float | None = None,  # the whole budget, if these rows and limits are a part of the problem
 ) -> np.ndarray:
@@ -57,31 +117,37 @@ def improve(
     value = linear - price * limits.weights  # net of the budget's dual price, so that lengths compare
     if not 0 < selected.sum() < len(selected):
         return selected
-    books = Books.of(limits, selected)
     count, each = int(selected.sum()), max(1, len(joint.rows.index) // len(selected))
     rounds = min(effort.rounds, max(2, MOST_READ // (count * MOST * each)))
-    with part(0, 0.25 if effort.draws else 1):
-        _rounds(joint, mass, value, selected, books, scale, rounds)
-    found = [before, _mended(joint, mass, linear, limits, selected, books)]
-    if effort.draws:
-        gain = _gains(joint, mass, value, selected)
-        outside = np.flatnonzero(~selected)
-        near = outside[np.argsort(-gain[outside], kind="stable")[: NEAR * int(selected.sum())]]
-        unit = scale / int(selected.sum())
-        pairs = min(effort.draws * int(selected.sum()), MOST_READ // (2 * each))
-        schedule = Schedule(pairs, WARM * unit, COOL * unit, effort.seed)
-        with part(0.25, 0.9):
-            anneal(joint, mass, value, selected, near, gain, books, schedule)
-        with part(0.9, 1):
+    found, books = [before], Books.of(limits, selected)
+    if effort.search and above is not None and not limits and len(joint.rows.index) > SMALL:
+        with part(0, 0.9):
+            flip(joint, mass, value, selected, above, limits, round(effort.search * SWEEPS), effort.seed)
+        books = Books.of(limits, selected)
+        selected = _mended(joint, mass, linear, limits, selected, books)
+        books = Books.of(limits, selected)
+    elif effort.search:
+        with part(0, 0.25):
             _rounds(joint, mass, value, selected, books, scale, rounds)
         found.append(_mended(joint, mass, linear, limits, selected, books))
+        gain = _gains(joint, mass, value, selected)
+        outside = np.flatnonzero(~selected)
+        near = outside[np.argsort(-gain[outside], kind="stable")[: NEAR * count]]
+        unit = scale / count
+        pairs = min(round(effort.search * DRAWS) * count, MOST_READ // (2 * each))
+        schedule = Schedule(pairs, WARM * unit, COOL * unit, effort.seed)
+        with part(0.25, 0.9):
+            _anneal(joint, mass, value, selected, near, gain, books, schedule)
+    with part(0.9 if effort.search else 0, 1):
+        _rounds(joint, mass, value, selected, books, scale, rounds)
+    found.append(_mended(joint, mass, linear, limits, selected, books))
     within = [mask for mask in found if mask is before or not limits.violations(mask)]
     return max(within, key=lambda mask: value_of(joint, linear, mass, mask))
 
 
 def value_of(joint: SummedCoverage, linear: np.ndarray, mass: np.ndarray, mask: np.ndarray) -> float:
     """The linear part and the coverage of a mask (N,) bool."""
-    level = joint.level_of(mass, mask)
+    level = _level(joint, mass, mask)
     used = joint.t > 0
     return float(linear[mask].sum() + joint.t[used] @ np.log(level[used]))
 
@@ -92,7 +158,7 @@ def grow(joint: SummedCoverage, linear: np.ndarray, limits: Limits, size: float 
     ranking = np.empty(len(linear), np.int64)
     level = np.maximum(joint.floor, 1e-12)
     taken = compiled.lazy_greedy(
-        *joint.arrays, level, mass, linear, limits.weights, limits.size,
+        *_arrays(joint), level, mass, linear, limits.weights, limits.size,
         np.arange(len(linear)), ranking,
     )  # fmt: skip
     rest = np.ones(len(linear), bool)
@@ -112,7 +178,7 @@ def _rounds(
         whole = number % EVERY == 0
         outside = np.flatnonzero(~selected) if whole else near[~selected[near]]
         joint.rows.gains(
-            joint.t, joint.level_of(mass, selected), mass, value, selected, np.concatenate([inside, outside]), gain
+            joint.t, _level(joint, mass, selected), mass, value, selected, np.concatenate([inside, outside]), gain
         )
         order = inside[np.argsort(gain[inside], kind="stable")]
         if whole:  # documents that leave are looked at too
@@ -120,11 +186,33 @@ def _rounds(
         wanted = min(CANDIDATES, len(outside))
         best = outside[np.argsort(-gain[outside], kind="stable")[:wanted]]
         gained, swaps, books.spent = compiled.sweep(
-            *joint.arrays, joint.level_of(mass, selected), mass, value, selected, order, best, gain[best], MOST,
+            *_arrays(joint), _level(joint, mass, selected), mass, value, selected, order, best, gain[best], MOST,
             1e-9 * scale, books.weights, books.spent, books.room, *books.bounds,
         )  # fmt: skip
         if not swaps or gained < LEAST * scale:
             break
+
+
+def _anneal(
+    joint: SummedCoverage, mass: np.ndarray, value: np.ndarray, selected: np.ndarray, near: np.ndarray,
+    gain: np.ndarray, books: Books, schedule: Schedule,
+) -> None:  # fmt: skip
+    """Random swaps with the documents `near`, in place; gains are computed anew now and then."""
+    level, inside, outside = _level(joint, mass, selected), np.flatnonzero(selected), near
+    renewed = max(RENEWED, int(selected.sum()) // OFTEN)
+    pairs, warm, cool, seed = schedule
+    compiled.seeded(seed)
+    done, turns, swaps = 0, 0, renewed
+    while done < pairs and turns < compiled.PATIENCE * pairs:
+        tell(done / pairs)
+        if swaps >= renewed:
+            which = np.concatenate([inside, outside])
+            joint.rows.gains(joint.t, level, mass, value, selected, which, gain)
+            outside = outside[np.argsort(-gain[outside], kind="stable")]
+        done, turns, swaps, books.spent = compiled.anneal(
+            *_arrays(joint), level, mass, value, selected, inside, outside, gain, done, pairs, turns, renewed, warm,
+            cool, books.weights, books.spent, books.room, *books.bounds,
+        )  # fmt: skip
 
 
 def _mended(
@@ -135,10 +223,10 @@ def _mended(
     selected: np.ndarray,
     books: Books,
 ) -> np.ndarray:
-    """A copy of the mask, brought within a token budget: the least marginal values per token are removed, then the
+    """A copy of the mask, brought within the budget: the least marginal values per unit of it are removed, then the
     greatest added that still fit."""
     selected, weights = selected.copy(), limits.weights
-    if limits.counted:
+    if limits.counted and not books.spent:
         return selected
     books = replace(books, sums=books.sums.copy(), length=books.length.copy())
     for entering in (False, True):
@@ -158,8 +246,18 @@ def _mended(
     return selected
 
 
+def _arrays(joint: SummedCoverage) -> tuple[np.ndarray, ...]:
+    """The arguments that the compiled loops take first."""
+    return joint.rows.start, joint.rows.index, joint.rows.value, joint.t
+
+
 def _gains(joint: SummedCoverage, mass: np.ndarray, value: np.ndarray, selected: np.ndarray) -> np.ndarray:
     found = np.empty(len(value))
     which = np.arange(len(value))
-    joint.rows.gains(joint.t, joint.level_of(mass, selected), mass, value, selected, which, found)
+    joint.rows.gains(joint.t, _level(joint, mass, selected), mass, value, selected, which, found)
     return found
+
+
+def _level(joint: SummedCoverage, mass: np.ndarray, selected: np.ndarray) -> np.ndarray:
+    level = joint.rows.state(mass * selected) + joint.floor
+    return np.maximum(level, 1e-300)

@@ -30,8 +30,6 @@ ACCURACY = 5e-4  # tolerance of the fractional optimum, as a share of the object
 STEPS, ROUGH = 400, 1e-2  # steps at most; tolerance of a term's own best, as a share of a random selection's value
 RANDOM_SETS = 16  # random selections averaged for a term's zero
 TRIED = 1 << 22  # up to so many documents × dimensions², swaps of Vendi and log-determinant are tried by value
-SMALL = 1 << 19  # with at most so many numbers in all rows, the search is also started from greedy and other seeds
-TINY, MORE = 64, 6  # of at most so many documents, from so many other seeds
 OTHER_ROUNDS = 6  # rounds of search between which the other metrics' prices are computed anew
 
 
@@ -133,26 +131,28 @@ def to_mask(
     limits, weights = concave.feasible.limits, concave.feasible.limits.weights
     if joint is None:
         return _by_prices(concave, selected)
-    per_token = 0.0 if (weights == 1).all() else concave.feasible.cut(price) / concave.size
+    cut = concave.feasible.cut(price)
+    per_token, above = cut / concave.size, (price.numpy() - cut) * weights / concave.size
     if len(concave.metrics) == 1:
         linear = concave.linear.numpy() * weights / concave.size
         starts = [selected]
-        if len(joint.rows.index) <= SMALL:  # rounding loses most in small problems, where more starts cost little
-            starts += [fill_in_order(limits, search.grow(joint, linear, limits, concave.size))]
-            starts += [selected] * (MORE if len(selected) <= TINY else 2)
+        if len(joint.rows.index) <= search.SMALL:  # rounding loses most there, and more starts cost little
+            starts += [fill_in_order(limits, search.grow(joint, linear, limits, concave.size)), selected, selected]
         found = []
         for number, start in enumerate(starts):
             with part(number / len(starts), (number + 1) / len(starts)):
                 effort, size = search.Effort(seed=seed + number), concave.size
-                found.append(search.improve(joint, linear, limits, start, objective_span, per_token, effort, size))
+                found.append(
+                    search.improve(joint, linear, limits, start, objective_span, per_token, above, effort, size)
+                )
         return max(found, key=lambda mask: _value(concave, mask))
     rest = Concave(concave.metrics[1:], concave.scales[1:], concave.linear, concave.feasible, concave.size)
     best, reached = selected, _value(concave, selected)
     for number in range(OTHER_ROUNDS):
         linear = rest.price(rest.states(torch.from_numpy(selected).double())).numpy() * weights / concave.size
         with part(number / OTHER_ROUNDS, (number + 1) / OTHER_ROUNDS):
-            effort, size = search.Effort(rounds=2, draws=0, seed=number), concave.size
-            selected = search.improve(joint, linear, limits, selected, objective_span, per_token, effort, size)
+            effort, size = search.Effort(rounds=2, search=0, seed=number), concave.size
+            selected = search.improve(joint, linear, limits, selected, objective_span, per_token, None, effort, size)
         value = _value(concave, selected)
         if value <= reached:
             break
@@ -222,9 +222,10 @@ def best_alone(metric: StateMetric, limits: Limits, zero: float) -> float:
     selected = feasible.round(rough.p, rough.price).numpy()
     if joint is None:
         return _value(concave, _by_prices(concave, selected))
-    per_token = 0.0 if limits.counted else feasible.cut(rough.price) / limits.size
+    cut = feasible.cut(rough.price)
+    per_token, above = cut / limits.size, (rough.price.numpy() - cut) * limits.weights / limits.size
     unit = max(rough.bound - zero, 1e-12)
     with part(0.1, 1):
-        effort = search.Effort(draws=search.DRAWS // 3)
-        best = search.improve(joint, nothing.numpy(), limits, selected, unit, per_token, effort)
+        effort = search.Effort(search=1 / 3)
+        best = search.improve(joint, nothing.numpy(), limits, selected, unit, per_token, above, effort)
     return _value(concave, best)

@@ -39,15 +39,6 @@ class SummedCoverage:
         floor = self.alpha * self.mean
         return floor if self.held is None else floor + (1 - self.alpha) * self.held
 
-    @property
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        """The arguments that the compiled loops take first."""
-        return self.rows.start, self.rows.index, self.rows.value, self.t
-
-    def level_of(self, mass: np.ndarray, selected: np.ndarray) -> np.ndarray:
-        """(J,) the smoothed mixture of a mask (N,) bool. mass: (N,) what a document's row is multiplied with in it."""
-        return np.maximum(self.state(mass * selected) + self.floor, 1e-300)
-
     def take(self, rows: np.ndarray) -> SummedCoverage:
         """The same over these documents (row numbers)."""
         return replace(self, rows=self.rows.take(rows))

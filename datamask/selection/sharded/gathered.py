@@ -54,7 +54,8 @@ class Exchanged:
 
 
 class UndecidedTooFew(Exception):
-    """The undecided documents cannot meet the limits; the corpus must be gathered and solved as one problem."""
+    """The undecided documents cannot meet the limits, or are too few for the optimum; the corpus must be gathered and
+    solved as one problem."""
 
 
 class Group(NamedTuple):

@@ -19,6 +19,7 @@ from datamask.selection.arrays import resolve, solve
 from datamask.selection.cover import cover_shards as rounds
 from datamask.selection.cover import shard_maps
 from datamask.selection.problem.pool import Pool, make_problem
+from datamask.selection.sharded.gathered import UndecidedTooFew
 from tests.selection.cover.test_stage import configured, texts_of, write_shard
 
 PARTS = {"ngrams": {"ngrams": 1.0}, "embedding": {"embedding": 1.0}, "both": {"ngrams": 0.5, "embedding": 0.5}}
@@ -118,8 +119,9 @@ def test_with_room_for_all_rounds_are_the_joint_solve(part, tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_selection_there_is_exceeds_the_bound(seed, tmp_path):
+def test_no_selection_there_is_exceeds_the_bound(seed, tmp_path, monkeypatch):
     """Twelve documents in several groups, with room for a few: every selection, under every kind of limit."""
+    monkeypatch.setattr(rounds, "UNSOLVED", np.inf)
     generator = np.random.default_rng(seed)
     whole, _ = documents(12, topics=4, atoms=15, seed=seed)
     kinds = [
@@ -155,9 +157,19 @@ def test_a_rounded_optimum_that_is_near_is_not_searched(tmp_path, monkeypatch):
     with pytest.raises(pytest.fail.Exception):  # of so few documents rounding loses too much
         by_rounds(whole, order, 3, settings, tmp_path / "few", room=9000)
     monkeypatch.setattr(rounds, "ACCURACY", 3.0)
+    monkeypatch.setattr(rounds, "UNSOLVED", 3.0)
     found, mask = by_rounds(whole, order, 3, settings, tmp_path / "near", room=9000)
     assert mask.sum() == 80
     assert found.facts["objective"] < searched.facts["objective"] <= searched.facts["upper_bound"]
+
+
+def test_a_room_too_small_for_the_optimum_is_told(tmp_path):
+    whole, topic = documents(2000)
+    settings, order = settings_of(select_ratio=0.1), np.argsort(topic, kind="stable")
+    found, _ = by_rounds(whole, order, 7, settings, tmp_path / "enough", room=30 * 500)
+    assert found.facts["upper_bound"] - found.facts["relaxed"] < 0.01
+    with pytest.raises(UndecidedTooFew, match=r"room=600 numbers.*Pass a greater room"):
+        by_rounds(whole, order, 7, settings, tmp_path / "few", room=600)
 
 
 def test_limits_hold_across_groups(tmp_path):
@@ -183,6 +195,7 @@ def in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "JOINT_NUMBERS", 0)
     monkeypatch.setattr(stage, "groups", lambda ordered, most=0: [(0,), (1, 2), (3,)])
     monkeypatch.setattr(rounds, "ROOM", 1500)
+    monkeypatch.setattr(rounds, "UNSOLVED", np.inf)
 
 
 @pytest.fixture

@@ -1,0 +1,64 @@
+"""Annealing by single documents: the budget, the value beside that of swaps, and the same mask for the same seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from datamask.selection.arrays import solve
+from datamask.selection.cover import flips
+from datamask.selection.cover import greedy_search as search
+from datamask.selection.cover.summed import SummedCoverage
+from tests.selection.cover.test_coverage import feasible_masks, pool_of, problem_of
+
+NGRAMS = {"algorithm": "coverage", "coverage": {"atoms": {"ngrams": 1}}}
+
+
+@pytest.fixture(autouse=True)
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "SMALL", 0)
+
+
+@pytest.mark.parametrize("budget", [{"budget_documents": 150}, {"budget_tokens": 700}])
+@pytest.mark.parametrize("lamb", [0.0, 0.5])
+def test_the_budget_is_spent_and_the_mask_is_as_good_as_by_swaps(budget, lamb, monkeypatch) -> None:
+    problem = problem_of(pool_of(3, 1500), lamb=lamb, **NGRAMS, **budget)
+    found, again = solve(problem), solve(problem)
+    weights = problem.limits.weights
+    assert (found.selected == again.selected).all()
+    assert not problem.limits.violations(found.selected)
+    assert weights[found.selected].sum() > problem.size - weights.min()
+    monkeypatch.setattr(search, "SMALL", len(problem.objective.diversity[0].metric.rows.index))
+    swapped = solve(problem)
+    assert (found.selected != swapped.selected).any()
+    assert found.objective > swapped.objective - 0.02
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_mask_exceeds_the_best_of_all(seed: int) -> None:
+    """Few documents, one of which is most of an atom: half a curvature is not what they gain, but the mask is one."""
+    problem = problem_of(pool_of(seed, adversarial=seed % 2 == 0), lamb=0.3, **NGRAMS)
+    found = solve(problem)
+    values = problem.objective.values(torch.from_numpy(feasible_masks(problem)))
+    assert not problem.limits.violations(found.selected)
+    assert found.objective <= float(values.max()) + 1e-9 <= found.upper_bound + 2e-9
+
+
+def test_the_mixture_that_flips_keep_is_the_masks_own() -> None:
+    problem = problem_of(pool_of(5, 300), lamb=0.2, budget_documents=30, **NGRAMS)
+    term = problem.objective.diversity[0]
+    joint = SummedCoverage.of([term.metric], [term.scale])
+    mass, size = np.full(300, (1 - joint.alpha) / 30), 30.0
+    selected = np.arange(300) % 10 == 0
+    level = joint.rows.state(mass * selected) + joint.floor
+    slope, rows = joint.t / level, joint.rows
+    half, value = mass**2 * joint.rows.curvatures(joint.t / level**2) / 2, np.zeros(300)
+    heats = np.geomspace(1e-1, 1e-3, 20)
+    over = flips.flips(
+        rows.start, rows.index, rows.value, joint.t, level, slope, mass, half, np.sqrt(2 * half), value, selected,
+        np.ones(300), 0.0, heats, 2.0,
+    )  # fmt: skip
+    assert over == selected.sum() - size
+    assert np.allclose(level, joint.rows.state(mass * selected) + joint.floor, atol=1e-12)
+    assert np.allclose(slope, joint.t / level)
