@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
-
 import numpy as np
 import pytest
 
-from datamask import compiling
-from datamask.selection.cover import annealing, atoms
+from datamask.selection.cover import atoms
 from datamask.selection.cover.atoms import AtomRows
-from datamask.selection.cover.greedy_search import Effort, improve, value_of
-from datamask.selection.cover.summed import SummedCoverage
-from datamask.selection.problem.feasible import fill_in_order
-from datamask.selection.problem.limits import Limits
 
 
 @pytest.mark.parametrize("shared", [0, 1 << 60])
@@ -51,33 +43,3 @@ def test_cores_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
         rows.gains(price, price + 0.1, price, price, price < 0.5, np.arange(500), gains)
         found.append(rows.scores(price).tobytes() + gains.tobytes())
     assert found[0] == found[1]
-
-
-def covered(count: int, tokens: bool = False) -> tuple[SummedCoverage, np.ndarray, Limits, np.ndarray]:
-    """Documents of few atoms each, what each adds by itself, a budget of a tenth, and a random mask within it."""
-    generator = np.random.default_rng(count)
-    index = np.sort(generator.integers(0, 300, (count, 20)), axis=1).astype(np.uint16).ravel()
-    rows = AtomRows(np.arange(count + 1) * 20, index, generator.pareto(2, 20 * count).astype(np.float32), 300)
-    t = generator.dirichlet(np.ones(300))
-    joint = SummedCoverage(rows, t, rows.state(np.full(count, 1 / count)), 0.01, 0.0)
-    weights = np.exp(generator.normal(4, 1, count)).round() if tokens else np.ones(count)
-    limits = Limits(weights, float(weights.sum() // 10))
-    return joint, np.zeros(count), limits, fill_in_order(limits, generator.permutation(count))
-
-
-@pytest.mark.parametrize("tokens", [False, True])
-def test_lanes_find_what_one_lane_finds_whatever_the_cores(tokens: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    joint, linear, limits, mask = covered(6000, tokens)
-    mass = (1 - joint.alpha) * limits.weights / limits.size
-    monkeypatch.setattr(annealing, "LANED", 100)
-    values, masks = [], []
-    for lanes, cores in ((1, 2), (4, 2), (4, 1)):
-        monkeypatch.setattr(annealing, "LANES", lanes)
-        monkeypatch.setattr(compiling, "_pool", lru_cache(lambda process, cores=cores: ThreadPoolExecutor(cores)))
-        masks.append(improve(joint, linear, limits, mask, 1.0, effort=Effort(rounds=2, draws=40)))
-        values.append(value_of(joint, linear, mass, masks[-1]))
-        assert not limits.violations(masks[-1])
-        assert limits.weights[masks[-1]].sum() <= limits.size + 1e-6
-    assert (masks[1] == masks[2]).all()
-    start, best = value_of(joint, linear, mass, mask), max(values)
-    assert min(values) - start > 0.99 * (best - start)
