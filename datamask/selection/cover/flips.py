@@ -19,9 +19,11 @@ from datamask.selection.problem.limits import Limits
 from datamask.shares import tell
 
 MOST_READ = 8_000_000_000  # numbers of rows read at most: some ten seconds of one core
-WARM, COOL = 0.2, 0.02  # first and last temperature, as a share of the documents' median curvature
+# First and last temperature of a document, as a share of the geometric mean of its own curvature and the mean one:
+# with one temperature for all, the short freeze long after the long (benchmarks/LOG.md).
+WARM, COOL = 0.2, 0.02
 # Documents that may change sides: as many again as are selected, and those whose change costs less than this share of
-# the first temperature at the fractional optimum.
+# their first temperature at the fractional optimum.
 LIKELY = 0.25
 LOOSE = 1e-3  # unit of what is over the budget, as a share of it; at least a median document
 LEAST = 0.1  # a curvature is taken where no atom is below this share of the pool's mixture
@@ -30,12 +32,14 @@ TOLD = 32  # calls of `tell`
 
 @compiled
 def flips(  # type: ignore[no-untyped-def]
-    start, index, value, t, level, slope, mass, half, linear, selected, weights, over, heats, unit
+    start, index, value, t, level, slope, mass, half, root, linear, selected, weights, over, heats, unit
 ):  # fmt: skip
-    """Sweeps over the documents, one at each of the temperatures `heats` (S,). unit: of what is `over` the budget.
-    level, slope = t / level: (J,), and selected: changed in place. Returns what is over the budget."""
+    """Sweeps over the documents, one at each of `heats` (S,). A document's temperature is that times its `root` (n,).
+
+    unit: of what is `over` the budget. level, slope = t / level: (J,), and selected: changed in place. Returns what is
+    over the budget.
+    """
     for heat in heats:
-        stiff = heat / unit**2
         for row in range(len(half)):
             a, b, c, d = 0.0, 0.0, 0.0, 0.0  # four sums, which do not wait for one another
             at, last = start[row], start[row + 1]
@@ -51,8 +55,8 @@ def flips(  # type: ignore[no-untyped-def]
             sign = -1.0 if selected[row] else 1.0
             w = weights[row]
             gain = sign * (linear[row] + mass[row] * ((a + b) + (c + d))) - half[row]
-            gain -= stiff * w * (sign * over + 0.5 * w)
-            if gain < 0 and np.random.random() >= np.exp(gain / heat):
+            odds = gain / (heat * root[row]) - w * (sign * over + 0.5 * w) / unit**2
+            if odds < 0 and np.random.random() >= np.exp(odds):
                 continue
             selected[row] = not selected[row]
             over += sign * w
@@ -76,12 +80,12 @@ def flip(
 ) -> None:
     """Anneals the mask, which then spends the budget but for some documents."""
     level = np.maximum(joint.rows.state(mass * selected) + joint.floor, 1e-300)
-    bent = joint.t / np.maximum(np.maximum(level, LEAST * joint.mean), 1e-150) ** 2
-    curvature = mass**2 * joint.rows.curvatures(bent)
+    least = np.maximum(np.maximum(level, LEAST * joint.mean), 1e-150)
+    curvature = mass**2 * joint.rows.curvatures(joint.t / least**2)
     near = _near(np.abs(above), curvature, int(selected.sum()))
-    rows, weights = joint.rows.take(near), limits.weights[near]
+    rows, weights, bent = joint.rows.take(near), limits.weights[near], curvature[near]
     sweeps = max(1, min(sweeps, MOST_READ // max(len(rows.index), 1)))
-    heats = WARM * float(np.median(curvature[near])) * (COOL / WARM) ** np.linspace(0, 1, sweeps)
+    heats = np.sqrt(bent.mean()) * np.geomspace(WARM, COOL, sweeps)
     unit = max(LOOSE * limits.size, float(np.median(weights)))
     inside, over = selected[near], float(limits.weights[selected].sum()) - limits.size
     slope = joint.t / level
@@ -89,7 +93,7 @@ def flip(
     for number, some in enumerate(np.array_split(heats, TOLD)):
         tell(number / TOLD)
         over = flips(
-            rows.start, rows.index, rows.value, joint.t, level, slope, mass[near], curvature[near] / 2, value[near],
+            rows.start, rows.index, rows.value, joint.t, level, slope, mass[near], bent / 2, np.sqrt(bent), value[near],
             inside, weights, over, some, unit,
         )  # fmt: skip
     selected[near] = inside
@@ -99,5 +103,5 @@ def _near(loss: np.ndarray, curvature: np.ndarray, count: int) -> np.ndarray:
     """Row numbers, ascending, of the documents that may change sides. loss: (N,) what changing costs; count: documents
     that are selected."""
     few = min(len(loss), 2 * count)
-    near = loss <= np.partition(loss, few - 1)[few - 1]
-    return np.flatnonzero(near | (loss <= LIKELY * WARM * float(np.median(curvature[near]))))
+    likely = LIKELY * WARM * np.sqrt(curvature * curvature.mean())
+    return np.flatnonzero((loss <= np.partition(loss, few - 1)[few - 1]) | (loss <= likely))
