@@ -48,9 +48,9 @@ def _duplicates(texts: list[str]) -> None:
 
     from datamask.filter.duplicate_candidates import Components, Samples, parts_of_groups, total_of_groups
     from datamask.filter.held_texts import HeldTexts
-    from datamask.filter.intact import own
+    from datamask.filter.intact import Own, Pair, pairs_of
     from datamask.filter.postings import POSTING
-    from datamask.filter.shingles import doubled, likeness
+    from datamask.filter.shingles import likeness
 
     connected = Components(4)
     connected.add(np.array([0]), np.array([2]))
@@ -64,10 +64,12 @@ def _duplicates(texts: list[str]) -> None:
     library = HeldTexts(lambda documents: [(documents, pa.array(texts[:1], pa.large_string()))], nobody, nobody)
     library.hold(nobody)
     held = library[0]
-    mine = own(held, held.shingles[1:])
+    pair = Pair((held, held))
+    mine = Own(held, held.shingles[1:])
     _ = mine.digits, mine.recurs, mine.echo
     likeness(held.shingles, held.shingles)
-    likeness(doubled(held.hashes), doubled(held.hashes))
+    _ = pair.doubled
+    pairs_of([held, held], nobody, nobody + 1, 0.0, 0.0, 0.0)
 
 
 def _coverage() -> None:

@@ -153,7 +153,9 @@ class Samples:
 
     def __init__(self, found: np.ndarray) -> None:
         """:param found: (H,) POSTING, the document without a flag."""
-        order = np.argsort(found["document"], kind="stable")
+        # places go with what they are sorted by, since numbers alone are sorted in a sixth of the time
+        order = np.sort(found["document"].astype(np.uint64) << np.uint64(32) | np.arange(len(found), dtype=np.uint64))
+        order = (order & np.uint64(0xFFFF_FFFF)).astype(np.int64)
         self._documents, first = np.unique(found["document"][order], return_index=True)
         self._first = np.append(first, len(order))
         self._hashes = found["hash"][order]

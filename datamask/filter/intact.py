@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from datamask.filter.pair_loops import measured, missing_runs, recurring, repeated
+from datamask.filter.pair_loops import likeness_doubled, measured, missing_runs, recurring, side_by_side
 from datamask.filter.shingles import WINDOW, Likeness, likeness, unspaced
 from datamask.filter.surface import Prose, Surface
 
@@ -82,44 +82,52 @@ class Text:
 class Own:
     """What a text says that another does not."""
 
-    units: np.ndarray  # (U,) uint32: the text's letters
-    runs: np.ndarray  # (places, 2) int64: where those of its own begin and end; words left out are places of none
+    text: Text
+    other: np.ndarray  # the other's shingles
+
+    @cached_property
+    def runs(self) -> np.ndarray:
+        """(places, 2) int64: where the letters of its own begin and end; words left out are places of none."""
+        found: np.ndarray = missing_runs(self.text.hashes, self.other, len(self.text.units), WINDOW)
+        return found
 
     @property
-    def places(self) -> int:
+    def places(self) -> float:
         """Where the texts differ."""
-        return len(self.runs)
+        return self.measured[0]
 
     @property
-    def letters(self) -> int:
+    def letters(self) -> float:
         """How many are its own."""
-        return self._measured[0]
+        return self.measured[1]
 
     @property
-    def longest(self) -> int:
+    def longest(self) -> float:
         """Letters of its longest place."""
-        return self._measured[1]
+        return self.measured[2]
 
     @property
-    def digits(self) -> int:
+    def digits(self) -> float:
         """How many of the letters are."""
-        return self._measured[2]
+        return self.measured[3]
 
-    @cached_property
-    def _measured(self) -> tuple[int, int, int]:
-        letters, longest, digits = measured(self.units, self.runs)
-        return int(letters), int(longest), int(digits)
-
-    @cached_property
+    @property
     def echo(self) -> float:
         """Of the places, the share that are equal to one before: whole words, or any with what is around them."""
-        return float(max(repeated(self.units, self.runs, A_WORD, 0), repeated(self.units, self.runs, 1, AROUND)))
+        return self.measured[4]
+
+    @cached_property
+    def measured(self) -> list[float]:
+        """Places, letters, longest, digits, echo."""
+        found = np.empty(5)
+        measured(self.text.units, self.runs, A_WORD, AROUND, found)
+        return found.tolist()
 
     @cached_property
     def recurs(self) -> float:
         """Of the pieces of PIECE letters that lie mostly in its runs, the share that lies outside them as well; nan if
         there is none."""
-        return float(recurring(self.units, self.runs, PIECE))
+        return float(recurring(self.text.units, self.runs, PIECE))
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,10 +148,15 @@ class Pair:
         return likeness(one.shingles, other.shingles)
 
     @cached_property
+    def doubled(self) -> float:
+        """The Jaccard of their shingles of 24 letters."""
+        return float(likeness_doubled(*(text.hashes for text in self.texts), WINDOW))
+
+    @cached_property
     def own(self) -> tuple[Own, Own]:
         """What each says that the other does not."""
         one, other = self.texts
-        return own(one, other.shingles), own(other, one.shingles)
+        return Own(one, other.shingles), Own(other, one.shingles)
 
     @cached_property
     def plain(self) -> int | None:
@@ -173,6 +186,38 @@ class Pair:
         found = Pair(self.texts[::-1])
         vars(found).update(like=self.like, own=self.own[::-1])
         return found
+
+
+def pairs_of(
+    texts: Sequence[Text], one: np.ndarray, other: np.ndarray, strong: float, least: float, contained: float
+) -> list[Pair]:
+    """Pairs of texts, one and other (P,) their numbers, and what most rules ask of them, found together.
+
+    :param strong: Jaccard from which `doubled` is asked for.
+    :param least, contained: Jaccard and containment from either of which it is asked what each has of its own.
+    """
+    columns = [[getattr(text, name) for text in texts] for name in ("hashes", "shingles", "units")]
+    first = np.zeros((len(texts) + 1, 3), np.int64)
+    first[1:] = np.cumsum([[len(values) for values in column] for column in columns], axis=1).T
+    likes, found = np.empty((len(one), 2)), np.empty((len(one), 2, 5))
+    joined = [np.concatenate(column) for column in columns]
+    side_by_side(*joined, first, one, other, (strong, least, contained), WINDOW, A_WORD, AROUND, likes, found)
+    pairs = []
+    told = zip(one.tolist(), other.tolist(), likes.tolist(), found.tolist(), strict=True)
+    for a, b, (common, doubled), (mine, theirs) in told:
+        pair = Pair((texts[a], texts[b]))
+        sizes = len(texts[a].shingles), len(texts[b].shingles)
+        known = vars(pair)
+        known["like"] = (
+            Likeness(common / (sum(sizes) - common), common / min(sizes)) if min(sizes) else Likeness(0.0, 0.0)
+        )
+        if doubled == doubled:
+            known["doubled"] = doubled
+        if mine[0] == mine[0]:
+            for each, values in zip(pair.own, (mine, theirs), strict=True):
+                vars(each)["measured"] = values
+        pairs.append(pair)
+    return pairs
 
 
 class CopyEvidence(Protocol):
@@ -247,11 +292,6 @@ def most(small: Text, large: Text) -> bool:
     """Whether a text makes up about half of the one that contains it, or of that one's paragraphs."""
     half = HALF * len(small.shingles) >= len(large.shingles)
     return half or 2 * small.prose.prose >= max(1, large.prose.prose)
-
-
-def own(text: Text, other: np.ndarray) -> Own:
-    """What a text has of its own, compared with the shingles of another."""
-    return Own(text.units, missing_runs(text.hashes, other, len(text.units), WINDOW))
 
 
 def reworded(pair: Pair) -> bool:

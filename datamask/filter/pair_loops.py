@@ -7,18 +7,18 @@ import numpy as np
 from datamask.compiling import compiled
 from datamask.hash_sets import empty_set, set_of, slot_of
 
+FIRST, SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)  # xxHash's primes
+
 
 @compiled
 def in_common(one, other):  # type: ignore[no-untyped-def]
     """How many values two ascending arrays, each value once, have in common."""
     a = b = common = 0
     while a < len(one) and b < len(other):
-        if one[a] < other[b]:
-            a += 1
-        elif one[a] > other[b]:
-            b += 1
-        else:
-            a, b, common = a + 1, b + 1, common + 1
+        x, y = one[a], other[b]
+        common += x == y  # without branches, which nobody could foretell
+        a += x <= y
+        b += y <= x
     return common
 
 
@@ -101,9 +101,11 @@ def missing_runs(hashes, other, letters, window):  # type: ignore[no-untyped-def
 
 
 @compiled
-def measured(units, runs):  # type: ignore[no-untyped-def]
-    """Of a text's letters, (U,) code points: how many lie in these runs, (R, 2), how many in the longest, and how many
-    of them are digits.
+def measured(units, runs, word, around, found):  # type: ignore[no-untyped-def]
+    """Fills found (5,): how many runs, (R, 2), there are; of a text's letters, (U,) code points, how many lie in them,
+    in the longest, and are digits there; what share of the runs is `repeated`, of words or of any with what is around.
+
+    word: letters of a run that may be one; around: letters on either side.
     """
     letters, longest, digits = 0, 0, 0
     for run in range(len(runs)):
@@ -111,7 +113,73 @@ def measured(units, runs):  # type: ignore[no-untyped-def]
         letters, longest = letters + length, max(longest, length)
         for place in range(runs[run, 0], runs[run, 1]):
             digits += 48 <= units[place] <= 57
-    return letters, longest, digits
+    found[0], found[1], found[2], found[3] = len(runs), letters, longest, digits
+    found[4] = max(repeated(units, runs, word, 0), repeated(units, runs, 1, around))
+
+
+@compiled
+def likeness_doubled(one, other, window):  # type: ignore[no-untyped-def]
+    """The Jaccard of two texts by shingles of 24 letters, which say as much as five words; a shorter text keeps those
+    of 12.
+
+    A word put in breaks as many of them as of MinHash's 5-grams of words, so that a share of these says the same.
+
+    one, other: (W,) uint32, their windows in order; window: how many letters each has.
+    """
+    sizes, common = np.zeros(2, np.int64), 0
+    table, taken = empty_set(len(one))
+    theirs, also = empty_set(len(other))
+    for side in range(2):
+        hashes = other if side else one
+        further = window if len(hashes) > window else 0
+        for place in range(len(hashes) - further):
+            value = np.uint64(hashes[place])
+            if further:
+                value = value * FIRST ^ np.uint64(hashes[place + further]) * SECOND
+            slot = slot_of(table, taken, value)
+            if side == 0:
+                sizes[0] += not taken[slot]
+                table[slot], taken[slot] = value, True
+                continue
+            place_there = slot_of(theirs, also, value)
+            if not also[place_there]:
+                theirs[place_there], also[place_there] = value, True
+                sizes[1] += 1
+                common += taken[slot]
+    return common / (sizes[0] + sizes[1] - common) if sizes[0] and sizes[1] else 0.0
+
+
+@compiled
+def side_by_side(hashes, shingles, units, first, one, other, asked, window, word, around, likes, found):  # type: ignore[no-untyped-def]
+    """Fills likes (P, 2) with how many shingles the texts of each pair have in common, and, where their Jaccard is
+    `strong`, with `likeness_doubled`, else nan; found (P, 2, 5) with what is `measured` of what each has of its own,
+    where their Jaccard is `least` or their containment `contained`, else nan.
+
+    hashes, shingles, units: of texts, one after another; first: (texts + 1, 3) where each text's begin; one, other:
+    (P,) numbers of texts; asked: strong, least and contained; window, word, around: see `measured`.
+    """
+    strong, least, contained = asked
+    for pair in range(len(one)):
+        a, b = one[pair], other[pair]
+        mine, theirs = shingles[first[a, 1] : first[a + 1, 1]], shingles[first[b, 1] : first[b + 1, 1]]
+        common = in_common(mine, theirs)
+        likes[pair, 0], likes[pair, 1] = common, np.nan
+        found[pair] = np.nan
+        if not len(mine) or not len(theirs):
+            continue
+        jaccard = common / (len(mine) + len(theirs) - common)
+        if jaccard >= strong:
+            likes[pair, 1] = likeness_doubled(
+                hashes[first[a, 0] : first[a + 1, 0]], hashes[first[b, 0] : first[b + 1, 0]], window
+            )
+        if jaccard >= least or common / min(len(mine), len(theirs)) >= contained:
+            for side in range(2):
+                text = b if side else a
+                letters = units[first[text, 2] : first[text + 1, 2]]
+                runs = missing_runs(
+                    hashes[first[text, 0] : first[text + 1, 0]], mine if side else theirs, len(letters), window
+                )
+                measured(letters, runs, word, around, found[pair, side])
 
 
 @compiled
@@ -133,7 +201,7 @@ def repeated(units, runs, least, around):  # type: ignore[no-untyped-def]
         at = slot_of(table, taken, value)
         again += taken[at]
         table[at], taken[at] = value, True
-    return again / number if number else 0.0
+    return 1 - (number - again) / number if number else 0.0
 
 
 @compiled

@@ -146,18 +146,6 @@ def shingles(text: str) -> np.ndarray:
     return once(found.hashes[: found.count[0]])
 
 
-def doubled(hashes: np.ndarray) -> np.ndarray:
-    """Shingles of 24 letters, which say as much as five words: from those of 12 in a text's order, (n,) uint64 once.
-
-    A word put in breaks as many of them as of MinHash's 5-grams of words, so that a share of these says the same.
-    A shorter text keeps its shingles of 12.
-    """
-    wide = hashes.astype(np.uint64)
-    if len(wide) <= WINDOW:
-        return once(wide)
-    return once(wide[:-WINDOW] * np.uint64(0x9E3779B97F4A7C15) ^ wide[WINDOW:] * np.uint64(0xC2B2AE3D27D4EB4F))
-
-
 def once(values: np.ndarray) -> np.ndarray:
     """The values ascending, each once; numpy.unique, which hashes first, takes five times as long on these."""
     ordered = np.sort(values)

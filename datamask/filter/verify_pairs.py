@@ -23,9 +23,19 @@ from datamask.filter.duplicate_candidates import (
     ends,
 )
 from datamask.filter.held_texts import HeldTexts, windows_of_pairs
-from datamask.filter.intact import CopyEvidence, Pair, garbled, likelier, most, packaging, replaced, reworded, worse
+from datamask.filter.intact import (
+    CopyEvidence,
+    Pair,
+    garbled,
+    likelier,
+    most,
+    packaging,
+    pairs_of,
+    replaced,
+    reworded,
+    worse,
+)
 from datamask.filter.resolve import Edge, Fall, stars
-from datamask.filter.shingles import doubled, likeness
 from datamask.shares import part as share_of
 from datamask.shares import tell
 
@@ -145,7 +155,7 @@ class _Judge:
         for places in windows_of_pairs(one, other, self._texts.letters_of, held_texts.HELD):
             self._texts.hold(np.concatenate([one[places], other[places]]))
             for some in self._batches(one, other, places[places < len(pairs)]):
-                read = [self._read(int(one[at]), int(other[at]), float(pairs.own[at])) for at in some.tolist()]
+                read = self._read_together(one[some], other[some], pairs.own[some])
                 for place, edge in zip(some.tolist(), self._edges_of(read), strict=True):
                     if edge is not None:
                         found[place] = edge
@@ -159,15 +169,21 @@ class _Judge:
         letters = self._texts.letters_of(one[places]) + self._texts.letters_of(other[places])
         return np.split(places, np.flatnonzero(np.diff(np.cumsum(letters) // BATCH)) + 1) if len(places) else []
 
-    def _read(self, one: int, other: int, own: float) -> _Alike | None:
+    def _read_together(self, one: np.ndarray, other: np.ndarray, own: np.ndarray) -> list[_Alike | None]:
+        documents, place = np.unique(np.concatenate([one, other]), return_inverse=True)
+        texts = [self._texts[document] for document in documents.tolist()]
+        least, contained = GARBLED * UNSPACED * self._rules.jaccard, min(self._rules.containment, WHOLLY)
+        pairs = pairs_of(texts, place[: len(one)], place[len(one) :], STRONG, least, contained)
+        asked = zip(one.tolist(), other.tolist(), pairs, own.tolist(), strict=True)
+        return [self._read(*each) for each in asked]
+
+    def _read(self, one: int, other: int, pair: Pair, own: float) -> _Alike | None:
         """The pair if it is verified. own: the share of their common shingles that belong to no template."""
-        a, b = self._texts[one], self._texts[other]
-        pair = Pair((a, b))
-        like = pair.like
+        (a, b), like = pair.texts, pair.like
         theirs = own >= OWN
         fewer, larger = sorted((len(a.shingles), len(b.shingles)))
         contained = like.containment >= self._rules.containment and not _siblings(pair)
-        near = like.jaccard >= STRONG and likeness(doubled(a.hashes), doubled(b.hashes)).jaccard >= STRONG_DOUBLED
+        near = like.jaccard >= STRONG and pair.doubled >= STRONG_DOUBLED
         least = self._rules.jaccard
         if like.jaccard < least and a.unspaced and b.unspaced:
             least *= UNSPACED

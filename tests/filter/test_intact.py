@@ -8,7 +8,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from datamask.filter.intact import Pair, Text, garbled, likelier, most, own, packaging, replaced, reworded, worse
+from datamask.filter.intact import (
+    Own,
+    Pair,
+    Text,
+    garbled,
+    likelier,
+    most,
+    packaging,
+    pairs_of,
+    replaced,
+    reworded,
+    worse,
+)
 from datamask.filter.pair_loops import repeated
 from datamask.filter.shingles import codes_of, once, windows
 from datamask.filter.surface import Prose, Surface, prose, surface
@@ -83,10 +95,10 @@ def test_a_sentence_more_is_no_blemish_and_equal_copies_are_equal():
 def test_own_letters_are_those_that_were_put_in():
     a = text("one two three four five six seven eight nine ten eleven twelve")
     b = text("one two three four five six zebra seven eight nine ten eleven twelve")
-    found = own(b, a.shingles)
+    found = Own(b, a.shingles)
     assert (found.letters, found.places, found.digits) == (5, 1, 0)
-    assert (own(a, b.shingles).letters, own(a, b.shingles).places) == (0, 1)
-    assert np.isnan(own(a, a.shingles).recurs) and own(a, a.shingles).places == 0
+    assert (Own(a, b.shingles).letters, Own(a, b.shingles).places) == (0, 1)
+    assert np.isnan(Own(a, a.shingles).recurs) and Own(a, a.shingles).places == 0
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -98,7 +110,7 @@ def test_what_a_text_has_of_its_own_is_what_a_plain_count_says(seed: int) -> Non
         kept = "".join(map(chr, one.units))
         at = generator.randrange(len(kept) + 1)
         one = text(kept[:at] + "x1y" + kept[at:] + "9" * (seed % 3))
-    found = own(one, other.shingles)
+    found = Own(one, other.shingles)
     present = [bool(np.isin(value, other.shingles)) for value in one.hashes]
     covered = {letter for place, there in enumerate(present) if there for letter in range(place, place + 12)}
     letters = [letter for letter in range(len(one.units)) if letter not in covered]
@@ -152,7 +164,7 @@ def test_a_quotation_is_not_most_of_what_it_stands_in():
 def test_another_name_throughout_is_another_document():
     lines = [f"{words} The harbour master of NAME was asked again." for words in ORIGINAL.split("\n")]
     one, other = (text("\n".join(lines).replace("NAME", name)) for name in ("Rotterdam", "Antwerpen"))
-    assert own(one, other.shingles).echo == own(other, one.shingles).echo == pytest.approx(5 / 6)
+    assert Own(one, other.shingles).echo == Own(other, one.shingles).echo == pytest.approx(5 / 6)
     assert not reworded(pair(one, other))
 
 
@@ -225,7 +237,7 @@ def test_texts_with_a_sentence_of_their_own_each_are_no_copies() -> None:
     own_one = "Nobody had asked the engineers what they thought about replacing every single pump at once."
     own_other = "Yesterday's proposal was withdrawn because two members objected to its fourth paragraph."
     one, other = (text(changed_once(sentence_)) for sentence_ in (own_one, own_other))
-    assert min(own(one, other.shingles).longest, own(other, one.shingles).longest) > 70
+    assert min(Own(one, other.shingles).longest, Own(other, one.shingles).longest) > 70
     assert not reworded(pair(one, other))
     assert reworded(pair(text(ORIGINAL), text(changed(0.05, insert=False))))
 
@@ -262,3 +274,25 @@ def test_what_is_said_again_is_counted_as_sets_of_places_count_it(seed: int) -> 
         spans = [units[max(0, a - around) : b + around].tobytes() for a, b in cuts.tolist() if b - a >= least]
         expected = 1 - len(set(spans)) / len(spans) if spans else 0
         assert repeated(units, cuts, least, around) == pytest.approx(expected)
+
+
+def test_pairs_found_together_are_told_what_each_is_told_alone() -> None:
+    generator = random.Random(9)
+    words = ORIGINAL.split(" ")
+    texts = [text(ORIGINAL), text(" ".join(words[: len(words) // 2])), text(""), text("short"), text("ein kurzer Satz")]
+    for changed in (2, 20):
+        made = list(words)
+        for _ in range(changed):
+            made[generator.randrange(len(made))] = generator.choice(["1234", *words])
+        texts.append(text(" ".join(made)))
+    one, other = np.array([(a, b) for a in range(len(texts)) for b in range(len(texts))]).T
+    asked = 0
+    for a, b, found in zip(one, other, pairs_of(texts, one, other, 0.5, 0.3, 0.9), strict=True):
+        alone = pair(texts[a], texts[b])
+        assert ("doubled" in vars(found)) == (found.like.jaccard >= 0.5)
+        assert found.like == alone.like and found.doubled == alone.doubled
+        for mine, theirs in zip(found.own, alone.own, strict=True):
+            asked += "measured" in vars(mine)
+            assert mine.measured == theirs.measured
+            assert mine.places == len(theirs.runs) and mine.letters == np.diff(theirs.runs).sum()
+    assert asked > 2 * len(texts)

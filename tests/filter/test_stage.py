@@ -4,6 +4,7 @@ import errno
 import os
 import pickle
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from datamask import storage
 from datamask.config import Config
 from datamask.corpus.plan import Plan, to_json
 from datamask.errors import InputError, StorageError
+from datamask.filter import duplicate_candidates as candidates
 from datamask.filter import duplicate_rounds as rounds
 from datamask.filter import duplicates as stage
 from datamask.filter import find_duplicates, held_texts, postings, sign_shard, wanted
@@ -170,6 +172,23 @@ def test_a_template_is_no_duplicate_and_its_true_copies_are(tmp_path):
     assert len(found) == 3
     for (shard, chunk), ((other, of), _) in found.items():
         assert shard != other and chunk == of
+
+
+def test_what_many_have_by_chance_is_no_template_in_a_large_corpus_and_a_template_is_one(tmp_path, monkeypatch):
+    """Every six words of the documents are in some thirty of them; a form's words are in ten, together."""
+    draw = random.Random(3)
+    phrases = [" ".join(draw.choices(WORDS, k=6)) for _ in range(120)]
+    mixed = [" ".join(draw.choices(phrases, k=25)) for _ in range(160)]
+    forms = [noisy(document(1), 0.1, 100 + n) for n in range(10)]  # filled in by a word here and there
+    copies = [noisy(text, 0.08, n) for n, text in enumerate(mixed[:12])]
+    files, config, work = corpus(tmp_path, [mixed + forms, copies])
+    small = falls(files, find_duplicates(files, config, work))
+    monkeypatch.setattr(candidates, "CORPUS", 20)  # as if there were thousands of times as many
+    shutil.rmtree(f"{work}/duplicates")
+    found = falls(files, find_duplicates(files, config, work))
+    pairs = {frozenset([place, stays]) for place, (stays, _) in found.items()}
+    assert len(small) < 3 and len(found) >= 9
+    assert pairs <= {frozenset([(0, n), (1, n)]) for n in range(12)}
 
 
 def test_a_large_family_keeps_one(tmp_path):
