@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -26,13 +27,22 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 
 def on_cores(work: Callable[[int, int], None], size: int) -> None:
-    """`work(first, last)` of BLOCKS ranges of `size`, on as many threads as this process may use cores.
+    """`work(first, last)` of `blocks_of(size)`, on as many threads as this process may use cores.
 
-    Where each range is computed alone the bytes do not depend on how many threads there are.
+    Where each range is computed alone the bytes do not depend on how many threads there are. `work` must not call this.
     """
+    for done in [_pool(os.getpid()).submit(work, *block) for block in blocks_of(size)]:
+        done.result()
+
+
+def blocks_of(size: int) -> list[tuple[int, int]]:
+    """The ranges `first, last` of at most BLOCKS parts of `size`."""
     ends = np.linspace(0, size, BLOCKS + 1).astype(int).tolist()
-    ranges = [(first, last) for first, last in pairwise(ends) if first < last]
+    return [(first, last) for first, last in pairwise(ends) if first < last]
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int) -> ThreadPoolExecutor:
+    """This process's threads, which stay: starting them anew for a few milliseconds' work costs as much as the work."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with ThreadPoolExecutor(min(cores, BLOCKS), thread_name_prefix="block") as pool:
-        for done in [pool.submit(work, *block) for block in ranges]:
-            done.result()
+    return ThreadPoolExecutor(min(cores, BLOCKS), thread_name_prefix="block")

@@ -10,11 +10,13 @@ is what a threshold on quality_score keeps of the same candidates. Every sample 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from datamask.config import Config
 from datamask.duck import connect
@@ -113,6 +115,7 @@ class Findings:
         return plain(asdict(self))
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # more wait for each other
 def find(
     all_files: Sequence[ShardFiles],
     config: Config,
@@ -167,12 +170,14 @@ def find(
     wanted = [*fallen.places, *sample.places(rows)]
     documents = DocumentColumns(sample, wanted, ["id", "url", "text", *grouping_columns(config)])
     tell(0.4)
-    duplicates = pairs.describe_groups(fallen, documents)
-    warnings = losses.in_order([*warnings, *losses.junk_warnings(signals), *losses.pair_warnings(duplicates)])
-    tell(0.45)
-    shown_on_map = examples.map_points(sample, vectors, drawn, documents)
-    tell(0.6)
-    covered = _covered(sample, vectors, documents, (compared, read), (diverse, reference), config)
+    with ThreadPoolExecutor(1) as beside:  # the map takes half of the time
+        mapped = beside.submit(examples.map_points, sample, vectors, drawn, documents)
+        duplicates = pairs.describe_groups(fallen, documents)
+        warnings = losses.in_order([*warnings, *losses.junk_warnings(signals), *losses.pair_warnings(duplicates)])
+        tell(0.5)
+        covered = _covered(sample, vectors, documents, (compared, read), (diverse, reference), config)
+        tell(0.8)
+        shown_on_map = mapped.result()
     tell(0.9)
     return Findings(
         name=name or config.release.name,

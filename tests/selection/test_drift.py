@@ -30,8 +30,7 @@ def test_a_solved_selection_fills_the_budget_within_a_small_gap(settings):
     assert drift.budget == pytest.approx(1, abs=0.02)
     assert drift.objective == pytest.approx(chosen.objective, abs=1e-5)
     assert drift.objective <= drift.upper_bound
-    if given.settings.metrics == ("pairwise",) or settings == {}:
-        assert drift.gap < 0.05
+    assert drift.gap <= chosen.gap + 1e-5  # a solve's bound, where the tangent's at the mask is loose
 
 
 @pytest.mark.parametrize("seed", range(4))

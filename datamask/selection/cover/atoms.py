@@ -19,12 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from datamask.compiling import on_cores
+from datamask.compiling import blocks_of, on_cores
 from datamask.config import Select
 from datamask.errors import ConfigError, InputError
 from datamask.selection.cover import compiled
 from datamask.selection.problem.calibration import row_hashes
 from datamask.selection.problem.pool import Pool
+from datamask.selection.sparse_rows import taken
 
 NEAREST = 128  # a document's kernel is kept at so many of its nearest anchors
 BLOCK = 2048  # rows of the kernel computed at a time
@@ -65,10 +66,15 @@ class AtomRows:
         return found
 
     def state(self, mass: np.ndarray) -> np.ndarray:
-        """(width,) float64: Aᵀ · mass. mass: (N,)."""
-        found = np.zeros(self.width)
-        compiled.state(self.start, self.index, self.value, np.ascontiguousarray(mass, np.float64), found)
-        return found
+        """(width,) float64: Aᵀ · mass. mass: (N,). The blocks of rows are added in their order."""
+        mass = np.ascontiguousarray(mass, np.float64)
+        parts = {first: np.zeros(self.width) for first, _ in blocks_of(len(self))} or {0: np.zeros(self.width)}
+
+        def work(first: int, last: int) -> None:
+            compiled.state(self.start, self.index, self.value, mass, parts[first], first, last)
+
+        self._each(work, len(self))
+        return sum(parts.values(), np.zeros(self.width))
 
     def gains(
         self,
@@ -97,10 +103,7 @@ class AtomRows:
 
     def take(self, rows: np.ndarray) -> AtomRows:
         """These rows, in this order (copied)."""
-        lengths = self.start[rows + 1] - self.start[rows]
-        start = np.concatenate([[0], np.cumsum(lengths)])
-        at = np.repeat(self.start[rows] - start[:-1], lengths) + np.arange(start[-1])
-        return AtomRows(start, self.index[at], self.value[at], self.width)
+        return AtomRows(*taken(self.start, self.index, self.value, rows), self.width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,10 +213,7 @@ def shares(counts: object, dtype: type = np.float32) -> AtomRows:
     """Sparse counts (N, J) divided by their row's sum; a row without words stays empty."""
     start = counts.indptr.astype(np.int64)  # type: ignore[attr-defined]
     value = counts.data.astype(dtype)  # type: ignore[attr-defined]
-    totals: np.ndarray = np.add.reduceat(
-        np.append(value, value.dtype.type(0)), np.minimum(start[:-1], len(value))
-    ).astype(dtype)
-    value /= np.repeat(np.maximum(totals, 1), np.diff(start))
+    compiled.to_shares(start, value)
     return AtomRows(start, counts.indices.astype(np.uint16), value, counts.shape[1])  # type: ignore[attr-defined]
 
 

@@ -36,9 +36,20 @@ def curvatures(start, index, value, price, found, first, last):  # type: ignore[
 
 
 @compiled
-def state(start, index, value, mass, found):  # type: ignore[no-untyped-def]
-    """found (J,) += Aᵀ mass. mass: (N,)."""
+def to_shares(start, value):  # type: ignore[no-untyped-def]
+    """Divides each row's counts by their sum, in place; a row that has none stays as it is."""
     for row in range(len(start) - 1):
+        total = 0.0
+        for at in range(start[row], start[row + 1]):
+            total += value[at]
+        for at in range(start[row], start[row + 1]):
+            value[at] /= max(total, 1.0)
+
+
+@compiled
+def state(start, index, value, mass, found, first, last):  # type: ignore[no-untyped-def]
+    """found (J,) += Aᵀ mass, of the rows `first` to `last` − 1. mass: (N,)."""
+    for row in range(first, last):
         m = mass[row]
         if m != 0.0:
             for at in range(start[row], start[row + 1]):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pyarrow as pa
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 
 from datamask import storage
 from datamask.config import Config, Select
@@ -26,6 +26,7 @@ from datamask.corpus.read import read_documents
 from datamask.errors import InputError
 from datamask.pipeline import STAGES
 from datamask.selection.cover.target import Scan, TargetTexts, read_target
+from datamask.selection.sparse_rows import stack_rows, take_rows
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
@@ -136,7 +137,7 @@ def read_ngrams(path: str, rows: np.ndarray) -> csr_array:
     index = column.values.to_numpy()[starts[0] : starts[-1]].astype(np.int32)
     value = counts.values.to_numpy()[counts.offsets[0].as_py() :][: len(index)].astype(np.float32)
     whole = csr_array((value, index, starts - starts[0]), shape=(table.num_rows, BUCKETS))
-    return whole if len(rows) == table.num_rows else whole[rows]
+    return whole if len(rows) == table.num_rows else take_rows(whole, rows)
 
 
 def words_of(shards: Sequence[Any], settings: Select) -> Mapping[str, Any]:
@@ -144,7 +145,7 @@ def words_of(shards: Sequence[Any], settings: Select) -> Mapping[str, Any]:
     if not reads_words(settings):
         return {}
     target = target_of(settings)
-    ngrams = vstack([shard.ngrams() for shard in shards], format="csr")
+    ngrams = stack_rows([shard.ngrams() for shard in shards])
     return {"ngrams": ngrams, "target": None if target is None else target.counts}
 
 

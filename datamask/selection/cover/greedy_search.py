@@ -29,7 +29,7 @@ ROUNDS, LEAST = 24, 3e-5  # rounds at most; stop after a round that gains less t
 # Between rounds in which all unselected documents are evaluated, so many in all, only the best of the last such are.
 EVERY, SCREENED = 6, 8192
 SMALL = 1 << 19  # with more numbers in all rows, and no limits, documents are annealed one by one
-SWEEPS = 1000  # of the documents that may change sides, one by one
+SWEEPS = 700  # of the documents that may change sides, one by one
 DRAWS = 115  # random swaps evaluated for each selected document
 MOST_READ = 4_000_000_000  # numbers of rows that random swaps, or rounds, read at most: half a minute on one core
 RENEWED, OFTEN = 2000, 1  # gains are computed anew after max(RENEWED, selected documents / OFTEN) swaps

@@ -20,6 +20,7 @@ import torch
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
+from datamask.selection.problem.loops import triple
 
 Record = Callable[[dict[str, float]], None]
 GROW, FALL, BACKTRACKS = 1.1, 0.5, 30  # factors on the step length after and within a line search; its trials at most
@@ -117,7 +118,7 @@ class Concave:
 
     def value(self, p: torch.Tensor, states: Sequence[np.ndarray]) -> float:
         """f(p), given its states. p: (N,)."""
-        total = float((self.linear * self.feasible.weights) @ p) / self.size + self.offset
+        total = product(self.linear, self.feasible.weights, p) / self.size + self.offset
         return total + sum(
             scale * metric.of_state(state)
             for scale, metric, state in zip(self.scales, self.metrics, states, strict=True)
@@ -137,7 +138,7 @@ class Concave:
     def bound(self, p: torch.Tensor, value: float, price: torch.Tensor) -> float:
         """An upper bound on f: the maximum over the feasible set of the tangent plane at p (N,)."""
         _, most = self.feasible.respond(price)
-        return value + (most - float((self.feasible.weights * price) @ p)) / self.size
+        return value + (most - product(self.feasible.weights, price, p)) / self.size
 
 
 @dataclass(eq=False)
@@ -243,12 +244,12 @@ def ascend(
             target = feasible.project(y + step * (price if scale is None else price / scale), scale)
             ends = problem.states(target)
             move = target - y
-            rise = (float((weights * price) @ move) - float((norm * move) @ move) / (2 * step)) / size
+            rise = (product(weights, price, move) - product(norm, move, move) / (2 * step)) / size
             reached = problem.value(target, ends)
             if reached >= here + rise - 1e-13 * (1 + abs(here)):
                 break
             step *= FALL
-        if float((norm * (y - target)) @ (target - p)) > 0:  # the momentum points away from the ascent: restart
+        if product(norm, y - target, target - p) > 0:  # the momentum points away from the ascent: restart
             pace = 1.0
         last_p, last_states = p, states
         p, states, value = target, ends, reached
@@ -286,6 +287,11 @@ def undecided(problem: Concave, found: AscentResult) -> tuple[torch.Tensor, Conc
         Feasible(Limits(limits.weights[index.numpy()], left)),
         problem.size,
         problem.states(held),
-        problem.offset + float((problem.linear * weights) @ held) / problem.size,
+        problem.offset + product(problem.linear, weights, held) / problem.size,
     )
     return index, part
+
+
+def product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> float:
+    """Σ a_i b_i c_i. (N,) float64 each."""
+    return float(triple(a.numpy(), b.numpy(), c.numpy()))

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 from fsspec.utils import infer_compression
-from scipy.sparse import vstack
 
 from datamask import storage
 from datamask.config import Select
 from datamask.corpus.ngrams import BUCKETS, count_ngrams, counted, hashed_words
 from datamask.errors import ConfigError, InputError
 from datamask.filter.word_rows import WordRows
+from datamask.selection.sparse_rows import stack_rows
 
 FEWEST = 20  # words: a target of fewer is refused, as they make no distribution
 FREQUENT = 2000  # so many of the target's most frequent words are looked for in the pool
@@ -170,7 +170,7 @@ def read_words(texts: Iterable[str] | None, atoms: Any, target: Iterable[str] | 
         seen |= here
     scan.check(seen)
     leaked = np.flatnonzero(np.concatenate(leaks) >= 0) if leaks else np.zeros(0, np.int64)
-    return PoolWords(vstack(parts, format="csr"), counts, leaked[:0] if settings.coverage.leaks else leaked)
+    return PoolWords(stack_rows(parts), counts, leaked[:0] if settings.coverage.leaks else leaked)
 
 
 def _read(path: str) -> Iterable[str]:

@@ -18,6 +18,7 @@ import torch
 
 from datamask.selection.engine.levels import Levels, clipped, find_level
 from datamask.selection.problem.limits import GRAIN, Limits
+from datamask.selection.problem.loops import above, least_taken, spent_at
 
 SPENT = 1e-6  # tolerance of the budget in a projection, as a share of it
 NEAR = 1e-3, 1e-2, 1e-1  # weights of the proximal term in a linear maximisation, tried in turn; × the prices' deviation
@@ -73,7 +74,7 @@ class Feasible:
             return self.levels.solve(z, clipped).p
         level = self._level(z, scale)
         p = (z - (level if scale is None else level / scale)).clamp_(0, 1)
-        if abs(float(self.weights @ p) - self.size) > SPENT * self.size:
+        if abs(spent_at(p.numpy(), np.zeros(0), self.limits.weights, 0.0)[0] - self.size) > SPENT * self.size:
             # z is so large that no float64 level splits the last document: take the vertex
             return self._fill(z if scale is None else scale * z)
         return p
@@ -108,7 +109,9 @@ class Feasible:
 
     def most(self, price: torch.Tensor, dual: LimitPrices) -> float:
         """An upper bound on Σ w·price·s over all selections within the budget and the limits, valid for any dual."""
-        reduced = (price - dual.thresholds(price)).clamp_(min=0)
+        if dual.lower is None:
+            return float(above(self.limits.weights, price.numpy(), dual.level)) + self.held(dual)
+        reduced = (price - dual.lower).clamp_(min=0)
         return float(self.weights @ reduced) + self.held(dual)
 
     def held(self, dual: LimitPrices) -> float:
@@ -160,11 +163,11 @@ class Feasible:
         share = 1 - min(self.size / float(self.weights.sum()), 1.0)
         level = min(max(_quantile(middle, share) - 0.5, least), most)
 
+        arrays = z.numpy(), np.zeros(0) if rate is None else rate.numpy(), self.limits.weights
+
         def excess(level: float) -> tuple[float, float]:
-            shifted = z - (level if rate is None else level * rate)
-            over = float((self.weights * shifted.clamp(0, 1)).sum()) - self.size
-            inside = (shifted > 0) & (shifted < 1)
-            return over, float((self.weights if rate is None else self.weights * rate)[inside].sum())
+            spent, falls = spent_at(*arrays, level)
+            return spent - self.size, falls
 
         return find_level(excess, level, least, most, 1e-9 * self.size)
 
@@ -187,8 +190,7 @@ class Feasible:
         return s
 
     def _threshold(self, price: torch.Tensor, s: torch.Tensor) -> float:
-        taken = s > 0
-        return float(price[taken].min()) if bool(taken.any()) else float(price.max())
+        return float(least_taken(price.numpy(), s.numpy()))
 
 
 def fill_in_order(limits: Limits, order: np.ndarray) -> np.ndarray:

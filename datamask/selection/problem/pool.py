@@ -18,15 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 
 from datamask.config import Select
 from datamask.errors import ConfigError, InputError
 from datamask.selection.problem.limits import Limits, make_limits
+from datamask.selection.sparse_rows import take_rows
 
 if TYPE_CHECKING:
     from datamask.selection.problem.objective import Objective
 
-REORDERED_BYTES = 1 << 28  # features of at most so many bytes are copied in the order of their content
+REORDERED_BYTES = 1 << 32  # features of at most so many bytes are copied in the order of their content
 SMALL = 1 << 22  # a pool of at most so many numbers is read in float64 throughout
 BLOCK_ROWS = 2048  # rows converted at a time: 6 MB of float32 at d = 768, which stay in the cache
 
@@ -144,7 +146,7 @@ class Pool:
             quality_weights=self.quality_weights,
             quality_names=self.quality_names,
             device=self.device,
-            ngrams=None if self.ngrams is None else self.ngrams[index],
+            ngrams=None if self.ngrams is None else take_rows(csr_array(self.ngrams), index),
             target=self.target,
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 
 from datamask.config import Config
 from datamask.corpus.read import INDEX_COLUMNS, read_documents, shard_schema
@@ -17,6 +17,7 @@ from datamask.filter.resolve import REASONS as DUPLICATES
 from datamask.maps import Handed, hand, handed
 from datamask.selection.cover.counting import read_ngrams
 from datamask.selection.metrics import pool_columns
+from datamask.selection.sparse_rows import stack_rows
 from datamask.stages import ShardFiles
 from datamask.storage import read_table
 
@@ -150,7 +151,7 @@ class CandidateGroup:
         index, ends = self.facts.read("index", "ends")
         starts = [0, *ends[:-1].tolist()]
         pairs = zip(self.words, starts, ends.tolist(), strict=True)
-        return vstack([read_ngrams(path, index[start:end]) for path, start, end in pairs], format="csr")
+        return stack_rows([read_ngrams(path, index[start:end]) for path, start, end in pairs])
 
 
 def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> CandidateGroup:

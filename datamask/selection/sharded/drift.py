@@ -4,8 +4,9 @@
     drift.budget, drift.objective, drift.upper_bound, drift.gap
 
 Prices judge each new document by itself, against what was selected before. Where the new documents are many or unlike
-the old, the selection is redundant among them. The upper bound is the tangent bound at this
-selection: f is concave, so no selection within the budget exceeds the maximum of f's tangent over the feasible set.
+the old, the selection is redundant among them. The upper bound is that of a solve by the relaxation. Another solver has
+none; then it is the tangent bound at this selection: f is concave, so no selection within the budget exceeds the
+maximum of f's tangent over the feasible set. That is loose, as a mask is far from the fractional optimum.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 
 from datamask.config import Config
-from datamask.selection.arrays import pick_device
+from datamask.selection.arrays import pick_device, solve
 from datamask.selection.cover.counting import words_of
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.pool import Pool, Problem, make_problem
@@ -83,6 +84,8 @@ def drift_of(problem: Problem, selected: np.ndarray) -> Drift:
     gain = price.astype(np.float64)
     _, best = Feasible(problem.limits).respond(torch.from_numpy(gain))
     bound = objective + best - float((weights * gain)[selected].sum())
+    if problem.settings.solver == "relaxation":
+        bound = min(bound, solve(problem).upper_bound or bound)
     limits = replace(problem.limits, size=float(weights[selected].sum()))  # the budget is reported separately
     broken = tuple(limits.violations(selected)) if limits else ()
     return Drift(float(weights[selected].sum()) / problem.size, objective, max(bound, objective), broken)
