@@ -39,7 +39,9 @@ def main() -> None:
     pool, given = pool_of(arguments.output, arguments.work, given)
     if arguments.documents:
         pool = pool.take(np.sort(np.random.default_rng(5).permutation(len(pool))[: arguments.documents]))
-    print("| budget | λ | bound | in part | rounded | swaps | s | one by one | s | longer | s |\n" + "|---" * 11 + "|")
+    columns = ["budget", "λ", "bound", "in part", "rounded", "swaps", "s", "one by one", "s"]
+    columns += ["longer", "s"] * bool(arguments.longer)
+    print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
     for unit in arguments.units:
         budget = {"select_ratio": arguments.share}
         if unit == "tokens":
@@ -73,7 +75,7 @@ def main() -> None:
                 flips.MOST_READ = most
                 spread = f" ± {np.ptp(gaps) / 2:.2%}" if len(gaps) > 1 else ""
                 cells += [f"{np.mean(gaps):.2%}{spread}", f"{(time.process_time() - began) / len(gaps):.1f}"]
-            print("| " + " | ".join(cells) + " |" * (1 if arguments.longer else 3), flush=True)
+            print("| " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":
