@@ -49,6 +49,7 @@ def _duplicates(texts: list[str]) -> None:
     from datamask.filter.duplicate_candidates import Components, Samples, parts_of_groups, total_of_groups
     from datamask.filter.held_texts import HeldTexts
     from datamask.filter.intact import Own, Pair, pairs_of
+    from datamask.filter.pair_loops import perhaps_again
     from datamask.filter.postings import POSTING
     from datamask.filter.shingles import likeness
 
@@ -59,6 +60,7 @@ def _duplicates(texts: list[str]) -> None:
     parts_of_groups(connected.lowest(), paired, part, 1)
     postings = np.zeros(2, POSTING)
     postings["hash"] = 1, 2
+    perhaps_again(postings["hash"])
     samples, nobody = Samples(postings), np.zeros(1, np.int64)
     samples.commons(nobody, samples, nobody, samples.common(nobody, samples, nobody))
     library = HeldTexts(lambda documents: [(documents, pa.array(texts[:1], pa.large_string()))], nobody, nobody)
@@ -73,11 +75,17 @@ def _duplicates(texts: list[str]) -> None:
 
 
 def _coverage() -> None:
-    from datamask.selection.cover.atoms import AtomRows
+    import torch
+    from scipy.sparse import csr_array
+
+    from datamask.selection.cover.atoms import AtomRows, shares
     from datamask.selection.cover.flips import flip
     from datamask.selection.cover.greedy_search import grow, improve
     from datamask.selection.cover.summed import SummedCoverage
+    from datamask.selection.cover.tangent import Concave, maximise
+    from datamask.selection.problem.feasible import Feasible
     from datamask.selection.problem.limits import Limits
+    from datamask.selection.sparse_rows import take_rows
 
     generator, documents, atoms, each = np.random.default_rng(0), 64, 50, 8
     index = generator.integers(atoms, size=documents * each).astype(np.uint16)
@@ -91,6 +99,10 @@ def _coverage() -> None:
     improve(joint, linear, limits, np.arange(documents) < 8, 1.0)
     grow(joint, linear, limits)
     mass, nothing = np.full(documents, 1 / 8), np.zeros(documents)
+    counts = csr_array((rows.value.copy(), rows.index.astype(np.int32), start), shape=(documents, atoms))
+    shares(take_rows(counts, np.arange(8)))
+    start_at, feasible = torch.full((documents,), 1 / 8, dtype=torch.float64), Feasible(limits)
+    maximise(Concave([joint], [1.0], torch.from_numpy(linear), feasible, 8), start_at, 0.0, 2, lambda step: None)
     flip(joint, mass, linear, np.arange(documents) < 8, nothing, limits, 1, 0)
 
 

@@ -49,16 +49,8 @@ class Table:
         """What the loops look a key up in: slots, by how many bits a key is shifted, what counts stand for."""
         return self.slots, np.uint64(65 - self.slots.shape[1].bit_length()), _COUNTS
 
-    def count(self, keys: np.ndarray, half: np.ndarray) -> np.ndarray:
-        """(n,) float32 counts of (n,) uint64 keys, each in its own half (n,) int64; 0 for what is not there."""
-        from datamask.quality.inner_loops import look_up
-
-        found = np.empty(len(keys), np.float32)
-        look_up(*self.places, keys, half, found)
-        return found
-
     def of_documents(self, keys: np.ndarray, first: np.ndarray, half: np.ndarray) -> np.ndarray:
-        """The same of (tokens,) keys, document d's from first[d] to first[d + 1], in its half (documents,)."""
+        """(tokens,) float32 counts of (tokens,) uint64 keys, 0 for what is not there: document d's from first[d] to first[d + 1], in its half (documents,)."""
         from datamask.quality.inner_loops import look_up_all
 
         found = np.empty(len(keys), np.float32)

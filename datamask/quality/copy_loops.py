@@ -63,7 +63,7 @@ def among(ascending, value):  # type: ignore[no-untyped-def]
 def without(table, key, mine, half, theirs, other):  # type: ignore[no-untyped-def]
     """The count of a key in both halves, without what two texts were counted for.
 
-    table: see `inner_loops.look_up`. mine, theirs: the keys of each, ascending; half, other: in which half it was
+    table: see `inner_loops.look_up_all`. mine, theirs: the keys of each, ascending; half, other: in which half it was
     counted, or −1.
     """
     slots, shift, counts = table

@@ -286,16 +286,6 @@ def within(ascending, slots, shift, values, found):  # type: ignore[no-untyped-d
 
 
 @compiled
-def look_up(slots, shift, counts, keys, half, found):  # type: ignore[no-untyped-def]
-    """Fills found (n,) float32 with the counts of keys (n,), each in its own half (n,); see `character_ngrams.Table`.
-
-    slots: (halves, 2**k) uint16; shift: 64 − k; counts: (64,).
-    """
-    for at in range(len(keys)):
-        found[at] = counted(slots[half[at]], shift, counts, keys[at])
-
-
-@compiled
 def counted(slots, shift, counts, key):  # type: ignore[no-untyped-def]
     """The count of one key in its half's slots."""
     held = slots[np.int64(key >> shift)]
@@ -305,7 +295,11 @@ def counted(slots, shift, counts, key):  # type: ignore[no-untyped-def]
 
 @compiled
 def look_up_all(slots, shift, counts, keys, first, half, found):  # type: ignore[no-untyped-def]
-    """As `look_up`, where half (documents,) is that of a document's keys."""
+    """Fills found (n,) float32 with the counts of keys (n,), document d's from first[d] to first[d + 1], in its half
+    (documents,); see `character_ngrams.Table`.
+
+    slots: (halves, 2**k) uint16; shift: 64 − k; counts: (64,).
+    """
     for document in range(len(first) - 1):
         mine = slots[half[document]]
         for at in range(first[document], first[document + 1]):

@@ -16,6 +16,7 @@ from datamask.quality.character_ngrams import PAIR, Table
 from datamask.quality.inner_loops import lifts, repeated, standing, usual_words
 from datamask.quality.measures import CHANCE, REACH, RUN, SENTENCE, SEVERAL, plain
 from datamask.quality.page_layout import _BASE
+from tests.quality.tables import counts_of
 
 TEXTS = st.lists(
     st.text(
@@ -211,7 +212,7 @@ def test_lifts() -> None:
     for document in range(3):
         for at in range(first[document], first[document + 1] - 3):
             if counts[at] and counts[at + 3]:
-                both = table.count(mix(hashes[[at]] * PAIR + hashes[[at + 3]]), half[[document]])
+                both = counts_of(table, mix(hashes[[at]] * PAIR + hashes[[at + 3]]), half[[document]])
                 chance = min(counts[at + 3] / size[document], CHANCE)
                 expected.append((both[0] / chance + np.float32(4)) / (counts[at] + np.float32(4)))
                 numbers[document] += 1
@@ -224,6 +225,6 @@ def test_counts_within_a_step() -> None:
     times = [generator.integers(1, 50, 300) for _ in range(2)]
     table = Table.of([np.repeat(key, often) for key, often in zip(keys, times, strict=True)])
     for half in range(2):
-        found = table.count(keys[half], np.full(300, half))
+        found = counts_of(table, keys[half], np.full(300, half))
         assert np.mean(np.abs(found / times[half] - 1) < 0.1) > 0.7  # of two in one slot the rarer is lost
-        assert np.mean(table.count(keys[1 - half], np.full(300, half)) > 0) < 0.05
+        assert np.mean(counts_of(table, keys[1 - half], np.full(300, half)) > 0) < 0.05
