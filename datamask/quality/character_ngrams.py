@@ -50,7 +50,8 @@ class Table:
         return self.slots, np.uint64(65 - self.slots.shape[1].bit_length()), _COUNTS
 
     def of_documents(self, keys: np.ndarray, first: np.ndarray, half: np.ndarray) -> np.ndarray:
-        """(tokens,) float32 counts of (tokens,) uint64 keys, 0 for what is not there: document d's from first[d] to first[d + 1], in its half (documents,)."""
+        """(tokens,) float32 counts of (tokens,) uint64 keys, 0 for what is not there: document d's, from first[d] to
+        first[d + 1], in its half (documents,)."""
         from datamask.quality.inner_loops import look_up_all
 
         found = np.empty(len(keys), np.float32)
