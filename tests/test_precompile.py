@@ -15,7 +15,7 @@ from datamask.precompile import precompile
 # called by others and compiled with them
 INNER = ("empty_set", "set_of", "slot_of", "hashed")
 INNER += ("pair_slot", "mixed", "mix", "final", "counted", "code_point", "put", "joins", "clashes")
-INNER += ("gain", "move", "allowed", "book", "_sift_down")
+INNER += ("near_zero", "exact", "gain", "move", "allowed", "book", "_sift_down")
 INNER += ("repeated", "read", "among", "without", "lift", "ordered", "likely")
 precompile()
 for found in pkgutil.walk_packages(datamask.__path__, "datamask."):

@@ -29,7 +29,6 @@ ROUNDS, LEAST = 24, 3e-5  # rounds at most; stop after a round that gains less t
 # Between rounds in which all unselected documents are evaluated, so many in all, only the best of the last such are.
 EVERY, SCREENED = 6, 8192
 SMALL = 1 << 19  # with more numbers in all rows, and no limits, documents are annealed one by one
-SWEEPS = 700  # of the documents that may change sides, one by one
 DRAWS = 115  # random swaps evaluated for each selected document
 MOST_READ = 4_000_000_000  # numbers of rows that random swaps, or rounds, read at most: half a minute on one core
 RENEWED, OFTEN = 2000, 1  # gains are computed anew after max(RENEWED, selected documents / OFTEN) swaps
@@ -122,7 +121,7 @@ def improve(
     found, books = [before], Books.of(limits, selected)
     if effort.search and above is not None and not limits and len(joint.rows.index) > SMALL:
         with part(0, 0.9):
-            flip(joint, mass, value, selected, above, limits, round(effort.search * SWEEPS), effort.seed)
+            flip(joint, mass, value, selected, above, limits, effort.search, effort.seed)
         books = Books.of(limits, selected)
         selected = _mended(joint, mass, linear, limits, selected, books)
         books = Books.of(limits, selected)

@@ -226,6 +226,6 @@ def best_alone(metric: StateMetric, limits: Limits, zero: float) -> float:
     per_token, above = cut / limits.size, (rough.price.numpy() - cut) * limits.weights / limits.size
     unit = max(rough.bound - zero, 1e-12)
     with part(0.1, 1):
-        effort = search.Effort(search=1 / 3)
+        effort = search.Effort(search=1 / 6)
         best = search.improve(joint, nothing.numpy(), limits, selected, unit, per_token, above, effort)
     return _value(concave, best)
