@@ -87,9 +87,7 @@ FALL = np.dtype([("document", "<i8"), ("stays", "<i8"), ("cluster", "<i8"), ("ki
 PLACE = np.dtype([("document", np.int64), ("batch", np.int64), ("row", np.int64)])
 ROOM = 1 << 22  # shingles that pairs have in common, at a time: 50 MB
 TEXTS = pa.schema([("document", pa.int64()), ("text", pa.large_string())])
-# Pairs are judged in many small steps, between which threads hand the interpreter's lock to one another: two at once
-# took 14 s of wall time where one after the other takes 9.
-_JUDGING = threading.Lock()
+_LOADING = threading.Lock()  # of the corpus's counts, which threads that judge parts share
 
 
 @dataclass(frozen=True)
@@ -486,17 +484,18 @@ def judge(state: Searching, part: int) -> None:
     component, keys, known, falls = recall(state, part).read("component", "key", "known", "falls")
     documents, tie = found.documents, found.tie
     new, new_tie = (~known[component[np.searchsorted(documents, of)]] for of in (found.one, tie[:, 0]))
-    with _JUDGING:
-        decided = verify.decide(
-            HeldTexts(_FetchedTexts(state, part), documents, found.letters),
-            CandidatePairs(found.one[new], found.other[new], found.own[new]),
-            {(a, b): float(c) for (a, b), c in zip(tie[new_tie].tolist(), found.cosine[new_tie], strict=True)},
-            state.fixed,
-            dict(zip(documents.tolist(), found.quality, strict=True)),
-            state.quality_deviation,
-            state.rules,
-            _copy_counts(storage.join(state.work, state.pool)) if state.pool else None,
-        )
+    with _LOADING:
+        counts = _copy_counts(storage.join(state.work, state.pool)) if state.pool else None
+    decided = verify.decide(
+        HeldTexts(_FetchedTexts(state, part), documents, found.letters),
+        CandidatePairs(found.one[new], found.other[new], found.own[new]),
+        {(a, b): float(c) for (a, b), c in zip(tie[new_tie].tolist(), found.cosine[new_tie], strict=True)},
+        state.fixed,
+        dict(zip(documents.tolist(), found.quality, strict=True)),
+        state.quality_deviation,
+        state.rules,
+        counts,
+    )
     every = np.concatenate([falls, decisions.records(decided, documents, component, keys, known)])
     columns = decisions.falls_of(every, documents, component, keys)
     fallen = np.empty(len(columns["document"]), FALL)
