@@ -15,8 +15,8 @@ from datamask.precompile import precompile
 # called by others and compiled with them
 INNER = ("empty_set", "set_of", "slot_of", "hashed")
 INNER += ("pair_slot", "mixed", "mix", "final", "counted", "code_point", "put", "joins", "clashes")
-INNER += ("near_zero", "exact", "gain", "move", "allowed", "book", "_sift_down")
-INNER += ("repeated", "read", "among", "without", "lift", "ordered", "likely")
+INNER += ("near_zero", "exact", "series", "gain", "move", "allowed", "book", "_sift_down")
+INNER += ("rolled", "repeated", "read", "among", "without", "lift", "ordered", "likely")
 precompile()
 for found in pkgutil.walk_packages(datamask.__path__, "datamask."):
     if "@compiled\\n" not in importlib.util.find_spec(found.name).loader.get_source(found.name):

@@ -21,9 +21,7 @@ from datamask.filter.postings import KEYS, POSTING, SeenDocuments, Shared
 from datamask.filter.shingles import once
 
 NEIGHBOURS = 16  # each of a shingle's documents is paired with the 16 longest, and with the 16 next longer than itself
-FEW = (
-    6  # a shingle in more than so many groups of copies belongs to a template, if these are alike (`outside_templates`)
-)
+FEW = 6  # a shingle in more groups of copies belongs to a template, if these are alike (`outside_templates`)
 CORPUS = 40_000  # documents up to which it does whoever these are, and of which FEW counts as a rate above
 OWN = 0.5  # least share of the common shingles that belong to no template, for pairs below STRONG
 WHOLLY = 0.98  # share of a text's shingles in a longer one, from which the shorter one may be contained as a whole

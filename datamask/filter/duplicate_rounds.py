@@ -85,7 +85,7 @@ TIE = np.dtype([("one", "<i8"), ("other", "<i8"), ("cosine", "<f4")])
 FALL = np.dtype([("document", "<i8"), ("stays", "<i8"), ("cluster", "<i8"), ("kind", "i1"), ("similarity", "<f4")])
 # where a text is: which batch of the group's file, and which row there
 PLACE = np.dtype([("document", np.int64), ("batch", np.int64), ("row", np.int64)])
-ROOM = 1 << 22  # shingles that pairs have in common, at a time: 50 MB
+ROOM = 1 << 22  # shingles that pairs have in common, at a time: 80 MB
 TEXTS = pa.schema([("document", pa.int64()), ("text", pa.large_string())])
 _LOADING = threading.Lock()  # of the corpus's counts, which threads that judge parts share
 
@@ -342,7 +342,7 @@ def count_few(state: Searching, partition: int) -> None:
     if storage.exists(url):
         return
     shared = gather([state.at("shared", partition)], POSTING, 0, state.partitions)
-    asked = [np.concatenate([*_asked(state, part, partition)]) for part in range(state.partitions)]
+    asked = [np.concatenate(list(_asked(state, part, partition))) for part in range(state.partitions)]
     few = candidates.outside_templates(np.concatenate(asked), shared, state.column("copies"))
     deal_parts(url, np.split(few, np.cumsum([len(of_part) for of_part in asked])[:-1]))
 

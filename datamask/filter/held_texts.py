@@ -22,8 +22,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from datamask.corpus.utf8 import utf8
 from datamask.filter.intact import Text
-from datamask.filter.shingles import WINDOW, letters, once, weights
-from datamask.filter.surface import Prose, Surface, kinds
+from datamask.filter.shingles import once
 
 HELD = 1 << 24  # letters of the texts held at a time: 0.25 GB, as a letter is held as 12 bytes and the text beside them
 TEXT_BYTES = 1 << 21  # bytes of texts shingled at a time
@@ -94,18 +93,13 @@ def _ranks(one: np.ndarray, other: np.ndarray, count: int) -> np.ndarray:
 
 
 def _made(texts: Iterable[tuple[np.ndarray, pa.Array]]) -> Iterator[tuple[int, Text]]:
-    from datamask.filter.signature_loops import laid
+    from datamask.filter.laid_texts import LaidTexts
 
     for documents, part in _blocks(texts):
-        raw, bounds = utf8(part.cast(pa.string()))
-        room = int(bounds[-1] - bounds[0]) + WINDOW * len(part)
-        units, hashes = np.empty(room, np.uint32), np.empty(room, np.uint32)
-        first, numbers = np.zeros(len(part) + 1, np.int64), np.empty((len(part), 5), np.int64)
-        laid(raw, bounds, letters(), weights(), kinds(), units, hashes, first, numbers)
-        values = zip(documents.tolist(), pairwise(first.tolist()), numbers.tolist(), part.to_pylist(), strict=True)
-        for document, (begin, end), found, text in values:
-            own = hashes[begin : max(end - WINDOW + 1, begin)].copy()
-            yield document, Text(own, once(own), units[begin:end].copy(), Surface(*found[:3]), Prose(*found[3:]), text)
+        made = LaidTexts.of(*utf8(part.cast(pa.string())))
+        for place, (document, text) in enumerate(zip(documents.tolist(), part.to_pylist(), strict=True)):
+            hashes = made.shingles_of(place)
+            yield document, Text(hashes, once(hashes), made.letters_of(place), *made.said_of(place), text)
 
 
 def _blocks(texts: Iterable[tuple[np.ndarray, pa.Array]]) -> Iterator[tuple[np.ndarray, pa.Array]]:

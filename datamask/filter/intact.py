@@ -208,9 +208,7 @@ def pairs_of(
         pair = Pair((texts[a], texts[b]))
         sizes = len(texts[a].shingles), len(texts[b].shingles)
         known = vars(pair)
-        known["like"] = (
-            Likeness(common / (sum(sizes) - common), common / min(sizes)) if min(sizes) else Likeness(0.0, 0.0)
-        )
+        known["like"] = Likeness.of(common, *sizes)
         if doubled == doubled:
             known["doubled"] = doubled
         if mine[0] == mine[0]:

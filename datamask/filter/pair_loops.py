@@ -183,6 +183,14 @@ def side_by_side(hashes, shingles, units, first, one, other, asked, window, word
 
 
 @compiled
+def rolled(units, begin, end, value):  # type: ignore[no-untyped-def]
+    """A hash, uint64, of a text's letters from begin to end, which goes on from a value (FNV's prime)."""
+    for place in range(begin, end):
+        value = value * np.uint64(0x100000001B3) + np.uint64(units[place])
+    return value
+
+
+@compiled
 def repeated(units, runs, least, around):  # type: ignore[no-untyped-def]
     """Of the runs (R, 2) of at least so many letters, the share that are equal to one before, with so many letters on
     either side; 0 if there is none. units: (U,) of the text.
@@ -195,9 +203,7 @@ def repeated(units, runs, least, around):  # type: ignore[no-untyped-def]
             continue
         number += 1
         begin, end = max(0, begin - around), min(end + around, len(units))
-        value = np.uint64(end - begin)
-        for place in range(begin, end):
-            value = value * np.uint64(0x100000001B3) + np.uint64(units[place])
+        value = rolled(units, begin, end, np.uint64(end - begin))
         at = slot_of(table, taken, value)
         again += taken[at]
         table[at], taken[at] = value, True
@@ -226,9 +232,7 @@ def recurring(units, runs, piece):  # type: ignore[no-untyped-def]
                 other += 1
             if (letters < piece - 2) if look_up else letters > 0:
                 continue
-            value = np.uint64(0)
-            for step in range(piece):
-                value = value * np.uint64(0x100000001B3) + np.uint64(units[place + step])
+            value = rolled(units, place, place + piece, np.uint64(0))
             at = slot_of(table, taken, value)
             if look_up:
                 mine += 1

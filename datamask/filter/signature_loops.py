@@ -35,7 +35,7 @@ LEAVING = np.uint32(pow(_SEEDS[0][2] | 1, WINDOW, 1 << 32))  # the power of a le
 
 @compiled
 def mixed(unit, one, two):  # type: ignore[no-untyped-def]
-    """As `shingles._mixed`."""
+    """A letter, mixed as the odd numbers say, before the polynomial."""
     value = np.uint32(unit * one)
     value = np.uint32(value ^ (value >> np.uint32(15)))
     return np.uint32(value * two)
@@ -43,7 +43,7 @@ def mixed(unit, one, two):  # type: ignore[no-untyped-def]
 
 @compiled
 def final(value, two, three):  # type: ignore[no-untyped-def]
-    """As `shingles._final`."""
+    """A polynomial's value, its bits mixed as murmur3 does at the end."""
     value = np.uint32(np.uint32(value ^ (value >> np.uint32(16))) * two)
     value = np.uint32(np.uint32(value ^ (value >> np.uint32(13))) * three)
     return np.uint32(value ^ (value >> np.uint32(16)))
@@ -65,7 +65,7 @@ def read(raw, at, end, letters, weights, kinds, units, before, numbers):  # type
         code, size = code_point(raw, at)
         at += size
         characters += 1
-        # the surface, as `surface.surface` has it
+        # what `surface.Surface` and `surface.Prose` say
         kind = kinds[min(code, TABLE - 1)]
         if kind:
             upper += kind == UPPER
@@ -157,7 +157,7 @@ def signed(raw, bounds, letters, weights, kinds, sample, coarsest, count, scale,
     for text in range(len(count)):
         many = read(raw, bounds[text], bounds[text + 1], letters, weights, kinds, units, before, numbers)
         wear[text] = numbers[2]
-        # the shingles, as `shingles.windows` has them
+        # the shingles
         windows = max(many - WINDOW + 1, 0)
         bits = 0
         while bits < coarsest and windows >= sample << (bits + 1):

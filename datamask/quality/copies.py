@@ -43,32 +43,25 @@ class CopyCounts:
         than those of the other: after and before their neighbours by the corpus's counts, and in this text by what the
         rest of it says. 0: nothing is known.
         """
-        from datamask.quality.copy_loops import altered_of_pairs, neighbours
+        from datamask.quality.copy_loops import altered_of_pairs, held_in, neighbours
 
         texts = list(dict.fromkeys(text for pair in pairs for text in pair))
         number = {text: place for place, text in enumerate(texts)}
         one, other = (np.array([number[pair[side]] for pair in pairs], np.int64) for side in (0, 1))
         words = BatchWords(texts)
-        longest = max(map(len, texts), default=0)
-        held = self._held(BatchWords([text[:CHARACTERS] for text in texts]) if longest > CHARACTERS else words)
         size = np.maximum(HALVES * self.model.pool.languages.words[self._groups(words)[one]], LEAST)
         counts, found = self.model.pool.counts, np.empty(len(pairs))
         tables = (counts.words, counts.tails, counts.heads, counts.pairs, counts.joints)
         by_word, by_joint = neighbours(words.hashes, words.hashes), neighbours(words.tails, words.heads)
         tokens = (words.hashes, words.tails, words.heads, by_word, by_joint)
+        counted, keys = words, by_word  # of what the sample counted: the texts' beginnings
+        if max(map(len, texts), default=0) > CHARACTERS:
+            counted = BatchWords([text[:CHARACTERS] for text in texts])
+            keys = neighbours(counted.hashes, counted.hashes)
+        held = halves(counted)  # the half that each text was counted in
+        held_in(*counts.pairs.places, keys, counted.first, held)
         altered_of_pairs(one, other, size, words.first, words.is_word, tokens, held, *(t.places for t in tables), found)
         return found.tolist()
 
     def _groups(self, words: BatchWords) -> np.ndarray:
         return self.model.pool.languages.groups(words, [None] * len(words), np.zeros(len(words)))
-
-    def _held(self, words: BatchWords) -> np.ndarray:
-        """(texts,) the half of the sample that each text was counted in, −1 if it is not there.
-
-        :param words: of the texts' beginnings.
-        """
-        from datamask.quality.copy_loops import held_in, neighbours
-
-        found = halves(words)
-        held_in(*self.model.pool.counts.pairs.places, neighbours(words.hashes, words.hashes), words.first, found)
-        return found

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from datamask.filter import held_texts
 from datamask.filter.duplicate_candidates import CandidatePairs
 from datamask.filter.held_texts import HeldTexts, windows_of_pairs
-from datamask.filter.shingles import codes_of, windows
 from datamask.filter.verify_pairs import DuplicateRules, decide
+from tests.filter.array_forms import codes_of, windows
 from tests.filter.test_stage import WORDS, noisy
 
 

@@ -22,9 +22,10 @@ from datamask.filter.intact import (
     worse,
 )
 from datamask.filter.pair_loops import repeated
-from datamask.filter.shingles import codes_of, once, windows
-from datamask.filter.surface import Prose, Surface, prose, surface
+from datamask.filter.shingles import once
+from datamask.filter.surface import Prose, Surface
 from datamask.filter.verify_pairs import UNSPACED
+from tests.filter.array_forms import codes_of, prose, surface, windows
 
 GENERATOR = random.Random(0)
 TOPIC = ["harbour", "fisherman", "Lighthouse", "tide", "nets", "boats", "captain", "storm", "village", "market"]

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from datamask.filter.pair_loops import likeness_doubled
 from datamask.filter.postings import sampled
-from datamask.filter.shingles import WINDOW, Likeness, codes_of, likeness, shingles, windows
+from datamask.filter.shingles import WINDOW, Likeness, likeness, shingles
 from datamask.filter.signatures import COARSEST, SAMPLE, bound, sign
+from tests.filter.array_forms import codes_of, windows
 
 TEXT = "The quick brown fox, as they say, jumps over the lazy dog: not once but 27 times a day."
 
@@ -31,6 +32,7 @@ def test_windows_are_those_of_plain_python_in_every_text_of_a_block(texts):
         first, count = found.first[place], found.count[place]
         assert len(set(found.hashes[first : first + count].tolist())) == len(plain(text))
         assert len(shingles(text)) == len(plain(text))
+        assert np.array_equal(shingles(text), np.unique(windows(*codes_of(pa.array([text]))).hashes))
 
 
 @hypothesis_settings(deadline=None)

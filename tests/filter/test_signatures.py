@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from datamask.filter.held_texts import HeldTexts
-from datamask.filter.shingles import WINDOW, codes_of, windows
+from datamask.filter.shingles import WINDOW
 from datamask.filter.signatures import COARSEST, SAMPLE, bound, sign
-from datamask.filter.surface import prose, surface
+from tests.filter.array_forms import codes_of, prose, surface, windows
 
 LETTERS = "abcXYZ  ..,!\n\n\r\t12ßİſςéñ中文字かなカ한국አማהשָנָيَّة\u0301\u00a0𠀀😀ꟿ"
 

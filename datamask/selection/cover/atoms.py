@@ -68,7 +68,8 @@ class AtomRows:
     def state(self, mass: np.ndarray) -> np.ndarray:
         """(width,) float64: Aᵀ · mass. mass: (N,). The blocks of rows are added in their order."""
         mass = np.ascontiguousarray(mass, np.float64)
-        parts = {first: np.zeros(self.width) for first, _ in blocks_of(len(self))} or {0: np.zeros(self.width)}
+        firsts = [0] if len(self.index) < SHARED else [first for first, _ in blocks_of(len(self))]
+        parts = {first: np.zeros(self.width) for first in firsts}
 
         def work(first: int, last: int) -> None:
             compiled.state(self.start, self.index, self.value, mass, parts[first], first, last)

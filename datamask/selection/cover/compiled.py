@@ -57,6 +57,12 @@ def state(start, index, value, mass, found, first, last):  # type: ignore[no-unt
 
 
 @compiled
+def series(x):  # type: ignore[no-untyped-def]
+    """log(1 + x) by four terms, for x near 0."""
+    return x * (1 - x * (0.5 - x * (1 / 3 - x * 0.25)))
+
+
+@compiled
 def gain(start, index, value, t, level, mass, row):  # type: ignore[no-untyped-def]
     """Σ_j t_j log(1 + mass·A_ij / level_j): the change of coverage when `mass` of a row is added (or removed).
 
@@ -73,7 +79,7 @@ def gain(start, index, value, t, level, mass, row):  # type: ignore[no-untyped-d
         for k in range(size):
             x = mass * values[k] / level[atoms[k]]
             ratio[k] = x
-            term[k] = t[atoms[k]] * (x * (1 - x * (0.5 - x * (1 / 3 - x * 0.25))))
+            term[k] = t[atoms[k]] * series(x)
         for k in range(size):
             outside += (ratio[k] >= SERIES) | (ratio[k] <= -SERIES)
         if outside:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from datamask.compiling import compiled, vectorised
-from datamask.selection.cover.compiled import seeded
+from datamask.selection.cover.compiled import seeded, series
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.problem.limits import Limits
 from datamask.shares import tell
@@ -54,7 +54,7 @@ def exact(index, value, t, inverse, m, first, last):  # type: ignore[no-untyped-
         atom = index[at]
         x = np.float64(m * value[at]) * inverse[atom]
         if -SERIES < x < SERIES:
-            total += t[atom] * (x * (1 - x * (0.5 - x * (1 / 3 - x * 0.25))))
+            total += t[atom] * series(x)
         elif t[atom] > 0:
             total += t[atom] * np.log(max(1.0 + x, 1e-12))
     return total
@@ -110,14 +110,13 @@ def flip(
     heats = np.sqrt(bent.mean()) * np.geomspace(WARM, COOL, sweeps)
     unit = max(LOOSE * limits.size, float(np.median(weights)))
     inside, over = selected[near], float(limits.weights[selected].sum()) - limits.size
-    t, inverse = joint.t.astype(np.float32), (1 / level).astype(np.float32)
+    matrix = rows.start, rows.index, rows.value.astype(np.float32, copy=False)
+    mixture = joint.t.astype(np.float32), level, (1 / level).astype(np.float32)
+    columns = mass[near], np.sqrt(bent), value[near], inside, weights
     seeded(seed)
     for number, some in enumerate(np.array_split(heats, TOLD)):
         tell(number / TOLD)
-        over = flips(
-            rows.start, rows.index, rows.value.astype(np.float32, copy=False), t, level, inverse, mass[near],
-            np.sqrt(bent), value[near], inside, weights, over, some, unit,
-        )  # fmt: skip
+        over = flips(*matrix, *mixture, *columns, over, some, unit)
     selected[near] = inside
 
 

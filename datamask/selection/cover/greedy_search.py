@@ -118,14 +118,15 @@ def improve(
         return selected
     count, each = int(selected.sum()), max(1, len(joint.rows.index) // len(selected))
     rounds = min(effort.rounds, max(2, MOST_READ // (count * MOST * each)))
-    found, books = [before], Books.of(limits, selected)
-    if effort.search and above is not None and not limits and len(joint.rows.index) > SMALL:
+    found = [before]
+    if limits or len(joint.rows.index) <= SMALL:
+        above = None
+    if effort.search and above is not None:
         with part(0, 0.9):
             flip(joint, mass, value, selected, above, limits, effort.search, effort.seed)
-        books = Books.of(limits, selected)
-        selected = _mended(joint, mass, linear, limits, selected, books)
-        books = Books.of(limits, selected)
-    elif effort.search:
+        selected = _mended(joint, mass, linear, limits, selected, Books.of(limits, selected))
+    books = Books.of(limits, selected)
+    if effort.search and above is None:
         with part(0, 0.25):
             _rounds(joint, mass, value, selected, books, scale, rounds)
         found.append(_mended(joint, mass, linear, limits, selected, books))

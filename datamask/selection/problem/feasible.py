@@ -18,7 +18,7 @@ import torch
 
 from datamask.selection.engine.levels import Levels, clipped, find_level
 from datamask.selection.problem.limits import GRAIN, Limits
-from datamask.selection.problem.loops import above, least_taken, spent_at
+from datamask.selection.problem.loops import least_taken, spent_at, triple
 
 SPENT = 1e-6  # tolerance of the budget in a projection, as a share of it
 NEAR = 1e-3, 1e-2, 1e-1  # weights of the proximal term in a linear maximisation, tried in turn; × the prices' deviation
@@ -109,10 +109,8 @@ class Feasible:
 
     def most(self, price: torch.Tensor, dual: LimitPrices) -> float:
         """An upper bound on Σ w·price·s over all selections within the budget and the limits, valid for any dual."""
-        if dual.lower is None:
-            return float(above(self.limits.weights, price.numpy(), dual.level)) + self.held(dual)
-        reduced = (price - dual.lower).clamp_(min=0)
-        return float(self.weights @ reduced) + self.held(dual)
+        reduced = price.numpy() - dual.thresholds(price).numpy()
+        return float(triple(self.limits.weights, reduced, reduced > 0)) + self.held(dual)
 
     def held(self, dual: LimitPrices) -> float:
         """The budget's and the limits' part of a bound: level · (what of the budget is spent) + ends."""

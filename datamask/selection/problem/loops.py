@@ -15,7 +15,7 @@ RUN = 4096  # numbers added before their sum is added to the others', which keep
 
 @compiled
 def triple(a, b, c):  # type: ignore[no-untyped-def]
-    """Σ a_i b_i c_i. (N,) float64 each."""
+    """Σ a_i b_i c_i. (N,) float64 each, or bool."""
     total = 0.0
     for first in range(0, len(a), RUN):
         part = 0.0
@@ -43,18 +43,6 @@ def spent_at(z, rate, weights, level):  # type: ignore[no-untyped-def]
         total += part
         slope += falls
     return total, slope
-
-
-@compiled
-def above(weights, price, level):  # type: ignore[no-untyped-def]
-    """Σ w_i max(price_i − level, 0). (N,) float64 each."""
-    total = 0.0
-    for first in range(0, len(price), RUN):
-        part = 0.0
-        for i in range(first, min(first + RUN, len(price))):
-            part += weights[i] * max(price[i] - level, 0.0)
-        total += part
-    return total
 
 
 @compiled

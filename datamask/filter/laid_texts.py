@@ -1,0 +1,48 @@
+"""Letters, shingles and surface of texts, as the compiled loop lays them out.
+
+A module of its own, so that importing `shingles` or `held_texts` does not wait for the compiler.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from datamask.filter.shingles import WINDOW, letters, weights
+from datamask.filter.signature_loops import laid
+from datamask.filter.surface import Prose, Surface, kinds
+
+
+@dataclass(frozen=True, eq=False)
+class LaidTexts:
+    """Of several texts: the letters of text i are `units[first[i] : first[i + 1]]`; its shingles begin there too."""
+
+    units: np.ndarray  # (U,) uint32
+    hashes: np.ndarray  # (U,) uint32
+    first: np.ndarray  # (texts + 1,) int64
+    numbers: np.ndarray  # (texts, 5) int64: `Surface` and `Prose`
+
+    @classmethod
+    def of(cls, raw: np.ndarray, bounds: np.ndarray) -> LaidTexts:
+        """Of texts in UTF-8, one after another: their bytes, and (texts + 1,) where each begins."""
+        texts = len(bounds) - 1
+        room = int(bounds[-1] - bounds[0]) + WINDOW * texts
+        units, hashes = np.empty(room, np.uint32), np.empty(room, np.uint32)
+        first, numbers = np.zeros(texts + 1, np.int64), np.empty((texts, 5), np.int64)
+        laid(raw, bounds, letters(), weights(), kinds(), units, hashes, first, numbers)
+        return cls(units, hashes, first, numbers)
+
+    def letters_of(self, text: int) -> np.ndarray:
+        """(n,) uint32, copied."""
+        return self.units[self.first[text] : self.first[text + 1]].copy()
+
+    def shingles_of(self, text: int) -> np.ndarray:
+        """(n,) uint32 in the text's order, copied."""
+        begin, end = self.first[text : text + 2].tolist()
+        return self.hashes[begin : max(end - WINDOW + 1, begin)].copy()
+
+    def said_of(self, text: int) -> tuple[Surface, Prose]:
+        """Its surface, and how much of it is prose."""
+        found = self.numbers[text].tolist()
+        return Surface(*found[:3]), Prose(*found[3:])
