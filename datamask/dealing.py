@@ -9,7 +9,10 @@ from datamask.compiling import compiled
 
 @compiled
 def dealt_out(rows, part, parts):  # type: ignore[no-untyped-def]
-    """(rows by part, within a part in their order; where each part begins and the last ends). rows: (n, w), part (n,)."""
+    """(rows by part, within a part in their order; where each part begins and the last ends).
+
+    rows: (n, w); part: (n,) int64, 0 to parts − 1.
+    """
     bounds = np.zeros(parts + 1, np.int64)
     for number in part:
         bounds[number + 1] += 1

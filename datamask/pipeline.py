@@ -93,7 +93,7 @@ STAGES = {
             "rounds",
             "duplicates",
             (*_SCORED, "signatures", "filter"),
-            version=9,
+            version=10,
             settings=("duplicates",),
             without=("duplicates.against",),  # by what those curations selected
             rounds=13,

@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import connected_components
 
 from datamask.compiling import compiled
 from datamask.filter.pair_loops import common_of_pairs, shared_by_pairs
-from datamask.filter.posting_loops import codes_of_meetings, sort_within
+from datamask.filter.posting_loops import codes_of_meetings
 from datamask.filter.postings import KEYS, POSTING, SeenDocuments, Shared
 from datamask.filter.shingles import once
 
@@ -138,14 +138,13 @@ class Samples:
     """The shingles that some documents sampled and share with others."""
 
     def __init__(self, found: np.ndarray) -> None:
-        """:param found: (H,) POSTING, the document without a flag."""
+        """:param found: (H,) POSTING, the document without a flag; those of each document ascending by hash."""
         # places go with what they are sorted by, since numbers alone are sorted in a sixth of the time
         order = np.sort(found["document"].astype(np.uint64) << np.uint64(32) | np.arange(len(found), dtype=np.uint64))
         order = (order & np.uint64(0xFFFF_FFFF)).astype(np.int64)
         self._documents, first = np.unique(found["document"][order], return_index=True)
         self._first = np.append(first, len(order))
         self._hashes = found["hash"][order]
-        sort_within(self._hashes, self._first)
 
     def of(self, documents: np.ndarray) -> np.ndarray:
         """(H,) POSTING of these documents (n,), each once; those that have none are left out."""

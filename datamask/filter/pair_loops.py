@@ -24,7 +24,10 @@ def in_common(one, other):  # type: ignore[no-untyped-def]
 
 @compiled
 def common_of_pairs(values, first, one, values_other, first_other, other):  # type: ignore[no-untyped-def]
-    """(P,) int64: how many values the runs of each pair have in common; run r being values[first[r] : first[r + 1]]. A run −1 is empty."""
+    """(P,) int64: how many values the runs of each pair have in common.
+
+    Run r of ascending values, each once, is values[first[r] : first[r + 1]]; run −1 is empty.
+    """
     found = np.zeros(len(one), np.int64)
     for pair in range(len(one)):
         a, b = one[pair], other[pair]

@@ -27,18 +27,22 @@ class SeenDocuments:
 
 
 def postings_of(lengths: np.ndarray, hashes: np.ndarray) -> np.ndarray:
-    """(H,) POSTING of documents numbered from 0: lengths (n,) of their samples, and their hashes one after another."""
+    """(H,) POSTING of documents numbered from 0: lengths (n,) of their samples, and their hashes one after another.
+
+    A posting's hash has its halves exchanged: the first bits of a sampled hash say nothing, and so partitions, which
+    are ranges of the other half, one after another are ascending.
+    """
     from datamask.filter.posting_loops import flagged
 
     found = np.empty(len(hashes), POSTING)
-    found["hash"] = hashes
+    found["hash"] = hashes << np.uint64(32) | hashes >> np.uint64(32)
     flagged(lengths, KEYS, found["document"])
     return found
 
 
 def partition_of(hashes: np.ndarray, partitions: int) -> np.ndarray:
-    """(H,) the partition of each hash."""
-    mixed = (hashes & np.uint64(0xFFFF_FFFF)) * np.uint64(partitions)
+    """(H,) the partition of each posting's hash."""
+    mixed = (hashes >> np.uint64(32)) * np.uint64(partitions)
     return (mixed >> np.uint64(32)).astype(np.int32)
 
 

@@ -168,9 +168,9 @@ def likely(is_word, mine, theirs, tokens, others, held, size, tables):  # type: 
     both = without(tables[3], by_word[places], mine[3], held[0], theirs[3], held[1])
     joint = without(tables[4], by_joint[places], mine[4], held[0], theirs[4], held[1])
     said = 0.0
-    for number, at in enumerate(places):
-        joined = JOINTS * lift(ends[number], begins[number], joint[number], size, OF_JOINTS)
-        said += lift(known[at], known[at + 1], both[number], size, OF_PAIRS) + joined
+    for place in range(number):
+        joined = JOINTS * lift(ends[place], begins[place], joint[place], size, OF_JOINTS)
+        said += lift(known[places[place]], known[places[place] + 1], both[place], size, OF_PAIRS) + joined
     own = np.zeros(len(hashes), np.bool_)
     for at in range(len(hashes)):
         begun, ended = before[at] or at == 0, after[at] or at == len(hashes) - 1
