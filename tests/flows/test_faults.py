@@ -119,7 +119,9 @@ def test_a_shard_that_fails_beside_the_duplicates_is_left_out_of_the_selection(m
     assert json.loads(printed)["documents"]["read"] == 120
     manifest = json.loads((out / "latest" / "manifest.json").read_text())
     assert sorted(manifest["conservation"]["shards"]) == ["shard-00", "shard-02"]
-    prices = pq.read_table(out / "work" / "prices" / f"prices-{manifest['provenance']['certificate']['prices']}.parquet")
+    prices = pq.read_table(
+        out / "work" / "prices" / f"prices-{manifest['provenance']['certificate']['prices']}.parquet"
+    )
     assert prices["shard"].to_pylist() == ["shard-00", "shard-02"]
 
 
