@@ -174,9 +174,10 @@ def _index_and_score(
     converted = [files.shard for files in shards]
     if not prepared_by_numpy(config):
         loaded()
-    of_encoder = stages.start(
-        whole.prepare_encoder, shards=converted, model=config.encoder.model, previous=previous.encoder, **common
-    )
+    fitting: dict[str, Any] = {"shards": converted, "previous": previous.encoder, **common}
+    begin = partial(stages.start, whole.prepare_encoder, model=config.encoder.model, **fitting)
+    static = config.encoder.model == "static"
+    of_counter = stages.start(whole.prepare_tokenizer, **fitting) if static else begin()
     of_quality = None
     if not config.quality.reads_encoder:  # a core beside the encoder's
         of_quality = stages.start(
@@ -184,20 +185,24 @@ def _index_and_score(
         )
     if config.filter.exact_duplicates or near_duplicates_wanted(config):
         shards = stages.each([Step(each.sign, common)], shards)
-    encoder = stages.finish(of_encoder)
+    encoder = counter = stages.finish(of_counter)  # the index counts by a static one's tokens while vectors are made
+    of_encoder = begin() if static else None
+    if of_encoder and _reads_vectors(config):
+        encoder, of_encoder = stages.finish(of_encoder), None
     quality = stages.finish(
         of_quality
         or stages.start(whole.prepare_quality, shards=converted, encoder=encoder, previous=previous.quality, **common)
     )
     loaded()
-    shards = stages.each([Step(each.index, {"encoder": encoder, **common})], shards)
+    shards = stages.each([Step(each.index, {"encoder": counter, **common})], shards)
     check_quarantine(shards, config)  # before they are embedded
     steps = _embedding(config, encoder, work) if _reads_vectors(config) else []
     beside = bool(steps) and not config.quality.reads_encoder
     steps.append(Step(each.score, {"quality": quality, "encoder": encoder, **common}, beside=beside))
     if decontamination_wanted(config):
         steps.append(Step(each.leaks, common, beside=True))
-    return encoder, quality, stages.each(steps, shards)
+    shards = stages.each(steps, shards)
+    return stages.finish(of_encoder) if of_encoder else encoder, quality, shards
 
 
 def _reads_vectors(config: Config) -> bool:
