@@ -70,10 +70,11 @@ STAGES = {
         Stage("plan", "one", None, (), version=3),
         Stage("convert", "shard", "corpus", ("plan",), settings=_READING),
         Stage("languages", "shard", "languages", ("convert",), settings=_READING),
-        Stage("encoder", "one", "encoder", ("convert",), version=6, settings=_FITTING),
+        Stage("tokenizer", "one", "tokenizer", ("convert",), settings=_FITTING),  # under the encoder's key
+        Stage("encoder", "one", "encoder", ("convert", "tokenizer"), version=6, settings=_FITTING),
         Stage("quality", "one", "quality", ("convert", "encoder"), version=3, settings=_READING),
         Stage("signatures", "shard", "signatures", ("convert",), settings=_READING),
-        Stage("index", "shard", "index", ("convert", "encoder"), version=3, settings=_READING),
+        Stage("index", "shard", "index", ("convert", "tokenizer"), version=3, settings=_READING),
         Stage("embed", "shard", "embeddings", ("encoder", "index")),
         Stage("score", "shard", "scores", ("quality", "index", "embed"), version=2),
         Stage("atoms", "shard", "atoms", ("index",)),
@@ -93,7 +94,7 @@ STAGES = {
             "rounds",
             "duplicates",
             (*_SCORED, "signatures", "filter"),
-            version=9,
+            version=10,
             settings=("duplicates",),
             without=("duplicates.against",),  # by what those curations selected
             rounds=13,

@@ -46,11 +46,11 @@ def _words(texts: list[str]) -> None:
 def _duplicates(texts: list[str]) -> None:
     import pyarrow as pa
 
-    from datamask.filter.duplicate_candidates import Components, Samples, parts_of_groups, total_of_groups
+    from datamask.dealing import dealt_out
+    from datamask.filter.duplicate_candidates import Components, Samples, meetings, parts_of_groups, total_of_groups
     from datamask.filter.held_texts import HeldTexts
     from datamask.filter.intact import Own, Pair, pairs_of
-    from datamask.filter.pair_loops import perhaps_again
-    from datamask.filter.postings import POSTING
+    from datamask.filter.postings import postings_of, sampled, shared_of
     from datamask.filter.shingles import likeness
 
     connected = Components(4)
@@ -58,9 +58,12 @@ def _duplicates(texts: list[str]) -> None:
     paired, part = np.array([True, False, True, False]), np.zeros(4, np.int64)
     total_of_groups(connected.lowest(), paired, np.ones(4, np.int64), 0, part)
     parts_of_groups(connected.lowest(), paired, part, 1)
-    postings = np.zeros(2, POSTING)
-    postings["hash"] = 1, 2
-    perhaps_again(postings["hash"])
+    lengths, hashes = np.ones(2, np.int64), np.array([1, 1], np.uint64)
+    sampled(lengths, hashes)
+    postings = postings_of(lengths, hashes)
+    meetings(shared_of(postings, lengths))
+    for unit in (np.uint8, np.uint32):
+        dealt_out(np.zeros((2, 1), unit), lengths, 2)
     samples, nobody = Samples(postings), np.zeros(1, np.int64)
     samples.commons(nobody, samples, nobody, samples.common(nobody, samples, nobody))
     library = HeldTexts(lambda documents: [(documents, pa.array(texts[:1], pa.large_string()))], nobody, nobody)

@@ -124,9 +124,10 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     _check_complete(failed, stages)
     previous.check([files.shard for files in shards])
     check_settings([files.shard for files in shards], config)  # now, not after hours of embedding
-    encoder, quality, shards = _embed_and_score(stages, shards, work, previous)
+    encoder, quality, shards = _index_and_score(stages, shards, work, previous)
     _check_complete(failed, stages)
-    shards, certificate = _select(stages, shards, work, previous)
+    later = [] if _reads_vectors(config) else _embedding(config, encoder, work)
+    shards, certificate = _select(stages, shards, later, failed, work, previous)
     failed = _check_complete(failed, stages)
     provenance = Provenance(portable(encoder, work), quality.as_dict(), certificate, tuple(failed), plan.skipped)
     with one_exporter(out, waiting=partial(_say_waiting, out)):
@@ -165,7 +166,7 @@ def meanwhile(release: ReleaseFolder, before: str | None, out: str) -> str | Non
     return None
 
 
-def _embed_and_score(
+def _index_and_score(
     stages: Stages, shards: list[ShardFiles], work: str, previous: Previous
 ) -> tuple[Any, Any, list[ShardFiles]]:
     config = stages.config
@@ -173,9 +174,10 @@ def _embed_and_score(
     converted = [files.shard for files in shards]
     if not prepared_by_numpy(config):
         loaded()
-    of_encoder = stages.start(
-        whole.prepare_encoder, shards=converted, model=config.encoder.model, previous=previous.encoder, **common
-    )
+    fitting: dict[str, Any] = {"shards": converted, "previous": previous.encoder, **common}
+    begin = partial(stages.start, whole.prepare_encoder, model=config.encoder.model, **fitting)
+    static = config.encoder.model == "static"
+    of_counter = stages.start(whole.prepare_tokenizer, **fitting) if static else begin()
     of_quality = None
     if not config.quality.reads_encoder:  # a core beside the encoder's
         of_quality = stages.start(
@@ -183,30 +185,52 @@ def _embed_and_score(
         )
     if config.filter.exact_duplicates or near_duplicates_wanted(config):
         shards = stages.each([Step(each.sign, common)], shards)
-    encoder = stages.finish(of_encoder)
+    encoder = counter = stages.finish(of_counter)  # the index counts by a static one's tokens while vectors are made
+    of_encoder = begin() if static else None
+    if of_encoder and _reads_vectors(config):
+        encoder, of_encoder = stages.finish(of_encoder), None
     quality = stages.finish(
         of_quality
         or stages.start(whole.prepare_quality, shards=converted, encoder=encoder, previous=previous.quality, **common)
     )
     loaded()
-    shards = stages.each([Step(each.index, {"encoder": encoder, **common})], shards)
+    shards = stages.each([Step(each.index, {"encoder": counter, **common})], shards)
     check_quarantine(shards, config)  # before they are embedded
-    steps = [
-        Step(each.embed, {"encoder": encoder, **common}),
-        Step(each.score, {"quality": quality, "encoder": encoder, **common}, beside=not config.quality.reads_encoder),
-    ]
-    if reads_words(config.select):
-        steps.append(Step(each.atoms, common, beside=True))
+    steps = _embedding(config, encoder, work) if _reads_vectors(config) else []
+    beside = bool(steps) and not config.quality.reads_encoder
+    steps.append(Step(each.score, {"quality": quality, "encoder": encoder, **common}, beside=beside))
     if decontamination_wanted(config):
         steps.append(Step(each.leaks, common, beside=True))
-    return encoder, quality, stages.each(steps, shards)
+    shards = stages.each(steps, shards)
+    return stages.finish(of_encoder) if of_encoder else encoder, quality, shards
+
+
+def _reads_vectors(config: Config) -> bool:
+    """Whether scores, filters or duplicates read vectors: else these are computed beside them."""
+    return config.quality.reads_encoder or config.duplicates.semantic != "off"
+
+
+def _embedding(config: Config, encoder: Any, work: str) -> list[Step]:
+    """What the selection reads of a document, beside its score."""
+    common: dict[str, Any] = {"config": config, "work": work}
+    steps = [Step(each.embed, {"encoder": encoder, **common})]
+    if reads_words(config.select):
+        steps.append(Step(each.atoms, common, beside=True))
+    return steps
 
 
 def _select(
-    stages: Stages, shards: list[ShardFiles], work: str, previous: Previous
+    stages: Stages,
+    shards: list[ShardFiles],
+    later: Sequence[Step],
+    failed: Sequence[FailedFile],
+    work: str,
+    previous: Previous,
 ) -> tuple[list[ShardFiles], dict[str, Any]]:
+    """later: what filters and duplicates do not wait for, and the selection does."""
     config = stages.config
     common: dict[str, Any] = {"config": config, "work": work}
+    beside = stages.beside(partial(stages.each, later, shards)) if later else None
 
     def filtered(shards: list[ShardFiles]) -> list[ShardFiles]:
         outputs = maps.filter_corpus(stages, shards, work)
@@ -218,6 +242,12 @@ def _select(
         outputs = maps.find_duplicates(stages, shards, work)
         shards = [replace(files, duplicates=output) for files, output in zip(shards, outputs, strict=True)]
     check_left(shards, config)
+    if beside:
+        through = stages.join(beside)
+        _check_complete(failed, stages)
+        if len(through) < len(shards):  # others have been told apart from shards that are not there any more
+            return _select(stages, through, (), failed, work, previous)
+        shards = [files.joined([own]) for files, own in zip(shards, through, strict=True)]
     extended = maps.extend_prices(stages, shards, work, previous.prices) if previous.prices else None
     if extended and (missed := _missed(extended.facts, previous.gap)):
         get_run_logger().info("beside the selection of release %s %s; selecting again", previous.version, missed)

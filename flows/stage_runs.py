@@ -2,24 +2,28 @@
 of shards through its stages in turn.
 
 A batch goes on to its next stage when it is through with the last, whatever the other batches do, and a failed shard
-falls out alone. Only small results pass through here.
+falls out alone. Stages whose files are asked for later run beside others (`Stages.beside`), in the room that these
+leave. Only small results pass through here.
 """
 
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, pairwise
-from math import ceil
+from math import ceil, inf
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from prefect import Task
 from prefect.futures import PrefectFuture
 
-from datamask.config import Config
+from datamask.config import Config, RunSettings
 from datamask.errors import StorageError, is_retryable
 from datamask.pipeline import STAGES
 from datamask.shares import heard
@@ -36,6 +40,8 @@ from tasks.round_items import RoundDone, RoundItems, run_round
 PER_WORKER = 16  # enough to even the load; more cost time: some 20 ms each, of this process and the server
 AT_MOST = 1000  # more slow a server down
 REFRESH = 2.0  # seconds between updates of the UI's progress
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,77 @@ class Started:
 
     stage: str
     future: PrefectFuture[Any]
+
+
+class LeftError(Exception):
+    """The run has ended: nothing more is begun beside it."""
+
+
+class Beside(Generic[T]):
+    """Stages under way beside others, driven by a thread of their own: `Stages.beside` begins, `Stages.join` ends it.
+
+    Until they are waited for they have `room` tasks under way at most, so that the others' need not queue behind them.
+    """
+
+    def __init__(self, run: Callable[[], T], room: float) -> None:
+        self._room, self._tasks, self._left = room, 0, False
+        self._changed = threading.Condition()
+        self._result: list[T] = []
+        self._error: BaseException | None = None
+        context = copy_context()
+        context.run(BESIDE.set, self)
+        self._thread = threading.Thread(target=context.run, args=(self._drive, run), name="beside", daemon=True)
+        self._thread.start()
+
+    def _drive(self, run: Callable[[], T]) -> None:
+        try:
+            self._result.append(run())
+        except BaseException as error:  # told by `result`
+            self._error = error
+
+    def take_room(self) -> None:
+        """Waits until another task may begin.
+
+        :raises LeftError: none may.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._tasks < self._room or self._left)
+            self.go_on()
+            self._tasks += 1
+
+    def give_room(self, future: PrefectFuture[Any]) -> None:
+        """A task is over."""
+        with self._changed:
+            self._tasks -= 1
+            self._changed.notify()
+
+    def go_on(self) -> None:
+        """:raises LeftError: the run has ended."""
+        if self._left:
+            raise LeftError
+
+    def ended(self, seconds: float) -> bool:
+        """Whether all is done, or has failed, at most so many seconds from now; there is room for all from now on."""
+        with self._changed:
+            self._room = inf
+            self._changed.notify()
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def result(self) -> T:
+        """What `run` returned, or its error, once it has `ended`."""
+        if self._error:
+            raise self._error
+        return self._result[0]
+
+    def leave(self) -> None:
+        """Begins nothing more."""
+        with self._changed:
+            self._left = True
+            self._changed.notify()
+
+
+BESIDE: ContextVar[Beside[Any] | None] = ContextVar("BESIDE", default=None)  # what this thread drives
 
 
 @dataclass
@@ -101,6 +178,7 @@ class Stages:
         self.failures: list[ShardFailure] = []
         self.times: dict[str, ShardTimes] = {}
         self._ready: dict[tuple[Task[..., Any], str], Task[..., Any]] = {}
+        self._beside: list[Beside[Any]] = []
         self._runner = task_runner(config.run)
         self._artifacts = StageArtifacts(self.board)
 
@@ -113,6 +191,8 @@ class Stages:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for beside in self._beside:
+            beside.leave()
         self._runner.__exit__(kind, error, at)
         BOARD.reset(self._token)
         if by_the_server(error):
@@ -138,6 +218,21 @@ class Stages:
         result = future.result()
         self.board.end_whole(started.stage, cached=future.state.name == "Cached")
         return result
+
+    def beside(self, run: Callable[[], T]) -> Beside[T]:
+        """Begins stages whose files are asked for later, and goes on; `join` has what `run` returns.
+
+        :param run: drives them by this object's other methods, in a thread of its own.
+        """
+        settings = self.config.run
+        self._beside.append(Beside(run, inf if settings.address else max(1, _workers(settings) // 2)))
+        return self._beside[-1]
+
+    def join(self, beside: Beside[T]) -> T:
+        """What the `run` of `beside` returned; its error, if it failed."""
+        while not beside.ended(REFRESH):
+            self._artifacts.update()
+        return beside.result()
 
     def rounds(
         self, stage: str, run: Callable[..., Any], rows: int, cached: Callable[[Any], bool], **given: Any
@@ -238,17 +333,24 @@ class Stages:
         given = {
             name: Unsearched(value) if isinstance(value, list | tuple) else value for name, value in parameters.items()
         }
-        if not gpu:
-            return self._runner.submit(ready, given)
-        with claiming_gpu(self.config.run):
-            return self._runner.submit(ready, given)
+        beside = BESIDE.get()
+        if beside:
+            beside.take_room()
+        with claiming_gpu(self.config.run) if gpu else nullcontext():
+            future = self._runner.submit(ready, given)
+        if beside:
+            future.add_done_callback(beside.give_room)
+        return future
 
     def _next(self, finished: "SimpleQueue[PrefectFuture[Any]]") -> PrefectFuture[Any]:
         while True:
             try:
                 future = finished.get(timeout=REFRESH)
             except Empty:
-                self._artifacts.update()
+                if beside := BESIDE.get():
+                    beside.go_on()
+                else:
+                    self._artifacts.update()
                 continue
             future.wait()
             return future
@@ -283,7 +385,7 @@ class Stages:
 
     def _size(self, count: int) -> int:
         run = self.config.run
-        here = None if run.address else PER_WORKER * (run.workers or os.cpu_count() or 1)
+        here = None if run.address else PER_WORKER * _workers(run)
         return max(1, ceil(count / min(AT_MOST, here or AT_MOST)))
 
 
@@ -309,6 +411,10 @@ class Rounds:
         share = max(self.share, line.total - line.rows) if rest else self.share
         ends = [round(share * done / total) for done in accumulate(weights, initial=0)]
         return self.stages.round(self.stage, work, state, items, [b - a for a, b in pairwise(ends)])
+
+
+def _workers(run: RunSettings) -> int:
+    return run.workers or os.cpu_count() or 1
 
 
 def _groups(steps: Sequence[Step]) -> list[list[Step]]:

@@ -23,6 +23,15 @@ def plan(config: Config, work: str, previous: Plan | None) -> Any:
     return _named("plan", plan_shards(config.corpus, work, previous))
 
 
+@task(name="tokenizer", task_run_name="fit tokenizer", **STAGE)
+def prepare_tokenizer(shards: Sequence[Shard], config: Config, work: str, previous: Any) -> Any:
+    """The static encoder's tokenizer, before its vectors."""
+    from datamask.encoders import prepare_tokenizer as prepare
+
+    same_arithmetic(torch=not prepared_by_numpy(config))
+    return _unless_there("tokenizer", work, "tokenizer", lambda: prepare(shards, config, work, previous))
+
+
 @task(name="encoder", task_run_name="prepare encoder {model}", **STAGE)
 def prepare_encoder(shards: Sequence[Shard], model: str, config: Config, work: str, previous: Any) -> Any:
     """Fits the static encoder or pins a model."""

@@ -1,4 +1,12 @@
-"""From the settings to an EncoderRef: fits the static encoder, or finds a model, checks it, and pins what it is."""
+"""From the settings to an EncoderRef: fits the static encoder, or finds a model, checks it, and pins what it is.
+
+encoder = prepare_encoder(shards, config, work)
+
+The static encoder can be fitted in two steps, so that documents are counted by its tokens while its vectors are made:
+
+counter = prepare_tokenizer(shards, config, work)     # for `load_tokenizer`, and so for the index
+encoder = prepare_encoder(shards, config, work)       # goes on from there
+"""
 
 from __future__ import annotations
 
@@ -7,7 +15,11 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from datamask import extensions, storage
 from datamask.config import Config
@@ -15,10 +27,18 @@ from datamask.config import EncoderSettings as Settings
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import sample_texts
 from datamask.errors import ConfigError, InputError
+from datamask.maps import clear, read_arrays, write_arrays
 from datamask.models.encoder_ref import EncoderRef
 from datamask.pipeline import STAGES
+from datamask.stages import ROUNDS
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from datamask.encoders.static import Counted, Fitted
 
 COMPLETE = "modules.json"  # the last file of a model folder to appear
+TOKENIZER = "tokenizer.json"
 SEED = 0  # of the sample and of the random projections
 LOGGER = logging.getLogger(__name__)
 
@@ -36,11 +56,7 @@ def prepare_encoder(
     :raises ConfigError: a quality head without a transformer.
     """
     settings = config.encoder
-    if settings.quality_head and settings.model in ("static", "column"):
-        raise ConfigError(
-            f"encoder.quality_head needs a transformer as encoder.model, which is {settings.model!r}; "
-            f"name the model the classifier was trained on"
-        )
+    _check_head(settings)
     if settings.model == "static":
         return _prepare_static(shards, config, work, previous)
     from datamask.encoders.pin import pin_column, pin_model, pin_own  # loads torch
@@ -52,30 +68,120 @@ def prepare_encoder(
     return pin_model(settings, work)
 
 
+def _check_head(settings: Settings) -> None:
+    if settings.quality_head and settings.model in ("static", "column"):
+        raise ConfigError(
+            f"encoder.quality_head needs a transformer as encoder.model, which is {settings.model!r}; "
+            f"name the model the classifier was trained on"
+        )
+
+
 # ---------------------------------------------------------------- static
 
 
+def prepare_tokenizer(
+    shards: Sequence[Shard], config: Config, work: str, previous: EncoderRef | None = None
+) -> EncoderRef:
+    """The static encoder as far as `load_tokenizer` needs it, for a model of encoder.model "static".
+
+    Publishes work/tokenizer/<name>/tokenizer.json, unless the encoder is there, and leaves the counted texts to
+    `prepare_encoder`.
+
+    :param shards, previous: as `prepare_encoder`'s.
+    :raises InputError: there is no text to fit on.
+    :raises ConfigError: a quality head without a transformer.
+    """
+    _check_head(config.encoder)
+    ref = _static(shards, config, work, previous)
+    if storage.exists(storage.join(ref.path, COMPLETE)):
+        return ref
+    folder = storage.join(work, "tokenizer", _name(ref.path))
+    url = storage.join(folder, TOKENIZER)
+    if not storage.exists(url):
+        tokenizer, counted = _fit_tokens(shards, config)
+        matrix = counted.tokens
+        write_arrays(
+            _left(work, ref),
+            data=matrix.data,
+            indices=matrix.indices,
+            indptr=matrix.indptr,
+            shape=np.array(matrix.shape),
+            languages=counted.languages,
+            kinds=counted.kinds,
+        )
+        with storage.publish(url) as temporary:
+            temporary.write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
+    return replace(ref, path=folder)
+
+
 def _prepare_static(shards: Sequence[Shard], config: Config, work: str, previous: EncoderRef | None) -> EncoderRef:
-    settings = config.encoder
-    how = STAGES["encoder"].key(config)
+    from datamask.encoders import static
+
+    ref = _static(shards, config, work, previous)
+    if storage.exists(storage.join(ref.path, COMPLETE)):
+        return ref
+    if previous is not None and previous.kind == "static":
+        why = "it was fitted by other settings or an earlier version of datamask"
+        if _name(previous.path).startswith(STAGES["encoder"].key(config)):
+            why = "its files are gone"
+        LOGGER.warning(
+            "the static encoder of the last release, %s, cannot be kept: %s. A new one is fitted, and every "
+            "document is embedded again",
+            _name(previous.path),
+            why,
+        )
+    tokenizer, counted = _begun(work, ref) or _fit_tokens(shards, config)
+    vectors = static.vectors_of(counted, config.encoder.dimensions, SEED)
+    _publish(static.Fitted(tokenizer, vectors), ref.path)
+    return ref
+
+
+def _static(shards: Sequence[Shard], config: Config, work: str, previous: EncoderRef | None) -> EncoderRef:
+    """The last release's encoder, if it can be kept, or the one of these shards, fitted or not."""
+    settings, how = config.encoder, STAGES["encoder"].key(config)
     if previous is not None and previous.kind == "static" and _name(previous.path).startswith(how):
         ref = _static_ref(settings, previous.path)
         if storage.exists(storage.join(ref.path, COMPLETE)):
             return ref
-    folder = storage.join(work, "encoder", f"{how}-{storage.key(sorted(shard.fingerprint for shard in shards))}")
-    if not storage.exists(storage.join(folder, COMPLETE)):
-        if previous is not None and previous.kind == "static":
-            why = "its files are gone"
-            if not _name(previous.path).startswith(how):
-                why = "it was fitted by other settings or an earlier version of datamask"
-            LOGGER.warning(
-                "the static encoder of the last release, %s, cannot be kept: %s. A new one is fitted, and every "
-                "document is embedded again",
-                _name(previous.path),
-                why,
-            )
-        fit(sample_texts(shards, config, settings.fit_documents, SEED), settings, folder)
-    return _static_ref(settings, folder)
+    name = f"{how}-{storage.key(sorted(shard.fingerprint for shard in shards))}"
+    return _static_ref(settings, storage.join(work, "encoder", name))
+
+
+def _fit_tokens(shards: Sequence[Shard], config: Config) -> tuple[Tokenizer, Counted]:
+    settings = config.encoder
+    return _tokens_of(sample_texts(shards, config, settings.fit_documents, SEED), settings)
+
+
+def _tokens_of(texts: Sequence[str], settings: Settings) -> tuple[Tokenizer, Counted]:
+    from datamask.encoders import static
+    from datamask.models.tokens import clean
+
+    texts = [clean(text) for text in texts]
+    if not texts:
+        raise InputError("the corpus has no text to fit the static encoder on: every row is null, empty or undecodable")
+    return static.fit_tokens(texts, settings.vocabulary, settings.max_length, SEED)
+
+
+def _left(work: str, ref: EncoderRef) -> str:
+    """Where `prepare_tokenizer` leaves the counted texts."""
+    return storage.join(work, ROUNDS, f"encoder-{_name(ref.path)}", "counts.npz")
+
+
+def _begun(work: str, ref: EncoderRef) -> tuple[Tokenizer, Counted] | None:
+    """What `prepare_tokenizer` made, which goes; None: nothing, or it is gone."""
+    import scipy.sparse
+    from tokenizers import Tokenizer
+
+    from datamask.encoders.static import Counted
+    from datamask.models.locate import local_folder
+
+    folder, url = storage.join(work, "tokenizer", _name(ref.path)), _left(work, ref)
+    if not storage.exists(storage.join(folder, TOKENIZER)) or not storage.exists(url):
+        return None
+    tokenizer = Tokenizer.from_file(str(Path(local_folder(folder)) / TOKENIZER))
+    data, indices, indptr, shape, *groups = read_arrays(url, "data", "indices", "indptr", "shape", "languages", "kinds")
+    clear(url.rsplit("/", 1)[0])
+    return tokenizer, Counted(scipy.sparse.csr_array((data, indices, indptr), shape=tuple(shape)), *groups)
 
 
 def _name(folder: str) -> str:
@@ -88,12 +194,14 @@ def fit(texts: Sequence[str], settings: Settings, folder: str) -> None:
     :raises InputError: no text.
     """
     from datamask.encoders import static
-    from datamask.models.tokens import clean
 
-    texts = [clean(text) for text in texts]
-    if not texts:
-        raise InputError("the corpus has no text to fit the static encoder on: every row is null, empty or undecodable")
-    fitted = static.fit_static(texts, settings.vocabulary, settings.dimensions, settings.max_length, SEED)
+    tokenizer, counted = _tokens_of(texts, settings)
+    _publish(static.Fitted(tokenizer, static.vectors_of(counted, settings.dimensions, SEED)), folder)
+
+
+def _publish(fitted: Fitted, folder: str) -> None:
+    from datamask.encoders import static
+
     with tempfile.TemporaryDirectory(prefix="datamask-encoder-") as temporary:
         static.save(Path(temporary), fitted)
         publish_folder(Path(temporary), folder)

@@ -42,6 +42,15 @@ SMOOTHING = 5  # documents without a token that every group is taken to have bes
 
 
 @dataclass(frozen=True)
+class Counted:
+    """The texts, as the vectors are fitted to them."""
+
+    tokens: scipy.sparse.csr_array  # float32 [texts, vocabulary]: how often each stands in each text
+    languages: np.ndarray  # int64 [texts], from 0
+    kinds: np.ndarray  # int64 [texts], from 0
+
+
+@dataclass(frozen=True)
 class Fitted:
     """What a folder is made of."""
 
@@ -55,16 +64,27 @@ def fit_static(texts: Sequence[str], vocabulary: int, dimensions: int, max_lengt
     :param vocabulary: greatest number of tokens; one for every TOKEN_BYTES of the texts' beginnings at most
     :param max_length: tokens of a document that will be embedded; about so many are counted
     """
+    tokenizer, counted = fit_tokens(texts, vocabulary, max_length, seed)
+    return Fitted(tokenizer, vectors_of(counted, dimensions, seed))
+
+
+def fit_tokens(texts: Sequence[str], vocabulary: int, max_length: int, seed: int) -> tuple[Tokenizer, Counted]:
+    """The first half of `fit_static`: the tokenizer, and the texts counted by it."""
     with threadpool_limits(1, "blas"):  # sums of one thread have one order
         languages, kinds = language_groups(texts, seed)
         sample = WordSample.of(texts, max_length)
         vocabulary = min(vocabulary, max(LEAST_TOKENS, int(sample.sizes.sum()) // TOKEN_BYTES))
         tokenizer = fit_tokenizer(sample, languages, vocabulary)
-        counts = count_tokens(sample, tokenizer)
-        vectors = fit_vectors(counts, languages, dimensions, seed)
-        for groups, share in zip((languages, kinds), COMMON, strict=True):
-            vectors = without_common(vectors, counts, groups, share)
-        return Fitted(tokenizer, vectors)
+        return tokenizer, Counted(count_tokens(sample, tokenizer), languages, kinds)
+
+
+def vectors_of(counted: Counted, dimensions: int, seed: int) -> np.ndarray:
+    """The second half: float32 [vocabulary, dimensions]."""
+    with threadpool_limits(1, "blas"):
+        vectors = fit_vectors(counted.tokens, counted.languages, dimensions, seed)
+        for groups, share in zip((counted.languages, counted.kinds), COMMON, strict=True):
+            vectors = without_common(vectors, counted.tokens, groups, share)
+        return vectors
 
 
 # ---------------------------------------------------------------- tokenizer

@@ -94,7 +94,9 @@ def load_tokenizer(encoder: EncoderRef) -> TokenCounter:
             backend = getattr(found, "backend_tokenizer", None)
             return DocumentTokenizer(backend) if backend is not None else _PythonTokenizer(found)
 
-    return MODELS.get(("tokenizer", encoder.path, encoder.revision), load)
+    # the name of a static encoder's folder stands for its content, whether its vectors are there yet or not
+    name = encoder.path.rstrip("/").rsplit("/", 1)[-1] if encoder.kind == "static" else encoder.path
+    return MODELS.get(("tokenizer", name, encoder.revision), load)
 
 
 class DocumentTokenizer:

@@ -42,6 +42,7 @@ _RECORD = re.compile(r"[0-9a-f]{16}\.json")
 # 38,232 real documents); and a quarter for what a release and scratch files take for a while
 PER_DOCUMENT = 5200
 FITTED = 35_000_000  # bytes of the static encoder's tokenizer and the quality score's model, 33 MB for 38,232 documents
+COUNTED = 1200  # bytes a token of the vocabulary, for a while: the texts counted by it, on which the vectors are fitted
 ASSUMED_DOCUMENT = 2000  # bytes of text, where nobody has counted the rows yet
 
 
@@ -259,7 +260,7 @@ def forecast(plan: Plan, config: Config) -> int:
     documents = sum(part.rows if part.rows is not None else part.bytes // ASSUMED_DOCUMENT + 1 for part in parts)
     converted = sum(part.bytes for part in parts if part.format != "parquet")
     words = config.encoder.vocabulary if config.encoder.model == "static" else 0
-    fitted = FITTED + 4 * words * config.encoder.dimensions  # however small the corpus is
+    fitted = FITTED + words * (4 * config.encoder.dimensions + COUNTED)  # however small the corpus is
     return documents * (2 * config.encoder.dimensions + PER_DOCUMENT) + converted + size + fitted
 
 

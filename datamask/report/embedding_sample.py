@@ -31,6 +31,7 @@ from datamask.stages import ShardFiles
 GROUP_COLUMNS = ("domain", "language", "dump", "source", "label")
 LEAST_FILLED = 0.1  # share of documents that must have a value
 Place = tuple[str, int]  # a shard's name and a row of it
+ITEM_ROWS, ITEM_SHARDS = 1500, 16  # rows that an item of a round reads, about, of so many shards at most
 MAX_GROUPS = 1000  # a column with more values in the sample is no grouping (an id, a URL)
 
 
@@ -296,9 +297,17 @@ def _named(what: str, item: Sequence[tuple[str, npt.NDArray[np.int64]]]) -> str:
     return f"{what}-{storage.key([[path, hashlib.sha256(ids.tobytes()).hexdigest()] for path, ids in item])}"
 
 
-def _shared(items: Sequence[Any], each: int = 16) -> list[Sequence[Any]]:
-    """Shards of which little is read, several to an item."""
-    return [items[first : first + each] for first in range(0, len(items), each)]
+def _shared(items: Sequence[tuple[Any, npt.NDArray[np.int64]]]) -> list[list[tuple[Any, npt.NDArray[np.int64]]]]:
+    """Shards and rows of them, several to an item where little is read of each."""
+    found: list[list[tuple[Any, npt.NDArray[np.int64]]]] = []
+    held = ITEM_ROWS
+    for item in items:
+        if held >= ITEM_ROWS or len(found[-1]) == ITEM_SHARDS:
+            found.append([])
+            held = 0
+        found[-1].append(item)
+        held += len(item[1])
+    return found
 
 
 def _hand(state: SampleRound, name: str, table: pa.Table) -> Taken:

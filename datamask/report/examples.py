@@ -61,15 +61,31 @@ def draw_map(
     return {panel: np.sort(generator.permutation(rows)[:MAP_POINTS]) for panel, rows in panels.items()}
 
 
-def map_points(sample: Sample, vectors: Vectors, drawn: Mapping[str, Indices], documents: DocumentColumns) -> Rows:
-    """The paper's map: positions of documents drawn from the pool, top-quality, diversity alone, and the selection.
+def place_map(sample: Sample, vectors: Vectors, drawn: Mapping[str, Indices]) -> npt.NDArray[np.float32]:
+    """Where the documents of all panels lie on the paper's map, (n, 2), in the order of their rows; none: too few.
 
     t-SNE (scikit-learn) of the first 50 principal components of the vectors.
     """
-    rows = np.unique(np.concatenate(list(drawn.values())))
+    rows = _rows_of(drawn)
     if len(rows) < 10:
+        return np.zeros((0, 2), np.float32)
+    return _tsne(vectors(rows).astype(np.float32), sample.config.select.seed)
+
+
+def _rows_of(drawn: Mapping[str, Indices]) -> Indices:
+    return np.unique(np.concatenate(list(drawn.values())))
+
+
+def map_points(
+    sample: Sample, drawn: Mapping[str, Indices], place: npt.NDArray[np.float32], documents: DocumentColumns
+) -> Rows:
+    """The paper's map: documents drawn from the pool, top-quality, diversity alone, and the selection.
+
+    place: of `place_map`.
+    """
+    rows = _rows_of(drawn)
+    if not len(place):
         return []
-    place = _tsne(vectors(rows).astype(np.float32), sample.config.select.seed)
     texts = [documents(*where) for where in sample.places(rows)]
     points: Rows = []
     for panel, members in drawn.items():

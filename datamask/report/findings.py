@@ -149,35 +149,41 @@ def find(
     if len(scorers) > 1 or not scorers:
         scorers = ["quality_score", *scorers]
     tell(0.08)
-    spectra, neighbours, table = [], [], []
-    edges = np.round(np.linspace(0, 1, 41), 3)
-    for arm in ARMS:
-        features = vectors(compared[arm])
-        values = statistics.spectrum(features)
-        spectra += _spectrum_rows(arm, values)
-        asked = np.sort(generator.permutation(len(features))[:NEIGHBOUR_QUERIES])
-        nearest = statistics.nearest_similarity(features, asked)
-        neighbours += histogram(arm, np.clip(nearest, 0, 1), edges)
-        table.append(_arm_row(sample, arm, arms[arm], scorers, values, nearest, features))
-    del features
-    tell(0.3)
+    asked = {arm: np.sort(generator.permutation(len(compared[arm]))[:NEIGHBOUR_QUERIES]) for arm in ARMS}
     drawn = examples.draw_map(sample, vectors, compared, diverse, config, generator)
-    shown, fallen = examples.unlike(vectors, disputed), pairs.draw_pairs(sample)
-    read, reference = coverage.draw(
-        {arm: compared[arm] for arm in (RANDOM, TOP, OURS)}, diverse, np.random.default_rng([config.select.seed, 13])
-    )
-    rows = np.concatenate([*drawn.values(), *shown.values(), *read.values(), reference])
-    wanted = [*fallen.places, *sample.places(rows)]
-    documents = DocumentColumns(sample, wanted, ["id", "url", "text", *grouping_columns(config)])
-    tell(0.4)
+    tell(0.15)
     with ThreadPoolExecutor(1) as beside:  # the map takes half of the time
-        mapped = beside.submit(examples.map_points, sample, vectors, drawn, documents)
+        placed = beside.submit(examples.place_map, sample, vectors, drawn)
+        spectra, neighbours, table = [], [], []
+        edges = np.round(np.linspace(0, 1, 41), 3)
+        for arm in ARMS:
+            features = vectors(compared[arm])
+            values = statistics.spectrum(features)
+            spectra += _spectrum_rows(arm, values)
+            nearest = statistics.nearest_similarity(features, asked[arm])
+            neighbours += histogram(arm, np.clip(nearest, 0, 1), edges)
+            table.append(_arm_row(sample, arm, arms[arm], scorers, values, nearest, features))
+        del features
+        tell(0.3)
+        shown, fallen = examples.unlike(vectors, disputed), pairs.draw_pairs(sample)
+        read, reference = coverage.draw(
+            {arm: compared[arm] for arm in (RANDOM, TOP, OURS)},
+            diverse,
+            np.random.default_rng([config.select.seed, 13]),
+        )
+        rows = np.concatenate([*drawn.values(), *shown.values(), *read.values(), reference])
+        wanted = [*fallen.places, *sample.places(rows)]
+        documents = DocumentColumns(sample, wanted, ["id", "url", "text", *grouping_columns(config)])
+        tell(0.4)
+        covering = Covering(sample, vectors, documents, compared, read, diverse, reference)
+        covered = beside.submit(covering.words)
         duplicates = pairs.describe_groups(fallen, documents)
         warnings = losses.in_order([*warnings, *losses.junk_warnings(signals), *losses.pair_warnings(duplicates)])
         tell(0.5)
-        covered = _covered(sample, vectors, documents, (compared, read), (diverse, reference), config)
+        clusters = covering.clusters()
+        shown_on_map = examples.map_points(sample, drawn, placed.result(), documents)
         tell(0.8)
-        shown_on_map = mapped.result()
+        found = covered.result()
     tell(0.9)
     return Findings(
         name=name or config.release.name,
@@ -202,38 +208,51 @@ def find(
         signals=signals,
         pairs=pairs.side_by_side(sample, fallen, documents, warnings),
         warnings=warnings,
-        covered=covered,
+        covered={**found, "clusters": clusters} if found else {},
     )
 
 
-def _covered(
-    sample: Sample,
-    vectors: Vectors,
-    documents: DocumentColumns,
-    arms: tuple[Mapping[str, npt.NDArray[np.intp]], Mapping[str, npt.NDArray[np.intp]]],  # vectors; texts too
-    reference: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]],
-    config: Config,
-) -> dict[str, Any]:
-    """What the choice lacks and has too much of, beside the candidates or the target."""
-    tokens = config.select.budget_tokens is not None
-    weights = np.maximum(sample.tokens, 1).astype(np.float64) if tokens else np.ones(len(sample))
-    rows = np.unique(np.concatenate([reference[1], *arms[1].values()]))
-    places = sample.places(rows)
-    texts = {int(row): str(documents(*place).get("text") or "") for row, place in zip(rows, places, strict=True)}
-    target = target_of(config.select)
-    found = coverage.words(texts, weights, arms[1], reference[1], OURS, target.texts if target else ())
-    if not found:
-        return {}
-    by_vector = {"": reference[0], OURS: arms[0][OURS]}
-    found["clusters"] = coverage.clusters(
-        {arm: vectors(some) for arm, some in by_vector.items()},
-        {arm: weights[some] for arm, some in by_vector.items()},
-        OURS,
-        texts,
-        reference[0],
-        config.select.seed,
-    )
-    return found
+@dataclass(frozen=True, eq=False)
+class Covering:
+    """What the choice lacks and has too much of, beside the candidates or the target: rows of the sample."""
+
+    sample: Sample
+    vectors: Vectors
+    documents: DocumentColumns
+    compared: Mapping[str, npt.NDArray[np.intp]]  # of each arm, with vectors
+    read: Mapping[str, npt.NDArray[np.intp]]  # of each arm, with texts
+    pool: npt.NDArray[np.intp]  # candidates, with vectors
+    reference: npt.NDArray[np.intp]  # candidates, with texts
+
+    def words(self) -> dict[str, Any]:
+        """Of `uncovered.words`."""
+        target = target_of(self.sample.config.select)
+        texts = target.texts if target else ()
+        return coverage.words(self._texts, self._weights, self.read, self.reference, OURS, texts)
+
+    def clusters(self) -> Rows:
+        """Of `uncovered.clusters`."""
+        arms = {"": self.pool, OURS: self.compared[OURS]}
+        return coverage.clusters(
+            {arm: self.vectors(rows) for arm, rows in arms.items()},
+            {arm: self._weights[rows] for arm, rows in arms.items()},
+            OURS,
+            self._texts,
+            self.pool,
+            self.sample.config.select.seed,
+        )
+
+    @property
+    def _weights(self) -> npt.NDArray[np.float64]:
+        tokens = self.sample.config.select.budget_tokens is not None
+        return np.maximum(self.sample.tokens, 1).astype(np.float64) if tokens else np.ones(len(self.sample))
+
+    @property
+    def _texts(self) -> dict[int, str]:
+        rows = np.unique(np.concatenate([self.reference, *self.read.values()]))
+        places = self.sample.places(rows)
+        found = zip(rows, places, strict=True)
+        return {int(row): str(self.documents(*place).get("text") or "") for row, place in found}
 
 
 def count_losses(tally: Tally, config: Config) -> tuple[dict[str, dict[str, Any]], Rows]:

@@ -19,7 +19,7 @@ from transformers import AutoTokenizer
 
 from datamask import storage
 from datamask.devices import cpu_has_bfloat16, pick_device, pick_dtype
-from datamask.encoders import EncoderRef, embed_shard, load_tokenizer, prepare_encoder
+from datamask.encoders import EncoderRef, embed_shard, load_tokenizer, prepare_encoder, prepare_tokenizer
 from datamask.encoders.encode import StaticEncoder, load_encoder
 from datamask.encoders.models import TransformerEncoder, WholeEncoder
 from datamask.errors import ConfigError, InputError, ModelError
@@ -245,6 +245,27 @@ def test_the_fitted_encoder_survives_a_refresh(make_corpus: Make, tmp_path: Path
     assert changed.fingerprint != first.fingerprint
     mean = prepare_encoder([corpus.shard, more.shard], settings(long_documents="mean"), corpus.work, first)
     assert mean.path == first.path and mean.fingerprint != first.fingerprint
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_tokenizer_fitted_first_changes_nothing(make_corpus: Make, tmp_path: Path, lost: bool) -> None:
+    corpus, config = make_corpus(sentences(200)), settings()
+    whole = prepare_encoder([corpus.shard], config, corpus.work)
+    work = str(tmp_path / "other")
+    counter = prepare_tokenizer([corpus.shard], config, work)
+    assert counter == replace(whole, path=f"{work}/tokenizer/{Path(whole.path).name}")
+    assert prepare_tokenizer([corpus.shard], config, work) == counter
+    left = Path(work, "rounds")
+    if lost:  # by a kill between the two
+        shutil.rmtree(left)
+    encoder = prepare_encoder([corpus.shard], config, work)
+    assert encoder == replace(whole, path=f"{work}/encoder/{Path(whole.path).name}")
+    files = [path.relative_to(whole.path) for path in Path(whole.path).rglob("*") if path.is_file()]
+    assert all(Path(whole.path, name).read_bytes() == Path(encoder.path, name).read_bytes() for name in files)
+    assert Path(counter.path, "tokenizer.json").read_bytes() == Path(whole.path, "tokenizer.json").read_bytes()
+    assert not left.exists() or not list(left.iterdir())
+    assert prepare_tokenizer([corpus.shard], config, work) == encoder
+    assert load_tokenizer(counter) is load_tokenizer(encoder)
 
 
 def test_tokenizer_of_a_folder_without_tokenizer_json(make_corpus: Make, bert: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 
+import pyarrow.parquet as pq
 import pytest
 
 import datamask.corpus
@@ -96,6 +97,32 @@ def test_a_fault_in_a_shard_names_it_and_leaves_no_release(inject, call, corpus,
     assert f"shard-01: {stage}: ZeroDivisionError: by nothing" in err
     assert inject.calls[stage] == 3  # a defect is not tried again
     assert sorted((out / "releases").iterdir()) == releases
+
+
+def test_a_shard_that_fails_beside_the_duplicates_is_left_out_of_the_selection(monkeypatch, call, corpus, out):
+    """What was decided with it is decided again without."""
+    real = datamask.encoders.embed_shard
+
+    def broken(files, *arguments):
+        if files.shard.name == "shard-01":
+            raise ZeroDivisionError("by nothing")
+        return real(files, *arguments)
+
+    given = ["curate", "--input", corpus, "--output", out, "--set", "encoder.max_length=64"]
+    with monkeypatch.context() as patched:
+        patched.setattr(datamask.encoders, "embed_shard", broken)
+        status, _, err = call(*given)
+        assert status == 7
+        assert "shard-01: embed: ZeroDivisionError: by nothing" in err
+        status, printed, err = call(*given, "--json", "--allow-failed-shards")
+    assert status == 0, err
+    assert json.loads(printed)["documents"]["read"] == 120
+    manifest = json.loads((out / "latest" / "manifest.json").read_text())
+    assert sorted(manifest["conservation"]["shards"]) == ["shard-00", "shard-02"]
+    prices = pq.read_table(
+        out / "work" / "prices" / f"prices-{manifest['provenance']['certificate']['prices']}.parquet"
+    )
+    assert prices["shard"].to_pylist() == ["shard-00", "shard-02"]
 
 
 FULL = [pytest.param(stage, marks=pytest.mark.slow) for stage in ("convert", "embed", "mask", "prices")]

@@ -2,7 +2,9 @@
 
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from threading import Event, Lock, Timer
 
 import httpx
 import pytest
@@ -15,7 +17,8 @@ from datamask.errors import InputError, TransientError
 from datamask.shares import tell
 from datamask.stages import ShardFiles
 from datamask.storage import Output
-from flows.stage_runs import Stages, Step, label
+from flows import stage_runs
+from flows.stage_runs import LeftError, Stages, Step, label
 from tasks.batch import run_batch
 from tasks.options import STAGE
 from tasks.progress import BOARD
@@ -179,6 +182,79 @@ def test_steps_beside_each_other_join_what_they_made_and_a_failure_in_one_is_the
         (name, f"{name}?", f"{name}!") for name in ("s0", "s2", "s4")
     ]
     assert sorted((failure.shard, failure.stage) for failure in failures) == [("s1", "embed"), ("s3", "atoms")]
+
+
+@task(name="slow", task_run_name="slow {label}", **STAGE)
+def slow(batch, label, log):
+    def one(files, progress):
+        log.begin()
+        return files, False
+
+    return run_batch("slow", batch, one)
+
+
+class Log:
+    """Counts the shards at work at once, which work until `end` is set."""
+
+    def __init__(self):
+        self.end, self.lock, self.begun = Event(), Lock(), 0
+        self.reached = {count: Event() for count in (1, 2, 3, 4)}
+
+    def begin(self):
+        with self.lock:
+            self.begun += 1
+            self.reached[min(self.begun, 4)].set()
+        assert self.end.wait(30)
+
+
+def test_stages_beside_others_leave_them_room_until_they_are_waited_for(monkeypatch):
+    monkeypatch.setattr(stage_runs, "REFRESH", 0.05)
+    log = Log()
+
+    @flow
+    def run():
+        with Stages(config(workers=4, shards_per_task=1)) as stages:
+            beside = stages.beside(partial(stages.each, [Step(slow, {"log": log})], shards(5)))
+            assert log.reached[2].wait(30)
+            assert stages.whole(whole, value=6) == 7  # goes by
+            before = log.begun
+            assert not beside.ended(0)
+            assert log.reached[4].wait(30)  # room for all, now
+            log.end.set()
+            return before, stages.join(beside)
+
+    assert run() == (2, shards(5))
+
+
+def test_what_fails_beside_fails_where_it_is_waited_for():
+    @flow
+    def fails():
+        with Stages(config()) as stages:
+            beside = stages.beside(partial(stages.whole, whole, value=-1))
+            assert stages.whole(whole, value=1) == 2
+            stages.join(beside)
+
+    with pytest.raises(InputError, match="negative"):
+        fails()
+
+
+def test_a_run_that_ends_begins_nothing_more_beside_it():
+    log, held = Log(), []
+
+    @flow
+    def fails():
+        with Stages(config(shards_per_task=1)) as stages:
+            held.append(stages.beside(partial(stages.each, [Step(slow, {"log": log})], shards(5))))
+            assert log.reached[1].wait(30)
+            Timer(0.2, log.end.set).start()
+            raise InputError("another stage failed")
+
+    with pytest.raises(InputError, match="another stage"):
+        fails()
+    assert held[0].ended(30)
+    with pytest.raises(LeftError):
+        held[0].result()
+    assert log.begun == 1
 
 
 def test_retries_end(tmp_path):

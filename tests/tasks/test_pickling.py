@@ -5,7 +5,14 @@ from tasks import corpus
 from tasks import per_shard as shards
 from tasks import round_items as rounds
 
-TASKS = [corpus.plan, corpus.prepare_encoder, corpus.prepare_quality, corpus.publish, rounds.run_round]
+TASKS = [
+    corpus.plan,
+    corpus.prepare_tokenizer,
+    corpus.prepare_encoder,
+    corpus.prepare_quality,
+    corpus.publish,
+    rounds.run_round,
+]
 TASKS += [shards.convert, shards.index, shards.embed, shards.score, shards.sign, shards.atoms, shards.mask]
 
 
