@@ -51,7 +51,8 @@ def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Rep
         found = maximise(concave, feasible.uniform_start(), tolerance, STEPS, closing(tolerance, record))
     selected = feasible.round(found.p, found.price).numpy()
     with part(0.2, 1):
-        selected = to_mask(concave, joint, found.price, selected, objective_span, search.Effort(seed=problem.settings.seed))
+        effort = search.Effort(seed=problem.settings.seed)
+        selected = to_mask(concave, joint, found.price, selected, objective_span, effort)
     mask = torch.from_numpy(selected)
     if len(problem) * problem.pool.dimensions**2 <= TRIED and (joint is None or others):
         mask = trial.improve(problem, mask, lambda p: concave.price(concave.states(p)) * feasible.weights / size)

@@ -107,7 +107,8 @@ flips.flips(start, index, value, t, level, np.ones(atoms, np.float32), 1e-8 * on
 print(selected.mean(), np.packbits(selected).tobytes().hex())
 """
     there = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    runs = [subprocess.run([sys.executable, "-c", script], env=there, capture_output=True, check=True) for _ in range(2)]
+    command = [sys.executable, "-c", script]
+    runs = [subprocess.run(command, env=there, capture_output=True, check=True) for _ in range(2)]
     assert list(tmp_path.rglob("flips*.nbc"))
     assert 0.2 < float(runs[0].stdout.split()[0]) < 0.8
     assert runs[0].stdout == runs[1].stdout
