@@ -15,6 +15,7 @@ from datamask.selection.problem.pool import budget as pool_budget
 from datamask.selection.sharded import cuts
 from datamask.selection.sharded.cuts import Filling, ascending, descending, find_cut, value_of
 
+
 @pytest.fixture(params=[0, 20, cuts.SORTED])
 def sorted_at_most(request, monkeypatch: pytest.MonkeyPatch) -> None:
     """All bits by histograms, some of them, and all but the first 16 by sorting."""

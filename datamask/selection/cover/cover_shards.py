@@ -327,7 +327,6 @@ class CoverRounds(Gathered):
         found = self.maps(price_group, replace(self.state, round=name, slopes=slopes), self.groups, self.rows)
         priced = []
         for place, (state, slope) in enumerate(zip(states, slopes, strict=True)):
-
             prices = self.column(found, f"price_{place}")
             reduced = self.reduced(f"{name}-{place}", prices, self._dual(prices))
             bound = self.joint.of_state(state) - float(slope @ state) + reduced.most / self.size
