@@ -71,9 +71,9 @@ def find_cut(blocks: Blocks, budget: float) -> Cut | None:
             pairs = [_begun(keys, weights, found, shift) for keys, weights in blocks()]
             keys, weights = (np.concatenate(each) for each in zip(*pairs, strict=True))
             different, index = np.unique(keys, return_inverse=True)
-            reached = before + np.cumsum(np.bincount(index, weights))
-            place = min(int(np.searchsorted(reached, budget)), len(reached) - 1)
-            return Cut(different[place], float(reached[place - 1]) if place else before)
+            ends = before + np.cumsum(np.bincount(index, weights))
+            place = min(int(np.searchsorted(ends, budget)), len(ends) - 1)
+            return Cut(different[place], float(ends[place - 1]) if place else before)
     return Cut(found, before)
 
 
