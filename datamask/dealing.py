@@ -11,7 +11,7 @@ from datamask.compiling import compiled
 def dealt_out(rows, part, parts):  # type: ignore[no-untyped-def]
     """(rows by part, within a part in their order; where each part begins and the last ends).
 
-    rows: (n, w); part: (n,) int64, 0 to parts − 1.
+    rows: (n, w); part: (n,) int32, 0 to parts − 1.
     """
     bounds = np.zeros(parts + 1, np.int64)
     for number in part:

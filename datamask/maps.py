@@ -263,7 +263,7 @@ def deal(url: str, records: np.ndarray, part: np.ndarray, parts: int) -> None:
     size = records.dtype.itemsize
     unit, width = (np.uint8, size) if size % 4 else (np.uint32, size // 4)
     rows = np.ascontiguousarray(records).view(unit).reshape(len(records), width)
-    ordered, bounds = dealt_out(rows, np.asarray(part, np.int64), parts)
+    ordered, bounds = dealt_out(rows, np.asarray(part, np.int32), parts)
     deal_parts(url, np.split(ordered, bounds[1:-1]))
 
 

@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import connected_components
 
 from datamask.compiling import compiled
 from datamask.filter.pair_loops import common_of_pairs, shared_by_pairs
-from datamask.filter.posting_loops import codes_of_meetings
+from datamask.filter.posting_loops import codes_of_meetings, met_often
 from datamask.filter.postings import KEYS, POSTING, SeenDocuments, Shared
 from datamask.filter.shingles import once
 
@@ -111,13 +111,14 @@ def part_of(documents: np.ndarray, parts: int) -> np.ndarray:
     return np.asarray(documents, np.int64) % parts
 
 
-def meetings(shared: Shared) -> np.ndarray:
-    """Codes of the pairs that meet in a partition, once for each shingle they meet at."""
+def meetings(shared: Shared, parts: int) -> tuple[np.ndarray, np.ndarray]:
+    """(codes of the pairs that meet in a partition, once for each shingle they meet at; the part of each, int32)."""
     first = np.append(shared.starts(), len(shared.hash))
-    asked = shared.document, shared.key, first, NEIGHBOURS
-    found = np.empty(codes_of_meetings(*asked, np.empty(0, np.uint64)), np.uint64)
-    codes_of_meetings(*asked, found)
-    return found
+    asked = shared.document, shared.key, first, NEIGHBOURS, parts
+    count = codes_of_meetings(*asked, np.empty(0, np.uint64), np.empty(0, np.int32))
+    codes, part = np.empty(count, np.uint64), np.empty(count, np.int32)
+    codes_of_meetings(*asked, codes, part)
+    return codes, part
 
 
 def met(codes: np.ndarray, documents: SeenDocuments) -> np.ndarray:
@@ -125,13 +126,9 @@ def met(codes: np.ndarray, documents: SeenDocuments) -> np.ndarray:
 
     :param codes: of all meetings of some pairs.
     """
-    code, count = np.unique(codes, return_counts=True)
-    once = np.flatnonzero(count < 2)
-    one, other = ends(code[once])
-    scale = np.maximum(documents.scale[one], documents.scale[other])
-    room = np.minimum(documents.sampled[one, scale], documents.sampled[other, scale])
-    count[once[room < KEYS // 2]] = 2
-    return code[count >= 2]
+    found = np.empty(len(codes), np.uint64)
+    number = met_often(np.sort(codes), documents.scale, documents.sampled, KEYS // 2, found)
+    return found[:number].copy()
 
 
 class Samples:

@@ -278,8 +278,7 @@ def meet(state: Searching, partition: int) -> None:
         parts.append(own)
     shared = shared_of(np.concatenate(parts), state.column("windows"))
     deal(state.at("shared", partition), shared.postings(), part_of(shared.document, state.partitions), state.partitions)
-    codes = candidates.meetings(shared)
-    deal(url, codes, part_of(candidates.ends(codes)[0], state.partitions), state.partitions)
+    deal(url, *candidates.meetings(shared, state.partitions), state.partitions)
 
 
 def gather_met(state: Searching, part: int) -> None:

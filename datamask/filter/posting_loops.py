@@ -81,9 +81,9 @@ def sort_within(values, first):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def codes_of_meetings(document, key, first, most, found):  # type: ignore[no-untyped-def]
+def codes_of_meetings(document, key, first, most, parts, found, part):  # type: ignore[no-untyped-def]
     """Returns how many pairs meet at shingles, of which run r is document[first[r] : first[r + 1]], and fills found
-    with the codes, uint64, of as many as it has room for.
+    with the codes, uint64, of as many as it has room for, and part with their parts of so many.
 
     A document is paired with the `most` first ones of its run, and with as many next before it; one of two has the
     shingle as a key.
@@ -106,5 +106,28 @@ def codes_of_meetings(document, key, first, most, found):  # type: ignore[no-unt
                 if number < room:
                     a, b = np.uint64(document[place]), np.uint64(document[other])
                     found[number] = min(a, b) << np.uint64(32) | max(a, b)
+                    part[number] = min(a, b) % parts
                 number += 1
+    return number
+
+
+@compiled
+def met_often(codes, scale, sampled, room, found):  # type: ignore[no-untyped-def]
+    """Returns how many pairs are twice or more among these codes, (n,) uint64 ascending, or once where the samples have
+    less room than that for what they may have in common; fills found with their codes, each once.
+
+    scale, sampled: see `postings.SeenDocuments`.
+    """
+    number = at = 0
+    while at < len(codes):
+        code = codes[at]
+        several = at + 1 < len(codes) and codes[at + 1] == code
+        if not several:
+            one, other = np.int64(code >> np.uint64(32)), np.int64(code & np.uint64(0xFFFF_FFFF))
+            both = max(scale[one], scale[other])
+            several = min(sampled[one, both], sampled[other, both]) < room
+        found[number] = code
+        number += several
+        while at < len(codes) and codes[at] == code:
+            at += 1
     return number

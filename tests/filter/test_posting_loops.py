@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datamask.dealing import dealt_out
-from datamask.filter.duplicate_candidates import NEIGHBOURS, code_of, meetings
+from datamask.filter.duplicate_candidates import NEIGHBOURS, code_of, meetings, met
 from datamask.filter.posting_loops import INSERTED, sort_within
-from datamask.filter.postings import KEYS, Shared, _order, partition_of, postings_of, sampled
+from datamask.filter.postings import KEYS, SeenDocuments, Shared, _order, partition_of, postings_of, sampled
 from datamask.filter.signatures import COARSEST, bound
 
 
@@ -33,7 +33,7 @@ def test_runs_are_sorted_alone(lengths: list[int], seed: int) -> None:
 def test_records_are_dealt_by_part_in_their_order(kind: np.dtype) -> None:
     generator = np.random.default_rng(3)
     records = generator.integers(0, 255, 1000 * kind.itemsize, np.uint8).view(kind)
-    part = generator.integers(0, 7, 1000)
+    part = generator.integers(0, 7, 1000, np.int32)
     part[part == 4] = 5  # an empty one
     unit = np.uint8 if kind.itemsize % 4 else np.uint32
     found, bounds = dealt_out(records.view(unit).reshape(1000, -1), part, 7)
@@ -73,6 +73,25 @@ def test_documents_meet_the_first_of_a_shingle_and_those_next_before_them(seed: 
                     expected.append(sorted((document[begin + place], document[begin + other])))
         begin += size
     codes = code_of(*np.array(expected).T)
-    assert np.sort(meetings(shared)).tolist() == np.sort(codes).tolist()
+    found, part = meetings(shared, 5)
+    assert np.sort(found).tolist() == np.sort(codes).tolist()
+    assert part.tolist() == ((found >> np.uint64(32)) % np.uint64(5)).tolist()
     nothing = Shared(np.zeros(0, np.uint64), np.zeros(0, np.int32), np.zeros(0, bool))
-    assert len(meetings(nothing)) == 0
+    assert len(meetings(nothing, 5)[0]) == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pairs_have_met_that_share_two_keys_or_one_where_there_is_no_room(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    scale = generator.integers(0, 3, 20, np.int8)
+    sampled = np.sort(generator.integers(0, 9, (20, COARSEST + 1), np.uint16), axis=1)[:, ::-1].copy()
+    one, other = np.sort(np.array([generator.permutation(20)[:2] for _ in range(150)]), axis=1).T
+    codes = code_of(one, other)
+    expected = []
+    for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
+        a, b = int(code >> np.uint64(32)), int(code & np.uint64(0xFFFF_FFFF))
+        both = max(scale[a], scale[b])
+        if count > 1 or min(sampled[a, both], sampled[b, both]) < KEYS // 2:
+            expected.append(int(code))
+    assert met(codes, SeenDocuments(scale, sampled)).tolist() == expected
+    assert len(met(codes[:0], SeenDocuments(scale, sampled))) == 0
