@@ -31,6 +31,7 @@ LOOSE = 1e-3  # unit of what is over the budget, as a share of it; at least a me
 # Where it is known what rounding lost, the first temperature is this many times the loss a selected document, in units
 # of the mean curvature, but no more than WARM: of many documents rounding loses little, and a hot start loses it anew.
 STIRRED = 1.5
+BRIEF = 0.25  # of the usual sweeps, there: by rounds one process works alone meanwhile
 FEWEST = 2048  # documents that may change sides, at least
 LEAST = 0.1  # a curvature is taken where no atom is below this share of the pool's mixture
 TOLD = 32  # calls of `tell`
@@ -112,6 +113,7 @@ def flip(
     count = int(selected.sum())
     near = _near(np.abs(above), curvature, 2 * count if lost is None else FEWEST)
     rows, weights, bent = joint.rows.take(near), limits.weights[near], curvature[near]
+    share *= 1 if lost is None else BRIEF
     sweeps = max(1, int(share * min(SWEEPS, MOST_READ / max(len(rows.index), 1))))
     warm = WARM if lost is None else min(WARM, STIRRED * max(lost, 1e-12) / max(count * bent.mean(), 1e-300))
     heats = np.sqrt(bent.mean()) * np.geomspace(warm, warm * COOL / WARM, sweeps)

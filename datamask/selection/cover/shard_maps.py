@@ -25,7 +25,6 @@ from datamask.selection.problem.pool import Pool
 from datamask.selection.sharded.gathered import Group, quality_of, weights_of
 
 RANDOM_SETS = 8  # random selections averaged for a term's zero
-SEARCHED = 0.25  # of the usual annealing: here one process works alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +193,7 @@ def mask_part(state: Covering, item: tuple[UndecidedProblem, np.ndarray, int]) -
     if lost > part.tolerance:
         share = mask.sum() / max(mask.sum() + beside_it, 1)
         scale = part.tolerance / ACCURACY * share
-        effort = Effort(search=SEARCHED, seed=state.config.select.seed, lost=lost)
+        effort = Effort(seed=state.config.select.seed, lost=lost)
         mask = to_mask(concave, joint, torch.from_numpy(price), mask, scale, effort)
     return mask, concave.states(torch.from_numpy(mask).double())[0]
 
