@@ -25,8 +25,12 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 def vectorised(function: Callable[..., Any]) -> Any:
     """As `compiled`, but sums are added in the order that the processor's vectors suggest: a sum's last digits may
-    differ from one kind of processor to another."""
-    return _compiled(function, fastmath={"reassoc", "nsz"})
+    differ from one kind of processor to another.
+
+    It becomes part of each loop that calls it. As a function of its own it was compiled twice, alone and within its
+    caller's module, with sums in two orders; which of them ran depended on whether the process had compiled it or read
+    it from the cache."""
+    return _compiled(function, fastmath={"reassoc", "nsz"}, forceinline=True)
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:

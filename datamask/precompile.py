@@ -46,11 +46,18 @@ def _words(texts: list[str]) -> None:
 def _duplicates(texts: list[str]) -> None:
     import pyarrow as pa
 
-    from datamask.filter.duplicate_candidates import Components, Samples, parts_of_groups, total_of_groups
+    from datamask.dealing import dealt_out
+    from datamask.filter.duplicate_candidates import (
+        Components,
+        Samples,
+        meetings,
+        met,
+        parts_of_groups,
+        total_of_groups,
+    )
     from datamask.filter.held_texts import HeldTexts
     from datamask.filter.intact import Own, Pair, pairs_of
-    from datamask.filter.pair_loops import perhaps_again
-    from datamask.filter.postings import POSTING
+    from datamask.filter.postings import SeenDocuments, postings_of, sampled, shared_of
     from datamask.filter.shingles import likeness
 
     connected = Components(4)
@@ -58,9 +65,13 @@ def _duplicates(texts: list[str]) -> None:
     paired, part = np.array([True, False, True, False]), np.zeros(4, np.int64)
     total_of_groups(connected.lowest(), paired, np.ones(4, np.int64), 0, part)
     parts_of_groups(connected.lowest(), paired, part, 1)
-    postings = np.zeros(2, POSTING)
-    postings["hash"] = 1, 2
-    perhaps_again(postings["hash"])
+    lengths, hashes = np.ones(2, np.int64), np.array([1, 1], np.uint64)
+    sampled(lengths, _mapped(hashes))
+    postings = postings_of(lengths, hashes)
+    codes, part = meetings(shared_of(postings, lengths), 1)
+    met(codes, SeenDocuments(_mapped(np.zeros(2, np.int8)), _mapped(np.zeros((2, 1), np.uint16))))
+    for unit in (np.uint8, np.uint32):
+        dealt_out(np.zeros((2, 1), unit), np.zeros(2, np.int32), 1)
     samples, nobody = Samples(postings), np.zeros(1, np.int64)
     samples.commons(nobody, samples, nobody, samples.common(nobody, samples, nobody))
     library = HeldTexts(lambda documents: [(documents, pa.array(texts[:1], pa.large_string()))], nobody, nobody)
@@ -72,6 +83,12 @@ def _duplicates(texts: list[str]) -> None:
     likeness(held.shingles, held.shingles)
     _ = pair.doubled
     pairs_of([held, held], nobody, nobody + 1, 0.0, 0.0, 0.0)
+
+
+def _mapped(values: np.ndarray) -> np.ndarray:
+    """As arrays are that are mapped from files: nobody writes to them, and loops are compiled for that."""
+    values.flags.writeable = False
+    return values
 
 
 def _coverage() -> None:

@@ -16,7 +16,7 @@ from datamask.precompile import precompile
 INNER = ("empty_set", "set_of", "slot_of", "hashed")
 INNER += ("pair_slot", "mixed", "mix", "final", "counted", "code_point", "put", "joins", "clashes")
 INNER += ("near_zero", "exact", "series", "gain", "move", "allowed", "book", "_sift_down")
-INNER += ("rolled", "repeated", "read", "among", "without", "lift", "ordered", "likely")
+INNER += ("rolled", "repeated", "read", "among", "without", "lift", "ordered", "own_of", "likely", "at_home")
 precompile()
 for found in pkgutil.walk_packages(datamask.__path__, "datamask."):
     if "@compiled\\n" not in importlib.util.find_spec(found.name).loader.get_source(found.name):

@@ -8,7 +8,6 @@ of copies share are counted separately.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +15,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from datamask.compiling import compiled
-from datamask.filter.pair_loops import common_of_pairs, shared_by_pairs, sort_within
+from datamask.filter.pair_loops import common_of_pairs, shared_by_pairs
+from datamask.filter.posting_loops import codes_of_meetings, met_often
 from datamask.filter.postings import KEYS, POSTING, SeenDocuments, Shared
 from datamask.filter.shingles import once
 
@@ -70,16 +70,23 @@ def estimate(
     one, other = ends(codes)
     scale = np.maximum(documents.scale[one], documents.scale[other])
     sizes = [documents.sampled[side, scale].astype(np.int64) for side in (one, other)]
-    smaller = np.maximum(np.minimum(*sizes), 1)
-    jaccards = common / np.maximum(sizes[0] + sizes[1] - common, 1)
-    # estimates from few sampled shingles are uncertain: allow them more slack
-    slack = np.sqrt(48 / np.clip(smaller, 6, 48))
-    strong = jaccards >= STRONG - JACCARD_SLACK * slack
-    near = strong | (jaccards >= jaccard - JACCARD_SLACK * slack)
-    near |= common / smaller >= containment - CONTAINMENT_SLACK * slack
+    smaller, union = np.maximum(np.minimum(*sizes), 1), np.maximum(sizes[0] + sizes[1] - common, 1)
+    jaccards = common / union
+    strong = jaccards >= STRONG - JACCARD_SLACK * _uncertainty(union)
+    near = strong | (jaccards >= jaccard - JACCARD_SLACK * _uncertainty(union))
+    near |= common / smaller >= containment - CONTAINMENT_SLACK * _uncertainty(smaller)
     copies = jaccards >= STRONG
     both = np.stack([one[copies], other[copies]], axis=1)
     return Estimated(one[near], other[near], common[near], strong[near], (common >= WHOLLY * smaller)[near], both)
+
+
+def _uncertainty(sampled: np.ndarray) -> np.ndarray:
+    """(P,) the standard deviation of a share estimated from so many sampled shingles (P,), that of one from 48 being 1.
+
+    The number of common ones is binomial: of the union's for a Jaccard, of the smaller sample's for a containment.
+    """
+    found: np.ndarray = np.sqrt(48 / np.clip(sampled, 6, 48))
+    return found
 
 
 def pairs_to_read(found: Estimated, few: np.ndarray) -> CandidatePairs:
@@ -104,10 +111,14 @@ def part_of(documents: np.ndarray, parts: int) -> np.ndarray:
     return np.asarray(documents, np.int64) % parts
 
 
-def meetings(shared: Shared) -> np.ndarray:
-    """Codes of the pairs that meet in a partition, once for each shingle they meet at."""
-    found = [code_of(*pair) for pair in _neighbours(shared)]
-    return np.concatenate(found) if found else np.zeros(0, np.uint64)
+def meetings(shared: Shared, parts: int) -> tuple[np.ndarray, np.ndarray]:
+    """(codes of the pairs that meet in a partition, once for each shingle they meet at; the part of each, int32)."""
+    first = np.append(shared.starts(), len(shared.hash))
+    asked = shared.document, shared.key, first, NEIGHBOURS, parts
+    count = codes_of_meetings(*asked, np.empty(0, np.uint64), np.empty(0, np.int32))
+    codes, part = np.empty(count, np.uint64), np.empty(count, np.int32)
+    codes_of_meetings(*asked, codes, part)
+    return codes, part
 
 
 def met(codes: np.ndarray, documents: SeenDocuments) -> np.ndarray:
@@ -115,49 +126,22 @@ def met(codes: np.ndarray, documents: SeenDocuments) -> np.ndarray:
 
     :param codes: of all meetings of some pairs.
     """
-    code, count = np.unique(codes, return_counts=True)
-    once = np.flatnonzero(count < 2)
-    one, other = ends(code[once])
-    scale = np.maximum(documents.scale[one], documents.scale[other])
-    room = np.minimum(documents.sampled[one, scale], documents.sampled[other, scale])
-    count[once[room < KEYS // 2]] = 2
-    return code[count >= 2]
-
-
-def _neighbours(shared: Shared) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(lower numbers, higher numbers) of the documents paired for each shingle that is a key of one of the two."""
-    starts = shared.starts()
-    sizes = np.diff(np.append(starts, len(shared.hash)))
-    keyed = np.repeat(np.logical_or.reduceat(shared.key, starts), sizes) if len(starts) else shared.key
-    place = np.arange(len(shared.hash)) - np.repeat(starts, sizes)
-    start = np.repeat(starts, sizes)
-
-    def pair(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        with_key = shared.key[first] | shared.key[second]
-        a, b = shared.document[first[with_key]], shared.document[second[with_key]]
-        return np.minimum(a, b), np.maximum(a, b)
-
-    for step in range(NEIGHBOURS):  # with the longest
-        second = np.flatnonzero(keyed & (place > step))
-        yield pair(start[second] + step, second)
-    crowded = np.flatnonzero(keyed & (place > NEIGHBOURS))
-    for step in range(1, NEIGHBOURS + 1):  # with those just longer
-        second = crowded[place[crowded] - step >= NEIGHBOURS]
-        yield pair(second - step, second)
+    found = np.empty(len(codes), np.uint64)
+    number = met_often(np.sort(codes), documents.scale, documents.sampled, KEYS // 2, found)
+    return found[:number].copy()
 
 
 class Samples:
     """The shingles that some documents sampled and share with others."""
 
     def __init__(self, found: np.ndarray) -> None:
-        """:param found: (H,) POSTING, the document without a flag."""
+        """:param found: (H,) POSTING, the document without a flag; those of each document ascending by hash."""
         # places go with what they are sorted by, since numbers alone are sorted in a sixth of the time
         order = np.sort(found["document"].astype(np.uint64) << np.uint64(32) | np.arange(len(found), dtype=np.uint64))
         order = (order & np.uint64(0xFFFF_FFFF)).astype(np.int64)
         self._documents, first = np.unique(found["document"][order], return_index=True)
         self._first = np.append(first, len(order))
         self._hashes = found["hash"][order]
-        sort_within(self._hashes, self._first)
 
     def of(self, documents: np.ndarray) -> np.ndarray:
         """(H,) POSTING of these documents (n,), each once; those that have none are left out."""

@@ -209,13 +209,8 @@ def load(state: Searching, group: Group) -> Loaded:
         if source.config is None:
             for name, found_values in read_groups(source.files, own[0], state.columns, state.schema, state.config):
                 values[name].append(found_values)
-    every = np.concatenate(hashes)
-    deal(
-        state.postings(number),
-        postings_of(np.concatenate(lengths), every),
-        partition_of(every, state.partitions),
-        state.partitions,
-    )
+    postings = postings_of(np.concatenate(lengths), np.concatenate(hashes))
+    deal(state.postings(number), postings, partition_of(postings["hash"], state.partitions), state.partitions)
     named = {f"group_{name}": np.concatenate(parts) for name, parts in values.items() if parts}
     arrays = {name: np.concatenate(parts) for name, parts in facts.items()}
     write_arrays(state.facts(number), **arrays, **named)
@@ -283,8 +278,7 @@ def meet(state: Searching, partition: int) -> None:
         parts.append(own)
     shared = shared_of(np.concatenate(parts), state.column("windows"))
     deal(state.at("shared", partition), shared.postings(), part_of(shared.document, state.partitions), state.partitions)
-    codes = candidates.meetings(shared)
-    deal(url, codes, part_of(candidates.ends(codes)[0], state.partitions), state.partitions)
+    deal(url, *candidates.meetings(shared, state.partitions), state.partitions)
 
 
 def gather_met(state: Searching, part: int) -> None:

@@ -23,32 +23,11 @@ def in_common(one, other):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def perhaps_again(hashes):  # type: ignore[no-untyped-def]
-    """(n,) bool: which of the hashes (n,) uint64 may be among them again: all that are, and a few others."""
-    room = 1024
-    while room < 4 * len(hashes):
-        room *= 2
-    seen = np.zeros(room, np.uint8)
-    last = np.uint64(room - 1)
-    for value in hashes:
-        slot = np.int64(value & last)
-        seen[slot] = min(seen[slot] + 1, 2)
-    found = np.empty(len(hashes), np.bool_)
-    for place in range(len(hashes)):
-        found[place] = seen[np.int64(hashes[place] & last)] > 1
-    return found
-
-
-@compiled
-def sort_within(values, first):  # type: ignore[no-untyped-def]
-    """Sorts each run of the values (n,), run r being values[first[r] : first[r + 1]]."""
-    for run in range(len(first) - 1):
-        values[first[run] : first[run + 1]] = np.sort(values[first[run] : first[run + 1]])
-
-
-@compiled
 def common_of_pairs(values, first, one, values_other, first_other, other):  # type: ignore[no-untyped-def]
-    """(P,) int64: how many values the runs of each pair have in common; see `sort_within`. A run −1 is empty."""
+    """(P,) int64: how many values the runs of each pair have in common.
+
+    Run r of ascending values, each once, is values[first[r] : first[r + 1]]; run −1 is empty.
+    """
     found = np.zeros(len(one), np.int64)
     for pair in range(len(one)):
         a, b = one[pair], other[pair]

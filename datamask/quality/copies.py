@@ -34,7 +34,7 @@ class CopyCounts:
         The texts' own counts are among them, so this is for telling copies from other texts, not for choosing one.
         """
         words = BatchWords([text for pair in pairs for text in pair])
-        group = np.repeat(self._groups(words)[::2], 2)
+        group = np.repeat(self.model.pool.languages.by_words(words, np.arange(0, len(words), 2)), 2)
         found = order(words, self.model.pool, group).tolist()
         return list(zip(found[::2], found[1::2], strict=True))
 
@@ -49,7 +49,9 @@ class CopyCounts:
         number = {text: place for place, text in enumerate(texts)}
         one, other = (np.array([number[pair[side]] for pair in pairs], np.int64) for side in (0, 1))
         words = BatchWords(texts)
-        size = np.maximum(HALVES * self.model.pool.languages.words[self._groups(words)[one]], LEAST)
+        first, place = np.unique(one, return_inverse=True)
+        group = self.model.pool.languages.by_words(words, first)[place]
+        size = np.maximum(HALVES * self.model.pool.languages.words[group], LEAST)
         counts, found = self.model.pool.counts, np.empty(len(pairs))
         tables = (counts.words, counts.tails, counts.heads, counts.pairs, counts.joints)
         by_word, by_joint = neighbours(words.hashes, words.hashes), neighbours(words.tails, words.heads)
@@ -62,6 +64,3 @@ class CopyCounts:
         held_in(*counts.pairs.places, keys, counted.first, held)
         altered_of_pairs(one, other, size, words.first, words.is_word, tokens, held, *(t.places for t in tables), found)
         return found.tolist()
-
-    def _groups(self, words: BatchWords) -> np.ndarray:
-        return self.model.pool.languages.groups(words, [None] * len(words), np.zeros(len(words)))

@@ -60,22 +60,25 @@ def among(ascending, value):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def without(table, key, mine, half, theirs, other):  # type: ignore[no-untyped-def]
-    """The count of a key in both halves, without what two texts were counted for.
+def without(table, keys, mine, half, theirs, other):  # type: ignore[no-untyped-def]
+    """(n,) the counts of keys (n,) in both halves, without what two texts were counted for.
 
     table: see `inner_loops.look_up_all`. mine, theirs: the keys of each, ascending; half, other: in which half it was
     counted, or −1.
     """
     slots, shift, counts = table
-    total = 0.0
+    total, found = np.zeros(len(keys)), np.empty(len(keys))
     for one in range(len(slots)):
-        found = np.float64(counted(slots[one], shift, counts, key))
+        for at in range(len(keys)):  # nothing else here, so that the processor waits for many of them at once
+            found[at] = counted(slots[one], shift, counts, keys[at])
         if half == one:
-            found -= among(mine, key)
+            for at in range(len(keys)):
+                found[at] -= among(mine, keys[at])
         if other == one:
-            found -= among(theirs, key)
-        if found >= 0.5:  # counts are kept within 9 %
-            total += found
+            for at in range(len(keys)):
+                found[at] -= among(theirs, keys[at])
+        for at in range(len(keys)):  # counts are kept within 9 %
+            total[at] += found[at] * (found[at] >= 0.5)
     return total
 
 
@@ -89,23 +92,42 @@ def lift(first, second, both, size, strength):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def ordered(values, first, held, fewer):  # type: ignore[no-untyped-def]
+    """The values (tokens,), those of each text that was counted (`held_in`) ascending, but for its last `fewer`."""
+    found = values.copy()
+    for text in range(len(held)):
+        end = first[text + 1] - fewer
+        if held[text] >= 0 and end > first[text]:
+            found[first[text] : end] = np.sort(values[first[text] : end])
+    return found
+
+
+@compiled
 def altered_of_pairs(one, other, size, first, is_word, tokens, held, words, tails, heads, pairs, joints, found):  # type: ignore[no-untyped-def]
     """Fills found (P,) with `CopyCounts.altered` of pairs of texts: one, other (P,) their numbers.
 
     size: (P,) words of their language; first: (texts + 1,) into the tokens; tokens: of each its hash, tail, head, and
     its keys with the next (`neighbours`); held: (texts,) see `held_in`; words and so on: the tables.
     """
+    hashes, ends, begins, by_word, by_joint = tokens
+    counted_for = (
+        ordered(hashes, first, held, 0),
+        ordered(ends, first, held, 0),
+        ordered(begins, first, held, 0),
+        ordered(by_word, first, held, 1),
+        ordered(by_joint, first, held, 1),
+    )
     for pair in range(len(one)):
         nats = np.zeros(2)
         for side in range(2):
             text, copy = (one[pair], other[pair]) if side == 0 else (other[pair], one[pair])
-            mine, theirs = slice(first[text], first[text + 1]), slice(first[copy], first[copy + 1])
+            mine = slice(first[text], first[text + 1])
             nats[side] = likely(
                 is_word[mine],
-                ordered(tokens, mine, held[text]),
-                ordered(tokens, theirs, held[copy]),
-                (tokens[0][mine], tokens[1][mine], tokens[2][mine], tokens[3][mine], tokens[4][mine]),
-                tokens[3][theirs],
+                own_of(counted_for, first, text),
+                own_of(counted_for, first, copy),
+                (hashes[mine], ends[mine], begins[mine], by_word[mine], by_joint[mine]),
+                by_word[first[copy] : max(first[copy + 1] - 1, first[copy])],
                 (held[text], held[copy]),
                 size[pair],
                 (words, tails, heads, pairs, joints),
@@ -114,55 +136,66 @@ def altered_of_pairs(one, other, size, first, is_word, tokens, held, words, tail
 
 
 @compiled
-def ordered(tokens, part, held):  # type: ignore[no-untyped-def]
-    """Ascending, what a text was counted for: nothing if it was not."""
-    if held < 0:
-        nothing = np.zeros(0, np.uint64)
-        return nothing, nothing, nothing, nothing, nothing
-    last = slice(part.start, max(part.stop - 1, part.start))
-    return (
-        np.sort(tokens[0][part]),
-        np.sort(tokens[1][part]),
-        np.sort(tokens[2][part]),
-        np.sort(tokens[3][last]),
-        np.sort(tokens[4][last]),
-    )
+def own_of(ordered, first, text):  # type: ignore[no-untyped-def]
+    """Of what is `ordered`, a text's own; its keys with a next word without the last word's."""
+    begin, end = first[text], first[text + 1]
+    words, tails, heads, pairs, joints = ordered
+    last = max(end - 1, begin)
+    return words[begin:end], tails[begin:end], heads[begin:end], pairs[begin:last], joints[begin:last]
 
 
 @compiled
 def likely(is_word, mine, theirs, tokens, others, held, size, tables):  # type: ignore[no-untyped-def]
     """Nats that the words of a text say that it has of its own: beside their neighbours, and in the rest of the text.
 
-    mine, theirs: see `ordered`; others: the keys of the copy's neighbours, the last one's none.
+    mine, theirs: see `own_of`; others: the keys of the copy's neighbours.
     """
     hashes, tails, heads, by_word, by_joint = tokens
-    table, taken = set_of(others[: max(len(others) - 1, 0)])
+    table, taken = set_of(others)
+    places = np.empty(max(len(hashes) - 1, 0), np.int64)  # of words that are followed by another in the copy
+    number = 0
+    for at in range(len(places)):
+        places[number] = at
+        number += not taken[slot_of(table, taken, by_word[at])]
+    places = places[:number]
     before, after = np.zeros(len(hashes), np.bool_), np.zeros(len(hashes), np.bool_)
+    after[places], before[places + 1] = True, True
+    asked = np.flatnonzero(before | after)
+    known = np.zeros(len(hashes))  # counts of the words that are asked for
+    known[asked] = without(tables[0], hashes[asked], mine[0], held[0], theirs[0], held[1])
+    ends = without(tables[1], tails[places], mine[1], held[0], theirs[1], held[1])
+    begins = without(tables[2], heads[places + 1], mine[2], held[0], theirs[2], held[1])
+    both = without(tables[3], by_word[places], mine[3], held[0], theirs[3], held[1])
+    joint = without(tables[4], by_joint[places], mine[4], held[0], theirs[4], held[1])
     said = 0.0
-    for at in range(len(hashes) - 1):
-        if taken[slot_of(table, taken, by_word[at])]:
-            continue
-        after[at] = before[at + 1] = True
-        known = without(tables[0], hashes[at], mine[0], held[0], theirs[0], held[1])
-        known_next = without(tables[0], hashes[at + 1], mine[0], held[0], theirs[0], held[1])
-        ends = without(tables[1], tails[at], mine[1], held[0], theirs[1], held[1])
-        begins = without(tables[2], heads[at + 1], mine[2], held[0], theirs[2], held[1])
-        both = without(tables[3], by_word[at], mine[3], held[0], theirs[3], held[1])
-        joint = without(tables[4], by_joint[at], mine[4], held[0], theirs[4], held[1])
-        said += lift(known, known_next, both, size, OF_PAIRS) + JOINTS * lift(ends, begins, joint, size, OF_JOINTS)
+    for place in range(number):
+        joined = JOINTS * lift(ends[place], begins[place], joint[place], size, OF_JOINTS)
+        said += lift(known[places[place]], known[places[place] + 1], both[place], size, OF_PAIRS) + joined
     own = np.zeros(len(hashes), np.bool_)
     for at in range(len(hashes)):
         begun, ended = before[at] or at == 0, after[at] or at == len(hashes) - 1
         own[at] = begun and ended and (before[at] or after[at])
-    rest = np.sort(hashes[~own])
+    return said + at_home(hashes, own, known, is_word, size)
+
+
+@compiled
+def at_home(hashes, own, known, is_word, size):  # type: ignore[no-untyped-def]
+    """Nats that a text's own words say by how often they come in the rest of it. known: their counts."""
+    number = np.sum(own)
+    rest = len(hashes) - number
+    table, taken = set_of(hashes[own])
+    times = np.zeros(len(table), np.int64)  # in the rest
+    for at in range(len(hashes)):
+        if not own[at]:
+            slot = slot_of(table, taken, hashes[at])
+            times[slot] += taken[slot]
     home = 0.0
     for at in range(len(hashes)):
         if not own[at]:
             continue
-        times = among(rest, hashes[at])
-        known = without(tables[0], hashes[at], mine[0], held[0], theirs[0], held[1])
-        likelier = np.log((times / ((known + 0.5) / size) + REST) / (len(rest) + REST))
+        here = times[slot_of(table, taken, hashes[at])]
+        likelier = np.log((here / ((known[at] + 0.5) / size) + REST) / (rest + REST))
         home += min(max(likelier, -MOST), MOST)
-        if times == 0 and known == 0 and is_word[at]:
+        if here == 0 and known[at] == 0 and is_word[at]:
             home -= STRANGE
-    return said + home
+    return home

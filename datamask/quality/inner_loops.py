@@ -290,7 +290,7 @@ def counted(slots, shift, counts, key):  # type: ignore[no-untyped-def]
     """The count of one key in its half's slots."""
     held = slots[np.int64(key >> shift)]
     same = (held >> np.uint16(6)) == np.uint16(key & np.uint64(0x3FF))
-    return counts[held & np.uint16(63)] if same else counts[0]
+    return counts[np.int64(held & np.uint16(63)) * np.int64(same)]  # without a branch, which nobody could foretell
 
 
 @compiled

@@ -59,17 +59,27 @@ class Languages:
         """
         known = {name: place for place, name in enumerate(self.names[: self.languages])}
         found = np.array([known.get(name, -1) if name else -1 for name in given], dtype=np.int64)
-        scripts = {name: place for place, name in enumerate(self.names) if place > self.languages}
-        if (found < 0).any():
-            told, share = self._told(words, found < 0)
-            number = _scripts(words, found < 0)
-            for document in np.flatnonzero(found < 0).tolist():
-                likely = int(told[document])
-                if likely >= 0 and share[document] >= self.usual[likely] / TRUST:
-                    found[document] = likely
-                else:
-                    found[document] = scripts.get(OTHER + w.SCRIPTS[number[document]], len(self.names) - 1)
+        unknown = np.flatnonzero(found < 0)
+        found[unknown] = self.by_words(words, unknown)
         found[code > _CODE_SHARE] = self.languages
+        return found
+
+    def by_words(self, words: BatchWords, documents: np.ndarray) -> np.ndarray:
+        """(n,) int64, places in `names` by the words alone, of some of the documents: (n,) ascending numbers."""
+        found = np.empty(len(documents), np.int64)
+        if not len(documents):
+            return found
+        wanted = np.zeros(len(words), bool)
+        wanted[documents] = True
+        told, share = self._told(words, wanted)
+        number = _scripts(words, wanted)
+        scripts = {name: place for place, name in enumerate(self.names) if place > self.languages}
+        for place, document in enumerate(documents.tolist()):
+            likely = int(told[document])
+            if likely >= 0 and share[document] >= self.usual[likely] / TRUST:
+                found[place] = likely
+            else:
+                found[place] = scripts.get(OTHER + w.SCRIPTS[number[document]], len(self.names) - 1)
         return found
 
     def _told(self, words: BatchWords, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

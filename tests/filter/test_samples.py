@@ -11,7 +11,7 @@ from datamask.filter.postings import POSTING, Shared, shared_of
 
 
 def postings(seed: int, documents: int, shingles: int) -> np.ndarray:
-    """Each document holds some of few shingles, each once; document 3 none; in an order of chance."""
+    """Each document holds some of few shingles, each once; document 3 none; by shingle, then in an order of chance."""
     generator = np.random.default_rng(seed)
     held = [(document, shingle) for document in range(documents) for shingle in range(shingles) if document != 3]
     chosen = [held[place] for place in generator.permutation(len(held))[: len(held) // 3]]
@@ -19,7 +19,7 @@ def postings(seed: int, documents: int, shingles: int) -> np.ndarray:
     found["document"] = [document for document, _ in chosen]
     values = np.random.default_rng(0).integers(0, 2**63, shingles, np.uint64) * np.uint64(2)
     found["hash"] = values[[shingle for _, shingle in chosen]]
-    return found
+    return found[np.argsort(found["hash"], kind="stable")]
 
 
 def sets(found: np.ndarray) -> dict[int, set[int]]:

@@ -28,6 +28,10 @@ LIKELY = 0.25
 SERIES = 0.2  # below this, log(1 + x) is four terms of its series, exact to 1 in 2,500 of it
 SMALLEST = 1e-30  # a mixture's least share of an atom, whose inverse is a float32
 LOOSE = 1e-3  # unit of what is over the budget, as a share of it; at least a median document
+# Where it is known what rounding lost, the first temperature is this many times the loss a selected document, in units
+# of the mean curvature, but no more than WARM: of many documents rounding loses little, and a hot start loses it anew.
+STIRRED = 1.5
+FEWEST = 2048  # documents that may change sides, at least
 LEAST = 0.1  # a curvature is taken where no atom is below this share of the pool's mixture
 TOLD = 32  # calls of `tell`
 
@@ -99,15 +103,18 @@ def flip(
     limits: Limits,  # the budget alone
     share: float,  # of the usual number of sweeps over the documents that may change sides
     seed: int,
+    lost: float | None = None,  # by rounding the fractional optimum to this mask; None: not known
 ) -> None:
     """Anneals the mask, which then spends the budget but for some documents."""
     level = np.maximum(joint.rows.state(mass * selected) + joint.floor, SMALLEST)
     least = np.maximum(level, LEAST * joint.mean)
     curvature = mass**2 * joint.rows.curvatures(joint.t / least**2)
-    near = _near(np.abs(above), curvature, int(selected.sum()))
+    count = int(selected.sum())
+    near = _near(np.abs(above), curvature, 2 * count if lost is None else FEWEST)
     rows, weights, bent = joint.rows.take(near), limits.weights[near], curvature[near]
     sweeps = max(1, int(share * min(SWEEPS, MOST_READ / max(len(rows.index), 1))))
-    heats = np.sqrt(bent.mean()) * np.geomspace(WARM, COOL, sweeps)
+    warm = WARM if lost is None else min(WARM, STIRRED * max(lost, 1e-12) / max(count * bent.mean(), 1e-300))
+    heats = np.sqrt(bent.mean()) * np.geomspace(warm, warm * COOL / WARM, sweeps)
     unit = max(LOOSE * limits.size, float(np.median(weights)))
     inside, over = selected[near], float(limits.weights[selected].sum()) - limits.size
     matrix = rows.start, rows.index, rows.value.astype(np.float32, copy=False)
@@ -120,9 +127,9 @@ def flip(
     selected[near] = inside
 
 
-def _near(loss: np.ndarray, curvature: np.ndarray, count: int) -> np.ndarray:
-    """Row numbers, ascending, of the documents that may change sides. loss: (N,) what changing costs; count: documents
-    that are selected."""
-    few = min(len(loss), 2 * count)
+def _near(loss: np.ndarray, curvature: np.ndarray, few: int) -> np.ndarray:
+    """Row numbers, ascending, of the documents that may change sides, `few` at least. loss: (N,) what changing
+    costs."""
+    few = min(len(loss), few)
     likely = LIKELY * WARM * np.sqrt(curvature * curvature.mean())
     return np.flatnonzero((loss <= np.partition(loss, few - 1)[few - 1]) | (loss <= likely))

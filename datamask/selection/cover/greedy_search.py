@@ -88,6 +88,7 @@ class Effort:
     rounds: int = ROUNDS
     search: float = 1.0
     seed: int = 0  # of the annealing
+    lost: float | None = None  # by rounding, as `flip`
 
 
 class Schedule(NamedTuple):
@@ -123,7 +124,7 @@ def improve(
         above = None
     if effort.search and above is not None:
         with part(0, 0.9):
-            flip(joint, mass, value, selected, above, limits, effort.search, effort.seed)
+            flip(joint, mass, value, selected, above, limits, effort.search, effort.seed, effort.lost)
         selected = _mended(joint, mass, linear, limits, selected, Books.of(limits, selected))
     books = Books.of(limits, selected)
     if effort.search and above is None:

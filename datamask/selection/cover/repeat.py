@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from datamask.errors import ConfigError, InputError
+from datamask.selection.cover.greedy_search import Effort
 from datamask.selection.cover.solve import STEPS, TRIED, make_concave, recorder, span_of_objective, to_mask
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.cover.tangent import Concave, StateMetric, as_state, maximise
@@ -144,7 +145,7 @@ def in_whole_numbers(
     over = Concave(copies, concave.scales, concave.linear[at], feasible, concave.size)
     selected = feasible.round(p, price[at]).numpy()
     if copies:
-        selected = to_mask(over, joint, price[at], selected, objective_span, problem.settings.seed)
+        selected = to_mask(over, joint, price[at], selected, objective_span, Effort(seed=problem.settings.seed))
     if count * problem.pool.dimensions**2 <= TRIED and (joint is None or len(copies) > 1):
         selected = by_trial(over, limits, selected)
     return np.bincount(index[selected], minlength=count)

@@ -13,6 +13,7 @@ from datamask.config import Config
 from datamask.devices import pick_device
 from datamask.maps import Handed, hand, handed, mapped, write_array
 from datamask.selection.cover.atoms import AtomRows, beside, kernel, shares
+from datamask.selection.cover.greedy_search import Effort
 from datamask.selection.cover.solve import ACCURACY, STEPS, best_alone, to_mask
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.cover.tangent import Concave, maximise
@@ -24,6 +25,7 @@ from datamask.selection.problem.pool import Pool
 from datamask.selection.sharded.gathered import Group, quality_of, weights_of
 
 RANDOM_SETS = 8  # random selections averaged for a term's zero
+SEARCHED = 0.25  # of the usual annealing: here one process works alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,10 +190,12 @@ def mask_part(state: Covering, item: tuple[UndecidedProblem, np.ndarray, int]) -
     assert part.p is not None
     relaxed = torch.from_numpy(part.p)
     mask = concave.feasible.round(relaxed, torch.from_numpy(price)).numpy()
-    if _value(concave, relaxed) - _value(concave, torch.from_numpy(mask).double()) > part.tolerance:
+    lost = _value(concave, relaxed) - _value(concave, torch.from_numpy(mask).double())
+    if lost > part.tolerance:
         share = mask.sum() / max(mask.sum() + beside_it, 1)
         scale = part.tolerance / ACCURACY * share
-        mask = to_mask(concave, joint, torch.from_numpy(price), mask, scale, state.config.select.seed)
+        effort = Effort(search=SEARCHED, seed=state.config.select.seed, lost=lost)
+        mask = to_mask(concave, joint, torch.from_numpy(price), mask, scale, effort)
     return mask, concave.states(torch.from_numpy(mask).double())[0]
 
 

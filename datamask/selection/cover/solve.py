@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,7 +51,8 @@ def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Rep
         found = maximise(concave, feasible.uniform_start(), tolerance, STEPS, closing(tolerance, record))
     selected = feasible.round(found.p, found.price).numpy()
     with part(0.2, 1):
-        selected = to_mask(concave, joint, found.price, selected, objective_span, problem.settings.seed)
+        effort = search.Effort(seed=problem.settings.seed)
+        selected = to_mask(concave, joint, found.price, selected, objective_span, effort)
     mask = torch.from_numpy(selected)
     if len(problem) * problem.pool.dimensions**2 <= TRIED and (joint is None or others):
         mask = trial.improve(problem, mask, lambda p: concave.price(concave.states(p)) * feasible.weights / size)
@@ -121,7 +123,7 @@ def to_mask(
     price: torch.Tensor,
     selected: np.ndarray,
     objective_span: float,
-    seed: int,
+    effort: search.Effort,
 ) -> np.ndarray:
     """The best mask found by local search from a rounded one (N,), by exact gains of coverage.
 
@@ -141,18 +143,16 @@ def to_mask(
         found = []
         for number, start in enumerate(starts):
             with part(number / len(starts), (number + 1) / len(starts)):
-                effort, size = search.Effort(seed=seed + number), concave.size
-                found.append(
-                    search.improve(joint, linear, limits, start, objective_span, per_token, above, effort, size)
-                )
+                own, size = replace(effort, seed=effort.seed + number), concave.size
+                found.append(search.improve(joint, linear, limits, start, objective_span, per_token, above, own, size))
         return max(found, key=lambda mask: _value(concave, mask))
     rest = Concave(concave.metrics[1:], concave.scales[1:], concave.linear, concave.feasible, concave.size)
     best, reached = selected, _value(concave, selected)
     for number in range(OTHER_ROUNDS):
         linear = rest.price(rest.states(torch.from_numpy(selected).double())).numpy() * weights / concave.size
         with part(number / OTHER_ROUNDS, (number + 1) / OTHER_ROUNDS):
-            effort, size = search.Effort(rounds=2, search=0, seed=number), concave.size
-            selected = search.improve(joint, linear, limits, selected, objective_span, per_token, None, effort, size)
+            own, size = search.Effort(rounds=2, search=0, seed=number), concave.size
+            selected = search.improve(joint, linear, limits, selected, objective_span, per_token, None, own, size)
         value = _value(concave, selected)
         if value <= reached:
             break

@@ -1,0 +1,133 @@
+"""The inner loops of laying out samples and finding who shares them; without the interpreter's lock."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from datamask.compiling import compiled
+
+INSERTED = 24  # values that are sorted by insertion, at most
+
+
+@compiled
+def within_scales(lengths, hashes, bounds, found):  # type: ignore[no-untyped-def]
+    """Fills found (n, scales) with how many hashes of each sample are not above each scale's bound, (scales,) uint64.
+
+    lengths: (n,) of the samples; hashes: theirs, one after another.
+    """
+    begin = 0
+    for document in range(len(lengths)):
+        end = begin + lengths[document]
+        for scale in range(len(bounds)):
+            count = 0
+            for place in range(begin, end):
+                count += hashes[place] <= bounds[scale]
+            found[document, scale] = min(count, 0xFFFF)
+        begin = end
+
+
+@compiled
+def flagged(lengths, keys, found):  # type: ignore[no-untyped-def]
+    """Fills found (H,) with documents' numbers · 2, + 1 for the first `keys` of each sample; lengths: (n,) of these."""
+    place = 0
+    for document in range(len(lengths)):
+        for rank in range(lengths[document]):
+            found[place] = 2 * document + (rank < keys)
+            place += 1
+
+
+@compiled
+def perhaps_again(hashes):  # type: ignore[no-untyped-def]
+    """(n,) bool: which of the hashes (n,) uint64 may be among them again: all that are, and a few others."""
+    room = 1024
+    while room < 4 * len(hashes):
+        room *= 2
+    seen = np.zeros(room, np.uint8)
+    last = np.uint64(room - 1)
+    for value in hashes:
+        slot = np.int64(value & last)
+        seen[slot] = min(seen[slot] + 1, 2)
+    found = np.empty(len(hashes), np.bool_)
+    for place in range(len(hashes)):
+        found[place] = seen[np.int64(hashes[place] & last)] > 1
+    return found
+
+
+@compiled
+def settle(hashes, order):  # type: ignore[no-untyped-def]
+    """Puts right an order (n,) that is ascending but for hashes, (n,) uint64, whose first bits are the same."""
+    for place in range(1, len(order)):
+        mine, at = order[place], place
+        while at > 0 and hashes[order[at - 1]] > hashes[mine]:
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = mine
+
+
+@compiled
+def sort_within(values, first):  # type: ignore[no-untyped-def]
+    """Sorts each run of the values (n,), run r being values[first[r] : first[r + 1]]."""
+    for run in range(len(first) - 1):
+        begin, end = first[run], first[run + 1]
+        if end - begin > INSERTED:
+            values[begin:end] = np.sort(values[begin:end])
+            continue
+        for place in range(begin + 1, end):
+            mine, at = values[place], place
+            while at > begin and values[at - 1] > mine:
+                values[at] = values[at - 1]
+                at -= 1
+            values[at] = mine
+
+
+@compiled
+def codes_of_meetings(document, key, first, most, parts, found, part):  # type: ignore[no-untyped-def]
+    """Returns how many pairs meet at shingles, of which run r is document[first[r] : first[r + 1]], and fills found
+    with the codes, uint64, of as many as it has room for, and part with their parts of so many.
+
+    A document is paired with the `most` first ones of its run, and with as many next before it; one of two has the
+    shingle as a key.
+    """
+    number, room = 0, len(found)
+    for run in range(len(first) - 1):
+        begin, end = first[run], first[run + 1]
+        keyed = False
+        for place in range(begin, end):
+            keyed |= key[place]
+        if not keyed:
+            continue
+        for place in range(begin + 1, end):
+            last = min(place, begin + most)  # of the first ones
+            skipped = max(last, place - most) - last
+            for other in range(begin, place - skipped):
+                other += skipped * (other >= last)
+                if not (key[place] or key[other]):
+                    continue
+                if number < room:
+                    a, b = np.uint64(document[place]), np.uint64(document[other])
+                    found[number] = min(a, b) << np.uint64(32) | max(a, b)
+                    part[number] = min(a, b) % parts
+                number += 1
+    return number
+
+
+@compiled
+def met_often(codes, scale, sampled, room, found):  # type: ignore[no-untyped-def]
+    """Returns how many pairs are twice or more among these codes, (n,) uint64 ascending, or once where the samples have
+    less room than that for what they may have in common; fills found with their codes, each once.
+
+    scale, sampled: see `postings.SeenDocuments`.
+    """
+    number = at = 0
+    while at < len(codes):
+        code = codes[at]
+        several = at + 1 < len(codes) and codes[at + 1] == code
+        if not several:
+            one, other = np.int64(code >> np.uint64(32)), np.int64(code & np.uint64(0xFFFF_FFFF))
+            both = max(scale[one], scale[other])
+            several = min(sampled[one, both], sampled[other, both]) < room
+        found[number] = code
+        number += several
+        while at < len(codes) and codes[at] == code:
+            at += 1
+    return number

@@ -1,0 +1,97 @@
+"""Samples laid out for who shares them, against numpy and plain loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datamask.dealing import dealt_out
+from datamask.filter.duplicate_candidates import NEIGHBOURS, code_of, meetings, met
+from datamask.filter.posting_loops import INSERTED, sort_within
+from datamask.filter.postings import KEYS, SeenDocuments, Shared, _order, partition_of, postings_of, sampled
+from datamask.filter.signatures import COARSEST, bound
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=60))
+def test_places_are_in_the_order_of_hashes_that_begin_alike(values: list[tuple[int, int]]) -> None:
+    hashes = np.array([first << 62 | last for last, first in values], np.uint64)
+    assert _order(hashes).tolist() == np.argsort(hashes, kind="stable").tolist()
+
+
+@given(st.lists(st.integers(0, 3 * INSERTED), max_size=8), st.integers(0, 2**32))
+def test_runs_are_sorted_alone(lengths: list[int], seed: int) -> None:
+    first = np.cumsum([0, *lengths])
+    values = np.random.default_rng(seed).integers(0, 50, first[-1]).astype(np.uint64)
+    expected = [sorted(values[a:b].tolist()) for a, b in zip(first[:-1], first[1:], strict=True)]
+    sort_within(values, first)
+    assert values.tolist() == sum(expected, [])
+
+
+@pytest.mark.parametrize("kind", [np.dtype("<i8"), np.dtype([("a", "<u8"), ("b", "<u4")]), np.dtype([("a", "i1")])])
+def test_records_are_dealt_by_part_in_their_order(kind: np.dtype) -> None:
+    generator = np.random.default_rng(3)
+    records = generator.integers(0, 255, 1000 * kind.itemsize, np.uint8).view(kind)
+    part = generator.integers(0, 7, 1000, np.int32)
+    part[part == 4] = 5  # an empty one
+    unit = np.uint8 if kind.itemsize % 4 else np.uint32
+    found, bounds = dealt_out(records.view(unit).reshape(1000, -1), part, 7)
+    assert found.tobytes() == records[np.argsort(part, kind="stable")].tobytes()
+    assert bounds.tolist() == np.searchsorted(np.sort(part), np.arange(8)).tolist()
+
+
+def test_postings_name_documents_keys_and_partitions_in_order() -> None:
+    generator = np.random.default_rng(5)
+    lengths = np.array([0, 3, KEYS + 4, 0, 1])
+    hashes = generator.integers(0, 2**64, lengths.sum(), np.uint64)
+    found = postings_of(lengths, hashes)
+    rank = np.concatenate([np.arange(length) for length in lengths])
+    assert (found["document"] == np.repeat(np.arange(5), lengths) * 2 + (rank < KEYS)).all()
+    assert (found["hash"] == (hashes << np.uint64(32) | hashes >> np.uint64(32))).all()
+    assert (np.diff(partition_of(np.sort(found["hash"]), 7)) >= 0).all()
+    scales = sampled(lengths, hashes)
+    for scale in range(COARSEST + 1):
+        within = hashes <= bound(np.array([scale]))[0]
+        assert scales[:, scale].tolist() == [sum(part) for part in np.split(within, np.cumsum(lengths)[:-1])]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_documents_meet_the_first_of_a_shingle_and_those_next_before_them(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    sizes = [2, 3, NEIGHBOURS, NEIGHBOURS + 1, NEIGHBOURS + 2, 3 * NEIGHBOURS, 200]
+    document = np.concatenate([generator.permutation(300)[:size] for size in sizes]).astype(np.int32)
+    key = generator.random(len(document)) < 0.2
+    key[: sizes[0]] = False
+    shared = Shared(np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes), document, key)
+    expected, begin = [], 0
+    for size in sizes:
+        for place in range(size):
+            for other in range(place):
+                near = other < NEIGHBOURS or place - other <= NEIGHBOURS
+                if near and (key[begin + place] or key[begin + other]):
+                    expected.append(sorted((document[begin + place], document[begin + other])))
+        begin += size
+    codes = code_of(*np.array(expected).T)
+    found, part = meetings(shared, 5)
+    assert np.sort(found).tolist() == np.sort(codes).tolist()
+    assert part.tolist() == ((found >> np.uint64(32)) % np.uint64(5)).tolist()
+    nothing = Shared(np.zeros(0, np.uint64), np.zeros(0, np.int32), np.zeros(0, bool))
+    assert len(meetings(nothing, 5)[0]) == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pairs_have_met_that_share_two_keys_or_one_where_there_is_no_room(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    scale = generator.integers(0, 3, 20, np.int8)
+    sampled = np.sort(generator.integers(0, 9, (20, COARSEST + 1), np.uint16), axis=1)[:, ::-1].copy()
+    one, other = np.sort(np.array([generator.permutation(20)[:2] for _ in range(150)]), axis=1).T
+    codes = code_of(one, other)
+    expected = []
+    for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
+        a, b = int(code >> np.uint64(32)), int(code & np.uint64(0xFFFF_FFFF))
+        both = max(scale[a], scale[b])
+        if count > 1 or min(sampled[a, both], sampled[b, both]) < KEYS // 2:
+            expected.append(int(code))
+    assert met(codes, SeenDocuments(scale, sampled)).tolist() == expected
+    assert len(met(codes[:0], SeenDocuments(scale, sampled))) == 0
