@@ -19,7 +19,7 @@ from datamask.config import Config, Quota, Select
 from datamask.filter import duplicates, find_duplicates
 from datamask.maps import Mapper, here
 from datamask.selection.cover import cover_shards as covering
-from datamask.selection.sharded import passes
+from datamask.selection.sharded import cuts, gathered, passes
 from tests.filter.test_stage import corpus, document
 from tests.selection.cover.test_rounds import Rows, settings_of
 
@@ -82,7 +82,15 @@ BUDGETS = [
 ]
 
 
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if these documents were more than the constant number of which some numbers are held."""
+    monkeypatch.setattr(gathered, "HELD", 0)
+    monkeypatch.setattr(cuts, "SORTED", 100)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_prices_of_coverage_hold_nothing_of_a_document(tmp_path: Path, monkeypatch, budget):
     monkeypatch.setattr(covering, "LIMITED", 2000)
@@ -98,6 +106,7 @@ def test_prices_of_coverage_hold_nothing_of_a_document(tmp_path: Path, monkeypat
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_prices_of_pairs_hold_nothing_of_a_document(tmp_path: Path, monkeypatch, budget):
     monkeypatch.setattr(passes.exchange, "SAMPLE", 200)

@@ -12,7 +12,15 @@ from datamask.config import Quota, Select
 from datamask.selection.engine.levels import Levels
 from datamask.selection.problem.limits import add_census, make_ends, make_limits, take_census
 from datamask.selection.problem.pool import budget as pool_budget
+from datamask.selection.sharded import cuts
 from datamask.selection.sharded.cuts import Filling, ascending, descending, find_cut, value_of
+
+
+@pytest.fixture(params=[0, 20, cuts.SORTED])
+def sorted_at_most(request, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All bits by histograms, some of them, and all but the first 16 by sorting."""
+    monkeypatch.setattr(cuts, "SORTED", request.param)
+
 
 AWKWARD = np.array([0.0, -0.0, 1.0, -1.0, 5e-324, -5e-324, 1e308, -1e308, np.inf, -np.inf, np.pi, 2.0**-1060])
 
@@ -39,14 +47,15 @@ def test_keys_are_in_the_order_of_the_numbers():
     assert [value_of(key, falling=True) for key in descending(AWKWARD)] == AWKWARD.tolist()
 
 
+@pytest.mark.usefixtures("sorted_at_most")
 @pytest.mark.parametrize("seed", range(15))
 def test_the_cut_is_where_a_sort_has_spent_the_budget(seed):
     generator = np.random.default_rng([seed, 1])
     values, weights = numbers(seed), generator.integers(1, 50, 500).astype(float)
-    cuts = np.sort(generator.integers(0, 501, 3))
+    ends = np.sort(generator.integers(0, 501, 3))
 
     def blocks():
-        yield from zip(np.split(descending(values), cuts), np.split(weights, cuts), strict=True)
+        yield from zip(np.split(descending(values), ends), np.split(weights, ends), strict=True)
 
     order = np.argsort(-values, kind="stable")
     spent = np.cumsum(weights[order])
@@ -58,14 +67,15 @@ def test_the_cut_is_where_a_sort_has_spent_the_budget(seed):
     assert find_cut(blocks, spent[-1] + 1) is None
 
 
+@pytest.mark.usefixtures("sorted_at_most")
 @pytest.mark.parametrize("seed", range(15))
 def test_a_filling_is_the_front_of_a_stable_sort(seed):
     generator = np.random.default_rng([seed, 2])
     values, weights = numbers(seed), generator.integers(0, 9, 500)
-    cuts = np.sort(generator.integers(0, 501, 4))
+    ends = np.sort(generator.integers(0, 501, 4))
 
     def blocks():
-        yield from zip(np.split(ascending(values), cuts), np.split(weights, cuts), strict=True)
+        yield from zip(np.split(ascending(values), ends), np.split(weights, ends), strict=True)
 
     order = np.argsort(values, kind="stable")
     spent = np.cumsum(weights[order])

@@ -59,8 +59,8 @@ class _Beside(CoverRounds):
         index, stays, spent = fixed_parts(self, self.kept)
         nothing = is_spent(self.limits_at(index), spent)
         self.lay_out()
-        lengths = (laid.read("length")[0] for laid in self.laid)
-        if sum(int(length[at].sum(dtype=np.int64)) for length, at in zip(lengths, index, strict=True)) > JOINT_NUMBERS:
+        pairs = zip(self.lengths(), index, strict=True)
+        if sum(int(length[at].sum(dtype=np.int64)) for length, at in pairs) > JOINT_NUMBERS:
             raise MustSolve("the new documents are more than one worker holds")
         self._weigh()
         try:

@@ -190,18 +190,15 @@ class CoverRounds(Gathered):
 
     def _lengths(self) -> Iterator[np.ndarray]:
         """What each document takes of the room: its numbers, but no less than lets `FEW` documents in."""
-        return (np.maximum(found.read("length")[0], self.room // FEW) for found in self.laid)
+        return (np.maximum(length, self.room // FEW) for length in self.lengths())
 
     def _ones(self) -> Iterator[np.ndarray]:
         return (np.ones(len(group.shard)) for group in self.groups)
 
-    def _hashes(self) -> Iterator[np.ndarray]:
-        return (found.read("hashes")[0] for found in self.sketched)
-
     def _least(self, room: int, weights: Callable[[], Iterator[np.ndarray]]) -> list[np.ndarray]:
         """The documents with the least hashes, as many as there is room for: their places in each group."""
-        filling = Filling(lambda: zip(self._hashes(), weights(), strict=True), room)
-        return [np.flatnonzero(filling.take(*each)) for each in zip(self._hashes(), weights(), strict=True)]
+        filling = Filling(lambda: zip(self.hashes(), weights(), strict=True), room)
+        return [np.flatnonzero(filling.take(*each)) for each in zip(self.hashes(), weights(), strict=True)]
 
     def lay_out(self) -> None:
         """Writes all groups' rows of atoms, and measures the corpus's own mixture."""
@@ -212,8 +209,10 @@ class CoverRounds(Gathered):
             order = np.argsort(least, kind="stable")[: self.settings.coverage.anchors]
             anchors = np.concatenate([found.read("rows")[0] for found in self.sketched])[order]
             self.state = replace(self.state, anchors=self.hand("anchors", rows=anchors))
+        self.hashes = self.column(self.sketched, "hashes")
         self.dimensions = self.sketched[0].read("rows")[0].shape[1]
         self.laid = self.maps(lay_group, self.state, self.groups, self.rows)
+        self.lengths = self.column(self.laid, "length")
         total, random, spent = (
             _sum(found.read(name)[0] for found in self.laid) for name in ("state", "random", "spent")
         )
@@ -240,7 +239,7 @@ class CoverRounds(Gathered):
             for group, at in zip(self.groups, sample, strict=True)
         ]
         self.taken = self._take("sample", fixed)
-        hashes = np.concatenate([own[at] for own, at in zip(self._hashes(), sample, strict=True)])
+        hashes = np.concatenate([own[at] for own, at in zip(self.hashes(), sample, strict=True)])
         half = hashes < np.median(hashes)
         self.of_sample = self.limits_at(sample)
         metric_spans = [(0.0, 1.0)] * len(self.metrics)
@@ -328,10 +327,7 @@ class CoverRounds(Gathered):
         found = self.maps(price_group, replace(self.state, round=name, slopes=slopes), self.groups, self.rows)
         priced = []
         for place, (state, slope) in enumerate(zip(states, slopes, strict=True)):
-
-            def prices(place: int = place) -> Iterator[np.ndarray]:
-                return (each.read(f"price_{place}")[0] for each in found)
-
+            prices = self.column(found, f"price_{place}")
             reduced = self.reduced(f"{name}-{place}", prices, self._dual(prices))
             bound = self.joint.of_state(state) - float(slope @ state) + reduced.most / self.size
             priced.append(_Priced(prices, reduced, bound))
@@ -399,13 +395,14 @@ class CoverRounds(Gathered):
         self.starts = np.cumsum([0, *map(len, index)])
         taken = self._take(name, fixed)
         pairs = zip(self.groups, index, strict=True)
+        states, offsets = zip(*(each.read("state", "offset") for each in taken), strict=True)
         return UndecidedProblem(
             taken,
-            replace(self.joint, held=_sum(each.read("state")[0] for each in taken)),
+            replace(self.joint, held=_sum(states)),
             np.concatenate([self.linear(group)[at] for group, at in pairs]),
             limits,
             self.size,
-            math.fsum(float(each.read("offset")[0]) for each in taken),
+            math.fsum(map(float, offsets)),
             ACCURACY * self.objective_span,
             start,
         )

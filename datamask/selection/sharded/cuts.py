@@ -6,7 +6,8 @@
 `blocks()` gives the keys (n,) uint64 and the weights (n,) of one group of documents after the other.
 
 Documents count by ascending key (`ascending`, `descending` make keys of numbers). The cut's 64 bits are found 16 at a
-time, by a histogram over all blocks each, as a radix sort does; the caller holds one block and 65,536 sums.
+time, by a histogram over all blocks each, as a radix sort does, until so few keys are left that they are sorted; the
+caller holds one block, 65,536 sums and these.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 Blocks = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 BITS = 16  # of a key that are found in a pass
+SORTED = 1 << 18  # keys that are sorted, at most
 HIGH = np.uint64(1 << 63)
 
 
@@ -53,20 +55,34 @@ def find_cut(blocks: Blocks, budget: float) -> Cut | None:
     """
     found, before = np.uint64(0), 0.0
     for shift in range(64 - BITS, -1, -BITS):
-        sums = np.zeros(1 << BITS)
+        sums, counts = np.zeros(1 << BITS), np.zeros(1 << BITS, np.int64)
         for keys, weights in blocks():
-            if shift + BITS < 64:
-                mine = np.flatnonzero(keys >> np.uint64(shift + BITS) == found)
-                keys, weights = keys[mine], weights[mine]
+            keys, weights = _begun(keys, weights, found, shift + BITS)
             digit = (keys >> np.uint64(shift) & np.uint64((1 << BITS) - 1)).astype(np.int64)
             sums += np.bincount(digit, weights, minlength=1 << BITS)
+            counts += np.bincount(digit, minlength=1 << BITS)
         reached = before + np.cumsum(sums)
         place = int(np.searchsorted(reached, budget))
         if place == len(reached):
             return None
         before = float(reached[place - 1]) if place else before
         found = found << np.uint64(BITS) | np.uint64(place)
+        if shift and counts[place] <= SORTED:
+            pairs = [_begun(keys, weights, found, shift) for keys, weights in blocks()]
+            keys, weights = (np.concatenate(each) for each in zip(*pairs, strict=True))
+            different, index = np.unique(keys, return_inverse=True)
+            ends = before + np.cumsum(np.bincount(index, weights))
+            place = min(int(np.searchsorted(ends, budget)), len(ends) - 1)
+            return Cut(different[place], float(ends[place - 1]) if place else before)
     return Cut(found, before)
+
+
+def _begun(keys: np.ndarray, weights: np.ndarray, found: np.uint64, shift: int) -> tuple[np.ndarray, np.ndarray]:
+    """Those of the keys whose bits from `shift` on are `found`, with their weights."""
+    if shift == 64:
+        return keys, weights
+    mine = np.flatnonzero(keys >> np.uint64(shift) == found)
+    return keys[mine], weights[mine]
 
 
 class Filling:

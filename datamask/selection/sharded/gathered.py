@@ -23,6 +23,7 @@ from datamask.selection.sharded.cuts import Cut, descending, find_cut, value_of
 from datamask.selection.sharded.exchange import ExchangeShard
 from datamask.selection.sharded.prices import Prices
 
+HELD = 1 << 21  # with at most so many documents what they have is read once, not at each pass: 16 MB a column
 SPENT = 1 - 1e-15  # of the budget, as a share: with so much of it spent, it is spent
 
 
@@ -125,6 +126,18 @@ class Gathered:
         return self.hand(f"codes-{group.number}", **{f"codes_{place}": own for place, own in enumerate(codes)})
 
     # ------------------------------------------------------------ documents of a group
+
+    def column(self, found: Sequence[Handed], name: str) -> Callable[[], Iterator[np.ndarray]]:
+        """A function that gives this array of one group after the other."""
+        if self.count > HELD:
+            return lambda: (each.read(name)[0] for each in found)
+        held: list[np.ndarray] = []
+
+        def arrays() -> Iterator[np.ndarray]:
+            held.extend(each.read(name)[0] for each in found[len(held) :])
+            return iter(held)
+
+        return arrays
 
     def weights(self, group: Group) -> np.ndarray:
         """(n,) float64: what each document takes of the budget."""
