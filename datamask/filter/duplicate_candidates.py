@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import connected_components
 
 from datamask.compiling import compiled
 from datamask.filter.pair_loops import common_of_pairs, shared_by_pairs
-from datamask.filter.posting_loops import codes_of_meetings, met_often
+from datamask.filter.posting_loops import codes_of_meetings, met_often, of_many, places_among
 from datamask.filter.postings import KEYS, POSTING, SeenDocuments, Shared
 from datamask.filter.shingles import once
 
@@ -192,7 +192,7 @@ def outside_templates(common: np.ndarray, shared: np.ndarray, copies: np.ndarray
     :param shared: (H,) POSTING of the partition. :param copies: (N,) the group of each document.
     """
     hashes, groups = _groups_of_shingles(shared, copies[shared["document"]])
-    number = np.searchsorted(hashes, common["hash"])
+    number = places_among(hashes, np.ascontiguousarray(common["hash"]))
     few: np.ndarray = groups[number] <= most_groups(len(copies))
     asked = np.flatnonzero(few & (groups[number] > FEW))
     if len(asked):
@@ -220,15 +220,10 @@ def _groups_of_shingles(shared: np.ndarray, group: np.ndarray) -> tuple[np.ndarr
 
 def _in_families(shingle: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """(C,) bool: whether FEW groups or more have the shingle in common with one of the two. one, other: (C,) groups."""
-    place = np.concatenate([shingle, shingle])
-    mine, theirs = np.concatenate([one, other]), np.concatenate([other, one])
-    order = np.lexsort((theirs, mine, place))
-    place, mine, theirs = place[order], mine[order], theirs[order]
-    new = np.append(True, (place[1:] != place[:-1]) | (mine[1:] != mine[:-1]))
-    run = np.cumsum(new) - 1
-    different = (new | np.append(True, theirs[1:] != theirs[:-1])) & (mine != theirs)
-    found = np.empty(len(place), bool)
-    found[order] = (np.bincount(run, different) >= FEW)[run]
+    mine, theirs = np.concatenate([one, other]).astype(np.int64), np.concatenate([other, one]).astype(np.int64)
+    keys = np.concatenate([shingle, shingle]) << 32 | mine
+    found = np.empty(len(keys), bool)
+    of_many(keys, theirs, np.argsort(keys), FEW, found)
     half = len(one)
     return found[:half] | found[half:]
 

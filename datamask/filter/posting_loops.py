@@ -131,3 +131,55 @@ def met_often(codes, scale, sampled, room, found):  # type: ignore[no-untyped-de
         while at < len(codes) and codes[at] == code:
             at += 1
     return number
+
+
+@compiled
+def places_among(ascending, values):  # type: ignore[no-untyped-def]
+    """(n,) int64: where each value, (n,) uint64, is among ascending ones, (m,), each once; it is one of them.
+
+    They are evenly spread, so that a value's first bits lead to its neighbours.
+    """
+    found = np.empty(len(values), np.int64)
+    if not len(ascending):
+        return found
+    least, shift = ascending[0], np.uint64(0)
+    while (ascending[-1] - least) >> shift > np.uint64(len(ascending)):
+        shift += np.uint64(1)
+    begins = np.empty(np.int64((ascending[-1] - least) >> shift) + 1, np.int64)
+    filled = 0
+    for place in range(len(ascending)):
+        drawer = np.int64((ascending[place] - least) >> shift)
+        while filled <= drawer:
+            begins[filled] = place
+            filled += 1
+    for asked in range(len(values)):
+        drawer = min(np.int64((values[asked] - least) >> shift), np.int64(len(begins) - 1))
+        place = begins[drawer]
+        while place < len(ascending) - 1 and ascending[place] != values[asked]:
+            place += 1
+        found[asked] = place
+    return found
+
+
+@compiled
+def of_many(keys, others, order, many, found):  # type: ignore[no-untyped-def]
+    """Fills found (n,) bool with whether `many` others or more, (n,), different ones, stand beside each one's key.
+
+    keys: (n,); order: (n,) places in which equal keys come together. A key's last 32 bits are no other of its own.
+    """
+    seen = np.empty(many, others.dtype)
+    begin = 0
+    while begin < len(order):
+        end = begin
+        while end < len(order) and keys[order[end]] == keys[order[begin]]:
+            end += 1
+        number, own = 0, keys[order[begin]] & 0xFFFF_FFFF
+        for place in range(begin, end):
+            other = others[order[place]]
+            if number == many or other == own or np.any(seen[:number] == other):
+                continue
+            seen[number] = other
+            number += 1
+        for place in range(begin, end):
+            found[order[place]] = number == many
+        begin = end
