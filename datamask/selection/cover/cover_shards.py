@@ -67,8 +67,8 @@ from datamask.selection.sharded.prices import make_prices
 JOINT_NUMBERS = 1 << 27  # with at most so many numbers in all rows the corpus is one problem, at 24 bytes each
 ROOM = 1 << 25  # numbers in the undecided documents' rows
 SAMPLE_ROOM = 1 << 24  # numbers in the sample's rows
-# However short, the room holds at most this share of the documents, or FEW of them, 13 for each of 10,000 atoms. Of 1 M,
-# a quarter is solved once, an eighth twice, and a sixteenth does not come near its bound.
+# However short, the room holds at most this share of the documents, or FEW of them, 13 for each of 10,000 atoms. Of
+# 1 M, a quarter is solved once, an eighth twice, and a sixteenth does not come near its bound.
 SHORT, FEW = 0.25, 1 << 17
 LIMITED = 1 << 20  # documents, at most, that the dual prices of quotas and of the length bound are learned on
 GROUP_ROWS = 1 << 15  # documents of a group of several shards
