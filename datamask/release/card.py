@@ -110,8 +110,11 @@ def _header(draft: Mapping[str, Any], name: str, license_: str | None) -> dict[s
     configs = [("default", "data/*/*.parquet")]
     if 1 < len(draft["dumps"]) <= MAX_CONFIGS:
         configs += [(folder, f"data/{folder}/*.parquet") for folder in draft["dumps"] if folder != "default"]
+    # `datasets` keeps what it has read under the folder's name and a hash of this; `latest` is each release's name
+    release = f"release {draft['key']}"
     header["configs"] = [
-        {"config_name": config, "data_files": [{"split": "train", "path": path}]} for config, path in configs
+        {"config_name": config, "description": release, "data_files": [{"split": "train", "path": path}]}
+        for config, path in configs
     ]
     return header
 

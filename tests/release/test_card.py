@@ -109,6 +109,17 @@ def test_load_dataset_whole_streaming_and_columns(release, tmp_path, monkeypatch
     assert {row["dump"] for row in one} == {"CC-MAIN-2020-05"}
 
 
+def test_latest_is_never_read_from_what_datasets_kept_of_an_earlier_release(tmp_path):
+    """`datasets` keeps what it has read by the folder's name and what the card says of its files."""
+    datasets = pytest.importorskip("datasets")
+    for name, count in (("one", 60), ("two", 80)):
+        files = [make_shard(tmp_path / name, "s", documents(count, dumps=("d",)))]
+        _, release = released(tmp_path / name, files=files)
+        latest = Path(release.path).parent.parent / "latest"
+        whole = datasets.load_dataset(str(latest), split="train", cache_dir=str(tmp_path / "cache"))
+        assert sorted(whole, key=lambda row: (row["shard"], row["chunk_id"])) == rows_of(release)
+
+
 def test_duckdb_reads_it(release):
     import duckdb
 
