@@ -10,23 +10,20 @@ is saved as an ordinary sentence-transformers folder (StaticEmbedding + Normaliz
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import scipy.sparse
 from safetensors.numpy import save_file
 from threadpoolctl import threadpool_limits
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from datamask.encoders.blocks import product
-from datamask.encoders.bpe import train
 from datamask.encoders.counts import WordSample, count_tokens, scale_rows, with_values
 from datamask.encoders.language_groups import language_groups
 from datamask.encoders.svd import Centred, right_singular
-from datamask.models.word_tokens import byte_letters, lowered_words
 
 IDF_POWER = 1.25  # rare tokens say more about topic; 1 is the usual idf (compared in benchmarks/LOG.md)
 BALANCE = 0.6  # a language's share of vocabulary and variance is its size to this power (temperature 1.7)
@@ -104,27 +101,15 @@ def fit_tokenizer(sample: WordSample, groups: np.ndarray, vocabulary: int) -> To
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Whitespace(), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
-    occurrences = _occurrences(sample, groups)
-    seen = np.flatnonzero(occurrences)
-    units, words = _units(sample.distinct.take(pa.array(seen)), tokenizer)
-    tokenizer.model = train(units, occurrences[seen][words], vocabulary)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        min_frequency=2,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        max_token_length=32,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_repeated(sample, _occurrences(sample, groups)), trainer)
     return tokenizer
-
-
-def _units(words: pa.LargeStringArray, tokenizer: Tokenizer) -> tuple[list[str], np.ndarray]:
-    """What the tokenizer makes of words before its model: spelled in `byte_letters`; and of which word each is."""
-    letters, ends, able = lowered_words(words)
-    capitals = np.append(0, np.cumsum((letters >= ord("A")) & (letters <= ord("Z"))))  # before a letter beyond ASCII
-    able &= capitals[ends[1:]] == capitals[ends[:-1]]
-    spelled = letters.tobytes().decode("latin-1").translate(dict(enumerate(byte_letters())))
-    whole, others = np.flatnonzero(able), np.flatnonzero(~able)
-    units = [spelled[ends[word] : ends[word + 1]] for word in whole]
-    cut = [
-        [unit for unit, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(f" {word} "))]
-        for word in words.take(pa.array(others)).to_pylist()
-    ]
-    units += [unit for several in cut for unit in several]
-    return units, np.concatenate([whole, np.repeat(others, [len(several) for several in cut])])
 
 
 def _occurrences(sample: WordSample, groups: np.ndarray) -> np.ndarray:
@@ -136,6 +121,13 @@ def _occurrences(sample: WordSample, groups: np.ndarray) -> np.ndarray:
     factor /= max(1, factor.min())  # to see every word of all languages several times teaches nothing more
     wanted = np.asarray(sample.words.T @ factor[groups])
     return np.diff(np.floor(np.cumsum(wanted)), prepend=0).astype(np.int64)
+
+
+def _repeated(sample: WordSample, occurrences: np.ndarray) -> Iterator[str]:
+    for first in range(0, len(occurrences), 1000):
+        words = sample.distinct[first : first + 1000].to_pylist()
+        times = occurrences[first : first + 1000].tolist()
+        yield "".join((word + " ") * count for word, count in zip(words, times, strict=True))
 
 
 # ---------------------------------------------------------------- vectors

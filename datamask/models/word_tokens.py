@@ -267,26 +267,17 @@ class _Merges:
     def apply(self, words: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
         """The tokens int32 of the words that it can encode, one after the other, and the lengths int64 [words] of all:
         −1 of the others."""
-        from datamask.models.word_loops import merge
+        from datamask.models.word_loops import lowered, merge
 
-        spelled, bounds, able = lowered_words(words)
+        _, places, data = words.buffers()
+        ends = np.frombuffer(places, np.int64, len(words) + 1)
+        raw = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
+        spelled, bounds = np.empty(2 * len(raw), np.uint8), np.zeros(len(words) + 1, np.int64)
+        able = np.empty(len(words), bool)
+        lowered(raw, ends, KINDS, letters(), spelled, bounds, able)
         ids, lengths = np.empty(bounds[-1], np.int32), np.empty(len(words), np.int64)
         filled = merge(spelled, bounds, able, self._of_byte, self._pairs, self._made, MERGED, ids, lengths)
         return ids[:filled], lengths
-
-
-def lowered_words(words: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Words that `split_words` found as the tokenizer normalizes them: their bytes, uint8, and where each begins there,
-    int64 [words + 1]; and whether these are right, bool [words]: a word of other letters may be cut, or be another."""
-    from datamask.models.word_loops import lowered
-
-    _, places, data = words.buffers()
-    ends = np.frombuffer(places, np.int64)[words.offset : words.offset + len(words) + 1]
-    raw = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
-    spelled, bounds = np.empty(2 * len(raw), np.uint8), np.zeros(len(words) + 1, np.int64)
-    able = np.empty(len(words), bool)
-    lowered(raw, ends, KINDS, letters(), spelled, bounds, able)
-    return spelled[: bounds[-1]], bounds, able
 
 
 def _room(array: np.ndarray, size: int) -> np.ndarray:
