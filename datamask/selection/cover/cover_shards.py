@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial, reduce
+from itertools import count
 from operator import add
 from typing import Any, NamedTuple
 
@@ -65,14 +66,18 @@ from datamask.selection.sharded.gathered import (
 from datamask.selection.sharded.prices import make_prices
 
 JOINT_NUMBERS = 1 << 27  # with at most so many numbers in all rows the corpus is one problem, at 24 bytes each
-ROOM = 1 << 25  # numbers in the undecided documents' rows
+ROOM = 1 << 25  # numbers in the undecided documents' rows, where these are short; up to JOINT_NUMBERS if not solved so
 SAMPLE_ROOM = 1 << 24  # numbers in the sample's rows
-# However short, the room holds at most this share of the documents, or FEW of them, 13 for each of 10,000 atoms. Of
-# 1 M, a quarter is solved once, an eighth twice, and a sixteenth does not come near its bound.
+# However short, the room holds at most this share of the documents, or FEW of them, 13 for each of 10,000 atoms; and
+# where they are long, FEW. Of 1 M, a quarter is solved once, an eighth twice, and a sixteenth does not come near its
+# bound.
 SHORT, FEW = 0.25, 1 << 17
 LIMITED = 1 << 20  # documents, at most, that the dual prices of quotas and of the length bound are learned on
 GROUP_ROWS = 1 << 15  # documents of a group of several shards
-SOLVES = 4  # solves of the undecided at most
+SOLVES = 8  # solves of the undecided at most, with one room
+# After a solve that moves the prices of the others past the cut, the undecided are those of the least bound among the
+# solve's state and these shares of the way to it: whole steps alone swing ever wider where the room is small.
+STEPS = (0.5, 0.25, 0.1, 0.03)
 UNSOLVED = 0.05  # of the objective's span: a fractional optimum further below its bound had too little room
 # The first state is the best of these interpolations between the sample's optimum (0) and the pool's own mixture (1),
 # by the bound that each gives.
@@ -98,13 +103,14 @@ def cover_shards(
     """Runs all rounds and returns the selection.
 
     shards: `exchange.ExchangeShard`s with `ngrams()`, none of them empty. folder: for the arrays passed between rounds.
-    room: numbers in the undecided documents' rows, by default `ROOM`.
+    room: numbers in the undecided documents' rows, by default `ROOM` or FEW documents', and JOINT_NUMBERS if these are
+    too few.
 
     :raises InputError: as `make_problem` and `make_atoms`, or no selection holds the limits.
     :raises UndecidedTooFew: the undecided documents that the room holds cannot meet the limits, or are too few for the
         optimum.
     """
-    return CoverRounds(shards, config, maps, folder, ROOM if room is None else room).run()
+    return CoverRounds(shards, config, maps, folder, room).run()
 
 
 class _Priced(NamedTuple):
@@ -127,9 +133,11 @@ class Relaxed(NamedTuple):
 class CoverRounds(Gathered):
     """The rounds, and what is known between them."""
 
-    def __init__(self, shards: Sequence[Any], config: Config, maps: Mapper, folder: str, room: int) -> None:
+    def __init__(self, shards: Sequence[Any], config: Config, maps: Mapper, folder: str, room: int | None) -> None:
         super().__init__(shards, config, maps, folder)
-        self.room = room
+        self.room = ROOM if room is None else room
+        self.greatest_room = JOINT_NUMBERS if room is None else room
+        self.grown = False  # whether the room is the greatest, as the first one held too few
         self.settings = config.select
         self.index: list[np.ndarray] = []  # places of the undecided in each group
         self.starts = np.zeros(1, np.int64)  # where each group's begin among all undecided; their number is the last
@@ -154,19 +162,30 @@ class CoverRounds(Gathered):
 
         :raises UndecidedTooFew: it is not found with the undecided documents that the room holds.
         """
-        bound, solved = np.inf, None
-        for number in range(SOLVES + 1):
-            priced = self.price(f"{number}", at)
-            bound = min(bound, priced.bound)
-            if number:
-                assert solved is not None
-                near = bound - solved.value <= ACCURACY * self.objective_span
-                self.history.append({"step": len(self.history), "objective": solved.value, "upper_bound": bound})
-                if near or number == SOLVES or len(self.p) == self.count:
+        states = [at]
+        best: _Priced | None = None  # of the least bound so far, and its state
+        base = at
+        solved: PartSolution | None = None
+        solves = 0  # with this room
+        for number in count():
+            prices = self._prices(f"{number}", states)
+            least = min(range(len(prices)), key=lambda place: prices[place].bound)
+            if best is None or prices[least].bound < best.bound:
+                best, base = prices[least], states[least]
+            if solved is not None:
+                off = (best.bound - solved.value) / self.objective_span
+                self.history.append({"step": len(self.history), "objective": solved.value, "upper_bound": best.bound})
+                if off <= ACCURACY or len(self.p) == self.count:
                     break
-            posed = self._pose(f"{number}", priced)
+                if solves == SOLVES:
+                    if off <= UNSOLVED or self.room == self.greatest_room:
+                        break
+                    self.room, self.grown, solves = self.greatest_room, True, 0
+            posed = self._pose(f"{number}", best)
             [solved] = self.maps(solve_part, self.state, [posed])
-            self.p, at = solved.p, solved.state
+            self.p, solves = solved.p, solves + 1
+            states = [solved.state, *((1 - share) * base + share * solved.state for share in STEPS)]
+        bound, priced = best.bound, prices[0]
         assert solved is not None
         below = (bound - solved.value) / self.objective_span
         if below > UNSOLVED and len(self.p) < self.count:
@@ -191,8 +210,9 @@ class CoverRounds(Gathered):
         return min(SAMPLE_ROOM, self.room) - 1
 
     def _lengths(self) -> Iterator[np.ndarray]:
-        """What each document takes of the room: its numbers, but no less than lets `SHORT` of them or `FEW` in."""
-        least = self.room // max(FEW, int(SHORT * self.count))
+        """What each document takes of the room: its numbers, but no less than lets `SHORT` of them or `FEW` in, while the
+        room is the first one."""
+        least = 0 if self.grown else self.room // max(FEW, int(SHORT * self.count))
         return (np.maximum(length, least) for length in self.lengths())
 
     def _ones(self) -> Iterator[np.ndarray]:
@@ -216,6 +236,8 @@ class CoverRounds(Gathered):
         self.dimensions = self.sketched[0].read("rows")[0].shape[1]
         self.laid = self.maps(lay_group, self.state, self.groups, self.rows)
         self.lengths = self.column(self.laid, "length")
+        numbers = sum(int(length.sum(dtype=np.int64)) for length in self.lengths())
+        self.room = min(max(self.room, FEW * numbers // self.count), self.greatest_room)
         total, random, spent = (
             _sum(found.read(name)[0] for found in self.laid) for name in ("state", "random", "spent")
         )

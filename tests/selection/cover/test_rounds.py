@@ -172,6 +172,25 @@ def test_a_room_too_small_for_the_optimum_is_told(tmp_path):
         by_rounds(whole, order, 7, settings, tmp_path / "few", room=600)
 
 
+def test_the_rooms_own_size_grows_where_it_holds_too_few(tmp_path, monkeypatch):
+    whole, topic = documents(2000)
+    settings, order = settings_of(select_ratio=0.1), np.argsort(topic, kind="stable")
+    posed = []
+    solve_one = rounds.solve_part
+    monkeypatch.setattr(
+        rounds, "solve_part", lambda state, part: posed.append(len(part.linear)) or solve_one(state, part)
+    )
+    monkeypatch.setattr(rounds, "ROOM", 600)
+    monkeypatch.setattr(rounds, "FEW", 20)
+    found, mask = by_rounds(whole, order, 7, settings, tmp_path / "grown")
+    assert mask.sum() == 200 and posed[1] < 60 < 2000 == posed[-1]
+    assert found.facts["upper_bound"] - found.facts["relaxed"] < 0.01
+    posed.clear()
+    monkeypatch.setattr(rounds, "FEW", 500)
+    found, _ = by_rounds(whole, order, 7, settings, tmp_path / "few")
+    assert 400 <= posed[1] < 700 and found.facts["upper_bound"] - found.facts["relaxed"] < 0.01
+
+
 def test_limits_hold_across_groups(tmp_path):
     whole, topic = documents(1500, seed=5)
     quotas = [Quota(column="domain", maximum={"1": 0.2}, minimum={"2": 0.5})]
@@ -195,6 +214,7 @@ def in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "JOINT_NUMBERS", 0)
     monkeypatch.setattr(stage, "groups", lambda ordered, most=0: [(0,), (1, 2), (3,)])
     monkeypatch.setattr(rounds, "ROOM", 1500)
+    monkeypatch.setattr(rounds, "FEW", 1)
     monkeypatch.setattr(rounds, "UNSOLVED", np.inf)
 
 
