@@ -185,8 +185,8 @@ class CoverRounds(Gathered):
             [solved] = self.maps(solve_part, self.state, [posed])
             self.p, solves = solved.p, solves + 1
             states = [solved.state, *((1 - share) * base + share * solved.state for share in STEPS)]
+        assert best is not None and solved is not None
         bound, priced = best.bound, prices[0]
-        assert solved is not None
         below = (bound - solved.value) / self.objective_span
         if below > UNSOLVED and len(self.p) < self.count:
             raise UndecidedTooFew(
@@ -210,8 +210,8 @@ class CoverRounds(Gathered):
         return min(SAMPLE_ROOM, self.room) - 1
 
     def _lengths(self) -> Iterator[np.ndarray]:
-        """What each document takes of the room: its numbers, but no less than lets `SHORT` of them or `FEW` in, while the
-        room is the first one."""
+        """What each document takes of the room: its numbers, but no less than lets `SHORT` of them or `FEW` into the
+        first one."""
         least = 0 if self.grown else self.room // max(FEW, int(SHORT * self.count))
         return (np.maximum(length, least) for length in self.lengths())
 
