@@ -170,14 +170,15 @@ class CoverRounds(Gathered):
         for number in count():
             prices = self._prices(f"{number}", states)
             least = min(range(len(prices)), key=lambda place: prices[place].bound)
-            if best is None or prices[least].bound < best.bound:
+            nearer = best is None or prices[least].bound < best.bound
+            if best is None or nearer:
                 best, base = prices[least], states[least]
             if solved is not None:
                 off = (best.bound - solved.value) / self.objective_span
                 self.history.append({"step": len(self.history), "objective": solved.value, "upper_bound": best.bound})
                 if off <= ACCURACY or len(self.p) == self.count:
                     break
-                if solves == SOLVES:
+                if solves == SOLVES or not nearer:  # the same undecided would be solved again
                     if off <= UNSOLVED or self.room == self.greatest_room:
                         break
                     self.room, self.grown, solves = self.greatest_room, True, 0
