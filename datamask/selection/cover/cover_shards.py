@@ -74,7 +74,8 @@ SAMPLE_ROOM = 1 << 24  # numbers in the sample's rows
 SHORT, FEW = 0.25, 1 << 17
 LIMITED = 1 << 20  # documents, at most, that the dual prices of quotas and of the length bound are learned on
 GROUP_ROWS = 1 << 15  # documents of a group of several shards
-SOLVES = 8  # solves of the undecided at most, with one room
+SOLVES = 8  # solves of the undecided at most
+LARGE_SOLVES = 2  # with the greatest room, where one takes minutes: of 1 M long texts .8 % off after the first
 # After a solve that moves the prices of the others past the cut, the undecided are those of the least bound among the
 # solve's state and these shares of the way to it: whole steps alone swing ever wider where the room is small.
 STEPS = (0.5, 0.25, 0.1, 0.03)
@@ -178,7 +179,8 @@ class CoverRounds(Gathered):
                 self.history.append({"step": len(self.history), "objective": solved.value, "upper_bound": best.bound})
                 if off <= ACCURACY or len(self.p) == self.count:
                     break
-                if solves == SOLVES or not nearer:  # the same undecided would be solved again
+                most = LARGE_SOLVES if self.grown else SOLVES
+                if solves == most or not nearer:  # the same undecided would be solved again
                     if off <= UNSOLVED or self.room == self.greatest_room:
                         break
                     self.room, self.grown, solves = self.greatest_room, True, 0
