@@ -342,7 +342,7 @@ def main() -> None:
     parser.add_argument("--algorithm", default="coverage", help="coverage (the default) or Pair_simi")
     parser.add_argument("--always-rounds", action="store_true", help="coverage by rounds however small the corpus is")
     parser.add_argument(
-        "--room", type=float, help="millions of numbers of the undecided, to try what larger corpora do"
+        "--few", type=int, help="undecided documents that the room holds, to try what larger corpora do"
     )
     parser.add_argument("--held", action="store_true", help="trace what the caller holds between the maps; slower")
     parser.add_argument("--rounds", action="store_true", help="print the seconds of every round")
@@ -355,8 +355,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.always_rounds:
         selecting.JOINT_NUMBERS = 0
-    if arguments.room:
-        covering.ROOM, covering.SAMPLE_ROOM = int(arguments.room * 1e6), int(arguments.room * 25e4)
+    if arguments.few:
+        covering.FEW = arguments.few
     if arguments.held:
         tracemalloc.start()
     peak = Peak()

@@ -18,7 +18,7 @@ import numpy as np
 from datamask.config import Config
 from datamask.errors import InputError
 from datamask.maps import Handed, Mapper, here
-from datamask.selection.cover.cover_shards import JOINT_NUMBERS, ROOM, CoverRounds
+from datamask.selection.cover.cover_shards import JOINT_NUMBERS, CoverRounds
 from datamask.selection.cover.shard_maps import solve_part
 from datamask.selection.problem.limits import Spent
 from datamask.selection.sharded.beside import Beside, MustSolve, fixed_parts, is_spent
@@ -51,7 +51,7 @@ class _Beside(CoverRounds):
         maps: Mapper,
         folder: str,
     ) -> None:
-        super().__init__(shards, config, maps, folder, ROOM)
+        super().__init__(shards, config, maps, folder, None)
         self.kept, self.scales = kept, scales
 
     def run(self) -> Beside:  # type: ignore[override]
@@ -59,12 +59,13 @@ class _Beside(CoverRounds):
         index, stays, spent = fixed_parts(self, self.kept)
         nothing = is_spent(self.limits_at(index), spent)
         self.lay_out()
+        self.greatest_room = self.room  # what takes a greater one is as well solved anew
         pairs = zip(self.lengths(), index, strict=True)
         if sum(int(length[at].sum(dtype=np.int64)) for length, at in pairs) > JOINT_NUMBERS:
             raise MustSolve("the new documents are more than one worker holds")
         self._weigh()
         try:
-            relaxed = self.ascend(self._state_before())
+            relaxed = self.ascend(self.descend(self._state_before()))
         except UndecidedTooFew as error:
             raise MustSolve("the optimum with the new documents is too far from the old one") from error
         probability = [

@@ -4,7 +4,9 @@
 
     sketch   hashes of the documents, which say what the sample and the anchors are
     lay out  each group's rows of atoms once, as flat files that later rounds map into memory; the pool's sums
-    learn    on a sample that one worker holds: the calibration, and a first state
+    learn    on a sample that one worker holds: the calibration
+    descend  from the pool's own mixture to the state of nearly the least bound, by quasi-Newton steps. Each is a pass
+             over all documents: their prices, and the sums of those above the cut
     price    every document at that state; (J,) goes to the groups, one number a document comes back. This also gives a
              bound for the whole corpus
     take     the rows of the undecided, whose price is near the cut, and the state of the documents above them
@@ -27,6 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from scipy.optimize import Bounds, minimize
 
 from datamask.config import Config, Select
 from datamask.maps import Handed, Mapper, hand, here
@@ -66,24 +69,21 @@ from datamask.selection.sharded.gathered import (
 from datamask.selection.sharded.prices import make_prices
 
 JOINT_NUMBERS = 1 << 27  # with at most so many numbers in all rows the corpus is one problem, at 24 bytes each
-ROOM = 1 << 25  # numbers in the undecided documents' rows, where these are short; up to JOINT_NUMBERS if not solved so
-SAMPLE_ROOM = 1 << 24  # numbers in the sample's rows
-# However short, the room holds at most this share of the documents, or FEW of them, 13 for each of 10,000 atoms; and
-# where they are long, FEW. Of 1 M, a quarter is solved once, an eighth twice, and a sixteenth does not come near its
-# bound.
-SHORT, FEW = 0.25, 1 << 17
+SAMPLE_ROOM, SAMPLED = 1 << 24, 1 << 17  # numbers in the sample's rows; its documents, however short they are
+FEW = 1 << 16  # undecided documents of mean length that the room holds by default: six for each of 10,000 atoms
 LIMITED = 1 << 20  # documents, at most, that the dual prices of quotas and of the length bound are learned on
 GROUP_ROWS = 1 << 15  # documents of a group of several shards
+DESCENT = 40  # passes over all documents at most, in the descent from the pool's mixture
+SETTLED = ACCURACY / 10  # of the objective's span: it ends when a step lowers the bound by less
+# The first step is as if the bound were so much stiffer, squared, than its conjugate part; a slope stays above this
+# share of the first one.
+FINE, LEAST_SLOPE = 0.1, 1e-3
 SOLVES = 8  # solves of the undecided at most
 LARGE_SOLVES = 2  # with the greatest room, where one takes minutes: of 1 M long texts .8 % off after the first
 # After a solve that moves the prices of the others past the cut, the undecided are those of the least bound among the
 # solve's state and these shares of the way to it: whole steps alone swing ever wider where the room is small.
 STEPS = (0.5, 0.25, 0.1, 0.03)
 UNSOLVED = 0.05  # of the objective's span: a fractional optimum further below its bound had too little room
-# The first state is the best of these interpolations between the sample's optimum (0) and the pool's own mixture (1),
-# by the bound that each gives.
-TOWARDS = (0.0, 0.25, 0.5, 0.75)
-SAMPLE_ACCURACY = 5e-3  # tolerance on the sample, as a share of the objective's span
 
 
 def can_cover(settings: Select) -> bool:
@@ -104,8 +104,7 @@ def cover_shards(
     """Runs all rounds and returns the selection.
 
     shards: `exchange.ExchangeShard`s with `ngrams()`, none of them empty. folder: for the arrays passed between rounds.
-    room: numbers in the undecided documents' rows, by default `ROOM` or FEW documents', and JOINT_NUMBERS if these are
-    too few.
+    room: numbers in the undecided documents' rows, by default FEW documents', and JOINT_NUMBERS if these are too few.
 
     :raises InputError: as `make_problem` and `make_atoms`, or no selection holds the limits.
     :raises UndecidedTooFew: the undecided documents that the room holds cannot meet the limits, or are too few for the
@@ -136,8 +135,9 @@ class CoverRounds(Gathered):
 
     def __init__(self, shards: Sequence[Any], config: Config, maps: Mapper, folder: str, room: int | None) -> None:
         super().__init__(shards, config, maps, folder)
-        self.room = ROOM if room is None else room
-        self.greatest_room = JOINT_NUMBERS if room is None else room
+        self.room = self.greatest_room = JOINT_NUMBERS if room is None else room
+        self.measured = room is None  # whether the room becomes that of FEW documents
+        self.room_of_sample = (SAMPLE_ROOM if room is None else min(SAMPLE_ROOM, room)) - 1  # numbers in its rows
         self.grown = False  # whether the room is the greatest, as the first one held too few
         self.settings = config.select
         self.index: list[np.ndarray] = []  # places of the undecided in each group
@@ -154,7 +154,7 @@ class CoverRounds(Gathered):
         if sum(map(len, sample)) < 2:
             sample = self._least(2, self._ones)
         self._learn(sample)
-        relaxed = self.ascend(self._begin(sample))
+        relaxed = self.ascend(self.descend(self.joint.mean))
         mask, state = self.search(replace(relaxed.posed, p=self.p), relaxed.priced.prices)
         return self.finished(relaxed, lambda place: self.of_group(place, mask), self.relaxed_of, state)
 
@@ -195,10 +195,42 @@ class CoverRounds(Gathered):
             raise UndecidedTooFew(
                 f"coverage by rounds: room={self.room:,} numbers of rows holds {len(self.p):,} undecided documents of "
                 f"{self.count:,} at a time, too few: after {SOLVES} solves the optimum may lie {below:.0%} of the "
-                f"objective's span higher, where {ACCURACY:.2%} is wanted. Pass a greater room ({ROOM:,} by default), "
-                "or solve the corpus as one problem"
+                f"objective's span higher, where {ACCURACY:.2%} is wanted. Pass a greater room ({FEW:,} "
+                "documents' by default), or solve the corpus as one problem"
             )
         return Relaxed(posed, solved, priced, bound)
+
+    def descend(self, at: np.ndarray) -> np.ndarray:
+        """The state (J,) of the least bound found from a state, by L-BFGS (Liu & Nocedal 1989) on the bound.
+
+        The bound is convex in the slope y = ∂f / ∂state: the conjugate of the coverage, and the most that documents at
+        their prices, linear in y, can give. Its gradient is the state of the documents above the cut less the one of
+        which y is the slope. The more documents, the smoother it is; where it is no more, the undecided are solved.
+        """
+        used = self.joint.t > 0
+        if not used.any() or sum(int(length.sum(dtype=np.int64)) for length in self.lengths()) <= self.room:
+            return at  # prices are the same at all states, or all documents are solved at once
+        first = self.joint.slope(at)[used]
+        states: list[np.ndarray] = []
+        bounds: list[float] = []
+        unit = FINE * first / np.sqrt(self.joint.t[used])  # in which the conjugate's second derivatives begin alike
+
+        def bound(scaled: np.ndarray) -> tuple[float, np.ndarray]:
+            number, state = len(states), self.joint.at_slope(scaled * unit, used)
+            priced = self.price(f"descent-{number}", state)
+            states.append(state)
+            bounds.append(priced.bound)
+            inside = [
+                self.hand(f"above-{number}-{place}", at=np.zeros(0, np.int64), inside=above > priced.reduced.level)
+                for place, above in enumerate(priced.reduced.above())
+            ]
+            gradient = (self.state_of(f"descent-{number}", inside) - state)[used] * unit
+            return (priced.bound - bounds[0]) / self.objective_span, gradient / self.objective_span
+
+        positive = Bounds(LEAST_SLOPE * first / unit)
+        options = {"maxfun": DESCENT, "ftol": SETTLED}
+        minimize(bound, first / unit, jac=True, method="L-BFGS-B", bounds=positive, options=options)
+        return states[int(np.argmin(bounds))]
 
     @property
     def quality_names(self) -> list[str]:
@@ -207,16 +239,9 @@ class CoverRounds(Gathered):
 
     # ------------------------------------------------------------ the sample
 
-    @property
-    def room_of_sample(self) -> int:
-        """Numbers in the sample's rows."""
-        return min(SAMPLE_ROOM, self.room) - 1
-
     def _lengths(self) -> Iterator[np.ndarray]:
-        """What each document takes of the room: its numbers, but no less than lets `SHORT` of them or `FEW` into the
-        first one."""
-        least = 0 if self.grown else self.room // max(FEW, int(SHORT * self.count))
-        return (np.maximum(length, least) for length in self.lengths())
+        """What each document takes of the sample's room."""
+        return (np.maximum(length, self.room_of_sample // SAMPLED) for length in self.lengths())
 
     def _ones(self) -> Iterator[np.ndarray]:
         return (np.ones(len(group.shard)) for group in self.groups)
@@ -240,7 +265,8 @@ class CoverRounds(Gathered):
         self.laid = self.maps(lay_group, self.state, self.groups, self.rows)
         self.lengths = self.column(self.laid, "length")
         numbers = sum(int(length.sum(dtype=np.int64)) for length in self.lengths())
-        self.room = min(max(self.room, FEW * numbers // self.count), self.greatest_room)
+        if self.measured:
+            self.room = min(FEW * numbers // self.count, self.room)
         total, random, spent = (
             _sum(found.read(name)[0] for found in self.laid) for name in ("state", "random", "spent")
         )
@@ -323,23 +349,6 @@ class CoverRounds(Gathered):
         one = most - off[1] * (off[1] / off[0]) ** float(np.log(count / whole) / np.log(whole / half))
         return zero, max(one, zero)
 
-    def _begin(self, sample: Sequence[np.ndarray]) -> np.ndarray:
-        """The state at which to price first, from the fractional optimum of the sample."""
-        limits = self.of_sample
-        share = float(limits.weights.sum()) / self.total
-        part = UndecidedProblem(
-            self.taken,
-            self.joint,
-            np.concatenate([self.linear(group)[at] for group, at in zip(self.groups, sample, strict=True)]),
-            limits.sample(np.arange(len(limits.weights)), share),
-            self.size * share,
-            0.0,
-            SAMPLE_ACCURACY * self.objective_span,
-        )
-        [solved] = self.maps(solve_part, self.state, [part])
-        states = [(1 - share) * solved.state + share * self.joint.mean for share in TOWARDS]
-        return min(zip(self._prices("start", states), states, strict=True), key=lambda found: found[0].bound)[1]
-
     def linear(self, group: Group) -> np.ndarray:
         """(n,) each document's scaled quality."""
         return scaled_quality(self.terms, quality_of(group.shard))
@@ -382,7 +391,7 @@ class CoverRounds(Gathered):
 
         def side(over: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             """Distances from the cut, and lengths, of the documents above it or of the others."""
-            for price, length in zip(above(), self._lengths(), strict=True):
+            for price, length in zip(above(), self.lengths(), strict=True):
                 off = price - level
                 mine = (off > 0) == over
                 yield ascending(np.abs(off[mine])), length[mine]
@@ -392,7 +401,7 @@ class CoverRounds(Gathered):
         rooms = {True: self.room - below, False: below}
         fillings = {over: Filling(partial(side, over), room) for over, room in rooms.items()}
         index, fixed, spent, starts = [], [], [], []
-        for group, price, length in zip(self.groups, above(), self._lengths(), strict=True):
+        for group, price, length in zip(self.groups, above(), self.lengths(), strict=True):
             off = price - level
             undecided = np.zeros(len(off), bool)
             for over, filling in fillings.items():

@@ -62,6 +62,12 @@ class SummedCoverage:
         found[used] = self.t[used] * (1 - self.alpha) / self.level(state)[used]
         return found
 
+    def at_slope(self, slope: np.ndarray, used: np.ndarray) -> np.ndarray:
+        """The state (J,) with this gradient: its numbers at the atoms that are `used` (t > 0), (J,) bool."""
+        found = self.mean.copy()
+        found[used] = (self.t[used] * (1 - self.alpha) / slope - self.alpha * self.mean[used]) / (1 - self.alpha)
+        return found
+
     def curvature(self, state: np.ndarray) -> np.ndarray:
         """(N,) −⟨A_i, the second derivative with respect to the state · A_i⟩."""
         used, found = self.t > 0, np.zeros_like(self.t)

@@ -163,11 +163,12 @@ def test_a_rounded_optimum_that_is_near_is_not_searched(tmp_path, monkeypatch):
     assert found.facts["objective"] < searched.facts["objective"] <= searched.facts["upper_bound"]
 
 
-def test_a_room_too_small_for_the_optimum_is_told(tmp_path):
+def test_a_room_too_small_for_the_optimum_is_told(tmp_path, monkeypatch):
     whole, topic = documents(2000)
     settings, order = settings_of(select_ratio=0.1), np.argsort(topic, kind="stable")
     found, _ = by_rounds(whole, order, 7, settings, tmp_path / "enough", room=30 * 500)
     assert found.facts["upper_bound"] - found.facts["relaxed"] < 0.01
+    monkeypatch.setattr(rounds.CoverRounds, "descend", lambda rounds, at: at)
     with pytest.raises(UndecidedTooFew, match=r"room=600 numbers.*Pass a greater room"):
         by_rounds(whole, order, 7, settings, tmp_path / "few", room=600)
 
@@ -180,15 +181,16 @@ def test_the_rooms_own_size_grows_where_it_holds_too_few(tmp_path, monkeypatch):
     monkeypatch.setattr(
         rounds, "solve_part", lambda state, part: posed.append(len(part.linear)) or solve_one(state, part)
     )
-    monkeypatch.setattr(rounds, "ROOM", 600)
+    monkeypatch.setattr(rounds.CoverRounds, "descend", lambda rounds, at: at * np.where(np.arange(len(at)) % 2, 3, 0))
+    monkeypatch.setattr(rounds, "STEPS", ())
     monkeypatch.setattr(rounds, "FEW", 20)
     found, mask = by_rounds(whole, order, 7, settings, tmp_path / "grown")
-    assert mask.sum() == 200 and posed[1] < 60 < 2000 == posed[-1]
+    assert mask.sum() == 200 and posed[0] < 60 < 2000 == posed[-1]
     assert found.facts["upper_bound"] - found.facts["relaxed"] < 0.01
     posed.clear()
     monkeypatch.setattr(rounds, "FEW", 500)
     found, _ = by_rounds(whole, order, 7, settings, tmp_path / "few")
-    assert 400 <= posed[1] < 700 and found.facts["upper_bound"] - found.facts["relaxed"] < 0.01
+    assert 400 <= posed[0] < 700 and found.facts["upper_bound"] - found.facts["relaxed"] < 0.01
 
 
 def test_limits_hold_across_groups(tmp_path):
@@ -213,8 +215,7 @@ def corpus(tmp_path: Path) -> list:
 def in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "JOINT_NUMBERS", 0)
     monkeypatch.setattr(stage, "groups", lambda ordered, most=0: [(0,), (1, 2), (3,)])
-    monkeypatch.setattr(rounds, "ROOM", 1500)
-    monkeypatch.setattr(rounds, "FEW", 1)
+    monkeypatch.setattr(rounds, "FEW", 60)
     monkeypatch.setattr(rounds, "UNSOLVED", np.inf)
 
 
@@ -298,3 +299,30 @@ def test_a_bad_row_is_named(corpus, in_groups, tmp_path):
     whole.rows[7] = 0
     with pytest.raises(InputError, match="row 7 are not finite or all zero|row.*7"):
         by_rounds(whole, np.arange(60), 1, settings_of(), tmp_path)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_descent_alone_comes_near_the_optimum(part, tmp_path, monkeypatch):
+    """The bound at its state against that of the joint solve, and the pool's own mixture, from which it begins."""
+    whole, topic = documents(2000)
+    settings = settings_of(part, select_ratio=0.1)
+    bounds = {}
+    descend, ascend = rounds.CoverRounds.descend, rounds.CoverRounds.ascend
+
+    def told(self, at):
+        state = descend(self, at)
+        bounds["first"], bounds["last"] = (self.price(name, each).bound for name, each in (("a", at), ("b", state)))
+        return state
+
+    def whole_room(self, at):
+        self.room = self.greatest_room = rounds.JOINT_NUMBERS
+        found = ascend(self, at)
+        bounds["least"], bounds["span"] = found.solved.value, self.objective_span
+        return found
+
+    monkeypatch.setattr(rounds.CoverRounds, "descend", told)
+    monkeypatch.setattr(rounds.CoverRounds, "ascend", whole_room)
+    monkeypatch.setattr(rounds, "FEW", 20)
+    by_rounds(whole, np.argsort(topic, kind="stable"), 7, settings, tmp_path)
+    off = {name: (bounds[name] - bounds["least"]) / bounds["span"] for name in ("first", "last")}
+    assert 0 <= off["last"] < 0.01 and off["last"] < off["first"] / 4, off
