@@ -99,17 +99,17 @@ class Threads:
         return [future.result() for future in futures]
 
 
-def groups(all_files: Sequence[ShardFiles], most: int = GROUP_ROWS[1]) -> list[tuple[int, ...]]:
+def groups(all_files: Sequence[ShardFiles], bounds: tuple[int, int] = GROUP_ROWS) -> list[tuple[int, ...]]:
     """Places of consecutive shards that an item handles together, so that tiny shards do not mean as many files.
 
     Where a group ends follows from the last shard's name and rows, as often as makes groups of half the room (content-
     defined chunking, Muthitacharoen, Chen & Mazières, SOSP 2001), and where the room is full. So a new shard changes
     the group it comes into and hardly another; the room is a power of two, which a growing corpus seldom changes.
 
-    :param most: rows of a group of several shards.
+    :param bounds: rows of a group of several shards, at least (as far as there are as many) and at most.
     """
     total = sum(files.shard.rows or 0 for files in all_files)
-    room = 1 << (min(max(total // GROUPS, GROUP_ROWS[0]), most).bit_length() - 1)
+    room = 1 << (min(max(total // GROUPS, bounds[0]), bounds[1]).bit_length() - 1)
     found: list[list[int]] = []
     held = room + 1  # of the last group; more than the room: it has ended
     for place, files in enumerate(all_files):

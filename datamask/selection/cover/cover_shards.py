@@ -72,7 +72,7 @@ JOINT_NUMBERS = 1 << 27  # with at most so many numbers in all rows the corpus i
 SAMPLE_ROOM, SAMPLED = 1 << 24, 1 << 17  # numbers in the sample's rows; its documents, however short they are
 FEW = 1 << 16  # undecided documents of mean length that the room holds by default: six for each of 10,000 atoms
 LIMITED = 1 << 20  # documents, at most, that the dual prices of quotas and of the length bound are learned on
-GROUP_ROWS = 1 << 15  # documents of a group of several shards
+GROUP_ROWS = (1 << 16, 1 << 17)  # documents of a group of several shards: of some forty rounds, most are short
 DESCENT = 40  # passes over all documents at most, in the descent from the pool's mixture
 SETTLED = ACCURACY / 10  # of the objective's span: it ends when a step lowers the bound by less
 # The first step is as if the bound were so much stiffer, squared, than its conjugate part; a slope stays above this
