@@ -38,6 +38,7 @@ from tasks.round_items import RoundDone, RoundItems, run_round
 
 # task runs of a stage, unless run.shards_per_task says otherwise
 PER_WORKER = 16  # enough to even the load; more cost time: some 20 ms each, of this process and the server
+BRIEF = 1.0  # seconds that a task's items take, at least, where their rounds of before say how long one takes
 AT_MOST = 1000  # more slow a server down
 REFRESH = 2.0  # seconds between updates of the UI's progress
 
@@ -178,6 +179,7 @@ class Stages:
         self.failures: list[ShardFailure] = []
         self.times: dict[str, ShardTimes] = {}
         self._ready: dict[tuple[Task[..., Any], str], Task[..., Any]] = {}
+        self._took: dict[tuple[str, str], float] = {}  # seconds of an item in the last round of a stage that did this
         self._beside: list[Beside[Any]] = []
         self._runner = task_runner(config.run)
         self._artifacts = StageArtifacts(self.board)
@@ -304,7 +306,8 @@ class Stages:
         finished: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
         pending: dict[PrefectFuture[Any], tuple[int, int]] = {}
         found: list[Any] = [None] * len(items)
-        size = self._size(len(items))
+        kind, seconds = (stage, work.__name__), 0.0
+        size = self._size(len(items), self._took.get(kind))
         for first in range(0, len(items), size):
             last = min(first + size, len(items))
             which = f"{last}" if last == first + 1 else f"{first + 1} to {last}"  # the UI's graph has no dash
@@ -318,8 +321,10 @@ class Stages:
             first, last = pending.pop(future)
             done: RoundDone = future.result()
             found[first:last] = done.results
+            seconds += done.seconds
             self.board.complete_part(stage, done.label, sum(rows[first:last]))
             future = None  # type: ignore[assignment]  # let its result go
+        self._took[kind] = seconds / max(len(items), 1)
         return found
 
     def _submit(self, task: Task[..., Any], parameters: dict[str, Any], stage: str | None = None) -> PrefectFuture[Any]:
@@ -383,10 +388,14 @@ class Stages:
         size = self.config.run.shards_per_task or self._size(len(shards))
         return [shards[first : first + size] for first in range(0, len(shards), size)] if shards else []
 
-    def _size(self, count: int) -> int:
+    def _size(self, count: int, seconds: float | None = None) -> int:
+        """How many of so many items are a task. seconds: that one takes, if known."""
         run = self.config.run
         here = None if run.address else PER_WORKER * _workers(run)
-        return max(1, ceil(count / min(AT_MOST, here or AT_MOST)))
+        size = max(1, ceil(count / min(AT_MOST, here or AT_MOST)))
+        if seconds is None or run.address:
+            return size
+        return max(size, min(ceil(count / _workers(run)), ceil(BRIEF / max(seconds, 1e-3))))
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,25 @@ def test_rounds_are_tasks_whose_results_come_in_order(tmp_path, count):
     assert (tmp_path / "item--1.tries").read_text() == "1"  # bad input is never tried again
 
 
+def test_a_round_of_brief_items_is_a_task_for_each_worker_once_that_is_known(tmp_path, monkeypatch):
+    labels, items = [], list(range(10, 19))
+    submit = Stages._submit
+    monkeypatch.setattr(
+        Stages, "_submit", lambda stages, *given: labels.append(given[1]["label"]) or submit(stages, *given)
+    )
+
+    @flow
+    def run():
+        with Stages(config(workers=2)) as stages:
+            return stages.rounds(
+                "export", counted, 1000, lambda found: False, folder=str(tmp_path), config=config(), items=items
+            )
+
+    assert run() == [item + sum(items) for item in items]
+    assert labels[:9] == [f"tried {number} of 9" for number in range(1, 10)]
+    assert labels[9:] == ["tried 1 to 5 of 9", "tried 6 to 9 of 9"]
+
+
 def _slow(told, item):
     board = BOARD.get()
     tell(0.5)
@@ -122,8 +141,8 @@ def test_a_long_item_moves_its_stage_and_the_rest_is_the_rest():
         with Stages(config(workers=1)) as stages:
             return stages.rounds("prices", _slowly, 4000, lambda found: False, config=config())
 
-    # 20 rounds of 200 rows: the first is of two items, the next all that is left of 4,000
-    assert run() == [50, 150, 200 + 1900]
+    # 40 rounds of 100 rows: the first is of two items, the next all that is left of 4,000
+    assert run() == [25, 75, 100 + 1950]
 
 
 @flow
