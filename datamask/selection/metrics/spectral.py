@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -40,6 +41,16 @@ class Spectral(MixtureMetric):
             parts.append(((rows @ matrix) * rows).sum(dim=1))
         return torch.cat(parts).double().cpu().numpy()
 
+    @property
+    def rounding(self) -> float:
+        """What float64 leaves uncertain of a value: that of √d eigenvalues, where D is steepest."""
+        return float(np.finfo(np.float64).eps * math.sqrt(self.pool.dimensions) * self.steepest)
+
+    @property
+    def steepest(self) -> float:
+        """The greatest |∂D / ∂eigenvalue|, which is at an eigenvalue of 0."""
+        raise NotImplementedError
+
     def inside(self, state: np.ndarray) -> bool:
         """Whether the state is positive semidefinite up to rounding."""
         return bool(np.linalg.eigvalsh(state)[0] > -1e-12)
@@ -54,6 +65,11 @@ class Vendi(Spectral):
 
     name: ClassVar[str] = "vendi"
     FLOOR: ClassVar[float] = 1e-4
+
+    @property
+    def steepest(self) -> float:
+        """The greatest |∂D / ∂eigenvalue|, which is at an eigenvalue of 0."""
+        return -math.log(self.FLOOR / self.pool.dimensions)
 
     def _eigen(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         values, vectors = np.linalg.eigh(state)
@@ -83,6 +99,11 @@ class LogDeterminant(Spectral):
 
     name: ClassVar[str] = "logdet"
     FLOOR: ClassVar[float] = 1e-2
+
+    @property
+    def steepest(self) -> float:
+        """The greatest |∂D / ∂eigenvalue|, which is at an eigenvalue of 0."""
+        return 1 / self.FLOOR
 
     def of_state(self, state: np.ndarray) -> float:
         """Raw D at this state."""
