@@ -57,7 +57,7 @@ def _duplicates(texts: list[str]) -> None:
     )
     from datamask.filter.held_texts import HeldTexts
     from datamask.filter.intact import Own, Pair, pairs_of
-    from datamask.filter.posting_loops import of_many, places_among
+    from datamask.filter.posting_loops import by_hash, different, of_many, places_among
     from datamask.filter.postings import SeenDocuments, postings_of, sampled, shared_of
     from datamask.filter.shingles import likeness
 
@@ -76,6 +76,7 @@ def _duplicates(texts: list[str]) -> None:
     samples, nobody = Samples(postings), np.zeros(1, np.int64)
     samples.commons(nobody, samples, nobody, samples.common(nobody, samples, nobody))
     places_among(hashes.copy(), hashes.copy())
+    different(*by_hash(postings["hash"], np.zeros(2, np.int32)))
     of_many(nobody, nobody, nobody, 1, np.zeros(1, bool))
     library = HeldTexts(lambda documents: [(documents, pa.array(texts[:1], pa.large_string()))], nobody, nobody)
     library.hold(nobody)

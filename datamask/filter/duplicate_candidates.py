@@ -16,9 +16,16 @@ from scipy.sparse.csgraph import connected_components
 
 from datamask.compiling import compiled
 from datamask.filter.pair_loops import common_of_pairs, shared_by_pairs
-from datamask.filter.posting_loops import codes_of_meetings, met_often, of_many, places_among
+from datamask.filter.posting_loops import (
+    by_document,
+    by_hash,
+    codes_of_meetings,
+    different,
+    met_often,
+    of_many,
+    places_among,
+)
 from datamask.filter.postings import KEYS, POSTING, SeenDocuments, Shared
-from datamask.filter.shingles import once
 
 NEIGHBOURS = 16  # each of a shingle's documents is paired with the 16 longest, and with the 16 next longer than itself
 FEW = 6  # a shingle in more groups of copies belongs to a template, if these are alike (`outside_templates`)
@@ -134,22 +141,31 @@ def met(codes: np.ndarray, documents: SeenDocuments) -> np.ndarray:
 class Samples:
     """The shingles that some documents sampled and share with others."""
 
-    def __init__(self, found: np.ndarray) -> None:
-        """:param found: (H,) POSTING, the document without a flag; those of each document ascending by hash."""
-        # places go with what they are sorted by, since numbers alone are sorted in a sixth of the time
-        order = np.sort(found["document"].astype(np.uint64) << np.uint64(32) | np.arange(len(found), dtype=np.uint64))
-        order = (order & np.uint64(0xFFFF_FFFF)).astype(np.int64)
-        self._documents, first = np.unique(found["document"][order], return_index=True)
-        self._first = np.append(first, len(order))
-        self._hashes = found["hash"][order]
+    def __init__(self, found: np.ndarray, apart: int = 1) -> None:
+        """:param found: (H,) POSTING, the document without a flag; those of each document ascending by hash.
+        :param apart: any two documents differ by a multiple of it.
+        """
+        self._documents, self._bounds, self._hashes = by_document(found["document"], found["hash"], apart)
+
+    @classmethod
+    def in_runs(cls, found: np.ndarray) -> Samples:
+        """Of POSTINGs (H,) in which those of each document lie together."""
+        samples = cls.__new__(cls)
+        document = found["document"].astype(np.int64)
+        edges = np.flatnonzero(np.diff(document, prepend=-1, append=-1))
+        order = np.argsort(document[edges[:-1]])
+        samples._documents = document[edges[:-1]][order]
+        samples._bounds = np.stack([edges[:-1], edges[1:]], axis=1)[order]
+        samples._hashes = np.ascontiguousarray(found["hash"])
+        return samples
 
     def of(self, documents: np.ndarray) -> np.ndarray:
         """(H,) POSTING of these documents (n,), each once; those that have none are left out."""
         place = places_of(documents, self._documents)
         place = place[place >= 0]
-        lengths = self._first[place + 1] - self._first[place]
+        lengths = self._bounds[place, 1] - self._bounds[place, 0]
         found = np.empty(int(lengths.sum()), POSTING)
-        at = np.repeat(self._first[place] - (np.cumsum(lengths) - lengths), lengths) + np.arange(len(found))
+        at = np.repeat(self._bounds[place, 0] - (np.cumsum(lengths) - lengths), lengths) + np.arange(len(found))
         found["hash"], found["document"] = self._hashes[at], np.repeat(self._documents[place], lengths)
         return found
 
@@ -169,7 +185,7 @@ class Samples:
         return found
 
     def _runs(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self._hashes, self._first, places_of(documents, self._documents)
+        return self._hashes, self._bounds, places_of(documents, self._documents)
 
 
 def places_of(values: np.ndarray, ascending: np.ndarray) -> np.ndarray:
@@ -191,7 +207,7 @@ def outside_templates(common: np.ndarray, shared: np.ndarray, copies: np.ndarray
     :param common: (C,) COMMON of a partition, of all pairs that may be duplicates.
     :param shared: (H,) POSTING of the partition. :param copies: (N,) the group of each document.
     """
-    hashes, groups = _groups_of_shingles(shared, copies[shared["document"]])
+    hashes, groups = different(*by_hash(shared["hash"], copies[shared["document"]]))
     number = places_among(hashes, np.ascontiguousarray(common["hash"]))
     few: np.ndarray = groups[number] <= most_groups(len(copies))
     asked = np.flatnonzero(few & (groups[number] > FEW))
@@ -206,16 +222,6 @@ def most_groups(documents: int) -> int:
     Rounded, so that what was decided holds while little comes in.
     """
     return max(FEW, int(float(f"{FEW * documents / CORPUS:.2g}")))
-
-
-def _groups_of_shingles(shared: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(hashes, ascending; in how many groups of copies each is) of a partition. group: (H,) of its postings."""
-    order = np.argsort(shared["hash"], kind="stable")
-    hashes, group = shared["hash"][order], group[order]
-    starts = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1])) if len(hashes) else np.zeros(0, np.int64)
-    number = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(hashes))))
-    pairs = once(number << 32 | group)
-    return hashes[starts], np.bincount(pairs >> 32, minlength=len(starts))
 
 
 def _in_families(shingle: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -270,13 +270,10 @@ def meet(state: Searching, partition: int) -> None:
     url = state.at("meetings", partition)
     if storage.exists(url):
         return
-    parts = []
-    for number, first in enumerate(state.first):
-        own = gather([state.postings(number)], POSTING, partition)
-        own = own.copy()
-        own["document"] += np.uint32(2 * first)
-        parts.append(own)
-    shared = shared_of(np.concatenate(parts), state.column("windows"))
+    found = [dealt(state.postings(number), POSTING, partition, partition + 1)[0] for number in range(state.groups)]
+    postings = np.concatenate(found)
+    postings["document"] += np.repeat(2 * np.array(state.first, np.uint32), [len(own) for own in found])
+    shared = shared_of(postings, state.column("windows"))
     deal(state.at("shared", partition), shared.postings(), part_of(shared.document, state.partitions), state.partitions)
     deal(url, *candidates.meetings(shared, state.partitions), state.partitions)
 
@@ -302,7 +299,7 @@ def lend(state: Searching, part: int) -> None:
     url = state.at("lent", part)
     if storage.exists(url):
         return
-    samples = Samples(_samples(state, "shared", part))
+    samples = Samples(_samples(state, "shared", part), state.partitions)
     wanted = (dealt(state.at("wanted", n), np.int64, part, part + 1)[0] for n in range(state.partitions))
     deal_parts(url, [samples.of(documents) for documents in wanted])
 
@@ -318,7 +315,8 @@ def estimate_part(state: Searching, part: int) -> Handed:
         return found
     codes = mapped(state.at("met", part) + ".npy")
     one, other = candidates.ends(codes)
-    firsts, seconds = (Samples(_samples(state, source, part)) for source in ("shared", "lent"))
+    firsts = Samples(_samples(state, "shared", part), state.partitions)
+    seconds = Samples.in_runs(_samples(state, "lent", part))
     common = firsts.common(one, seconds, other)
     made = candidates.estimate(codes, common, state.documents(), state.rules.jaccard, state.rules.containment)
     cuts = np.flatnonzero(np.diff(np.cumsum(made.common) // ROOM)) + 1

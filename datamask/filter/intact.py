@@ -199,9 +199,9 @@ def pairs_of(
     columns = [[getattr(text, name) for text in texts] for name in ("hashes", "shingles", "units")]
     first = np.zeros((len(texts) + 1, 3), np.int64)
     first[1:] = np.cumsum([[len(values) for values in column] for column in columns], axis=1).T
-    likes, found = np.empty((len(one), 2)), np.empty((len(one), 2, 5))
+    likes, found = np.empty((len(one), 2)), np.empty((len(one), 2, 6))
     joined = [np.concatenate(column) for column in columns]
-    side_by_side(*joined, first, one, other, (strong, least, contained), WINDOW, A_WORD, AROUND, likes, found)
+    side_by_side(*joined, first, one, other, (strong, least, contained), WINDOW, A_WORD, AROUND, PIECE, likes, found)
     pairs = []
     told = zip(one.tolist(), other.tolist(), likes.tolist(), found.tolist(), strict=True)
     for a, b, (common, doubled), (mine, theirs) in told:
@@ -213,7 +213,7 @@ def pairs_of(
             known["doubled"] = doubled
         if mine[0] == mine[0]:
             for each, values in zip(pair.own, (mine, theirs), strict=True):
-                vars(each)["measured"] = values
+                vars(each).update(measured=values[:5], recurs=values[5])
         pairs.append(pair)
     return pairs
 

@@ -23,29 +23,30 @@ def in_common(one, other):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def common_of_pairs(values, first, one, values_other, first_other, other):  # type: ignore[no-untyped-def]
+def common_of_pairs(values, bounds, one, values_other, bounds_other, other):  # type: ignore[no-untyped-def]
     """(P,) int64: how many values the runs of each pair have in common.
 
-    Run r of ascending values, each once, is values[first[r] : first[r + 1]]; run −1 is empty.
+    Run r of ascending values, each once, is values[bounds[r, 0] : bounds[r, 1]]; run −1 is empty.
     """
     found = np.zeros(len(one), np.int64)
     for pair in range(len(one)):
         a, b = one[pair], other[pair]
         if a >= 0 and b >= 0:
-            found[pair] = in_common(values[first[a] : first[a + 1]], values_other[first_other[b] : first_other[b + 1]])
+            theirs = values_other[bounds_other[b, 0] : bounds_other[b, 1]]
+            found[pair] = in_common(values[bounds[a, 0] : bounds[a, 1]], theirs)
     return found
 
 
 @compiled
-def shared_by_pairs(values, first, one, values_other, first_other, other, found):  # type: ignore[no-untyped-def]
+def shared_by_pairs(values, bounds, one, values_other, bounds_other, other, found):  # type: ignore[no-untyped-def]
     """Fills found with what `common_of_pairs` counts, pair by pair."""
     filled = 0
     for pair in range(len(one)):
         a, b = one[pair], other[pair]
         if a < 0 or b < 0:
             continue
-        here, there = first[a], first_other[b]
-        while here < first[a + 1] and there < first_other[b + 1]:
+        here, there = bounds[a, 0], bounds_other[b, 0]
+        while here < bounds[a, 1] and there < bounds_other[b, 1]:
             if values[here] < values_other[there]:
                 here += 1
             elif values[here] > values_other[there]:
@@ -129,39 +130,6 @@ def likeness_doubled(one, other, window):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def side_by_side(hashes, shingles, units, first, one, other, asked, window, word, around, likes, found):  # type: ignore[no-untyped-def]
-    """Fills likes (P, 2) with how many shingles the texts of each pair have in common, and, where their Jaccard is
-    `strong`, with `likeness_doubled`, else nan; found (P, 2, 5) with what is `measured` of what each has of its own,
-    where their Jaccard is `least` or their containment `contained`, else nan.
-
-    hashes, shingles, units: of texts, one after another; first: (texts + 1, 3) where each text's begin; one, other:
-    (P,) numbers of texts; asked: strong, least and contained; window, word, around: see `measured`.
-    """
-    strong, least, contained = asked
-    for pair in range(len(one)):
-        a, b = one[pair], other[pair]
-        mine, theirs = shingles[first[a, 1] : first[a + 1, 1]], shingles[first[b, 1] : first[b + 1, 1]]
-        common = in_common(mine, theirs)
-        likes[pair, 0], likes[pair, 1] = common, np.nan
-        found[pair] = np.nan
-        if not len(mine) or not len(theirs):
-            continue
-        jaccard = common / (len(mine) + len(theirs) - common)
-        if jaccard >= strong:
-            likes[pair, 1] = likeness_doubled(
-                hashes[first[a, 0] : first[a + 1, 0]], hashes[first[b, 0] : first[b + 1, 0]], window
-            )
-        if jaccard >= least or common / min(len(mine), len(theirs)) >= contained:
-            for side in range(2):
-                text = b if side else a
-                letters = units[first[text, 2] : first[text + 1, 2]]
-                runs = missing_runs(
-                    hashes[first[text, 0] : first[text + 1, 0]], mine if side else theirs, len(letters), window
-                )
-                measured(letters, runs, word, around, found[pair, side])
-
-
-@compiled
 def rolled(units, begin, end, value):  # type: ignore[no-untyped-def]
     """A hash, uint64, of a text's letters from begin to end, which goes on from a value (FNV's prime)."""
     for place in range(begin, end):
@@ -220,3 +188,38 @@ def recurring(units, runs, piece):  # type: ignore[no-untyped-def]
                 rest += 1
                 table[at], taken[at] = value, True
     return both / mine if mine and rest else np.nan
+
+
+@compiled
+def side_by_side(hashes, shingles, units, first, one, other, asked, window, word, around, piece, likes, found):  # type: ignore[no-untyped-def]
+    """Fills likes (P, 2) with how many shingles the texts of each pair have in common, and, where their Jaccard is
+    `strong`, with `likeness_doubled`, else nan; found (P, 2, 6) with what is `measured` of what each has of its own,
+    and how far it is `recurring`, where their Jaccard is `least` or their containment `contained`, else nan.
+
+    hashes, shingles, units: of texts, one after another; first: (texts + 1, 3) where each text's begin; one, other:
+    (P,) numbers of texts; asked: strong, least and contained; window, word, around, piece: see `measured`
+    and `recurring`.
+    """
+    strong, least, contained = asked
+    for pair in range(len(one)):
+        a, b = one[pair], other[pair]
+        mine, theirs = shingles[first[a, 1] : first[a + 1, 1]], shingles[first[b, 1] : first[b + 1, 1]]
+        common = in_common(mine, theirs)
+        likes[pair, 0], likes[pair, 1] = common, np.nan
+        found[pair] = np.nan
+        if not len(mine) or not len(theirs):
+            continue
+        jaccard = common / (len(mine) + len(theirs) - common)
+        if jaccard >= strong:
+            likes[pair, 1] = likeness_doubled(
+                hashes[first[a, 0] : first[a + 1, 0]], hashes[first[b, 0] : first[b + 1, 0]], window
+            )
+        if jaccard >= least or common / min(len(mine), len(theirs)) >= contained:
+            for side in range(2):
+                text = b if side else a
+                letters = units[first[text, 2] : first[text + 1, 2]]
+                runs = missing_runs(
+                    hashes[first[text, 0] : first[text + 1, 0]], mine if side else theirs, len(letters), window
+                )
+                measured(letters, runs, word, around, found[pair, side])
+                found[pair, side, 5] = recurring(letters, runs, piece)

@@ -7,6 +7,7 @@ import numpy as np
 from datamask.compiling import compiled
 
 INSERTED = 24  # values that are sorted by insertion, at most
+DRAWER = 8  # hashes that are sorted together, about
 
 
 @compiled
@@ -37,31 +38,122 @@ def flagged(lengths, keys, found):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def perhaps_again(hashes):  # type: ignore[no-untyped-def]
-    """(n,) bool: which of the hashes (n,) uint64 may be among them again: all that are, and a few others."""
-    room = 1024
-    while room < 4 * len(hashes):
-        room *= 2
-    seen = np.zeros(room, np.uint8)
-    last = np.uint64(room - 1)
+def by_hash(hashes, values):  # type: ignore[no-untyped-def]
+    """(hashes, values), (n,) each, by ascending hash, uint64; of equal ones in the order given.
+
+    Hashes are evenly spread: dealt to drawers of about DRAWER by their first bits, and sorted there.
+    """
+    number = len(hashes)
+    found, along = np.empty(number, np.uint64), np.empty(number, values.dtype)
+    if not number:
+        return found, along
+    least = most = hashes[0]
     for value in hashes:
-        slot = np.int64(value & last)
-        seen[slot] = min(seen[slot] + 1, 2)
-    found = np.empty(len(hashes), np.bool_)
-    for place in range(len(hashes)):
-        found[place] = seen[np.int64(hashes[place] & last)] > 1
-    return found
+        least, most = min(least, value), max(most, value)
+    shift = np.uint64(0)
+    while (most - least) >> shift > np.uint64(max(number // DRAWER, 1)):
+        shift += np.uint64(1)
+    ends = np.zeros(np.int64((most - least) >> shift) + 2, np.int64)
+    for value in hashes:
+        ends[np.int64((value - least) >> shift) + 1] += 1
+    for drawer in range(1, len(ends)):
+        ends[drawer] += ends[drawer - 1]
+    for place in range(number):
+        there = np.int64((hashes[place] - least) >> shift)
+        found[ends[there]], along[ends[there]] = hashes[place], values[place]
+        ends[there] += 1
+    begin = np.int64(0)
+    for drawer in range(len(ends) - 1):
+        end = ends[drawer]
+        if end - begin > INSERTED:
+            order = np.argsort(found[begin:end], kind="mergesort")
+            found[begin:end], along[begin:end] = found[begin:end][order], along[begin:end][order]
+        else:
+            for place in range(begin + 1, end):
+                mine, with_it, at = found[place], along[place], place
+                while at > begin and found[at - 1] > mine:
+                    found[at], along[at] = found[at - 1], along[at - 1]
+                    at -= 1
+                found[at], along[at] = mine, with_it
+        begin = end
+    return found, along
 
 
 @compiled
-def settle(hashes, order):  # type: ignore[no-untyped-def]
-    """Puts right an order (n,) that is ascending but for hashes, (n,) uint64, whose first bits are the same."""
-    for place in range(1, len(order)):
-        mine, at = order[place], place
-        while at > 0 and hashes[order[at - 1]] > hashes[mine]:
-            order[at] = order[at - 1]
-            at -= 1
-        order[at] = mine
+def several(hashes, values):  # type: ignore[no-untyped-def]
+    """(hashes, values; where each run of equal hashes begins and the last ends) of the ascending hashes, (n,), that are
+    there twice or more."""
+    found, along = np.empty_like(hashes), np.empty_like(values)
+    starts = np.empty(len(hashes) // 2 + 1, np.int64)
+    filled = runs = begin = 0
+    while begin < len(hashes):
+        end = begin + 1
+        while end < len(hashes) and hashes[end] == hashes[begin]:
+            end += 1
+        if end - begin > 1:
+            starts[runs] = filled
+            runs += 1
+            for place in range(begin, end):
+                found[filled], along[filled] = hashes[place], values[place]
+                filled += 1
+        begin = end
+    starts[runs] = filled
+    return found[:filled].copy(), along[:filled].copy(), starts[: runs + 1].copy()
+
+
+@compiled
+def different(hashes, values):  # type: ignore[no-untyped-def]
+    """(hashes, each once; how many different values, int64, each has) of ascending hashes and their values, (n,)."""
+    found, counts = np.empty_like(hashes), np.empty(len(hashes), np.int64)
+    runs = begin = 0
+    while begin < len(hashes):
+        end = begin + 1
+        while end < len(hashes) and hashes[end] == hashes[begin]:
+            end += 1
+        count = 0
+        if end - begin > INSERTED:
+            ordered = np.sort(values[begin:end])
+            for place in range(len(ordered)):
+                count += place == 0 or ordered[place] != ordered[place - 1]
+        else:
+            for place in range(begin, end):
+                before = begin
+                while values[before] != values[place]:
+                    before += 1
+                count += before == place
+        found[runs], counts[runs] = hashes[begin], count
+        runs, begin = runs + 1, end
+    return found[:runs].copy(), counts[:runs].copy()
+
+
+@compiled
+def by_document(documents, hashes, apart):  # type: ignore[no-untyped-def]
+    """(documents, ascending, each once; where the hashes of each begin and end; hashes by document, of each in the
+    order given). documents, hashes: (n,); any two documents differ by a multiple of `apart`.
+    """
+    least = most = np.int64(0)
+    for place, document in enumerate(documents):
+        if place == 0:
+            least = most = np.int64(document)
+        least, most = min(least, np.int64(document)), max(most, np.int64(document))
+    ends = np.zeros((most - least) // apart + 2, np.int64)
+    for document in documents:
+        ends[(np.int64(document) - least) // apart + 1] += 1
+    held = 0
+    for place in range(1, len(ends)):
+        held += ends[place] > 0
+        ends[place] += ends[place - 1]
+    found, filled = np.empty(len(hashes), np.uint64), ends.copy()
+    for place in range(len(hashes)):
+        drawer = (np.int64(documents[place]) - least) // apart
+        found[filled[drawer]] = hashes[place]
+        filled[drawer] += 1
+    each, bounds, many = np.empty(held, np.int64), np.empty((held, 2), np.int64), 0
+    for drawer in range(len(ends) - 1):
+        if ends[drawer + 1] > ends[drawer]:
+            each[many], bounds[many, 0], bounds[many, 1] = least + drawer * apart, ends[drawer], ends[drawer + 1]
+            many += 1
+    return each, bounds, found
 
 
 @compiled

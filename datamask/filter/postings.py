@@ -76,31 +76,12 @@ class Shared:
 
 def shared_of(found: np.ndarray, windows: np.ndarray) -> Shared:
     """Of a partition's POSTINGs; windows (N,): the documents' lengths."""
-    from datamask.filter.posting_loops import perhaps_again, sort_within
+    from datamask.filter.posting_loops import by_hash, several, sort_within
 
-    found = found[perhaps_again(found["hash"])]
-    order = _order(found["hash"])
-    hashes, document = found["hash"][order], found["document"][order]
-    new = np.ones(len(hashes), bool)
-    new[1:] = hashes[1:] != hashes[:-1]
-    several = ~(new & np.append(new[1:], True))
-    hashes, document = hashes[several], document[several].astype(np.uint64)
+    hashes, document, starts = several(*by_hash(found["hash"], found["document"]))
     # of a shingle, the longest document first, then in their order
-    shorter = LONGEST - np.minimum(windows[(document >> np.uint64(1)).astype(np.int64)].astype(np.uint64), LONGEST)
+    shorter = LONGEST - np.minimum(windows[document >> np.uint32(1)].astype(np.uint64), LONGEST)
     ranked = shorter << np.uint64(32) | document
-    sort_within(ranked, np.append(np.flatnonzero(new[several]), len(ranked)))
+    sort_within(ranked, starts)
     flagged = ranked & LONGEST
     return Shared(hashes, (flagged >> np.uint64(1)).astype(np.int32), (flagged & np.uint64(1)).astype(bool))
-
-
-def _order(hashes: np.ndarray) -> np.ndarray:
-    """(n,) int64: places in ascending order of the hashes, (n,) uint64; of equal ones in the order given.
-
-    A place goes with the first bits of its hash, since numbers alone are sorted in a sixth of the time.
-    """
-    from datamask.filter.posting_loops import settle
-
-    low = np.uint64((1 << len(hashes).bit_length()) - 1)
-    order = (np.sort(hashes & ~low | np.arange(len(hashes), dtype=np.uint64)) & low).astype(np.int64)
-    settle(hashes, order)
-    return order

@@ -10,7 +10,7 @@ import numpy as np
 
 from datamask.compiling import compiled
 from datamask.corpus.utf8_loops import code_point
-from datamask.filter.shingles import _SEEDS, LETTERS, TABLE, WINDOW
+from datamask.filter.shingles import _SEEDS, LETTERS, TABLE, WEIGHTS, WINDOW
 from datamask.filter.surface import (
     BREAK,
     CASED,
@@ -27,6 +27,7 @@ from datamask.filter.surface import (
 )
 
 WHITE = SPACE | RETURN | BREAK
+SEVERAL = WEIGHTS[0][0]  # no code point below counts for more than one letter
 ONE, TWO, THREE = (np.uint32(seed) for seed in _SEEDS[0])
 OTHER_ONE, OTHER_TWO, OTHER_THREE = (np.uint32(seed) for seed in _SEEDS[1])
 BASE, OTHER_BASE = np.uint32(_SEEDS[0][2] | 1), np.uint32(_SEEDS[1][2] | 1)
@@ -67,9 +68,12 @@ def read(raw, at, end, letters, weights, kinds, units, before, numbers):  # type
         characters += 1
         # what `surface.Surface` and `surface.Prose` say
         kind = kinds[min(code, TABLE - 1)]
-        if kind:
+        if kind == LOWER:  # most letters of most texts
+            lower += 1
+            if seen > 1 and last == SPACE and second == STOP:
+                bad += 1
+        elif kind:
             upper += kind == UPPER
-            lower += kind == LOWER
             stops += kind == STOP
             marks += kind == MARK
             bad += kind == RETURN
@@ -87,22 +91,22 @@ def read(raw, at, end, letters, weights, kinds, units, before, numbers):  # type
                 begun = characters
             if seen > 1 and last == SPACE:
                 bad += kind == SPACE and second & WHITE == 0
-                bad += kind == LOWER and second == STOP
         third, second, last = second, last, kind
         seen = min(seen + 1, 2)
         # its letters
         unit = np.uint32(0)
-        often = 3
         if code < TABLE:
             unit = letters[code]
         elif code < LETTERS:
             unit = np.uint32(code)
         if unit:
-            if unit < TABLE:
-                often = weights[unit]
-            for _ in range(often):
-                units[many] = unit
-                many += 1
+            units[many] = unit
+            many += 1
+            if unit >= SEVERAL:
+                often = weights[unit] if unit < TABLE else 3
+                for _ in range(1, often):
+                    units[many] = unit
+                    many += 1
     length = characters - begun
     closed = last == STOP or (length > 1 and second == STOP) or (length > 2 and third == STOP)
     if length >= PARAGRAPH or (length >= SENTENCE and closed):

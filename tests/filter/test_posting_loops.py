@@ -9,15 +9,43 @@ from hypothesis import strategies as st
 
 from datamask.dealing import dealt_out
 from datamask.filter.duplicate_candidates import NEIGHBOURS, code_of, meetings, met
-from datamask.filter.posting_loops import INSERTED, places_among, sort_within
-from datamask.filter.postings import KEYS, SeenDocuments, Shared, _order, partition_of, postings_of, sampled
+from datamask.filter.posting_loops import (
+    INSERTED,
+    by_document,
+    by_hash,
+    different,
+    places_among,
+    several,
+    sort_within,
+)
+from datamask.filter.postings import KEYS, SeenDocuments, Shared, partition_of, postings_of, sampled
 from datamask.filter.signatures import COARSEST, bound
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=60))
-def test_places_are_in_the_order_of_hashes_that_begin_alike(values: list[tuple[int, int]]) -> None:
-    hashes = np.array([first << 62 | last for last, first in values], np.uint64)
-    assert _order(hashes).tolist() == np.argsort(hashes, kind="stable").tolist()
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=60), st.integers(1, 20))
+def test_hashes_are_sorted_and_counted_however_uneven(values: list[tuple[int, int]], often: int) -> None:
+    hashes = np.array([first << 62 | last for last, first in values] * often, np.uint64)
+    along = (np.arange(len(hashes)) * 7 % 13).astype(np.uint32)
+    order = np.argsort(hashes, kind="stable")
+    found, with_it = by_hash(hashes, along)
+    assert found.tolist() == hashes[order].tolist() and with_it.tolist() == along[order].tolist()
+    each, counts = np.unique(hashes, return_counts=True)
+    again = np.isin(found, each[counts > 1])
+    kept, with_kept, starts = several(found, with_it)
+    assert kept.tolist() == found[again].tolist() and with_kept.tolist() == with_it[again].tolist()
+    assert starts.tolist() == [0, *np.cumsum(counts[counts > 1]).tolist()]
+    once, many = different(found, with_it)
+    assert once.tolist() == each.tolist()
+    assert many.tolist() == [len(set(along[hashes == value].tolist())) for value in each]
+
+
+@given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 5))
+def test_hashes_by_document_keep_their_order(numbers: list[int], apart: int) -> None:
+    documents, hashes = np.array(numbers, np.uint32) * apart + 3, np.arange(len(numbers), dtype=np.uint64)
+    each, bounds, found = by_document(documents, hashes, apart)
+    expected = {d: hashes[documents == d].tolist() for d in sorted(set(documents.tolist()))}
+    got = {d: found[a:b].tolist() for d, (a, b) in zip(each.tolist(), bounds.tolist(), strict=True)}
+    assert got == expected and list(got) == list(expected)
 
 
 @given(st.lists(st.integers(0, 3 * INSERTED), max_size=8), st.integers(0, 2**32))

@@ -33,7 +33,7 @@ def test_what_pairs_have_in_common_is_what_sets_say(seed: int) -> None:
     one, other = np.array([(a, b) for a in range(14) for b in range(14)]).T  # 12 and 13 are nobody's
     some = [found[np.isin(found["document"], np.arange(12)[which::2])] for which in (0, 1)]
     for first, second in ((found, found), (some[0], some[1])):
-        samples, others = Samples(first), Samples(second)
+        samples, others = Samples(first), Samples.in_runs(second[np.argsort(second["document"], kind="stable")])
         common = samples.common(one, others, other)
         shared = samples.commons(one, others, other, common)
         for pair, (a, b) in enumerate(zip(one.tolist(), other.tolist(), strict=True)):
@@ -42,7 +42,7 @@ def test_what_pairs_have_in_common_is_what_sets_say(seed: int) -> None:
             assert common[pair] == len(both)
             assert set(shared["hash"][shared["pair"] == pair].tolist()) == both
     assert {d: set(v) for d, v in sets(Samples(found).of(np.arange(14))).items()} == held
-    assert len(Samples(found[:0]).of(np.arange(3))) == 0
+    assert len(Samples(found[:0]).of(np.arange(3))) == len(Samples.in_runs(found[:0]).of(np.arange(3))) == 0
     assert Samples(found[:0]).common(one, Samples(found), other).sum() == 0
 
 
