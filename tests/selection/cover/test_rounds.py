@@ -328,21 +328,21 @@ def test_the_descent_alone_comes_near_the_optimum(part, tmp_path, monkeypatch):
     assert 0 <= off["last"] < 0.01 and off["last"] < off["first"] / 4, off
 
 
-def test_where_a_random_choice_covers_nearly_all_the_descent_goes_on_to_a_choice(tmp_path):
+@pytest.mark.parametrize(("tilt", "topics"), [(0.5, 4), (0.3, 40)])
+def test_where_a_random_choice_covers_nearly_all_the_descent_goes_on_to_a_choice(tilt, topics, tmp_path):
     """The bound is then near its least long before the documents above the cut cover anything."""
     generator = np.random.default_rng(1)
-    topic = generator.integers(0, 12, 6000)
-    words = 0.9 * generator.dirichlet(np.full(80, 2.0)) + 0.1 * generator.dirichlet(np.full(80, 0.1), 12)
-    counts = np.stack([generator.multinomial(400, words[each]) for each in topic]).astype(np.float32)
+    topic = generator.integers(0, topics, 6000)
+    words = (1 - tilt) * generator.dirichlet(np.full(80, 2.0)) + tilt * generator.dirichlet(np.full(80, 0.1), topics)
+    counts = np.stack([generator.multinomial(4000, words[each]) for each in topic]).astype(np.float32)
     whole = Rows(
         generator.standard_normal((6000, 12)).astype(np.float32),
         csr_array(counts),
         1 + 0.1 * generator.random(6000) + 0.1 * topic,
         np.full(6000, 400.0),
     )
-    settings = settings_of(select_ratio=0.2, lamb=0.7)
     length = int(np.diff(whole.counts.indptr).mean())
-    found, mask = by_rounds(whole, np.argsort(topic, kind="stable"), 7, settings, tmp_path, room=150 * length)
-    assert mask.sum() == 1200 and found.facts["undecided"] < 200
-    assert found.facts["upper_bound"] - found.facts["relaxed"] < 0.01
+    settings = settings_of(select_ratio=0.2, lamb=0.7)
+    found, mask = by_rounds(whole, np.argsort(topic, kind="stable"), 7, settings, tmp_path, room=100 * length)
+    assert mask.sum() == 1200 and found.facts["undecided"] <= 100
     assert found.facts["gap"] < 0.02
