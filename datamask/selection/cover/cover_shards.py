@@ -19,6 +19,7 @@ documents, so the undecided that one worker can hold are enough for corpora of a
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -74,12 +75,12 @@ FEW = 1 << 16  # undecided documents of mean length that the room holds by defau
 LIMITED = 1 << 20  # documents, at most, that the dual prices of quotas and of the length bound are learned on
 GROUP_ROWS = (1 << 16, 1 << 17)  # documents of a group of several shards: of some forty rounds, most are short
 DESCENT = 60  # passes over all documents at most, in the descent from the pool's mixture
-# It ends when the documents above the cut are themselves a choice so near the bound, or when so many steps lower the
+# It ends when the documents above the cut are themselves a choice so near the bound, or when so many passes lower the
 # bound by less: both shares of the objective's span. The bound alone says too little. Of 2 M documents a random choice
 # has the words of the pool but for 5·10⁻⁵ nats, the bound came within 10⁻³ of its least in seven passes, and what was
-# above the cut was still worse than random by five times the span; thirty passes later it was .01 below the bound.
+# above the cut was still worse than random by five times the span; twenty passes later it was .01 below the bound.
 NEAR = 0.01
-STEPS_SETTLED, SETTLED = 10, ACCURACY / 10
+PATIENCE, SETTLED = 8, ACCURACY / 10
 # The first step is as if the bound were so much stiffer, squared, than its conjugate part; a slope stays above this
 # share of the first one.
 FINE, LEAST_SLOPE = 0.1, 1e-3
@@ -116,6 +117,10 @@ def cover_shards(
         optimum.
     """
     return CoverRounds(shards, config, maps, folder, room).run()
+
+
+class _Enough(Exception):
+    """The descent need not go on."""
 
 
 class _Priced(NamedTuple):
@@ -219,7 +224,6 @@ class CoverRounds(Gathered):
         states: list[np.ndarray] = []
         bounds: list[float] = []
         values: list[float] = []  # of the documents above the cut (with limits, less what these cost)
-        least: list[float] = []  # bound after each step
         unit = FINE * first / np.sqrt(self.joint.t[used])  # in which the conjugate's second derivatives begin alike
 
         def bound(scaled: np.ndarray) -> tuple[float, np.ndarray]:
@@ -233,20 +237,16 @@ class CoverRounds(Gathered):
             ]
             own, slope = self.state_of(f"descent-{number}", inside), self.joint.slope(state)
             values.append(self.joint.of_state(own) - float(slope @ own) + priced.reduced.most / self.size)
+            settled = len(bounds) > PATIENCE and min(bounds[:-PATIENCE]) - min(bounds) < SETTLED * self.objective_span
+            if settled or min(bounds) - max(values) < NEAR * self.objective_span:
+                raise _Enough
             gradient = (own - state)[used] * unit
             return (priced.bound - bounds[0]) / self.objective_span, gradient / self.objective_span
 
-        def done(at: np.ndarray) -> None:
-            least.append(min(bounds))
-            settled = (
-                len(least) > STEPS_SETTLED and least[-STEPS_SETTLED - 1] - least[-1] < SETTLED * self.objective_span
-            )
-            if settled or least[-1] - max(values) < NEAR * self.objective_span:
-                raise StopIteration
-
         positive = Bounds(LEAST_SLOPE * first / unit)
         options = {"maxfun": DESCENT, "ftol": 0, "gtol": 0}
-        minimize(bound, first / unit, jac=True, method="L-BFGS-B", bounds=positive, callback=done, options=options)
+        with contextlib.suppress(_Enough):
+            minimize(bound, first / unit, jac=True, method="L-BFGS-B", bounds=positive, options=options)
         return states[int(np.argmin(bounds))]
 
     @property

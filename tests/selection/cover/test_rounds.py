@@ -252,8 +252,8 @@ def test_the_same_bytes_on_any_workers_and_after_a_failure(corpus, target, in_gr
         return here(work, state, items)
 
     learn_prices(corpus, config, str(tmp_path / "counted"), counted)
-    for failing in range(0, len(calls), 4):  # a worker is lost; the next run goes on where it stopped
-        work, left = str(tmp_path / f"failed-{failing}"), iter(range(100))
+    for failing in range(0, len(calls), 6):  # a worker is lost; the next run goes on where it stopped
+        work, left = str(tmp_path / f"failed-{failing}"), iter(range(len(calls)))
 
         def broken(work, state, items, rows=None, left=left, failing=failing):
             items = list(items)
