@@ -8,6 +8,7 @@ from datamask.compiling import compiled
 from datamask.hash_sets import empty_set, set_of, slot_of
 
 FIRST, SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)  # xxHash's primes
+PRIME = np.uint64(0x100000001B3)  # FNV's
 
 
 @compiled
@@ -131,9 +132,9 @@ def likeness_doubled(one, other, window):  # type: ignore[no-untyped-def]
 
 @compiled
 def rolled(units, begin, end, value):  # type: ignore[no-untyped-def]
-    """A hash, uint64, of a text's letters from begin to end, which goes on from a value (FNV's prime)."""
+    """A hash, uint64, of a text's letters from begin to end, which goes on from a value."""
     for place in range(begin, end):
-        value = value * np.uint64(0x100000001B3) + np.uint64(units[place])
+        value = value * PRIME + np.uint64(units[place])
     return value
 
 
@@ -165,21 +166,28 @@ def recurring(units, runs, piece):  # type: ignore[no-untyped-def]
     units: (U,) of the text.
     """
     count = max(len(units) - piece + 1, 0)
+    inside, letters = np.zeros(len(units), np.uint8), 0
+    for run in range(len(runs)):
+        for place in range(runs[run, 0], runs[run, 1]):
+            inside[place] = 1
+            letters += 1
+    if letters < piece - 2 or count == 0:
+        return np.nan
     table, taken = empty_set(count)
     mine = rest = both = 0
+    leaving = np.uint64(1)  # what a letter has been multiplied by when it is left behind
+    for _ in range(piece):
+        leaving *= PRIME
     for look_up in (False, True):  # the pieces outside are put down first
-        run = 0
-        for place in range(count):
-            letters = 0
-            while run < len(runs) and runs[run, 1] <= place:
-                run += 1
-            other = run
-            while other < len(runs) and runs[other, 0] < place + piece:
-                letters += max(min(runs[other, 1], place + piece) - max(runs[other, 0], place), 0)
-                other += 1
-            if (letters < piece - 2) if look_up else letters > 0:
+        value, own = np.uint64(0), 0  # of the piece that ends at a place
+        for place in range(len(units)):
+            value = value * PRIME + np.uint64(units[place])
+            own += inside[place]
+            if place >= piece:
+                value -= leaving * np.uint64(units[place - piece])
+                own -= inside[place - piece]
+            if place < piece - 1 or ((own < piece - 2) if look_up else own > 0):
                 continue
-            value = rolled(units, place, place + piece, np.uint64(0))
             at = slot_of(table, taken, value)
             if look_up:
                 mine += 1
