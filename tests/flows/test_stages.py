@@ -14,6 +14,7 @@ from prefect.settings import PREFECT_API_URL
 from datamask.config import Config, RunSettings
 from datamask.corpus.plan import Part, Shard
 from datamask.errors import InputError, TransientError
+from datamask.pipeline import STAGES
 from datamask.shares import tell
 from datamask.stages import ShardFiles
 from datamask.storage import Output
@@ -139,10 +140,10 @@ def test_a_long_item_moves_its_stage_and_the_rest_is_the_rest():
     @flow
     def run():
         with Stages(config(workers=1)) as stages:
-            return stages.rounds("prices", _slowly, 4000, lambda found: False, config=config())
+            return stages.rounds("prices", _slowly, rows, lambda found: False, config=config())
 
-    # 40 rounds of 100 rows: the first is of two items, the next all that is left of 4,000
-    assert run() == [25, 75, 100 + 1950]
+    rows = 100 * STAGES["prices"].rounds  # a round is 100 rows: the first of two items, the next all that is left
+    assert run() == [25, 75, 100 + (rows - 100) / 2]
 
 
 @flow
