@@ -18,6 +18,7 @@ def precompile() -> None:
     _words(texts)
     _duplicates(texts)
     _coverage()
+    _swaps()
     from datamask.report import page
 
     page.library()
@@ -125,6 +126,13 @@ def _coverage() -> None:
     start_at, feasible = torch.full((documents,), 1 / 8, dtype=torch.float64), Feasible(limits)
     maximise(Concave([joint], [1.0], torch.from_numpy(linear), feasible, 8), start_at, 0.0, 2, lambda step: None)
     flip(joint, mass, linear, np.arange(documents) < 8, nothing, limits, 1, 0)
+
+
+def _swaps() -> None:
+    from datamask.selection import select
+
+    generator = np.random.default_rng(0)
+    select(generator.normal(size=(64, 8)), generator.random(64), budget_documents=8, algorithm="Pair_simi")
 
 
 if __name__ == "__main__":

@@ -193,9 +193,10 @@ def _line(
     None if f rises towards neither target.
     """
     for target in targets:
-        toward, ends = target - p, quadratic.moments(target)
+        toward = target - p
+        ends, changes = quadratic.moved(moments, target, toward)
         slope = float((quadratic.feasible.weights * price) @ toward)
-        bend = quadratic.weighted_norms([end - moment for moment, end in zip(moments, ends, strict=True)])
+        bend = quadratic.weighted_norms(changes)
         if self_terms is not None:
             bend -= float(self_terms @ toward.square())
         if slope > 0 or (self_terms is not None and bend <= 0):

@@ -249,6 +249,19 @@ class Quadratic:
         found = [rows.moment(p * self.feasible.weights) for rows in self.prepared]
         return found if self.base is None else [m.add_(rest) for m, rest in zip(found, self.base, strict=True)]
 
+    def moved(
+        self, moments: Sequence[torch.Tensor], target: torch.Tensor, toward: torch.Tensor
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """The moments of `target` (N,), and by how much they differ from `moments`, which are those of target − toward.
+
+        Of the two, what has fewer rows that are not 0 is summed; the other follows.
+        """
+        if int((toward != 0).sum()) < int((target != 0).sum()):
+            changes = [rows.moment(toward * self.feasible.weights) for rows in self.prepared]
+            return [m + change for m, change in zip(moments, changes, strict=True)], changes
+        ends = self.moments(target)
+        return ends, [end - m for m, end in zip(moments, ends, strict=True)]
+
     def weighted_norms(self, moments: Sequence[torch.Tensor]) -> float:
         """Σ_m c_m ‖moments_m‖²."""
         return weighted_norms(self.coefficients, moments)
