@@ -24,6 +24,7 @@ import torch
 from datamask.selection.engine.ascent import Ascent, Record, ascend, standing
 from datamask.selection.engine.levels import Levels, find_level, logistic
 from datamask.selection.engine.quadratic import Quadratic
+from datamask.selection.symmetric import gram
 
 FIRST = 0.1  # the first ε is FIRST · gap / entropy, with the gap at the start and the entropy of a uniform p
 SHRINK = 0.25  # factor on ε from one stage to the next; its square root where a stage took more than 3 steps
@@ -39,6 +40,7 @@ FLAT_SLOPE = 1e-3  # a stage also ends when the step's directional derivative is
 WHOLE = 1e-3  # a p this close to 0 or 1 is set to it
 FLAT = 1e-4  # documents whose w p (1 − p) is less are left out of the Hessian
 WIDER = 2.0  # factor on ε when the path goes on from a sample to the whole pool
+CURVED = 65_536  # rows at most of which the Hessian is made
 BLOCK_ROWS = 8192  # rows read at a time for the Hessian
 
 
@@ -205,17 +207,24 @@ class _Path:
         return now, steps, share
 
     def direction(self, now: _Point, epsilon: float) -> torch.Tensor:
-        """(d,) the Newton direction: the inverse Hessian times the gradient (their common factor 2c cancels)."""
+        """(d,) the Newton direction: the inverse Hessian times the gradient (their common factor 2c cancels).
+
+        Of many rows every so many-th makes the Hessian (Roosta-Khorasani and Mahoney, "Sub-sampled Newton methods",
+        2019): a direction need not be exact, the gradient is.
+        """
         share = self.weights * now.p * (1 - now.p)
         share[share < FLAT] = 0
         centre, columns = self._centre(share)
-        gram = torch.zeros(centre.shape[1], centre.shape[1], device=centre.device)
-        for index in share.nonzero()[:, 0].split(BLOCK_ROWS):
-            root = share[index].sqrt().to(centre.device, torch.float32)
+        total = torch.zeros(centre.shape[1], centre.shape[1], device=centre.device)
+        curved = share.nonzero()[:, 0]
+        curved = curved[:: max(1, -(-len(curved) // CURVED))]
+        part = float(share[curved].sum() / share.sum())
+        for index in curved.split(BLOCK_ROWS):
+            root = (share[index] / part).sqrt().to(centre.device, torch.float32)
             fitted = centre[0] if columns is None else columns(index).to(centre) @ centre
             low = ((self.rows.rows(index) - fitted) * root[:, None]).bfloat16()  # precise enough for a direction
-            gram += (low.T @ low).float()
-        hessian = torch.eye(len(gram), dtype=torch.float64) + (2 * self.c / epsilon) * gram.double().cpu()
+            total += gram(low, low).float()
+        hessian = torch.eye(len(total), dtype=torch.float64) + (2 * self.c / epsilon) * total.double().cpu()
         factor, _ = torch.linalg.cholesky_ex(hessian)
         return torch.cholesky_solve(now.residual.cpu()[:, None], factor)[:, 0].to(now.residual.device)
 
@@ -232,15 +241,15 @@ class _Path:
         def columns(index: torch.Tensor) -> torch.Tensor:
             return levels.columns(index.cpu(), multipliers)
 
-        gram, cross = None, None
+        square, cross = None, None
         for index in share.nonzero()[:, 0].split(BLOCK_ROWS):
             part = columns(index)
             weighted = part * share[index].cpu()[:, None]
             rows = self.rows.rows(index).cpu().double()
             more = weighted.T @ part, weighted.T @ rows
-            gram, cross = more if gram is None or cross is None else (gram + more[0], cross + more[1])
-        assert gram is not None and cross is not None
-        found = torch.linalg.pinv(gram, hermitian=True, rtol=1e-10) @ cross
+            square, cross = more if square is None or cross is None else (square + more[0], cross + more[1])
+        assert square is not None and cross is not None
+        found = torch.linalg.pinv(square, hermitian=True, rtol=1e-10) @ cross
         return found.float().to(self.rows.z.device), columns
 
     def _fill(self, z: torch.Tensor) -> tuple[float, torch.Tensor]:

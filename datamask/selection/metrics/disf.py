@@ -9,12 +9,12 @@ import torch
 
 from datamask.errors import InputError
 from datamask.selection.metrics.base import MomentMetric
+from datamask.selection.symmetric import gram, triangle
 
 EPSILON = 1e-8  # added to the variance before its root (published code)
 RESOLVED = 4.0  # units in the last place, of its root mean square, that a column must vary by
 SHORT = 1e-6  # of √d: standardised rows shorter than that are not brought to the length √d, but to this much more
 NARROW = 16.0  # deviations that a mean may lie from 0 before float32 no longer standardises well
-BLOCK = 192  # columns of a symmetric matrix that are multiplied at a time
 UNIT = 1e-4  # the published code divides its sum of squares by 10,000
 
 
@@ -161,26 +161,6 @@ class DiSF(MomentMetric):
         deviation = (covariance.diagonal().clamp(min=0) + EPSILON).sqrt()
         correlation = (covariance / torch.outer(deviation, deviation)).fill_diagonal_(0)
         return -UNIT * float(correlation.square().sum())
-
-
-def triangle(z: torch.Tensor) -> list[tuple[slice, slice]]:
-    """Which blocks of a symmetric (d, d) matrix say the whole: its block rows, each from the diagonal on to the right.
-
-    On a GPU, and where d is small, one block: many small products take longer there than what they leave out.
-    """
-    d = z.shape[1]
-    size = BLOCK if z.device.type == "cpu" and d >= 2 * BLOCK else d
-    return [(slice(start, min(start + size, d)), slice(start, d)) for start in range(0, d, size)]
-
-
-def gram(weighted: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-    """weightedᵀ z (d, d), which is symmetric as `weighted` is z (n, d) with each row times a number."""
-    found = z.new_empty(z.shape[1], z.shape[1])
-    for part, later in triangle(z):
-        block = weighted[:, part].T @ z[:, later]
-        found[part, later] = block
-        found[later, part] = block.T
-    return found
 
 
 def whiten(rows: torch.Tensor, mean: torch.Tensor, deviation: torch.Tensor) -> torch.Tensor:
