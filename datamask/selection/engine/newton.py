@@ -40,7 +40,6 @@ FLAT_SLOPE = 1e-3  # a stage also ends when the step's directional derivative is
 WHOLE = 1e-3  # a p this close to 0 or 1 is set to it
 FLAT = 1e-4  # documents whose w p (1 − p) is less are left out of the Hessian
 WIDER = 2.0  # factor on ε when the path goes on from a sample to the whole pool
-CURVED = 65_536  # rows at most of which the Hessian is made
 BLOCK_ROWS = 8192  # rows read at a time for the Hessian
 
 
@@ -207,20 +206,13 @@ class _Path:
         return now, steps, share
 
     def direction(self, now: _Point, epsilon: float) -> torch.Tensor:
-        """(d,) the Newton direction: the inverse Hessian times the gradient (their common factor 2c cancels).
-
-        Of many rows every so many-th makes the Hessian (Roosta-Khorasani and Mahoney, "Sub-sampled Newton methods",
-        2019): a direction need not be exact, the gradient is.
-        """
+        """(d,) the Newton direction: the inverse Hessian times the gradient (their common factor 2c cancels)."""
         share = self.weights * now.p * (1 - now.p)
         share[share < FLAT] = 0
         centre, columns = self._centre(share)
         total = torch.zeros(centre.shape[1], centre.shape[1], device=centre.device)
-        curved = share.nonzero()[:, 0]
-        curved = curved[:: max(1, -(-len(curved) // CURVED))]
-        part = float(share[curved].sum() / share.sum())
-        for index in curved.split(BLOCK_ROWS):
-            root = (share[index] / part).sqrt().to(centre.device, torch.float32)
+        for index in share.nonzero()[:, 0].split(BLOCK_ROWS):
+            root = share[index].sqrt().to(centre.device, torch.float32)
             fitted = centre[0] if columns is None else columns(index).to(centre) @ centre
             low = ((self.rows.rows(index) - fitted) * root[:, None]).bfloat16()  # precise enough for a direction
             total += gram(low, low).float()
