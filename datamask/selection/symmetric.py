@@ -17,7 +17,7 @@ def triangle(z: torch.Tensor) -> list[tuple[slice, slice]]:
     return [(slice(start, min(start + size, d)), slice(start, d)) for start in range(0, d, size)]
 
 
-def gram(weighted: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+def gram_of(weighted: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
     """weightedᵀ z (d, d), which is symmetric as `weighted` is z (n, d) with each row times a number."""
     found = z.new_empty(z.shape[1], z.shape[1])
     for part, later in triangle(z):

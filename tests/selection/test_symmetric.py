@@ -8,7 +8,7 @@ import torch
 
 from datamask.selection.metrics.disf import DiSF
 from datamask.selection.problem.pool import Pool
-from datamask.selection.symmetric import BLOCK, gram
+from datamask.selection.symmetric import BLOCK, gram_of
 
 
 @pytest.mark.parametrize("d", [3, 2 * BLOCK - 1, 2 * BLOCK, 2 * BLOCK + 7, 5 * BLOCK - 1])
@@ -17,7 +17,7 @@ def test_blocks_are_the_whole_matrix(d: int) -> None:
     z = torch.randn(50, d, generator=generator, dtype=torch.float64)
     weights = torch.randn(50, 1, generator=generator, dtype=torch.float64)  # of either sign, as a change has
     plain = (z * weights).T @ z
-    assert torch.allclose(gram(z * weights, z), plain, rtol=0, atol=1e-12)
+    assert torch.allclose(gram_of(z * weights, z), plain, rtol=0, atol=1e-12)
 
     features = np.random.default_rng(d).standard_normal((20, d))
     metric = DiSF(Pool(features, np.zeros(20)), torch.ones(20, dtype=torch.float64), 5.0)

@@ -24,7 +24,7 @@ import torch
 from datamask.selection.engine.ascent import Ascent, Record, ascend, standing
 from datamask.selection.engine.levels import Levels, find_level, logistic
 from datamask.selection.engine.quadratic import Quadratic
-from datamask.selection.symmetric import gram
+from datamask.selection.symmetric import gram_of
 
 FIRST = 0.1  # the first ε is FIRST · gap / entropy, with the gap at the start and the entropy of a uniform p
 SHRINK = 0.25  # factor on ε from one stage to the next; its square root where a stage took more than 3 steps
@@ -210,13 +210,13 @@ class _Path:
         share = self.weights * now.p * (1 - now.p)
         share[share < FLAT] = 0
         centre, columns = self._centre(share)
-        total = torch.zeros(centre.shape[1], centre.shape[1], device=centre.device)
+        gram = torch.zeros(centre.shape[1], centre.shape[1], device=centre.device)
         for index in share.nonzero()[:, 0].split(BLOCK_ROWS):
             root = share[index].sqrt().to(centre.device, torch.float32)
             fitted = centre[0] if columns is None else columns(index).to(centre) @ centre
             low = ((self.rows.rows(index) - fitted) * root[:, None]).bfloat16()  # precise enough for a direction
-            total += gram(low, low).float()
-        hessian = torch.eye(len(total), dtype=torch.float64) + (2 * self.c / epsilon) * total.double().cpu()
+            gram += gram_of(low, low).float()
+        hessian = torch.eye(len(gram), dtype=torch.float64) + (2 * self.c / epsilon) * gram.double().cpu()
         factor, _ = torch.linalg.cholesky_ex(hessian)
         return torch.cholesky_solve(now.residual.cpu()[:, None], factor)[:, 0].to(now.residual.device)
 
@@ -233,15 +233,15 @@ class _Path:
         def columns(index: torch.Tensor) -> torch.Tensor:
             return levels.columns(index.cpu(), multipliers)
 
-        square, cross = None, None
+        gram, cross = None, None
         for index in share.nonzero()[:, 0].split(BLOCK_ROWS):
             part = columns(index)
             weighted = part * share[index].cpu()[:, None]
             rows = self.rows.rows(index).cpu().double()
             more = weighted.T @ part, weighted.T @ rows
-            square, cross = more if square is None or cross is None else (square + more[0], cross + more[1])
-        assert square is not None and cross is not None
-        found = torch.linalg.pinv(square, hermitian=True, rtol=1e-10) @ cross
+            gram, cross = more if gram is None or cross is None else (gram + more[0], cross + more[1])
+        assert gram is not None and cross is not None
+        found = torch.linalg.pinv(gram, hermitian=True, rtol=1e-10) @ cross
         return found.float().to(self.rows.z.device), columns
 
     def _fill(self, z: torch.Tensor) -> tuple[float, torch.Tensor]:

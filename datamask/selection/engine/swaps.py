@@ -54,9 +54,7 @@ def improve(
         moved = torch.from_numpy(changed)
         swapped = mask.clone()
         swapped[moved] = ~mask[moved]
-        change = (swapped.double() - mask.double()) * weights
-        shifts = [rows.moment(change) for rows in quadratic.prepared]
-        then = [moment + shift for moment, shift in zip(moments, shifts, strict=True)]
+        then, _ = quadratic.moved(moments, swapped.double(), swapped.double() - mask.double())
         gained = quadratic.value(swapped.double(), then) - quadratic.value(mask.double(), moments)
         if gained > 0:  # gains computed from bf16 rows may be wrong, so the true change decides
             mask, moments = swapped, then

@@ -9,7 +9,7 @@ import torch
 
 from datamask.errors import InputError
 from datamask.selection.metrics.base import MomentMetric
-from datamask.selection.symmetric import gram, triangle
+from datamask.selection.symmetric import gram_of, triangle
 
 EPSILON = 1e-8  # added to the variance before its root (published code)
 RESOLVED = 4.0  # units in the last place, of its root mean square, that a column must vary by
@@ -112,15 +112,15 @@ class DiSF(MomentMetric):
 
     def moment(self, z: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """See `MomentMetric.moment`: (d, d) with a zero diagonal."""
-        return gram(z * mask.to(z.dtype)[:, None], z).fill_diagonal_(0)
+        return gram_of(z * mask.to(z.dtype)[:, None], z).fill_diagonal_(0)
 
     def products(self, z: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
         """See `MomentMetric.products`."""
         exact = torch.promote_types(z.dtype, torch.float32)
         total = torch.zeros(len(z), dtype=exact, device=z.device)
-        for part, later in triangle(z):  # moment is symmetric: what stands right of the diagonal counts twice
+        for part, later in triangle(z):  # an entry beside the diagonal blocks counts with its mirror image
             factor = moment[later, part].to(z.dtype, copy=True)
-            factor[part.stop - part.start :] *= 2
+            factor[part.stop - part.start :] += moment[part, part.stop :].T.to(z.dtype)
             total += ((z[:, later] @ factor) * z[:, part]).sum(dim=1, dtype=exact)
         return total
 
@@ -150,7 +150,7 @@ class DiSF(MomentMetric):
     def exact_sums(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """What `of_sums` needs of some selected unit rows (n, d) float64: (d,) and (d, d), to be added up."""
         centred = rows - self.standard[0]
-        return centred.sum(dim=0), gram(centred, centred)
+        return centred.sum(dim=0), gram_of(centred, centred)
 
     @staticmethod
     def of_sums(count: int, total: torch.Tensor, gram: torch.Tensor) -> float:
