@@ -3,7 +3,8 @@
     python benchmarks/scale_out.py 200000 600000 --dimensions 256 [--dask 2 4] [--shards 200]
     python benchmarks/scale_out.py 200000 --dimensions 64 --refresh
 
-Documents are short texts, one in fifty a copy of another, with unit rows around Zipf-distributed centres and a quality.
+Documents are short texts, one in fifty a copy of another, with unit rows around Zipf-distributed centres, a quality,
+one of twelve sources, and a number of tokens drawn log-normally, which `--set select.budget_tokens=…` counts.
 Texts of 4,000 words share 12 letters by chance ever more often the more there are: 10 M texts want `--words 100000`.
 Each engine begins from the same embeddings, scores, index and signatures and must end in the same masks. `one process`
 is the share of a stage's time in which only one process can work: the reduces, and rounds of a single item; beside it
@@ -44,7 +45,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask import storage
-from datamask.config import Config
+from datamask.config import Config, load
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.text_hashes import text_hash
 from datamask.filter import find_duplicates, sign_shard
@@ -59,6 +60,7 @@ from tasks.options import same_arithmetic
 
 LENGTH = 24  # words of a text
 CENTRES = 200
+SOURCES = 12
 
 
 @lru_cache(maxsize=1)
@@ -79,12 +81,12 @@ def make_shard(number: int, rows: int, dimensions: int, folder: str, vocabulary_
     texts = [" ".join(row) for row in words]
     for copy in rng.choice(rows, rows // 50, replace=False).tolist():
         texts[copy] = texts[int(rng.integers(0, rows))] + (" again" if copy % 2 else "")
-    path = f"{folder}/corpus/{name}.parquet"
-    pq.write_table(pa.table({"text": texts}), path)
-    shard = Shard(name, (Part(path, "parquet", name, Path(path).stat().st_size, rows=rows),), name)
     centres = np.random.default_rng(3).normal(size=(CENTRES, dimensions)).astype(np.float32)
     share = 1 / np.arange(1, CENTRES + 1)
     label = rng.choice(CENTRES, rows, p=share / share.sum())
+    path = f"{folder}/corpus/{name}.parquet"
+    pq.write_table(pa.table({"text": texts, "source": [f"source {one % SOURCES}" for one in label.tolist()]}), path)
+    shard = Shard(name, (Part(path, "parquet", name, Path(path).stat().st_size, rows=rows),), name)
     features = centres[label] + rng.normal(size=(rows, dimensions)).astype(np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     ids = pa.array(np.arange(rows))
@@ -95,10 +97,11 @@ def make_shard(number: int, rows: int, dimensions: int, folder: str, vocabulary_
         return storage.write_output(f"{work}/{stage}/{name}.parquet", f"{stage}-{name}", table.schema, [table])
 
     lengths = pa.array([len(text) for text in texts])
+    tokens = np.ceil(LENGTH * np.random.default_rng([8, number]).lognormal(0, 1, rows)).astype(np.int64)
     index = put(
         "index",
         id=ids.cast(pa.string()),
-        token_count=pa.array(np.full(rows, LENGTH)),
+        token_count=pa.array(tokens),
         characters=lengths,
         bytes=lengths,
         text_hash=pa.array([text_hash(text) for text in texts], pa.binary(16)),
@@ -299,17 +302,13 @@ def run(
     files: list[ShardFiles],
     work: str,
     peak: Peak,
-    algorithm: str,
+    settings: Sequence[str],
     show: Callable[[Row, str], None],
     without: Sequence[str],
 ) -> None:
     """Runs the stages on an engine."""
-    config = Config.model_validate(
-        {
-            "run": {"engine": engine.replace("plain", "threads"), "workers": workers},
-            "select": {"device": "cpu", "algorithm": algorithm},
-        }
-    )
+    named = [f"run.engine={engine.replace('plain', 'threads')}", f"run.workers={workers}", "select.device=cpu"]
+    config = load(overrides=[*named, *settings])
     same_arithmetic()
     if engine == "plain":
         stages_of(files, config, work, lambda stage: here, peak, show, without)
@@ -339,7 +338,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=200)
     parser.add_argument("--dimensions", type=int, default=768)
     parser.add_argument("--dask", type=int, nargs="*", default=[])
-    parser.add_argument("--algorithm", default="coverage", help="coverage (the default) or Pair_simi")
+    parser.add_argument("--set", action="append", default=[], help="a setting, as for `datamask curate`")
     parser.add_argument("--always-rounds", action="store_true", help="coverage by rounds however small the corpus is")
     parser.add_argument(
         "--few", type=int, help="undecided documents that the room holds, to try what larger corpora do"
@@ -389,7 +388,7 @@ def main() -> None:
                 work = f"{folder}/{engine}-{workers}"
                 named = "plain calls" if engine == "plain" else f"Dask, {workers}"
                 show = partial(print_row, f"{documents:,} | {named}", documents, arguments.rounds)
-                run(engine, workers, files, work, peak, arguments.algorithm, show, arguments.without)
+                run(engine, workers, files, work, peak, arguments.set, show, arguments.without)
                 shutil.rmtree(work)
         finally:
             if not arguments.keep:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from datamask.selection.engine.newton import newton
+from datamask.selection.engine.newton import FLAT, _steep, newton
 from datamask.selection.engine.quadratic import Quadratic, prepare
 from datamask.selection.metrics.pairwise import Pairwise
 from datamask.selection.problem.feasible import Feasible
@@ -46,3 +46,15 @@ def test_reaches_the_optimum_that_scipy_finds(family, tokens, based):
         assert found.value == pytest.approx(-loss(p)[0], abs=1e-5)  # what it says is what its p is worth
         assert best - 1e-3 <= found.value <= best + 1e-5, (seed, found.value, best)
         assert found.bound >= best - 1e-5
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 4.0])
+def test_what_the_hessian_leaves_out_is_the_least_and_a_hundredth_of_all_at_most(spread):
+    generator = torch.Generator().manual_seed(int(spread))
+    share = torch.exp(spread * torch.randn(5000, generator=generator, dtype=torch.float64))
+    kept = _steep(share)
+    out = share[kept == 0]
+    assert torch.equal(kept[kept > 0], share[kept > 0])
+    least = kept[kept > 0].min()
+    assert 0.99 * FLAT * share.sum() < out.sum() + least and out.sum() <= 1.1 * FLAT * share.sum()
+    assert len(out) and out.max() <= least

@@ -38,7 +38,7 @@ SHORT = 0.1  # if only steps shorter than this share of a Newton step help, ε i
 CLOSE = 0.1  # a stage ends when a full step gains at most this share of the gap (but at least a tenth of the tolerance)
 FLAT_SLOPE = 1e-3  # a stage also ends when the step's directional derivative is at most this share of that gain
 WHOLE = 1e-3  # a p this close to 0 or 1 is set to it
-FLAT = 1e-4  # documents whose w p (1 − p) is less are left out of the Hessian
+FLAT = 0.01  # share of Σ w p (1 − p) that is left out of the Hessian: documents that have least of it, often half of all
 WIDER = 2.0  # factor on ε when the path goes on from a sample to the whole pool
 BLOCK_ROWS = 8192  # rows read at a time for the Hessian
 
@@ -100,6 +100,14 @@ def newton(
             epsilon *= max(shrink if steps <= 3 else shrink**0.5, ENOUGH * tolerance / gap)
     assert best is not None
     return replace(best, price=quadratic.price(best.moments)), DualPoint(m, epsilon)
+
+
+def _steep(share: torch.Tensor) -> torch.Tensor:
+    """(N,) the same, but 0 for the documents of least share that have `FLAT` of the sum together."""
+    some = (share > FLAT / 10 * share.mean()).nonzero()[:, 0]  # the others have a tenth of `FLAT` at most
+    ascending, order = share[some].sort(stable=True)
+    kept = some[order[ascending.cumsum(0) > FLAT * ascending.sum()]]
+    return torch.zeros_like(share).index_copy_(0, kept, share[kept])
 
 
 def _entropy(quadratic: Quadratic) -> float:
@@ -207,8 +215,7 @@ class _Path:
 
     def direction(self, now: _Point, epsilon: float) -> torch.Tensor:
         """(d,) the Newton direction: the inverse Hessian times the gradient (their common factor 2c cancels)."""
-        share = self.weights * now.p * (1 - now.p)
-        share[share < FLAT] = 0
+        share = _steep(self.weights * now.p * (1 - now.p))
         centre, columns = self._centre(share)
         gram = torch.zeros(centre.shape[1], centre.shape[1], device=centre.device)
         for index in share.nonzero()[:, 0].split(BLOCK_ROWS):
