@@ -38,7 +38,7 @@ SHORT = 0.1  # if only steps shorter than this share of a Newton step help, ε i
 CLOSE = 0.1  # a stage ends when a full step gains at most this share of the gap (but at least a tenth of the tolerance)
 FLAT_SLOPE = 1e-3  # a stage also ends when the step's directional derivative is at most this share of that gain
 WHOLE = 1e-3  # a p this close to 0 or 1 is set to it
-FLAT = 0.01  # share of Σ w p (1 − p) that is left out of the Hessian: documents that have least of it, often half of all
+FLAT = 0.01  # share of Σ w p (1 − p) left out of the Hessian: that of the documents with least of it, often half of all
 WIDER = 2.0  # factor on ε when the path goes on from a sample to the whole pool
 BLOCK_ROWS = 8192  # rows read at a time for the Hessian
 
