@@ -485,8 +485,8 @@ def formulas(judge: Judge, abstracts: list[str]) -> None:
 def code(judge: Judge, generator: random.Random) -> None:
     print(f"\n{'code':48}{'score':>8}{'shuffled':>10}")
     for name, text in CODE.items():
-        bad = judge.scores([shuffled(text, "en", generator) for _ in range(10)], "en")
-        print(f"{name:48}{judge.scores([text], 'en')[0]:8.2f}{np.median(bad):10.2f}")
+        bad = judge.scores([shuffled(text, "en", generator) for _ in range(10)], None)
+        print(f"{name:48}{judge.scores([text], None)[0]:8.2f}{np.median(bad):10.2f}")
 
 
 def shorts(judge: Judge, intact: dict[str, list[str]], documents: int, generator: random.Random) -> None:

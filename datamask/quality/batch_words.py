@@ -38,7 +38,7 @@ LETTERS = 3  # of a word's end and the next one's beginning: how words join wher
 # What a code point means beyond its kind.
 PLAIN, BROKEN, CODE, EXCLAIM, MONEY, AT, BAR, QUOTE = range(8)
 _BAR = "|•·►▶★☆✓✔→■●◆※▪"
-_CODE = "{}[]()=;_\\#&+*^~`"
+_CODE = "{}[]()=;_\\#&+^~`"  # no "*", which begins more items of lists than it multiplies
 _CLAUSES = ";:；：؛—–"  # end a clause: verse and dialogue have few other marks
 _MEANT = {"!": EXCLAIM, "！": EXCLAIM, "%": MONEY, "$": MONEY, "@": AT, "«": QUOTE, "»": QUOTE, "‹": QUOTE, "›": QUOTE}
 
@@ -146,7 +146,7 @@ class BatchWords:
         sizes = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
         self.ends = np.cumsum(sizes + 1)
         self.starts = self.ends - sizes
-        self.characters = np.zeros((len(texts), 10), np.int64)  # numbers of code points, see `inner_loops.lay`
+        self.characters = np.zeros((len(texts), 11), np.int64)  # numbers of code points, see `inner_loops.lay`
         room, marks = len(self.points), np.empty(len(self.points), np.int64)
         found = [np.empty(room, kind) for kind in (np.int64, np.int64, np.uint8, bool, bool, *[np.uint64] * 3)]
         packed = tables().packed

@@ -99,16 +99,17 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
     A word begins where the one before is none, or where a letter stands alone; a mark for itself begins always, but a
     run of the same mark is one. A joiner between two letters is of their word.
 
-    counts: (documents, 10) is filled with numbers of code points: not blank, digits, of words, capitals, marks that
-    shout, broken, separators, of programs; of places where UTF-8 was read as cp1252 or Latin-1; and of "://". Those of
-    formulas (`formula_end`) are left out. «» are separators as far as one stands without the other. Capitals are not
-    those of who speaks: NAMED words at most, all in capitals, that stand between marks which close a sentence.
+    counts: (documents, 11) is filled with numbers of code points: not blank, digits, of words, capitals, marks that
+    shout, broken, separators, of programs; of places where UTF-8 was read as cp1252 or Latin-1; of "://"; and of small
+    letters. Those of formulas (`formula_end`) are left out. «» are separators as far as one stands without the other.
+    Capitals are not those of who speaks: NAMED words at most, all in capitals, that stand between marks which close a
+    sentence.
 
     points: between line ends; ends: (documents,) where the line end after each stands; table: `WordTables.packed`.
     """
     tokens, angles, document, last = 0, 0, 0, len(points) - 1
     plain, ink, digits, letters, upper, shouts, broken, bars, code, misread, links = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
-    quotes, formula = 0, 0  # right ones less left ones; where the last formula ends
+    quotes, formula, small = 0, 0, 0  # right ones less left ones; where the last formula ends; small letters
     begins, names, named, tall = True, 0, 0, 0  # a sentence does; words and capitals of a name; capitals of a token
     before, open_ = False, False  # whether the code point before is of a word, and of a token
     held, single = np.uint64(0), np.uint64(SINGLE)
@@ -122,6 +123,7 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
             if size == LETTERS:
                 head = total
             plain += at >= formula
+            small += at >= formula and entry & np.uint64(LOWER) != 0
             held = np.uint64(WORD)
             continue
         kind = entry & np.uint64(0xFF)
@@ -156,8 +158,8 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
             if document < len(ends) and at == ends[document]:
                 ink, letters = ink + plain, letters + plain
                 bars += abs(quotes)
-                counts[document] = (ink, digits, letters, upper, shouts, broken, bars, code, misread, links)
-                quotes, begins, names, named = 0, True, 0, 0
+                counts[document] = (ink, digits, letters, upper, shouts, broken, bars, code, misread, links, small)
+                quotes, small, begins, names, named = 0, 0, True, 0, 0
                 plain, ink, digits, letters, upper, shouts, broken, bars, code, misread, links = (0,) * 11
                 document += 1
                 continue
@@ -180,6 +182,7 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
             ink += 1
             digits += kind & np.uint64(DIGIT) != 0
             letters += kind & np.uint64(WORD) != 0
+            small += kind & np.uint64(LOWER) != 0
             capital = kind & np.uint64(UPPER) != 0
             upper += capital
             tall += capital
@@ -247,12 +250,12 @@ def tags(points, table, marks, ends, start, end, hashes, elements, found):  # ty
 
 @compiled
 def standing(first, kinds, is_word, closes, menus, adverts, found):  # type: ignore[no-untyped-def]
-    """Fills found (documents, 8) with numbers of tokens: words, those that begin with a capital, those whose first
+    """Fills found (documents, 7) with numbers of tokens: words, those that begin with a capital, those whose first
     letter has a case; of words among which stand several of `menus`, of `adverts` (tokens,), among words of which at
-    least half have a capital; of words in sentences or clauses, the last of which may be cut off; and of numbers."""
+    least half have a capital; and of words in sentences or clauses, the last of which may be cut off."""
     for document in range(len(first) - 1):
         low, high = first[document], first[document + 1]
-        number, capital, cased, listed, advertised, titles, said, since, figures = 0, 0, 0, 0, 0, 0, 0, 0, 0
+        number, capital, cased, listed, advertised, titles, said, since = 0, 0, 0, 0, 0, 0, 0, 0
         of_menus, of_adverts, of_capitals, of_words = 0, 0, 0, 0  # among the tokens up to REACH away
         for at in range(low - REACH, high):
             enters, leaves = at + REACH, at - REACH - 1
@@ -273,7 +276,6 @@ def standing(first, kinds, is_word, closes, menus, adverts, found):  # type: ign
             if is_word[at]:
                 number += 1
                 since += 1
-                figures += kinds[at] & DIGIT != 0
                 listed += of_menus >= MENUS
                 advertised += of_adverts >= ADVERTS
                 titles += 2 * of_capitals >= of_words
@@ -283,7 +285,7 @@ def standing(first, kinds, is_word, closes, menus, adverts, found):  # type: ign
                 since = 0
         if said and SHORTEST <= since <= LONGEST:
             said += since
-        found[document] = (number, capital, cased, listed, advertised, titles, said, figures)
+        found[document] = (number, capital, cased, listed, advertised, titles, said)
 
 
 @compiled

@@ -86,6 +86,10 @@ def measure(words: BatchWords, given: Sequence[str | None], pool: MeasuredPool) 
     found = plain(words)
     group = pool.languages.groups(words, given, found["code"])
     found |= in_pool(words, pool, group, found["words"])
+    # Code of which nobody says a language may be in another programming language than most of the pool's: its words
+    # have an order that is no more usual there than a shuffled one.
+    unsaid = np.array([not name for name in given], dtype=bool)
+    found["order"][unsaid & (group == pool.languages.languages)] = np.nan
     return np.stack([np.asarray(found[name], dtype=np.float32) for name in MEASURES], axis=1), group
 
 
@@ -98,15 +102,15 @@ def plain(words: BatchWords) -> dict[str, np.ndarray]:
     """The measures that need no pool, by name: (documents,) each."""
     from datamask.quality.inner_loops import repeated, standing, tags
 
-    ink, digits, letters, upper, shouts, broken, bars, code, misread, links = words.characters.T
+    ink, digits, letters, upper, shouts, broken, bars, code, misread, links, small = words.characters.T
     letters = letters - digits
     tagged = np.zeros(len(words), np.int64)
     tokens = words.start, words.end, words.hashes
     tags(words.points, w.tables().packed, words.marks, words.ends, *tokens, _elements(), tagged)
-    stands, runs = np.empty((len(words), 8), np.int64), np.empty((len(words), 2), np.int64)
+    stands, runs = np.empty((len(words), 7), np.int64), np.empty((len(words), 2), np.int64)
     listed = (lexicon(kind).held(words) for kind in SEVERAL)
     standing(words.first, words.kinds, words.is_word, words.closes, *listed, stands)
-    number, capital, cased, menus, adverts, titles, said, figures = stands.T
+    number, capital, cased, menus, adverts, titles, said = stands.T
     repeated(words.points, words.start, words.end, words.kinds, words.hashes, words.first, PAIR, runs)
     return {
         "words": number,
@@ -114,7 +118,7 @@ def plain(words: BatchWords) -> dict[str, np.ndarray]:
         "letters": share(letters, ink),
         "digits": share(digits, ink),
         "capitals": share(capital, np.where(2 * cased >= number, number, 0)),
-        "upper_case": share(upper, letters * (share(cased, number - figures) + FEW_CASED)),
+        "upper_case": share(upper, upper + small + FEW_CASED * letters),
         "repeated": runs[:, 0] / np.maximum(runs[:, 1], 1),
         "tags": tagged / np.maximum(number, 1),
         "broken": share(broken + 2 * misread, ink),

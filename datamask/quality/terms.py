@@ -26,10 +26,10 @@ GREATEST = 8.0  # a distance is counted up to so many spreads
 # shuffled ones, times the root of their number (5.1 to 5.5, 2.7 to 3.6); what is left of it in long shuffled texts.
 ONE_USUAL, ONE_CHANCE, LEAST_CHANCE = 5.0, 3.0, 0.1
 GROUP = 10.0  # documents of a group that weigh as much as the whole pool in what is usual
-BY_WORDS = ("known", "function_words")  # measures that say nothing of a language that the sample lacks
-# Not of source code, where "!" and "|" are operators, and where files in another programming language than most of the
-# pool's have words in an order that is no more usual there than a shuffled one.
-NOT_OF_CODE = ("order", "shouts", "bars")
+BY_WORDS = ("order", "known", "function_words")  # measures that say nothing of a language that the sample lacks
+# Not of source code: how sentences are written and laid out says nothing there, and "!" and "|" are operators.
+NOT_OF_CODE = ("sentences", "letters", "digits", "capitals", "titles", "prose", "shouts", "bars")
+USUAL_OF_CODE = ("repeated",)  # calls and tests recur: compared with what is usual in code, not with none
 TOLD = 1.0  # faults from which one is worth a sentence; one that lies as usual comes to .83 at most
 GRID = np.linspace(0, 1, 101)
 SATURATION = 4  # the score of rank r in its group: 1 − (1 − r)^SATURATION; the median's is .94
@@ -93,7 +93,9 @@ def fit(measured: np.ndarray, group: np.ndarray, names: Sequence[str]) -> Usual:
     """
     groups = len(names)
     strange = np.array([name.startswith(OTHER) for name in names])
-    by_words, not_of_code = (np.array([term.measure in said for term in TERMS]) for said in (BY_WORDS, NOT_OF_CODE))
+    by_words, not_of_code, usual_of_code = (
+        np.array([term.measure in said for term in TERMS]) for said in (BY_WORDS, NOT_OF_CODE, USUAL_OF_CODE)
+    )
     values = np.stack([term.value(measured) for term in TERMS], axis=1)
     enough = evidence(measured) > 0.5
     everyone = _quartiles(values[enough] if enough.any() else values)
@@ -106,8 +108,9 @@ def fit(measured: np.ndarray, group: np.ndarray, names: Sequence[str]) -> Usual:
         found = _quartiles(mine) if weight else everyone
         found = np.where(np.isnan(found), everyone, found)
         low, middle, high = weight * found + (1 - weight) * everyone
-        median[one] = np.where(fixed, 0, middle)
-        spread[one] = np.where(fixed, least, np.maximum((high - low) / 1.349, least))
+        zero = fixed & ~usual_of_code if names[one] == CODE else fixed
+        median[one] = np.where(zero, 0, middle)
+        spread[one] = np.where(zero, least, np.maximum((high - low) / 1.349, least))
         if strange[one]:
             spread[one, by_words] = np.inf
         if names[one] == CODE:

@@ -83,11 +83,12 @@ def test_counts_of_characters(texts: list[str]) -> None:
         expected = [
             sum(not chr(point).isspace() for point in points),
             *(int((kinds & bit != 0).sum()) for bit in (w.DIGIT, w.WORD)),
+            int((kinds & w.LOWER != 0).sum()),
             int(((meaning >= w.EXCLAIM) & (meaning <= w.AT)).sum()),
             *(int((meaning == what).sum()) for what in (w.BROKEN, w.BAR, w.CODE)),
         ]
-        expected[5] += quotes
-        assert words.characters[document, [0, 1, 2, 4, 5, 6, 7]].tolist() == expected
+        expected[6] += quotes
+        assert words.characters[document, [0, 1, 2, 10, 4, 5, 6, 7]].tolist() == expected
         if "$" not in text and "\\" not in text:
             assert words.characters[document, 9] == sum(text.startswith("://", at) for at in range(len(text)))
 
@@ -198,7 +199,7 @@ def test_what_stands_among_what(tokens: Tokens) -> None:
     capital, is_word, menus, adverts, closes = (np.ascontiguousarray(column) for column in tokens.flags.T)
     is_word |= capital
     kinds = np.where(capital, w.UPPER | w.WORD, np.where(is_word, w.LOWER | w.WORD, 0)).astype(np.uint8)
-    found = np.empty((len(tokens.first) - 1, 8), np.int64)
+    found = np.empty((len(tokens.first) - 1, 7), np.int64)
     standing(tokens.first, kinds, is_word, closes & ~is_word, menus, adverts, found)
     for mine, row in zip(map(slice, tokens.first, tokens.first[1:]), found.tolist(), strict=False):
         words, capitals = is_word[mine], capital[mine]
@@ -212,7 +213,6 @@ def test_what_stands_among_what(tokens: Tokens) -> None:
             (words & (near(adverts[mine]) >= SEVERAL["adverts"])).sum(),
             (words & (2 * near(capitals) >= near(words))).sum(),
             said + rest * (said > 0 and SENTENCE[0] <= rest <= SENTENCE[1]),
-            0,
         ]
 
 
