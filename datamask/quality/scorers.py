@@ -53,7 +53,7 @@ def pin(settings: Settings, config: Config) -> ScorerRef:
 
         read_description(path)
         files = [storage.fingerprint(str(Path(path) / name)) for name in WEIGHTS]
-        return ScorerRef(settings, path, None, storage.key(kind, HEURISTIC_VERSION, files))
+        return ScorerRef(settings, path, None, storage.key(kind, HEURISTIC_VERSION, CONTENT_VERSION, files))
     from datamask.devices import pick_device, pick_dtype  # loads torch
 
     path, revision, fingerprint = _located(settings.model, settings.revision)
