@@ -36,11 +36,11 @@ LEADS = (0xC2, 0xF4)  # the bytes that begin what UTF-8 writes with several
 LETTERS = 3  # of a word's end and the next one's beginning: how words join where few pairs of words come twice
 
 # What a code point means beyond its kind.
-PLAIN, BROKEN, CODE, EXCLAIM, MONEY, AT, BAR = range(7)
-_BAR = "|•·►▶»›★☆✓✔→■●◆※▪"
-_CODE = "{}[]()=;_\\#&+*^~`"
+PLAIN, BROKEN, CODE, EXCLAIM, MONEY, AT, BAR, QUOTE = range(8)
+_BAR = "|•·►▶★☆✓✔→■●◆※▪"
+_CODE = "{}[]()=;_\\#&+^~`"  # no "*", which begins more items of lists than it multiplies
 _CLAUSES = ";:；：؛—–"  # end a clause: verse and dialogue have few other marks
-_MEANT = {"!": EXCLAIM, "！": EXCLAIM, "%": MONEY, "$": MONEY, "@": AT}
+_MEANT = {"!": EXCLAIM, "！": EXCLAIM, "%": MONEY, "$": MONEY, "@": AT, "«": QUOTE, "»": QUOTE, "‹": QUOTE, "›": QUOTE}
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class BatchWords:
         sizes = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
         self.ends = np.cumsum(sizes + 1)
         self.starts = self.ends - sizes
-        self.characters = np.zeros((len(texts), 10), np.int64)  # numbers of code points, see `inner_loops.lay`
+        self.characters = np.zeros((len(texts), 11), np.int64)  # numbers of code points, see `inner_loops.lay`
         room, marks = len(self.points), np.empty(len(self.points), np.int64)
         found = [np.empty(room, kind) for kind in (np.int64, np.int64, np.uint8, bool, bool, *[np.uint64] * 3)]
         packed = tables().packed
@@ -164,6 +164,15 @@ class BatchWords:
     def document(self) -> np.ndarray:
         """(tokens,) int64."""
         return np.repeat(np.arange(len(self.starts)), np.diff(self.first))
+
+    @cached_property
+    def parted(self) -> np.ndarray:
+        """(tokens,) bool: white space stands before it, or it or the one before it is a letter that is a word."""
+        single = self.kinds & SINGLE != 0
+        follows = np.append(-1, self.end[:-1])[: len(single)]
+        before = np.append(False, single[:-1])[: len(single)]
+        parted: np.ndarray = single | before | (self.start > follows)
+        return parted
 
 
 def mix(values: np.ndarray) -> np.ndarray:

@@ -26,6 +26,7 @@ from datamask.quality.batch_words import (
     MARK,
     MEANING,
     ORDINARY,
+    QUOTE,
     SINGLE,
     STOP,
     UPPER,
@@ -38,6 +39,10 @@ AS_FOLDED = np.uint64(0x51ED270B)  # added to a folded code point before it is h
 LESS, AMPERSAND, SEMICOLON, COLON, SLASH, EXCLAMATION, GREATER, SPACE, H = (ord(char) for char in "<&;:/!> h")
 MENUS, ADVERTS = SEVERAL["menus"], SEVERAL["adverts"]
 SHORTEST, LONGEST = SENTENCE
+DOLLAR, BACKSLASH, LEFT_QUOTES = ord("$"), ord("\\"), (ord("«"), ord("‹"))
+ROUND, SQUARE = ord("("), ord("[")
+NAMED = 4  # words: "MAÎTRE DE PHILOSOPHIE."
+FORMULA = 200  # code points at most, white space left out
 
 
 @compiled
@@ -56,6 +61,36 @@ def hashed(entry, base, total, power):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def formula_end(points, table, at, end):  # type: ignore[no-untyped-def]
+    """Where the formula that begins `at` a dollar or backslash ends: $a$, $$a$$, \\(a\\), \\[a\\]; `at` if none does.
+
+    A dollar begins or ends one as Pandoc has it (extension tex_math_dollars): black follows the first and precedes the
+    second, which no digit follows, so that "$20,000 and US$30" is none.
+    """
+    double = points[at] == DOLLAR and points[at + 1] == DOLLAR
+    place = at + 1 + (double or points[at] == BACKSLASH)
+    if points[at] == BACKSLASH and points[at + 1] not in (ROUND, SQUARE):
+        return at
+    if points[at] == DOLLAR and not double and table[points[place]] & np.uint64(BLANK):
+        return at
+    closes = points[at + 1] + (1 if points[at + 1] == ROUND else 2)  # ) or ]
+    size = 0
+    while place < end and size <= FORMULA:
+        if points[at] == BACKSLASH:
+            if points[place] == BACKSLASH and points[place + 1] == closes:
+                return place + 2
+        elif points[place] == DOLLAR and points[place - 1] != BACKSLASH:
+            if double:
+                return place + 2 if points[place + 1] == DOLLAR else at
+            if table[points[place - 1]] & np.uint64(BLANK) or table[points[place + 1]] & np.uint64(DIGIT):
+                return at
+            return place + 1
+        size += table[points[place]] & np.uint64(BLANK) == 0
+        place += 1
+    return at
+
+
+@compiled
 def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, heads, tails, counts, marks):  # type: ignore[no-untyped-def]
     """Fills of each token where it starts and ends, the kind of its first code point, whether it is a word, whether it
     closes a sentence or a clause, and the hashes of it and of its first and last LETTERS, polynomials in `base` of its
@@ -64,13 +99,18 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
     A word begins where the one before is none, or where a letter stands alone; a mark for itself begins always, but a
     run of the same mark is one. A joiner between two letters is of their word.
 
-    counts: (documents, 10) is filled with numbers of code points: not blank, digits, of words, capitals, marks that
-    shout, broken, separators, of programs; of places where UTF-8 was read as cp1252 or Latin-1; and of "://".
+    counts: (documents, 11) is filled with numbers of code points: not blank, digits, of words, capitals, marks that
+    shout, broken, separators, of programs; of places where UTF-8 was read as cp1252 or Latin-1; of "://"; and of small
+    letters. Those of formulas (`formula_end`) are left out. «» are separators as far as one stands without the other.
+    Capitals are not those of who speaks: NAMED words at most, all in capitals, that stand between marks which close a
+    sentence.
 
     points: between line ends; ends: (documents,) where the line end after each stands; table: `WordTables.packed`.
     """
     tokens, angles, document, last = 0, 0, 0, len(points) - 1
     plain, ink, digits, letters, upper, shouts, broken, bars, code, misread, links = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+    quotes, formula, small = 0, 0, 0  # right ones less left ones; where the last formula ends; small letters
+    begins, names, named, tall = True, 0, 0, 0  # a sentence does; words and capitals of a name; capitals of a token
     before, open_ = False, False  # whether the code point before is of a word, and of a token
     held, single = np.uint64(0), np.uint64(SINGLE)
     total, power, head, size = np.uint64(0), np.uint64(1), np.uint64(0), 0
@@ -82,7 +122,8 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
             size += 1
             if size == LETTERS:
                 head = total
-            plain += 1
+            plain += at >= formula
+            small += at >= formula and entry & np.uint64(LOWER) != 0
             held = np.uint64(WORD)
             continue
         kind = entry & np.uint64(0xFF)
@@ -105,11 +146,20 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
                 for place in range(at - LETTERS, at):
                     total, power = hashed(table[points[place]], base, total, power)
                 tails[token] = mixed(total)
+            if is_word[token]:
+                of_name = tall == at - start[token] and (begins or names > 0)
+                names, named, begins = (names + 1, named + tall, False) if of_name else (0, 0, False)
+            elif closes[token]:
+                if names <= NAMED:
+                    upper -= named
+                names, named, begins = 0, 0, True
             open_ = False
         if blank:
             if document < len(ends) and at == ends[document]:
                 ink, letters = ink + plain, letters + plain
-                counts[document] = (ink, digits, letters, upper, shouts, broken, bars, code, misread, links)
+                bars += abs(quotes)
+                counts[document] = (ink, digits, letters, upper, shouts, broken, bars, code, misread, links, small)
+                quotes, small, begins, names, named = 0, 0, True, 0, 0
                 plain, ink, digits, letters, upper, shouts, broken, bars, code, misread, links = (0,) * 11
                 document += 1
                 continue
@@ -118,21 +168,31 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
                 start[tokens], kinds[tokens], is_word[tokens] = at, kind, word
                 closes[tokens] = not word and (kind & np.uint64(STOP) != 0 or entry & np.uint64(CLAUSE) != 0)
                 tokens += 1
-                open_ = True
+                open_, tall = True, 0
                 total, power, size = np.uint64(0), np.uint64(1), 0
             total, power = hashed(entry, base, total, power)
             size += 1
             if size == LETTERS:
                 head = total
+        if point in (DOLLAR, BACKSLASH) and at >= formula and document < len(ends):
+            formula = formula_end(points, table, at, ends[document])
+        if at < formula:
+            continue
+        if not blank:
             ink += 1
             digits += kind & np.uint64(DIGIT) != 0
             letters += kind & np.uint64(WORD) != 0
-            upper += kind & np.uint64(UPPER) != 0
+            small += kind & np.uint64(LOWER) != 0
+            capital = kind & np.uint64(UPPER) != 0
+            upper += capital
+            tall += capital
         means = (entry >> np.uint64(MEANING)) & np.uint64(7)
         if means:
             shouts += EXCLAIM <= means <= AT
             broken += means == BROKEN
             bars += means == BAR
+            if means == QUOTE:
+                quotes += -1 if point in LEFT_QUOTES else 1
             code += means == CODE
         lead = (entry >> np.uint64(BYTE)) & np.uint64(0xFF)
         if LEADS[0] <= lead <= LEADS[1]:  # a lead byte and as many others as belong to it
@@ -192,7 +252,7 @@ def tags(points, table, marks, ends, start, end, hashes, elements, found):  # ty
 def standing(first, kinds, is_word, closes, menus, adverts, found):  # type: ignore[no-untyped-def]
     """Fills found (documents, 7) with numbers of tokens: words, those that begin with a capital, those whose first
     letter has a case; of words among which stand several of `menus`, of `adverts` (tokens,), among words of which at
-    least half have a capital; and of words in sentences or clauses."""
+    least half have a capital; and of words in sentences or clauses, the last of which may be cut off."""
     for document in range(len(first) - 1):
         low, high = first[document], first[document + 1]
         number, capital, cased, listed, advertised, titles, said, since = 0, 0, 0, 0, 0, 0, 0, 0
@@ -223,12 +283,18 @@ def standing(first, kinds, is_word, closes, menus, adverts, found):  # type: ign
                 if SHORTEST <= since <= LONGEST:
                     said += since
                 since = 0
+        if said and SHORTEST <= since <= LONGEST:
+            said += since
         found[document] = (number, capital, cased, listed, advertised, titles, said)
 
 
 @compiled
-def repeated(hashes, first, pair, found):  # type: ignore[no-untyped-def]
-    """Fills found (documents, 2) with the number of runs of RUN words that came before in the document, and of all."""
+def repeated(points, start, end, kinds, hashes, first, pair, found):  # type: ignore[no-untyped-def]
+    """Fills found (documents, 2) with the number of runs of RUN words that came before in the document, and of all.
+
+    Numbers are told apart here, though one `hashes` stands for all of a length: lines of a table, or of a law, that
+    differ in theirs repeat nothing.
+    """
     longest = 1
     for document in range(len(first) - 1):
         longest = max(longest, first[document + 1] - first[document])
@@ -243,7 +309,12 @@ def repeated(hashes, first, pair, found):  # type: ignore[no-untyped-def]
         found[document] = (0, runs)
         if not runs:
             continue
-        keys[:size] = hashes[low : low + size]
+        for at in range(size):
+            key = hashes[low + at]
+            if kinds[low + at] & DIGIT:
+                for place in range(start[low + at], end[low + at]):
+                    key = mixed(key * pair + points[place] + AS_FOLDED)
+            keys[at] = key
         step = 1
         while step < RUN:
             size -= step

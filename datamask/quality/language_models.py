@@ -22,7 +22,7 @@ TRUST = 5  # a document is in its likeliest language where it has at least this 
 BACKGROUND = 0.05  # of a word's share in a language, what comes from all of them
 LOOK = 400  # a document's first words, which its language is told from
 CODE = "code"
-_CODE_SHARE = 0.06  # of a document's characters braces, brackets, operators: more make it source code
+_CODE_SHARE = 0.05  # of a document's characters braces, brackets, operators: more make it source code
 OTHER = "other "  # begins the names of groups of scripts
 _BITS = 18
 

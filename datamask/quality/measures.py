@@ -17,14 +17,14 @@ from datamask.quality.lexicon import lexicon
 
 MEASURES = (
     "words",
-    "order",  # how much likelier neighbours are than words further apart, in nats: by pairs of words and by joints
+    "order",  # how much likelier neighbours with white space between are than words further apart, in nats: see there
     "known",  # share of words that the other half of the pool knows
     "function_words",  # share of words that most documents of the language hold
     "sentences",  # share of words in sentences or clauses: 3 to 60 words, closed by a mark that ends one, or ; or :
     "letters",  # share of characters that are letters, white space left out, here and below
     "digits",
     "capitals",  # share of words that begin with a capital, where at least half of the words have a case
-    "upper_case",  # share of letters in upper case
+    "upper_case",  # share in upper case of the letters that have a case, and FEW_CASED of all letters
     "repeated",  # share of runs of eight words that came before in the document
     "tags",  # HTML tags and entities a word
     "broken",  # share of characters that no writing has: U+FFFD, controls, private use, UTF-8 read as Latin-1
@@ -55,6 +55,7 @@ PLAIN = (  # what needs no pool, and is a share
 REACH = 12  # words on either side: what stands among them is judged in 25 words at a time, whatever the lines are
 SEVERAL = {"menus": 4, "adverts": 5}  # of 25 words
 RUN = 8
+FEW_CASED = 0.02  # of letters: a few abbreviations in a writing without case are no text in capitals
 SENTENCE = (3, 60)
 _ELEMENTS = """a abbr address article aside audio b blockquote body br button canvas center cite code col dd del div dl
     dt em embed fieldset figcaption figure font footer form frame h0 head header hr html i iframe img
@@ -85,6 +86,10 @@ def measure(words: BatchWords, given: Sequence[str | None], pool: MeasuredPool) 
     found = plain(words)
     group = pool.languages.groups(words, given, found["code"])
     found |= in_pool(words, pool, group, found["words"])
+    # Code of which nobody says a language may be in another programming language than most of the pool's: its words
+    # have an order that is no more usual there than a shuffled one.
+    unsaid = np.array([not name for name in given], dtype=bool)
+    found["order"][unsaid & (group == pool.languages.languages)] = np.nan
     return np.stack([np.asarray(found[name], dtype=np.float32) for name in MEASURES], axis=1), group
 
 
@@ -97,7 +102,7 @@ def plain(words: BatchWords) -> dict[str, np.ndarray]:
     """The measures that need no pool, by name: (documents,) each."""
     from datamask.quality.inner_loops import repeated, standing, tags
 
-    ink, digits, letters, upper, shouts, broken, bars, code, misread, links = words.characters.T
+    ink, digits, letters, upper, shouts, broken, bars, code, misread, links, small = words.characters.T
     letters = letters - digits
     tagged = np.zeros(len(words), np.int64)
     tokens = words.start, words.end, words.hashes
@@ -106,14 +111,14 @@ def plain(words: BatchWords) -> dict[str, np.ndarray]:
     listed = (lexicon(kind).held(words) for kind in SEVERAL)
     standing(words.first, words.kinds, words.is_word, words.closes, *listed, stands)
     number, capital, cased, menus, adverts, titles, said = stands.T
-    repeated(words.hashes, words.first, PAIR, runs)
+    repeated(words.points, words.start, words.end, words.kinds, words.hashes, words.first, PAIR, runs)
     return {
         "words": number,
         "sentences": share(said, number),
         "letters": share(letters, ink),
         "digits": share(digits, ink),
         "capitals": share(capital, np.where(2 * cased >= number, number, 0)),
-        "upper_case": share(upper, letters),
+        "upper_case": share(upper, upper + small + FEW_CASED * letters),
         "repeated": runs[:, 0] / np.maximum(runs[:, 1], 1),
         "tags": tagged / np.maximum(number, 1),
         "broken": share(broken + 2 * misread, ink),
@@ -146,7 +151,7 @@ def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np
     usual_words(words.first, *of_tokens, group, *pool.languages.places, found)
     letters, told, functions, reads = found.T
     return {
-        "order": _near_less_far(words, pool, group, half, known),
+        "order": _near_less_far(words, pool, group, half, known, words.parted),
         "known": share(told, letters),
         "function_words": share(functions, number),
         "prose": share(reads, number),
@@ -158,31 +163,39 @@ def order(words: BatchWords, pool: MeasuredPool, group: np.ndarray) -> np.ndarra
     every = [np.full(len(words), half, dtype=np.int64) for half in range(HALVES)]
     known = [pool.counts.words.of_documents(words.hashes, words.first, half) for half in every]
     found: np.ndarray = np.mean(
-        [_near_less_far(words, pool, group, *both) for both in zip(every, known, strict=True)], axis=0
+        [_near_less_far(words, pool, group, *both, np.True_) for both in zip(every, known, strict=True)], axis=0
     )
     return found
 
 
 def _near_less_far(
-    words: BatchWords, pool: MeasuredPool, group: np.ndarray, half: np.ndarray, known: np.ndarray
+    words: BatchWords,
+    pool: MeasuredPool,
+    group: np.ndarray,
+    half: np.ndarray,
+    known: np.ndarray,
+    second: np.ndarray | np.bool_,
 ) -> np.ndarray:
     """(documents,) how much likelier the second of a pair is after the first than anywhere, in nats, of neighbours less
     of words APART.
 
     :param half: (documents,) which half of the pool is used
     :param known: (tokens,) counts of the words in it
+    :param second: (tokens,) bool, which are looked at as the second of neighbours. A mark goes with its word whatever
+        the order: only what is parted from the word before it tells shuffled words.
     """
     counts = pool.counts
     tails = counts.tails.of_documents(words.tails, words.first, half)
     heads = counts.heads.of_documents(words.heads, words.first, half)
     size = np.maximum(pool.languages.words[group], 1000.0).astype(np.float32)
-    by_word = (words.hashes, words.hashes, known, known, half, *counts.pairs.places)
-    by_joint = (words.tails, words.heads, tails, heads, half, *counts.joints.places)
-    near, far = (
-        _lifts(words, apart, by_word, size, "pairs") + JOINTS * _lifts(words, apart, by_joint, size, "joints")
-        for apart in (1, APART)
-    )
-    return near - far
+    said = []
+    for apart, after in ((1, second), (APART, np.True_)):
+        by_word = (words.hashes, words.hashes, known, known * after, half, *counts.pairs.places)
+        by_joint = (words.tails, words.heads, tails, heads * after, half, *counts.joints.places)
+        said.append(
+            _lifts(words, apart, by_word, size, "pairs") + JOINTS * _lifts(words, apart, by_joint, size, "joints")
+        )
+    return said[0] - said[1]
 
 
 def _lifts(words: BatchWords, apart: int, pairs: tuple[Any, ...], size: np.ndarray, kind: str) -> np.ndarray:

@@ -17,7 +17,7 @@ from datamask.quality.quality_ref import ScorerRef
 if TYPE_CHECKING:
     from datamask.models.load import ModelCache
 
-CONTENT_VERSION = 4  # raised when a measure, a term or the score changes
+CONTENT_VERSION = 5  # raised when a measure, a term or the score changes
 HEURISTIC_VERSION = 1  # raised when a rule, a signal or the score changes
 
 
@@ -53,7 +53,7 @@ def pin(settings: Settings, config: Config) -> ScorerRef:
 
         read_description(path)
         files = [storage.fingerprint(str(Path(path) / name)) for name in WEIGHTS]
-        return ScorerRef(settings, path, None, storage.key(kind, HEURISTIC_VERSION, files))
+        return ScorerRef(settings, path, None, storage.key(kind, HEURISTIC_VERSION, CONTENT_VERSION, files))
     from datamask.devices import pick_device, pick_dtype  # loads torch
 
     path, revision, fingerprint = _located(settings.model, settings.revision)

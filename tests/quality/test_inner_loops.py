@@ -13,14 +13,14 @@ from datamask.quality import batch_words as w
 from datamask.quality import characters as ch
 from datamask.quality.batch_words import BatchWords, mix
 from datamask.quality.character_ngrams import PAIR, Table
-from datamask.quality.inner_loops import lifts, repeated, standing, usual_words
+from datamask.quality.inner_loops import formula_end, lifts, repeated, standing, usual_words
 from datamask.quality.measures import CHANCE, REACH, RUN, SENTENCE, SEVERAL, plain
 from datamask.quality.page_layout import _BASE
 from tests.quality.tables import counts_of
 
 TEXTS = st.lists(
     st.text(
-        st.one_of(st.characters(), st.sampled_from("aB'’9 \n.!!--|中あกÃ©â€™\u200d\u0301\ud800{")),
+        st.one_of(st.characters(), st.sampled_from("aB'’9 \n.!!--|$\\(«»中あกÃ©â€™\u200d\u0301\ud800{")),
         max_size=60,
     ),
     max_size=5,
@@ -77,16 +77,68 @@ def test_tokens(texts: list[str]) -> None:
 def test_counts_of_characters(texts: list[str]) -> None:
     words, table = BatchWords(texts), w.tables()
     for document, text in enumerate(texts):
-        points = [ord(char) for char in text]
+        points = [ord(char) for char in without_formulas(text)]
         kinds, meaning = table.kinds[points], table.meaning[points]
+        quotes = abs(sum((char in "»›") - (char in "«‹") for char in map(chr, points)))
         expected = [
-            sum(not char.isspace() for char in text),
-            *(int((kinds & bit != 0).sum()) for bit in (w.DIGIT, w.WORD, w.UPPER)),
+            sum(not chr(point).isspace() for point in points),
+            *(int((kinds & bit != 0).sum()) for bit in (w.DIGIT, w.WORD)),
+            int((kinds & w.LOWER != 0).sum()),
             int(((meaning >= w.EXCLAIM) & (meaning <= w.AT)).sum()),
             *(int((meaning == what).sum()) for what in (w.BROKEN, w.BAR, w.CODE)),
         ]
-        assert words.characters[document, :8].tolist() == expected
-        assert words.characters[document, 9] == sum(text.startswith("://", at) for at in range(len(text)))
+        expected[6] += quotes
+        assert words.characters[document, [0, 1, 2, 10, 4, 5, 6, 7]].tolist() == expected
+        if "$" not in text and "\\" not in text:
+            assert words.characters[document, 9] == sum(text.startswith("://", at) for at in range(len(text)))
+
+
+def without_formulas(text: str) -> str:
+    """The text without what the loops leave out as formulas, by their own `formula_end`."""
+    points, packed, kept, at = np.array([10, *map(ord, text), 10], np.uint32), w.tables().packed, [], 0
+    while at < len(text):
+        end = at
+        if text[at] in "$\\":
+            end = formula_end(points, packed, at + 1, len(text) + 1) - 1
+        kept.append(text[at] if end == at else "")
+        at = max(end, at + 1)
+    return "".join(kept)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Let $x_i < 3$ be.", "Let  be."),
+        ("From $20,000 to US$30 and $5 to $7 million.", None),
+        ("$$ a = b $$, \\(c\\) and \\[ d \\]", ",  and "),
+        ("$a $ b", None),
+        ("$\\$5$.", "."),
+        ("$" + "x" * 300 + "$", None),
+        ("$", None),
+        ("\\", None),
+        ("\\(", None),
+        ("$$", None),
+    ],
+)
+def test_formulas(text: str, kept: str | None) -> None:
+    assert without_formulas(text) == (text if kept is None else kept)
+    laid = without_formulas(text.replace(" ", "\r\n "))
+    assert laid.split() == without_formulas(text).split()
+
+
+@pytest.mark.parametrize(
+    ("text", "upper"),
+    [
+        ("HAMLET. Who's there?", 1),
+        ("Yes. MAÎTRE DE PHILOSOPHIE: Fort bien. [Exit.] ANNA. No", 4),
+        ("I SAY THIS IN CAPITALS. NOW", 21),
+        ("One TWO. Three", 5),
+        ("A5. B", 2),
+    ],
+)
+def test_capitals_of_who_speaks_are_not_counted(text: str, upper: int) -> None:
+    for around in ([], ["ONE TWO"], ["Three."]):
+        assert BatchWords([*around, text, *around]).characters[len(around), 3] == upper
 
 
 def test_places_where_utf8_was_read_as_cp1252() -> None:
@@ -151,7 +203,8 @@ def test_what_stands_among_what(tokens: Tokens) -> None:
     standing(tokens.first, kinds, is_word, closes & ~is_word, menus, adverts, found)
     for mine, row in zip(map(slice, tokens.first, tokens.first[1:]), found.tolist(), strict=False):
         words, capitals = is_word[mine], capital[mine]
-        pieces = [int(part.sum()) for part in np.split(words, np.flatnonzero((closes & ~is_word)[mine]))[:-1]]
+        *pieces, rest = (int(part.sum()) for part in np.split(words, np.flatnonzero((closes & ~is_word)[mine])))
+        said = sum(size for size in pieces if SENTENCE[0] <= size <= SENTENCE[1])
         assert row == [
             words.sum(),
             capitals.sum(),
@@ -159,17 +212,19 @@ def test_what_stands_among_what(tokens: Tokens) -> None:
             (words & (near(menus[mine]) >= SEVERAL["menus"])).sum(),
             (words & (near(adverts[mine]) >= SEVERAL["adverts"])).sum(),
             (words & (2 * near(capitals) >= near(words))).sum(),
-            sum(size for size in pieces if SENTENCE[0] <= size <= SENTENCE[1]),
+            said + rest * (said > 0 and SENTENCE[0] <= rest <= SENTENCE[1]),
         ]
 
 
 @settings(max_examples=100, deadline=None)
 @given(tokens_of_documents())
 def test_repeated_runs(tokens: Tokens) -> None:
-    found = np.empty((len(tokens.first) - 1, 2), np.int64)
-    repeated(tokens.hashes, tokens.first, PAIR, found)
+    found, place = np.empty((len(tokens.first) - 1, 2), np.int64), np.arange(len(tokens.hashes))
+    points, kinds = (place % 5 < 1).astype(np.uint32), (tokens.flags[:, 0] * w.DIGIT).astype(np.uint8)
+    repeated(points, place, place + 1, kinds, tokens.hashes, tokens.first, PAIR, found)
+    written = np.where(kinds > 0, 10 + points, 0) + 20 * tokens.hashes.astype(np.int64)  # numbers as they are written
     for mine, row in zip(map(slice, tokens.first, tokens.first[1:]), found.tolist(), strict=False):
-        words = tokens.hashes[mine].tolist()
+        words = written[mine].tolist()
         runs = [tuple(words[at : at + RUN]) for at in range(len(words) - RUN + 1)]
         assert row == [len(runs) - len(set(runs)), len(runs)]
 
