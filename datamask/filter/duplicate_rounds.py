@@ -51,7 +51,7 @@ from datamask.filter.postings import POSTING, SeenDocuments, partition_of, posti
 from datamask.maps import (
     Handed,
     deal,
-    deal_parts,
+    deal_laid,
     dealt,
     gather,
     hand,
@@ -300,8 +300,9 @@ def lend(state: Searching, part: int) -> None:
     if storage.exists(url):
         return
     samples = Samples(_samples(state, "shared", part), state.partitions)
-    wanted = (dealt(state.at("wanted", n), np.int64, part, part + 1)[0] for n in range(state.partitions))
-    deal_parts(url, [samples.of(documents) for documents in wanted])
+    wanted = [dealt(state.at("wanted", n), np.int64, part, part + 1)[0] for n in range(state.partitions)]
+    found, ends = samples.of(np.concatenate(wanted))
+    deal_laid(url, found, ends[np.cumsum([0, *map(len, wanted)])])
 
 
 def estimate_part(state: Searching, part: int) -> Handed:
@@ -334,9 +335,12 @@ def count_few(state: Searching, partition: int) -> None:
     if storage.exists(url):
         return
     shared = gather([state.at("shared", partition)], POSTING, 0, state.partitions)
-    asked = [np.concatenate(list(_asked(state, part, partition))) for part in range(state.partitions)]
+    asked, bounds = list[np.ndarray](), [0]
+    for part in range(state.partitions):
+        asked += _asked(state, part, partition)
+        bounds.append(bounds[-1] + sum(map(len, asked[-state.blocks[part] :])))
     few = candidates.outside_templates(np.concatenate(asked), shared, state.column("copies"))
-    deal_parts(url, np.split(few, np.cumsum([len(of_part) for of_part in asked])[:-1]))
+    deal_laid(url, few, np.array(bounds))
 
 
 def _asked(state: Searching, part: int, partition: int) -> Iterator[np.ndarray]:
@@ -356,7 +360,7 @@ def choose(state: Searching, part: int) -> Handed:
     for partition in range(state.partitions):
         said = dealt(state.at("few", partition), np.bool_, part, part + 1)[0]
         for asked in _asked(state, part, partition):
-            few += np.bincount(asked["pair"][said[: len(asked)]], minlength=len(one))
+            np.add.at(few, asked["pair"][said[: len(asked)]], 1)
             said = said[len(asked) :]
     nothing = np.zeros((0, 2), np.int64)
     made = candidates.pairs_to_read(Estimated(one, other, common, strong, wholly, nothing), few)

@@ -12,7 +12,7 @@ import numpy as np
 from datamask.filter.signatures import COARSEST, bound
 
 KEYS = 8  # smallest shingles of a sample, by which a document finds others: at containment 0.6 all 8 miss one in 1,500
-PARTITION = 1 << 22  # postings of a partition, about: 50 MB, and twice as much to sort them
+PARTITION = 1 << 23  # postings of a partition, about: 100 MB, and twice as much to sort them
 LONGEST = np.uint64(0xFFFF_FFFF)  # letters; a longer document counts as one of so many
 POSTING = np.dtype([("hash", np.uint64), ("document", np.uint32)])  # document: its number · 2 + 1 if it is a key
 
