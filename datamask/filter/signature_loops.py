@@ -28,10 +28,12 @@ from datamask.filter.surface import (
 
 WHITE = SPACE | RETURN | BREAK
 SEVERAL = WEIGHTS[0][0]  # no code point below counts for more than one letter
-ONE, TWO, THREE = (np.uint32(seed) for seed in _SEEDS[0])
-OTHER_ONE, OTHER_TWO, OTHER_THREE = (np.uint32(seed) for seed in _SEEDS[1])
-BASE, OTHER_BASE = np.uint32(_SEEDS[0][2] | 1), np.uint32(_SEEDS[1][2] | 1)
-LEAVING = np.uint32(pow(_SEEDS[0][2] | 1, WINDOW, 1 << 32))  # the power of a letter that is left behind
+# of the two hashes of a window: odd numbers, and the powers of the third that WINDOW = 8 + 4 letters are put together by
+HIGH, LOW = (
+    tuple(np.uint32(value) for value in (*seeds, *(pow(seeds[2] | 1, power, 1 << 32) for power in (1, 2, 4, 8))))
+    for seeds in _SEEDS
+)
+EVEN, DRAWERS = 256, 6  # hashes that `sort_even` deals to drawers, at most; bits of a drawer's number
 
 
 @compiled
@@ -126,6 +128,24 @@ def read(raw, at, end, letters, weights, kinds, units, before, numbers):  # type
 
 
 @compiled
+def hash_windows(units, many, numbers, found):  # type: ignore[no-untyped-def]
+    """Fills found (many,) uint32 with the hashes of a text's windows, one for each letter but the last WINDOW − 1.
+
+    A polynomial over each window, as of Rabin and Karp, but doubled instead of rolled: of 2, of 4, of 12 letters, each
+    step over the whole text, where the processor takes many letters at once.
+    """
+    one, two, three, once, twice, four, eight = numbers
+    for at in range(many):
+        found[at] = mixed(units[at], one, two)
+    for at in range(many - 1):
+        found[at] = np.uint32(found[at] * once + found[at + 1])
+    for at in range(many - 3):
+        found[at] = np.uint32(found[at] * twice + found[at + 2])
+    for at in range(many - WINDOW + 1):
+        found[at] = final(np.uint32(found[at] * eight + found[at + 4] * four + found[at + 8]), two, three)
+
+
+@compiled
 def laid(raw, bounds, letters, weights, kinds, units, hashes, first, numbers):  # type: ignore[no-untyped-def]
     """Fills units and hashes with the letters of texts and the 32-bit hashes of their shingles, one text after another
     from the same places on, first (texts + 1,) with these, and numbers (texts, 5) as `read` does.
@@ -134,14 +154,32 @@ def laid(raw, bounds, letters, weights, kinds, units, hashes, first, numbers):  
     for text in range(len(numbers)):
         begun = first[text]
         many = read(raw, bounds[text], bounds[text + 1], letters, weights, kinds, units[begun:], before, numbers[text])
-        total = np.uint32(0)
-        for place in range(many):
-            total = np.uint32(total * BASE + mixed(units[begun + place], ONE, TWO))
-            if place >= WINDOW:
-                total = np.uint32(total - mixed(units[begun + place - WINDOW], ONE, TWO) * LEAVING)
-            if place >= WINDOW - 1:
-                hashes[begun + place - WINDOW + 1] = final(total, TWO, THREE)
+        hash_windows(units[begun:], many, HIGH, hashes[begun:])
         first[text + 1] = begun + many
+
+
+@compiled
+def sort_even(values, bits):  # type: ignore[no-untyped-def]
+    """Sorts hashes, uint64, that are spread evenly below 2^(64 − bits): each comes near its place, then into it."""
+    if len(values) > EVEN:
+        values[:] = np.sort(values)
+        return
+    shift = np.uint64(64 - bits - DRAWERS)
+    ends, near = np.zeros((1 << DRAWERS) + 1, np.int64), values.copy()
+    for value in values:
+        ends[np.int64(value >> shift) + 1] += 1
+    for drawer in range(1, len(ends)):
+        ends[drawer] += ends[drawer - 1]
+    for value in near:
+        drawer = np.int64(value >> shift)
+        values[ends[drawer]] = value
+        ends[drawer] += 1
+    for place in range(1, len(values)):
+        value, at = values[place], place
+        while at > 0 and values[at - 1] > value:
+            values[at] = values[at - 1]
+            at -= 1
+        values[at] = value
 
 
 @compiled
@@ -155,7 +193,8 @@ def signed(raw, bounds, letters, weights, kinds, sample, coarsest, count, scale,
     longest = 0
     for text in range(len(count)):
         longest = max(longest, bounds[text + 1] - bounds[text])
-    units, turned = np.empty(longest + WINDOW, np.uint32), np.empty(longest + WINDOW, np.uint32)
+    units, hashes = np.empty(longest + WINDOW, np.uint32), np.empty(longest + WINDOW, np.uint32)
+    lower = np.empty(longest + WINDOW, np.uint32)
     filled = 0
     before, numbers = np.zeros(4, np.int64), np.zeros(5, np.int64)
     for text in range(len(count)):
@@ -168,25 +207,17 @@ def signed(raw, bounds, letters, weights, kinds, sample, coarsest, count, scale,
             bits += 1
         count[text], scale[text] = windows, bits
         most = np.uint32(0xFFFFFFFF) >> np.uint32(bits)
-        begun, total = filled, np.uint32(0)
-        for place in range(many):
-            turned[place] = mixed(units[place], ONE, TWO)
-            total = np.uint32(total * BASE + turned[place])
-            if place >= WINDOW:
-                total = np.uint32(total - turned[place - WINDOW] * LEAVING)
-            if place >= WINDOW - 1:
-                high = final(total, TWO, THREE)
-                if high <= most:
-                    low = np.uint32(0)
-                    for step in range(place - WINDOW + 1, place + 1):
-                        low = np.uint32(low * OTHER_BASE + mixed(units[step], OTHER_ONE, OTHER_TWO))
-                    values[filled] = np.uint64(high) << np.uint64(32) | np.uint64(final(low, OTHER_TWO, OTHER_THREE))
-                    filled += 1
-        found = np.sort(values[begun:filled])
-        filled = begun
-        for place in range(len(found)):
-            if place == 0 or found[place] != found[place - 1]:
-                values[filled] = found[place]
-                filled += 1
+        hash_windows(units, many, HIGH, hashes)
+        hash_windows(units, many, LOW, lower)
+        begun = filled
+        for place in range(windows):
+            values[filled] = np.uint64(hashes[place]) << np.uint64(32) | np.uint64(lower[place])
+            filled += hashes[place] <= most
+        sort_even(values[begun:filled], bits)
+        end, filled = filled, begun
+        for place in range(begun, end):
+            value = values[place]
+            values[filled] = value
+            filled += place == begun or value != values[filled - 1]
         offsets[text + 1] = filled
     return filled
