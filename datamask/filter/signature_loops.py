@@ -28,7 +28,7 @@ from datamask.filter.surface import (
 
 WHITE = SPACE | RETURN | BREAK
 SEVERAL = WEIGHTS[0][0]  # no code point below counts for more than one letter
-# of the two hashes of a window: odd numbers, and the powers of the third that WINDOW = 8 + 4 letters are put together by
+# of the two hashes of a window: odd numbers, and the powers of the third by which WINDOW = 8 + 4 letters come together
 HIGH, LOW = (
     tuple(np.uint32(value) for value in (*seeds, *(pow(seeds[2] | 1, power, 1 << 32) for power in (1, 2, 4, 8))))
     for seeds in _SEEDS

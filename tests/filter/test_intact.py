@@ -46,8 +46,10 @@ def text(value: str) -> Text:
     made = windows(codes, ends)
     hashes = made.hashes[: made.count[0]]
     seen, said = surface(codes, ends), prose(codes, ends)
+    shingles = once(hashes)
+    numbers = np.searchsorted(shingles, hashes).astype(np.uint32)
     return Text(
-        hashes, once(hashes), made.units, Surface(*(int(v[0]) for v in seen)), Prose(*(int(v[0]) for v in said))
+        numbers, shingles, made.units, Surface(*(int(v[0]) for v in seen)), Prose(*(int(v[0]) for v in said))
     )
 
 
