@@ -48,9 +48,7 @@ def text(value: str) -> Text:
     seen, said = surface(codes, ends), prose(codes, ends)
     shingles = once(hashes)
     numbers = np.searchsorted(shingles, hashes).astype(np.uint32)
-    return Text(
-        numbers, shingles, made.units, Surface(*(int(v[0]) for v in seen)), Prose(*(int(v[0]) for v in said))
-    )
+    return Text(numbers, shingles, made.units, Surface(*(int(v[0]) for v in seen)), Prose(*(int(v[0]) for v in said)))
 
 
 def pair(one: Text, other: Text) -> Pair:
