@@ -47,7 +47,16 @@ from datamask.filter.alarm import Losses, read_groups
 from datamask.filter.duplicate_candidates import COMMON, CandidatePairs, Estimated, Samples, part_of
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import CopyEvidence
-from datamask.filter.postings import POSTING, SeenDocuments, partition_of, postings_of, sampled, shared_of
+from datamask.filter.postings import (
+    POSTING,
+    RANGES,
+    SeenDocuments,
+    Shared,
+    partition_of,
+    postings_of,
+    sampled,
+    shared_of,
+)
 from datamask.maps import (
     Handed,
     deal,
@@ -210,7 +219,8 @@ def load(state: Searching, group: Group) -> Loaded:
             for name, found_values in read_groups(source.files, own[0], state.columns, state.schema, state.config):
                 values[name].append(found_values)
     postings = postings_of(np.concatenate(lengths), np.concatenate(hashes))
-    deal(state.postings(number), postings, partition_of(postings["hash"], state.partitions), state.partitions)
+    ranges = state.partitions * RANGES
+    deal(state.postings(number), postings, partition_of(postings["hash"], ranges), ranges)
     named = {f"group_{name}": np.concatenate(parts) for name, parts in values.items() if parts}
     arrays = {name: np.concatenate(parts) for name, parts in facts.items()}
     write_arrays(state.facts(number), **arrays, **named)
@@ -270,10 +280,15 @@ def meet(state: Searching, partition: int) -> None:
     url = state.at("meetings", partition)
     if storage.exists(url):
         return
-    found = [dealt(state.postings(number), POSTING, partition, partition + 1)[0] for number in range(state.groups)]
-    postings = np.concatenate(found)
-    postings["document"] += np.repeat(2 * np.array(state.first, np.uint32), [len(own) for own in found])
-    shared = shared_of(postings, state.column("windows"))
+    ranges = partition * RANGES, (partition + 1) * RANGES
+    found = [dealt(state.postings(number), POSTING, *ranges) for number in range(state.groups)]
+    first, windows, parts = 2 * np.array(state.first, np.uint32), state.column("windows"), list[Shared]()
+    for place in range(RANGES):  # few at a time lie in the processor's cache while they are sorted
+        own = [postings[bounds[place] : bounds[place + 1]] for postings, bounds in found]
+        postings = np.concatenate(own)
+        postings["document"] += np.repeat(first, [len(each) for each in own])
+        parts.append(shared_of(postings, windows))
+    shared = Shared.joined(parts)
     deal(state.at("shared", partition), shared.postings(), part_of(shared.document, state.partitions), state.partitions)
     deal(url, *candidates.meetings(shared, state.partitions), state.partitions)
 

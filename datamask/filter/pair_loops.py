@@ -104,7 +104,7 @@ def numbered(hashes):  # type: ignore[no-untyped-def]
 
 @compiled
 def held_by_both(one, other, mine, theirs):  # type: ignore[no-untyped-def]
-    """How many values two ascending arrays, each value once, have in common; fills mine and theirs, bool, with which."""
+    """How many values two ascending arrays, each value once, have in common; mine and theirs, bool, say which."""
     mine[: len(one)], theirs[: len(other)] = False, False
     a = b = common = 0
     while a < len(one) and b < len(other):
