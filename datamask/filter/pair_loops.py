@@ -76,9 +76,9 @@ def numbered(hashes):  # type: ignore[no-untyped-def]
         ends[drawer] += ends[drawer - 1]
     for place in range(len(hashes)):
         key = np.uint64(hashes[place]) << np.uint64(32) | np.uint64(place)
-        drawer = np.int64(key >> shift if bits else 0)
-        keys[ends[drawer]] = key
-        ends[drawer] += 1
+        mine = np.int64(key >> shift if bits else 0)
+        keys[ends[mine]] = key
+        ends[mine] += 1
     begin = np.int64(0)
     for drawer in range(len(ends) - 1):
         end = ends[drawer]

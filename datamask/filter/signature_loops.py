@@ -189,9 +189,9 @@ def sort_even(values, bits):  # type: ignore[no-untyped-def]
     for drawer in range(1, len(ends)):
         ends[drawer] += ends[drawer - 1]
     for value in near:
-        drawer = np.int64(value >> shift)
-        values[ends[drawer]] = value
-        ends[drawer] += 1
+        mine = np.int64(value >> shift)
+        values[ends[mine]] = value
+        ends[mine] += 1
     for place in range(1, len(values)):
         value, at = values[place], place
         while at > 0 and values[at - 1] > value:
