@@ -245,6 +245,8 @@ def stages_of(
     if "duplicates" not in without:
         outputs = timed("duplicates", lambda maps: find_duplicates(files, config, work, maps))
         files = [replace(f, duplicates=output) for f, output in zip(files, outputs, strict=True)]
+    if "prices" in without:
+        return
     items = [files[first : first + 4] for first in range(0, len(files), 4)]
     counted = timed("atoms", lambda maps: maps(atoms_group, Masking(config, work), items))
     files = [found for group in counted for found in group]
@@ -347,7 +349,13 @@ def main() -> None:
     parser.add_argument("--rounds", action="store_true", help="print the seconds of every round")
     parser.add_argument("--plain", action=argparse.BooleanOptionalAction, default=True, help="by plain calls as well")
     parser.add_argument("--keep", help="folder of what is made, for another run with as many documents")
-    parser.add_argument("--without", nargs="*", default=[], choices=["duplicates"], help="stages that are left out")
+    parser.add_argument(
+        "--without",
+        nargs="*",
+        default=[],
+        choices=["duplicates", "prices"],
+        help="stages left out; prices: all from atoms on",
+    )
     parser.add_argument("--words", type=int, default=4000, help="different words in all texts")
     parser.add_argument("--makers", type=int, default=2)
     parser.add_argument("--refresh", action="store_true", help="what one new shard costs")

@@ -263,17 +263,15 @@ def deal(url: str, records: np.ndarray, part: np.ndarray, parts: int) -> None:
     size = records.dtype.itemsize
     unit, width = (np.uint8, size) if size % 4 else (np.uint32, size // 4)
     rows = np.ascontiguousarray(records).view(unit).reshape(len(records), width)
-    ordered, bounds = dealt_out(rows, np.asarray(part, np.int32), parts)
-    deal_parts(url, np.split(ordered, bounds[1:-1]))
+    deal_laid(url, *dealt_out(rows, np.asarray(part, np.int32), parts))
 
 
-def deal_parts(url: str, records: Sequence[np.ndarray]) -> None:
-    """As `deal`, of each part's records, (n,) of one type."""
-    bounds = np.cumsum([0, *map(len, records)], dtype=np.int64)
+def deal_laid(url: str, records: np.ndarray, bounds: np.ndarray) -> None:
+    """As `deal`, of records, (n, …) of one type, that lie by part already: bounds (parts + 1,) int64, where each part
+    begins and the last ends."""
     with storage.publish(url, durable=False) as temporary, temporary.open("wb") as file:
-        file.write(np.int64(len(records)).tobytes() + bounds.tobytes())
-        for part in records:
-            file.write(np.ascontiguousarray(part).view(np.uint8).data)
+        file.write(np.int64(len(bounds) - 1).tobytes() + np.ascontiguousarray(bounds, np.int64).tobytes())
+        file.write(np.ascontiguousarray(records).view(np.uint8).data)
 
 
 def gather(urls: Sequence[str], dtype: Any, first: int, last: int | None = None) -> np.ndarray:
@@ -286,21 +284,18 @@ def gather(urls: Sequence[str], dtype: Any, first: int, last: int | None = None)
 def dealt(url: str, dtype: Any, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
     """(records of parts `first` to `last` − 1 of one file, where each of these parts begins and the last ends)."""
     kind = np.dtype(dtype)
-    with storage.storage_errors(url), storage.open_input(url) as file:
-        file.seek(8 * (1 + first))
-        bounds = np.frombuffer(_read(file, 8 * (last - first + 1), url), np.int64)
+    with storage.open_slices(url) as read:
+        bounds = np.frombuffer(_whole(read(8 * (1 + first), size := 8 * (last - first + 1)), size, url), np.int64)
         start, stop = int(bounds[0]), int(bounds[-1])
         if start == stop:
             return np.zeros(0, kind), bounds - start
-        file.seek(0)
-        parts = int(np.frombuffer(_read(file, 8, url), np.int64)[0])
-        file.seek(8 * (2 + parts) + start * kind.itemsize)
-        data = _read(file, (stop - start) * kind.itemsize, url)
+        parts = int(np.frombuffer(_whole(read(0, 8), 8, url), np.int64)[0])
+        size = (stop - start) * kind.itemsize
+        data = _whole(read(8 * (2 + parts) + start * kind.itemsize, size), size, url)
     return np.frombuffer(data, kind), bounds - start
 
 
-def _read(file: io.BufferedIOBase, size: int, url: str) -> bytes:
-    data = bytes(file.read(size))
+def _whole(data: bytes, size: int, url: str) -> bytes:
     if len(data) != size:
         raise storage.DamagedFileError(f"{url}: cut short; remove it and run again")
     return data

@@ -159,15 +159,19 @@ class Samples:
         samples._hashes = np.ascontiguousarray(found["hash"])
         return samples
 
-    def of(self, documents: np.ndarray) -> np.ndarray:
-        """(H,) POSTING of these documents (n,), each once; those that have none are left out."""
+    def of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(H,) POSTING of these documents (n,), of one after the other; (n + 1,) where those of each begin: some have
+        none."""
         place = places_of(documents, self._documents)
-        place = place[place >= 0]
-        lengths = self._bounds[place, 1] - self._bounds[place, 0]
-        found = np.empty(int(lengths.sum()), POSTING)
-        at = np.repeat(self._bounds[place, 0] - (np.cumsum(lengths) - lengths), lengths) + np.arange(len(found))
-        found["hash"], found["document"] = self._hashes[at], np.repeat(self._documents[place], lengths)
-        return found
+        held = np.flatnonzero(place >= 0)
+        runs = np.zeros((len(documents), 2), np.int64)
+        runs[held] = self._bounds[place[held]]
+        lengths = runs[:, 1] - runs[:, 0]
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        found = np.empty(ends[-1], POSTING)
+        at = np.repeat(runs[:, 0] - ends[:-1], lengths) + np.arange(len(found))
+        found["hash"], found["document"] = self._hashes[at], np.repeat(documents, lengths)
+        return found, ends
 
     def common(self, one: np.ndarray, others: Samples, other: np.ndarray) -> np.ndarray:
         """(P,) int64: how many shingles each of these documents has in common with one of the others', (P,) each."""

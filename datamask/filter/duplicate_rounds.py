@@ -47,11 +47,20 @@ from datamask.filter.alarm import Losses, read_groups
 from datamask.filter.duplicate_candidates import COMMON, CandidatePairs, Estimated, Samples, part_of
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import CopyEvidence
-from datamask.filter.postings import POSTING, SeenDocuments, partition_of, postings_of, sampled, shared_of
+from datamask.filter.postings import (
+    POSTING,
+    RANGES,
+    SeenDocuments,
+    Shared,
+    partition_of,
+    postings_of,
+    sampled,
+    shared_of,
+)
 from datamask.maps import (
     Handed,
     deal,
-    deal_parts,
+    deal_laid,
     dealt,
     gather,
     hand,
@@ -210,7 +219,8 @@ def load(state: Searching, group: Group) -> Loaded:
             for name, found_values in read_groups(source.files, own[0], state.columns, state.schema, state.config):
                 values[name].append(found_values)
     postings = postings_of(np.concatenate(lengths), np.concatenate(hashes))
-    deal(state.postings(number), postings, partition_of(postings["hash"], state.partitions), state.partitions)
+    ranges = state.partitions * RANGES
+    deal(state.postings(number), postings, partition_of(postings["hash"], ranges), ranges)
     named = {f"group_{name}": np.concatenate(parts) for name, parts in values.items() if parts}
     arrays = {name: np.concatenate(parts) for name, parts in facts.items()}
     write_arrays(state.facts(number), **arrays, **named)
@@ -270,10 +280,15 @@ def meet(state: Searching, partition: int) -> None:
     url = state.at("meetings", partition)
     if storage.exists(url):
         return
-    found = [dealt(state.postings(number), POSTING, partition, partition + 1)[0] for number in range(state.groups)]
-    postings = np.concatenate(found)
-    postings["document"] += np.repeat(2 * np.array(state.first, np.uint32), [len(own) for own in found])
-    shared = shared_of(postings, state.column("windows"))
+    ranges = partition * RANGES, (partition + 1) * RANGES
+    found = [dealt(state.postings(number), POSTING, *ranges) for number in range(state.groups)]
+    first, windows, parts = 2 * np.array(state.first, np.uint32), state.column("windows"), list[Shared]()
+    for place in range(RANGES):  # few at a time lie in the processor's cache while they are sorted
+        own = [postings[bounds[place] : bounds[place + 1]] for postings, bounds in found]
+        postings = np.concatenate(own)
+        postings["document"] += np.repeat(first, [len(each) for each in own])
+        parts.append(shared_of(postings, windows))
+    shared = Shared.joined(parts)
     deal(state.at("shared", partition), shared.postings(), part_of(shared.document, state.partitions), state.partitions)
     deal(url, *candidates.meetings(shared, state.partitions), state.partitions)
 
@@ -300,8 +315,9 @@ def lend(state: Searching, part: int) -> None:
     if storage.exists(url):
         return
     samples = Samples(_samples(state, "shared", part), state.partitions)
-    wanted = (dealt(state.at("wanted", n), np.int64, part, part + 1)[0] for n in range(state.partitions))
-    deal_parts(url, [samples.of(documents) for documents in wanted])
+    wanted = [dealt(state.at("wanted", n), np.int64, part, part + 1)[0] for n in range(state.partitions)]
+    found, ends = samples.of(np.concatenate(wanted))
+    deal_laid(url, found, ends[np.cumsum([0, *map(len, wanted)])])
 
 
 def estimate_part(state: Searching, part: int) -> Handed:
@@ -334,9 +350,12 @@ def count_few(state: Searching, partition: int) -> None:
     if storage.exists(url):
         return
     shared = gather([state.at("shared", partition)], POSTING, 0, state.partitions)
-    asked = [np.concatenate(list(_asked(state, part, partition))) for part in range(state.partitions)]
+    asked, bounds = list[np.ndarray](), [0]
+    for part in range(state.partitions):
+        asked += _asked(state, part, partition)
+        bounds.append(bounds[-1] + sum(map(len, asked[-state.blocks[part] :])))
     few = candidates.outside_templates(np.concatenate(asked), shared, state.column("copies"))
-    deal_parts(url, np.split(few, np.cumsum([len(of_part) for of_part in asked])[:-1]))
+    deal_laid(url, few, np.array(bounds))
 
 
 def _asked(state: Searching, part: int, partition: int) -> Iterator[np.ndarray]:
@@ -356,7 +375,7 @@ def choose(state: Searching, part: int) -> Handed:
     for partition in range(state.partitions):
         said = dealt(state.at("few", partition), np.bool_, part, part + 1)[0]
         for asked in _asked(state, part, partition):
-            few += np.bincount(asked["pair"][said[: len(asked)]], minlength=len(one))
+            np.add.at(few, asked["pair"][said[: len(asked)]], 1)
             said = said[len(asked) :]
     nothing = np.zeros((0, 2), np.int64)
     made = candidates.pairs_to_read(Estimated(one, other, common, strong, wholly, nothing), few)

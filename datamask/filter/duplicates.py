@@ -34,7 +34,7 @@ from datamask.filter.duplicate_rounds import (
     path_of,
     postings_name,
 )
-from datamask.filter.postings import PARTITION
+from datamask.filter.postings import PARTITION, RANGES
 from datamask.filter.signatures import sign_shard
 from datamask.filter.verify_pairs import DuplicateRules, room_of
 from datamask.maps import (
@@ -206,7 +206,7 @@ class _Search:
             columns = [] if source.config else [state.columns, files.shard.columns_key, self.config.corpus.columns]
             keys = [_output(files.signatures).key, _output(files.scores).key, taken.key if taken else None]
             inputs.append([*keys, *columns])
-        return STAGE.key(None, "load", state.partitions, inputs)
+        return STAGE.key(None, "load", state.partitions * RANGES, inputs)
 
     def names(self) -> list[str]:
         """Of the files that are kept."""

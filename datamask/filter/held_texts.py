@@ -22,7 +22,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from datamask.corpus.utf8 import utf8
 from datamask.filter.intact import Text
-from datamask.filter.shingles import once
+from datamask.filter.pair_loops import numbered
 
 HELD = 1 << 24  # letters of the texts held at a time: 0.25 GB, as a letter is held as 12 bytes and the text beside them
 TEXT_BYTES = 1 << 21  # bytes of texts shingled at a time
@@ -98,8 +98,8 @@ def _made(texts: Iterable[tuple[np.ndarray, pa.Array]]) -> Iterator[tuple[int, T
     for documents, part in _blocks(texts):
         made = LaidTexts.of(*utf8(part.cast(pa.string())))
         for place, (document, text) in enumerate(zip(documents.tolist(), part.to_pylist(), strict=True)):
-            hashes = made.shingles_of(place)
-            yield document, Text(hashes, once(hashes), made.letters_of(place), *made.said_of(place), text)
+            shingles, numbers = numbered(made.shingles_of(place))
+            yield document, Text(numbers, shingles, made.letters_of(place), *made.said_of(place), text)
 
 
 def _blocks(texts: Iterable[tuple[np.ndarray, pa.Array]]) -> Iterator[tuple[np.ndarray, pa.Array]]:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from datamask.filter.pair_loops import likeness_doubled, measured, missing_runs, recurring, side_by_side
+from datamask.filter.pair_loops import likeness_doubled, measured, own_runs, recurring, side_by_side
 from datamask.filter.shingles import WINDOW, Likeness, likeness, unspaced
 from datamask.filter.surface import Prose, Surface
 
@@ -65,12 +65,18 @@ ADDED = 1.03  # ratio of shingles from which an addition is judged at all
 class Text:
     """What is held of a document while its pairs are decided."""
 
-    hashes: np.ndarray  # (W,) uint32: its windows in order
+    numbers: np.ndarray  # (W,) uint32: of its windows in order, which of its shingles each is
     shingles: np.ndarray  # uint32, ascending, each once
     units: np.ndarray  # (W + 11,) uint32: its letters
     surface: Surface  # of ints
     prose: Prose  # of ints
     text: str = ""
+
+    @property
+    def hashes(self) -> np.ndarray:
+        """(W,) uint32: its windows in order."""
+        found: np.ndarray = self.shingles[self.numbers]
+        return found
 
     @cached_property
     def unspaced(self) -> bool:
@@ -88,7 +94,8 @@ class Own:
     @cached_property
     def runs(self) -> np.ndarray:
         """(places, 2) int64: where the letters of its own begin and end; words left out are places of none."""
-        found: np.ndarray = missing_runs(self.text.hashes, self.other, len(self.text.units), WINDOW)
+        text = self.text
+        found: np.ndarray = own_runs(text.shingles, text.numbers, self.other, len(text.units), WINDOW)
         return found
 
     @property
@@ -150,7 +157,8 @@ class Pair:
     @cached_property
     def doubled(self) -> float:
         """The Jaccard of their shingles of 24 letters."""
-        return float(likeness_doubled(*(text.hashes for text in self.texts), WINDOW))
+        one, other = self.texts
+        return float(likeness_doubled(one.shingles, one.numbers, other.shingles, other.numbers, WINDOW))
 
     @cached_property
     def own(self) -> tuple[Own, Own]:
@@ -162,7 +170,7 @@ class Pair:
     def plain(self) -> int | None:
         """What `worse` says by repetition and by wear alone; None: these do not decide."""
         (a, b), like = self.texts, self.like
-        repeats = [len(t.hashes) / max(len(t.shingles), 1) for t in (a, b)]
+        repeats = [len(t.numbers) / max(len(t.shingles), 1) for t in (a, b)]
         if max(repeats) > TWICE * min(repeats) and like.jaccard >= TWICE_ALIKE:
             return -1 if repeats[0] > repeats[1] else 1
         battered = abs(int(a.surface.blemishes - b.surface.blemishes)) > BATTERED * min(len(a.units), len(b.units))
@@ -196,12 +204,12 @@ def pairs_of(
     :param strong: Jaccard from which `doubled` is asked for.
     :param least, contained: Jaccard and containment from either of which it is asked what each has of its own.
     """
-    columns = [[getattr(text, name) for text in texts] for name in ("hashes", "shingles", "units")]
+    columns = [[getattr(text, name) for text in texts] for name in ("numbers", "shingles", "units")]
     first = np.zeros((len(texts) + 1, 3), np.int64)
     first[1:] = np.cumsum([[len(values) for values in column] for column in columns], axis=1).T
-    likes, found = np.empty((len(one), 2)), np.empty((len(one), 2, 6))
+    likes, found = np.empty((len(one), 2)), np.empty((len(one), 2, 5))
     joined = [np.concatenate(column) for column in columns]
-    side_by_side(*joined, first, one, other, (strong, least, contained), WINDOW, A_WORD, AROUND, PIECE, likes, found)
+    side_by_side(*joined, first, one, other, (strong, least, contained), WINDOW, A_WORD, AROUND, likes, found)
     pairs = []
     told = zip(one.tolist(), other.tolist(), likes.tolist(), found.tolist(), strict=True)
     for a, b, (common, doubled), (mine, theirs) in told:
@@ -213,7 +221,7 @@ def pairs_of(
             known["doubled"] = doubled
         if mine[0] == mine[0]:
             for each, values in zip(pair.own, (mine, theirs), strict=True):
-                vars(each).update(measured=values[:5], recurs=values[5])
+                vars(each)["measured"] = values
         pairs.append(pair)
     return pairs
 

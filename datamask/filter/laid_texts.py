@@ -38,9 +38,9 @@ class LaidTexts:
         return self.units[self.first[text] : self.first[text + 1]].copy()
 
     def shingles_of(self, text: int) -> np.ndarray:
-        """(n,) uint32 in the text's order, copied."""
+        """(n,) uint32 in the text's order."""
         begin, end = self.first[text : text + 2].tolist()
-        return self.hashes[begin : max(end - WINDOW + 1, begin)].copy()
+        return self.hashes[begin : max(end - WINDOW + 1, begin)]
 
     def said_of(self, text: int) -> tuple[Surface, Prose]:
         """Its surface, and how much of it is prose."""

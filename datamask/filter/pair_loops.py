@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.hash_sets import empty_set, set_of, slot_of
+from datamask.hash_sets import empty_set, slot_of
 
 FIRST, SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)  # xxHash's primes
 PRIME = np.uint64(0x100000001B3)  # FNV's
+DRAWER, INSERTED = 2, 24  # hashes of a text that are sorted together, about; that are sorted by insertion, at most
 
 
 @compiled
@@ -58,24 +59,91 @@ def shared_by_pairs(values, bounds, one, values_other, bounds_other, other, foun
 
 
 @compiled
-def missing_runs(hashes, other, letters, window):  # type: ignore[no-untyped-def]
+def numbered(hashes):  # type: ignore[no-untyped-def]
+    """(shingles, numbers) of a text's windows, (W,) uint32 in their order: the hashes ascending, each once, and which
+    of these each window is, both uint32.
+
+    Hashes are evenly spread: dealt to drawers by their first bits, and sorted there.
+    """
+    bits = 0
+    while len(hashes) >> bits > DRAWER:
+        bits += 1
+    shift = np.uint64(64 - bits)
+    ends, keys = np.zeros((1 << bits) + 1, np.int64), np.empty(len(hashes), np.uint64)
+    for hash_ in hashes:
+        ends[np.int64(np.uint64(hash_) << np.uint64(32) >> shift if bits else 0) + 1] += 1
+    for drawer in range(1, len(ends)):
+        ends[drawer] += ends[drawer - 1]
+    for place in range(len(hashes)):
+        key = np.uint64(hashes[place]) << np.uint64(32) | np.uint64(place)
+        mine = np.int64(key >> shift if bits else 0)
+        keys[ends[mine]] = key
+        ends[mine] += 1
+    begin = np.int64(0)
+    for drawer in range(len(ends) - 1):
+        end = ends[drawer]
+        if end - begin > INSERTED:
+            keys[begin:end] = np.sort(keys[begin:end])
+        else:
+            for place in range(begin + 1, end):
+                key, at = keys[place], place
+                while at > begin and keys[at - 1] > key:
+                    keys[at] = keys[at - 1]
+                    at -= 1
+                keys[at] = key
+        begin = end
+    shingles, numbers, many = np.empty(len(hashes), np.uint32), np.empty(len(hashes), np.uint32), 0
+    for key in keys:
+        hash_ = np.uint32(key >> np.uint64(32))
+        if many == 0 or shingles[many - 1] != hash_:
+            shingles[many] = hash_
+            many += 1
+        numbers[np.int64(key & np.uint64(0xFFFF_FFFF))] = many - 1
+    return shingles[:many].copy(), numbers
+
+
+@compiled
+def held_by_both(one, other, mine, theirs):  # type: ignore[no-untyped-def]
+    """How many values two ascending arrays, each value once, have in common; mine and theirs, bool, say which."""
+    mine[: len(one)], theirs[: len(other)] = False, False
+    a = b = common = 0
+    while a < len(one) and b < len(other):
+        x, y = one[a], other[b]
+        same = x == y
+        mine[a], theirs[b] = same, same  # one that is not passed yet is asked again
+        common += same
+        a += x <= y
+        b += y <= x
+    return common
+
+
+@compiled
+def own_runs(shingles, numbers, other, letters, window):  # type: ignore[no-untyped-def]
+    """`missing_runs` of a text given as `numbered` has it, beside the shingles of another."""
+    mine, theirs = np.empty(len(shingles), np.bool_), np.empty(len(other), np.bool_)
+    held_by_both(shingles, other, mine, theirs)
+    return missing_runs(numbers, mine, letters, window)
+
+
+@compiled
+def missing_runs(numbers, held, letters, window):  # type: ignore[no-untyped-def]
     """(R, 2) int64: where the letters begin and end that each run of windows missing elsewhere stands for.
 
     A word put in breaks window − 1 windows and adds as many as it has letters: a run of r windows stands for
     r − window + 1 letters, at either end of the text for r. They may be none: the end is then the begin.
 
-    hashes: (W,) uint32 of a text's windows, in order; other: uint32, each once; letters: how many the text has.
+    numbers: (W,) of a text's windows, in order, which of its shingles they are; held: bool, which of these the other
+    text has; letters: how many the text has.
     """
-    table, taken = set_of(other)
-    runs, found, inside = 0, np.empty((len(hashes) // 2 + 1, 2), np.int64), False
-    for place in range(len(hashes) + 1):
+    runs, found, inside = 0, np.empty((len(numbers) // 2 + 1, 2), np.int64), False
+    for place in range(len(numbers) + 1):
         missing = False
-        if place < len(hashes):
-            missing = not taken[slot_of(table, taken, np.uint64(hashes[place]))]
+        if place < len(numbers):
+            missing = not held[numbers[place]]
         if missing and not inside:
             found[runs, 0] = place + window - 1 if place else 0
         elif inside and not missing:
-            found[runs, 1] = max(place if place < len(hashes) else letters, found[runs, 0])
+            found[runs, 1] = max(place if place < len(numbers) else letters, found[runs, 0])
             runs += 1
         inside = missing
     return found[:runs].copy()
@@ -99,24 +167,24 @@ def measured(units, runs, word, around, found):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def likeness_doubled(one, other, window):  # type: ignore[no-untyped-def]
+def likeness_doubled(shingles, one, shingles_other, other, window):  # type: ignore[no-untyped-def]
     """The Jaccard of two texts by shingles of 24 letters, which say as much as five words; a shorter text keeps those
     of 12.
 
     A word put in breaks as many of them as of MinHash's 5-grams of words, so that a share of these says the same.
 
-    one, other: (W,) uint32, their windows in order; window: how many letters each has.
+    shingles, one: a text's as `numbered` has them, and the other's; window: how many letters each has.
     """
     sizes, common = np.zeros(2, np.int64), 0
     table, taken = empty_set(len(one))
     theirs, also = empty_set(len(other))
     for side in range(2):
-        hashes = other if side else one
-        further = window if len(hashes) > window else 0
-        for place in range(len(hashes) - further):
-            value = np.uint64(hashes[place])
+        numbers, hashes = (other, shingles_other) if side else (one, shingles)
+        further = window if len(numbers) > window else 0
+        for place in range(len(numbers) - further):
+            value = np.uint64(hashes[numbers[place]])
             if further:
-                value = value * FIRST ^ np.uint64(hashes[place + further]) * SECOND
+                value = value * FIRST ^ np.uint64(hashes[numbers[place + further]]) * SECOND
             slot = slot_of(table, taken, value)
             if side == 0:
                 sizes[0] += not taken[slot]
@@ -199,35 +267,35 @@ def recurring(units, runs, piece):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def side_by_side(hashes, shingles, units, first, one, other, asked, window, word, around, piece, likes, found):  # type: ignore[no-untyped-def]
+def side_by_side(numbers, shingles, units, first, one, other, asked, window, word, around, likes, found):  # type: ignore[no-untyped-def]
     """Fills likes (P, 2) with how many shingles the texts of each pair have in common, and, where their Jaccard is
-    `strong`, with `likeness_doubled`, else nan; found (P, 2, 6) with what is `measured` of what each has of its own,
-    and how far it is `recurring`, where their Jaccard is `least` or their containment `contained`, else nan.
+    `strong`, with `likeness_doubled`, else nan; found (P, 2, 5) with what is `measured` of what each has of its own,
+    where their Jaccard is `least` or their containment `contained`, else nan.
 
-    hashes, shingles, units: of texts, one after another; first: (texts + 1, 3) where each text's begin; one, other:
-    (P,) numbers of texts; asked: strong, least and contained; window, word, around, piece: see `measured`
-    and `recurring`.
+    numbers, shingles, units: of texts, one after another, see `numbered`; first: (texts + 1, 3) where each text's
+    begin; one, other: (P,) numbers of texts; asked: strong, least and contained; window, word, around: see `measured`.
     """
     strong, least, contained = asked
+    most = 0
+    for text in range(len(first) - 1):
+        most = max(most, first[text + 1, 1] - first[text, 1])
+    held = np.empty(most, np.bool_), np.empty(most, np.bool_)
     for pair in range(len(one)):
         a, b = one[pair], other[pair]
         mine, theirs = shingles[first[a, 1] : first[a + 1, 1]], shingles[first[b, 1] : first[b + 1, 1]]
-        common = in_common(mine, theirs)
+        common = held_by_both(mine, theirs, held[0], held[1])
         likes[pair, 0], likes[pair, 1] = common, np.nan
         found[pair] = np.nan
         if not len(mine) or not len(theirs):
             continue
         jaccard = common / (len(mine) + len(theirs) - common)
         if jaccard >= strong:
-            likes[pair, 1] = likeness_doubled(
-                hashes[first[a, 0] : first[a + 1, 0]], hashes[first[b, 0] : first[b + 1, 0]], window
-            )
+            windows = numbers[first[a, 0] : first[a + 1, 0]], numbers[first[b, 0] : first[b + 1, 0]]
+            likes[pair, 1] = likeness_doubled(mine, windows[0], theirs, windows[1], window)
         if jaccard >= least or common / min(len(mine), len(theirs)) >= contained:
             for side in range(2):
                 text = b if side else a
                 letters = units[first[text, 2] : first[text + 1, 2]]
-                runs = missing_runs(
-                    hashes[first[text, 0] : first[text + 1, 0]], mine if side else theirs, len(letters), window
-                )
+                windows_of = numbers[first[text, 0] : first[text + 1, 0]]
+                runs = missing_runs(windows_of, held[side], len(letters), window)
                 measured(letters, runs, word, around, found[pair, side])
-                found[pair, side, 5] = recurring(letters, runs, piece)

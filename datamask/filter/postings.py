@@ -5,6 +5,7 @@ Only what two documents share is kept of a partition: most sampled shingles are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,8 @@ import numpy as np
 from datamask.filter.signatures import COARSEST, bound
 
 KEYS = 8  # smallest shingles of a sample, by which a document finds others: at containment 0.6 all 8 miss one in 1,500
-PARTITION = 1 << 22  # postings of a partition, about: 50 MB, and twice as much to sort them
+PARTITION = 1 << 23  # postings of a partition, about: 100 MB, and 50 to sort a range of them
+RANGES = 8  # of the hashes of a partition, which are sorted one after another
 LONGEST = np.uint64(0xFFFF_FFFF)  # letters; a longer document counts as one of so many
 POSTING = np.dtype([("hash", np.uint64), ("document", np.uint32)])  # document: its number · 2 + 1 if it is a key
 
@@ -62,6 +64,11 @@ class Shared:
     hash: np.ndarray  # (P,) uint64, ascending
     document: np.ndarray  # (P,) int32
     key: np.ndarray  # (P,) bool
+
+    @classmethod
+    def joined(cls, parts: Sequence[Shared]) -> Shared:
+        """Of ranges of a partition, in their order."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("hash", "document", "key")))
 
     def starts(self) -> np.ndarray:
         """Where each shingle's postings begin."""

@@ -46,9 +46,9 @@ def text(value: str) -> Text:
     made = windows(codes, ends)
     hashes = made.hashes[: made.count[0]]
     seen, said = surface(codes, ends), prose(codes, ends)
-    return Text(
-        hashes, once(hashes), made.units, Surface(*(int(v[0]) for v in seen)), Prose(*(int(v[0]) for v in said))
-    )
+    shingles = once(hashes)
+    numbers = np.searchsorted(shingles, hashes).astype(np.uint32)
+    return Text(numbers, shingles, made.units, Surface(*(int(v[0]) for v in seen)), Prose(*(int(v[0]) for v in said)))
 
 
 def pair(one: Text, other: Text) -> Pair:

@@ -41,8 +41,13 @@ def test_what_pairs_have_in_common_is_what_sets_say(seed: int) -> None:
             both = mine & theirs
             assert common[pair] == len(both)
             assert set(shared["hash"][shared["pair"] == pair].tolist()) == both
-    assert {d: set(v) for d, v in sets(Samples(found).of(np.arange(14))).items()} == held
-    assert len(Samples(found[:0]).of(np.arange(3))) == len(Samples.in_runs(found[:0]).of(np.arange(3))) == 0
+    asked = np.concatenate([np.arange(14), np.arange(14)[::-1]])
+    given, ends = Samples(found).of(asked)
+    for place, document in enumerate(asked.tolist()):
+        own = given[ends[place] : ends[place + 1]]
+        assert (own["document"] == document).all()
+        assert set(own["hash"].tolist()) == held.get(document, set())
+    assert len(Samples(found[:0]).of(np.arange(3))[0]) == len(Samples.in_runs(found[:0]).of(np.arange(3))[0]) == 0
     assert Samples(found[:0]).common(one, Samples(found), other).sum() == 0
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from datamask.filter.pair_loops import likeness_doubled
+from datamask.filter.pair_loops import likeness_doubled, numbered
 from datamask.filter.postings import sampled
 from datamask.filter.shingles import WINDOW, Likeness, likeness, shingles
 from datamask.filter.signatures import COARSEST, SAMPLE, bound, sign
@@ -46,7 +46,8 @@ def test_doubled_shingles_are_as_alike_as_windows_of_24_letters(one, other):
     made = [found.hashes[a : a + n] for a, n in zip(found.first, found.count, strict=True)]
     union = len(sets[0] | sets[1])
     jaccard = len(sets[0] & sets[1]) / union if all(sets) and union else 0.0
-    assert likeness_doubled(*made, WINDOW) == pytest.approx(jaccard)
+    (one, mine), (other, theirs) = map(numbered, made)
+    assert likeness_doubled(one, mine, other, theirs, WINDOW) == pytest.approx(jaccard)
 
 
 @hypothesis_settings(deadline=None)
@@ -116,3 +117,16 @@ def test_signatures_do_not_depend_on_what_is_read_with_them():
     alone = sign(pa.array([0]), pa.array([TEXT]))
     among = sign(pa.array([0, 1, 2]), pa.array(["x" * 50, TEXT, None]))
     assert alone.to_pylist()[0]["sample"] == among.to_pylist()[1]["sample"]
+
+
+@pytest.mark.parametrize("several", [1, 3, 40])
+@pytest.mark.parametrize("windows", [0, 1, 2, 7, 1000])
+def test_windows_are_numbered_by_their_shingles(windows, several):
+    """Of texts that repeat themselves too, and of hashes that are not spread evenly."""
+    generator = np.random.default_rng(windows)
+    for most in (1 << 32, 1 << 9):
+        hashes = generator.integers(0, most, windows // several + 1, np.uint32).repeat(several)[:windows]
+        generator.shuffle(hashes)
+        shingles, numbers = numbered(hashes)
+        assert np.array_equal(shingles, np.unique(hashes)) and np.array_equal(shingles[numbers], hashes)
+        assert shingles.dtype == numbers.dtype == np.uint32
