@@ -32,7 +32,7 @@ PARTS: list[tuple[str, Any, str]] = [
     ("fractional optimum and bound (calibration's too)", solve, "maximise"),
     ("search for the mask", solve, "to_mask"),
     ("rounds of comparing (calibration's too)", greedy_search, "_rounds"),
-    ("annealing (calibration's too)", greedy_search, "flip"),
+    ("following to a mask (calibration's too)", greedy_search, "sharpen"),
     ("prices", joint, "prices_of"),
 ]
 

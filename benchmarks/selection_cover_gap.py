@@ -1,4 +1,4 @@
-"""Coverage's mask by random swaps, by documents that enter or leave alone, and by the latter for longer.
+"""Coverage's mask by random swaps, by following the fractional optimum, and by the latter for longer.
 
 python benchmarks/selection_cover_gap.py out/real --work out/real/work [--lamb 0.5 0.7] [--longer 15] [--seeds 4]
 
@@ -16,8 +16,8 @@ import torch
 from selection_coverage import concave_of, pool_of
 
 from datamask.selection.arrays import resolve
-from datamask.selection.cover import flips
 from datamask.selection.cover import greedy_search as search
+from datamask.selection.cover import sharpen
 from datamask.selection.cover.solve import ACCURACY, STEPS
 from datamask.selection.cover.tangent import maximise
 from datamask.selection.problem.pool import make_problem
@@ -39,7 +39,7 @@ def main() -> None:
     pool, given = pool_of(arguments.output, arguments.work, given)
     if arguments.documents:
         pool = pool.take(np.sort(np.random.default_rng(5).permutation(len(pool))[: arguments.documents]))
-    columns = ["budget", "λ", "bound", "in part", "rounded", "swaps", "s", "one by one", "s"]
+    columns = ["budget", "λ", "bound", "in part", "rounded", "swaps", "s", "followed", "s"]
     columns += ["longer", "s"] * bool(arguments.longer)
     print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
     for unit in arguments.units:
@@ -67,12 +67,13 @@ def main() -> None:
                 if not times:
                     continue
                 began, gaps = time.process_time(), []
-                most, flips.MOST_READ = flips.MOST_READ, int(flips.MOST_READ * max(times, 1))
+                most, sharpen.MOST_READ = sharpen.MOST_READ, int(sharpen.MOST_READ * max(times, 1))
                 for seed in range(arguments.seeds):
                     effort = search.Effort(search=times, seed=seed)
-                    mask = search.improve(joint, linear, limits, start.numpy(), 1.0, cut / size, alone, effort)
+                    at = cut / size, alone, effort, size, found.p.numpy()
+                    mask = search.improve(joint, linear, limits, start.numpy(), 1.0, *at)
                     gaps.append(gap(mask))
-                flips.MOST_READ = most
+                sharpen.MOST_READ = most
                 spread = f" ± {np.ptp(gaps) / 2:.2%}" if len(gaps) > 1 else ""
                 cells += [f"{np.mean(gaps):.2%}{spread}", f"{(time.process_time() - began) / len(gaps):.1f}"]
             print("| " + " | ".join(cells) + " |", flush=True)

@@ -101,8 +101,8 @@ def _coverage() -> None:
     from scipy.sparse import csr_array
 
     from datamask.selection.cover.atoms import AtomRows, shares
-    from datamask.selection.cover.flips import flip
     from datamask.selection.cover.greedy_search import grow, improve
+    from datamask.selection.cover.sharpen import sharpen
     from datamask.selection.cover.summed import SummedCoverage
     from datamask.selection.cover.tangent import Concave, maximise
     from datamask.selection.problem.feasible import Feasible
@@ -125,7 +125,7 @@ def _coverage() -> None:
     shares(take_rows(counts, np.arange(8)))
     start_at, feasible = torch.full((documents,), 1 / 8, dtype=torch.float64), Feasible(limits)
     maximise(Concave([joint], [1.0], torch.from_numpy(linear), feasible, 8), start_at, 0.0, 2, lambda step: None)
-    flip(joint, mass, linear, np.arange(documents) < 8, nothing, limits, 1, 0)
+    sharpen(joint, mass, linear, start_at.numpy(), nothing, limits)
 
 
 def _swaps() -> None:

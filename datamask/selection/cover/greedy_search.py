@@ -5,8 +5,8 @@
 Each document that enters changes the mixture, and with it every other document's marginal value. A round computes all
 marginal values at the present mask. It then takes the selected documents in rising order of theirs, removes each from
 the mixture, and puts the best candidate in, evaluated at the mixture without it (`compiled.sweep`). In large pools
-simulated annealing goes before these rounds, by documents that enter or leave alone (`flips`). In small ones, and where
-there are quotas or a length bound, it goes between two runs of rounds, by random swaps (`compiled.anneal`), which keep
+the fractional optimum is followed to a mask before these rounds (`sharpen`). In small ones, and where there are quotas
+or a length bound, simulated annealing goes between two runs of rounds, by random swaps (`compiled.anneal`), which keep
 these. Documents compete by their gain less the budget's dual price for their share of it, and the mask is brought
 within the budget at the end.
 """
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from datamask.selection.cover import compiled
-from datamask.selection.cover.flips import flip
+from datamask.selection.cover.sharpen import sharpen
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.problem.limits import Limits
 from datamask.shares import part, tell
@@ -28,7 +28,7 @@ CANDIDATES, MOST = 1024, 24  # candidates to enter in a round; how many are eval
 ROUNDS, LEAST = 24, 3e-5  # rounds at most; stop after a round that gains less than this share of the scale
 # Between rounds in which all unselected documents are evaluated, so many in all, only the best of the last such are.
 EVERY, SCREENED = 6, 8192
-SMALL = 1 << 19  # with more numbers in all rows, and no limits, documents are annealed one by one
+SMALL = 1 << 19  # with more numbers in all rows, and no limits, the fractional optimum is followed to a mask
 DRAWS = 115  # random swaps evaluated for each selected document
 MOST_READ = 4_000_000_000  # numbers of rows that random swaps, or rounds, read at most: half a minute on one core
 RENEWED, OFTEN = 2000, 1  # gains are computed anew after max(RENEWED, selected documents / OFTEN) swaps
@@ -83,12 +83,12 @@ class Books:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long is searched. rounds: of comparing every selected document; search: the annealing, of the usual one."""
+    """How long is searched. rounds: of comparing every selected document; search: the random swaps, or the sweeps of
+    `sharpen`, of the usual number."""
 
     rounds: int = ROUNDS
     search: float = 1.0
-    seed: int = 0  # of the annealing
-    lost: float | None = None  # by rounding, as `flip`
+    seed: int = 0  # of the random swaps
 
 
 class Schedule(NamedTuple):
@@ -107,9 +107,10 @@ def improve(
     selected: np.ndarray,  # (N,) bool, within the limits
     scale: float,  # the span of f, which tolerances and temperatures are relative to
     price: float = 0.0,  # the budget's dual price
-    above: np.ndarray | None = None,  # (N,) a document's gain at the fractional optimum, less that price: as `flip`
+    above: np.ndarray | None = None,  # (N,) a document's gain at the fractional optimum, less that price
     effort: Effort = Effort(),
     size: float | None = None,  # the whole budget, if these rows and limits are a part of the problem
+    p: np.ndarray | None = None,  # (N,) the fractional optimum; without it, or `above`, by random swaps
 ) -> np.ndarray:
     """(N,) bool: a mask whose value is no less than that of `selected`, within the same limits."""
     before, selected = selected, selected.copy()
@@ -120,11 +121,11 @@ def improve(
     count, each = int(selected.sum()), max(1, len(joint.rows.index) // len(selected))
     rounds = min(effort.rounds, max(2, MOST_READ // (count * MOST * each)))
     found = [before]
-    if limits or len(joint.rows.index) <= SMALL:
+    if limits or len(joint.rows.index) <= SMALL or p is None:
         above = None
-    if effort.search and above is not None:
+    if effort.search and above is not None and p is not None:
         with part(0, 0.9):
-            flip(joint, mass, value, selected, above, limits, effort.search, effort.seed, effort.lost)
+            selected = sharpen(joint, mass, value, p, above, limits, effort.search)
         selected = _mended(joint, mass, linear, limits, selected, Books.of(limits, selected))
     books = Books.of(limits, selected)
     if effort.search and above is None:

@@ -145,7 +145,8 @@ def in_whole_numbers(
     over = Concave(copies, concave.scales, concave.linear[at], feasible, concave.size)
     selected = feasible.round(p, price[at]).numpy()
     if copies:
-        selected = to_mask(over, joint, price[at], selected, objective_span, Effort(seed=problem.settings.seed))
+        effort = Effort(seed=problem.settings.seed)
+        selected = to_mask(over, joint, price[at], selected, objective_span, effort, p)
     if count * problem.pool.dimensions**2 <= TRIED and (joint is None or len(copies) > 1):
         selected = by_trial(over, limits, selected)
     return np.bincount(index[selected], minlength=count)

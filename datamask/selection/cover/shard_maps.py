@@ -25,6 +25,7 @@ from datamask.selection.problem.pool import Pool
 from datamask.selection.sharded.gathered import Group, quality_of, weights_of
 
 RANDOM_SETS = 8  # random selections averaged for a term's zero
+BRIEF = 0.25  # of the usual search for a mask: one process works alone meanwhile
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,8 +194,8 @@ def mask_part(state: Covering, item: tuple[UndecidedProblem, np.ndarray, int]) -
     if lost > part.tolerance:
         share = mask.sum() / max(mask.sum() + beside_it, 1)
         scale = part.tolerance / ACCURACY * share
-        effort = Effort(seed=state.config.select.seed, lost=lost)
-        mask = to_mask(concave, joint, torch.from_numpy(price), mask, scale, effort)
+        effort = Effort(search=BRIEF, seed=state.config.select.seed)
+        mask = to_mask(concave, joint, torch.from_numpy(price), mask, scale, effort, relaxed)
     return mask, concave.states(torch.from_numpy(mask).double())[0]
 
 

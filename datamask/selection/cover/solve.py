@@ -52,7 +52,7 @@ def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Rep
     selected = feasible.round(found.p, found.price).numpy()
     with part(0.2, 1):
         effort = search.Effort(seed=problem.settings.seed)
-        selected = to_mask(concave, joint, found.price, selected, objective_span, effort)
+        selected = to_mask(concave, joint, found.price, selected, objective_span, effort, found.p)
     mask = torch.from_numpy(selected)
     if len(problem) * problem.pool.dimensions**2 <= TRIED and (joint is None or others):
         mask = trial.improve(problem, mask, lambda p: concave.price(concave.states(p)) * feasible.weights / size)
@@ -124,6 +124,7 @@ def to_mask(
     selected: np.ndarray,
     objective_span: float,
     effort: search.Effort,
+    p: torch.Tensor,  # (N,) the fractional optimum
 ) -> np.ndarray:
     """The best mask found by local search from a rounded one (N,), by exact gains of coverage.
 
@@ -140,11 +141,12 @@ def to_mask(
         starts = [selected]
         if len(joint.rows.index) <= search.SMALL:  # rounding loses most there, and more starts cost little
             starts += [fill_in_order(limits, search.grow(joint, linear, limits, concave.size)), selected, selected]
-        found = []
+        found, at = [], p.numpy()
         for number, start in enumerate(starts):
             with part(number / len(starts), (number + 1) / len(starts)):
                 own, size = replace(effort, seed=effort.seed + number), concave.size
-                found.append(search.improve(joint, linear, limits, start, objective_span, per_token, above, own, size))
+                mask = search.improve(joint, linear, limits, start, objective_span, per_token, above, own, size, at)
+                found.append(mask)
         return max(found, key=lambda mask: _value(concave, mask))
     rest = Concave(concave.metrics[1:], concave.scales[1:], concave.linear, concave.feasible, concave.size)
     best, reached = selected, _value(concave, selected)
@@ -227,5 +229,7 @@ def best_alone(metric: StateMetric, limits: Limits, zero: float) -> float:
     unit = max(rough.bound - zero, 1e-12)
     with part(0.1, 1):
         effort = search.Effort(search=1 / 6)
-        best = search.improve(joint, nothing.numpy(), limits, selected, unit, per_token, above, effort)
+        best = search.improve(
+            joint, nothing.numpy(), limits, selected, unit, per_token, above, effort, p=rough.p.numpy()
+        )
     return _value(concave, best)

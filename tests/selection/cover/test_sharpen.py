@@ -1,4 +1,4 @@
-"""Annealing by single documents: the budget, the value beside that of swaps, and the same mask for the same seed."""
+"""Following the fractional optimum to a mask: the budget, the value beside that of swaps, the same mask each time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from datamask.selection.arrays import solve
-from datamask.selection.cover import flips
 from datamask.selection.cover import greedy_search as search
+from datamask.selection.cover import sharpen
 from datamask.selection.cover.solve import STEPS, make_concave, to_mask
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.cover.tangent import maximise
@@ -24,7 +24,7 @@ NGRAMS = {"algorithm": "coverage", "coverage": {"atoms": {"ngrams": 1}}}
 
 
 @pytest.fixture(autouse=True)
-def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def followed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "SMALL", 0)
 
 
@@ -53,26 +53,38 @@ def test_no_mask_exceeds_the_best_of_all(seed: int) -> None:
     assert found.objective <= float(values.max()) + 1e-9 <= found.upper_bound + 2e-9
 
 
-def test_the_mixture_that_flips_keep_is_the_masks_own() -> None:
+def test_the_mixture_that_sweeps_keep_is_their_documents_own() -> None:
     problem = problem_of(pool_of(5, 300), lamb=0.2, budget_documents=30, **NGRAMS)
     term = problem.objective.diversity[0]
     joint = SummedCoverage.of([term.metric], [term.scale])
-    mass, size = np.full(300, (1 - joint.alpha) / 30), 30.0
-    selected = np.arange(300) % 10 == 0
-    level = joint.rows.state(mass * selected) + joint.floor
-    inverse, rows, root = 1 / level, joint.rows, np.full(300, 1e-3)
-    heats, linear = np.geomspace(1, 1e-2, 20), np.zeros(300)
-    over = flips.flips(
-        rows.start, rows.index, rows.value, joint.t, level, inverse, mass, root, linear, selected, np.ones(300), 0.0,
-        heats, 2.0,
+    mass, p = np.full(300, (1 - joint.alpha) / 30), np.full(300, 0.1)
+    level = joint.rows.state(mass * p) + joint.floor
+    ratio, rows = joint.t / level, joint.rows
+    curvature = mass**2 * rows.curvatures(joint.t / level**2)
+    over, _ = sharpen.sweeps(
+        rows.start, rows.index, rows.value, joint.t, level, ratio, mass, curvature, curvature, np.zeros(300), p,
+        np.zeros(300, np.int64), np.ones(300), 0.0, 0.0, 0.1 * curvature.mean(), np.linspace(0.35, 1, 40),
     )  # fmt: skip
-    assert over == selected.sum() - size
-    assert np.allclose(level, joint.rows.state(mass * selected) + joint.floor, atol=1e-12)
-    assert np.allclose(inverse, 1 / level)
+    assert ((p == 0) | (p == 1)).mean() > 0.9
+    assert np.isclose(over, p.sum() - 30)
+    assert np.allclose(level, joint.rows.state(mass * p) + joint.floor, atol=1e-12)
+    assert np.allclose(ratio, joint.t / level)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.3, 2.0])
+@pytest.mark.parametrize("aim", [-5.0, -0.1, 0.0, 0.2, 0.9, 5.0])
+@pytest.mark.parametrize("unit", [1e-6, 0.1, 1.0])
+def test_a_documents_own_maximum(slope: float, aim: float, unit: float) -> None:
+    q = sharpen.own_maximum(slope, unit, aim)
+    every = np.linspace(1e-7, 1 - 1e-7, 100_001)
+    value = aim * every - slope * every**2 / 2 - unit * (every * np.log(every) + (1 - every) * np.log(1 - every))
+    here = min(max(q, 1e-7), 1 - 1e-7)
+    own = aim * here - slope * here**2 / 2 - unit * (here * np.log(here) + (1 - here) * np.log(1 - here))
+    assert own > value.max() - 1e-3 * (unit + slope + abs(aim))
 
 
 @pytest.mark.parametrize("budget", [{"budget_documents": 3000}, {"budget_tokens": 14000}])
-def test_of_many_documents_a_start_as_warm_as_rounding_lost_loses_less(budget) -> None:
+def test_of_many_documents_little_is_lost(budget) -> None:
     problem = problem_of(pool_of(4, 30_000), lamb=0.5, **NGRAMS, **budget)
     feasible = Feasible(problem.limits)
     concave, joint, _ = make_concave(problem, list(problem.objective.diversity), feasible)
@@ -83,10 +95,10 @@ def test_of_many_documents_a_start_as_warm_as_rounding_lost_loses_less(budget) -
         p = torch.from_numpy(mask).double()
         return found.value - concave.value(p, concave.states(p))
 
-    efforts = [search.Effort(lost=lost(rounded)), search.Effort()]
-    warm, hot = (to_mask(concave, joint, found.price, rounded, 1.0, effort) for effort in efforts)
-    assert not problem.limits.violations(warm)
-    assert lost(warm) < lost(rounded) and lost(warm) < lost(hot)
+    efforts = [search.Effort(search=share) for share in (0, 0.25)]
+    compared, followed = (to_mask(concave, joint, found.price, rounded, 1.0, effort, found.p) for effort in efforts)
+    assert not problem.limits.violations(followed)
+    assert lost(followed) < lost(compared) < lost(rounded)
 
 
 @pytest.mark.slow
@@ -94,21 +106,20 @@ def test_loops_read_from_the_cache_compute_what_the_process_that_compiled_them_d
     """Rows whose terms cancel: the order in which they are summed says which documents enter."""
     script = """
 import numpy as np
-from datamask.selection.cover import flips
+from datamask.selection.cover import sharpen
 g = np.random.default_rng(0)
 rows, atoms, each = 3000, 2000, 62
 half = g.standard_normal((rows, each // 2)).astype(np.float32)
 value = g.permuted(np.concatenate([half, -half], axis=1), axis=1).ravel()
 index, start = g.integers(0, atoms, rows * each).astype(np.uint16), np.arange(rows + 1) * each
-selected, t, level, ones = np.zeros(rows, bool), np.ones(atoms, np.float32), np.ones(atoms), np.ones(rows)
-flips.seeded(1)
-flips.flips(start, index, value, t, level, np.ones(atoms, np.float32), 1e-8 * ones, ones, 0 * ones, selected, ones,
-            0.0, np.full(1, 1e-30), 1e30)
-print(selected.mean(), np.packbits(selected).tobytes().hex())
+p, t, level, ones = np.full(rows, 0.5), np.ones(atoms, np.float32), np.ones(atoms), np.ones(rows)
+sharpen.sweeps(start, index, value, t, level, np.ones(atoms, np.float32), ones, 1e-8 * ones, 1e-8 * ones, 0 * ones, p,
+               np.zeros(rows, np.int64), ones, 0.0, 0.0, 0.0, np.ones(1))
+print(p.mean(), p.tobytes().hex())
 """
     there = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", script]
     runs = [subprocess.run(command, env=there, capture_output=True, check=True) for _ in range(2)]
-    assert list(tmp_path.rglob("flips*.nbc"))
+    assert list(tmp_path.rglob("sharpen*.nbc"))
     assert 0.2 < float(runs[0].stdout.split()[0]) < 0.8
     assert runs[0].stdout == runs[1].stdout
