@@ -29,9 +29,9 @@ def test_found_before(seed):
     assert not fuzz_select.judge(fuzz_select.make(seed, covered=False))
 
 
-@pytest.mark.parametrize("seed", [11_103_213, 11_103_999])
+@pytest.mark.parametrize("seed", [11_103_213, 11_103_999, 61_001_982])
 def test_found_before_of_mixed_seeds(seed):
-    """A bound below its own mask by rounding: a term whose scale is large."""
+    """A bound below its own mask by rounding: a term whose scale is large; a Newton step where nothing is in part."""
     assert not fuzz_select.judge(fuzz_select.make(seed))
 
 

@@ -52,9 +52,14 @@ def test_reaches_the_optimum_that_scipy_finds(family, tokens, based):
 def test_what_the_hessian_leaves_out_is_the_least_and_a_hundredth_of_all_at_most(spread):
     generator = torch.Generator().manual_seed(int(spread))
     share = torch.exp(spread * torch.randn(5000, generator=generator, dtype=torch.float64))
-    kept = _steep(share)
+    kept = _steep(share, 0.0)
     out = share[kept == 0]
     assert torch.equal(kept[kept > 0], share[kept > 0])
     least = kept[kept > 0].min()
     assert 0.99 * FLAT * share.sum() < out.sum() + least and out.sum() <= 1.1 * FLAT * share.sum()
     assert len(out) and out.max() <= least
+
+
+def test_where_no_document_is_in_part_the_hessian_has_none():
+    share = torch.tensor([0.0, 1e-125, 0.0], dtype=torch.float64)
+    assert not _steep(share, 1e-8).any()

@@ -39,6 +39,7 @@ CLOSE = 0.1  # a stage ends when a full step gains at most this share of the gap
 FLAT_SLOPE = 1e-3  # a stage also ends when the step's directional derivative is at most this share of that gain
 WHOLE = 1e-3  # a p this close to 0 or 1 is set to it
 FLAT = 0.01  # share of Σ w p (1 − p) left out of the Hessian: that of the documents with least of it, often half of all
+NONE = 1e-8  # w p (1 − p) below this share of the mean w is rounding: a document that is in or out
 WIDER = 2.0  # factor on ε when the path goes on from a sample to the whole pool
 BLOCK_ROWS = 8192  # rows read at a time for the Hessian
 
@@ -102,9 +103,10 @@ def newton(
     return replace(best, price=quadratic.price(best.moments)), DualPoint(m, epsilon)
 
 
-def _steep(share: torch.Tensor) -> torch.Tensor:
-    """(N,) the same, but 0 for the documents of least share that have `FLAT` of the sum together."""
-    some = (share > FLAT / 10 * share.mean()).nonzero()[:, 0]  # the others have a tenth of `FLAT` at most
+def _steep(share: torch.Tensor, least: float) -> torch.Tensor:
+    """(N,) the same, but 0 for the documents of least share that have `FLAT` of the sum together, and below `least`."""
+    # The documents below FLAT / 10 of the mean have a tenth of `FLAT` at most.
+    some = (share > max(least, FLAT / 10 * float(share.mean()))).nonzero()[:, 0]
     ascending, order = share[some].sort(stable=True)
     kept = some[order[ascending.cumsum(0) > FLAT * ascending.sum()]]
     return torch.zeros_like(share).index_copy_(0, kept, share[kept])
@@ -215,7 +217,7 @@ class _Path:
 
     def direction(self, now: _Point, epsilon: float) -> torch.Tensor:
         """(d,) the Newton direction: the inverse Hessian times the gradient (their common factor 2c cancels)."""
-        share = _steep(self.weights * now.p * (1 - now.p))
+        share = _steep(self.weights * now.p * (1 - now.p), NONE * float(self.weights.mean()))
         centre, columns = self._centre(share)
         gram = torch.zeros(centre.shape[1], centre.shape[1], device=centre.device)
         for index in share.nonzero()[:, 0].split(BLOCK_ROWS):
