@@ -15,8 +15,10 @@ from datamask.precompile import precompile
 # called by others and compiled with them
 INNER = ("empty_set", "set_of", "slot_of", "hashed")
 INNER += ("pair_slot", "mixed", "mix", "final", "counted", "code_point", "put", "joins", "clashes")
-INNER += ("near_zero", "exact", "series", "gain", "move", "allowed", "book", "_sift_down")
+INNER += ("series", "gain", "move", "allowed", "book", "_sift_down")
 INNER += ("rolled", "repeated", "read", "among", "without", "lift", "ordered", "own_of", "likely", "at_home")
+INNER += ("count_kinds", "hash_windows", "longest_of", "sort_even", "held_by_both", "missing_runs", "formula_end")
+INNER += ("own_maximum", "price", "_within")
 precompile()
 for found in pkgutil.walk_packages(datamask.__path__, "datamask."):
     if "@compiled\\n" not in importlib.util.find_spec(found.name).loader.get_source(found.name):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from datamask.compiling import compiled
+from datamask.filter.posting_loops import sort_within
 from datamask.hash_sets import empty_set, slot_of
 
 FIRST, SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)  # xxHash's primes
 PRIME = np.uint64(0x100000001B3)  # FNV's
-DRAWER, INSERTED = 2, 24  # hashes of a text that are sorted together, about; that are sorted by insertion, at most
+DRAWER = 2  # hashes of a text that are sorted together, about
 
 
 @compiled
@@ -79,19 +80,7 @@ def numbered(hashes):  # type: ignore[no-untyped-def]
         mine = np.int64(key >> shift if bits else 0)
         keys[ends[mine]] = key
         ends[mine] += 1
-    begin = np.int64(0)
-    for drawer in range(len(ends) - 1):
-        end = ends[drawer]
-        if end - begin > INSERTED:
-            keys[begin:end] = np.sort(keys[begin:end])
-        else:
-            for place in range(begin + 1, end):
-                key, at = keys[place], place
-                while at > begin and keys[at - 1] > key:
-                    keys[at] = keys[at - 1]
-                    at -= 1
-                keys[at] = key
-        begin = end
+    sort_within(keys, np.append(0, ends[:-1]))  # a drawer now ends where the next began
     shingles, numbers, many = np.empty(len(hashes), np.uint32), np.empty(len(hashes), np.uint32), 0
     for key in keys:
         hash_ = np.uint32(key >> np.uint64(32))
