@@ -94,5 +94,6 @@ class ProxScorer:
         with self._lock:
             body = self._model.base_model(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False)
             last = body.last_hidden_state[torch.arange(len(ids)), sizes.to(device) - 1]  # [rows, hidden]
-            logits = self._model.get_output_embeddings()(last)[:, self._choices].float()
+            choices = torch.tensor(self._choices, device=device)
+            logits = self._model.get_output_embeddings()(last).index_select(1, choices).float()
         return torch.softmax(logits, dim=1)[:, 0].cpu().numpy()

@@ -56,9 +56,7 @@ def test_scorers(kind, tmp_path):
         there = scorer.score(documents).score
         with pytest.raises(Mixed):
             scorer._model(input_ids=torch.ones(1, 4, dtype=torch.int64))
-    assert np.isfinite(there).all()
-    if kind == "transformer":  # a language model's masks are others where a device has no kernels for attention
-        assert here.tolist() == pytest.approx(there.tolist(), abs=1e-5)
+    assert here.tolist() == pytest.approx(there.tolist(), abs=1e-5)
 
 
 def test_the_static_encoder():

@@ -70,6 +70,8 @@ def run(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     name, asked = str(operation), kwargs.get("device")
     tensors = [value for value in flat((*args, *kwargs.values())) if isinstance(value, torch.Tensor)]
     far = [value for value in tensors if isinstance(value, Far)]
+    if any(value.device == FAR and not isinstance(value, Far) for value in tensors):
+        raise Mixed(f"{name}: a list of indices becomes a tensor that the fake device cannot read; give it a tensor")
     if not far and (asked is None or torch.device(asked) != FAR):
         return operation(*args, **kwargs)
     first_far = bool(args) and isinstance(args[0], Far)
