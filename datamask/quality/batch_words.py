@@ -32,6 +32,7 @@ MEANING, BYTE, FOLDED = 9, 12, 21
 CLAUSE = 1 << 20
 ORDINARY = 1 << 42  # goes on with the word before it, and is nothing that is counted besides
 LEADS = (0xC2, 0xF4)  # the bytes that begin what UTF-8 writes with several
+SPACED = (0xC2, 0xC3)  # those after which a no-break space may stand, which other layouts of a text replace by a space
 
 LETTERS = 3  # of a word's end and the next one's beginning: how words join where few pairs of words come twice
 

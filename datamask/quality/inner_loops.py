@@ -28,6 +28,7 @@ from datamask.quality.batch_words import (
     ORDINARY,
     QUOTE,
     SINGLE,
+    SPACED,
     STOP,
     UPPER,
     WORD,
@@ -198,8 +199,10 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
         if LEADS[0] <= lead <= LEADS[1]:  # a lead byte and as many others as belong to it
             good = True
             for step in range(1, 2 + (lead >= 0xE0) + (lead >= 0xF0)):
-                other = (table[points[min(at + step, last)]] >> np.uint64(BYTE)) & np.uint64(0xFF)
-                good &= 0x80 <= other < 0xC0
+                after = table[points[min(at + step, last)]]
+                other = (after >> np.uint64(BYTE)) & np.uint64(0xFF)
+                spaced = SPACED[0] <= lead <= SPACED[1] and after & np.uint64(BLANK) != 0
+                good &= 0x80 <= other < 0xC0 or (spaced and not table[points[at - 1]] & np.uint64(UPPER))
             misread += good
         if point in (LESS, AMPERSAND):
             marks[angles] = at

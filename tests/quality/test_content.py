@@ -103,6 +103,17 @@ def test_measures_depend_on_neither_the_batch_nor_the_layout(model: pool.Model, 
             np.testing.assert_array_equal(measures.measure(BatchWords([laid]), [None], model.pool)[0], alone)
 
 
+def test_a_broken_no_break_space_is_one_in_every_layout(model: pool.Model) -> None:
+    broken = measures.MEASURES.index("broken")
+
+    def share(text: str) -> float:
+        return float(measures.measure(BatchWords([text]), [None], model.pool)[0][0, broken])
+
+    text = "Waa in laÂ\xa0helo wax walba. VoilÃ\xa0tout."
+    assert share(text) == share(" ".join(text.split())) > 0
+    assert share("XÃ HOÀ BÌNH, MANHÃ SEGUINTE") == 0  # capitals before: words that end so
+
+
 # ---------------------------------------------------------------- counts
 
 

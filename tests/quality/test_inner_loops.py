@@ -145,10 +145,12 @@ def test_places_where_utf8_was_read_as_cp1252() -> None:
     texts = [
         "été".encode().decode("cp1252"),
         "“a”".encode().decode("cp1252", "replace"),
-        "été Ã",
+        "été Ãb",
         "😀".encode().decode("latin-1"),
+        "Ã",  # of "à" or a no-break space, which the text's end or another layout has taken away
+        "MANHÃ",
     ]
-    assert BatchWords(texts).characters[:, 8].tolist() == [2, 1, 0, 1]
+    assert BatchWords(texts).characters[:, 8].tolist() == [2, 1, 0, 1, 1, 0]
 
 
 @pytest.mark.parametrize(
