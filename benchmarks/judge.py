@@ -2,7 +2,7 @@
 
     python benchmarks/judge.py arms  --corpus out/real --targets '../shared/data/tasks/*.jsonl.gz' --to out/judge
     python benchmarks/judge.py read  --corpus out/real --targets … --to out/judge --controls
-    python benchmarks/judge.py read  --corpus out/real --targets … --to out/judge --judge network --size tiny --pool 0
+    python benchmarks/judge.py read  --corpus out/real --targets … --to out/judge --judge network --pool 0 1 2 5 6
     python benchmarks/judge.py table --to out/judge
 
 Every choice and every reading is a file in `--to`, so that each command resumes where it stopped, and several may run.
@@ -44,7 +44,7 @@ from datamask.study.verdict import Heard, conclude, controls
 POOLS, DOCUMENTS, BYTES, SHARE = 5, 12_300, 4_600_000, 0.06
 DRAWS, CONTROLS = 8, 3
 GREEDI = greedy.SHARD  # documents of a shard, by the solver's own choice
-NETWORK_POOLS = 3  # that the network reads; it starts from what stands in none of them
+NETWORK_POOLS = 3  # the first: the network starts from what stands in none of them
 METRICS, LAMBDAS = ("pairwise", "disf", "facility"), (0.0, 0.3, 0.5, 0.7, 0.9)
 WORDS = {"algorithm": "coverage", "coverage": {"atoms": {"ngrams": 1}}}
 HALF = {"target": 0.5, "embedding": 0.5}
@@ -57,12 +57,16 @@ COVERAGE: tuple[tuple[str, float, dict[str, float]], ...] = (
     ("n-grams", 0.5, {"ngrams": 1}),
     ("n-grams", 0.7, {"ngrams": 1}),
     ("n-grams", 0.9, {"ngrams": 1}),
+    ("n-grams, documents alike,", 0.3, {"ngrams": 1}),
+    ("n-grams, documents alike,", 0.5, {"ngrams": 1}),
+    ("n-grams, documents alike,", 0.7, {"ngrams": 1}),
     ("n-grams and embedding", 0.5, {"ngrams": 0.5, "embedding": 0.5}),
     ("target", 0.3, {"target": 1}),
     ("target and embedding", 0.3, HALF),
     ("target and n-grams", 0.3, {"target": 0.5, "ngrams": 0.5}),
     ("target and n-grams", 0.5, {"target": 0.5, "ngrams": 0.5}),
 )
+ALIKE = "documents alike"  # each counts the same in the words to be covered, whatever its quality
 OTHERS = "coverage of target and embedding λ 0.3, told every other set"  # how it fares on the sets it is not told
 NAMED = (  # the contrasts, named before any run: what is the default now, and what could be
     ("pairwise λ 0.5", RANDOM),
@@ -104,6 +108,10 @@ def population(corpus: str, to: Path) -> dict[str, Any]:
 
 
 def rows_of(pool: int, total: int) -> Any:
+    """A random half's rows; pools from POOLS on leave out what the network reads before them, as its first pools do."""
+    if pool >= POOLS:
+        reached = np.unique(np.concatenate([rows_of(number, total) for number in range(NETWORK_POOLS)]))
+        return np.sort(np.random.default_rng([pool, 67]).permutation(reached)[:DOCUMENTS])
     return np.sort(np.random.default_rng([pool, 67]).permutation(total)[:DOCUMENTS])
 
 
@@ -129,11 +137,17 @@ def arms(every: bool = True) -> dict[str, dict[str, Any]]:
         "pairwise λ 0.5, documents": {"algorithm": "pairwise", **documents},
         "top-quality": {"solver": "top-quality"},
         **{
-            f"coverage of {name} λ {lamb:g}": {"algorithm": "coverage", "lamb": lamb, "coverage": {"atoms": atoms}}
+            f"coverage of {name} λ {lamb:g}": {
+                "algorithm": "coverage",
+                "lamb": lamb,
+                "coverage": {"atoms": atoms, "document_weights": "equal" if ALIKE in name else "quality"},
+            }
             for name, lamb, atoms in COVERAGE
         },
-        "coverage of n-grams λ 0.7, documents": {**WORDS, "lamb": 0.7, **documents},
-        "coverage of n-grams λ 0.5, documents": {**WORDS, "lamb": 0.5, **documents},
+        **{
+            f"coverage of n-grams λ {lamb:g}, documents": {**WORDS, "lamb": lamb, **documents}
+            for lamb in (0.3, 0.5, 0.7)
+        },
         "semdedup": {"solver": "semdedup", **documents},
         "dsir": {"solver": "dsir"},
         "random above the lowest tenth of quality": {"solver": "above", "floor": 0.1},

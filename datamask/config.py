@@ -200,6 +200,9 @@ class CoverageSettings(Section):
     """Documents of the pool, chosen by hash, at which the choice's density in embedding space is judged."""
     temperature: float = Field(0.1, gt=0)
     """τ of the kernel exp((cosine − 1) / τ)."""
+    document_weights: Literal["quality", "equal"] = "quality"
+    """How the pool's documents count in the words to be covered (ngrams): by their quality as a share of the greatest,
+    so that the words of good documents are covered first; equal: all alike."""
     smoothing: float = Field(0.02, gt=0, lt=1)
     """Share of the pool's own mixture under the logarithm: what a choice lacks altogether costs at most −log of it."""
     leaks: bool = False

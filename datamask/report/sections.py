@@ -299,11 +299,12 @@ def _covered(f: Findings) -> list[Block]:
     if not c:
         return []
     what = "the target" if c["target"] else "the pool"
+    counted = ", each document counted by its quality" if c["weighed"] else ""
     far = ", ".join(f"{arm} {value:.3f}" for arm, value in c["divergence"].items())
     text = (
-        f"Words and pairs of neighbouring words, as shares of a document's words, of {count(c['texts'])} documents drawn at "
-        f"random. Divergence of each choice from {what}, KL in nats a word (a random choice shows what the drawing alone "
-        f"makes): {far}. The lists hold what differs by more than chance, the costliest first."
+        f"Words and pairs of neighbouring words, as shares of a document's words, of {count(c['texts'])} documents "
+        f"drawn at random. Divergence of each choice from {what}{counted}, KL in nats a word (a random choice shows "
+        f"what the drawing alone makes): {far}. The lists hold what differs by more than chance, the costliest first."
     )
     blocks: list[Block] = [{"kind": "text", "text": text}]
     head = ["word or pair", *(["target"] if c["target"] else []), "pool", "choice", "choice/pool", "share × log ratio"]

@@ -112,17 +112,22 @@ def words(
     reference: Indices,
     chosen: str,
     target: Sequence[str] = (),
+    worth: npt.NDArray[np.floating] | None = None,
 ) -> dict[str, Any]:
-    """{"lacking": rows, "excess": rows, "divergence": {arm: nats a word}, "target": bool, "texts": n}.
+    """{"lacking": rows, "excess": rows, "divergence": {arm: nats a word}, "target": bool, "weighed": bool, "texts": n}.
 
     texts: of rows; weights: (rows of the sample,), what a document counts. target: texts to be explained; none: the
-    reference's documents.
+    reference's documents, each counted by its `worth` (rows of the sample,) besides, if that is given.
     """
     rows = np.unique(np.concatenate([reference, *drawn.values()]))
     every = [texts[int(row)] for row in rows] + list(target)
     counted = WordShares.of(every)
     of = {arm: np.searchsorted(rows, some) for arm, some in {**drawn, "": reference}.items()}
-    means = {arm: Mean.of(counted.shares[place], weights[rows[place]]) for arm, place in of.items() if len(place)}
+    by = {arm: weights[rows[place]] for arm, place in of.items()}
+    weighed = worth is not None and not target and bool(worth[reference].any())
+    if worth is not None and weighed:
+        by[""] = by[""] * worth[reference]
+    means = {arm: Mean.of(counted.shares[place], by[arm]) for arm, place in of.items() if len(place)}
     if chosen not in means or "" not in means:
         return {}
     pool, ours = means[""], means[chosen]
@@ -168,6 +173,7 @@ def words(
         "excess": listing(excess),
         "divergence": {arm: divergence(smooth(means[arm])) for arm in drawn if arm in means},
         "target": bool(target),
+        "weighed": weighed,
         "texts": len(rows),
     }
 

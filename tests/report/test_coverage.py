@@ -70,6 +70,17 @@ def test_weights_are_those_of_the_budget(texts: dict[int, str]) -> None:
     assert velvet["pool"] == pytest.approx(9 * 100 / (900 + 300) / 63, rel=0.01)
 
 
+def test_worth_is_of_the_pool_alone(texts: dict[int, str]) -> None:
+    worth = np.ones(COUNT)
+    worth[:100] = 0.25
+    drawn = {"selected": rows_of(0, COUNT)}
+    found = coverage.words(texts, np.ones(COUNT), drawn, rows_of(0, COUNT), "selected", worth=worth)
+    velvet = next(row for row in found["excess"] if row["name"] == "velvet")
+    assert found["weighed"]
+    assert velvet["pool"] == pytest.approx(25 / (25 + 300) / 63, rel=0.01)
+    assert velvet["choice"] == pytest.approx(100 / COUNT / 63, rel=0.01)
+
+
 def test_clusters_are_named_by_their_words(texts: dict[int, str]) -> None:
     generator = np.random.default_rng(2)
     centres = np.eye(3)[np.repeat([0, 1, 2], [100, 200, 100])]

@@ -7,8 +7,8 @@ The parts are column blocks of one matrix, so that a solver passes over the rows
 - embedding: A_ij = exp((x_i·y_j − 1) / τ) for the `NEAREST` anchors y of a document; t is uniform over the anchors.
   Coverage is then a kernel density of the selection, evaluated at a sample of the pool (the anchors). An anchor covers
   itself, which favours the sampled documents (benchmarks/LOG.md compares this with leaving self-coverage out).
-- n-grams: a document's hashed uni- and bigrams as shares that add up to 1. t: the pool's own shares (part "ngrams"),
-  or the target's (part "target").
+- n-grams: a document's hashed uni- and bigrams as shares that add up to 1. t: the pool's own shares, each document
+  counted by its quality (part "ngrams"), or the target's (part "target").
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from datamask.selection.sparse_rows import taken
 
 NEAREST = 128  # a document's kernel is kept at so many of its nearest anchors
 BLOCK = 2048  # rows of the kernel computed at a time
+JUDGED = 1000  # documents, those with the least hashes, of whose quality `worth` takes the quantiles
+LOW, HIGH = 0.05, 0.95  # the quantiles
 SHARED = 1 << 20  # numbers in rows from which cores share a pass over them
 PARTS = ("embedding", "ngrams", "target")
 
@@ -129,7 +131,8 @@ def make_atoms(pool: Pool, weights: np.ndarray, settings: Select) -> Atoms:
     parts = [name.removeprefix("coverage-") for name in settings.metrics if name.startswith("coverage-")]
     of_words = [part for part in parts if part != "embedding"]
     kept = vars(pool).setdefault("_atoms", {})
-    key = (tuple(parts), settings.coverage.temperature, settings.coverage.anchors, settings.seed, weights.tobytes())
+    how = settings.coverage
+    key = (tuple(parts), how.temperature, how.anchors, how.document_weights, settings.seed, weights.tobytes())
     if key in kept:
         return kept[key]
     if of_words and pool.ngrams is None:
@@ -149,10 +152,40 @@ def make_atoms(pool: Pool, weights: np.ndarray, settings: Select) -> Atoms:
     if of_words:
         blocks.append(shares(pool.ngrams, np.float64 if pool.is_small else np.float32))
         words = blocks[-1].state(weights)
+        if "ngrams" in parts and settings.coverage.document_weights == "quality":
+            least = least_hashes(row_hashes(pool.features, settings.seed), JUDGED)
+            by = worth(pool.quality, pool.quality_weights, quality_ranges(pool.quality[least]))
+            words = counted_words(words, blocks[-1].state(weights * by))
     rows = blocks[0] if len(blocks) == 1 else beside(*blocks)
     targets = targets_of(parts, len(anchors), words, pool.target)
     kept[key] = Atoms(rows, targets, slice(len(anchors), rows.width), anchors)
     return kept[key]
+
+
+def least_hashes(hashes: np.ndarray, count: int) -> np.ndarray:
+    """The row numbers of the least hashes, in their order."""
+    return np.argsort(hashes, kind="stable")[:count]
+
+
+def quality_ranges(quality: np.ndarray) -> np.ndarray:
+    """(Q, 2): of each column what counts nothing and what counts fully: 0, or where scores are negative their quantile
+    `LOW`; and their quantile `HIGH`, so that single scores far off do not make all others alike. quality: (n, Q)."""
+    low, high = np.quantile(quality, [LOW, HIGH], axis=0)
+    return np.stack([np.minimum(low, 0.0), high], axis=1)
+
+
+def worth(quality: np.ndarray, quality_weights: np.ndarray, ranges: np.ndarray) -> np.ndarray:
+    """(n,) float64 from 0 to 1: by how much documents count in the words to be covered; 1 for all in a column whose
+    range is empty. quality: (n, Q); quality_weights: (Q,), adding up to 1; ranges: (Q, 2)."""
+    low, width = ranges[:, 0], ranges[:, 1] - ranges[:, 0]
+    share = np.clip((quality - low) / np.where(width > 0, width, 1.0), 0.0, 1.0)
+    found: np.ndarray = np.where(width > 0, share, 1.0) @ quality_weights
+    return found
+
+
+def counted_words(plain: np.ndarray, by_worth: np.ndarray) -> np.ndarray:
+    """The words to be covered, (J,): by worth, but plain where what is worth anything holds no word."""
+    return by_worth if by_worth.sum() > 0 else plain
 
 
 def targets_of(
@@ -160,7 +193,8 @@ def targets_of(
 ) -> dict[str, np.ndarray]:
     """The target distribution t of each part: (anchors + J,), adding up to 1.
 
-    anchors: their number. words: (J,) n-gram mass of the whole pool; target: (J,) counts, for the part "target".
+    anchors: their number. words: (J,) n-gram mass of the pool, for the part "ngrams"; target: (J,) counts, for the
+    part "target".
 
     :raises InputError: there is no word to cover.
     """

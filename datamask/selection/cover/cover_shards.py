@@ -34,7 +34,16 @@ from scipy.optimize import Bounds, minimize
 
 from datamask.config import Config, Select
 from datamask.maps import Handed, Mapper, hand, here
-from datamask.selection.cover.atoms import NEAREST, AtomRows, Atoms, targets_of
+from datamask.selection.cover.atoms import (
+    JUDGED,
+    NEAREST,
+    AtomRows,
+    Atoms,
+    counted_words,
+    least_hashes,
+    quality_ranges,
+    targets_of,
+)
 from datamask.selection.cover.counting import target_of
 from datamask.selection.cover.shard_maps import (
     Covering,
@@ -277,6 +286,10 @@ class CoverRounds(Gathered):
             order = np.argsort(least, kind="stable")[: self.settings.coverage.anchors]
             anchors = np.concatenate([found.read("rows")[0] for found in self.sketched])[order]
             self.state = replace(self.state, anchors=self.hand("anchors", rows=anchors))
+        if "coverage-ngrams" in self.settings.metrics and self.settings.coverage.document_weights == "quality":
+            least = np.concatenate([found.read("least_judged")[0] for found in self.sketched])
+            judged = np.concatenate([found.read("judged")[0] for found in self.sketched])
+            self.state = replace(self.state, ranges=quality_ranges(judged[least_hashes(least, JUDGED)]))
         self.hashes = self.column(self.sketched, "hashes")
         self.dimensions = self.sketched[0].read("rows")[0].shape[1]
         self.laid = self.maps(lay_group, self.state, self.groups, self.rows)
@@ -287,10 +300,14 @@ class CoverRounds(Gathered):
         total, random, spent = (
             _sum(found.read(name)[0] for found in self.laid) for name in ("state", "random", "spent")
         )
+        by_worth = _sum(found.read("worth")[0] for found in self.laid)
         self.state = replace(self.state, width=len(total))
         target = target_of(self.settings)
         parts = [name.removeprefix("coverage-") for name in self.settings.metrics]
-        targets = targets_of(parts, len(anchors), total[len(anchors) :], None if target is None else target.counts)
+        words = total[len(anchors) :]
+        if self.state.ranges is not None:
+            words = counted_words(words, by_worth[len(anchors) :])
+        targets = targets_of(parts, len(anchors), words, None if target is None else target.counts)
         nothing = AtomRows(np.zeros(1, np.int64), np.zeros(0, np.uint16), np.zeros(0, np.float32), len(total))
         atoms = Atoms(nothing, targets, slice(len(anchors), len(total)), anchors)
         self.metrics: list[Coverage] = []

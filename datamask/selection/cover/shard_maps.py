@@ -12,7 +12,7 @@ import torch
 from datamask.config import Config
 from datamask.devices import pick_device
 from datamask.maps import Handed, hand, handed, mapped, write_array
-from datamask.selection.cover.atoms import AtomRows, beside, kernel, shares
+from datamask.selection.cover.atoms import JUDGED, AtomRows, beside, kernel, least_hashes, shares, worth
 from datamask.selection.cover.greedy_search import Effort
 from datamask.selection.cover.solve import ACCURACY, STEPS, best_alone, to_mask
 from datamask.selection.cover.summed import SummedCoverage
@@ -39,28 +39,32 @@ class Covering:
     share: float = 0.0  # the budget as a share of the corpus
     size: float = 0.0  # the budget
     width: int = 0  # J
+    ranges: np.ndarray | None = None  # (Q, 2) of quality, if the pool's documents count by it
     terms: Sequence[Term] = ()  # of quality
     slopes: Sequence[np.ndarray] = ()  # (J,) each: the gradients at which documents are priced
 
 
 def sketch_group(state: Covering, group: Group) -> Handed:
-    """Map: the hashes (n,) of a group's documents, and the unit rows of those that may be anchors with their hashes."""
+    """Map: the hashes (n,) of a group's documents, the unit rows of those that may be anchors with their hashes, and
+    the qualities (JUDGED, Q) of those with the least hashes."""
     if found := handed(state.folder, f"sketch-{group.number}"):
         return found
     settings, features = state.config.select, group.shard.features()
     pool = Pool(features, np.zeros(len(features)))
     hashes = row_hashes(features, settings.seed)
     anchors = settings.coverage.anchors if "coverage-embedding" in settings.metrics else 0
-    at = np.argsort(hashes, kind="stable")[:anchors]
-    rows = pool.rows(at).numpy()
-    return hand(state.folder, f"sketch-{group.number}", hashes=hashes, least=hashes[at], rows=rows)
+    at, judged = least_hashes(hashes, anchors), least_hashes(hashes, JUDGED)
+    kept = {"rows": pool.rows(at).numpy(), "judged": quality_of(group.shard)[judged]}
+    return hand(
+        state.folder, f"sketch-{group.number}", hashes=hashes, least=hashes[at], least_judged=hashes[judged], **kept
+    )
 
 
 def lay_group(state: Covering, group: Group) -> Handed:
     """Map: writes a group's rows of atoms as flat files.
 
-    Hands on the rows' lengths (n,), the state (J,) of the whole group, the states (S, J) of random selections and what
-    these spend (S,).
+    Hands on the rows' lengths (n,), the state (J,) of the whole group, the same with documents counted by their worth,
+    the states (S, J) of random selections and what these spend (S,).
     """
     name = f"laid-{group.number}"
     if found := handed(state.folder, name):
@@ -76,12 +80,17 @@ def lay_group(state: Covering, group: Group) -> Handed:
     for part, array in (("start", rows.start), ("index", rows.index), ("value", rows.value)):
         write_array(_part(state, group.number, part), array)
     weights = weights_of(state.config.select, group.shard)
+    by = np.zeros(0)
+    if state.ranges is not None:
+        quality = quality_of(group.shard)
+        by = rows.state(weights * worth(quality, np.full(quality.shape[1], 1 / quality.shape[1]), state.ranges))
     drawn = np.random.default_rng([settings.seed, 17, group.number]).random((RANDOM_SETS, len(weights))) < state.share
     return hand(
         state.folder,
         name,
         length=np.diff(rows.start).astype(np.int32),
         state=rows.state(weights),
+        worth=by,
         random=np.stack([rows.state(weights * chosen) for chosen in drawn]),
         spent=drawn @ weights,
         width=np.array(rows.width),

@@ -156,14 +156,23 @@ def test_no_feasible_point_is_nearer_in_the_scaled_norm(seed: int) -> None:
     assert torch.allclose(feasible.project(z, torch.ones(30, dtype=torch.float64)), feasible.project(z), atol=1e-7)
 
 
-def test_the_value_is_the_definition() -> None:
+def by_quality(quality: np.ndarray) -> np.ndarray:
+    """By how much documents count in the words to be covered, as docs/selection.md says it."""
+    low, high = min(0.0, np.quantile(quality, 0.05)), np.quantile(quality, 0.95)
+    return np.clip((quality - low) / (high - low), 0, 1) if high > low else np.ones(len(quality))
+
+
+@pytest.mark.parametrize("weighed", ["quality", "equal"])
+def test_the_value_is_the_definition(weighed: str) -> None:
     pool = pool_of(7)
-    settings = {"budget_tokens": 20, "coverage": {"atoms": {"ngrams": 1}, "smoothing": 0.1}}
+    coverage = {"atoms": {"ngrams": 1}, "smoothing": 0.1, "document_weights": weighed}
+    settings = {"budget_tokens": 20, "coverage": coverage}
     problem = problem_of(pool, algorithm="coverage", lamb=0.0, calibrate=False, **settings)
     mask = np.random.default_rng(1).random(N) < 0.5
     b = pool.tokens
     rows = pool.ngrams.toarray() / np.maximum(pool.ngrams.sum(axis=1), 1)[:, None]
-    t = b @ rows / (b @ rows).sum()
+    counted = b * (by_quality(pool.quality[:, 0]) if weighed == "quality" else 1)
+    t = counted @ rows / (counted @ rows).sum()
     mixture = 0.9 * (b * mask) @ rows / 20 + 0.1 * (b / b.sum()) @ rows
     kept = t > 0
     expected = t[kept] @ np.log(mixture[kept]) - t[kept] @ np.log(((b / b.sum()) @ rows)[kept])

@@ -16,8 +16,8 @@ from datamask.errors import InputError
 from datamask.maps import Threads, here
 from datamask.selection import extend_prices, learn_prices, mask_shard, stage
 from datamask.selection.arrays import resolve, solve
+from datamask.selection.cover import atoms, shard_maps
 from datamask.selection.cover import cover_shards as rounds
-from datamask.selection.cover import shard_maps
 from datamask.selection.problem.pool import Pool, make_problem
 from datamask.selection.sharded.gathered import UndecidedTooFew
 from tests.selection.cover.test_stage import configured, texts_of, write_shard
@@ -43,11 +43,11 @@ class Rows:
         return self.counts
 
 
-def documents(count: int, topics: int = 12, atoms: int = 80, seed: int = 0) -> tuple[Rows, np.ndarray]:
+def documents(count: int, topics: int = 12, kinds: int = 80, seed: int = 0) -> tuple[Rows, np.ndarray]:
     """Documents of topics, each with words and a direction of its own."""
     generator = np.random.default_rng(seed)
     topic = generator.integers(0, topics, count)
-    words = generator.dirichlet(np.full(atoms, 0.1), topics)
+    words = generator.dirichlet(np.full(kinds, 0.1), topics)
     counts = np.stack([generator.multinomial(30, words[each]) for each in topic]).astype(np.float32)
     features = 1.5 * generator.standard_normal((topics, 12))[topic] + generator.standard_normal((count, 12))
     whole = Rows(
@@ -83,6 +83,28 @@ def by_rounds(whole: Rows, order: np.ndarray, count: int, settings, folder: Path
 
 def joint(whole: Rows, settings):
     return make_problem(Pool(whole.rows, whole.quality, whole.tokens, whole.groups, ngrams=whole.counts), settings)
+
+
+@pytest.mark.parametrize("weighed", ["quality", "equal"])
+def test_documents_count_by_quality_as_in_the_joint_solve(weighed, monkeypatch, tmp_path):
+    """The quantiles are those of the same documents, however the corpus is dealt to shards."""
+    for module in (atoms, rounds, shard_maps):
+        monkeypatch.setattr(module, "JUDGED", 60)
+    whole, _ = documents(300, seed=4)
+    coverage = {"atoms": PARTS["both"], "anchors": 9, "document_weights": weighed}
+    settings = resolve(None, {"algorithm": "coverage", "coverage": coverage, "calibrate": False}, words=True)
+    problem = joint(whole, settings)
+    found, mask = by_rounds(whole, np.random.default_rng(1).permutation(300), 5, settings, tmp_path)
+    assert found.facts["objective"] == pytest.approx(problem.objective.evaluate(torch.from_numpy(mask)).objective)
+
+
+def test_one_score_far_off_does_not_make_the_others_alike():
+    quality = np.append(np.linspace(0, 1, 999), 1e9)[:, None]
+    found = atoms.worth(quality, np.ones(1), atoms.quality_ranges(quality))
+    assert found[[0, 474, 999]].tolist() == pytest.approx([0, 0.5, 1], abs=0.01)
+    assert (atoms.worth(quality * 0, np.ones(1), atoms.quality_ranges(quality * 0)) == 1).all()
+    below = atoms.worth(quality[:999] - 5, np.ones(1), atoms.quality_ranges(quality[:999] - 5))
+    assert below[[0, 499, 998]].tolist() == pytest.approx([0, 0.5, 1], abs=0.01)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -123,7 +145,7 @@ def test_no_selection_there_is_exceeds_the_bound(seed, tmp_path, monkeypatch):
     """Twelve documents in several groups, with room for a few: every selection, under every kind of limit."""
     monkeypatch.setattr(rounds, "UNSOLVED", np.inf)
     generator = np.random.default_rng(seed)
-    whole, _ = documents(12, topics=4, atoms=15, seed=seed)
+    whole, _ = documents(12, topics=4, kinds=15, seed=seed)
     kinds = [
         {"budget_documents": 4},
         {"budget_tokens": 90},
