@@ -37,7 +37,7 @@ from datamask.quality.measures import CHANCE, REACH, RUN, SENTENCE, SEVERAL
 
 POINT = np.uint64(0x1FFFFF)
 AS_FOLDED = np.uint64(0x51ED270B)  # added to a folded code point before it is hashed
-LESS, AMPERSAND, SEMICOLON, COLON, SLASH, EXCLAMATION, GREATER, SPACE, H = (ord(char) for char in "<&;:/!> h")
+LESS, AMPERSAND, SEMICOLON, COLON, SLASH, EXCLAMATION, GREATER, H = (ord(char) for char in "<&;:/!>h")
 MENUS, ADVERTS = SEVERAL["menus"], SEVERAL["adverts"]
 SHORTEST, LONGEST = SENTENCE
 DOLLAR, BACKSLASH, LEFT_QUOTES = ord("$"), ord("\\"), (ord("«"), ord("‹"))
@@ -247,7 +247,10 @@ def tags(points, table, marks, ends, start, end, hashes, elements, found):  # ty
         if place == len(elements) or elements[place] != hashes[token]:
             continue
         after = min(end[token], last)
-        link = points[after] == SPACE and points[min(after + 1, last)] == H  # <a href
+        then = after
+        while then < last and table[points[then]] & np.uint64(BLANK):
+            then += 1
+        link = then > after and points[then] == H  # <a href
         found[document] += after - begins > 1 or closing or link or points[after] == GREATER
 
 
