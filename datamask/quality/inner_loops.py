@@ -201,8 +201,10 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
             for step in range(1, 2 + (lead >= 0xE0) + (lead >= 0xF0)):
                 after = table[points[min(at + step, last)]]
                 other = (after >> np.uint64(BYTE)) & np.uint64(0xFF)
-                spaced = SPACED[0] <= lead <= SPACED[1] and after & np.uint64(BLANK) != 0
-                good &= 0x80 <= other < 0xC0 or (spaced and not table[points[at - 1]] & np.uint64(UPPER))
+                if after & np.uint64(BLANK):
+                    good &= SPACED[0] <= lead <= SPACED[1] and not table[points[at - 1]] & np.uint64(UPPER)
+                else:
+                    good &= 0x80 <= other < 0xC0
             misread += good
         if point in (LESS, AMPERSAND):
             marks[angles] = at

@@ -26,7 +26,7 @@ from tests.quality import build, real
 from tests.quality.tables import counts_of
 from tests.quality.test_heuristic import PROSE
 
-alphabet = st.sampled_from([*"aabB .\n\r\t-'’{<>!$$\\(«»\x00\u2028éÉЖж中ไั😀&;/12"])
+alphabet = st.sampled_from([*"aabB .\n\r\t-'’{<>!$$\\(«»\x00\u2028éÉЖж中ไั😀&;/12Âh\u00a0"])
 documents = st.lists(st.text(alphabet, max_size=60), max_size=5)
 
 
