@@ -126,6 +126,7 @@ def _with_words(rng: np.random.Generator, instance: Instance) -> Instance:
         asked["coverage"] = {
             "atoms": atoms,
             "leaks": True,
+            "document_weights": str(rng.choice(["quality", "quality", "equal"])),
             "smoothing": float(rng.choice([0.02, 0.2, 1e-4])),
             "temperature": float(rng.choice([0.1, 1.0])),
         }
@@ -345,13 +346,28 @@ class Definition:
             assert counts is not None
             counts = counts.astype(np.float64)
             rows = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-            t = weights @ rows if part == "ngrams" else wanted
+            t = wanted
+            if part == "ngrams":
+                by = self._worth() if settings["document_weights"] == "quality" else np.ones(len(rows))
+                t = (weights * by) @ rows
+                t = t if t.sum() > 0 else weights @ rows
             assert t is not None
             t = t / t.sum()
         pool = weights @ rows / weights.sum()
         used = (t > 0) & (pool > 0)
         level = (1 - settings["smoothing"]) * (shares @ rows) + settings["smoothing"] * pool
         return np.log(level[:, used]) @ t[used] - t[used] @ np.log(pool[used])
+
+    def _worth(self) -> np.ndarray:
+        """By how much documents count in the words to be covered: quality from 0, or its 5 % quantile below 0, to its
+        95 % quantile."""
+        columns = self.instance.quality.astype(np.float64)
+        total = np.zeros(len(columns))
+        shares = np.ones(columns.shape[1]) if self.instance.weights is None else np.asarray(self.instance.weights)
+        for share, column in zip(shares / shares.sum(), columns.T, strict=True):
+            low, high = min(0.0, float(np.quantile(column, 0.05))), float(np.quantile(column, 0.95))
+            total += share * (np.clip((column - low) / (high - low), 0, 1) if high > low else 1.0)
+        return total
 
     def values(self, scales: dict[str, Any], masks: np.ndarray) -> np.ndarray:
         """f by the run's own calibration: Σ scale · (raw − zero)."""
