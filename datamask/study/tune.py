@@ -248,7 +248,8 @@ def _search(bench: _Bench, record: str, progress: Callable[[str], None]) -> list
         done.append(bench.evaluate(point))
         kept = [{**asdict(each), "bits": each.bits if np.isfinite(each.bits) else None} for each in done]
         storage.write_json(record, {"evaluations": kept})
-        progress(f"{len(done)} of {wanted}  {space.said(point)}: {done[-1].bits:.4f}  {done[-1].seconds:.1f} s")
+        read = "too few bytes to be read" if np.isnan(done[-1].bits) else f"{done[-1].bits:.4f}"
+        progress(f"{len(done)} of {wanted}  {space.said(point)}: {read}  {done[-1].seconds:.1f} s")
     return done[:wanted]
 
 
