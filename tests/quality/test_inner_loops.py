@@ -159,7 +159,7 @@ def test_places_where_utf8_was_read_as_cp1252() -> None:
         ("<b>x</b> <B> </p>", 4),
         ("a<b and a<p", 0),  # a formula; "p" is an element, but nothing of one follows
         ("<a href=x> <!-- x --> <x> < b>", 2),
-        ("<a\n  href=x> <a\u00a0href=x> <a house", 3),  # in every layout; a lone "a" before a word with h is taken along
+        ("<a\n  href=x> <a\u00a0href=x> <a house", 3),  # in every layout; "a" before a word with h is taken along
         ("&amp; &; &a b; &nbsp;&#123456; &#1234567; ;", 3),
         ("<", 0),
         ("</", 0),
