@@ -646,14 +646,21 @@ def to_yaml(config: Config | None = None) -> str:
     """The complete configuration as YAML, a comment per setting."""
     document = CommentedMap()
     for name, section in config or Config():
-        fields = type(section).model_fields
-        values = CommentedMap(section.model_dump(mode="json"))
-        for setting, info in fields.items():
-            values.yaml_set_comment_before_after_key(setting, before=info.description, indent=2)
-        document[name] = values
+        document[name] = _commented(section, indent=2)
         document.yaml_set_comment_before_after_key(name, before="\n" + (type(section).__doc__ or "").strip())
     stream = io.StringIO()
     writer = YAML()
     writer.width = 120
     writer.dump(document, stream)
     return stream.getvalue().lstrip()
+
+
+def _commented(section: Section, indent: int) -> CommentedMap:
+    """A section's settings, and those of sections in it, each below what it means."""
+    values = CommentedMap(section.model_dump(mode="json"))
+    for setting, info in type(section).model_fields.items():
+        inner = getattr(section, setting)
+        if isinstance(inner, Section):
+            values[setting] = _commented(inner, indent + 2)
+        values.yaml_set_comment_before_after_key(setting, before=info.description, indent=indent)
+    return values

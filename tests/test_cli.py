@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,15 @@ def test_config_prints_yaml_that_loads_again(capsys, tmp_path):
     again = call(capsys, "config", "--config", str(tmp_path / "my.yaml"))
     assert (status, again[1]) == (0, out)
     assert "lamb: 0.7" in out
+
+
+def test_config_says_what_every_setting_means(capsys):
+    lines = call(capsys, "config")[1].splitlines()
+    named = [place for place, line in enumerate(lines) if re.match(r" *[a-z_]+:", line)]
+    bare = [lines[place] for place in named if not lines[place - 1].lstrip().startswith("#")]
+    assert len(named) > 80 and "    document_weights: quality" in lines
+    assert all(line.startswith(" " * 4) for line in bare)  # of the list of scorers, whose entries are not commented
+    assert not {"    atoms: {}", "    anchors: 1500"} & set(bare)
 
 
 def test_inputs_may_be_given_without_their_option(monkeypatch, capsys, tmp_path):
