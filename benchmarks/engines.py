@@ -90,7 +90,7 @@ def due(out: Path, stage: str) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--input", required=True)
-    parser.add_argument("--engines", nargs="+", default=["dask", "ray"])
+    parser.add_argument("--engines", nargs="+", choices=["dask", "ray"], default=["dask", "ray"])
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--no-kill", action="store_true", help="no worker is killed")
     parser.add_argument("--rounds", action="store_true", help="a worker is killed in each stage of rounds too")
