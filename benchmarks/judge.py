@@ -109,10 +109,13 @@ def population(corpus: str, to: Path) -> dict[str, Any]:
 
 def rows_of(pool: int, total: int) -> Any:
     """A random half's rows; pools from POOLS on leave out what the network reads before them, as its first pools do."""
-    if pool >= POOLS:
-        reached = np.unique(np.concatenate([rows_of(number, total) for number in range(NETWORK_POOLS)]))
-        return np.sort(np.random.default_rng([pool, 67]).permutation(reached)[:DOCUMENTS])
-    return np.sort(np.random.default_rng([pool, 67]).permutation(total)[:DOCUMENTS])
+    among = reached(total) if pool >= POOLS else np.arange(total)
+    return np.sort(np.random.default_rng([pool, 67]).permutation(among)[:DOCUMENTS])
+
+
+def reached(total: int) -> Any:
+    """The rows of the network's first pools; it starts from the others."""
+    return np.unique(np.concatenate([rows_of(pool, total) for pool in range(NETWORK_POOLS)]))
 
 
 def unread(paths: Sequence[str], targets: Sequence[Target]) -> list[Target]:
@@ -331,8 +334,8 @@ def judge_of(name: str, options: argparse.Namespace, whole: dict[str, Any]) -> A
         passes, rates = options.passes or size.passes, tuple(options.rate or size.rates)
         told = f"{size.name}, {passes:g} passes at {' '.join(f'{rate:g}' for rate in rates)}"
         size = replace(size, name=told, passes=passes, rates=rates)
-    reached = np.unique(np.concatenate([rows_of(pool, len(whole["tokens"])) for pool in range(NETWORK_POOLS)]))
-    out = np.setdiff1d(np.arange(len(whole["tokens"])), reached)  # what no pool that the network reads can choose
+    total = len(whole["tokens"])
+    out = np.setdiff1d(np.arange(total), reached(total))  # what no pool that the network reads can choose
     network = Network(size, whole["texts"], "cpu", before=[whole["texts"][row] for row in out])
     kept = options.to / f"start-{slug(size.name)}.pickle"
     if kept.exists():

@@ -33,7 +33,7 @@ from datamask.report.embedding_sample import (
     read_sample,
 )
 from datamask.report.tally import LENGTH, Tally
-from datamask.selection.cover.atoms import quality_ranges, worth
+from datamask.selection.cover.atoms import quality_ranges, weighs_documents, worth
 from datamask.selection.cover.counting import target_of
 from datamask.shares import tell
 from datamask.stages import ShardFiles
@@ -230,7 +230,7 @@ class Covering:
         settings, worths = self.sample.config.select, None
         target = target_of(settings)
         texts = target.texts if target else ()
-        if "coverage-ngrams" in settings.metrics and settings.coverage.document_weights == "quality":
+        if weighs_documents(settings) and len(self.reference):
             quality = self.sample.quality[:, None].astype(np.float64)
             worths = worth(quality, np.ones(1), quality_ranges(quality[self.reference]))
         return coverage.words(self._texts, self._weights, self.read, self.reference, OURS, texts, worths)

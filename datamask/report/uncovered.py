@@ -124,8 +124,9 @@ def words(
     counted = WordShares.of(every)
     of = {arm: np.searchsorted(rows, some) for arm, some in {**drawn, "": reference}.items()}
     by = {arm: weights[rows[place]] for arm, place in of.items()}
-    weighed = worth is not None and not target and bool(worth[reference].any())
-    if worth is not None and weighed:
+    if worth is not None and (target or not worth[reference].any()):
+        worth = None
+    if worth is not None:
         by[""] = by[""] * worth[reference]
     means = {arm: Mean.of(counted.shares[place], by[arm]) for arm, place in of.items() if len(place)}
     if chosen not in means or "" not in means:
@@ -173,7 +174,7 @@ def words(
         "excess": listing(excess),
         "divergence": {arm: divergence(smooth(means[arm])) for arm in drawn if arm in means},
         "target": bool(target),
-        "weighed": weighed,
+        "weighed": worth is not None,
         "texts": len(rows),
     }
 

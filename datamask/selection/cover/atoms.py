@@ -141,20 +141,20 @@ def make_atoms(pool: Pool, weights: np.ndarray, settings: Select) -> Atoms:
         )
     if "target" in parts and pool.target is None:
         raise ConfigError("coverage of a target needs one; set select.target to files, or pass target texts")
+    hashes = row_hashes(pool.features, settings.seed)
     anchors = np.zeros((0, pool.dimensions), np.float32)
     blocks = []
     if "embedding" in parts:
-        chosen = anchor_rows(pool, settings)
-        anchors = pool.rows(chosen, _reads(pool)).cpu().numpy()
-        blocks.append(kernel(pool, anchors, settings.coverage.temperature))
+        anchors = pool.rows(least_hashes(hashes, how.anchors), _reads(pool)).cpu().numpy()
+        blocks.append(kernel(pool, anchors, how.temperature))
         anchors = anchors.astype(np.float32)
     words = np.zeros(0)
     if of_words:
         blocks.append(shares(pool.ngrams, np.float64 if pool.is_small else np.float32))
         words = blocks[-1].state(weights)
-        if "ngrams" in parts and settings.coverage.document_weights == "quality":
-            least = least_hashes(row_hashes(pool.features, settings.seed), JUDGED)
-            by = worth(pool.quality, pool.quality_weights, quality_ranges(pool.quality[least]))
+        if weighs_documents(settings):
+            judged = pool.quality[least_hashes(hashes, JUDGED)]
+            by = worth(pool.quality, pool.quality_weights, quality_ranges(judged))
             words = counted_words(words, blocks[-1].state(weights * by))
     rows = blocks[0] if len(blocks) == 1 else beside(*blocks)
     targets = targets_of(parts, len(anchors), words, pool.target)
@@ -162,8 +162,13 @@ def make_atoms(pool: Pool, weights: np.ndarray, settings: Select) -> Atoms:
     return kept[key]
 
 
+def weighs_documents(settings: Select) -> bool:
+    """Whether documents count by their quality in words to be covered."""
+    return "coverage-ngrams" in settings.metrics and settings.coverage.document_weights == "quality"
+
+
 def least_hashes(hashes: np.ndarray, count: int) -> np.ndarray:
-    """The row numbers of the least hashes, in their order."""
+    """The numbers of the documents with the least hashes, in their order: the same whatever their order or shard."""
     return np.argsort(hashes, kind="stable")[:count]
 
 
@@ -210,14 +215,6 @@ def targets_of(
             raise InputError(f"coverage of {part}: there is no word in its texts; nothing could be covered")
         t[anchors:] = wanted / wanted.sum()
     return found
-
-
-def anchor_rows(pool: Pool, settings: Select) -> np.ndarray:
-    """Row numbers of the anchors: the documents with the least hashes, whatever their order or shard."""
-    hashes = row_hashes(pool.features, settings.seed)
-    count = min(settings.coverage.anchors, len(hashes))
-    chosen = np.argpartition(hashes, count - 1)[:count]
-    return chosen[np.argsort(hashes[chosen], kind="stable")]
 
 
 def _reads(pool: Pool) -> torch.dtype:

@@ -43,6 +43,7 @@ from datamask.selection.cover.atoms import (
     least_hashes,
     quality_ranges,
     targets_of,
+    weighs_documents,
 )
 from datamask.selection.cover.counting import target_of
 from datamask.selection.cover.shard_maps import (
@@ -277,19 +278,22 @@ class CoverRounds(Gathered):
         filling = Filling(lambda: zip(self.hashes(), weights(), strict=True), room)
         return [np.flatnonzero(filling.take(*each)) for each in zip(self.hashes(), weights(), strict=True)]
 
+    def _of_least(self, name: str, count: int) -> np.ndarray:
+        """What the sketches hand on of so many documents with the least hashes: their rows of an array."""
+        parts = [found.read(name)[0] for found in self.sketched]
+        pairs = zip(self.sketched, parts, strict=True)
+        least = np.concatenate([found.read("least")[0][: len(part)] for found, part in pairs])
+        return np.concatenate(parts)[least_hashes(least, count)]
+
     def lay_out(self) -> None:
         """Writes all groups' rows of atoms, and measures the corpus's own mixture."""
         self.sketched = self.maps(sketch_group, self.state, self.groups, self.rows)
         anchors = np.zeros((0, 0), np.float32)
         if "coverage-embedding" in self.settings.metrics:
-            least = np.concatenate([found.read("least")[0] for found in self.sketched])
-            order = np.argsort(least, kind="stable")[: self.settings.coverage.anchors]
-            anchors = np.concatenate([found.read("rows")[0] for found in self.sketched])[order]
+            anchors = self._of_least("rows", self.settings.coverage.anchors)
             self.state = replace(self.state, anchors=self.hand("anchors", rows=anchors))
-        if "coverage-ngrams" in self.settings.metrics and self.settings.coverage.document_weights == "quality":
-            least = np.concatenate([found.read("least_judged")[0] for found in self.sketched])
-            judged = np.concatenate([found.read("judged")[0] for found in self.sketched])
-            self.state = replace(self.state, ranges=quality_ranges(judged[least_hashes(least, JUDGED)]))
+        if weighs_documents(self.settings):
+            self.state = replace(self.state, ranges=quality_ranges(self._of_least("judged", JUDGED)))
         self.hashes = self.column(self.sketched, "hashes")
         self.dimensions = self.sketched[0].read("rows")[0].shape[1]
         self.laid = self.maps(lay_group, self.state, self.groups, self.rows)
@@ -300,12 +304,12 @@ class CoverRounds(Gathered):
         total, random, spent = (
             _sum(found.read(name)[0] for found in self.laid) for name in ("state", "random", "spent")
         )
-        by_worth = _sum(found.read("worth")[0] for found in self.laid)
         self.state = replace(self.state, width=len(total))
         target = target_of(self.settings)
         parts = [name.removeprefix("coverage-") for name in self.settings.metrics]
         words = total[len(anchors) :]
         if self.state.ranges is not None:
+            by_worth = _sum(found.read("worth")[0] for found in self.laid)
             words = counted_words(words, by_worth[len(anchors) :])
         targets = targets_of(parts, len(anchors), words, None if target is None else target.counts)
         nothing = AtomRows(np.zeros(1, np.int64), np.zeros(0, np.uint16), np.zeros(0, np.float32), len(total))

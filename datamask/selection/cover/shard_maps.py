@@ -45,19 +45,17 @@ class Covering:
 
 
 def sketch_group(state: Covering, group: Group) -> Handed:
-    """Map: the hashes (n,) of a group's documents, the unit rows of those that may be anchors with their hashes, and
-    the qualities (JUDGED, Q) of those with the least hashes."""
+    """Map: the hashes (n,) of a group's documents, the least of them in their order, the unit rows of the first of
+    these, which may be anchors, and the qualities of the first JUDGED (Q each)."""
     if found := handed(state.folder, f"sketch-{group.number}"):
         return found
     settings, features = state.config.select, group.shard.features()
     pool = Pool(features, np.zeros(len(features)))
     hashes = row_hashes(features, settings.seed)
     anchors = settings.coverage.anchors if "coverage-embedding" in settings.metrics else 0
-    at, judged = least_hashes(hashes, anchors), least_hashes(hashes, JUDGED)
-    kept = {"rows": pool.rows(at).numpy(), "judged": quality_of(group.shard)[judged]}
-    return hand(
-        state.folder, f"sketch-{group.number}", hashes=hashes, least=hashes[at], least_judged=hashes[judged], **kept
-    )
+    least = least_hashes(hashes, max(anchors, JUDGED))
+    kept = {"rows": pool.rows(least[:anchors]).numpy(), "judged": quality_of(group.shard)[least[:JUDGED]]}
+    return hand(state.folder, f"sketch-{group.number}", hashes=hashes, least=hashes[least], **kept)
 
 
 def lay_group(state: Covering, group: Group) -> Handed:
