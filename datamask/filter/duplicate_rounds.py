@@ -1,23 +1,23 @@
 """The rounds of the search for near-duplicates: what each map reads, computes and hands on.
 
-    load           a group of shards: its documents' facts, and their samples' shingles dealt to partitions
-    join           a fact: that of all documents, in one file
-    meet           a partition of the shingles: pairs of documents that meet there, dealt to parts
-    gather_met     a part of the pairs: those that met often enough
-    lend           a part of the documents: their samples, for the parts whose pairs name them second
-    estimate_part  a part: pairs that may be duplicates by their whole samples
-    count_few      a partition: of what these have in common, what few groups of copies have
-    choose         a part: pairs worth reading
-    sort_pairs     a part: these, dealt so that connected ones come together
-    recall         some connected pairs: what an earlier run has decided of the same texts
-    fetch          a group of shards: the texts of the other pairs' documents
-    judge          some connected pairs, read whole; what falls, dealt to groups
-    lose           a group of shards: how much of each language and source falls
-    write          a group of shards: what falls
+    load_documents       a group of shards: its documents' facts, and their samples' shingles dealt to partitions
+    join_facts           a fact: that of all documents, in one file
+    pair_candidates      a partition of the shingles: pairs of documents that meet there, dealt to parts
+    gather_pairs         a part of the pairs: those that met often enough
+    exchange_samples     a part of the documents: their samples, for the parts whose pairs name them second
+    estimate_similarity  a part: pairs that may be duplicates by their whole samples
+    mark_templates       a partition: of what these have in common, what few groups of copies have
+    choose_pairs         a part: pairs worth reading
+    group_pairs          a part: these, dealt so that connected ones come together
+    recall_decisions     some connected pairs: what an earlier run has decided of the same texts
+    fetch_texts          a group of shards: the texts of the other pairs' documents
+    verify_pairs         some connected pairs, read whole; what falls, dealt to groups
+    count_losses         a group of shards: how much of each language and source falls
+    write_decisions      a group of shards: what falls
 
-What `load` finds in a group is kept for the next run, and so are the decisions: these are named by the documents, their
-quality, and what each pair shares with how few others, so that connected documents are read again only if something
-between them has changed.
+What `load_documents` finds in a group is kept for the next run, and so are the decisions: these are named by the
+documents, their quality, and what each pair shares with how few others, so that connected documents are read again only
+if something between them has changed.
 
 Nobody holds more than a partition or a part; facts of documents are mapped from files, and only what is looked at is
 read (of an object store, whole columns of at most 14 bytes a document).
@@ -107,7 +107,7 @@ class Searching:
     work: str
     folder: str
     kept: str  # the folder of what the next run can use
-    keys: tuple[str, ...]  # of the groups of shards: of all that `load` says of one
+    keys: tuple[str, ...]  # of the groups of shards: of all that `load_documents` says of one
     partitions: int  # of the shingles, and as many parts of the pairs
     rules: verify.DuplicateRules
     columns: tuple[str, ...] = ()  # of the corpus, by which alarm is given
@@ -191,7 +191,7 @@ class Loaded(NamedTuple):
     squares: float  # sum of squared differences from the mean
 
 
-def load(state: Searching, group: Group) -> Loaded:
+def load_documents(state: Searching, group: Group) -> Loaded:
     """What documents of the group are compared. A document's shard is its place in the group."""
     number, sources = group
     if storage.exists(state.facts(number)):
@@ -241,7 +241,7 @@ class Fact(NamedTuple):
     added: tuple[int, ...] = ()  # to the values of each group
 
 
-def join(state: Searching, item: Fact) -> None:
+def join_facts(state: Searching, item: Fact) -> None:
     """Writes a fact of all documents, for those who map it."""
     url = state.at(item.name) + ".npy"
     if storage.exists(url):
@@ -275,7 +275,7 @@ def _output(output: Output | None) -> Output:
 # ---------------------------------------------------------------- pairs
 
 
-def meet(state: Searching, partition: int) -> None:
+def pair_candidates(state: Searching, partition: int) -> None:
     """Writes a partition's shared shingles, and the codes of the pairs that meet there, dealt to parts."""
     url = state.at("meetings", partition)
     if storage.exists(url):
@@ -293,7 +293,7 @@ def meet(state: Searching, partition: int) -> None:
     deal(url, *candidates.meetings(shared, state.partitions), state.partitions)
 
 
-def gather_met(state: Searching, part: int) -> None:
+def gather_pairs(state: Searching, part: int) -> None:
     """Writes the codes of a part's pairs that met often enough, or whose embeddings are near."""
     url = state.at("met", part) + ".npy"
     if storage.exists(url):
@@ -309,7 +309,7 @@ def gather_met(state: Searching, part: int) -> None:
     write_array(url, codes)
 
 
-def lend(state: Searching, part: int) -> None:
+def exchange_samples(state: Searching, part: int) -> None:
     """Deals the samples of a part's documents to the parts whose pairs name them second."""
     url = state.at("lent", part)
     if storage.exists(url):
@@ -320,7 +320,7 @@ def lend(state: Searching, part: int) -> None:
     deal_laid(url, found, ends[np.cumsum([0, *map(len, wanted)])])
 
 
-def estimate_part(state: Searching, part: int) -> Handed:
+def estimate_similarity(state: Searching, part: int) -> Handed:
     """The pairs of a part that may be duplicates by their whole samples: the arrays of `Estimated`, and `blocks`.
 
     Asks the partitions which of the shingles that these have in common belong to no template, in blocks of
@@ -344,7 +344,7 @@ def estimate_part(state: Searching, part: int) -> Handed:
     return hand(state.folder, name, blocks=np.array([len(cuts) + 1]), **vars(made))
 
 
-def count_few(state: Searching, partition: int) -> None:
+def mark_templates(state: Searching, partition: int) -> None:
     """Says of the shingles of a partition that pairs have in common whether they belong to no template."""
     url = state.at("few", partition)
     if storage.exists(url):
@@ -364,7 +364,7 @@ def _asked(state: Searching, part: int, partition: int) -> Iterator[np.ndarray]:
         yield dealt(state.at("common", part, block), COMMON, partition, partition + 1)[0]
 
 
-def choose(state: Searching, part: int) -> Handed:
+def choose_pairs(state: Searching, part: int) -> Handed:
     """The pairs of a part whose texts are to be read: the arrays of `CandidatePairs`."""
     name = f"chosen-{part}"
     if found := handed(state.folder, name):
@@ -387,7 +387,7 @@ def _samples(state: Searching, source: str, part: int) -> np.ndarray:
     return gather([state.at(source, number) for number in range(state.partitions)], POSTING, part)
 
 
-def sort_pairs(state: Searching, part: int) -> None:
+def group_pairs(state: Searching, part: int) -> None:
     """Deals a part's chosen pairs to the parts that connected ones are decided in."""
     url = state.at("sorted", part)
     if storage.exists(url):
@@ -401,7 +401,7 @@ def sort_pairs(state: Searching, part: int) -> None:
 # ---------------------------------------------------------------- texts
 
 
-def fetch(state: Searching, group: Group) -> None:
+def fetch_texts(state: Searching, group: Group) -> None:
     """The texts, a batch for each part they belong to, in a file; beside it where each is, dealt by its part."""
     number, sources = group
     name = f"texts-{number}"
@@ -466,7 +466,7 @@ class _Connected:
         self.text = state.column("source")[shard]  # key of its shard's signatures
 
 
-def recall(state: Searching, part: int) -> Handed:
+def recall_decisions(state: Searching, part: int) -> Handed:
     """What an earlier run decided of connected documents that are the same, of the same quality, and as alike.
 
     Arrays: key (C, 2), component (D,), known (C,) bool: whether so; falls: RECORD (F,) of the known ones. Asks the
@@ -487,12 +487,12 @@ def recall(state: Searching, part: int) -> Handed:
     return hand(state.folder, name, component=component, key=keys, known=known, falls=falls)
 
 
-def judge(state: Searching, part: int) -> None:
+def verify_pairs(state: Searching, part: int) -> None:
     """Writes what falls of some connected pairs, dealt to groups of shards; and its `decisions.RECORD`s, to pieces."""
     if storage.exists(state.at("records", part)):
         return
     found = _Connected(state, part)
-    component, keys, known, falls = recall(state, part).read("component", "key", "known", "falls")
+    component, keys, known, falls = recall_decisions(state, part).read("component", "key", "known", "falls")
     documents, tie = found.documents, found.tie
     new, new_tie = (~known[component[np.searchsorted(documents, of)]] for of in (found.one, tie[:, 0]))
     with _LOADING:
@@ -526,7 +526,7 @@ def _copy_counts(url: str) -> CopyEvidence | None:
 
 
 class _FetchedTexts:
-    """The texts of a part's documents, from the files that `fetch` wrote."""
+    """The texts of a part's documents, from the files that `fetch_texts` wrote."""
 
     def __init__(self, state: Searching, part: int) -> None:
         self._state = state
@@ -569,7 +569,7 @@ def _fallen(state: Searching, group: int) -> np.ndarray:
     return found[np.argsort(found["document"])]
 
 
-def lose(state: Searching, group: Group) -> Losses:
+def count_losses(state: Searching, group: Group) -> Losses:
     """How much of a group's languages and sources falls."""
     number, losses = group[0], Losses()
     places = _fallen(state, number)["document"] - state.first[number]
@@ -582,7 +582,7 @@ def lose(state: Searching, group: Group) -> Losses:
     return losses
 
 
-def write(state: Searching, group: Group) -> list[Output]:
+def write_decisions(state: Searching, group: Group) -> list[Output]:
     """The shards' files."""
     falls = _fallen(state, group[0])
     shard, chunk_id, names = (state.column(name) for name in ("shard", "chunk_id", "names"))

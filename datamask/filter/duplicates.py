@@ -197,7 +197,7 @@ class _Search:
         self.state = replace(self.state, keys=tuple(self._group_key(group) for _, group in self.groups))
 
     def _group_key(self, group: Sequence[ComparedShard]) -> str:
-        """Of all that `rounds.load` says of a group."""
+        """Of all that `rounds.load_documents` says of a group."""
         state, order = self.state, self.config.filter.order
         inputs = []
         for source in group:
@@ -221,7 +221,9 @@ class _Search:
         self._decide(pairs, near, cosines)
         alarms = self._alarms()
         facts = {"compared": self.count - self.state.fixed, "candidates": sum(pairs), "alarms": alarms}
-        return [output for outputs in self.maps(rounds.write, self.state, *self._own()) for output in outputs], facts
+        return [
+            output for outputs in self.maps(rounds.write_decisions, self.state, *self._own()) for output in outputs
+        ], facts
 
     def _own(self) -> tuple[list[Group], list[int]]:
         """The groups of the run's own shards, and their rows."""
@@ -232,7 +234,7 @@ class _Search:
 
     def _load(self) -> None:
         """:raises InputError: there are more documents than can be numbered."""
-        loaded = self.maps(rounds.load, self.state, self.groups, self.rows)
+        loaded = self.maps(rounds.load_documents, self.state, self.groups, self.rows)
         counts = [group.documents for group in loaded]
         self.count = sum(counts)
         if self.count >= MOST:
@@ -243,7 +245,7 @@ class _Search:
         first = tuple(np.cumsum([0, *counts[:-1]]).tolist())
         shards = tuple(group[0].number for _, group in self.groups)  # a document's is its place among its group's
         joined = [Fact(name, self.count, shards if name == "shard" else ()) for name in JOINED]
-        self.maps(rounds.join, self.state, joined)
+        self.maps(rounds.join_facts, self.state, joined)
         write_array(self.state.at("names") + ".npy", np.array([source.name for source in self.sources]))
         keys = [_output(source.files.signatures).key for source in self.sources]
         write_array(self.state.at("source") + ".npy", np.array(keys, "S16"))
@@ -276,7 +278,7 @@ class _Search:
             hand(self.state.folder, "embedded", rows=np.concatenate(rows), group=language),
             epsilon,
         )
-        [found] = self.maps(find_near, self.state, [posed])
+        [found] = self.maps(find_near_embeddings, self.state, [posed])
         pairs, relative = found.read("pairs", "relative")
         pairs = pairs + self.state.fixed
         codes = code_of(pairs.min(axis=1), pairs.max(axis=1))
@@ -288,19 +290,19 @@ class _Search:
     def _candidates(self) -> list[int]:
         """How many pairs of each part are worth reading."""
         partitions = range(self.state.partitions)
-        self.maps(rounds.meet, self.state, partitions)
-        self.maps(rounds.gather_met, self.state, partitions)
-        self.maps(rounds.lend, self.state, partitions)
+        self.maps(rounds.pair_candidates, self.state, partitions)
+        self.maps(rounds.gather_pairs, self.state, partitions)
+        self.maps(rounds.exchange_samples, self.state, partitions)
         copies, blocks = Components(self.count), list[int]()
-        for found in self.maps(rounds.estimate_part, self.state, partitions):
+        for found in self.maps(rounds.estimate_similarity, self.state, partitions):
             pairs, asked = found.read("copies", "blocks")
             copies.add(*pairs.T)
             blocks.append(int(asked[0]))
         self.state = replace(self.state, blocks=tuple(blocks))
         write_array(self.state.at("copies") + ".npy", copies.lowest())
         del copies
-        self.maps(rounds.count_few, self.state, partitions)
-        self.chosen = self.maps(rounds.choose, self.state, partitions)
+        self.maps(rounds.mark_templates, self.state, partitions)
+        self.chosen = self.maps(rounds.choose_pairs, self.state, partitions)
         return [len(found.read("one")[0]) for found in self.chosen]
 
     # ------------------------------------------------------------ decisions
@@ -317,10 +319,10 @@ class _Search:
         part = self.state.column("part")[near[:, 0]].astype(np.int64)
         deal(self.state.at("ties"), ties, part, self.state.decided)
         parts = range(self.state.decided)
-        self.maps(rounds.sort_pairs, self.state, range(self.state.partitions))
-        self.maps(rounds.recall, self.state, parts)
-        self.maps(rounds.fetch, self.state, self.groups, self.rows)
-        self.maps(rounds.judge, self.state, parts)
+        self.maps(rounds.group_pairs, self.state, range(self.state.partitions))
+        self.maps(rounds.recall_decisions, self.state, parts)
+        self.maps(rounds.fetch_texts, self.state, self.groups, self.rows)
+        self.maps(rounds.verify_pairs, self.state, parts)
         written = [self.state.at("records", number) for number in parts]
         pieces = range(self.state.pieces)
         records = (gather(written, decisions.RECORD, piece) for piece in pieces)
@@ -349,7 +351,7 @@ class _Search:
     def _alarms(self) -> list[str]:
         settings, losses = self.config.duplicates, Losses()
         if self.state.columns:
-            for found in self.maps(rounds.lose, self.state, *self._own()):
+            for found in self.maps(rounds.count_losses, self.state, *self._own()):
                 losses.join(found)
         return raise_alarm(losses, settings.alarm_share, settings.alarm)
 
@@ -375,7 +377,7 @@ class SemanticInput:
     epsilon: float
 
 
-def find_near(state: Searching, item: SemanticInput) -> Handed:
+def find_near_embeddings(state: Searching, item: SemanticInput) -> Handed:
     """Pairs of near embeddings: places among the documents (P, 2), and their relative cosine. On one worker."""
     from datamask.filter.semantic import near_pairs
 

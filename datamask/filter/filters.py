@@ -125,8 +125,8 @@ def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str, ma
     names = [name(key) for key in keys for name in (exact.codes_name, exact.texts_name)]
     with rounds(work, "filter", key) as folder, keeping(work, "filter", key, names) as kept:
         state = Filtering(config, plan, work, exact.Exchange(folder, kept, keys, parts))
-        maps(look, state, items, counts)
-        maps(find_repeated, state, range(parts))
+        maps(apply_filters, state, items, counts)
+        maps(find_exact_copies, state, range(parts))
         outputs = [output for group in maps(write_filters, state, items, counts) for output in group]
     by_name = {files.shard.name: output for files, output in zip(ordered, outputs, strict=True)}
     storage.write_json(record, {name: output.key for name, output in by_name.items()})
@@ -306,7 +306,7 @@ class Filtering:
 Group = tuple[int, tuple[ShardFiles, ...]]  # number, shards
 
 
-def look(state: Filtering, group: Group) -> None:
+def apply_filters(state: Filtering, group: Group) -> None:
     """What the filters say of each document by itself."""
     number, shards = group
     exchange, plan = state.exchange, state.plan
@@ -322,7 +322,7 @@ def look(state: Filtering, group: Group) -> None:
     exchange.publish(number, codes, chunk_ids, passed)
 
 
-def find_repeated(state: Filtering, part: int) -> None:
+def find_exact_copies(state: Filtering, part: int) -> None:
     """Which of the texts of a part are there more than once."""
     state.exchange.find(part)
 

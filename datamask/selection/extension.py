@@ -122,7 +122,7 @@ def _extend(
     if covers:
         return rows, found.facts
     paths = tuple(decision_path(state.work, name, by) for name, _, _, by in rows)
-    [drift] = maps(drift_of_all, state, [(tuple(ordered), paths)], rest=True)
+    [drift] = maps(measure_own_drift, state, [(tuple(ordered), paths)], rest=True)
     return rows, {**found.facts, **drift.as_dict()}
 
 
@@ -174,7 +174,7 @@ def read_stays(state: Learning, item: Stays) -> Handed:
     return hand(state.folder, name, new=new, selected=selected, probability=probability)
 
 
-def drift_of_all(state: Learning, item: tuple[Sequence[ShardFiles], Sequence[str]]) -> Drift:
+def measure_own_drift(state: Learning, item: tuple[Sequence[ShardFiles], Sequence[str]]) -> Drift:
     """How far the selection is from the best one, on one worker that holds all candidates."""
     files, paths = item
     return measure_drift(files, paths, state.config)

@@ -19,7 +19,7 @@ from datamask.config import Config
 from datamask.errors import InputError
 from datamask.maps import Handed, Mapper, here
 from datamask.selection.cover.cover_shards import JOINT_NUMBERS, CoverRounds
-from datamask.selection.cover.shard_maps import solve_part
+from datamask.selection.cover.shard_maps import solve_fractions
 from datamask.selection.problem.limits import Spent
 from datamask.selection.sharded.beside import Beside, MustSolve, fixed_parts, is_spent
 from datamask.selection.sharded.gathered import UndecidedTooFew
@@ -90,7 +90,7 @@ class _Beside(CoverRounds):
     ) -> tuple[np.ndarray, np.ndarray]:
         """The mask (m,) of the new documents, and the state (J,) of the corpus with it."""
         posed = self.posed("beside", index, stays, spent, None)
-        [solved] = self.maps(solve_part, self.state, [posed])
+        [solved] = self.maps(solve_fractions, self.state, [posed])
         prices = self.price("beside", solved.state).prices
         return self.search(replace(posed, p=solved.p), prices)
 

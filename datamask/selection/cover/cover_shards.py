@@ -51,13 +51,13 @@ from datamask.selection.cover.shard_maps import (
     OwnBest,
     PartSolution,
     UndecidedProblem,
-    best_of_sample,
-    lay_group,
-    mask_part,
+    calibrate_metric,
     price_group,
-    sketch_group,
-    solve_part,
-    take_group,
+    read_undecided,
+    sample_group,
+    search_mask,
+    solve_fractions,
+    write_atoms,
 )
 from datamask.selection.cover.solve import ACCURACY, span_of_objective
 from datamask.selection.cover.summed import SummedCoverage
@@ -205,7 +205,7 @@ class CoverRounds(Gathered):
                         break
                     self.room, self.grown, solves = self.greatest_room, True, 0
             posed = self._pose(f"{number}", best)
-            [solved] = self.maps(solve_part, self.state, [posed])
+            [solved] = self.maps(solve_fractions, self.state, [posed])
             self.p, solves = solved.p, solves + 1
             states = [solved.state, *((1 - share) * base + share * solved.state for share in STEPS)]
         assert best is not None and solved is not None
@@ -287,7 +287,7 @@ class CoverRounds(Gathered):
 
     def lay_out(self) -> None:
         """Writes all groups' rows of atoms, and measures the corpus's own mixture."""
-        self.sketched = self.maps(sketch_group, self.state, self.groups, self.rows)
+        self.sketched = self.maps(sample_group, self.state, self.groups, self.rows)
         anchors = np.zeros((0, 0), np.float32)
         if "coverage-embedding" in self.settings.metrics:
             anchors = self._of_least("rows", self.settings.coverage.anchors)
@@ -296,7 +296,7 @@ class CoverRounds(Gathered):
             self.state = replace(self.state, ranges=quality_ranges(self._of_least("judged", JUDGED)))
         self.hashes = self.column(self.sketched, "hashes")
         self.dimensions = self.sketched[0].read("rows")[0].shape[1]
-        self.laid = self.maps(lay_group, self.state, self.groups, self.rows)
+        self.laid = self.maps(write_atoms, self.state, self.groups, self.rows)
         self.lengths = self.column(self.laid, "length")
         numbers = sum(int(length.sum(dtype=np.int64)) for length in self.lengths())
         if self.measured:
@@ -343,7 +343,7 @@ class CoverRounds(Gathered):
                 for metric in self.metrics
                 for at in places
             ]
-            best = np.reshape(self.maps(best_of_sample, self.state, items), (-1, 2)).tolist()
+            best = np.reshape(self.maps(calibrate_metric, self.state, items), (-1, 2)).tolist()
             sizes = [len(at) for at in places]
             metric_spans = [self._span_of(metric, sizes, each) for metric, each in zip(self.metrics, best, strict=True)]
             quality_spans = self.spans()
@@ -503,7 +503,7 @@ class CoverRounds(Gathered):
 
     def _take(self, name: str, fixed: Sequence[Handed]) -> list[Handed]:
         items = [group._replace(now=now) for group, now in zip(self.groups, fixed, strict=True)]
-        return self.maps(take_group, replace(self.state, round=name), items, self.rows)
+        return self.maps(read_undecided, replace(self.state, round=name), items, self.rows)
 
     # ------------------------------------------------------------ the end
 
@@ -518,7 +518,7 @@ class CoverRounds(Gathered):
         """
         price = np.concatenate([price[at] for price, at in zip(prices(), self.index, strict=True)])
         beside_it = sum(int(found.read("inside")[0].sum()) for found in self.fixed)
-        [(mask, state)] = self.maps(mask_part, self.state, [(posed, price, beside_it)])
+        [(mask, state)] = self.maps(search_mask, self.state, [(posed, price, beside_it)])
         if broken := self.own.broken(self.spent + self.own.spent(mask)):
             raise UndecidedTooFew(broken[0])
         return mask, state

@@ -44,7 +44,7 @@ class Covering:
     slopes: Sequence[np.ndarray] = ()  # (J,) each: the gradients at which documents are priced
 
 
-def sketch_group(state: Covering, group: Group) -> Handed:
+def sample_group(state: Covering, group: Group) -> Handed:
     """Map: the hashes (n,) of a group's documents, the least of them in their order, the unit rows of the first of
     these, which may be anchors, and the qualities of the first JUDGED (Q each)."""
     if found := handed(state.folder, f"sketch-{group.number}"):
@@ -58,7 +58,7 @@ def sketch_group(state: Covering, group: Group) -> Handed:
     return hand(state.folder, f"sketch-{group.number}", hashes=hashes, least=hashes[least], **kept)
 
 
-def lay_group(state: Covering, group: Group) -> Handed:
+def write_atoms(state: Covering, group: Group) -> Handed:
     """Map: writes a group's rows of atoms as flat files.
 
     Hands on the rows' lengths (n,), the state (J,) of the whole group, the same with documents counted by their worth,
@@ -95,7 +95,7 @@ def lay_group(state: Covering, group: Group) -> Handed:
     )
 
 
-def take_group(state: Covering, group: Group) -> Handed:
+def read_undecided(state: Covering, group: Group) -> Handed:
     """Map: a group's rows of the documents `at`, and of those that are selected beside them (`inside`) the state (J,)
     and the quality's part of the objective (`offset`)."""
     name = f"taken-{state.round}-{group.number}"
@@ -174,7 +174,7 @@ class PartSolution(NamedTuple):
     history: list[dict[str, float]]
 
 
-def solve_part(state: Covering, part: UndecidedProblem) -> PartSolution:
+def solve_fractions(state: Covering, part: UndecidedProblem) -> PartSolution:
     """The fractional optimum of a part, on one worker."""
     concave, _ = part.concave()
     feasible = concave.feasible
@@ -184,7 +184,7 @@ def solve_part(state: Covering, part: UndecidedProblem) -> PartSolution:
     return PartSolution(found.p.numpy(), found.states[0], found.value, history)
 
 
-def mask_part(state: Covering, item: tuple[UndecidedProblem, np.ndarray, int]) -> tuple[np.ndarray, np.ndarray]:
+def search_mask(state: Covering, item: tuple[UndecidedProblem, np.ndarray, int]) -> tuple[np.ndarray, np.ndarray]:
     """The best mask (m,) found from a part's fractional optimum, and the state (J,) of the corpus with it.
 
     Rounded, the optimum loses the less the more documents are selected, for it has no more fractional ones; what is as
@@ -211,7 +211,7 @@ def _value(concave: Concave, p: torch.Tensor) -> float:
 
 
 class OwnBest(NamedTuple):
-    """An item of `best_of_sample`: one coverage metric, on some documents of the sample."""
+    """An item of `calibrate_metric`: one coverage metric, on some documents of the sample."""
 
     joint: SummedCoverage
     taken: Sequence[Handed]
@@ -220,7 +220,7 @@ class OwnBest(NamedTuple):
     share: float  # the budget as a share of the corpus
 
 
-def best_of_sample(state: Covering, item: OwnBest) -> float:
+def calibrate_metric(state: Covering, item: OwnBest) -> float:
     """The best value found of the metric."""
     nothing = np.zeros(len(item.weights))
     limits = Limits(item.weights, item.share * float(item.weights.sum()))

@@ -83,7 +83,7 @@ class Exchanging:
         return replace(self.plan, device=pick_device(self.config.select.device))
 
 
-def sketch_group(state: Exchanging, group: Group) -> Handed:
+def sample_group(state: Exchanging, group: Group) -> Handed:
     """Map: the group's part of the sample; the arrays of a `Sketch`."""
     name = f"sketch-{state.round}-{group.number}"
     if found := handed(state.folder, name):
@@ -93,7 +93,7 @@ def sketch_group(state: Exchanging, group: Group) -> Handed:
     return hand(state.folder, name, **made._asdict())
 
 
-def marginals_of_group(state: Exchanging, group: Group) -> tuple[Handed, int]:
+def measure_marginals(state: Exchanging, group: Group) -> tuple[Handed, int]:
     """Map: `exchange.marginals` of a group: values, the undecided documents' features, base moments; their number."""
     name = f"marginals-{state.round}-{group.number}"
     if found := handed(state.folder, name):
@@ -252,7 +252,7 @@ class _Selecting(Gathered):
         bounds = [int(SPARE * most / self.count * 2**64)] if SPARE * most < self.count / 2 else []
         for below in (*bounds, None):  # many equal documents may leave too few below the bound: then use none
             state = Exchanging(self.config, self.folder, round="bounded" if below else "all", below=below)
-            found = self.maps(sketch_group, state, self.groups, self.rows)
+            found = self.maps(sample_group, state, self.groups, self.rows)
             merged = merge([Sketch(*found[0].read(*Sketch._fields))])
             for each in found[1:]:
                 merged = merge([merged, Sketch(*each.read(*Sketch._fields))])
@@ -311,7 +311,7 @@ class _Selecting(Gathered):
             for group, beside in zip(self.groups, counts(), strict=True)
         ]
         state = Exchanging(self.config, self.folder, name, plan=plan, moments=_on("cpu", moments), cut_range=cut_range)
-        found = self.maps(marginals_of_group, state, items, self.rows)
+        found = self.maps(measure_marginals, state, items, self.rows)
         self.marginals = [marginals for marginals, _ in found]
         base: list[np.ndarray] | None = None
         spent, offsets, linear = [], [], []
