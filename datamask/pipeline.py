@@ -67,15 +67,15 @@ _ELSEWHERE = ("select.semantic_duplicates",)  # of `duplicates`, which is given 
 STAGES = {
     stage.name: stage
     for stage in (
-        Stage("plan", "one", None, (), version=3),
-        Stage("convert", "shard", "corpus", ("plan",), settings=_READING),
+        Stage("plan", "one", None, (), version=4),
+        Stage("convert", "shard", "corpus", ("plan",), version=2, settings=_READING),
         Stage("languages", "shard", "languages", ("convert",), settings=_READING),
         Stage("tokenizer", "one", "tokenizer", ("convert",), settings=_FITTING),  # under the encoder's key
         Stage("encoder", "one", "encoder", ("convert", "tokenizer"), version=6, settings=_FITTING),
         Stage("quality", "one", "quality", ("convert", "encoder"), version=3, settings=_READING),
         Stage("signatures", "shard", "signatures", ("convert",), settings=_READING),
-        Stage("index", "shard", "index", ("convert", "tokenizer"), version=3, settings=_READING),
-        Stage("embed", "shard", "embeddings", ("encoder", "index")),
+        Stage("index", "shard", "index", ("convert", "tokenizer"), version=4, settings=_READING),
+        Stage("embed", "shard", "embeddings", ("encoder", "index"), version=2),
         Stage("score", "shard", "scores", ("quality", "index", "embed"), version=2),
         Stage("atoms", "shard", "atoms", ("index",)),
         Stage("leaks", "shard", "leaks", ("index",), version=4),

@@ -455,7 +455,7 @@ def write_output(
         held = 0
         for batch in batches:
             table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-            pending.append(table.cast(schema))
+            pending.append(table if table.schema == schema else table.cast(schema))
             held += table.num_rows
             rows += table.num_rows
             while held >= row_group_rows:

@@ -180,6 +180,9 @@ def summary(found: Mapping[str, Any], console: Console) -> None:
         names = [file["path"].rsplit("/", 1)[-1] for file in found["read_as"] if file["how"] == how]
         line = f"read as {how}: {several(len(names), 'file')} ({some(names, READ)})"
         console.print(line, soft_wrap=True, markup=False)
+    for column in found["restated"]:
+        line = f"column {column['name']}: {column['from']} in the corpus, written as {column['type']}"
+        console.print(line, soft_wrap=True, markup=False)
     for file in found["failed"]:
         console.print(f"missing: {file['path']}: {file['error']}", soft_wrap=True, markup=False)
     console.print(f"dataset: {found['release']}" + ("" if found["new"] else "  (unchanged)"), soft_wrap=True)

@@ -58,6 +58,7 @@ def numbers(
             for source in manifest["sources"]
             if source.get("reading")
         ],
+        "restated": [column for column in manifest["columns"] if "from" in column],
         "skipped": [{"path": file.path, "error": file.error} for file in skipped],
         "seconds": round(time.monotonic() - stages.began, 1),
     }

@@ -9,7 +9,6 @@ the usual generic ones. `corpus.columns` overrides them; a dot reaches into a st
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from datamask.corpus.types import as_released, filled, is_restated, join_types, json_texts, released_type
 from datamask.errors import InputError, nearest, printable
 
 FINEWEB = pa.schema(
@@ -48,6 +48,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 
 OURS = "chunk_id"  # our row number: a corpus column of that name is carried as chunk_id_original
+RESTATED = b"datamask.from"  # a field's metadata: the type in the corpus, where a release has another kind of value
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,11 @@ class Column:
     name: str
     path: tuple[str, ...]  # one name, or the names down to a struct's field
     type: pa.DataType
+    restated: bytes = b""  # its type in the file, where `type` is another kind of value
+
+    @property
+    def field(self) -> pa.Field:
+        return pa.field(self.name, self.type, metadata={RESTATED: self.restated} if self.restated else None)
 
 
 def recognise(schema: pa.Schema, mapping: Mapping[str, str], where: str, drop: Sequence[str] = ()) -> list[Column]:
@@ -100,10 +106,7 @@ def recognise(schema: pa.Schema, mapping: Mapping[str, str], where: str, drop: S
         path = _locate(schema, theirs)
         if name not in FINEWEB.names and path is not None:
             taken[name] = path
-    columns = []
-    for name, path in taken.items():
-        target = FINEWEB.field(name).type if name in FINEWEB.names else plain(_type_at(schema, path))
-        columns.append(Column(name, path, target))
+    columns = [_column(name, path, _type_at(schema, path)) for name, path in taken.items()]
     used = {path[0] for path in taken.values() if len(path) == 1}
     names = {*taken, OURS, "_reason", "_excerpt"}
     for field in schema:
@@ -113,8 +116,14 @@ def recognise(schema: pa.Schema, mapping: Mapping[str, str], where: str, drop: S
         while name in names:
             name += "_original"
         names.add(name)
-        columns.append(Column(name, (field.name,), plain(field.type)))
+        columns.append(_column(name, (field.name,), field.type))
     return [column for column in columns if column.name == "text" or column.name not in drop]
+
+
+def _column(name: str, path: tuple[str, ...], type_: pa.DataType) -> Column:
+    target = FINEWEB.field(name).type if name in FINEWEB.names else released_type(type_)
+    restated = is_restated(type_) or (name != "text" and target == pa.string() and _is_bytes(type_))
+    return Column(name, path, target, str(type_).encode() if restated else b"")
 
 
 def spelled(schema: pa.Schema) -> list[str]:
@@ -133,52 +142,63 @@ def shown(names: Sequence[str]) -> str:
     return ", ".join(printable(name) for name in cut) + (f" and {len(names) - 40} more" if len(names) > 40 else "")
 
 
-def plain(type_: pa.DataType) -> pa.DataType:
-    """The type without its physical encoding: dictionary, large and view strings become string."""
-    if pa.types.is_dictionary(type_) or pa.types.is_run_end_encoded(type_):
-        return plain(type_.value_type)
-    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
-        return pa.string()
-    return type_
-
-
 def is_texty(type_: pa.DataType) -> bool:
     """True for every physical kind of string, for bytes (to be decoded), and for a column of nulls alone."""
-    bare = plain(type_)
-    return pa.types.is_string(bare) or pa.types.is_null(bare) or _is_bytes(bare)
+    bare = released_type(type_)
+    return pa.types.is_string(bare) or pa.types.is_null(bare) or pa.types.is_binary(bare)
 
 
-def canonical(array: pa.Array, target: pa.DataType) -> pa.Array:
+def canonical(array: pa.Array, target: pa.DataType, exact: bool = False) -> pa.Array:
     """`array` as `target`, one of FINEWEB's types; a value that has no such form becomes null.
 
-    Numbers from text, integers from floats; text from numbers, times, bytes (UTF-8, else U+FFFD) and, as JSON, from
-    nested values.
+    Numbers from text, integers from floats; text from numbers, times, bytes (UTF-8, else U+FFFD; of a fixed size in
+    hex) and, as JSON, from nested values.
+
+    :param exact: bytes that are no text become hex, so that what differed still differs.
     """
+    array = as_released(array)
     source = array.type
-    if pa.types.is_dictionary(source) or pa.types.is_run_end_encoded(source):
-        array = pc.run_end_decode(array) if pa.types.is_run_end_encoded(source) else array.dictionary_decode()
-        return canonical(array, target)
-    if plain(source) == target:
-        return array.cast(target)
+    if source == target:
+        return array
     if pa.types.is_null(source):
         return pa.nulls(len(array), target)
-    if target == pa.string():
-        if _is_bytes(source):
-            return pa.array([None if v is None else v.decode("utf-8", "replace") for v in array.to_pylist()], target)
-        if pa.types.is_nested(source):
-            return pa.array(
-                [None if v is None else json.dumps(v, ensure_ascii=False, default=str) for v in array.to_pylist()],
-                target,
-            )
-        return array.cast(target)
-    return _numbers(array, target)
+    if target != pa.string():
+        return _numbers(array, target)
+    if pa.types.is_fixed_size_binary(source):
+        return pa.array([v if v is None else v.hex() for v in array.to_pylist()], target)
+    if pa.types.is_binary(source):
+        return pa.array([v if v is None else _decoded(v, exact) for v in array.to_pylist()], target)
+    return json_texts(array) if pa.types.is_nested(source) else array.cast(target)
+
+
+def numbers(array: pa.Array) -> pa.Array:
+    """A column of numbers, truth values or text that spells numbers as doubles; null where it is none of these."""
+    return array.cast(pa.float64()) if pa.types.is_boolean(array.type) else canonical(array, pa.float64())
+
+
+def with_numbers(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """The batch with some of its columns as `numbers`."""
+    for name in names:
+        batch = batch.set_column(batch.schema.get_field_index(name), name, numbers(batch[name]))
+    return batch
+
+
+def is_number(type_: pa.DataType) -> bool:
+    """Whether a column of this type may hold what `numbers` can read."""
+    kinds = pa.types
+    measured = kinds.is_integer(type_) or kinds.is_floating(type_) or kinds.is_decimal(type_)
+    return measured or kinds.is_boolean(type_) or kinds.is_string(type_)
+
+
+def _decoded(value: bytes, exact: bool) -> str:
+    text = value.decode("utf-8", "replace")
+    return value.hex() if exact and ("\ufffd" in text or not text.isprintable()) else text
 
 
 def _numbers(array: pa.Array, target: pa.DataType) -> pa.Array:
-    if pa.types.is_string(plain(array.type)):
-        texts = array.cast(pa.string())
-        number = pc.match_substring_regex(texts, r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$")
-        kept = pc.if_else(number, pc.utf8_trim_whitespace(texts), pa.scalar(None, pa.string()))
+    if pa.types.is_string(array.type):
+        number = pc.match_substring_regex(array, r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$")
+        kept = pc.if_else(number, pc.utf8_trim_whitespace(array), pa.scalar(None, pa.string()))
         array = pc.replace_substring_regex(kept, r"^\+", "").cast(pa.float64())
     elif not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_decimal(array.type)):
         return pa.nulls(len(array), target)
@@ -192,19 +212,24 @@ def _numbers(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _is_bytes(type_: pa.DataType) -> bool:
-    return pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_)
+    bare = released_type(type_)
+    return pa.types.is_binary(bare) or pa.types.is_fixed_size_binary(bare)
 
 
 def _fits(type_: pa.DataType, name: str) -> bool:
     """True when a column under a foreign name can be ours: a list called `tokens` is no token_count."""
-    bare = plain(type_)
-    number = pa.types.is_integer(bare) or pa.types.is_floating(bare)
+    bare = released_type(type_)
+    number = pa.types.is_integer(bare) or pa.types.is_floating(bare) or pa.types.is_decimal(bare)
     if name == "text":
         return is_texty(bare) and not pa.types.is_null(bare)
     if FINEWEB.field(name).type != pa.string():
         return number
     time = pa.types.is_temporal(bare)
-    return pa.types.is_string(bare) or (name == "id" and number) or (name == "date" and (time or number))
+    return (
+        pa.types.is_string(bare)
+        or (name == "id" and (number or _is_bytes(bare)))
+        or (name == "date" and (time or number))
+    )
 
 
 def _locate(schema: pa.Schema, name: str) -> tuple[str, ...] | None:
@@ -229,46 +254,34 @@ def _type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
 def union(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
     """One schema that holds every (name, schema): FineWeb's columns first, then the others as they appear.
 
-    Integers and floats widen, structs gain fields, nulls give way.
+    Integers and floats widen, structs gain fields, nulls and empty lists give way.
 
     :raises InputError: a column's types exclude each other; names the column, both types and where each is.
     """
     fields: dict[str, tuple[pa.Field, str]] = {}
     for where, schema in schemas:
         for field in schema:
-            known = fields.get(field.name)
-            if known is None:
-                fields[field.name] = (field, where)
-            elif known[0].type != field.type:
+            known, first = fields.get(field.name, (field, where))
+            if known.type != field.type:
                 try:
-                    both = pa.unify_schemas([pa.schema([known[0]]), pa.schema([field])], promote_options="permissive")
-                except (pa.ArrowTypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                    known = known.with_type(join_types(known.type, field.type))
+                except pa.ArrowException as error:
                     raise InputError(
-                        f"column {field.name!r} is {known[0].type} in {known[1]} but {field.type} in {where}; a "
+                        f"column {field.name!r} is {known.type} in {first} but {field.type} in {where}; a "
                         "release has one type for a column: make them agree, or leave the column out: "
                         f"--set corpus.drop=[{field.name}]"
                     ) from error
-                fields[field.name] = (both.field(0), known[1])
-    first = [name for name in FINEWEB.names if name in fields]
+            if told := {restated for one in (known, field) if (restated := (one.metadata or {}).get(RESTATED))}:
+                known = known.with_metadata({RESTATED: b" or ".join(sorted(told))})
+            fields[field.name] = (known, first)
+    first_names = [name for name in FINEWEB.names if name in fields]
     rest = [name for name in fields if name not in FINEWEB.names]
-    return pa.schema([pa.field(name, _given(fields[name][0].type)) for name in [*first, *rest]])
+    return pa.schema([fields[name][0] for name in [*first_names, *rest]])
 
 
-def _given(type_: pa.DataType) -> pa.DataType:
-    """The type with string where all values are null, inside too: readers of a release know no null type."""
-    if pa.types.is_null(type_):
-        return pa.string()
-    if pa.types.is_struct(type_):
-        return pa.struct([field.with_type(_given(field.type)) for field in type_])
-    if pa.types.is_map(type_):
-        return pa.map_(_given(type_.key_type), _given(type_.item_type), type_.keys_sorted)
-    if pa.types.is_fixed_size_list(type_):
-        return pa.list_(type_.value_field.with_type(_given(type_.value_type)), type_.list_size)
-    if pa.types.is_list(type_):
-        return pa.list_(type_.value_field.with_type(_given(type_.value_type)))
-    if pa.types.is_large_list(type_):
-        return pa.large_list(type_.value_field.with_type(_given(type_.value_type)))
-    return type_
+def complete(schema: pa.Schema) -> pa.Schema:
+    """The schema of `union` once every shard is in it: what has no value anywhere is text."""
+    return pa.schema([field.with_type(filled(field.type)) for field in schema])
 
 
 def mend_strings(array: pa.Array) -> tuple[pa.Array, np.ndarray | None]:

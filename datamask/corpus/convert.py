@@ -21,6 +21,7 @@ from datamask.corpus.inspect import content_of
 from datamask.corpus.json_lines import MAX_LINE_BYTES, UTF8_BOM, check_head, lines, parse, to_json
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.project import EXTRA, excerpt, project
+from datamask.corpus.types import join_types
 from datamask.errors import InputError
 from datamask.pipeline import STAGES
 from datamask.storage import Output, find_output, join, open_input, open_parquet, write_output
@@ -74,7 +75,7 @@ def _write(shard: Shard, config: Config, url: str, output_key: str) -> Output:
     sources = [SOURCES[part.format.partition(".")[0]](part, config) for part in shard.parts]
     schema = union(
         [
-            (part.path, pa.schema([(column.name, column.type) for column in source.columns]))
+            (part.path, pa.schema([column.field for column in source.columns]))
             for part, source in zip(shard.parts, sources, strict=True)
         ]
     )
@@ -104,7 +105,7 @@ def _write(shard: Shard, config: Config, url: str, output_key: str) -> Output:
 
 def _json_source(part: Part, config: Config) -> _Source:
     types = _types(part)
-    schema = pa.schema([(name, type_ or pa.string()) for name, type_ in types.items()])
+    schema = pa.schema([(name, pa.string() if type_ is None else type_) for name, type_ in types.items()])
     mixed = {name for name, type_ in types.items() if type_ is None}
     if types:
         columns = recognise(schema, config.corpus.columns, part.path, config.corpus.drop)
@@ -208,17 +209,16 @@ def _common(first: pa.DataType | None, second: pa.DataType | None) -> pa.DataTyp
     if first is None or second is None or first == second:
         return first if second is not None else None
     try:
-        schemas = [pa.schema([("x", first)]), pa.schema([("x", second)])]
-        type_ = pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+        type_ = join_types(first, second)
     except pa.ArrowException:
         return None
     return type_ if _storable(type_) else None
 
 
 def _storable(type_: pa.DataType) -> bool:
-    """Parquet has no struct without fields; one with very many is a map in disguise."""
+    """A struct with very many fields is a map in disguise."""
     if pa.types.is_struct(type_):
-        return 0 < type_.num_fields <= MAX_FIELDS and all(_storable(field.type) for field in type_)
+        return type_.num_fields <= MAX_FIELDS and all(_storable(field.type) for field in type_)
     return _storable(type_.value_type) if pa.types.is_list(type_) else True
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask.config import Config
+from datamask.corpus.columns import is_number, numbers
 from datamask.corpus.plan import Shard
 from datamask.corpus.project import EXCERPT
 from datamask.corpus.read import read_batches, shard_schema
@@ -148,8 +149,10 @@ class _Indexer:
         self._scores: list[str] = []  # columns that scores are read from
 
     def batches(self, progress: Progress | None) -> Iterator[pa.RecordBatch]:
-        there = shard_schema(self._shard, self._config).names  # what is not is told by prepare_quality
-        self._scores = [name for name in _score_columns(self._config) if name in there]
+        there = shard_schema(self._shard, self._config)  # what is not, or is no number, is told by prepare_quality
+        self._scores = [
+            name for name in _score_columns(self._config) if name in there.names and is_number(there.field(name).type)
+        ]
         columns = list(dict.fromkeys(["text", "id", "token_count", "_reason", "_excerpt", *self._scores]))
         for batch in read_batches(self._shard, self._config, columns):
             yield self._index(batch)
@@ -172,7 +175,7 @@ class _Indexer:
         nul = pc.greater(pc.multiply(pc.count_substring(text, "\0"), NUL_SHARE), length)
         unscored = pa.array(np.zeros(len(text), dtype=bool))
         for name in self._scores:
-            finite = pc.is_finite(_number(batch[name]))
+            finite = pc.is_finite(numbers(batch[name]))
             unscored = pc.or_(unscored, pc.invert(pc.fill_null(finite, False)))
         reason = pc.case_when(
             pc.make_struct(pc.is_valid(batch["_reason"]), pc.is_null(text), blank, nul, unscored),
@@ -237,14 +240,6 @@ class _Indexer:
 def _score_columns(config: Config) -> list[str]:
     """The corpus's columns that scores are read from."""
     return sorted({scorer.column for scorer in config.quality.scorers if scorer.column is not None})
-
-
-def _number(values: pa.Array) -> pa.Array:
-    """A column as doubles; of a type that holds no numbers, which scoring refuses for the whole shard, ones."""
-    kind = values.type
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return values.cast(pa.float64())
-    return pa.array(np.ones(len(values)))
 
 
 def _count_words(texts: list[str]) -> list[int]:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from datamask.corpus.columns import FINEWEB, Column, canonical, mend_strings, plain
+from datamask.corpus.columns import FINEWEB, Column, canonical, mend_strings
+from datamask.corpus.types import as_released, widened
 from datamask.errors import InputError, one_line
 
 EXCERPT = 200  # characters kept of what is quarantined
@@ -44,11 +45,9 @@ def project(
         if column is None:
             arrays[field.name] = pa.nulls(rows, field.type)
             continue
-        array = _at(batch, column)
+        array = _mended(_at(batch, column))
         if field.name in FINEWEB.names:
-            array = canonical(_mended(array), field.type)
-        else:
-            array = _mended(array)
+            array = canonical(array, field.type, exact=field.name == "id")
         arrays[field.name] = array if array.type == field.type else _widened(array, field)
     arrays["_reason"], arrays["_excerpt"] = reasons, excerpts
     return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
@@ -56,7 +55,7 @@ def project(
 
 def _widened(array: pa.Array, field: pa.Field) -> pa.Array:
     try:
-        return array.cast(field.type)
+        return widened(array, field.type)
     except pa.ArrowInvalid as error:  # an integer beyond 2**53 is no double
         raise InputError(
             f"column {field.name!r} is {array.type} here and {field.type} in other files, which holds not every value "
@@ -70,20 +69,20 @@ def _at(batch: pa.RecordBatch, column: Column) -> pa.Array:
 
 
 def _mended(array: pa.Array) -> pa.Array:
-    if plain(array.type) == pa.string():
-        return mend_strings(array if array.type == pa.string() else array.cast(pa.string()))[0]
+    array = as_released(array)
+    if pa.types.is_string(array.type):
+        return mend_strings(array)[0]
     if pa.types.is_nested(array.type):
         array.validate(full=True)  # strings inside lists and structs: a file with bad ones fails by name
     return array
 
 
 def _text(array: pa.Array, reasons: pa.Array, excerpts: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
-    if plain(array.type) != array.type:
-        array = array.cast(plain(array.type))
+    array = as_released(array)
     if pa.types.is_null(array.type):
         return array.cast(pa.string()), reasons, excerpts
-    if array.type != pa.string():  # bytes
-        array = array.cast(pa.binary()).view(pa.string())
+    if pa.types.is_binary(array.type):
+        array = array.view(pa.string())
     text, bad = mend_strings(array)
     if bad is None:
         return text, reasons, excerpts

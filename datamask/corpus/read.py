@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask.config import Config
-from datamask.corpus.columns import FINEWEB, Column, plain, recognise, shown, spelled, union
+from datamask.corpus.columns import FINEWEB, RESTATED, Column, complete, recognise, shown, spelled, union
 from datamask.corpus.inputs import damage
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.project import EXTRA, project
-from datamask.errors import ConservationError, InputError, nearest
+from datamask.errors import ConservationError, InputError, nearest, several
 from datamask.storage import METADATA_KEY, open_parquet, read_table
 
 if TYPE_CHECKING:
@@ -47,12 +47,16 @@ def shard_schema(shard: Shard, config: Config) -> pa.Schema:
 
     :raises InputError: see `columns.recognise` and `columns.union`.
     """
-    return union(_schemas(shard, config))
+    parts = [(_users_file(shard, part), _part_schema(part, config)) for part in shard.parts]
+    return complete(union([*parts, (shard.beside.path, BESIDE.remove(0))] if shard.beside else parts))
 
 
-def _schemas(shard: Shard, config: Config) -> list[tuple[str, pa.Schema]]:
-    parts = [(part.path, _part_schema(part, config)) for part in shard.parts]
-    return [*parts, (shard.beside.path, BESIDE.remove(0))] if shard.beside else parts
+def _users_file(shard: Shard, part: Part) -> str:
+    """What messages call a part: of a converted one the file it was made of."""
+    if not shard.converted_from:
+        return part.path
+    others = len(shard.converted_from) - 1
+    return shard.converted_from[0].path + (f" (or {several(others, 'file')} read with it)" if others else "")
 
 
 def corpus_schema(shards: Sequence[Shard], config: Config) -> pa.Schema:
@@ -60,11 +64,11 @@ def corpus_schema(shards: Sequence[Shard], config: Config) -> pa.Schema:
 
     :raises InputError: a column's types exclude each other.
     """
-    parts = [part for shard in sorted(shards, key=lambda shard: shard.name) for part in shard.parts]
+    parts = [(shard, part) for shard in sorted(shards, key=lambda shard: shard.name) for part in shard.parts]
     with ThreadPoolExecutor(min(FOOTERS, len(parts) or 1), thread_name_prefix="footers") as pool:
-        schemas = list(pool.map(lambda part: _part_schema(part, config), parts))
+        schemas = list(pool.map(lambda each: (_users_file(*each), _part_schema(each[1], config)), parts))
     beside = [(shard.beside.path, BESIDE.remove(0)) for shard in shards if shard.beside]
-    return union([*((part.path, schema) for part, schema in zip(parts, schemas, strict=True)), *beside[:1]])
+    return complete(union([*schemas, *beside[:1]]))
 
 
 def check_columns(shards: Sequence[Shard], config: Config) -> None:
@@ -245,7 +249,11 @@ def _numbered(batch: pa.RecordBatch, first: int, known: Sequence[Column], wanted
 def part_columns(schema: pa.Schema, where: str, config: Config) -> list[Column]:
     """The columns of a corpus file, or of one that `convert_shard` wrote (already under our names)."""
     if METADATA_KEY in (schema.metadata or {}):
-        return [Column(field.name, (field.name,), plain(field.type)) for field in schema if field not in EXTRA]
+        return [
+            Column(field.name, (field.name,), field.type, (field.metadata or {}).get(RESTATED, b""))
+            for field in schema
+            if field not in EXTRA
+        ]
     return recognise(schema, config.corpus.columns, where, config.corpus.drop)
 
 
@@ -266,10 +274,10 @@ def _part_schema(part: Part, config: Config) -> pa.Schema:
     known = (part.path, part.fingerprint, *sorted(config.corpus.columns.items()), None, *config.corpus.drop)
     if known not in _SCHEMAS:
         with damage(part.path), open_parquet(part.path) as file:
-            columns = [(column.name, column.type) for column in _part_columns(file, part.path, config)]
+            fields = [column.field for column in _part_columns(file, part.path, config)]
         if len(_SCHEMAS) >= SCHEMAS:
             _SCHEMAS.clear()
-        _SCHEMAS[known] = pa.schema(columns)
+        _SCHEMAS[known] = pa.schema(fields)
     return _SCHEMAS[known]
 
 

@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from datamask import storage
 from datamask.config import Config
+from datamask.corpus.plan import Shard
 from datamask.corpus.read import read_documents
-from datamask.errors import ConservationError, ModelError
+from datamask.errors import ConservationError, ModelError, printable, several, some
 from datamask.models.encoder_ref import EncoderRef
 from datamask.pipeline import STAGES
 from datamask.read_ahead import ahead
@@ -24,6 +25,7 @@ from datamask.storage import Output
 WINDOW_DOCUMENTS = 2048  # sorted by length together
 WINDOW_CHARACTERS = 16_000_000
 SCORE = "encoder_score"  # the column of encoder.quality_head
+NAMED = 10  # documents in a message
 
 T = TypeVar("T")
 
@@ -106,35 +108,56 @@ def _windows(files: ShardFiles, config: Config) -> Iterator[_Window]:
 
 
 def _copy(files: ShardFiles, ref: EncoderRef, config: Config, progress: Progress) -> Iterator[pa.RecordBatch]:
-    for batch in read_documents(files, config, [ref.name]):
-        ids = batch["chunk_id"].to_numpy()
-        vectors = _matrix(batch[ref.name], ids, files, ref)
-        _check(vectors, ids, files, ref, "vector")
+    for batch in read_documents(files, config, ["id", ref.name]):
+        vectors = _matrix(batch, files.shard, ref)
         progress(batch.num_rows)
-        yield _batch(ids, vectors, None, ref)
+        yield _batch(batch["chunk_id"].to_numpy(), vectors, None, ref)
 
 
-def _matrix(column: pa.Array, ids: np.ndarray, files: ShardFiles, ref: EncoderRef) -> np.ndarray:
-    """float32 [rows, dimensions], unit rows.
+def _matrix(batch: pa.RecordBatch, shard: Shard, ref: EncoderRef) -> np.ndarray:
+    """float64 [rows, dimensions], unit rows.
 
     :raises ModelError: a row has no embedding, or one that is not finite; names it.
     """
-    where = f"shard {files.shard.name}: column {ref.name}"
-    if not (
-        pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type)
-    ):
+    column = batch[ref.name]
+    parts = shard.converted_from or shard.parts
+    where = f"{parts[0].path} (shard {shard.name}): column {ref.name}"
+    if not (_is_list(column.type) and _is_number(column.type.value_type)):
         raise ModelError(f"{where} is of type {column.type}; an embedding is a list of numbers (encoder.column)")
     sizes = np.asarray(pc.fill_null(pc.list_value_length(column), -1))
-    short = ids[sizes < ref.dimensions]
-    if len(short) or len(np.unique(sizes)) > 1:
+    short = sizes < ref.dimensions
+    if short.any() or len(np.unique(sizes)) > 1:
         raise ModelError(
             f"{where} holds embeddings of {min(sizes)} to {max(sizes)} numbers (−1: null), encoder.dimensions is "
-            f"{ref.dimensions}; too short for chunk_id {_some(short)}. Give every document one of the same size"
+            f"{ref.dimensions}; too short for {_named(batch, short)}. Give every document one of the same size"
         )
-    flat = column.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
+    flat = column.flatten().to_numpy(zero_copy_only=False).astype(np.float64)
     vectors = flat.reshape(len(column), -1)[:, : ref.dimensions]
-    length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.where(length == 0, np.float32(ref.dimensions**-0.5), vectors / np.where(length == 0, 1, length))
+    bad = ~np.isfinite(vectors).all(axis=1)
+    if bad.any():
+        raise ModelError(
+            f"{where} holds a number that is not finite, or null, for {_named(batch, bad)}. Embed those documents "
+            "again, or leave them out of the corpus"
+        )
+    largest = np.abs(vectors).max(axis=1, keepdims=True)
+    vectors = np.where(largest == 0, 1, vectors / np.where(largest == 0, 1, largest))  # no square is beyond a double
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def _named(batch: pa.RecordBatch, rows: np.ndarray) -> str:
+    """Some of a batch's documents, by id and chunk_id. rows: bool [rows]."""
+    chosen = batch.filter(pa.array(rows))
+    pairs = zip(chosen["id"].to_pylist(), chosen["chunk_id"].to_pylist(), strict=True)
+    named = (f"{id_} (chunk_id {chunk_id})" for id_, chunk_id in pairs)
+    return f"{several(chosen.num_rows, 'document')}: {printable(some(named, NAMED))}"
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    return pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_)
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return pa.types.is_floating(type_) or pa.types.is_integer(type_) or pa.types.is_decimal(type_)
 
 
 # ---------------------------------------------------------------- common

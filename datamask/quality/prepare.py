@@ -8,12 +8,11 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.types
 
 from datamask import storage
 from datamask.config import Config
 from datamask.config import ScorerSettings as ScorerSettings
+from datamask.corpus.columns import is_number, with_numbers
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import read_batches, shard_schema
 from datamask.errors import ConfigError, InputError, ModelError, nearest
@@ -135,7 +134,7 @@ def _check(ref: ScorerRef, scorer: Scorer, shards: Sequence[Shard], encoder: Enc
                     f"(there are: {', '.join(schema.names)})"
                 )
             kind = schema.field(column).type
-            if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+            if not is_number(kind) or column == "text":
                 raise InputError(f"shard {shard.name}: column {column} is of type {kind}; a score is a number")
 
 
@@ -154,6 +153,8 @@ def _fit(
         score = scorer.score(sample).score
         if scorer.columns:
             score = score[np.isfinite(score)]  # rows without one are in quarantine
+            if not len(score):
+                raise InputError(f"no row has a number in column {scorer.columns[0]}; a score is a number")
         if not np.isfinite(score).all():
             raise ModelError(
                 f"scorer {ref.name} gives no number for {int((~np.isfinite(score)).sum())} of {len(score)} sampled "
@@ -178,6 +179,7 @@ def _sample(
         if rows >= SAMPLE_ROWS:
             break
         for batch in read_batches(shard, config, wanted):
+            batch = with_numbers(batch, columns)
             rows += batch.num_rows
             texts = batch["text"].to_pylist()
             for place, text in enumerate(texts):

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from datamask import storage
 from datamask.config import Config
+from datamask.corpus.columns import with_numbers
 from datamask.corpus.read import read_documents
 from datamask.errors import ConservationError, ModelError
 from datamask.pipeline import STAGES
@@ -128,7 +129,7 @@ class _Scoring:
         """Runs of documents, cut by rows and characters alone, so that the same bytes come of any way of reading."""
         columns = list(dict.fromkeys(column for scorer in self._scorers.values() for column in scorer.columns))
         needs = frozenset().union(*(scorer.needs for scorer in self._scorers.values()))
-        rows = self._rows([*columns, *(["language"] if "languages" in needs else [])])
+        rows = self._rows(columns, ["language"] if "languages" in needs else [])
         wanted = [
             name for name, need in (("feature_arr", "vectors"), ("encoder_score", "encoder_scores")) if need in needs
         ]
@@ -149,11 +150,13 @@ class _Scoring:
             languages = window[-1] if "languages" in needs else None
             yield Documents(ids, window[1], vectors, scores, languages, numbers)
 
-    def _rows(self, columns: Sequence[str]) -> Iterator[list[list[Any]]]:
+    def _rows(self, numbers: Sequence[str], others: Sequence[str]) -> Iterator[list[list[Any]]]:
         """Windows of [chunk_ids, texts, values of each column]."""
+        columns = [*numbers, *others]
         held: list[list[Any]] = [[] for _ in range(2 + len(columns))]
         characters = 0
         for batch in read_documents(self._files, self._config, ["text", *columns]):
+            batch = with_numbers(batch, numbers)
             for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 for values, value in zip(held, row, strict=True):
                     values.append(value)

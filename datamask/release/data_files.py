@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from datamask import storage
 from datamask.config import Config
-from datamask.corpus.columns import FINEWEB
+from datamask.corpus.columns import FINEWEB, RESTATED
 from datamask.corpus.read import read_batches
 from datamask.read_ahead import read_ahead
 from datamask.release.personal import FIELD, PersonalRules, published
@@ -53,7 +53,7 @@ class DataLayout:
         """
         ours = pa.schema([*[FIELD] * personal, *[REPEAT] * repeated, *ADDED])
         there = {*corpus.names, *INDEXED}
-        first = [FINEWEB.field(name) for name in FINEWEB.names if name in there]
+        first = [corpus.field(n) if n in corpus.names else FINEWEB.field(n) for n in FINEWEB.names if n in there]
         others = [field for field in corpus if field.name not in FINEWEB.names]
         read = pa.schema([*first, *others])
         taken = {*read.names, *ours.names}
@@ -64,8 +64,16 @@ class DataLayout:
                 while name in taken:
                     name += "_original"
                 taken.add(name)
-            fields.append(field.with_name(name))
+            fields.append(pa.field(name, field.type))
         return cls(read, pa.schema([*fields, *ours], metadata=sealed(key)))
+
+    def described(self) -> list[dict[str, str]]:
+        """Name and type of every column, and `from`, its type in the corpus, where that is another kind of value."""
+        found = [{"name": field.name, "type": str(field.type)} for field in self.release]
+        for column, field in zip(found, self.corpus, strict=False):
+            if restated := (field.metadata or {}).get(RESTATED):
+                column["from"] = restated.decode()
+        return found
 
 
 def sealed(key: str) -> dict[bytes, bytes]:

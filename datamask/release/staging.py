@@ -152,7 +152,7 @@ def _stage(
                 files.shard.name: each.conservation.to_json() for files, each in zip(ordered, decided, strict=True)
             },
         },
-        "columns": [{"name": column.name, "type": str(column.type)} for column in state.layout.release],
+        "columns": state.layout.described(),
         "dumps": dict(sorted((names[dump], rows) for dump, rows in dumps.items())),
         "languages": dict(sorted(languages.items())),
         "skipped": [asdict(skipped) for skipped in provenance.skipped],

@@ -49,7 +49,11 @@ class Corpus:
         self.shard = Shard("shard", (Part(str(path), "parquet", fingerprint, path.stat().st_size),), fingerprint)
         reasons = ["null_text" if i in set(quarantined) else None for i in range(len(texts))]
         index = pa.table(
-            {"chunk_id": pa.array(range(len(texts)), pa.int64()), "reason": pa.array(reasons, pa.string())}
+            {
+                "chunk_id": pa.array(range(len(texts)), pa.int64()),
+                "id": [f"doc-{row}" for row in range(len(texts))],
+                "reason": pa.array(reasons, pa.string()),
+            }
         )
         key = storage.key("index", fingerprint, reasons)
         output = storage.write_output(f"{self.work}/index/shard-{key}.parquet", key, index.schema, [index])

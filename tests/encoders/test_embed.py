@@ -200,15 +200,38 @@ def test_embeddings_of_the_corpus_are_used(make_corpus: Make) -> None:
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pa.array([[1.0] * 63] * 3), "too short for chunk_id 0, 1, 2"),
+        (pa.array([[1.0] * 63] * 3), r"too short for 3 documents: doc-0 \(chunk_id 0\), doc-1"),
         (pa.array([[1.0] * 64, None, [1.0] * 64]), "chunk_id 1"),
-        (pa.array([[1.0] * 64, [float("nan")] * 64, [1.0] * 64]), "not a number.*chunk_id 1"),
+        (
+            pa.array([[1.0] * 64, [float("nan")] * 64, [1.0] * 64]),
+            r"shard\.parquet \(shard .*not finite.*doc-1 \(chunk_id 1\)",
+        ),
+        (pa.array([[1.0] * 64, [1.0] * 64, [float("-inf")] * 64]), r"not finite.*doc-2 \(chunk_id 2\)"),
+        (pa.array([[1.0] * 64, [1.0] * 63 + [None], [1.0] * 64]), r"not finite, or null.*doc-1 \(chunk_id 1\)"),
+        (pa.array([["1"] * 64] * 3), r"is of type list<.*string>; an embedding is a list of numbers"),
         (pa.array([1.0, 2.0, 3.0]), "an embedding is a list of numbers"),
     ],
 )
 def test_bad_embeddings_of_the_corpus(make_corpus: Make, column: pa.Array, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         embedded(make_corpus(sentences(3), vec=column), settings(model="column", column="vec"))
+
+
+def test_embeddings_of_any_size_and_kind_of_number_are_used(make_corpus: Make) -> None:
+    """A vector's length does not matter, nor how its numbers are stored: squares may be beyond a double's range."""
+    values = np.random.default_rng(1).normal(size=(5, 64))
+    scaled = values * np.array([[1e-300], [1e-30], [1.0], [1e30], [1e300]])
+    tensor = pa.FixedSizeListArray.from_arrays(pa.array(values.astype(np.float32).ravel()), 64)
+    columns = {
+        "scaled": pa.array(list(scaled), pa.large_list(pa.float64())),
+        "half": pa.FixedSizeListArray.from_arrays(pa.array(values.ravel().astype(np.float16)), 64),
+        "tensor": pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float32(), [64]), tensor),
+        "views": pa.array(list(values), pa.list_view(pa.float64())),
+    }
+    expected = values / np.linalg.norm(values, axis=1, keepdims=True)
+    for name, column in columns.items():
+        _, vectors, _ = embedded(make_corpus(sentences(5), vec=column), settings(model="column", column="vec"))
+        assert np.abs(vectors - expected).max() < 1e-3, name
 
 
 def test_an_absent_column_of_embeddings(make_corpus: Make) -> None:

@@ -26,6 +26,7 @@ FOUND = {
     "failed": [],
     "skipped": [],
     "read_as": [],
+    "restated": [],
     "seconds": 16.0,
     "startup": 14.0,
     "meanwhile": None,
