@@ -16,18 +16,17 @@ import pyarrow as pa
 from datamask.config import Config
 from datamask.corpus import arrow, delimited, web
 from datamask.corpus.columns import Column, recognise, union
-from datamask.corpus.inputs import damage, open_stream
+from datamask.corpus.inputs import damage
 from datamask.corpus.inspect import content_of
-from datamask.corpus.json_lines import MAX_LINE_BYTES, UTF8_BOM, check_head, lines, parse, to_json
+from datamask.corpus.json_lines import MAX_LINE_BYTES, UTF8_BOM, json_rows, to_json
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.project import EXTRA, excerpt, project
+from datamask.corpus.streams import open_stream
 from datamask.corpus.types import join_types
 from datamask.errors import InputError
 from datamask.pipeline import STAGES
 from datamask.storage import Output, find_output, join, open_input, open_parquet, write_output
 
-BATCH_LINES = 2000
-BATCH_BYTES = 16 << 20
 MAX_FIELDS = 1000  # distinct fields of a file; more means that data is used as field names
 
 
@@ -115,7 +114,7 @@ def _json_source(part: Part, config: Config) -> _Source:
     text = next(column.path for column in columns if column.name == "text")
 
     def batches() -> Iterator[delimited.Rows]:
-        for rows, reasons, excerpts in _json_rows(part):
+        for rows, reasons, excerpts in json_rows(part):
             for number, row in enumerate(rows):
                 if reasons[number] is None and (wrong := _wrong_text(row, text)):
                     reasons[number], excerpts[number] = wrong, excerpt(to_json(row).encode())
@@ -136,7 +135,7 @@ def _types(part: Part) -> dict[str, pa.DataType | None]:
     """Every field of the file with the type that holds all its values; None: there is none."""
     types: dict[str, pa.DataType | None] = {}
     widened: set[str] = set()
-    for rows, _, _ in _json_rows(part):
+    for rows, _, _ in json_rows(part):
         for name in dict.fromkeys(name for row in rows for name in row):
             before = types.get(name, pa.null())
             if before is not None:
@@ -147,7 +146,7 @@ def _types(part: Part) -> dict[str, pa.DataType | None]:
             raise InputError(
                 f"{part.path}: more than {MAX_FIELDS} different fields; put the varying ones into one field"
             )
-    for rows, _, _ in _json_rows(part) if widened else ():
+    for rows, _, _ in json_rows(part) if widened else ():
         for name in widened:  # an integer beyond 2**53 is no double
             if types[name] is not None and not _holds(types[name], [row.get(name) for row in rows]):
                 types[name] = None
@@ -160,29 +159,6 @@ def _holds(type_: pa.DataType, values: list[Any]) -> bool:
     except (pa.ArrowException, ValueError, OverflowError, TypeError):
         return False
     return True
-
-
-def _json_rows(part: Part) -> Iterator[tuple[list[dict[str, Any]], list[str | None], list[str | None]]]:
-    """Batches of (objects, reasons, excerpts); a line that is no document is {} with its reason and its beginning."""
-    rows: list[dict[str, Any]] = []
-    reasons: list[str | None] = []
-    excerpts: list[str | None] = []
-    size = 0
-    encoding = part.reading.encoding if part.reading else "utf-8"
-    with damage(part.path), open_stream(part.path, part.format, encoding) as stream:
-        for number, line in enumerate(lines(stream)):
-            if number == 0 and line is not None:
-                check_head(line[:64], part.path)
-            row, reason = parse(line)
-            rows.append(row)
-            reasons.append(reason)
-            excerpts.append(excerpt(line or b"") if reason else None)
-            size += len(line or b"")
-            if len(rows) >= BATCH_LINES or size >= BATCH_BYTES:
-                yield rows, reasons, excerpts
-                rows, reasons, excerpts, size = [], [], [], 0
-    if rows:
-        yield rows, reasons, excerpts
 
 
 def _wrong_text(row: Mapping[str, Any], path: tuple[str, ...]) -> str | None:

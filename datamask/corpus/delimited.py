@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from datamask.corpus.inputs import damage, open_stream
+from datamask.corpus.inputs import damage
 from datamask.corpus.plan import Part, Reading
 from datamask.corpus.project import excerpt
+from datamask.corpus.streams import open_stream
 from datamask.errors import InputError, one_line
 
 BATCH_ROWS = 2000

@@ -52,6 +52,7 @@ REASONS = {
     "undecodable_line": "the line is not valid UTF-8",
     "lone_surrogate": "the line holds half of a UTF-16 surrogate pair (\\ud800 … \\udfff), which is no character",
     "broken_json": "the line is not valid JSON",
+    "joined_objects": "the line holds several objects (one a line: jq -c . FILE)",
     "not_an_object": "the line is valid JSON but not an object",
     "no_text": "the object has no field for the text",
     "text_not_string": "the text is a number, a list or an object",
@@ -133,6 +134,20 @@ def check_quarantine(shards: Sequence[ShardFiles], config: Config) -> None:
             + f"\nrun.quarantine allows {config.run.quarantine:.0%} of a file's rows. Mend them, or go on without "
             "these rows: --set run.quarantine=1"
         )
+
+
+def why_no_text(shards: Sequence[Shard], config: Config) -> str:
+    """Of a corpus without a text: the first row of its first files, and why it is no document."""
+    told = []
+    for shard in shards[:5]:
+        path = (shard.converted_from or shard.parts)[0].path
+        for batch in read_batches(shard, config, ["text", "_reason", "_excerpt"], 1):
+            [row] = batch.to_pylist()
+            reason = row["_reason"] or ("null_text" if row["text"] is None else "empty_text")
+            begins = f" ({row['_excerpt'][:80]!r})" if row["_excerpt"] else ""
+            told.append(f"\n{path}: row 0 is no document: {REASONS[reason]}{begins}")
+            break
+    return "the corpus has no text: every row is null, empty or broken" + "".join(told)
 
 
 class _Indexer:

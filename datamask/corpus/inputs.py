@@ -11,14 +11,14 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from datamask.corpus.plan import FailedFile
 from datamask.corpus.walk import Entry, look, matches, walk
 from datamask.errors import DatamaskError, InputError, one_line
-from datamask.storage import filesystem, is_remote, open_input, storage_errors
+from datamask.storage import filesystem, is_remote, storage_errors
 
 COMPRESSIONS = {".gz": "gz", ".zst": "zst", ".zstd": "zst", ".bz2": "bz2", ".xz": "xz", ".zip": "zip"}
 _TEXTS = {
@@ -247,39 +247,3 @@ def damage(path: str) -> Iterator[None]:
         ) from error
     except (pa.ArrowException, OSError, EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: damaged or truncated ({one_line(error)}); copy it again from its source") from error
-
-
-@contextlib.contextmanager
-def raw_stream(path: str, format_: str) -> Iterator[Any]:
-    """The file's bytes, decompressed as they are read; use it inside `damage`, which names a torn file."""
-    compression = format_.partition(".")[2]
-    with open_input(path) as file:
-        if compression == "xz":
-            with lzma.open(file) as stream:
-                yield stream
-        elif compression == "zip":
-            with zipfile.ZipFile(file) as archive:
-                names = [info.filename for info in archive.infolist() if not info.is_dir()]
-                if len(names) != 1:
-                    raise InputError(f"{path}: an archive of {len(names)} files, not of one; unpack it into a folder")
-                with archive.open(names[0]) as stream:
-                    yield stream
-        else:
-            raw = pa.PythonFile(file, mode="r")
-            known = {"gz": "gzip", "zst": "zstd", "bz2": "bz2"}
-            yield pa.CompressedInputStream(raw, known[compression]) if compression else raw
-
-
-@contextlib.contextmanager
-def open_stream(path: str, format_: str, encoding: str = "utf-8") -> Iterator[Any]:
-    """The same as UTF-8, whatever it is in; bytes that are none in UTF-8 pass as they are."""
-    with raw_stream(path, format_) as stream:
-        if encoding == "utf-8":
-            yield stream
-        else:
-            source = stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, mode="r")
-            try:
-                yield pa.transcoding_input_stream(source, encoding, "utf-8")
-            except UnicodeDecodeError as error:
-                error.encoding = encoding  # Python calls all tables of one byte "charmap"
-                raise

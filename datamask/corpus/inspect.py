@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -15,12 +16,15 @@ from datamask.config import Corpus
 from datamask.corpus import web
 from datamask.corpus.arrow import open_arrow
 from datamask.corpus.columns import recognise
-from datamask.corpus.delimited import header
-from datamask.corpus.inputs import InputFile, damage, find_inputs, open_stream
-from datamask.corpus.json_lines import BLOCK_BYTES, check_head
+from datamask.corpus.delimited import batches, header
+from datamask.corpus.index import REASONS
+from datamask.corpus.inputs import InputFile, damage, find_inputs
+from datamask.corpus.json_lines import BLOCK_BYTES, json_rows
 from datamask.corpus.plan import Part, Reading, Shard
+from datamask.corpus.pointers import check_pointer
 from datamask.corpus.project import EXTRA
 from datamask.corpus.sniff import sniff
+from datamask.corpus.streams import open_stream
 from datamask.errors import DamagedFileError, InputError, MissingFileError
 from datamask.pipeline import STAGES
 from datamask.storage import METADATA_KEY, fingerprint, join, key, open_input, open_parquet, read_json, write_json
@@ -121,6 +125,7 @@ def _inspect(file: InputFile, settings: Corpus, relevant: str, fingerprint: str)
     empty = False
     reading = None
     try:
+        check_pointer(file.path, file.size)
         if file.size == 0 and file.format not in ("jsonl", "csv", "tsv", "txt", "warc", "wet"):
             raise InputError(f"{file.path}: an empty file (0 bytes) is no {file.format}; copy it again from its source")
         if file.format == "parquet":
@@ -145,9 +150,31 @@ def _inspect(file: InputFile, settings: Corpus, relevant: str, fingerprint: str)
             if file.format.startswith(("csv", "tsv")) and not empty:
                 part = Part(file.path, file.format, fingerprint, file.size, reading=reading)
                 recognise(header(part), settings.columns, file.path, settings.drop)
+            if file.format.startswith(("jsonl", "csv", "tsv")) and not empty:
+                _check_rows(Part(file.path, file.format, fingerprint, file.size, reading=reading))
     except InputError as found:
         error = str(found)
     return FileFacts(file.size, file.stamp, relevant, fingerprint, groups, error, empty, reading)
+
+
+def _check_rows(part: Part) -> None:
+    """Looks for a row that is well formed.
+
+    :raises InputError: several rows and none is: the file is something else than its name says.
+    """
+    rows: Counter[str] = Counter()
+    begins = None
+    csv = part.format.startswith(("csv", "tsv"))
+    for _, reasons, excerpts in batches(part, header(part)) if csv else json_rows(part):
+        for reason, excerpt in zip(reasons, excerpts, strict=True):
+            if reason is None:
+                return
+            if reason != "blank_line":
+                begins = begins or f"row {rows.total()} begins {excerpt!r}"
+            rows[reason] += 1
+    if rows.total() - rows["blank_line"] > 1:
+        told = ", ".join(f"{count:,} {name} ({REASONS[name]})" for name, count in rows.most_common())
+        raise InputError(f"{part.path}: none of its {rows.total():,} rows is a document: {told}; {begins}")
 
 
 def _check_stream(file: InputFile, small: int, reading: Reading | None) -> bool:
@@ -155,8 +182,6 @@ def _check_stream(file: InputFile, small: int, reading: Reading | None) -> bool:
     encoding = reading.encoding if reading else "utf-8"
     with damage(file.path), open_stream(file.path, file.format, encoding) as stream:
         head = stream.read(BLOCK_BYTES)
-        if file.format.startswith("jsonl"):
-            check_head(head[:1000], file.path)
         if file.format.startswith(("warc", "wet")):
             web.check(bytes(head[:1000]), file.path)
         if file.format != "jsonl" and file.size < small:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
+from datamask.corpus.inputs import damage
+from datamask.corpus.plan import Part, Reading
+from datamask.corpus.project import excerpt
+from datamask.corpus.streams import open_stream
 from datamask.errors import InputError
 
 BLOCK_BYTES = 4 << 20
+BATCH_LINES = 2000
+BATCH_BYTES = 16 << 20
 MAX_LINE_BYTES = 256 << 20  # a longer line is no document; it is passed over without being held in memory
 MAX_DEPTH = 50  # of nested values; parquet's readers and writers recurse
 UTF8_BOM = b"\xef\xbb\xbf"
 
 
-def lines(stream: pa.NativeFile, limit: int = MAX_LINE_BYTES) -> Iterator[bytes | None]:
-    """Every line without its end (\\n, \\r\\n) and without a first byte-order mark; None for one over `limit` bytes."""
+def lines(stream: pa.NativeFile, limit: int = MAX_LINE_BYTES, end: bytes = b"\n") -> Iterator[bytes | None]:
+    """Every line without its end (`end`, \\r\\n) and a first byte-order mark; None for one over `limit` bytes."""
     held: list[bytes] = []
     size = 0
     first = True
@@ -26,7 +32,7 @@ def lines(stream: pa.NativeFile, limit: int = MAX_LINE_BYTES) -> Iterator[bytes 
         if first:
             block = block.removeprefix(UTF8_BOM)
             first = False
-        *ended, rest = block.split(b"\n")
+        *ended, rest = block.split(end)
         for line in ended:
             if held or size:
                 size += len(line)
@@ -41,6 +47,32 @@ def lines(stream: pa.NativeFile, limit: int = MAX_LINE_BYTES) -> Iterator[bytes 
             held = []
     if size:
         yield b"".join(held).removesuffix(b"\r") if size <= limit else None
+
+
+def json_rows(part: Part) -> Iterator[tuple[list[dict[str, Any]], list[str | None], list[str | None]]]:
+    """Batches of (objects, reasons, excerpts); a line that is no document is {} with its reason and its beginning."""
+    rows: list[dict[str, Any]] = []
+    reasons: list[str | None] = []
+    excerpts: list[str | None] = []
+    size = 0
+    reading = part.reading or Reading("utf-8")
+    with damage(part.path), open_stream(part.path, part.format, reading.encoding) as stream:
+        for line in lines(stream, end=reading.line_end.encode()):
+            row, reason = parse(line)
+            rows.append(row)
+            reasons.append(reason)
+            excerpts.append(excerpt(line or b"") if reason else None)
+            size += len(line or b"")
+            if len(rows) >= BATCH_LINES or size >= BATCH_BYTES:
+                yield rows, reasons, excerpts
+                rows, reasons, excerpts, size = [], [], [], 0
+    if rows:
+        yield rows, reasons, excerpts
+
+
+def line_end(text: str) -> str:
+    """What ends the lines of a file that begins with `text`: \\r alone on old Macintoshes."""
+    return "\r" if "\n" not in text and "\r" in text else "\n"
 
 
 def parse(line: bytes | None) -> tuple[dict[str, Any], str | None]:
@@ -66,6 +98,19 @@ def parse(line: bytes | None) -> tuple[dict[str, Any], str | None]:
 def to_json(value: Any) -> str:
     """The value as JSON text; NaN and integers of any size as Python writes them."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _joined(text: str) -> bool:
+    """Whether a line is several objects, one behind the other."""
+    place, found = 0, 0
+    try:
+        while place < len(text):
+            value, place = json.JSONDecoder().raw_decode(text, place)
+            place += len(text[place:]) - len(text[place:].lstrip(" \t\r,"))
+            found += isinstance(value, dict)
+    except (ValueError, RecursionError):
+        return False
+    return found > 1
 
 
 def _rounded(value: Any) -> bool:
@@ -105,7 +150,7 @@ def _parse_leniently(line: bytes) -> tuple[Any, str | None]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        return None, "broken_json"
+        return None, "joined_objects" if _joined(text) else "broken_json"
     try:
         to_json(value).encode("utf-8")
     except (UnicodeEncodeError, RecursionError):
@@ -113,25 +158,78 @@ def _parse_leniently(line: bytes) -> tuple[Any, str | None]:
     return value, None
 
 
-def check_head(head: bytes, path: str, kind: str = "jsonl") -> None:
-    """Raises when the first bytes show that the file is something else than its name says.
+# how a file begins that is something else than text: what it is, and the remedy ({kind}: the format's name)
+_HEADS = [
+    (b"PAR1", "a parquet file", "rename it to .parquet"),
+    (b"ARROW1", "an Arrow file", "rename it to .arrow"),
+    (b"\x1f\x8b", "gzip", "rename it to .{kind}.gz"),
+    (b"\x28\xb5\x2f\xfd", "zstandard", "rename it to .{kind}.zst"),
+    (b"BZh", "bzip2", "rename it to .{kind}.bz2"),
+    (b"\xfd7zXZ\0", "xz", "rename it to .{kind}.xz"),
+    (b"\x04\x22\x4d\x18", "lz4, which is not read", "unpack it: lz4 -d FILE"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it: 7z x FILE"),
+    (b"PK\x03\x04", "a zip archive or an Excel workbook", "rename it to .{kind}.zip, or save the sheet as CSV"),
+    (b"SQLite format 3\0", "a SQLite database", "write its table as CSV: sqlite3 -csv -header FILE 'SELECT …'"),
+]
+_SAYS = {"jsonl": "JSON lines", "csv": "CSV", "tsv": "TSV", "txt": "text"}
 
-    :param kind: jsonl, csv, tsv or txt.
+
+def check_head(head: bytes, path: str, format_: str = "jsonl") -> None:
+    """Raises when the first bytes (a thousand) show that the file is something else than its name says.
+
+    :param format_: jsonl, csv, tsv or txt, with the compression that the head was unpacked from.
     :raises InputError: names the file, what it is, and what to do.
     """
-    seems = None
-    if head.startswith(b"PAR1"):
-        seems, remedy = "a parquet file", "rename it to .parquet"
-    elif head.startswith(b"ARROW1"):
-        seems, remedy = "an Arrow file", "rename it to .arrow"
-    elif head.startswith(b"\x1f\x8b"):
-        seems, remedy = "gzip", f"rename it to .{kind}.gz"
-    elif head.startswith(b"\x28\xb5\x2f\xfd"):
-        seems, remedy = "zstandard", f"rename it to .{kind}.zst"
-    elif head.startswith(b"PK\x03\x04"):
-        seems, remedy = "a zip archive or an Excel workbook", f"rename it to .{kind}.zip, or save the sheet as CSV"
-    elif kind == "jsonl" and head.removeprefix(UTF8_BOM).lstrip().startswith(b"["):
+    kind, _, packed = format_.partition(".")
+    seems, remedy = next(((name, what) for magic, name, what in _HEADS if head.startswith(magic)), ("", ""))
+    if seems and packed:
+        remedy = "unpack it once" if "rename" in remedy else remedy
+    plain = head.removeprefix(UTF8_BOM).lstrip()
+    if head[257:262] == b"ustar":
+        seems, remedy = "a tar archive", "unpack it into a folder: tar -xf FILE"
+    elif kind != "txt" and plain[:15].lower().startswith((b"<!doctype html", b"<html", b"<?xml")):
+        seems, remedy = (
+            "a page of HTML or XML (what a server answers instead of a file?)",
+            "copy it again from its source",
+        )
+    elif kind == "jsonl" and plain.startswith(b"["):
         seems, remedy = "one JSON array, not JSON lines", "convert it: jq -c '.[]'"
     if seems:
-        says = {"jsonl": "JSON lines", "csv": "CSV", "tsv": "TSV", "txt": "text"}[kind]
-        raise InputError(f"{path}: its name says {says} but it is {seems}; {remedy}")
+        inside = f" inside {packed}" if packed else ""
+        raise InputError(f"{path}: its name says {_SAYS[kind]} but it is {seems}{inside}; {remedy.format(kind=kind)}")
+
+
+def check_objects(text: str, path: str, texts: Container[str]) -> None:
+    """Raises when JSON is not laid out one object a line.
+
+    :param text: the file's first MiB; an object that is longer is not looked at.
+    :param texts: names of the fields that hold a text.
+    :raises InputError: an object spans lines, a line holds several, or the one object wraps the documents.
+    """
+    text = text.lstrip()
+    if not text.startswith("{"):
+        return
+    first = text.partition(line_end(text))[0].rstrip()
+    try:
+        found, end = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        if first != "{":
+            return
+        found, end = {}, len(text)
+    rest = text[end:].strip()
+    lists = [name for name, value in found.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
+    if lists and not rest and not any(name in texts for name in found):
+        raise InputError(
+            f"{path}: one JSON object that wraps its documents: {lists[0]!r} holds {len(found[lists[0]]):,} objects; "
+            f"write one a line: jq -c '.[\"{lists[0]}\"][]' FILE > NEW"
+        )
+    if len(first) < end:
+        raise InputError(
+            f"{path}: JSON objects over several lines (row 0 is {first[:60]!r}), not one a line; "
+            "write one a line: jq -c . FILE > NEW"
+        )
+    if first[end:].lstrip().startswith("{"):
+        raise InputError(
+            f"{path}: several JSON objects on one line (row 0, joined at character {end:,}); "
+            "write one a line: jq -c . FILE > NEW"
+        )

@@ -6,6 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+_QUOTES = {
+    "double": "",
+    "backslash": ", quotation marks within fields escaped by a backslash",
+    "none": ", quotation marks as part of the text",
+}
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -15,11 +21,15 @@ class Reading:
     guessed: bool = False  # the encoding was guessed, not given nor marked
     separator: str | None = None  # of CSV
     header: bool = True  # of CSV
+    quotes: str = "double"  # of CSV: what a quotation mark is, see corpus.quotes
+    line_end: str = "\n"
 
     def __str__(self) -> str:
         named = f"{self.encoding}{' (guessed)' if self.guessed else ''}"
         separated = f", separated by {self.separator!r}" if self.separator else ""
-        return f"{named}{separated}{'' if self.header else ', without a header line'}"
+        headed = "" if self.header else ", without a header line"
+        ended = ", its lines ended by CR" if self.line_end == "\r" else ""
+        return f"{named}{separated}{headed}{_QUOTES[self.quotes]}{ended}"
 
 
 @dataclass(frozen=True)

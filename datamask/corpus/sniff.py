@@ -13,16 +13,17 @@ import io
 from collections.abc import Iterator
 
 from datamask.config import Corpus
+from datamask.corpus import json_lines
 from datamask.corpus.columns import ALIASES
-from datamask.corpus.inputs import damage, open_stream, raw_stream
-from datamask.corpus.json_lines import check_head
+from datamask.corpus.inputs import damage
 from datamask.corpus.plan import Reading
+from datamask.corpus.streams import open_stream, raw_stream
 from datamask.errors import ConfigError, InputError
 
 BLOCK = 4 << 20
 LOOKED_AT = 256 << 20  # bytes in which bytes that are no UTF-8 are looked for
 SAMPLE = 64 << 10  # bytes of lines that are no UTF-8, to guess from
-HEAD = 256 << 10  # characters in which a separator is looked for
+HEAD = 1 << 20  # bytes in which a separator and the first JSON object are looked for
 FEW_LINES = 5  # so many lines that are no UTF-8, and a hundredth of all, are more than damage
 MARKS = [
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -47,10 +48,14 @@ def sniff(path: str, format_: str, settings: Corpus) -> Reading | None:
     with damage(path):
         given = _known(settings.encoding) if settings.encoding else None
         encoding, guessed = _encoding(path, format_, given)
-        if kind in ("jsonl", "txt"):
-            return None if encoding == "utf-8" else Reading(encoding, guessed)
         with open_stream(path, format_, encoding) as stream:
             text = bytes(stream.read(HEAD)).decode("utf-8", "replace").removeprefix("\ufeff")
+    line_end = json_lines.line_end(text)
+    if kind == "jsonl":
+        json_lines.check_objects(text, path, {*ALIASES["text"], "text", *settings.columns.values()})
+    if kind in ("jsonl", "txt"):
+        found = Reading(encoding, guessed, line_end="\n" if kind == "txt" else line_end)
+        return None if found == Reading("utf-8") else found
     separator = settings.separator or _separator(text, kind)
     found = Reading(encoding, guessed, separator, settings.header is not False)
     if settings.header is None and text.strip():
@@ -75,7 +80,7 @@ def _encoding(path: str, format_: str, given: str | None) -> tuple[str, bool]:
     """The encoding, and whether it is a guess. given: of a file that does not tell it."""
     with raw_stream(path, format_) as stream:
         head = bytes(stream.read(BLOCK))
-        check_head(head[:1000], path, format_.partition(".")[0])
+        json_lines.check_head(head[:1000], path, format_)
         for mark, name in MARKS:
             if head.startswith(mark):
                 return name, False

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from fsspec.utils import glob_translate
 
+from datamask.corpus.pointers import ANNEX
 from datamask.storage import storage_errors
 
 
@@ -67,7 +68,8 @@ def _look(path: str, real: str) -> Entry | None:
     try:
         found = os.stat(path)
     except FileNotFoundError:
-        return Entry(path, real, problem=f"a symbolic link to {real}, which is not there")
+        fetch = "; fetch it: git annex get FILE" if ANNEX in real else ""
+        return Entry(path, real, problem=f"a symbolic link to {real}, which is not there{fetch}")
     except OSError as error:
         if error.errno != errno.ELOOP:
             with storage_errors(path):

@@ -15,10 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from datamask.corpus.inputs import damage, open_stream
+from datamask.corpus.inputs import damage
 from datamask.corpus.json_lines import MAX_LINE_BYTES
 from datamask.corpus.plan import Part
 from datamask.corpus.project import excerpt
+from datamask.corpus.streams import open_stream
 from datamask.errors import InputError, MissingExtraError, one_line
 
 SCHEMA = pa.schema(

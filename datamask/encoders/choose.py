@@ -24,6 +24,7 @@ import numpy as np
 from datamask import extensions, storage
 from datamask.config import Config
 from datamask.config import EncoderSettings as Settings
+from datamask.corpus.index import why_no_text
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import sample_texts
 from datamask.errors import ConfigError, InputError
@@ -149,7 +150,10 @@ def _static(shards: Sequence[Shard], config: Config, work: str, previous: Encode
 
 def _fit_tokens(shards: Sequence[Shard], config: Config) -> tuple[Tokenizer, Counted]:
     settings = config.encoder
-    return _tokens_of(sample_texts(shards, config, settings.fit_documents, SEED), settings)
+    texts = sample_texts(shards, config, settings.fit_documents, SEED)
+    if not texts:
+        raise InputError(why_no_text(shards, config))
+    return _tokens_of(texts, settings)
 
 
 def _tokens_of(texts: Sequence[str], settings: Settings) -> tuple[Tokenizer, Counted]:
@@ -158,7 +162,7 @@ def _tokens_of(texts: Sequence[str], settings: Settings) -> tuple[Tokenizer, Cou
 
     texts = [clean(text) for text in texts]
     if not texts:
-        raise InputError("the corpus has no text to fit the static encoder on: every row is null, empty or undecodable")
+        raise InputError("no text to fit the static encoder on")
     return static.fit_tokens(texts, settings.vocabulary, settings.max_length, SEED)
 
 

@@ -13,6 +13,7 @@ from datamask import storage
 from datamask.config import Config
 from datamask.config import ScorerSettings as ScorerSettings
 from datamask.corpus.columns import is_number, with_numbers
+from datamask.corpus.index import why_no_text
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import read_batches, shard_schema
 from datamask.errors import ConfigError, InputError, ModelError, nearest
@@ -89,7 +90,7 @@ def _content(
     if not storage.exists(storage.join(work, path)):
         texts, languages = pool.sample(_texts(shards, config))
         if not texts:
-            raise InputError("the corpus has no text to fit the quality score on: every row is null or empty")
+            raise InputError(why_no_text(shards, config))
         pool.write(storage.join(work, path), pool.fit(texts, languages))
     return pin_content(settings, path, work)
 
@@ -147,7 +148,7 @@ def _fit(
 ) -> dict[str, Statistics]:
     sample = _sample(scorers, shards, encoder, config)
     if not len(sample):
-        raise InputError("the corpus has no text to fit the quality scores on: every row is null or empty")
+        raise InputError(why_no_text(shards, config))
     fitted = {}
     for ref, scorer in zip(refs, scorers, strict=True):
         score = scorer.score(sample).score

@@ -25,7 +25,9 @@ BROKEN = {
     b"{": "broken_json",
     b'{"text": "a"': "broken_json",
     b"not json": "broken_json",
-    b'{"text": "a"} {"text": "b"}': "broken_json",
+    b'{"text": "a"} {"text": "b"}': "joined_objects",
+    b'{"text": "a"}{"text": "b"}': "joined_objects",
+    b'{"text": "a"}{"text": "b"': "broken_json",
     b"": "blank_line",
     b"  \t": "blank_line",
     b"[1, 2]": "not_an_object",
@@ -144,7 +146,7 @@ def test_values_without_a_common_type_become_json_text(tmp_path: Path) -> None:
 
 
 def test_types_are_found_over_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("datamask.corpus.convert.BATCH_LINES", 3)
+    monkeypatch.setattr("datamask.corpus.json_lines.BATCH_LINES", 3)
     found = [{"text": "t"}] * 5 + [{"text": "t", "n": 1}] * 5 + [{"text": "t", "n": 1.5, "s": {"x": 1}}] + [
         {"text": "t", "s": {"y": None}}, {"text": "t", "s": {"y": "z"}}]  # fmt: skip
     (shard,), config, _ = build.shards(tmp_path, build.write(tmp_path / "in" / "x.jsonl", found))
@@ -155,7 +157,7 @@ def test_types_are_found_over_the_whole_file(tmp_path: Path, monkeypatch: pytest
 
 
 def test_an_integer_that_is_no_double_keeps_its_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("datamask.corpus.convert.BATCH_LINES", 1)
+    monkeypatch.setattr("datamask.corpus.json_lines.BATCH_LINES", 1)
     large = 2**60 + 1
     path = build.write(tmp_path / "in" / "x.jsonl", [{"text": "t", "n": value} for value in (1, large, 1.5)])
     assert [row["n"] for row in build.read(tmp_path, path)] == ["1", str(large), "1.5"]
