@@ -167,7 +167,7 @@ def records(
     keys: np.ndarray,
     known: np.ndarray,
 ) -> np.ndarray:
-    """(R,) RECORD of the components that were not known. found: what `verify.decide` says of their documents."""
+    """(R,) RECORD of the components that were not known. found: what `verify_pairs.decide` says of their documents."""
     new = np.flatnonzero(~known)
     made = np.zeros(len(new) + len(found), RECORD)
     made["high"][: len(new)], made["low"][: len(new)] = keys[new, 0], keys[new, 1]

@@ -35,7 +35,7 @@ WHOLLY = 0.98  # share of a text's shingles in a longer one, from which the shor
 PARTLY = 0.2  # OWN for these: pages that hold nothing but a template are kept
 STRONG = 0.8  # estimated Jaccard from which two documents are copies whatever they share (datatrove's MinHash)
 # below this estimate no pair passes the verification: an estimate from 48 shingles is off by 0.14 once in a hundred,
-# and of Chinese and Japanese less is asked (`verify.UNSPACED`)
+# and of Chinese and Japanese less is asked (`verify_pairs.UNSPACED`)
 JACCARD_SLACK = 0.2
 CONTAINMENT_SLACK = 0.2
 # a shingle that the documents of a pair have in common

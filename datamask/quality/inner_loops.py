@@ -48,7 +48,7 @@ FORMULA = 200  # code points at most, white space left out
 
 @compiled
 def mixed(value):  # type: ignore[no-untyped-def]
-    """As `words.mix`."""
+    """As `batch_words.mix`."""
     value ^= value >> np.uint64(31)
     value *= np.uint64(0xBF58476D1CE4E5B9)
     value ^= value >> np.uint64(29)

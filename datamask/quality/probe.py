@@ -53,7 +53,7 @@ class Probe:
 
 def features(vectors: np.ndarray | None, documents: Documents) -> np.ndarray:
     """(n, d) float64: embeddings (n, dimensions), if used; the heuristic signals and their score; what the content
-    score measures of a document without a pool (`pool.PLAIN`).
+    score measures of a document without a pool (`measures.PLAIN`).
 
     Signals are damped by log(1 + v), since counts and ratios have long tails; one that does not apply is 0.
     """

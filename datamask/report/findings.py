@@ -131,7 +131,7 @@ def find(
 
     :param certificate: what the selection reported: objective, upper_bound, gap, terms, history, …
     :param work: the work folder, for counts that do not fit in memory; None: everything in memory.
-    :param maps, folder: who reads the shards, and where what they hand on lies; see `sample.read_sample`.
+    :param maps, folder: who reads the shards, and where what they hand on lies; see `embedding_sample.read_sample`.
     :raises ConservationError: a shard's files disagree about its rows.
     """
     with connect(config.filter.memory_limit, work) as connection:

@@ -3,8 +3,9 @@
     from datamask import select
     chosen = select(features, quality, select_ratio=0.1, lamb=0.5, algorithm="DiSF")
 
-Read in this order: `problem` (pool, budget, limits), `metrics` and `objective` (what is maximised), `solvers` (how),
-`result`, `api` (the call above), `corpus` (shards that select jointly), `stage` (the pipeline's stage functions).
+Read in this order: `problem` (pool, budget, limits, objective), `metrics` (what is maximised), `solvers` (how),
+`result`, `arrays` (the call above), `sharded` and `cover` (shards that select jointly), `stage` (the pipeline's stage
+functions).
 Nothing heavy is imported before it is used.
 """
 

@@ -54,7 +54,7 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
     Facts: the objective with its terms, bound, gap and history (`Selection.facts` without seconds), scope and budget.
 
     :param maps: who runs the rounds: up to `JOINT_DOCUMENTS` candidates, and `JOINT_NUMBERS` of their atoms, are one
-        item, more as `selection.rounds` and `cover.cover_shards` say.
+        item, more as `sharded.passes` and `cover.cover_shards` say.
     :raises InputError: no candidates, or the budget or a limit asks for more than there is.
     :raises ConfigError: the solver cannot do what the settings ask.
     """

@@ -2,7 +2,7 @@
 
     kept, found = without_overlap(targets, texts, names)      # found: target -> items that stand in the pool
 
-An item counts as found where 13 of its words stand in a row in a document (`filter.rows`, which the filter
+An item counts as found where 13 of its words stand in a row in a document (`filter.word_rows.WordRows`, which
 `filter.decontaminate` goes by too); an item of 8 to 13 words where all of them do. Shorter ones are not looked for.
 """
 

@@ -74,7 +74,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Finding:
-    """All that was found; `facts` say on what (see `run.Study`)."""
+    """All that was found; `facts` say on what (see `study.run`)."""
 
     judges: Sequence[Judged]
     agreement: Mapping[str, float]  # "coder, n-grams" -> Kendall's τ over the arms both read
