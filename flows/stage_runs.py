@@ -310,8 +310,7 @@ class Stages:
         size = self._size(len(items), self._took.get(kind))
         for first in range(0, len(items), size):
             last = min(first + size, len(items))
-            which = f"{last}" if last == first + 1 else f"{first + 1} to {last}"  # the UI's graph has no dash
-            name = f"{work.__name__.strip('_').replace('_', ' ')} {which} of {len(items)}"
+            name = f"{stage}: {work.__name__.replace('_', ' ')}{_which(first + 1, last, len(items))}"
             part = RoundItems(stage, name, work, given, tuple(items[first:last]), tuple(rows[first:last]))
             future = self._submit(run_round, {"label": name, "part": part}, stage)
             pending[future] = (first, last)
@@ -333,7 +332,7 @@ class Stages:
         gpu = needs_gpu(stage, self.config)
         ready = self._ready.get((task, stage))
         if ready is None:  # Prefect looks at a task's source each time that one is made
-            ready = configured(task.with_options(name=stage), self.config.run, gpu, "batch" in parameters)
+            ready = configured(task, stage, self.config.run, gpu, "batch" in parameters)
             self._ready[task, stage] = ready
         given = {
             name: Unsearched(value) if isinstance(value, list | tuple) else value for name, value in parameters.items()
@@ -435,6 +434,13 @@ def _groups(steps: Sequence[Step]) -> list[list[Step]]:
         else:
             found.append([step])
     return found
+
+
+def _which(first: int, last: int, count: int) -> str:
+    """The items of a round that a task handles, in its name; the UI's graph has no dash."""
+    if count == 1:
+        return ""
+    return f", {first} of {count}" if first == last else f", {first} to {last} of {count}"
 
 
 def label(batch: Sequence[ShardFiles]) -> str:

@@ -15,7 +15,7 @@ from datamask.release.release_folder import Picture, Staged
 from tasks.options import STAGE, prepared_by_numpy, same_arithmetic
 
 
-@task(name="plan", task_run_name="plan shards", **STAGE)
+@task(name="plan", task_run_name="plan: list the shards", **STAGE)
 def plan(config: Config, work: str, previous: Plan | None) -> Any:
     """Which rows of which files form a shard."""
     from datamask.corpus import plan_shards
@@ -23,7 +23,7 @@ def plan(config: Config, work: str, previous: Plan | None) -> Any:
     return _named("plan", plan_shards(config.corpus, work, previous))
 
 
-@task(name="tokenizer", task_run_name="fit tokenizer", **STAGE)
+@task(name="tokenizer", task_run_name="tokenizer: fit", **STAGE)
 def prepare_tokenizer(shards: Sequence[Shard], config: Config, work: str, previous: Any) -> Any:
     """The static encoder's tokenizer, before its vectors."""
     from datamask.encoders import prepare_tokenizer as prepare
@@ -32,7 +32,7 @@ def prepare_tokenizer(shards: Sequence[Shard], config: Config, work: str, previo
     return _unless_there("tokenizer", work, "tokenizer", lambda: prepare(shards, config, work, previous))
 
 
-@task(name="encoder", task_run_name="prepare encoder {model}", **STAGE)
+@task(name="encoder", task_run_name="encoder: prepare {model}", **STAGE)
 def prepare_encoder(shards: Sequence[Shard], model: str, config: Config, work: str, previous: Any) -> Any:
     """Fits the static encoder or pins a model."""
     from datamask.encoders import prepare_encoder as prepare
@@ -41,7 +41,7 @@ def prepare_encoder(shards: Sequence[Shard], model: str, config: Config, work: s
     return _unless_there("encoder", work, "encoder", lambda: prepare(shards, config, work, previous))
 
 
-@task(name="quality", task_run_name="prepare quality", **STAGE)
+@task(name="quality", task_run_name="quality: prepare", **STAGE)
 def prepare_quality(shards: Sequence[Shard], encoder: Any, config: Config, work: str, previous: Any) -> Any:
     """What scores are measured against."""
     from datamask.quality import prepare_quality as prepare
@@ -50,7 +50,7 @@ def prepare_quality(shards: Sequence[Shard], encoder: Any, config: Config, work:
     return _unless_there("quality", work, "quality", lambda: prepare(shards, encoder, config, work, previous))
 
 
-@task(name="publish", task_run_name="publish", **STAGE)
+@task(name="publish", task_run_name="publish: make the release visible", **STAGE)
 def publish(staged: Staged, pictures: Sequence[Picture], warnings: Sequence[Mapping[str, Any]]) -> Any:
     """The release under its version, whole, with `latest` pointing at it."""
     from datamask.release import publish as run

@@ -28,16 +28,18 @@ def can_help(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool
     return isinstance(error, BaseException) and (is_retryable(error) or state.name == "TimedOut")
 
 
-def configured(task: Task[..., Any], run: RunSettings, gpu: bool, shards: bool) -> Task[..., Any]:
-    """The task with the run's retries (delays doubled each time, with jitter), GPU tag, and, on shards, time limit."""
+def configured(task: Task[..., Any], stage: str, run: RunSettings, gpu: bool, shards: bool) -> Task[..., Any]:
+    """The task under its stage's name, with the run's retries (delays doubled each time, with jitter), and a time limit
+    on shards. Its tags, by which the UI filters and the server limits, are its stage and `gpu`."""
     delays = [run.retry_delay * 2**attempt for attempt in range(min(run.retries, 50))]
     return task.with_options(
+        name=stage,
         retries=run.retries,
         retry_delay_seconds=delays or 0,
         retry_jitter_factor=0.5,
         retry_condition_fn=can_help,
         timeout_seconds=run.timeout if shards else None,
-        tags={GPU_TAG} if gpu and run.gpus else None,
+        tags={stage, *([GPU_TAG] if gpu and run.gpus else [])},
     )
 
 

@@ -17,7 +17,7 @@ from tasks.gpus import on_gpu
 from tasks.options import STAGE, same_arithmetic
 
 
-@task(name="convert", task_run_name="convert {label}", **STAGE)
+@task(name="convert", task_run_name="convert: {label}", **STAGE)
 def convert(batch: Sequence[ShardFiles], label: str, config: Config, work: str) -> Any:
     """JSON lines to parquet, once; parquet is looked at and left where it is."""
     from datamask.corpus import convert_shard
@@ -33,7 +33,7 @@ def convert(batch: Sequence[ShardFiles], label: str, config: Config, work: str) 
     return run_batch("convert", batch, one)
 
 
-@task(name="languages", task_run_name="languages {label}", **STAGE)
+@task(name="languages", task_run_name="languages: {label}", **STAGE)
 def languages(batch: Sequence[ShardFiles], label: str, config: Config, work: str) -> Any:
     """The language of every document whose corpus does not state it."""
     from datamask.corpus.identify import identified_to, identify_shard, wanted
@@ -46,7 +46,7 @@ def languages(batch: Sequence[ShardFiles], label: str, config: Config, work: str
     return run_batch("languages", batch, one)
 
 
-@task(name="index", task_run_name="index {label}", **STAGE)
+@task(name="index", task_run_name="index: {label}", **STAGE)
 def index(batch: Sequence[ShardFiles], label: str, encoder: Any, config: Config, work: str) -> Any:
     """Ids, tokens, hashes and quarantine of every row."""
     from datamask.corpus import index_shard
@@ -56,7 +56,7 @@ def index(batch: Sequence[ShardFiles], label: str, encoder: Any, config: Config,
     )
 
 
-@task(name="embed", task_run_name="embed {label}", **STAGE)
+@task(name="embed", task_run_name="embed: {label}", **STAGE)
 def embed(batch: Sequence[ShardFiles], label: str, encoder: Any, config: Config, work: str) -> Any:
     """A unit vector for every document."""
     from datamask.encoders import embed_shard
@@ -69,7 +69,7 @@ def embed(batch: Sequence[ShardFiles], label: str, encoder: Any, config: Config,
     return run_stage("embed", batch, "embeddings", write)
 
 
-@task(name="score", task_run_name="score {label}", **STAGE)
+@task(name="score", task_run_name="score: {label}", **STAGE)
 def score(batch: Sequence[ShardFiles], label: str, quality: Any, encoder: Any, config: Config, work: str) -> Any:
     """Quality scores and their signals."""
     from datamask.quality import score_shard
@@ -82,7 +82,7 @@ def score(batch: Sequence[ShardFiles], label: str, quality: Any, encoder: Any, c
     return run_stage("score", batch, "scores", write)
 
 
-@task(name="signatures", task_run_name="sign {label}", **STAGE)
+@task(name="signatures", task_run_name="signatures: {label}", **STAGE)
 def sign(batch: Sequence[ShardFiles], label: str, config: Config, work: str) -> Any:
     """Samples of every document's shingles, by which its duplicates are found."""
     from datamask.filter import sign_shard
@@ -92,7 +92,7 @@ def sign(batch: Sequence[ShardFiles], label: str, config: Config, work: str) -> 
     )
 
 
-@task(name="atoms", task_run_name="atoms {label}", **STAGE)
+@task(name="atoms", task_run_name="atoms: {label}", **STAGE)
 def atoms(batch: Sequence[ShardFiles], label: str, config: Config, work: str) -> Any:
     """Hashed n-grams of every document, for coverage of words."""
     from datamask.selection.cover.counting import count_shard
@@ -100,7 +100,7 @@ def atoms(batch: Sequence[ShardFiles], label: str, config: Config, work: str) ->
     return run_stage("atoms", batch, "atoms", lambda files, progress: count_shard(files, config, work, progress))
 
 
-@task(name="leaks", task_run_name="leaks {label}", **STAGE)
+@task(name="leaks", task_run_name="leaks: {label}", **STAGE)
 def leaks(batch: Sequence[ShardFiles], label: str, config: Config, work: str) -> Any:
     """Where documents hold words in a row of test items."""
     from datamask.filter.leaks import find_leaks
@@ -108,7 +108,7 @@ def leaks(batch: Sequence[ShardFiles], label: str, config: Config, work: str) ->
     return run_stage("leaks", batch, "leaks", lambda files, progress: find_leaks(files, config, work, progress))
 
 
-@task(name="mask", task_run_name="mask {label}", **STAGE)
+@task(name="mask", task_run_name="mask: {label}", **STAGE)
 def mask(batch: Sequence[ShardFiles], label: str, prices: Output | None, config: Config, work: str) -> Any:
     """Which documents are selected: by the corpus's prices, or the shard on its own."""
     from datamask.selection import mask_shard
