@@ -52,7 +52,7 @@ class Server:
         subprocess.run(command, cwd=ROOT, env=self._environment, check=True, stdout=subprocess.DEVNULL)
 
     def start(self, out: Path, input: str, config: dict[str, Any]) -> str:
-        deployment = httpx.get(f"{self.url}/deployments/name/curate/default", timeout=30).json()["id"]
+        deployment = httpx.get(f"{self.url}/deployments/name/curate/curate", timeout=30).json()["id"]
         parameters = {"input": input, "output": str(out), "config": config}
         body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
         answer = httpx.post(f"{self.url}/deployments/{deployment}/create_flow_run", json=body, timeout=30)

@@ -26,6 +26,7 @@ SCORERS = ("content", "heuristic", "transformer", "fasttext", "column", "probe",
 Algorithm = str  # "pairwise" | "DiSF" | "facility", the published names, or a registered metric
 PUBLISHED_NAMES = {"Pair_simi": "pairwise", "DiSF": "disf", "Facility": "facility"}
 COVERAGE_LAMB, TARGET_LAMB, PAPER_LAMB = 0.7, 0.3, 0.5  # docs/judge.md; arXiv 2512.24265, section 4
+BUDGETS = ("select_ratio", "budget_documents", "budget_tokens")  # one of them counts
 UNSEEING = ("top-quality", "random", "semdedup")  # solvers that look at no diversity: it is told in the report alone
 Part = Literal["embedding", "ngrams", "target"]
 
@@ -515,7 +516,7 @@ def load(
 ) -> Config:
     """The settings of a YAML file (all optional) with `section.name=value` overrides, values read as YAML.
 
-    :param base: settings to start from where there is no file, e.g. those of a release.
+    :param base: settings that file and overrides are laid over, e.g. those of a release.
 
     :raises ConfigError: the file is absent or not YAML, or a setting is unknown or invalid; names each and the valid.
     """
@@ -524,15 +525,16 @@ def load(
     if path is not None:
         source = str(path)
         try:
-            settings = _parse(Path(path).read_text(encoding="utf-8"), source) or {}
+            given = _parse(Path(path).read_text(encoding="utf-8"), source) or {}
         except OSError as error:
             raise ConfigError(
                 f"cannot read configuration {path}: {error.strerror}; `datamask config` prints a complete one"
             ) from error
         except UnicodeDecodeError as error:
             raise ConfigError(f"configuration {path} is not UTF-8 text (byte {error.start})") from error
-        if not isinstance(settings, dict):
+        if not isinstance(given, dict):
             raise ConfigError(f"configuration {path} must be a mapping of sections: {', '.join(Config.model_fields)}")
+        settings = lay_settings(settings, given)
     for override in overrides:
         name, equals, value = override.partition("=")
         if not equals:
@@ -574,6 +576,41 @@ def from_release(settings: Mapping[str, Any]) -> dict[str, Any]:
     kept.get("run", {}).pop("allow_loss", None)
     kept.get("encoder", {}).pop("trust_remote_code", None)
     return kept
+
+
+def over_release(settings: Mapping[str, Any], changes: Config | None) -> dict[str, Any]:
+    """A release's settings with what `changes` sets laid over them, key by key.
+
+    :raises ConfigError: see `from_release`; where changes are given and a release's code may not be run, these are all.
+    """
+    given = changes.model_dump(mode="json", exclude_unset=True) if changes else {}
+    try:
+        return lay_settings(from_release(settings), given)
+    except ConfigError:
+        if not given:
+            raise
+        return given
+
+
+def lay_settings(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with changes laid over them, key by key; a budget among the changes replaces the one before.
+
+    A setting that is itself a mapping, such as corpus.columns, is replaced as a whole: its keys are the user's.
+    """
+    return _lay(settings, changes, Config)
+
+
+def _lay(settings: Mapping[str, Any], changes: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    merged = deepcopy(dict(settings))
+    if model is Select and any(changes.get(name) is not None for name in BUDGETS):
+        merged = {name: value for name, value in merged.items() if name not in BUDGETS}
+    for name, value in changes.items():
+        inner = model.model_fields[name].annotation if name in model.model_fields else None
+        if isinstance(inner, type) and issubclass(inner, Section) and isinstance(value, Mapping):
+            merged[name] = _lay(merged.get(name) or {}, value, inner)
+        else:
+            merged[name] = value
+    return merged
 
 
 def _paths_to_code(settings: Mapping[str, Any]) -> list[str]:

@@ -1,6 +1,6 @@
 """Several selections of one embedded corpus, side by side, with their table in the UI.
 
-prefect deployment run ablate/default -p output=out/curated -p seeds=3
+prefect deployment run ablate/ablate -p output=out/curated -p seeds=3
 """
 
 from typing import Annotated, Any
@@ -11,7 +11,8 @@ from prefect.runtime import flow_run
 from pydantic import Field
 
 from datamask import storage
-from flows import artifacts
+from flows.artifacts import show_ablation
+from flows.hints import for_this_reader
 from tasks.options import STAGE
 
 
@@ -36,13 +37,15 @@ def ablate(
         only: Only arms with one of these words in their name; empty: all.
         targets: Files of texts from outside the pool, on which the coder judges every arm; patterns too; empty: none.
     """
-    paths = compare_arms(output.rstrip("/"), seeds, documents, only.split(), targets.split())
+    out = output.rstrip("/")
+    with for_this_reader():
+        paths = compare_arms(out, seeds, documents, only.split(), targets.split())
     with storage.open_input(paths["markdown"]) as file:
-        artifacts.show_ablation(file.read().decode())
+        show_ablation(file.read().decode(), out)
     return {"paths": paths}
 
 
-@task(name="ablate", task_run_name="compare arms, {seeds} seeds", **STAGE)
+@task(name="ablate", task_run_name="ablate: compare selections, seeds {seeds}", tags={"ablate"}, **STAGE)
 def compare_arms(output: str, seeds: int, documents: int, only: list[str], targets: list[str]) -> dict[str, str]:
     """The table of all arms over all seeds, written beside the stages' files."""
     from datamask.report.embedded import load_corpus

@@ -1,8 +1,12 @@
-"""What Prefect's UI shows of a run: progress per stage, the numbers, a row per shard, the plots."""
+"""What Prefect's UI shows of a run (progress, numbers, a row per shard, plots), and what automations hear of it."""
 
 import base64
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
 from prefect.artifacts import (
@@ -12,105 +16,159 @@ from prefect.artifacts import (
     create_table_artifact,
     update_progress_artifact,
 )
+from prefect.assets import Asset, AssetProperties, add_asset_metadata, materialize
 from prefect.events import emit_event
 
 from datamask import storage
 from datamask.errors import several
 from datamask.release.release_folder import Picture
+from tasks.options import STAGE
 from tasks.progress import Board
 
 TABLE_ROWS = 1000  # of a table artifact; failed shards come first
 PICTURE_BYTES = 400_000  # a larger plot would not pass the server's limit on a request
+KEY_CHARACTERS = 60  # of an output's path in an artifact's key, its end
 
 
-class StageArtifacts:
-    """A progress artifact per stage, with the terminal's numbers, brought up to date when asked."""
+def artifact_key(what: str, out: str) -> str:
+    """The key of an artifact about an output folder: the UI keeps a history for each.
 
-    def __init__(self, board: Board) -> None:
-        self.board = board
-        self._shown: dict[str, tuple[UUID, float, str]] = {}
+    Prefect allows small letters, digits and dashes; where that makes two paths alike a hash tells them apart.
+    """
+    plain = re.sub(r"[^a-z0-9]+", "-", out.lower()).strip("-")
+    if plain.replace("-", "/") != out.strip("/") or len(plain) > KEY_CHARACTERS:
+        plain = f"{plain[-KEY_CHARACTERS:].strip('-')}-{hashlib.sha256(out.encode()).hexdigest()[:6]}".strip("-")
+    return f"{what}-{plain}" if out else what
+
+
+class RunArtifacts:
+    """The artifacts of a run over an output folder."""
+
+    def __init__(self, board: Board, out: str) -> None:
+        self.board, self.out = board, out
+        self._progress: UUID | None = None
+        self._shown: tuple[float, str] | None = None
 
     def update(self) -> None:
-        """Writes the stages' progress, where a server shows it."""
-        for line in list(self.board.stages.values()):
-            percent = round(100 * line.share, 1)
-            rows = f"{line.rows:,} rows, " if line.total else ""
-            how = f"{line.elapsed:,.1f} s" if line.ended else line.going
-            text = f"{line.stage}: {rows}{how}"
-            if line.stage not in self._shown:
-                artifact = create_progress_artifact(percent, description=text)
-                assert isinstance(artifact, UUID)
-                self._shown[line.stage] = (artifact, percent, text)
-            elif self._shown[line.stage][1:] != (percent, text):
-                artifact = self._shown[line.stage][0]
-                update_progress_artifact(artifact, percent, description=text)
-                self._shown[line.stage] = (artifact, percent, text)
+        """Writes the run's progress, where a server shows it: one artifact, with the terminal's numbers."""
+        if not self.board.stages:
+            return
+        now = (round(100 * self.board.share, 1), progress_text(self.board))
+        if self._progress is None:
+            artifact = create_progress_artifact(now[0], key=self._key("progress"), description=now[1])
+            assert isinstance(artifact, UUID)
+            self._progress = artifact
+        elif now != self._shown:
+            update_progress_artifact(self._progress, now[0], description=now[1])
+        self._shown = now
 
+    def show_numbers(self, markdown: str) -> None:
+        """The run's numbers, as a table."""
+        what = "What was read, selected and left out, the certificate, and where the release is"
+        create_markdown_artifact(markdown, key=self._key("curation"), description=what)
 
-def show_numbers(markdown: str) -> None:
-    """The run's numbers, as a table."""
-    create_markdown_artifact(markdown, key="curation", description="What was read, selected and left out")
-
-
-def show_shards(rows: Sequence[Mapping[str, Any]]) -> None:
-    """A row for each shard."""
-    create_table_artifact(
-        [dict(row) for row in rows[:TABLE_ROWS]],
-        key="shards",
-        description=("1 shard" if len(rows) == 1 else f"{len(rows):,} shards")
-        + (f", the first {TABLE_ROWS:,} shown" if len(rows) > TABLE_ROWS else ""),
-    )
-
-
-def show_warnings(sentences: Sequence[str]) -> None:
-    """What the report warns of, a line each."""
-    if sentences:
-        text = "\n".join(f"- {sentence}" for sentence in sentences)
-        create_markdown_artifact(text, key="warnings", description="Groups that lose far more than the rest, and junk")
-
-
-def show_drift(sentences: Sequence[str], out: str, release: str) -> None:
-    """An artifact, and an event that automations can hear: `datamask.drift` of the resource `datamask.output.<out>`."""
-    if sentences:
-        create_markdown_artifact(
-            "\n".join(f"- {sentence}" for sentence in sentences),
-            key="drift",
-            description="New documents unlike the old",
-        )
-        emit_event(
-            "datamask.drift",
-            resource={"prefect.resource.id": f"datamask.output.{out}", "prefect.resource.name": out},
-            payload={"message": "; ".join(sentences), "release": release},
+    def show_shards(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """A row for each shard."""
+        create_table_artifact(
+            [dict(row) for row in rows[:TABLE_ROWS]],
+            key=self._key("shards"),
+            description=several(len(rows), "shard")
+            + (f", the first {TABLE_ROWS:,} shown" if len(rows) > TABLE_ROWS else ""),
         )
 
+    def show_warnings(self, sentences: Sequence[str]) -> None:
+        """What the report warns of, a line each."""
+        if sentences:
+            text = "\n".join(f"- {sentence}" for sentence in sentences)
+            what = "Groups that lose far more than the rest, and junk"
+            create_markdown_artifact(text, key=self._key("warnings"), description=what)
 
-def show_failures(failures: Sequence[tuple[str, str]]) -> None:
-    """The shards and files that failed, each with its error."""
-    create_table_artifact(
-        [{"failed": where, "cause": cause} for where, cause in failures[:TABLE_ROWS]],
-        key="failures",
-        description=f"{several(len(failures), 'file or shard', 'files or shards')} that failed",
-    )
+    def show_drift(self, sentences: Sequence[str], release: str) -> None:
+        """An artifact, and an event that automations can hear: `datamask.drift` of `datamask.output.<out>`."""
+        if sentences:
+            text = "\n".join(f"- {sentence}" for sentence in sentences)
+            create_markdown_artifact(text, key=self._key("drift"), description="New documents unlike the old")
+            emit_event(
+                "datamask.drift",
+                resource=_output(self.out),
+                payload={"message": "; ".join(sentences), "release": release},
+            )
+
+    def show_failures(self, failures: Sequence[tuple[str, str]]) -> None:
+        """The shards and files that failed, each with its error."""
+        create_table_artifact(
+            [{"failed": where, "cause": cause} for where, cause in failures[:TABLE_ROWS]],
+            key=self._key("failures"),
+            description=f"{several(len(failures), 'file or shard', 'files or shards')} that failed",
+        )
+
+    def show_pictures(self, release: str, pictures: Sequence[Picture]) -> None:
+        """The release's pictures."""
+        for picture in pictures:
+            with storage.open_input(storage.join(release, picture.path)) as file:
+                data = file.read()
+            if len(data) <= PICTURE_BYTES:
+                kind = "svg+xml" if picture.path.endswith(".svg") else "png"
+                url = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+                name = self._key(f"plot-{Path(picture.path).stem}")
+                create_image_artifact(url, key=name, description=f"**{picture.title}**. {picture.caption}".strip())
+
+    def show_changes(self, text: str) -> None:
+        """What the release changes beside the one before it."""
+        what = "What differs from the last release"
+        create_markdown_artifact(text.replace("\n", "\n\n"), key=self._key("changes"), description=what)
+
+    def _key(self, what: str) -> str:
+        return artifact_key(what, self.out)
 
 
-def show_pictures(release: str, pictures: Sequence[Picture]) -> None:
-    """The release's pictures."""
-    for picture in pictures:
-        with storage.open_input(storage.join(release, picture.path)) as file:
-            data = file.read()
-        if len(data) <= PICTURE_BYTES:
-            kind = "svg+xml" if picture.path.endswith(".svg") else "png"
-            url = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
-            create_image_artifact(url, description=f"**{picture.title}**. {picture.caption}".strip())
-
-
-def show_changes(text: str) -> None:
-    """What the release changes beside the one before it."""
-    create_markdown_artifact(
-        text.replace("\n", "\n\n"), key="changes", description="What differs from the last release"
-    )
-
-
-def show_ablation(markdown: str) -> None:
+def show_ablation(markdown: str, out: str) -> None:
     """An ablation's tables."""
-    create_markdown_artifact(markdown, key="ablation", description="Selections of one corpus side by side")
+    what = "Selections of one corpus side by side"
+    create_markdown_artifact(markdown, key=artifact_key("ablation", out), description=what)
+
+
+def progress_text(board: Board) -> str:
+    """How far a run is, in Markdown: what is at work, then the stages that are over with their seconds of work."""
+    lines = list(board.stages.values())
+    working = [f"**{line.stage}**: {line.going}" for line in lines if not line.ended]
+    over = [f"{line.stage} {'cached' if line.is_cached else f'{line.seconds:,.1f} s'}" for line in lines if line.ended]
+    ended = f"{several(len(over), 'stage')} over: {', '.join(over)}" if over else ""
+    return "\n\n".join([*working, ended])
+
+
+def announce_release(found: Mapping[str, Any], out: str) -> None:
+    """Tells of a new release those who train on the output.
+
+    The event `datamask.release.published` of the resource `datamask.output.<out>`, which automations hear; and the
+    output as an asset, whose materialization Prefect records with the run that made it.
+    """
+    facts = {
+        "release": found["release"],
+        "version": found["version"],
+        "report": found["report"],
+        "documents": found["documents"]["selected"],
+        "tokens": found["tokens"]["selected"],
+        "gap": found["certificate"]["gap"],
+        "warnings": len(found["warnings"]),
+    }
+    emit_event("datamask.release.published", resource=_output(out), payload=facts)
+    properties = AssetProperties(name=out, description="A dataset curated by datamask; `latest` is its newest release")
+    asset = Asset(key=address(out), properties=properties)
+
+    @materialize(
+        asset, by="datamask", name="publish", task_run_name="publish: announce the release", tags={"publish"}, **STAGE
+    )
+    def announce() -> None:
+        add_asset_metadata(asset, facts)
+
+    announce()
+
+
+def address(path: str) -> str:
+    """A path as a URL that names it anywhere: file:///… where it is on a disk."""
+    return path if storage.is_remote(path) else f"file://{quote(str(Path(path).absolute()))}"
+
+
+def _output(out: str) -> dict[str, str]:
+    return {"prefect.resource.id": f"datamask.output.{out}", "prefect.resource.name": out}

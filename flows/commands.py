@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -12,7 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -37,6 +36,10 @@ SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="A setting: section.name=value; may be given several times.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
+LogOption = Annotated[
+    Literal["text", "json"],
+    typer.Option("--log-format", help="Of progress, warnings and errors on stderr: text, or a line of JSON each."),
+]
 FailedOption = Annotated[
     bool, typer.Option("--allow-failed-shards", help="Publish without what failed; the manifest names it.")
 ]
@@ -62,6 +65,7 @@ def curate(
     text_column: TextColumnOption = None,
     id_column: IdColumnOption = None,
     as_json: JsonOption = False,
+    log_format: LogOption = "text",
     allow_failed_shards: FailedOption = False,
 ) -> None:
     """Curate a corpus, end to end: read, embed, score, select, filter, publish, report."""
@@ -87,7 +91,7 @@ def curate(
 
         return run(config=chosen, output=output)
 
-    run_flow(flow, as_json)
+    run_flow(flow, as_json, log_format == "json")
 
 
 def refresh(
@@ -98,6 +102,7 @@ def refresh(
     text_column: TextColumnOption = None,
     id_column: IdColumnOption = None,
     as_json: JsonOption = False,
+    log_format: LogOption = "text",
     allow_failed_shards: FailedOption = False,
     allow_loss: LossOption = False,
 ) -> None:
@@ -110,9 +115,13 @@ def refresh(
     from datamask.release.release_folder import find_release
 
     last = None
-    if config is None:
-        with contextlib.suppress(InputError):  # none yet: everything is new
-            last = settings.from_release(find_release(output).manifest()["settings"])
+    try:
+        last = settings.over_release(find_release(output).manifest()["settings"], None)
+    except InputError:  # none yet: everything is new
+        pass
+    except ConfigError:  # its code may not be run: the file says everything
+        if config is None:
+            raise
     columns = {"text": text_column, "id": id_column}
     chosen = _settings(config, set_, input, allow_failed_shards, last, columns)
     if allow_loss:
@@ -125,7 +134,7 @@ def refresh(
 
         return run(config=chosen, output=output)
 
-    run_flow(flow, as_json)
+    run_flow(flow, as_json, log_format == "json")
 
 
 def _settings(
@@ -147,17 +156,18 @@ def _settings(
     return chosen
 
 
-def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool) -> None:
+def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool, json_log: bool = False) -> None:
     """Runs a flow with its progress on stderr, and prints its numbers on stdout."""
     began = cli.began or time.monotonic()
     server = begin_server()
     from rich.console import Console
 
-    from flows.console import summary
+    from flows.console import summary, write_record
+    from flows.run_numbers import warning_sentences
     from flows.session import session
 
     try:
-        with INTERRUPTS.saying(STOPPING), session(server, shown=True):
+        with INTERRUPTS.saying(STOPPING), session(server, shown=True, json_log=json_log):
             found = flow()
     except BaseException as error:
         let_go(error)
@@ -165,6 +175,9 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool) -> None:
     took = time.monotonic() - began
     if "seconds" in found:  # of the stages; what came before and after them is start-up
         found |= {"startup": round(max(0.0, took - found["seconds"]), 1), "seconds": round(took, 1)}
+    if json_log and "release" in found:
+        for sentence in warning_sentences(found):
+            write_record("warning", sentence)
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
     elif "release" in found:

@@ -1,9 +1,12 @@
 """What is shown while a flow runs: bars in a terminal or below a notebook's cell, else plain lines; then the table."""
 
+import json
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from importlib import import_module
+from io import StringIO
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,6 +23,7 @@ from tasks.progress import Board, StageProgress
 SHOWN = 4  # warnings on the terminal
 SKIPPED = 5  # files of a kind that were not read
 READ = 3  # files that were read in an encoding, or by a separator
+LOG_COLUMNS = 110  # of the table in a log
 PLAIN_SECONDS = 15.0  # between lines about a stage that goes on
 
 
@@ -39,7 +43,7 @@ class _Remaining(ProgressColumn):
         if line is None:
             return Text("")
         if line.ended:
-            return Text(f"{line.elapsed:,.1f} s", style="green")
+            return Text("" if line.is_cached else f"{line.seconds:,.1f} s of work", style="green")
         if line.remaining is None:
             return Text(f"{line.elapsed:,.0f} s so far", style="dim")
         return Text(f"{line.remaining:,.0f} s to go", style="cyan")
@@ -48,8 +52,10 @@ class _Remaining(ProgressColumn):
 class Display:
     """Follows a board from a thread of its own while the `with` block runs. Writes to stderr, or to the notebook."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, as_json: bool = False) -> None:
+        """:param as_json: lines of JSON instead of bars or plain lines."""
         self.board = board
+        self._as_json = as_json
         self._console = Console(stderr=True)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
@@ -58,6 +64,8 @@ class Display:
         self._last = ""
         self._told: dict[str, float] = {}  # stage: when a plain line was last written, inf when it ended
         self._page: Any = None  # below a notebook's cell
+        if as_json:
+            return
         if self._console.is_jupyter:
             shown = import_module("IPython.display")
             self._html = shown.HTML
@@ -117,13 +125,24 @@ class Display:
         told = self._told.get(line.stage, 0.0)
         if line.ended and told != float("inf"):
             self._told[line.stage] = float("inf")
-            self._print(f"{line.stage:<10} {_state(line):<24} {line.elapsed:7.1f} s")
+            self._print(line, f"{line.stage:<10} {_state(line):<24} {line.seconds:7.1f} s")
         elif not line.ended and line.elapsed - told > PLAIN_SECONDS:
             self._told[line.stage] = line.elapsed
-            self._print(f"{line.stage:<10} {line.going} after {line.elapsed:.0f} s")
+            self._print(line, f"{line.stage:<10} {line.going} after {line.elapsed:.0f} s")
 
-    def _print(self, text: str) -> None:
-        print(text.rstrip(), file=sys.stderr, flush=True)
+    def _print(self, line: StageProgress, text: str) -> None:
+        if self._as_json:
+            facts = {name: getattr(line, name) for name in ("stage", "ended", "rows", "done", "cached", "failed")}
+            said = " ".join(text.split())
+            write_record("info", said, share=round(line.share, 3), seconds=round(line.seconds, 2), **facts)
+        else:
+            print(text.rstrip(), file=sys.stderr, flush=True)
+
+
+def write_record(level: str, message: str, **facts: Any) -> None:
+    """A line of the log as JSON on stderr: time, level, message, and what a machine reads instead."""
+    record = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "level": level, "message": message, **facts}
+    print(json.dumps(record, ensure_ascii=False), file=sys.stderr, flush=True)
 
 
 def as_html(lines: Iterable[StageProgress]) -> str:
@@ -133,7 +152,7 @@ def as_html(lines: Iterable[StageProgress]) -> str:
         part = f' max="1" value="{line.share:.3f}"' if line.ended or line.share else ""
         rate = f"{line.rate:,.0f} documents/s" if line.rate else ""
         left = "" if line.remaining is None else f"{line.remaining:,.0f} s to go"
-        time = f"{line.elapsed:,.1f} s" if line.ended else left or f"{line.elapsed:,.0f} s so far"
+        time = f"{line.seconds:,.1f} s of work" if line.ended else left or f"{line.elapsed:,.0f} s so far"
         cells = [line.stage, f"<progress{part}></progress>", _state(line), rate, time]
         rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     return f"<table>{''.join(rows)}</table>"
@@ -148,6 +167,13 @@ def _state(line: StageProgress) -> str:
     if line.failed:
         parts.append(f"{line.failed} failed")
     return ", ".join(parts)
+
+
+def summary_text(found: Mapping[str, Any]) -> str:
+    """The summary for a log, which has the warnings as records of their own."""
+    text = StringIO()
+    summary({**found, "warnings": (), "drift": ()}, Console(file=text, width=LOG_COLUMNS, highlight=False))
+    return text.getvalue().rstrip()
 
 
 def summary(found: Mapping[str, Any], console: Console) -> None:
@@ -169,10 +195,10 @@ def summary(found: Mapping[str, Any], console: Console) -> None:
         console.print(Text("drift: ", style="bold yellow") + Text(shift["text"]), soft_wrap=True)
     worked = [line for line in found["stages"] if line["seconds"] >= 0.05]
     console.print(
-        "seconds: "
+        "seconds of work: "
         + (", ".join(f"{line['stage']} {line['seconds']:.1f}" for line in worked) or "everything was there already")
         + (f", start-up {found['startup']:.1f}" if found.get("startup") else "")
-        + f"; {found['seconds']:.1f} in all",
+        + f"; the run took {found['seconds']:.1f}",
         soft_wrap=True,
     )
     _show_unread(console, found["skipped"])

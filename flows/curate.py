@@ -1,6 +1,6 @@
 """The whole pipeline: plan → convert → encoder → index … signatures → filter → duplicates → prices → mask → release.
 
-prefect deployment run 'curate/default' -p input='dumps/*.parquet' -p output=out/curated -p lamb=0.6
+prefect deployment run curate/curate -p input='dumps/*.parquet' -p output=out/curated -p lamb=0.6
 """
 
 import shlex
@@ -21,7 +21,7 @@ import tasks.corpus as whole
 import tasks.per_shard as each
 from datamask import storage
 from datamask.checks import check_settings
-from datamask.config import Config, Solver, validate
+from datamask.config import Config, Solver, lay_settings, validate
 from datamask.corpus.identify import wanted as languages_wanted
 from datamask.corpus.index import check_quarantine
 from datamask.corpus.plan import FailedFile, Plan, Shard
@@ -38,7 +38,9 @@ from datamask.selection.solvers import check_solver
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 from flows import artifacts, times
-from flows.run_numbers import as_markdown, numbers, shard_rows
+from flows.console import summary_text
+from flows.hints import for_this_reader
+from flows.run_numbers import as_markdown, numbers, shard_rows, warning_sentences
 from flows.stage_runs import Stages, Step
 from flows.warm import loaded
 from tasks.options import prepared_by_numpy
@@ -58,6 +60,7 @@ def curate(
     lamb: Annotated[float | None, Field(ge=0, le=1)] = None,
     select_ratio: Annotated[float | None, Field(gt=0, le=1)] = None,
     solver: Solver | None = None,
+    allow_failed_shards: bool = False,
     config: Config = Config(),
 ) -> dict[str, Any]:
     """Curate a corpus end to end: read, embed, score, select, filter, publish, report.
@@ -68,18 +71,39 @@ def curate(
         lamb: λ, the weight of quality: 1 is top-quality, 0 diversity alone; None: select.lamb.
         select_ratio: Share of documents to keep; None: select.select_ratio.
         solver: How to select; None: select.solver.
+        allow_failed_shards: Publish without files and shards that failed; the manifest names them.
         config: Every setting; `datamask config` explains them.
     """
-    settings = override(config, input=shlex.split(input), lamb=lamb, select_ratio=select_ratio, solver=solver)
-    out = output.rstrip("/")
-    with running(out), Stages(settings) as stages:
-        plan = stages.whole(whole.plan, config=settings, work=storage.join(out, "work"), previous=None)
-        return finished(curation(stages, plan, out))
+    with for_this_reader():
+        settings = override(config, input=shlex.split(input), lamb=lamb, select_ratio=select_ratio, solver=solver)
+        settings = allowing(settings, allow_failed_shards=allow_failed_shards)
+        out = output.rstrip("/")
+        with running(out), Stages(settings, out) as stages:
+            plan = stages.whole(whole.plan, config=settings, work=storage.join(out, "work"), previous=None)
+            return finished(curation(stages, plan, out), out)
 
 
-def finished(found: dict[str, Any]) -> Any:
-    """The flow run's last state: Completed, with where the release is, so that a list of runs says it."""
-    return Completed(message=f"{found['release']}{'' if found['new'] else ' (unchanged)'}", data=found)
+def finished(found: dict[str, Any], out: str) -> Any:
+    """The flow run's last state: Completed, with where the release is, so that a list of runs says it.
+
+    Its log ends with the summary, and what trains on the output hears of a new release.
+    """
+    log = get_run_logger()
+    for warning in warning_sentences(found):
+        log.warning("%s", warning)
+    log.info("%s", summary_text(found))
+    if found["new"]:
+        artifacts.announce_release(found, out)
+    message = f"{found['release']}{'' if found['new'] else ' (unchanged)'}"
+    if changed := found.get("changed_settings"):
+        message += f"; changed settings: {'; '.join(changed)}"
+    return Completed(message=message, data=found)
+
+
+def allowing(config: Config, **allowed: bool) -> Config:
+    """The configuration with what a flow's parameters allow; False changes nothing."""
+    granted = {name: True for name, value in allowed.items() if value}
+    return config.model_copy(update={"run": config.run.model_copy(update=granted)}) if granted else config
 
 
 def override(config: Config, input: Sequence[str], **select: Any) -> Config:
@@ -87,11 +111,11 @@ def override(config: Config, input: Sequence[str], **select: Any) -> Config:
 
     :raises ConfigError: a value is out of range.
     """
-    settings = config.model_dump(exclude_unset=True)  # what is usual depends on what is set
+    changes = {"select": {name: value for name, value in select.items() if value is not None}}
     if input:
-        settings.setdefault("corpus", {})["input"] = list(input)
-    settings.setdefault("select", {}).update({name: value for name, value in select.items() if value is not None})
-    return validate(settings)
+        changes["corpus"] = {"input": list(input)}
+    given = config.model_dump(exclude_unset=True)  # what is usual depends on what is set
+    return validate(lay_settings(given, changes))
 
 
 @dataclass(frozen=True)
@@ -139,7 +163,7 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     times.keep(work, plan, stages.board)
     found = numbers(release, stages, certificate, failed, plan.skipped)
     found |= {"warnings": warnings, "meanwhile": meanwhile(release, before, out)}
-    _show(release, found, shard_rows(release, stages), report.pictures, failed)
+    _show(stages, release, found, report.pictures, failed)
     return found
 
 
@@ -283,7 +307,7 @@ def _check_complete(failed: Sequence[FailedFile], stages: Stages) -> list[Failed
     """
     every = [*failed, *(FailedFile(failure.shard, f"{failure.stage}: {failure.error}") for failure in stages.failures)]
     if every and not stages.config.run.allow_failed_shards:
-        artifacts.show_failures([(file.path, file.error) for file in every])
+        stages.artifacts.show_failures([(file.path, file.error) for file in every])
         named = "\n".join(f"  {file.path}: {file.error}" for file in every)
         raise IncompleteError(
             f"{several(len(every), 'file or shard', 'files or shards')} failed, so there is no release:\n{named}\n"
@@ -306,15 +330,17 @@ def _check_conservation(staged: Staged, shards: Sequence[ShardFiles]) -> None:
 
 
 def _show(
+    stages: Stages,
     release: ReleaseFolder,
     found: Mapping[str, Any],
-    rows: Sequence[Mapping[str, Any]],
     pictures: Sequence[Picture],
     failed: Sequence[FailedFile],
 ) -> None:
-    artifacts.show_numbers(as_markdown(found))
-    artifacts.show_shards(rows)
-    artifacts.show_warnings([sentence(warning, release.path) for warning in found["warnings"]])
-    artifacts.show_pictures(release.path, pictures)
+    """The UI lists a run's artifacts by age, the newest first: so `curation` comes last."""
+    shown = stages.artifacts
+    shown.show_pictures(release.path, pictures)
     if failed:
-        artifacts.show_failures([(file.path, file.error) for file in failed])
+        shown.show_failures([(file.path, file.error) for file in failed])
+    shown.show_warnings([sentence(warning, release.path) for warning in found["warnings"]])
+    shown.show_shards(shard_rows(release, stages))
+    shown.show_numbers(as_markdown(found))

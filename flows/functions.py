@@ -18,7 +18,6 @@ from typing import Any
 
 from datamask import config as settings
 from datamask.api import Release
-from datamask.errors import InputError
 
 Settings = settings.Config | Mapping[str, Any] | str | Path
 
@@ -61,18 +60,14 @@ def refresh(
     """Brings the last release up to date with its input: what `datamask refresh` does. Nothing new: the last release.
 
     :param input: files, folders or globs; none: those of the last release.
-    :param config: as for `curate`; None: the last release's.
+    :param config: as for `curate`, laid over the last release's settings key by key.
     :raises DatamaskError: ConfigError, InputError, IncompleteError …: as the command, with the same messages.
     """
     from datamask.release.release_folder import find_release
 
-    if config is None:
-        try:
-            config = settings.from_release(find_release(str(output)).manifest()["settings"])
-        except InputError:
-            if not input:
-                raise
     chosen = _config(config, sections, input)
+    if not chosen.corpus.input:
+        find_release(str(output))  # whose input is read again
 
     def flow() -> dict[str, Any]:
         from flows.refresh import refresh as run
@@ -86,9 +81,9 @@ def _config(
     given: Settings | None, sections: Mapping[str, Mapping[str, Any]], input: str | Path | Sequence[str | Path]
 ) -> settings.Config:
     if isinstance(given, str | Path):
-        base = settings.load(given).model_dump(mode="json")
-    else:
-        base = given.model_dump(mode="json") if isinstance(given, settings.Config) else dict(given or {})
+        given = settings.load(given)
+    plain = given.model_dump(mode="json", exclude_unset=True) if isinstance(given, settings.Config) else given
+    base = dict(plain or {})
     for name, values in sections.items():
         base[name] = {**base.get(name, {}), **values}
     paths = [str(input)] if isinstance(input, str | Path) else [str(path) for path in input]

@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from prefect.runtime import deployment, flow_run
+from pydantic import BaseModel
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from datamask.config import lay_settings
 from datamask.errors import DatamaskError
 
 PARAMETERS = {
@@ -39,7 +41,7 @@ def for_this_reader() -> Iterator[None]:
         yield
     except DatamaskError as error:
         if deployment.id and len(error.args) == 1 and isinstance(error.args[0], str):
-            error.args = (for_a_deployment(error.args[0], _started_as(), flow_run.get_parameters()),)
+            error.args = (for_a_deployment(error.args[0], _started_as(), _given()),)
         raise
 
 
@@ -58,7 +60,7 @@ def for_a_deployment(message: str, name: str, given: Mapping[str, Any]) -> str:
         if parameter is None:
             return found[0]
         if "…" not in found[0] and "NAME" not in found[0]:
-            asked["config"] = _laid(asked.get("config", given.get("config")) or {}, parameter)
+            asked["config"] = lay_settings(asked.get("config", given.get("config")) or {}, parameter)
         return _typed({"config": parameter})
 
     message = _SET.sub(as_config, message)
@@ -70,6 +72,14 @@ def for_a_deployment(message: str, name: str, given: Mapping[str, Any]) -> str:
 
 def _started_as() -> str:
     return f"{flow_run.get_flow_name()}/{deployment.get_name()}"
+
+
+def _given() -> dict[str, Any]:
+    """This run's parameters as JSON; of the configuration what was set."""
+    return {
+        name: value.model_dump(mode="json", exclude_unset=True) if isinstance(value, BaseModel) else value
+        for name, value in flow_run.get_parameters().items()
+    }
 
 
 def _typed(parameters: Mapping[str, Any]) -> str:
@@ -91,12 +101,3 @@ def _as_config(setting: str) -> dict[str, Any] | None:
     for part in reversed(name.split(".")):
         value = {part: value}
     return value if isinstance(value, dict) else None
-
-
-def _laid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` laid over `below`, key by key."""
-    merged = dict(below)
-    for name, value in above.items():
-        old = merged.get(name)
-        merged[name] = _laid(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return merged

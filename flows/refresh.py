@@ -1,6 +1,6 @@
 """Bring the last release up to date: only what is new is read, embedded and scored; nothing new, no release.
 
-prefect deployment run refresh/nightly
+prefect deployment run refresh/refresh -p output=out/curated
 prefect event emit datamask.dump.ready --resource-id datamask.dump.CC-MAIN-2026-01
 """
 
@@ -20,7 +20,7 @@ from pydantic import Field
 
 import tasks.corpus as whole
 from datamask import storage
-from datamask.config import Config, Solver, from_release, validate
+from datamask.config import Config, Solver, over_release, validate
 from datamask.corpus.plan import Part, Plan, Reading, Shard
 from datamask.encoders import EncoderRef
 from datamask.errors import ConfigError, IncompleteError, InputError, TransientError, some
@@ -31,8 +31,8 @@ from datamask.release.publication import running
 from datamask.release.release_folder import ReleaseFolder, find_release
 from datamask.release.shift import shifts
 from datamask.storage import Output
-from flows import artifacts
-from flows.curate import Previous, curation, finished, override
+from flows.curate import Previous, allowing, curation, finished, override
+from flows.hints import for_this_reader
 from flows.stage_runs import Stages
 
 # a section whose settings changed, and what is done again for every document, old ones too
@@ -59,6 +59,8 @@ def refresh(
     lamb: Annotated[float | None, Field(ge=0, le=1)] = None,
     select_ratio: Annotated[float | None, Field(gt=0, le=1)] = None,
     solver: Solver | None = None,
+    allow_failed_shards: bool = False,
+    allow_loss: bool = False,
     config: Config | None = None,
 ) -> dict[str, Any]:
     """Bring the last release up to date with its input; nothing new, no release.
@@ -69,29 +71,30 @@ def refresh(
         lamb: λ, the weight of quality: 1 is top-quality, 0 diversity alone; None: the last release's.
         select_ratio: Share of documents to keep; None: the last release's.
         solver: How to select; None: the last release's.
-        config: Every setting; None: those of the last release.
+        allow_failed_shards: Publish without files and shards that failed; the manifest names them.
+        allow_loss: Publish though shards of the last release, or many of its rows, are gone.
+        config: Settings to change, laid over the last release's key by key; None: none.
     """
     out = output.rstrip("/")
-    with one_refresh(out), running(out):
+    with for_this_reader(), one_refresh(out), running(out):
         last = last_release(out)
         manifest = last.manifest() if last else {}
-        base = config or (validate(from_release(manifest["settings"])) if last else Config())
-        if not base.corpus.input and last:
-            base = override(base, input=manifest["settings"]["corpus"]["input"])
+        base = validate(over_release(manifest["settings"], config)) if last else config or Config()
         settings = override(base, input=shlex.split(input), lamb=lamb, select_ratio=select_ratio, solver=solver)
-        with Stages(settings) as stages:
+        settings = allowing(settings, allow_failed_shards=allow_failed_shards, allow_loss=allow_loss)
+        with Stages(settings, out) as stages:
             work = storage.join(out, "work")
             if not settings.corpus.input:
                 raise ConfigError(
                     f"{out} has no release whose input could be read again, and no input is given: set `input` of the "
-                    "deployment refresh/nightly (deployments/prefect.yaml), or -p input='dumps/*.parquet'"
+                    "deployment refresh/refresh-nightly (prefect.yaml), or -p input='dumps/*.parquet'"
                 )
             plan = stages.whole(whole.plan, config=settings, work=work, previous=plan_of(manifest) if last else None)
             if not last:
                 get_run_logger().info("no release yet: the whole corpus is new")
-                return finished(curation(stages, plan, out))
+                return finished(curation(stages, plan, out), out)
             changes = compare(manifest, plan, settings)
-            artifacts.show_changes(changes.describe())
+            stages.artifacts.show_changes(changes.describe())
             if not changes:
                 return _nothing_new(last, changes)
             get_run_logger().info("%s", changes.describe())
@@ -99,8 +102,9 @@ def refresh(
             previous = _taken_over(manifest, settings, work, changes)
             found = curation(stages, plan, out, replace(previous, check=partial(check_rows, manifest, settings)))
             drift = [shift.to_json() for shift in shifts(find_release(found["release"]), changes.read)]
-            artifacts.show_drift([shift["text"] for shift in drift], out, found["release"])
-            return finished(found | {"changes": changes.describe(), "previous": last.version, "drift": drift})
+            stages.artifacts.show_drift([shift["text"] for shift in drift], found["release"])
+            told = {"changes": changes.describe(), "changed_settings": list(changes.settings)}
+            return finished(found | told | {"previous": last.version, "drift": drift}, out)
 
 
 @dataclass(frozen=True)

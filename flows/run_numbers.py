@@ -153,5 +153,14 @@ def shard_rows(release: ReleaseFolder, stages: Stages) -> list[dict[str, Any]]:
     return rows
 
 
+def warning_sentences(found: Mapping[str, Any]) -> list[str]:
+    """What a run's log holds as warnings, a sentence each: the report's, drift, what failed, what was not read."""
+    return [
+        *(sentence(warning, found["release"]) for warning in found.get("warnings", ())),
+        *(f"drift: {shift['text']}" for shift in found.get("drift", ())),
+        *(f"missing from the release: {file['path']}: {file['error']}" for file in found["failed"]),
+    ]
+
+
 def _count(tokens: int | None) -> str:
     return "" if tokens is None else f"{tokens:,}"

@@ -12,10 +12,10 @@ from tasks.progress import BOARD, Board
 
 
 @contextmanager
-def session(server: Server | None, shown: bool) -> Iterator[None]:
+def session(server: Server | None, shown: bool, json_log: bool = False) -> Iterator[None]:
     """A board for the progress of the flow that runs within, and the throw-away server, where there is one.
 
-    :param shown: whether the board is shown, on stderr or below a notebook's cell.
+    :param shown: whether the board is shown, on stderr or below a notebook's cell. :param json_log: as lines of JSON.
     :raises DatamaskError: in place of what a lost server or cluster makes Prefect raise; see `flows.server.trouble`.
     """
     board = Board()
@@ -23,7 +23,7 @@ def session(server: Server | None, shown: bool) -> Iterator[None]:
     try:
         with ExitStack() as stack:
             if shown:
-                stack.enter_context(Display(board))
+                stack.enter_context(Display(board, json_log))
             stack.enter_context(warmed_up(server))
             yield
     except BaseException as error:

@@ -28,10 +28,11 @@ from datamask.errors import StorageError, is_retryable
 from datamask.pipeline import STAGES
 from datamask.shares import heard
 from datamask.stages import ShardFiles
-from flows.artifacts import StageArtifacts
+from flows.artifacts import RunArtifacts
 from flows.engine import claiming_gpu, cluster_answers, task_runner, workers_without_interrupts
 from flows.server import by_the_server, stop_trying
 from tasks.batch import ShardFailure, ShardResult, ShardsFailed, Unsearched, describe
+from tasks.corpus import Timed
 from tasks.options import configured, needs_gpu, same_arithmetic
 from tasks.progress import BOARD, Board
 from tasks.round_items import RoundDone, RoundItems, run_round
@@ -172,17 +173,19 @@ class ShardTimes:
 class Stages:
     """The engine, started. A context manager: leaving it ends what it started."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, out: str = "") -> None:
+        """:param out: the output folder, by which the UI tells artifacts of several apart."""
         self.config = config
         self.began = time.monotonic()
         self.board = BOARD.get() or Board()
         self.failures: list[ShardFailure] = []
         self.times: dict[str, ShardTimes] = {}
         self._ready: dict[tuple[Task[..., Any], str], Task[..., Any]] = {}
+        self._waited: dict[str, float] = {}  # seconds of a stage in rounds that its items did not work, below 0 if more
         self._took: dict[tuple[str, str], float] = {}  # seconds of an item in the last round of a stage that did this
         self._beside: list[Beside[Any]] = []
         self._runner = task_runner(config.run)
-        self._artifacts = StageArtifacts(self.board)
+        self.artifacts = RunArtifacts(self.board, out)
 
     def __enter__(self) -> Self:
         self._token = BOARD.set(self.board)
@@ -200,7 +203,7 @@ class Stages:
         if by_the_server(error):
             stop_trying()
         else:
-            self._artifacts.update()
+            self.artifacts.update()
 
     def whole(self, task: Task[..., Any], rows: int = 0, **parameters: Any) -> Any:
         """The result of a stage that sees the corpus as a whole; its error, if it fails for good."""
@@ -217,9 +220,10 @@ class Stages:
         waiting: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
         future.add_done_callback(waiting.put)
         self._next(waiting)
-        result = future.result()
-        self.board.end_whole(started.stage, cached=future.state.name == "Cached")
-        return result
+        done = future.result()
+        timed = done if isinstance(done, Timed) else Timed(done, self.board.stages[started.stage].elapsed)
+        self.board.end_whole(started.stage, cached=future.state.name == "Cached", seconds=timed.seconds)
+        return timed.result
 
     def beside(self, run: Callable[[], T]) -> Beside[T]:
         """Begins stages whose files are asked for later, and goes on; `join` has what `run` returns.
@@ -233,7 +237,7 @@ class Stages:
     def join(self, beside: Beside[T]) -> T:
         """What the `run` of `beside` returned; its error, if it failed."""
         while not beside.ended(REFRESH):
-            self._artifacts.update()
+            self.artifacts.update()
         return beside.result()
 
     def rounds(
@@ -248,6 +252,7 @@ class Stages:
         :param rows: of the corpus. :param cached: of the result, whether it was there.
         """
         self.board.begin(stage, total=rows)
+        began, self._waited[stage] = time.monotonic(), 0.0
         same_arithmetic()  # of the reduces, as of the maps
         maps = Rounds(self, stage, rows / STAGES[stage].rounds)
         for attempt in range(self.config.run.retries + 1):
@@ -259,7 +264,8 @@ class Stages:
                 if attempt == self.config.run.retries or not is_retryable(error) or by_the_server(error):
                     raise
                 time.sleep(self.config.run.retry_delay * 2**attempt)
-        self.board.end_whole(stage, cached=cached(result))
+        worked = max(0.0, time.monotonic() - began - self._waited[stage])
+        self.board.end_whole(stage, cached=cached(result), seconds=worked)
         return result
 
     def each(self, steps: Sequence[Step], shards: Sequence[ShardFiles]) -> list[ShardFiles]:
@@ -306,11 +312,11 @@ class Stages:
         finished: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
         pending: dict[PrefectFuture[Any], tuple[int, int]] = {}
         found: list[Any] = [None] * len(items)
-        kind, seconds = (stage, work.__name__), 0.0
+        kind, seconds, began = (stage, work.__name__), 0.0, time.monotonic()
         size = self._size(len(items), self._took.get(kind))
         for first in range(0, len(items), size):
             last = min(first + size, len(items))
-            name = f"{stage}: {work.__name__.replace('_', ' ')}{_which(first + 1, last, len(items))}"
+            name = f"{stage}: {work.__name__.strip('_').replace('_', ' ')}{_which(first + 1, last, len(items))}"
             part = RoundItems(stage, name, work, given, tuple(items[first:last]), tuple(rows[first:last]))
             future = self._submit(run_round, {"label": name, "part": part}, stage)
             pending[future] = (first, last)
@@ -324,6 +330,7 @@ class Stages:
             self.board.complete_part(stage, done.label, sum(rows[first:last]))
             future = None  # type: ignore[assignment]  # let its result go
         self._took[kind] = seconds / max(len(items), 1)
+        self._waited[stage] += time.monotonic() - began - seconds
         return found
 
     def _submit(self, task: Task[..., Any], parameters: dict[str, Any], stage: str | None = None) -> PrefectFuture[Any]:
@@ -354,7 +361,7 @@ class Stages:
                 if beside := BESIDE.get():
                     beside.go_on()
                 else:
-                    self._artifacts.update()
+                    self.artifacts.update()
                 continue
             future.wait()
             return future

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from prefect import task
@@ -15,12 +17,20 @@ from datamask.release.release_folder import Picture, Staged
 from tasks.options import STAGE, prepared_by_numpy, same_arithmetic
 
 
+@dataclass(frozen=True)
+class Timed:
+    """What a stage returned, and the seconds that it worked: those in a queue do not count."""
+
+    result: Any
+    seconds: float
+
+
 @task(name="plan", task_run_name="plan: list the shards", **STAGE)
 def plan(config: Config, work: str, previous: Plan | None) -> Any:
     """Which rows of which files form a shard."""
     from datamask.corpus import plan_shards
 
-    return _named("plan", plan_shards(config.corpus, work, previous))
+    return _timed("plan", lambda: plan_shards(config.corpus, work, previous))
 
 
 @task(name="tokenizer", task_run_name="tokenizer: fit", **STAGE)
@@ -55,8 +65,7 @@ def publish(staged: Staged, pictures: Sequence[Picture], warnings: Sequence[Mapp
     """The release under its version, whole, with `latest` pointing at it."""
     from datamask.release import publish as run
 
-    release = run(staged, pictures, warnings)
-    return _named(f"publish {release.path}", release, staged.published is not None)
+    return _timed("publish", lambda: run(staged, pictures, warnings), lambda _: staged.published is not None)
 
 
 def published(work: str, folder: str) -> frozenset[str]:
@@ -68,12 +77,14 @@ def published(work: str, folder: str) -> frozenset[str]:
 
 def _unless_there(stage: str, work: str, folder: str, run: Callable[[], Any]) -> Any:
     before = published(work, folder)
-    result = run()
-    return _named(stage, result, bool(before) and published(work, folder) == before)
+    return _timed(stage, run, lambda _: bool(before) and published(work, folder) == before)
 
 
-def _named(stage: str, result: Any, cached: bool = False) -> Any:
+def _timed(stage: str, run: Callable[[], Any], cached: Callable[[Any], bool] = lambda result: False) -> Any:
     """The task's last state, with the stage's name: a log of "Finished in state Completed()" says nothing."""
-    if cached:
-        return Completed(name="Cached", message=f"{stage}: the output is there already", data=result)
-    return Completed(message=stage, data=result)
+    began = time.perf_counter()
+    result = run()
+    seconds = time.perf_counter() - began
+    if cached(result):
+        return Completed(name="Cached", message=f"{stage}: the output is there already", data=Timed(result, 0.0))
+    return Completed(message=f"{stage}: {seconds:.1f} s", data=Timed(result, seconds))

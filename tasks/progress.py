@@ -13,8 +13,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 
+from datamask.pipeline import STAGES
 from datamask.stages import silent
 
+OPTIONAL = {"languages", "tokenizer", "leaks", "duplicates"}  # stages that not every run has
 SURE = 0.1  # share of its rows from which a stage's own rate is believed rather than the last run's seconds
 
 
@@ -66,6 +68,11 @@ class StageProgress:
         return max(0.0, self.expected - self.elapsed) if self.expected else None
 
     @property
+    def is_cached(self) -> bool:
+        """Whether the stage is over and had nothing to do."""
+        return self.ended and bool(self.cached) and not self.done
+
+    @property
     def going(self) -> str:
         """How far it is, in words: share, rate, and what remains."""
         parts = [f"{self.share:.0%}"] if self.total else ["working"]
@@ -86,6 +93,16 @@ class Board:
         self.expected: Mapping[str, float] = {}  # seconds of each stage, the last time
         self._rows: dict[tuple[str, str], int] = {}  # of shards that are being worked on
         self._lock = threading.Lock()
+
+    @property
+    def share(self) -> float:
+        """Of the run that is done, from 0 to 1: by what each stage took the last time; else each counts alike."""
+        lines = list(self.stages.values())
+        weights = {name: max(seconds, 0.1) for name, seconds in self.expected.items()}
+        usual = sum(weights.values()) / len(weights) if weights else 1.0
+        done = sum(weights.get(line.stage, usual) * line.share for line in lines)
+        known = {line.stage for line in lines} | (weights.keys() or set(STAGES) - OPTIONAL)
+        return min(1.0, done / sum(weights.get(name, usual) for name in known))
 
     def begin(self, stage: str, shards: int = 0, total: int = 0) -> None:
         """A stage begins, or has more to do: so many shards, of so many rows in all."""
@@ -147,13 +164,16 @@ class Board:
             line = self.stages[stage]
             line.ended = True
 
-    def end_whole(self, stage: str, cached: bool) -> None:
-        """A stage that sees the corpus as a whole is over."""
+    def end_whole(self, stage: str, cached: bool, seconds: float | None = None) -> None:
+        """A stage that sees the corpus as a whole is over.
+
+        :param seconds: that it worked; None: from its beginning to now.
+        """
         with self._lock:
             line = self.stages[stage]
             line.last = time.monotonic()
             line.ended = True
-            line.seconds = 0.0 if cached else line.last - line.started
+            line.seconds = 0.0 if cached else line.last - line.started if seconds is None else seconds
             line.cached, line.done, line.rows = int(cached), int(not cached), line.total
 
 

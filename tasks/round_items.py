@@ -70,4 +70,4 @@ def run_round(label: str, part: RoundItems) -> Any:
             with heard(counted.to):
                 found.append(part.work(state, item))
             counted.to(1.0)
-    return Completed(message=f"{part.stage}: {label}", data=RoundDone(label, tuple(found), time.perf_counter() - began))
+    return Completed(message=label, data=RoundDone(label, tuple(found), time.perf_counter() - began))

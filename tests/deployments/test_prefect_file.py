@@ -10,11 +10,11 @@ FILE = Path(__file__).parents[2] / "deployments" / "prefect.yaml"
 
 def test_the_nightly_refresh_is_paused_until_its_input_is_named():
     deployments = YAML(typ="safe").load(FILE.read_text())["deployments"]
-    [nightly] = [one for one in deployments if one["name"] == "nightly"]
+    [nightly] = [one for one in deployments if one["name"] == "refresh-nightly"]
     assert nightly["parameters"]["input"] == ""
     assert [schedule["active"] for schedule in nightly["schedules"]] == [False]
     assert [trigger["enabled"] for trigger in nightly["triggers"]] == [False]
-    assert not any(one.get("schedules") for one in deployments if one["name"] != "nightly")
+    assert not any(one.get("schedules") for one in deployments if one is not nightly)
 
 
 @pytest.mark.slow
@@ -22,5 +22,5 @@ def test_a_refresh_without_input_and_release_says_what_to_set(prefect_server, tm
     from datamask.errors import ConfigError
     from flows.refresh import refresh
 
-    with pytest.raises(ConfigError, match="no input is given: set `input` of the deployment refresh/nightly"):
+    with pytest.raises(ConfigError, match="no input is given: set `input` of the deployment refresh/refresh-nightly"):
         refresh(output=str(tmp_path / "out"))

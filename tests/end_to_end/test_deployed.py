@@ -110,7 +110,7 @@ def test_deploy_run_refresh_and_stop(environment, tmp_path):
     run = ["deployment", "run", "--watch"]
     place = ["-p", f"input={tmp_path / 'corpus'}", "-p", f"output={tmp_path / 'out'}"]
     done = prefect(
-        environment, *run, "curate/default", *place, "-p", "lamb=0.6", "-p", f"config={json.dumps(sections)}"
+        environment, *run, "curate/curate", *place, "-p", "lamb=0.6", "-p", f"config={json.dumps(sections)}"
     )
     assert done.returncode == 0, done.stdout + done.stderr
     manifest = json.loads((tmp_path / "out" / "latest" / "manifest.json").read_text())
@@ -118,11 +118,11 @@ def test_deploy_run_refresh_and_stop(environment, tmp_path):
     kinds = {entry["type"] for entry in ask(environment, "artifacts/filter")}
     assert kinds >= {"progress", "markdown", "table", "image"}
 
-    done = prefect(environment, *run, "refresh/nightly", *place)
+    done = prefect(environment, *run, "refresh/refresh-nightly", *place)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(list((tmp_path / "out" / "releases").iterdir())) == 1  # nothing new, no release
 
-    done = prefect(environment, *run, "curate/default", *place, "-p", "lamb=1.5")
+    done = prefect(environment, *run, "curate/curate", *place, "-p", "lamb=1.5")
     assert done.returncode
     assert "lamb" in done.stdout + done.stderr
 
@@ -143,7 +143,7 @@ def test_deploy_run_refresh_and_stop(environment, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     await_run(environment, "SCHEDULE")
     assert releases(tmp_path / "out") == ["0001", "0002"]
-    assert prefect(environment, "deployment", "schedule", "clear", "--accept-yes", "refresh/nightly").returncode == 0
+    assert prefect(environment, "deployment", "schedule", "clear", "--accept-yes", "refresh/refresh-nightly").returncode == 0
     write_shard(tmp_path / "corpus", 3)
     event = ["datamask.dump.ready", "--resource-id", "datamask.dump.CC-MAIN-2026-01"]
     assert prefect(environment, "event", "emit", *event).returncode == 0

@@ -47,7 +47,7 @@ def shown(**changes):
 
 
 def test_seconds_in_all_are_all_and_start_up_is_among_them():
-    assert "seconds: embed 2.0, start-up 14.0; 16.0 in all" in shown()
+    assert "seconds of work: embed 2.0, start-up 14.0; the run took 16.0" in shown()
 
 
 def test_warnings_name_group_filter_command_and_remedy():

@@ -121,8 +121,8 @@ def test_a_round_of_brief_items_is_a_task_for_each_worker_once_that_is_known(tmp
             )
 
     assert run() == [item + sum(items) for item in items]
-    assert labels[:9] == [f"tried {number} of 9" for number in range(1, 10)]
-    assert labels[9:] == ["tried 1 to 5 of 9", "tried 6 to 9 of 9"]
+    assert labels[:9] == [f"export: tried, {number} of 9" for number in range(1, 10)]
+    assert labels[9:] == ["export: tried, 1 to 5 of 9", "export: tried, 6 to 9 of 9"]
 
 
 def _slow(told, item):
