@@ -24,6 +24,7 @@ import numpy as np
 import typer
 
 from datamask.config import Config, load
+from datamask.errors import several
 from datamask.pipeline import STAGES
 from datamask.stages import ShardFiles
 
@@ -280,8 +281,8 @@ def _show(found: Costs) -> None:
     console = Console(highlight=False)
     numbers = found.as_json()
     console.print(
-        f"{found.documents:,} documents in {found.files:,} files, {found.corpus_bytes / 1e9:,.2f} GB; "
-        f"{found.sampled:,} of them timed here; {found.workers} workers",
+        f"{several(found.documents, 'document')} in {several(found.files, 'file')}, "
+        f"{found.corpus_bytes / 1e9:,.2f} GB; {found.sampled:,} of them timed here; {found.workers} workers",
         soft_wrap=True,
     )
     table = Table("stage", "hours", "worker hours", "storage GB", "peak GB", box=None, header_style="dim")

@@ -46,7 +46,7 @@ class MissingExtraError(ModelError):
 
     def __str__(self) -> str:
         what, extra = self.args
-        return f"{what} needs an optional package: pip install 'datamask[{extra}]'"
+        return f"{what}: an optional package is missing; pip install 'datamask[{extra}]'"
 
 
 class StorageError(DatamaskError):

@@ -17,7 +17,9 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 from prefect.assets import Asset, AssetProperties, add_asset_metadata, materialize
+from prefect.client.schemas.objects import State
 from prefect.events import emit_event
+from prefect.states import Completed
 
 from datamask import storage
 from datamask.errors import several
@@ -159,8 +161,9 @@ def announce_release(found: Mapping[str, Any], out: str) -> None:
     @materialize(
         asset, by="datamask", name="publish", task_run_name="publish: announce the release", tags={"publish"}, **STAGE
     )
-    def announce() -> None:
+    def announce() -> State[None]:
         add_asset_metadata(asset, facts)
+        return Completed(message=f"{asset.key} has the release {found['version']}")
 
     announce()
 

@@ -17,7 +17,7 @@ import typer
 
 from datamask import cli
 from datamask import config as settings
-from datamask.errors import ConfigError
+from datamask.errors import ConfigError, several
 from datamask.interrupts import INTERRUPTS
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def curate(
 
         folder = f"{output.rstrip('/')}/sample"
         written = sample_corpus(folder)
-        print(f"{'sample':<10} {written.documents:,} documents in {folder}", file=sys.stderr)
+        print(f"{'sample':<10} {several(written.documents, 'document')} in {folder}", file=sys.stderr)
         chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update={"input": [folder]})})
 
     from datamask.corpus.inputs import find_inputs

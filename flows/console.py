@@ -189,7 +189,7 @@ def summary(found: Mapping[str, Any], console: Console) -> None:
         if reasons:
             console.print(f"{what}: {reasons}", soft_wrap=True)
     for line in filter(None, (certificate_line(found), personal_line(found))):
-        console.print(line, soft_wrap=True)
+        console.print(line, soft_wrap=True, markup=False)
     show_warnings(found, console)
     for shift in found.get("drift", ()):
         console.print(Text("drift: ", style="bold yellow") + Text(shift["text"]), soft_wrap=True)

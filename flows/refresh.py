@@ -23,7 +23,7 @@ from datamask import storage
 from datamask.config import Config, Solver, over_release, validate
 from datamask.corpus.plan import Part, Plan, Reading, Shard
 from datamask.encoders import EncoderRef
-from datamask.errors import ConfigError, IncompleteError, InputError, TransientError, some
+from datamask.errors import ConfigError, IncompleteError, InputError, TransientError, several, some
 from datamask.locks import locked
 from datamask.pipeline import INDIFFERENT
 from datamask.quality import QualityRef
@@ -133,14 +133,14 @@ class Changes:
     def describe(self) -> str:
         """In words, with what a change of settings will cost."""
         if not self:
-            return f"nothing new since release {self.release}: {self.same:,} shards are the same"
+            return f"nothing new since release {self.release}: {several(self.same, 'shard is', 'shards are')} the same"
         counts = {"new": self.new, "tried again": self.again, "changed": self.changed, "gone": self.gone}
         parts = [f"{len(names):,} {what} ({some(names, NAMED)})" for what, names in counts.items() if names]
         text = f"since release {self.release}: shards: {', '.join([*parts, f'{self.same:,} the same'])}"
         for section, consequence in CONSEQUENCES.items():
             found = [setting for setting in self.settings if setting.startswith(f"{section}.")]
             if found:
-                text += f"\n{'; '.join(found)}: {consequence} ({self.documents:,} documents)"
+                text += f"\n{'; '.join(found)}: {consequence} ({several(self.documents, 'document')})"
         return text
 
 
@@ -174,7 +174,7 @@ def check_gone(changes: Changes, settings: Config) -> None:
     """:raises IncompleteError: shards of the last release are gone, and run.allow_loss is not set."""
     if changes.lost and not settings.run.allow_loss:
         raise IncompleteError(
-            f"{len(changes.lost):,} of the shards of release {changes.release} are gone from the input, so nothing is "
+            f"gone from the input: {several(len(changes.lost), 'shard')} of release {changes.release}, so nothing is "
             f"published: {some(changes.lost, NAMED)}. Put their files back (a refresh reads the input of the last "
             "release, unless --input is given), or publish without them: --allow-loss"
         )
@@ -195,7 +195,7 @@ def check_rows(manifest: Mapping[str, Any], settings: Config, shards: Sequence[S
     if lost / total > settings.run.loss and not settings.run.allow_loss:
         worst = sorted(fewer, key=lambda name: -fewer[name])
         raise IncompleteError(
-            f"files that changed since release {manifest['version']} have {lost:,} rows fewer than before "
+            f"files that changed since release {manifest['version']} have {several(lost, 'row')} fewer than before "
             f"({lost / total:.1%} of its {total:,}, and run.loss allows {settings.run.loss:.1%}), so nothing is "
             f"published: {', '.join(f'{name} {before[name]:,} → {before[name] - fewer[name]:,}' for name in worst[:3])}"
             f"{', …' if len(worst) > 3 else ''}. Were they cut short? Mend them, or publish so: --allow-loss"

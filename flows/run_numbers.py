@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from datamask import storage
+from datamask.certificate_words import describe
 from datamask.corpus.plan import FailedFile, Reading
 from datamask.errors import several
 from datamask.release.personal import NAMES
@@ -12,7 +13,7 @@ from datamask.release.release_folder import ReleaseFolder
 from datamask.report.warnings import sentence
 from flows.stage_runs import ShardTimes, Stages
 
-WHOLE = 0.005  # of the bound, from which it is said what documents that cannot be cut cost
+CERTIFICATE = ("objective", "upper_bound", "gap", "integrality", "continues")  # of the selection's
 
 
 def numbers(
@@ -40,7 +41,8 @@ def numbers(
         "personal": manifest.get("personal"),
         "tokens": {"read": total["tokens_read"], "selected": total["tokens_selected"]},
         "certificate": {
-            name: certificate.get(name) for name in ("objective", "upper_bound", "gap", "integrality", "continues")
+            **{name: certificate.get(name) for name in CERTIFICATE},
+            "calibrated": stages.config.select.calibrate,
         },
         "stages": [
             {
@@ -88,18 +90,10 @@ def personal_line(found: Mapping[str, Any]) -> str:
 
 
 def certificate_line(found: Mapping[str, Any]) -> str:
-    """Objective, bound and gap in a line, or '' where the solver gives none."""
+    """The certificate in words, or '' where the solver gives none."""
     certificate = found["certificate"]
-    if certificate["objective"] is None:
-        return ""
-    line = f"objective {certificate['objective']:.5f}"
-    if certificate["upper_bound"] is not None:
-        line += f", at most {certificate['upper_bound']:.5f} is possible"
-    if certificate["gap"] is not None:
-        whole = certificate.get("integrality") or 0.0
-        cost = f", {whole:.2%} of it because documents are whole" if whole > WHOLE else ""
-        line += f" (gap {certificate['gap']:.2%}{cost})"
-    return line
+    text = describe(certificate, bool(certificate.get("calibrated")))
+    return f"certificate: {text}" if text else ""
 
 
 def as_markdown(found: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, overload
 from prefect.logging import get_run_logger
 from prefect.states import Completed
 
-from datamask.errors import LESS_MEMORY, DatamaskError, StorageError, full, is_retryable, out_of_memory
+from datamask.errors import LESS_MEMORY, DatamaskError, StorageError, full, is_retryable, out_of_memory, several
 from datamask.stages import Progress, ShardFiles
 from datamask.storage import Output
 from tasks.logs import tell_errors_plainly
@@ -116,13 +116,13 @@ def run_batch(stage: str, batch: Sequence[ShardFiles], work: Work) -> Any:
         done.append(ShardResult(result, 0.0 if cached else time.perf_counter() - began, cached))
     if failures:
         raise ShardsFailed(tuple(done), tuple(failures)) from cause
-    name = done[0].files.shard.name if len(done) == 1 else f"{len(done):,} shards"
+    name = done[0].files.shard.name if len(done) == 1 else several(len(done), "shard")
     if all(result.cached for result in done):
         return Completed(name="Cached", message=f"{stage} {name}: the output is there already", data=tuple(done))
     rows = sum(result.files.shard.rows or 0 for result in done)
     seconds = sum(result.seconds for result in done)
-    get_run_logger().info("%s: %s rows in %.1f s", stage, f"{rows:,}", seconds)
-    return Completed(message=f"{stage} {name}: {rows:,} rows in {seconds:.1f} s", data=tuple(done))
+    get_run_logger().info("%s: %s in %.1f s", stage, several(rows, "row"), seconds)
+    return Completed(message=f"{stage} {name}: {several(rows, 'row')} in {seconds:.1f} s", data=tuple(done))
 
 
 def describe(error: BaseException) -> str:

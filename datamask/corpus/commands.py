@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from datamask.errors import several
+
 
 def sample(
     output: Annotated[str, typer.Argument(help="Folder for the parquet files.")] = "out/sample-corpus",
@@ -20,5 +22,8 @@ def sample(
     if as_json:
         print(json.dumps({"output": output, "documents": written.documents, "files": [str(f) for f in written.files]}))
         return
-    print(f"{written.documents:,} documents from {written.packages:,} packages in {len(written.files)} files: {output}")
+    print(
+        f"{several(written.documents, 'document')} from {several(written.packages, 'package')} in "
+        f"{several(len(written.files), 'file')}: {output}"
+    )
     print(f"next: datamask curate --input {output} --output out/sample")

@@ -127,7 +127,7 @@ def check_quarantine(shards: Sequence[ShardFiles], config: Config) -> None:
         hint = next((HINTS[name] for name, _ in reasons if name in HINTS), "")
         found.append(f"{named}: {bad:,} of {rows:,} rows are no documents: {told}{begins}{hint}")
     if found:
-        more = f"\n… and {len(found) - 5:,} more shards" if len(found) > 5 else ""
+        more = f"\n… and {len(found) - 5:,} more" if len(found) > 5 else ""
         raise InputError(
             "\n".join(found[:5])
             + more

@@ -92,7 +92,7 @@ def check_left(all_files: Sequence[ShardFiles], config: Config) -> None:
     ways = [f"raise select_ratio to {1 / left:.2g} or more"] if left and not select.budget_documents else []
     ways += ["lower budget_documents"] if left and select.budget_documents else []
     raise InputError(
-        f"{left:,} of {documents:,} documents are left to select from ({named}), and {asked} of them is not to be had; "
+        f"{left:,} of {documents:,} documents are left to select from ({named}), too few for {asked}; "
         + ", or ".join(["loosen filter.* or duplicates.*", *ways])
     )
 

@@ -10,9 +10,11 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from ruamel.yaml import YAML
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from datamask import storage
 from datamask.config import Config, to_yaml, validate
+from datamask.errors import several
 from datamask.release.release_folder import CARD, Picture, Staged
 
 MAX_CONFIGS = 200  # dumps with a configuration of their own
@@ -103,7 +105,7 @@ def _header(draft: Mapping[str, Any], name: str, license_: str | None) -> dict[s
     if license_:
         header = {"license": license_, **header}
     if codes := _language_codes(draft["languages"]):
-        header["language"] = codes
+        header["language"] = [DoubleQuotedScalarString(code) for code in codes]  # `no`, Norwegian, is false in YAML
     header["size_categories"] = [next((size for limit, size in SIZES if rows < limit), "n>1T")]
     header["task_categories"] = ["text-generation"]
     header["tags"] = ["datamask", "data-selection", "pretraining", "arxiv:2512.24265"]
@@ -163,7 +165,7 @@ def _filters(settings: Mapping[str, Any], config: Config) -> str:
 
 def _budget(settings: Mapping[str, Any]) -> str:
     if settings["budget_documents"]:
-        return f"{settings['budget_documents']:,} documents"
+        return several(settings["budget_documents"], "document")
     if settings["budget_tokens"]:
         return f"{settings['budget_tokens']:,} tokens"
     return f"{settings['select_ratio']:.4g} of the candidates"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from datamask.errors import several
 from datamask.release.printing import show_dropped, show_explanation
 from datamask.release.printing import size as _size
 from datamask.release.printing import table as _table
@@ -40,7 +41,7 @@ def verify(
         for problem in found.problems:
             print(f"✗ {printable(problem)}")
         compared = f", {found.compared:,} rows the same as in the corpus" if found.compared is not None else ""
-        told = f"{found.files:,} files, {_size(found.bytes)}, {found.rows:,} rows{compared}"
+        told = f"{several(found.files, 'file')}, {_size(found.bytes)}, {several(found.rows, 'row')}{compared}"
         print(f"{'✗' if found.problems else '✓'} {found.path}: {told}, {len(found.problems)} problems")
         if found.digest:
             print(f"digest: {found.digest}")
@@ -189,7 +190,7 @@ def push(
         _print_json({"release": found.path, **vars(pushed)})
         return
     print(
-        f"{found.path} → {pushed.url}: {len(pushed.uploaded):,} files uploaded ({_size(pushed.bytes)}), "
+        f"{found.path} → {pushed.url}: {several(len(pushed.uploaded), 'file')} uploaded ({_size(pushed.bytes)}), "
         f"{len(pushed.skipped):,} were there, {len(pushed.removed):,} of an older release removed"
     )
 

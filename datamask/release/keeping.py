@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from datamask.errors import several
 from datamask.release.printing import size, table
 
 Out = Annotated[str, typer.Argument(help="An output folder or URL.")]
@@ -22,9 +23,11 @@ def status(out: Out = "out/curated", json_: Json = False) -> None:
     if json_:
         print(json.dumps(found.to_json()))
         return
-    print(f"latest:   {found.latest or 'none yet'} of {found.releases:,} releases, {size(found.release_bytes)}")
+    print(
+        f"latest:   {found.latest or 'none yet'} of {several(found.releases, 'release')}, {size(found.release_bytes)}"
+    )
     given = ", ".join(found.input) or "an input unknown"
-    read = f"{found.documents:,} rows of {found.shards:,} shards from {given}"
+    read = f"{several(found.documents, 'row')} of {several(found.shards, 'shard')} from {given}"
     print(f"last run: {read if found.shards else 'none has come to its end yet'}")
     for key in found.unfinished:
         print(f"begun:    a release {key} was not finished; the same command goes on with it")
@@ -66,7 +69,7 @@ def clean(
         return
     table(["work/", "files", "size"], [[stage.name, stage.files, size(stage.bytes)] for stage in found.stages])
     kept = f"what {', '.join(found.kept_for)} and the last run need stays"
-    print(f"{'removed' if yes else 'can go'}: {len(found.paths):,} files, {size(found.bytes)}; {kept}")
+    print(f"{'removed' if yes else 'can go'}: {several(len(found.paths), 'file')}, {size(found.bytes)}; {kept}")
     if not yes:
         print(f"nothing was removed yet: datamask clean {out} --releases {releases} --yes")
 

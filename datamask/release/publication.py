@@ -31,10 +31,9 @@ from datamask.release.release_folder import (
     Staged,
     latest_version,
     list_versions,
+    next_version,
     point_latest,
     version_key,
-    version_name,
-    version_number,
     version_path,
 )
 
@@ -72,8 +71,7 @@ def _publish(
     staged: Staged, pictures: Sequence[Picture], warnings: Sequence[Mapping[str, Any]], previous: str | None
 ) -> ReleaseFolder:
     draft = {**storage.read_json(staged.draft), "warnings": [dict(warning) for warning in warnings]}
-    versions = list_versions(staged.out)
-    version = version_name(1 + max((version_number(v) for v in versions), default=0), staged.key)
+    version = next_version(staged.out, staged.key)
     path = version_path(staged.out, version)
     write_card(staged, draft, pictures)
     files = [WrittenFile(**item) for item in draft["files"]]
@@ -234,4 +232,4 @@ def _lock_work(out: str, held: contextlib.ExitStack, shared: bool = False, wait:
     except PermissionError as error:
         raise StorageError(f"cannot write {out}: no permission; choose another --output") from error
     except (NotADirectoryError, FileExistsError) as error:
-        raise StorageError(f"cannot write {out}: a file lies in its way; choose another --output") from error
+        raise StorageError(f"cannot write {out}: it is, or lies under, a file; choose another --output") from error

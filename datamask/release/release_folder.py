@@ -157,6 +157,11 @@ def version_name(number: int, key: str) -> str:
     return f"{number:04d}-{key}"
 
 
+def next_version(out: str, key: str) -> str:
+    """The version that a release of this key gets, if it is published next."""
+    return version_name(1 + max((version_number(version) for version in list_versions(out)), default=0), key)
+
+
 def version_number(version: str) -> int:
     """The number in a release's name."""
     return int(version.split("-")[0])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from datamask import storage
-from datamask.errors import InputError
+from datamask.errors import InputError, several
 from datamask.release.printing import size
 from datamask.release.release_folder import ReleaseFolder, latest_version, list_versions, version_key, version_path
 
@@ -90,7 +90,7 @@ def write_page(rows: Sequence[Mapping[str, Any]], path: str) -> None:
         "<style>body{font:15px system-ui;margin:2rem;max-width:70rem}figure{display:inline-block;margin:.5rem}"
         "div{overflow-x:auto}table{font-size:13px;white-space:nowrap}"
         "td,th{padding:.2rem .45rem;text-align:right}td:first-child,th:first-child{text-align:left}</style>"
-        f"<h1>{len(rows):,} releases</h1>\n{charts}\n<div><table><tr>{head}</tr>\n{body}</table></div>\n"
+        f"<h1>{several(len(rows), 'release')}</h1>\n{charts}\n<div><table><tr>{head}</tr>\n{body}</table></div>\n"
     )
     with storage.publish(path if storage.is_remote(path) else str(Path(path).resolve())) as temporary:
         temporary.write_text(page, encoding="utf-8")

@@ -169,6 +169,8 @@ def disagreements(
     if not sample.selected.any():
         return []
     ordered = np.sort(sample.quality[sample.candidates])
+    prices = np.sort(sample.price[sample.candidates])
+    explained = explained_by_price(sample)
     threshold = float(sample.price[sample.selected].min())
     choices = {"selected": _thin(compared["selected"]), "top": _thin(compared["top-quality"])}
     features_of = {name: vectors(rows) for name, rows in choices.items()}
@@ -189,7 +191,9 @@ def disagreements(
                     "quality": float(sample.quality[row]),
                     "percentile": statistics.percentile_of(float(sample.quality[row]), ordered),
                     "price": float(sample.price[row]),
+                    "price_percentile": statistics.percentile_of(float(sample.price[row]), prices),
                     "threshold": threshold,
+                    "explained": explained,
                     "quality_cut": float(sample.quality[top].min()) if len(top) else float("nan"),
                     **{
                         f"nearest_{name}": _nearest_other(feature, features_of[name], choices[name], row)
@@ -199,6 +203,14 @@ def disagreements(
                 }
             )
     return found
+
+
+def explained_by_price(sample: Sample) -> float:
+    """The share of the selected among as many candidates of highest price: 1 where prices explain the choice."""
+    candidates = np.flatnonzero(sample.candidates)
+    chosen = sample.selected[candidates]
+    highest = np.argsort(-sample.price[candidates], kind="stable")[: chosen.sum()]
+    return float(chosen[highest].mean()) if len(highest) else 1.0
 
 
 def _thin(rows: Indices, count: int = 20_000) -> Indices:

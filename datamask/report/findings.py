@@ -87,6 +87,7 @@ class Findings:
     warnings: Rows = field(default_factory=list)  # worst first; see `losses`
     covered: dict[str, Any] = field(default_factory=dict)  # words and clusters that the choice lacks; see `coverage`
     unread: dict[str, Any] = field(default_factory=dict)  # failed, skipped -> count, files of the input
+    release: dict[str, str] = field(default_factory=dict)  # version, created, datamask, input
     personal: dict[str, int] = field(default_factory=dict)  # documents and kinds -> count, where it was looked for
 
     def total(self, *prefixes: str, unit: str = "documents") -> int:

@@ -1,4 +1,4 @@
-"""Who loses: groups beside the pool, worst first; and a warning where a group loses far more than the rest.
+"""What each group lost: groups beside the pool, worst first; and a warning where a group loses far more than the rest.
 
 A warning is data: it stands at the top of the page, on the terminal, in the card, the manifest and Prefect's UI.
 """
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from datamask.errors import several
 from datamask.release.differences import excerpt
 from datamask.release.explain import SETTINGS
 from datamask.report.statistics import wilson
@@ -24,6 +25,7 @@ PASSED_OVER = 4.0  # times less of a group than of the rest is chosen
 JUNKIER = 1.5  # times the candidates' share of a junk signal
 UNLIKE_PAIRS = 0.1  # of the pairs drawn, that may share little
 ALPHA = 0.01  # chance that any of a column's groups is named for nothing (Bonferroni's bound)
+NOTHING = 0.05  # the same, for groups of which nothing is chosen
 SHOWN = 20  # rows of a table; the rest is summed
 NAMED = 5  # groups a warning names
 
@@ -69,7 +71,7 @@ def outcome_table(groups: GroupCounts) -> dict[str, Any]:
     return {
         "causes": [*filters, *(name for name in groups.outcomes if name.startswith("quarantine:"))],
         "rows": rows,
-        "rest": _row(f"{others:,} others", groups, rest, groups.whole(), total) if others else None,
+        "rest": _row(several(others, "other"), groups, rest, groups.whole(), total) if others else None,
         "all": total,
         "values": groups.number,
     }
@@ -189,7 +191,8 @@ def selection_warnings(column: str, groups: GroupCounts) -> Rows:
     """A warning for groups of which far less is chosen than of the rest, though no filter took them.
 
     By the same rule as `loss_warnings`, turned round: at least LEAST candidates, less than 1/PASSED_OVER of the share
-    that is chosen of the others, binomial test with Bonferroni's bound.
+    that is chosen of the others, binomial test with Bonferroni's bound; or nothing at all, where as little is no
+    accident of a choice by the others' share.
     """
     chosen = groups.count("selected")
     candidates = chosen + groups.count("not_selected")
@@ -198,7 +201,10 @@ def selection_warnings(column: str, groups: GroupCounts) -> Rows:
     limit = (all_chosen - chosen) / np.maximum(others, 1) / PASSED_OVER
     tested = max(int((candidates >= LEAST).sum()), 1)
     chance = stats.binom.cdf(chosen, candidates, limit)
-    hit = (candidates >= LEAST) & (others > 0) & (chosen < limit * candidates) & (chance * tested < ALPHA)
+    # of none at all a curator wants to know though so few could be missed by chance once in some columns
+    nothing = (chosen == 0) & (stats.binom.pmf(0, candidates, PASSED_OVER * limit) * tested < NOTHING)
+    passed_over = (chosen < limit * candidates) & (chance * tested < ALPHA)
+    hit = (candidates >= LEAST) & (others > 0) & (passed_over | nothing)
     if not hit.any():
         return []
     expected = PASSED_OVER * limit * candidates
@@ -281,7 +287,7 @@ def junk_warnings(rows: Rows) -> Rows:
         f"{row['rule'] or row['signal']} {_amount(row, 'selected')} against {_amount(row, 'candidates')}"
         for row in worse[:NAMED]
     )
-    more = f"; and {len(worse) - NAMED:,} more signals" if len(worse) > NAMED else ""
+    more = f"; and {several(len(worse) - NAMED, 'more signal')}" if len(worse) > NAMED else ""
     return [
         {
             "kind": "junk",

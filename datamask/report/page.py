@@ -18,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from datamask import storage
+from datamask.certificate_words import describe, points
 from datamask.config import Select
 from datamask.errors import StorageError
 from datamask.report import charts, themes
@@ -33,14 +34,15 @@ def render(findings: Findings) -> str:
     figures = make_figures(findings)
     sections = make_sections(findings, figures)
     title = f"{findings.name}: selection report"
-    return assemble(title, findings.name, lead(findings), tiles(findings), sections, figures, warnings(findings))
+    told = warnings(findings)
+    return assemble(title, findings.name, lead(findings), tiles(findings), sections, figures, told, origin(findings))
 
 
 def warnings(f: Findings) -> list[dict[str, str]]:
     """The warnings at the top: what, the command that shows the documents, what to do."""
     shown = [{"text": w["text"], "look": look(w), "remedy": w["remedy"]} for w in f.warnings[:WARNINGS]]
     if more := len(f.warnings) - len(shown):
-        shown[-1]["remedy"] += f" ({more:,} more warnings stand in report.json)"
+        shown[-1]["remedy"] += f" ({more:,} more in report.json)"
     return shown
 
 
@@ -52,6 +54,7 @@ def assemble(
     sections: Sequence[PageSection],
     figures: Mapping[str, Figure],
     warnings: Sequence[Mapping[str, str]] = (),
+    origin: Sequence[tuple[str, str]] = (),
 ) -> str:
     """A page of sections that have something in them.
 
@@ -65,6 +68,7 @@ def assemble(
         heading=heading,
         lead=lead,
         warnings=warnings,
+        origin=origin,
         tiles=tiles,
         sections=[section for section in sections if section.blocks],
         charts=figures,
@@ -101,6 +105,12 @@ def library() -> str:
     return text
 
 
+def origin(f: Findings) -> list[tuple[str, str]]:
+    """Which release the page is about: its version, when it was made, by what, and of which input."""
+    names = {"version": "Release", "created": "Made", "datamask": "By datamask", "input": "Input"}
+    return [(label, str(f.release[name])) for name, label in names.items() if f.release.get(name)]
+
+
 def lead(f: Findings) -> str:
     """What was selected from what, in two sentences."""
     read, kept = f.total(), f.total("selected")
@@ -113,11 +123,8 @@ def lead(f: Findings) -> str:
         f"by {select['solver']} on {metric} with λ = {select['lamb']:g} "
         "(1: quality alone, 0: diversity alone)."
     )
-    gap = f.certificate.get("gap")
-    if gap is not None:
-        text += f" No other choice of this size can score more than {percent(f.relative_gap, 2)} higher"
-        whole = f.certificate.get("integrality") or 0.0
-        text += f", and {percent(whole, 2)} would take parts of documents." if whole > 0.005 else "."
+    if certificate := describe(f.certificate, select["calibrate"]):
+        text += f" Certificate: {certificate}."
     return text
 
 
@@ -139,6 +146,6 @@ def tiles(f: Findings) -> list[dict[str, str]]:
     ]
     if f.certificate.get("objective") is not None:
         bound = f.certificate.get("upper_bound")
-        note = f"bound {number(bound, 4)}, gap {percent(f.relative_gap, 2)}" if bound is not None else "no bound"
-        found.insert(2, ("Objective", number(f.certificate["objective"], 4), note))
+        note = f"bound {number(bound, 4)}, gap {points(f.relative_gap or 0.0)}" if bound is not None else "no bound"
+        found.insert(2, ("Score", number(f.certificate["objective"], 4), note))
     return [{"label": label, "value": value, "note": note} for label, value, note in found]

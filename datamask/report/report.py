@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
+from datetime import UTC, datetime
 from functools import partial
+from importlib import metadata
 from threading import Thread
 from typing import Any
 
 from datamask import storage
 from datamask.config import Config
-from datamask.errors import InputError
+from datamask.errors import InputError, some
 from datamask.maps import Mapper, here, rounds
 from datamask.release import Picture, Staged
+from datamask.release.release_folder import next_version
 from datamask.report import charts, page, themes
 from datamask.report.drawing import Drawing
 from datamask.report.findings import Findings, StageTime, find
@@ -25,6 +28,7 @@ from datamask.stages import ShardFiles, record
 
 PAGE = "report.html"
 DATA = "report.json"
+INPUTS = 3  # patterns of the input that the page's head names
 FILES = 100  # of the input's that are named where they are not in the release; the manifest names all
 
 
@@ -65,9 +69,21 @@ def write_report(
         with rounds(work, "report", staged.key) as folder, part(0, 0.6):
             findings = find(all_files, config, certificate, stages, work=work, maps=maps, folder=folder)
         library.join()
-        findings = replace(findings, unread=_unread(staged), personal=staged.personal())
+        findings = replace(
+            findings, unread=_unread(staged), personal=staged.personal(), release=_origin(staged, config)
+        )
         with part(0.6, 1):
             return _write(staged.folder, findings, drawing)
+
+
+def _origin(staged: Staged, config: Config) -> dict[str, str]:
+    """Which release it will be, when it was made, by which version of datamask, and of which input."""
+    return {
+        "version": next_version(staged.out, staged.key),
+        "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "datamask": metadata.version("datamask"),
+        "input": some(config.corpus.input, INPUTS),
+    }
 
 
 def _unread(staged: Staged) -> dict[str, Any]:

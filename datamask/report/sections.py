@@ -10,7 +10,10 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from datamask.certificate_words import points
+from datamask.errors import several
 from datamask.release.personal import NAMES
+from datamask.release.printing import EXPLAINED
 from datamask.report import charts
 from datamask.report.figures import Figure, history_rows
 from datamask.report.findings import OURS, PERCENTILES, Findings
@@ -19,10 +22,7 @@ from datamask.report.losses import by_column
 from datamask.report.statistics import NEAR_DUPLICATE
 
 Block = dict[str, Any]
-GAIN = (
-    "Gain: what the objective gains from a document, for its quality and for how unlike it is to what is chosen; "
-    "what gains more than the last document kept is in."
-)
+GAIN = "Gain: what the objective gains from a document, for its quality and for how unlike it is to what is chosen."
 
 
 @dataclass
@@ -38,7 +38,7 @@ def make_sections(f: Findings, figures: dict[str, Figure]) -> list[PageSection]:
     """All sections of the page, in order."""
     return [
         PageSection("selected", "What was selected from what", _selected(f)),
-        PageSection("losses", "Who loses", _losses(f)),
+        PageSection("losses", "What each group lost", _losses(f)),
         PageSection("objective", "Objective and certificate", _objective(f, figures)),
         PageSection("quality", "Quality", _quality(f, figures)),
         PageSection("diversity", "Diversity", _diversity(f, figures)),
@@ -96,7 +96,7 @@ def _unread(f: Findings) -> list[Block]:
         if found := f.unread.get(kind):
             rows = [[file["path"], file["error"]] for file in found["files"]]
             note = "All of them are in manifest.json." if found["count"] > len(rows) else ""
-            blocks.append(table(["file", "why"], rows, note=note, title=f"{title}: {count(found['count'])} files"))
+            blocks.append(table(["file", "why"], rows, note=note, title=f"{title}: {several(found['count'], 'file')}"))
     return blocks
 
 
@@ -105,7 +105,7 @@ def _losses(f: Findings) -> list[Block]:
     blocks: list[Block] = []
     for column, found in sorted(f.outcomes.items(), key=lambda item: by_column(item[0])):
         head, rows = outcome_rows(column, found)
-        blocks.append(table(head, rows, title=f"By {column}: {count(found['values'])} values"))
+        blocks.append(table(head, rows, title=f"By {column}: {several(found['values'], 'value')}"))
     if blocks:
         note = (
             "Exact counts over all rows. Worst first: by the least share that the filters take of a group (the lower end of "
@@ -186,9 +186,9 @@ def _objective(f: Findings, figures: dict[str, Figure]) -> list[Block]:
             if f.settings["select"]["calibrate"]
             else "raw"
         )
-        rows = [["objective", number(c["objective"], 5)]]
+        rows = [["score (the objective)", number(c["objective"], 5)]]
         if c.get("upper_bound") is not None:
-            rows += [["upper bound", number(c["upper_bound"], 5)], ["gap", percent(f.relative_gap, 3)]]
+            rows += [["upper bound", number(c["upper_bound"], 5)], ["gap", points(f.relative_gap or 0.0)]]
         for name, value in (c.get("terms") or {}).items():
             rows.append([f"term: {name}", number(value, 5) if isinstance(value, int | float) else json.dumps(value)])
         blocks.append(
@@ -380,7 +380,7 @@ def _examples(f: Findings) -> list[Block]:
     kinds = {
         "kept": (
             "Kept, though top-quality would drop them",
-            f"The documents with the largest gain among those below top-quality's cut. {GAIN}",
+            f"The documents with the largest gain among those below top-quality's cut. {GAIN} {_explained(f)}",
         ),
         "dropped": (
             "Dropped, though top-quality would keep them",
@@ -399,6 +399,18 @@ def _examples(f: Findings) -> list[Block]:
     return blocks
 
 
+def _explained(f: Findings) -> str:
+    """How far gains explain the choice, in words."""
+    share = f.examples[0].get("explained", 1.0)
+    if share >= EXPLAINED:
+        return f"Of the chosen, {percent(share, 0)} are among as many documents of highest gain."
+    return (
+        f"Gains explain this choice only in part: {percent(share, 0)} of the chosen are among as many documents of "
+        "highest gain. A gain is what a document adds to the choice as it is; where few are chosen, the exchange of one "
+        "moves all gains, and quotas and lengths weigh too."
+    )
+
+
 def _place(d: dict[str, Any]) -> str:
     return ", ".join(value for value in d["groups"].values() if value)
 
@@ -406,7 +418,9 @@ def _place(d: dict[str, Any]) -> str:
 def why(d: dict[str, Any]) -> str:
     """The reason in numbers."""
     quality = f"quality {d['quality']:.3f} (percentile {d['percentile']:.0f}; top-quality's cut is {number(d['quality_cut'])})"
-    if d["threshold"] > 0:
+    if d.get("explained", 1.0) < EXPLAINED:
+        gain = f"gain {d['price']:.3g} (percentile {d['price_percentile']:.0f} of the candidates)"
+    elif d["threshold"] > 0:
         gain = f"gain {d['price'] / d['threshold']:.2f} times that of the last document kept"
     else:
         gain = f"gain {d['price']:.3g}, the last document kept {d['threshold']:.3g}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from datamask import extensions
+from datamask.certificate_words import describe
 from datamask.config import Select, load
 from datamask.errors import ConfigError
 
@@ -79,7 +80,7 @@ def select(
     selected, probability, times, facts = _run(pool, settings, (lambda record: None) if quiet else _Report())
     facts = {"input": input_, "output": output, **facts}
     write_mask(output, pool, selected, probability, times, {name: facts[name] for name in facts if name != "seconds"})
-    print(json.dumps(facts) if json_ else _summary(facts))
+    print(json.dumps(facts) if json_ else _summary(facts, settings.calibrate))
 
 
 class _Report:
@@ -128,13 +129,11 @@ def _run(
     return selected, probability, repeat, {**found.facts(), **left_out}
 
 
-def _summary(facts: Mapping[str, Any]) -> str:
+def _summary(facts: Mapping[str, Any], calibrated: bool) -> str:
     terms = ", ".join(f"{name} {value:.4f}" for name, value in facts["terms"].items())
-    bound = facts["upper_bound"]
-    certificate = f"at most {bound:.5f} is possible (gap {facts['gap']:.3%})" if bound is not None else "no certificate"
     return (
         f"{facts['selected']} of {facts['documents']} documents selected; "
         f"{facts['semantic_duplicates']} near-duplicates left out\n"
-        f"objective {facts['objective']:.5f} ({terms}); {certificate}\n"
+        f"{describe(facts, calibrated)}; terms: {terms}\n"
         f"{facts['seconds']:.1f} s; {facts['output']}"
     )

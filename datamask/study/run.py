@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from datamask.config import Select, validate_section
-from datamask.errors import ConfigError, DatamaskError, InputError
+from datamask.errors import ConfigError, DatamaskError, InputError, several
 from datamask.report.embedded import Embedded, load_corpus
 from datamask.storage import is_remote
 from datamask.study.choices import RANDOM, bytes_of, choices, most_bytes
@@ -112,7 +112,7 @@ def study(
     read = read_targets(expand(targets), settings.target_bytes, settings.seed)
     whole = load_corpus(place, settings.documents * (2 if settings.pools > 1 else 1), overrides, settings.seed)
     texts = texts_of(whole)
-    progress(f"looking for {len(read)} targets in {len(texts):,} documents")
+    progress(f"looking for {several(len(read), 'target')} in {several(len(texts), 'document')}")
     kept, found = without_overlap(read, texts, names_of(whole))
     own, before, rest = _hold_out(whole, texts, settings)
     pools, refused, notes = _pools(whole, texts, rest, kept, settings, progress)

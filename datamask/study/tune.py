@@ -26,7 +26,7 @@ import numpy.typing as npt
 from datamask import storage
 from datamask.config import Config, validate
 from datamask.corpus.ngrams import count_ngrams
-from datamask.errors import ConfigError, InputError
+from datamask.errors import ConfigError, InputError, several
 from datamask.report.embedded import Embedded, load_corpus
 from datamask.study.acquisition import expected, fit, most_promising
 from datamask.study.choices import RANDOM, bytes_of, choices
@@ -120,7 +120,7 @@ def tune(
     read = read_targets(paths, tuning.target_bytes, tuning.seed)
     whole = load_corpus(place, 3 * tuning.documents, overrides, tuning.seed)
     texts = texts_of(whole)
-    progress(f"looking for {len(read)} targets in {len(texts):,} documents")
+    progress(f"looking for {several(len(read), 'target')} in {several(len(texts), 'document')}")
     kept, _ = without_overlap(read, texts, names_of(whole))
     held = split(len(kept), tuning)
     seen, unseen = [t for n, t in enumerate(kept) if n not in held], [t for n, t in enumerate(kept) if n in held]

@@ -109,9 +109,7 @@ def test_deploy_run_refresh_and_stop(environment, tmp_path):
         sections.setdefault(section, {})[key] = float(value) if "." in value else int(value)
     run = ["deployment", "run", "--watch"]
     place = ["-p", f"input={tmp_path / 'corpus'}", "-p", f"output={tmp_path / 'out'}"]
-    done = prefect(
-        environment, *run, "curate/curate", *place, "-p", "lamb=0.6", "-p", f"config={json.dumps(sections)}"
-    )
+    done = prefect(environment, *run, "curate/curate", *place, "-p", "lamb=0.6", "-p", f"config={json.dumps(sections)}")
     assert done.returncode == 0, done.stdout + done.stderr
     manifest = json.loads((tmp_path / "out" / "latest" / "manifest.json").read_text())
     assert manifest["settings"]["select"]["lamb"] == 0.6
@@ -143,7 +141,10 @@ def test_deploy_run_refresh_and_stop(environment, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     await_run(environment, "SCHEDULE")
     assert releases(tmp_path / "out") == ["0001", "0002"]
-    assert prefect(environment, "deployment", "schedule", "clear", "--accept-yes", "refresh/refresh-nightly").returncode == 0
+    assert (
+        prefect(environment, "deployment", "schedule", "clear", "--accept-yes", "refresh/refresh-nightly").returncode
+        == 0
+    )
     write_shard(tmp_path / "corpus", 3)
     event = ["datamask.dump.ready", "--resource-id", "datamask.dump.CC-MAIN-2026-01"]
     assert prefect(environment, "event", "emit", *event).returncode == 0

@@ -164,7 +164,7 @@ def test_what_took_the_documents_is_said_where_too_few_are_left(call, corpus, ou
     assert re.search(r"of \d+ documents are left to select from \(min_tokens took \d+", err), err
     assert "loosen filter.*" in err
     status, _, err = call("curate", "--input", corpus, "--output", out, "--set", "select.budget_documents=5000")
-    assert status == 3 and "budget_documents 5,000 of them is not to be had" in err and "lower budget_documents" in err
+    assert status == 3 and "too few for budget_documents 5,000" in err and "lower budget_documents" in err
 
 
 def test_a_second_run_waits_while_the_first_one_publishes(call, corpus, out, monkeypatch):

@@ -44,6 +44,16 @@ def test_header_is_what_the_hub_reads(release):
         assert files["split"] == "train" and list(Path(release.path).glob(files["path"]))
 
 
+def test_norwegian_is_a_language(release):
+    from huggingface_hub import DatasetCard
+
+    draft = release.manifest()
+    languages = {"no": 5, "en": 4, "yes": 3, "on": 2, "off": 1, "nan": 1}
+    card = DatasetCard(render_card({**draft, "key": "k", "languages": languages}))
+    assert sorted(card.data.language) == sorted(languages)
+    assert all(isinstance(code, str) for code in card.data.language)
+
+
 def test_the_body_carries_numbers_settings_licence_and_citation(release):
     text = Path(release.path, "README.md").read_text()
     total = release.manifest()["conservation"]["total"]

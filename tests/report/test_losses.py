@@ -1,4 +1,4 @@
-"""Who loses: exact counts against plain Python, the rule of the warnings, and what they say."""
+"""What each group lost: exact counts against plain Python, the rule of the warnings, and what they say."""
 
 from __future__ import annotations
 
@@ -157,6 +157,14 @@ def test_what_the_selection_passes_over():
     assert not losses.selection_warnings(
         "source", made(a={"selected": 5, "not_selected": 95}, b={"selected": 10, "not_selected": 90})
     )
+
+
+@pytest.mark.parametrize(("candidates", "warned"), [(256, True), (128, True), (68, True), (25, False)])
+def test_a_source_of_which_nothing_was_chosen_is_named(candidates, warned):
+    sources = {f"s{n}": {"selected": 100, "not_selected": 900} for n in range(15)}
+    found = losses.selection_warnings("source", made(gone={"not_selected": candidates}, **sources))
+    assert [group["value"] for warning in found for group in warning["groups"]] == ["gone"] * warned
+    assert all(f"gone (0 of {candidates})" in warning["text"] for warning in found)
 
 
 def test_junk_that_the_choice_holds_more_of():

@@ -8,6 +8,7 @@ import pickle
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -160,7 +161,7 @@ def test_the_page_is_whole_in_itself_and_bounded(made: dict) -> None:
 
 def test_what_was_not_read_stands_on_the_page(made: dict) -> None:
     html = made["html"]
-    assert "Not included, because they failed: 1 files" in html and "Met in the input and not read: 120 files" in html
+    assert "Not included, because they failed: 1 file<" in html and "Met in the input and not read: 120 files" in html
     assert "in/torn.parquet" in html and "&lt;b&gt;cut&lt;/b&gt; short" in html
     assert "in/99.doc" in html and "in/100.doc" not in html and "All of them are in manifest.json." in html
 
@@ -206,6 +207,34 @@ def test_examples_are_real_disagreements(made: dict) -> None:
     assert all(e["quality"] >= e["quality_cut"] for e in dropped)
 
 
+@pytest.mark.parametrize("explained", [0.4, 0.95])
+def test_the_page_says_how_far_gains_explain_the_choice(made: dict, explained: float) -> None:
+    findings: Findings = made["findings"]
+    examples_ = [{**e, "explained": explained, "price": 1.23, "threshold": 1.0} for e in findings.examples]
+    blocks = sections._examples(replace(findings, examples=examples_))
+    told = " ".join([blocks[0]["note"], *(d["why"] for block in blocks for d in block["documents"])])
+    assert "is in" not in told
+    assert ("only in part: 40 %" in told) == (explained < 0.9)
+    assert ("1.23 times that of the last document kept" in told) == (explained > 0.9)
+
+
+def test_prices_explain_a_choice_as_far_as_the_dearest_are_chosen() -> None:
+    sample = SimpleNamespace(
+        candidates=np.array([True, True, True, True, False]),
+        selected=np.array([True, False, False, True, False]),
+        price=np.array([4.0, 3.0, 2.0, 1.0, 9.0]),
+    )
+    assert examples.explained_by_price(sample) == 0.5
+
+
+def test_the_page_names_its_release_and_a_wide_table_says_that_it_scrolls(made: dict) -> None:
+    html = (made["folder"] / "report.html").read_text()
+    origin = made["findings"].release
+    assert origin["version"].startswith("0001-") and re.match(r"20\d\d-\d\d-\d\d", origin["created"])
+    assert all(f"<b>{value}</b>" in html for value in origin.values() if value)
+    assert html.count("scroll it sideways") == html.count('<div class="scroll"')
+
+
 @pytest.mark.parametrize(
     "algorithm", ["vendi", "logdet", {"vendi": 0.5, "Pair_simi": 0.5}, {"coverage": 0.5, "Facility": 0.5}, "DiSF"]
 )
@@ -242,7 +271,7 @@ def test_duplicate_groups_are_counted(made: dict) -> None:
 
 def test_the_same_input_gives_the_same_data(made: dict) -> None:
     again = find(made["files"], made["config"], made["certificate"], STAGES)
-    again = replace(again, unread=made["findings"].unread)
+    again = replace(again, unread=made["findings"].unread, release=made["findings"].release)  # and its date
     assert json.dumps(again.as_json(), sort_keys=True) == json.dumps(made["findings"].as_json(), sort_keys=True)
 
 
