@@ -29,6 +29,7 @@ from typer.core import TyperCommand, TyperGroup
 from datamask.errors import LESS_MEMORY, ConfigError, DatamaskError, ServerGoneError, full, out_of_memory, printable
 from datamask.interrupts import CONTINUES, INTERRUPTS, STATUS
 from datamask.layers import claim, leave_working_directory
+from datamask.surroundings import escaped, machines_fault, settle, settle_streams
 
 ENTRY_POINTS = "datamask.commands"
 SHELLS = ("bash", "zsh", "fish")
@@ -77,7 +78,7 @@ def show_config(
     from datamask.config import load, to_yaml
 
     if as_json:
-        print(load(config, set_ or []).model_dump_json())
+        print(escaped(load(config, set_ or []).model_dump(mode="json")))
         return
     print(to_yaml(load(config, set_ or [])), end="")
 
@@ -159,6 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if arguments is None:
         atexit.register(_leave)  # the first to be registered is the last to be called
     given = list(sys.argv[1:] if arguments is None else arguments)
+    settle_streams()
     leave_working_directory()
     debug = "--debug" in given  # valid at any place
     message, status = _run([argument for argument in given if argument != "--debug"], debug)
@@ -187,12 +189,15 @@ def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
     INTERRUPTS.begin()
     try:
         try:
+            settle()
             if COMPLETE in os.environ:
                 completion_init()
             app(args=arguments, prog_name="datamask")
         except SystemExit as end:
             if end.code == STATUS:  # what typer makes of Ctrl-C
                 return INTERRUPTED, STATUS
+            if isinstance(end.__context__, BrokenPipeError):  # what rich makes of it
+                raise end.__context__ from None
             return "", end.code if isinstance(end.code, int) else int(bool(end.code))
         finally:
             sys.stdout.flush()
@@ -215,6 +220,8 @@ def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
             return f"datamask: {error.strerror}{f': {error.filename}' if error.filename else ''}", 5
         if out_of_memory(error):
             return f"datamask: {LESS_MEMORY} ({_one_line(error)})", 5
+        if here := machines_fault(error):
+            return f"datamask: {here}; full trace: {_keep_trace()}", here.exit_code
         return f"datamask: a defect in datamask, {_one_line(error)}; full trace: {_keep_trace()}", 70
     return "", 0
 
@@ -224,8 +231,11 @@ def _one_line(error: BaseException) -> str:
 
 
 def _keep_trace() -> str:
-    with tempfile.NamedTemporaryFile("w", prefix="datamask-", suffix=".log", delete=False, encoding="utf-8") as log:
-        traceback.print_exc(file=log)
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="datamask-", suffix=".log", delete=False, encoding="utf-8") as log:
+            traceback.print_exc(file=log)
+    except OSError as error:
+        return f"with --debug, for it cannot be kept ({_one_line(error)})"
     return log.name
 
 

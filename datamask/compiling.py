@@ -11,7 +11,11 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba.core import config as numba_config
 
+from datamask.surroundings import cache_folder
+
+_CONFIG: Any = numba_config
 BLOCKS = 8  # of a result; the bytes of a product by blocks depend on it
 
 
@@ -34,10 +38,24 @@ def vectorised(function: Callable[..., Any]) -> Any:
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
+    """Where NUMBA_CACHE_DIR is not set the cache lies outside the package: what it leaves there would look like an
+    installation when the package is gone."""
+    folder = _CONFIG.CACHE_DIR or _folder()
+    if not folder:
+        return numba.njit(nogil=True, **options)(function)
+    before, _CONFIG.CACHE_DIR = _CONFIG.CACHE_DIR, folder  # read where a function is declared, and only there
     try:
         return numba.njit(nogil=True, cache=True, **options)(function)
-    except RuntimeError:  # no folder for the cache
+    except RuntimeError:  # it cannot be written after all
         return numba.njit(nogil=True, **options)(function)
+    finally:
+        _CONFIG.CACHE_DIR = before
+
+
+@lru_cache(maxsize=1)
+def _folder() -> str:
+    folder = cache_folder()
+    return str(folder / "numba") if folder else ""
 
 
 def on_cores(work: Callable[[int, int], None], size: int) -> None:

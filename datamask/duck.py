@@ -18,6 +18,7 @@ import pyarrow as pa
 from datamask import storage
 from datamask.errors import ConfigError, StorageError
 from datamask.locks import locked
+from datamask.surroundings import private_folder
 
 
 @contextlib.contextmanager
@@ -59,7 +60,7 @@ def connect(memory_limit: str, work: str | None = None) -> Iterator[duckdb.DuckD
 def temporary_folder(work: str) -> Iterator[Path]:
     """A folder under work/tmp (the system's, when work is remote), removed afterwards, with those of dead processes."""
     remote = storage.is_remote(work)
-    parent = storage.private_folder("duckdb") if remote else Path(storage.filesystem(work)[1], "tmp")
+    parent = private_folder("duckdb") if remote else Path(storage.filesystem(work)[1], "tmp")
     folder = parent / f"duckdb-{uuid.uuid4().hex}"
     try:
         parent.mkdir(parents=True, exist_ok=True)

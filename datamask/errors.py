@@ -55,6 +55,10 @@ class StorageError(DatamaskError):
     exit_code = 5
 
 
+class MachineError(StorageError):
+    """Something of this machine stands in the way: a home folder, a proxy, an encoding, a library that is broken."""
+
+
 class ServerGoneError(StorageError):
     """Prefect's server went away while a run was at it; at its end the process would wait for it, for minutes."""
 

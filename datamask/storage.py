@@ -375,20 +375,6 @@ def scratch(work: str) -> Iterator[str]:
             raise
 
 
-def private_folder(name: str) -> Path:
-    """A folder in the system's temporary folder that this user's processes share and nobody else can write to.
-
-    :raises StorageError: somebody else has put something there.
-    """
-    folder = Path(tempfile.gettempdir()) / f"datamask-{name}-{os.getuid()}"
-    with storage_errors(str(folder), "write"), contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()  # others may foresee the name: what they made, or a link of theirs, is not ours
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise StorageError(f"{folder} is not a folder that you alone can write to; remove it, or set TMPDIR")
-    return folder
-
-
 def scratch_array(path: str, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
     """An array of zeros in a local file. Its space is reserved first: of an array that outgrows the disk, the system
     would kill the process without a word.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -15,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from datamask import cli
+from datamask import cli, surroundings
 from datamask import config as settings
 from datamask.errors import ConfigError, several
 from datamask.interrupts import INTERRUPTS
+from flows.prefect_settings import api_url, load_prefect
 
 if TYPE_CHECKING:
     from flows.warm import Server
@@ -162,6 +162,7 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool, json_log: bool =
     server = begin_server()
     from rich.console import Console
 
+    load_prefect()
     from flows.console import summary, write_record
     from flows.run_numbers import warning_sentences
     from flows.session import session
@@ -179,7 +180,7 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool, json_log: bool =
         for sentence in warning_sentences(found):
             write_record("warning", sentence)
     if as_json:
-        print(json.dumps(found, ensure_ascii=False))
+        print(surroundings.escaped(found))
     elif "release" in found:
         summary(found, Console(highlight=False))
     else:
@@ -189,6 +190,9 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool, json_log: bool =
 def begin_server() -> Server | None:
     """The throw-away server on its way, if no other is set: first of all, for it takes longer than what is loaded here
     meanwhile."""
+    surroundings.settle()
+    for line in surroundings.notes():
+        print(f"datamask: {line}", file=sys.stderr, flush=True)
     quiet_prefect()
     from flows.warm import Server
 
@@ -222,7 +226,7 @@ def quiet_prefect() -> None:
     # a request is tried again for about 14 s, not a minute: a server that is started anew answers by then
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "3")
     logging.raiseExceptions = False
-    if os.environ.get("PREFECT_API_URL"):
+    if api_url():
         # the server's automation takes a run that is silent for 90 s as lost; Prefect's own beat is every 180 s
         os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", "30")
     else:

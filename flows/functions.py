@@ -18,6 +18,7 @@ from typing import Any
 
 from datamask import config as settings
 from datamask.api import Release
+from flows.prefect_settings import load_prefect
 
 Settings = settings.Config | Mapping[str, Any] | str | Path
 
@@ -96,6 +97,7 @@ def _run(flow: Callable[[], dict[str, Any]], progress: bool) -> Release:
     from flows.commands import begin_server
 
     server = begin_server()
+    load_prefect()
     from flows.session import session
 
     with session(server, progress):

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from datamask.errors import DatamaskError, ServerGoneError, StorageError, one_line
 from datamask.interrupts import CONTINUES
+from flows.prefect_settings import URL, api_url
 
-STARTS = "make server starts one; without PREFECT_API_URL a run has one of its own"
+STARTS = "make server starts one; without {} a run has one of its own"
 LIBRARIES = ("httpx", "httpcore", "websockets")
 
 
@@ -16,8 +17,9 @@ def trouble(error: BaseException) -> StorageError | None:
     """The message for an error that Prefect's client made of trouble with its server; None: it has another cause."""
     if isinstance(error, DatamaskError):
         return None
-    url = os.environ.get("PREFECT_API_URL")
-    server = f"the Prefect server at {url}" if url else "Prefect's throw-away server"
+    url, place = api_url() or ("", "")
+    given = "" if os.environ.get(URL) else f" ({URL} of {place})"
+    server = f"the Prefect server at {url}{given}" if url else "Prefect's throw-away server"
     for cause in _chain(error):
         status = getattr(getattr(cause, "response", None), "status_code", None)
         if status in (401, 403):
@@ -26,7 +28,7 @@ def trouble(error: BaseException) -> StorageError | None:
             what = "failed" if status >= 500 else "is of another version, or is none"
             return StorageError(f"{server} {what} ({one_line(cause)}); see docs/operations.md, For a team")
         if str(cause).startswith("Failed to reach API"):  # Prefect's, where a flow run begins
-            return StorageError(f"{server} does not answer; {STARTS if url else CONTINUES}")
+            return StorageError(f"{server} does not answer; {STARTS.format(URL) if url else CONTINUES}")
         if "ephemeral Prefect API server" in str(cause):
             return StorageError(f"{server} did not start; look at {_home()}, or start one: make server")
         if _of_a_client(cause) or _not_connected(cause):

@@ -14,6 +14,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +22,9 @@ from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 
-from datamask.errors import StorageError
+from datamask.errors import MachineError, StorageError
+from datamask.surroundings import writable
+from flows.prefect_settings import api_url, load_prefect
 
 FIRST = (
     "flows.curate", "datamask.corpus", "datamask.encoders.static", "datamask.quality.prepare", "datamask.quality.score",
@@ -33,6 +36,7 @@ REST = (
     "datamask.filter.duplicates", "datamask.selection.sharded.joint", "datamask.selection.solvers.relaxation",
     "datamask.release.staging", "datamask.report.report",
 )  # fmt: skip
+KNOWN = "is another program's database at PREFECT_HOME, or its disk full? `prefect server start` says more"
 POLL = 0.05  # seconds between questions whether the server answers
 STARTING = 180.0  # seconds until it answers, on a machine that is busy with other work
 STOPPING = 5.0  # seconds it is given to write what it was told
@@ -73,6 +77,7 @@ def warmed_up(server: Server | None) -> Iterator[None]:
     :raises StorageError: the server does not answer.
     """
     with no_garbage():
+        load_prefect()
         from datamask.quality import batch_words as words
 
         for name in FIRST:
@@ -113,6 +118,9 @@ class Server:
     """Prefect's server as a process of its own, until this process ends."""
 
     def __init__(self) -> None:
+        home = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser()
+        if not writable(home):
+            raise MachineError(f"PREFECT_HOME={home} cannot be written; set it to a folder that can")
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -120,11 +128,13 @@ class Server:
         own = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
         # half a second and more, for blocks that no run of ours has: they need not be compared with the last start's
         own["PREFECT_API_BLOCKS_REGISTER_ON_START"] = own["PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION"] = "false"
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115  # what it says of its end; as long as it lives
         self.process = subprocess.Popen(
             [sys.executable, "-P", str(Path(__file__).with_name("throwaway.py")), str(self.port)],
             env={**os.environ, **own},  # profiles it reads itself
             start_new_session=True,  # Ctrl-C is for this process, which tells the server how its run ended
             stdin=subprocess.PIPE,  # never written to; it closes when this process is gone
+            stderr=self._words,
         )
         atexit.register(self.end)  # before Prefect's threads register, so after they have told the last event
 
@@ -136,7 +146,7 @@ class Server:
 
         Loads nothing of Prefect where that has not been loaded yet.
         """
-        if os.environ.get("PREFECT_API_URL"):
+        if api_url():
             return None
         if "prefect" in sys.modules:
             from prefect.settings import PREFECT_API_URL
@@ -158,10 +168,13 @@ class Server:
         ended = self.process.poll()
         self.end()
         why = f"it did not answer for {STARTING:.0f} s" if ended is None else f"it ended with status {ended}"
-        raise StorageError(
-            f"Prefect's throw-away server did not start: {why}; `prefect server start` says what is wrong; "
-            "is another program's database at PREFECT_HOME, or its disk full?"
-        )
+        raise StorageError(f"Prefect's throw-away server did not start: {why}{self._last_words()}; {KNOWN}")
+
+    def _last_words(self) -> str:
+        """The last line that the server wrote, in brackets."""
+        self._words.seek(0)
+        lines = [line for line in self._words.read().decode("utf-8", "replace").splitlines() if line.strip()]
+        return f" ({lines[-1].strip()[:200]})" if lines else ""
 
     def end(self) -> None:
         """Stops the server; it is killed if it takes longer than `STOPPING` seconds."""

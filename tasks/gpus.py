@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from datamask import storage
 from datamask.config import Config
 from datamask.locks import locked
+from datamask.surroundings import private_folder
 from tasks.options import needs_gpu
 
 POLL = 0.2  # seconds between looks for a free device
@@ -50,7 +50,7 @@ def leased(devices: Sequence[str], folder: Path | None = None) -> Iterator[int]:
     :param devices: the machine's names of the devices.
     :param folder: of the locks; by default one per user in the temporary folder.
     """
-    place = folder or storage.private_folder("gpus")
+    place = folder or private_folder("gpus")
     while True:
         for number, device in enumerate(devices):
             with ExitStack() as held:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datamask import storage
+from datamask import storage, surroundings
 from datamask.errors import (
     DamagedFileError,
     InputError,
@@ -49,7 +49,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_kill_9_while_writing_leaves_no_file_under_the_name(tmp_path: Path) -> None:
     script = f"""
 import os, signal
-from datamask import storage
+from datamask import storage, surroundings
 with storage.publish({str(tmp_path / "file")!r}) as temporary:
     temporary.write_bytes(bytes(1000))
     os.kill(os.getpid(), signal.SIGKILL)
@@ -156,7 +156,7 @@ def test_no_permission_is_named(tmp_path: Path) -> None:
 def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
     code = f"""
 import resource, signal, pyarrow as pa
-from datamask import storage
+from datamask import storage, surroundings
 from datamask.errors import StorageError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
@@ -279,21 +279,21 @@ def test_threads_share_the_store(store: Store) -> None:
 def test_a_folder_for_this_user_alone_is_not_taken_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its name can be foreseen, so whoever comes first could lead it elsewhere or own it."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    folder = storage.private_folder("x")
-    assert folder == storage.private_folder("x") and folder.stat().st_mode & 0o777 == 0o700
+    folder = surroundings.private_folder("x")
+    assert folder == surroundings.private_folder("x") and folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o777)
     with pytest.raises(StorageError, match="not a folder that you alone can write to; remove it, or set TMPDIR"):
-        storage.private_folder("x")
+        surroundings.private_folder("x")
     folder.rmdir()
     (tmp_path / "theirs").mkdir()
     folder.symlink_to(tmp_path / "theirs")
     with pytest.raises(StorageError, match="alone can write to"):
-        storage.private_folder("x")
+        surroundings.private_folder("x")
     folder.unlink()
     folder.touch()
     with pytest.raises(StorageError, match="alone can write to"):
-        storage.private_folder("x")
+        surroundings.private_folder("x")
     folder.unlink()
     monkeypatch.setattr("os.getuid", lambda: 54321)
     with pytest.raises(StorageError, match="alone can write to"):
-        storage.private_folder("x")
+        surroundings.private_folder("x")

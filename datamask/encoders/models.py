@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from datamask.encoders.encode import Encoded, Encoder, StaticEncoder, finished, merge_scores, merge_vectors
 from datamask.errors import ModelError
-from datamask.models.batching import Batcher, special_tokens
+from datamask.models.batching import Batcher, limit, name_padding, special_tokens
 from datamask.models.encoder_ref import EncoderRef
 from datamask.models.load import loading
 from datamask.models.tokens import DocumentTokenizer, TokenWindows, clean
@@ -61,6 +61,10 @@ def load_model(ref: EncoderRef, device: torch.device) -> SentenceTransformer:
             model_kwargs={"dtype": getattr(torch, ref.dtype)} if ref.backend == "torch" else {},
         )
     model.eval()
+    first = model[0]
+    if isinstance(first, Transformer) and isinstance(first.tokenizer, PreTrainedTokenizerBase):
+        name_padding(first.tokenizer, first.model.config)
+        first.max_seq_length = limit(first.max_seq_length or ref.max_length, first.tokenizer, first.model.config)
     size = model.get_embedding_dimension()
     if size is not None and size < ref.dimensions:
         raise ModelError(

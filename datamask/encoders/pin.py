@@ -49,12 +49,15 @@ def pin_model(settings: Settings, work: str) -> EncoderRef:
 
     from datamask.encoders.encode import load_encoder
     from datamask.encoders.models import load_model
+    from datamask.models.load import loading
 
     ref = EncoderRef(kind="model", fingerprint=key, prompt=settings.prompt, **chosen)
     model = load_model(ref, device)
     if not settings.prompt:
         ref = replace(ref, prompt=own_prompt(model))
-    load_encoder(ref, settings.device, model)
+    with loading("encoder", ref.path, ref.revision):  # what it cannot do it says now, not when shards are embedded
+        encoder = load_encoder(ref, settings.device, model)
+        encoder.compute(encoder.tokenise(["a text", "a long text " * ref.max_length]), settings.batch_tokens)
     storage.write_json(record, ref.as_dict())
     return ref
 

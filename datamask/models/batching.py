@@ -10,6 +10,7 @@ there is little padding, and no batch outgrows memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -83,6 +84,34 @@ def plan(lengths: np.ndarray, budget: int, limit: int) -> Iterator[tuple[np.ndar
         last = first + max(1, budget // width)
         yield order[first:last], width
         first = last
+
+
+_OFFSET_POSITIONS = {
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "longformer",
+    "mpnet",
+}  # positions begin after the padding id
+
+
+def limit(asked: int, tokenizer: Any, config: Any) -> int:
+    """The greatest number of tokens of a window: what is asked for, the tokenizer and the model allow."""
+    positions = getattr(config, "max_position_embeddings", None) or asked
+    offset = (getattr(config, "pad_token_id", None) or 0) + 1 if config.model_type in _OFFSET_POSITIONS else 0
+    return int(min(asked, tokenizer.model_max_length or asked, positions - offset))
+
+
+def name_padding(tokenizer: Any, config: Any) -> None:
+    """Gives a tokenizer without a padding token one that it has: what is padded is masked, so any will do.
+
+    Libraries refuse to batch without one, and a classifier asks its model's configuration for it.
+    """
+    if tokenizer.pad_token is None:
+        spare = tokenizer.eos_token or tokenizer.unk_token or tokenizer.convert_ids_to_tokens(0)
+        tokenizer.pad_token = spare
+    if getattr(config, "pad_token_id", None) is None:
+        config.pad_token_id = tokenizer.pad_token_id
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerFast) -> tuple[np.ndarray, np.ndarray] | None:

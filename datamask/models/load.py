@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from datamask.errors import MissingExtraError, ModelError
+from datamask.errors import MissingExtraError, ModelError, out_of_memory
 
 T = TypeVar("T")
 
@@ -63,6 +63,8 @@ def named_errors(what: str, name: str, revision: str | None = None) -> Iterator[
     except (ModelError, MemoryError, KeyboardInterrupt):
         raise
     except Exception as error:  # whatever a hub client, a parser or a model's own code raises
+        if out_of_memory(error):
+            raise
         raise ModelError(_explain(what, name, revision, error)) from error
 
 

@@ -16,7 +16,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreT
 from datamask.config import Config
 from datamask.devices import pick_device, pick_dtype
 from datamask.errors import ModelError, nearest
-from datamask.models.batching import Batcher, special_tokens
+from datamask.models.batching import Batcher, limit, name_padding, special_tokens
 from datamask.models.load import loading
 from datamask.quality.documents import Documents, Need, Scores
 from datamask.quality.quality_ref import ScorerRef
@@ -44,6 +44,7 @@ class TransformerScorer:
             model = AutoModelForSequenceClassification.from_pretrained(ref.path, dtype=self._dtype, **options)
         if not isinstance(tokenizer, PreTrainedTokenizerFast) or special_tokens(tokenizer) is None:
             raise ModelError(f"classifier {ref.path}: its tokenizer has no fast version; save it with tokenizer.json")
+        name_padding(tokenizer, model.config)
         self._model = model.to(device).eval()
         self._batcher = Batcher(tokenizer, limit(ref.settings.max_length or MAX_LENGTH, tokenizer, model.config))
         self._class = _class(ref, model.config)
@@ -74,22 +75,6 @@ class TransformerScorer:
         else:
             found = torch.softmax(logits, dim=1)[:, self._class]
         return found.cpu().numpy()
-
-
-def limit(asked: int, tokenizer: Any, config: Any) -> int:
-    """The greatest number of tokens of a window: what is asked for, the tokenizer and the model allow."""
-    positions = getattr(config, "max_position_embeddings", None) or asked
-    offset = (getattr(config, "pad_token_id", None) or 0) + 1 if config.model_type in _OFFSET_POSITIONS else 0
-    return min(asked, tokenizer.model_max_length, positions - offset)
-
-
-_OFFSET_POSITIONS = {
-    "roberta",
-    "xlm-roberta",
-    "camembert",
-    "longformer",
-    "mpnet",
-}  # positions begin after the padding id
 
 
 def _class(ref: ScorerRef, config: Any) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +10,7 @@ from datamask.errors import several
 from datamask.release.printing import show_dropped, show_explanation
 from datamask.release.printing import size as _size
 from datamask.release.printing import table as _table
+from datamask.surroundings import escaped
 
 if TYPE_CHECKING:
     from datamask.release.compare import Difference
@@ -199,7 +199,7 @@ def push(
 
 
 def _print_json(value: dict[str, Any]) -> None:
-    print(json.dumps(value, indent=1, ensure_ascii=False, default=str))
+    print(escaped(value, indent=1))
 
 
 def _show_difference(found: Difference, rows: int) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
+
+from datamask.surroundings import escaped
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
 
@@ -27,7 +28,7 @@ def report(
         write_findings(to, findings)
         folder = to
     if as_json:
-        print(json.dumps({**facts(findings), "page": join(folder, PAGE)}, ensure_ascii=False))
+        print(escaped({**facts(findings), "page": join(folder, PAGE)}))
         return
     from datamask.report.terminal import show_report
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import metadata, resources
-from pathlib import Path
 
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -27,6 +26,7 @@ from datamask.report.findings import OURS, POOL, TOP, Findings
 from datamask.report.formatting import count, number, percent, short
 from datamask.report.sections import PageSection, make_sections
 from datamask.report.warnings import WARNINGS, look
+from datamask.surroundings import cache_folder
 
 
 def render(findings: Findings) -> str:
@@ -86,22 +86,23 @@ _BUNDLE = f"import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascrip
 
 @cache
 def library() -> str:
-    """The charts' JavaScript, safe inside a script element; the same for one version of the library, and kept beside
-    the modules' compiled code where that can be written.
+    """The charts' JavaScript, safe inside a script element; the same for one version of the library, and kept with
+    the compiled loops.
 
     Bundled in a process of its own: it takes seconds and holds the interpreter's lock, so that a thread that calls
     this while others compute costs them nothing.
     """
-    kept = Path(__file__).with_name("__pycache__") / f"vega-{metadata.version('vl-convert-python')}.js"
-    try:
-        return kept.read_text(encoding="utf-8")
-    except OSError:
-        pass
+    folder = cache_folder()
+    kept = folder / f"vega-{metadata.version('vl-convert-python')}.js" if folder else None
+    if kept:
+        with suppress(OSError):
+            return kept.read_text(encoding="utf-8")
     bundled = subprocess.run([sys.executable, "-c", _BUNDLE], capture_output=True, check=False)
     text = bundled.stdout.decode() if bundled.returncode == 0 else vl_convert.javascript_bundle(LIBRARY)
     text = text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    with suppress(OSError, StorageError), storage.publish(str(kept)) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    if kept:
+        with suppress(OSError, StorageError), storage.publish(str(kept)) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     return text
 
 

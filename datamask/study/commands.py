@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -10,6 +9,7 @@ import typer
 from ruamel.yaml import YAML, YAMLError
 
 from datamask.errors import ConfigError
+from datamask.surroundings import escaped
 
 
 def judge(
@@ -71,7 +71,7 @@ def judge(
         found = study(corpus, targets, settings, set_ or [], line)
     paths = page.write(to or join(work, "judge"), found)
     if as_json:
-        print(json.dumps({**page.as_json(found), "paths": paths}, ensure_ascii=False))
+        print(escaped({**page.as_json(found), "paths": paths}))
         return
     from datamask.study.study_terminal import show_finding
 
@@ -130,7 +130,7 @@ def tune(
     told = "".join(f"# {sentence}\n" for sentence in terminal.tuned(found))
     Path(to).write_text(told + to_yaml(config), encoding="utf-8")
     if as_json:
-        print(json.dumps({**plain(asdict(found)), "config": to}, ensure_ascii=False))
+        print(escaped({**plain(asdict(found)), "config": to}))
         return
     terminal.show_tuned(found, to)
 

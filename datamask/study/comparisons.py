@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from datamask.errors import ConfigError
+from datamask.surroundings import escaped
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
 PlaceArgument = Annotated[str, typer.Argument(help="An output folder, its work/, or one of its releases.")]
@@ -51,7 +51,7 @@ def sweep(
         write_lamb(config, picked.lamb)
     if as_json:
         extra: dict[str, Any] = {"paths": paths, "picked": picked.lamb if picked else None}
-        print(json.dumps({**found.as_json(), **extra}, ensure_ascii=False))
+        print(escaped({**found.as_json(), **extra}))
     else:
         show_sweep(found, paths, picked, config)
 
@@ -92,7 +92,7 @@ def ablate(
         )
     paths = page.write(to or join(work, "ablation"), found)
     if as_json:
-        print(json.dumps({**plain(found.as_json()), "paths": paths}, ensure_ascii=False))
+        print(escaped({**plain(found.as_json()), "paths": paths}))
     else:
         show_ablation(found, paths)
 
