@@ -73,7 +73,7 @@ STAGES = {
         Stage("tokenizer", "one", "tokenizer", ("convert",), settings=_FITTING),  # under the encoder's key
         Stage("encoder", "one", "encoder", ("convert", "tokenizer"), version=6, settings=_FITTING),
         Stage("quality", "one", "quality", ("convert", "encoder"), version=3, settings=_READING),
-        Stage("signatures", "shard", "signatures", ("convert",), settings=_READING),
+        Stage("signatures", "shard", "signatures", ("convert",), version=2, settings=_READING),
         Stage("index", "shard", "index", ("convert", "tokenizer"), version=4, settings=_READING),
         Stage("embed", "shard", "embeddings", ("encoder", "index"), version=2),
         Stage("score", "shard", "scores", ("quality", "index", "embed"), version=2),
@@ -84,7 +84,7 @@ STAGES = {
             "rounds",
             "filters",
             ("index", "score", "signatures", "leaks"),
-            version=3,
+            version=4,
             settings=("filter",),
             without=("filter.own",),  # by their code
             rounds=3,
@@ -94,7 +94,7 @@ STAGES = {
             "rounds",
             "duplicates",
             (*_SCORED, "signatures", "filter"),
-            version=10,
+            version=11,
             settings=("duplicates",),
             without=("duplicates.against",),  # by what those curations selected
             rounds=13,

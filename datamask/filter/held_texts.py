@@ -99,7 +99,7 @@ def _made(texts: Iterable[tuple[np.ndarray, pa.Array]]) -> Iterator[tuple[int, T
         made = LaidTexts.of(*utf8(part.cast(pa.string())))
         for place, (document, text) in enumerate(zip(documents.tolist(), part.to_pylist(), strict=True)):
             shingles, numbers = numbered(made.shingles_of(place))
-            yield document, Text(numbers, shingles, made.letters_of(place), *made.said_of(place), text)
+            yield document, Text(numbers, shingles, made.letters_of(place), made.surface_of(place), text)
 
 
 def _blocks(texts: Iterable[tuple[np.ndarray, pa.Array]]) -> Iterator[tuple[np.ndarray, pa.Array]]:

@@ -1,10 +1,10 @@
-"""Which of two copies is the intact one: judged by where they differ, never by a score.
+"""Two texts beside each other: whether they differ as copies do, and which of them is the intact one.
 
     pair = Pair((a, b))
-    worse(pair, *likelier([pair], counts))      # 1: b is the altered copy, −1: a is, 0: cannot be told
+    worse(pair, nats, margin)      # 1: b falls, −1: a does, 0: they are equal
 
-Where a text has words put in, the other has nothing of its own; where words were replaced, the right ones follow their
-neighbours as words of the corpus do, and recur in the rest of the document more often than strangers do.
+The intact text stays: one without broken characters, quotations and wear, whose words belong where they stand. Then the
+one with the better score, then the longer one.
 """
 
 from __future__ import annotations
@@ -12,26 +12,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from datamask.filter.pair_loops import likeness_doubled, measured, own_runs, recurring, side_by_side
-from datamask.filter.shingles import WINDOW, Likeness, likeness, unspaced
-from datamask.filter.surface import Prose, Surface
+from datamask.filter.pair_loops import measured, own_runs, side_by_side
+from datamask.filter.shingles import WINDOW, Likeness, unspaced
+from datamask.filter.surface import Surface
 
-TWICE = 1.15  # ratio of windows per distinct shingle from which one of two texts repeats itself
-TWICE_ALIKE = 0.8  # Jaccard from which it repeats the other; below, words put in others' place break repetitions
+BROKEN = 0.001  # difference of broken characters per letter that decides
 BATTERED = 0.05  # difference of blemishes per letter from which the surface alone decides
-NOTHING = (
-    1 / 3
-)  # a text with at most this share of the other's own letters counts as having none (adjacent additions look so)
-MANY = 10  # additions of a word or two in so many places are no fuller edition, however long in all
-SCATTERED = 30  # letters per place up to which additions are a word or two
-# Copies with one word in ten replaced have 4 to 18 letters of their own a place, and up to 0.17 of them are digits
-# (3rd and 97th percentile of 264 in 15 languages); laws, licences and forms that share parts have 40 and more, or 0.3.
+# Of 3,400 planted pairs in 18 languages the sign of the counts' evidence is right in .87 to 1.00 of each kind where
+# words were replaced, put in, or lost letters, and in .98 of 1,515 pages beside their main text.
+LIKELIER = 1.0  # nats that decide
+NOTHING = 1 / 3  # share of the other's own letters up to which a text only lacks what the other adds
+QUOTED = 150  # letters of quotation that one text must have more than the other
+SCATTERED, BLOCK = 30, 60  # letters per place, and of the longest, up to which additions are a word or two
+# An addition is foreign by the sum of three: standard deviations of the score, twice the nats a letter, less twice its
+# share of prose beside the text's. Of the same planted pairs and pages .92 of the pages are so, and .08 of the cuts.
+FOREIGN = 0.7
+PROSE = 0.2  # share of prose from which a text's lines are asked about
+CLEAREST = 2.0  # standard deviations of the score that count, at most
+PART, UNLIKE = 4, 0.5  # a text in one of so many times its letters is a quotation, unless so little beside is prose
+# Copies with one word in ten replaced have 4 to 18 letters of their own a place (3rd and 97th percentile of 264 in 15
+# languages); laws, licences and forms that share parts have 40 and more.
 REWORDED = 22  # letters a place
-FIGURES = 0.2
 SENTENCE = 80  # if both texts have a longer run of letters of their own, they differ by more than single words
 # In a copy with replaced words, word order is less probable where it differs: with one word in ten replaced, by 0.4
 # nats per differing word in 90 of 100 copies. Two laws, licences or manuals are as probable as each other.
@@ -45,20 +50,6 @@ GARBLED_PLACE = 60  # letters of the longest own run at most
 ECHO = 0.05  # of the places where they differ, the share that differ as one before does
 A_WORD = 4  # letters: more than one Han letter counts for
 AROUND = 2  # letters on either side by which shorter places are compared
-SMALL = 1.15  # ratio of shingles up to which an addition may be a line of navigation
-PIECE = 6  # letters of the pieces whose recurrence is counted
-RECURS = 0.02  # difference of the recurring shares that decides: benchmarks/duplicates.py shows both kinds
-# Of 889 copies with one word in 50 or in ten replaced, 16 languages, the sign of the counts' evidence is right in 99 of
-# 100 above 20 nats, in 92 from 8 to 20, in 78 from 3 to 8, and below 1 in no more than by chance.
-LIKELIER = 1.0  # nats that decide where both texts have words of their own
-CLEARLY = 5.0  # nats that decide before lengths are compared
-
-# What a page adds to its reviewed main text has a lower share of prose in 94 of 100 of 1,370 pages; what is cut from
-# 6,000 other documents to leave a half or three quarters has so in 11 of 100.
-LESS = 0.8  # an addition is packaging if its share of prose is below this multiple of the text's own
-PROSE = 400  # characters of prose that the text must have for this to count: 98 of 100 of those main texts have 600
-HALF = 2.2  # ratio of shingles up to which a text is about half of the other (halves by characters vary a little)
-ADDED = 1.03  # ratio of shingles from which an addition is judged at all
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +60,6 @@ class Text:
     shingles: np.ndarray  # uint32, ascending, each once
     units: np.ndarray  # (W + 11,) uint32: its letters
     surface: Surface  # of ints
-    prose: Prose  # of ints
     text: str = ""
 
     @property
@@ -84,116 +74,52 @@ class Text:
         return bool(unspaced(self.units).mean() > 0.5) if len(self.units) else False
 
 
-@dataclass(frozen=True, eq=False)
-class Own:
+class Own(NamedTuple):
     """What a text says that another does not."""
 
-    text: Text
-    other: np.ndarray  # the other's shingles
+    places: float  # where the texts differ
+    letters: float  # how many are its own
+    longest: float  # letters of its longest place
+    outer: float  # letters of the places at its begin and end
+    echo: float  # of the places, the share equal to one before: whole words, or any with what is around them
 
-    @cached_property
-    def runs(self) -> np.ndarray:
-        """(places, 2) int64: where the letters of its own begin and end; words left out are places of none."""
-        text = self.text
-        found: np.ndarray = own_runs(text.shingles, text.numbers, self.other, len(text.units), WINDOW)
-        return found
-
-    @property
-    def places(self) -> float:
-        """Where the texts differ."""
-        return self.measured[0]
-
-    @property
-    def letters(self) -> float:
-        """How many are its own."""
-        return self.measured[1]
-
-    @property
-    def longest(self) -> float:
-        """Letters of its longest place."""
-        return self.measured[2]
-
-    @property
-    def digits(self) -> float:
-        """How many of the letters are."""
-        return self.measured[3]
-
-    @property
-    def echo(self) -> float:
-        """Of the places, the share that are equal to one before: whole words, or any with what is around them."""
-        return self.measured[4]
-
-    @cached_property
-    def measured(self) -> list[float]:
-        """Places, letters, longest, digits, echo."""
-        found = np.empty(5)
-        measured(self.text.units, self.runs, A_WORD, AROUND, found)
-        return found.tolist()
-
-    @cached_property
-    def recurs(self) -> float:
-        """Of the pieces of PIECE letters that lie mostly in its runs, the share that lies outside them as well; nan if
-        there is none."""
-        return float(recurring(self.text.units, self.runs, PIECE))
+    @classmethod
+    def of(cls, text: Text, other: np.ndarray) -> Own:
+        """Beside another text's shingles."""
+        found = np.empty(len(cls._fields))
+        runs = own_runs(text.shingles, text.numbers, other, len(text.units), WINDOW)
+        measured(text.units, runs, A_WORD, AROUND, found)
+        return cls(*found.tolist())
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two texts beside each other; what several rules ask of them is found once."""
+    """Two texts beside each other."""
 
     texts: tuple[Text, Text]
+    like: Likeness  # how much they share
+    doubled: float  # the Jaccard of their shingles of 24 letters; nan: not asked for
+    own: tuple[Own, Own]  # what each says that the other does not; of nan: not asked for
+
+    @classmethod
+    def of(cls, one: Text, other: Text) -> Pair:
+        """With all that may be asked for."""
+        return pairs_of([one, other], np.zeros(1, np.int64), np.ones(1, np.int64), 0.0, 0.0, 0.0)[0]
 
     @property
     def written(self) -> tuple[str, str]:
         """As they are written."""
         return self.texts[0].text, self.texts[1].text
 
-    @cached_property
-    def like(self) -> Likeness:
-        """How much they share."""
+    @property
+    def same(self) -> bool:
+        """Whether both say the same, figures included."""
         one, other = self.texts
-        return likeness(one.shingles, other.shingles)
+        return self.like.jaccard == 1 and one.surface.digest == other.surface.digest
 
-    @cached_property
-    def doubled(self) -> float:
-        """The Jaccard of their shingles of 24 letters."""
-        one, other = self.texts
-        return float(likeness_doubled(one.shingles, one.numbers, other.shingles, other.numbers, WINDOW))
-
-    @cached_property
-    def own(self) -> tuple[Own, Own]:
-        """What each says that the other does not."""
-        one, other = self.texts
-        return Own(one, other.shingles), Own(other, one.shingles)
-
-    @cached_property
-    def plain(self) -> int | None:
-        """What `worse` says by repetition and by wear alone; None: these do not decide."""
-        (a, b), like = self.texts, self.like
-        repeats = [len(t.numbers) / max(len(t.shingles), 1) for t in (a, b)]
-        if max(repeats) > TWICE * min(repeats) and like.jaccard >= TWICE_ALIKE:
-            return -1 if repeats[0] > repeats[1] else 1
-        battered = abs(int(a.surface.blemishes - b.surface.blemishes)) > BATTERED * min(len(a.units), len(b.units))
-        if like.jaccard == 1 or battered:
-            return int(np.sign(b.surface.wear - a.surface.wear))
-        return None
-
-    @cached_property
-    def by_words(self) -> bool:
-        """Whether the two differ by words here and there."""
-        return all(found.letters <= SCATTERED * found.places for found in self.own)
-
-    @cached_property
-    def fuller(self) -> int:
-        """The text that alone has letters of its own, nearly: 1 or 2; 0 if both have."""
-        mine, theirs = (found.letters for found in self.own)
-        return 2 if mine <= NOTHING * theirs else 1 if theirs <= NOTHING * mine else 0
-
-    def turned(self) -> Pair:
-        """The same with the other text first."""
-        found = Pair(self.texts[::-1])
-        vars(found).update(like=self.like, own=self.own[::-1])
-        return found
+    def longer(self) -> int:
+        """1 if the second text has more letters, −1 if the first has, 0 if both have as many."""
+        return int(np.sign(len(self.texts[1].units) - len(self.texts[0].units)))
 
 
 def pairs_of(
@@ -207,22 +133,14 @@ def pairs_of(
     columns = [[getattr(text, name) for text in texts] for name in ("numbers", "shingles", "units")]
     first = np.zeros((len(texts) + 1, 3), np.int64)
     first[1:] = np.cumsum([[len(values) for values in column] for column in columns], axis=1).T
-    likes, found = np.empty((len(one), 2)), np.empty((len(one), 2, 5))
+    likes, found = np.empty((len(one), 2)), np.empty((len(one), 2, len(Own._fields)))
     joined = [np.concatenate(column) for column in columns]
     side_by_side(*joined, first, one, other, (strong, least, contained), WINDOW, A_WORD, AROUND, likes, found)
     pairs = []
     told = zip(one.tolist(), other.tolist(), likes.tolist(), found.tolist(), strict=True)
     for a, b, (common, doubled), (mine, theirs) in told:
-        pair = Pair((texts[a], texts[b]))
-        sizes = len(texts[a].shingles), len(texts[b].shingles)
-        known = vars(pair)
-        known["like"] = Likeness.of(common, *sizes)
-        if doubled == doubled:
-            known["doubled"] = doubled
-        if mine[0] == mine[0]:
-            for each, values in zip(pair.own, (mine, theirs), strict=True):
-                vars(each)["measured"] = values
-        pairs.append(pair)
+        like = Likeness.of(common, len(texts[a].shingles), len(texts[b].shingles))
+        pairs.append(Pair((texts[a], texts[b]), like, doubled, (Own(*mine), Own(*theirs))))
     return pairs
 
 
@@ -238,13 +156,9 @@ class CopyEvidence(Protocol):
 
 
 def likelier(pairs: Sequence[Pair], counts: CopyEvidence | None) -> list[float]:
-    """What `worse` is told of each pair: `CopyEvidence.altered` of all that it is asked about, together; else 0."""
+    """What `worse` is told of each pair: `CopyEvidence.altered` of all whose words differ, together; else 0."""
     found = [0.0] * len(pairs)
-    asked = [
-        place
-        for place, pair in enumerate(pairs)
-        if pair.plain is None and (pair.by_words or not pair.fuller) and all(pair.written)
-    ]
+    asked = [place for place, pair in enumerate(pairs) if pair.like.jaccard < 1 and all(pair.written)]
     if counts is not None and asked:
         said = counts.altered([pairs[place].written for place in asked])
         for place, value in zip(asked, said, strict=True):
@@ -252,63 +166,85 @@ def likelier(pairs: Sequence[Pair], counts: CopyEvidence | None) -> list[float]:
     return found
 
 
-def worse(pair: Pair, nats: float = 0.0) -> int:
-    """1 if b is the altered copy of the two, −1 if a is, 0 if they are too similar to tell.
+def worse(pair: Pair, nats: float = 0.0, margin: float = 0.0) -> int:
+    """1 if b falls of the two, −1 if a does, 0 if nothing tells them apart; the first of these that applies decides.
 
-    The first of these that applies decides. A text that repeats itself is altered. Of two with the same words, it is
-    the one with more wear. If they differ by words here and there, it is the one whose own words are clearly less
-    likely where they stand. If one is the other with additions, it is the longer one if these are scattered words or a
-    little without a sentence, else the shorter one. Else it is the one whose own words are less likely, then the one
-    whose own pieces recur less in the rest of it.
+    Not intact is the text with more broken characters, of two with the same words the one with more wear, the one with
+    more quotation, that which only lacks what the other adds (or adds what is `foreign`), and the one whose own words
+    are less likely where they stand. Of two as intact, the one with the lower score falls, then the shorter one.
 
     :param nats: by how many the first one's own words are likelier (`likelier`).
+    :param margin: by how many standard deviations the first one's score is better; 0, nan: unknown.
     """
-    if pair.plain is not None:
-        return pair.plain
-    (a, b), (mine, theirs) = pair.texts, pair.own
-    if pair.by_words and abs(nats) > CLEARLY:  # a long word in a short one's place looks like one put in
-        return 1 if nats > 0 else -1
-    if pair.fuller:
-        return _longer(a, b, theirs) if pair.fuller == 2 else -_longer(b, a, mine)
+    quoting = _quoting(pair)
+    said = quoting or _adding(pair, nats, margin) if _added(pair) else _broken(pair) or _worn(pair) or quoting
+    if said:
+        return said
     if abs(nats) > LIKELIER:
         return 1 if nats > 0 else -1
-    if abs(mine.recurs - theirs.recurs) > RECURS:  # false for nan
-        return 1 if mine.recurs > theirs.recurs else -1
-    return 0
+    if margin > 0 or margin < 0:  # false for nan
+        return 1 if margin > 0 else -1
+    return -pair.longer()
 
 
-def _longer(short: Text, long: Text, added: Own) -> int:
-    """Of a text and the same with additions: 1 if the longer one is the altered copy, −1 if it is the fuller one."""
-    small = len(long.shingles) <= SMALL * len(short.shingles)
-    if (small or added.places >= MANY) and added.letters <= SCATTERED * added.places:
-        return 1
-    return 1 if long.surface.stops <= short.surface.stops else -1
+def _broken(pair: Pair) -> int:
+    one, other = (text.surface.broken / max(len(text.units), 1) for text in pair.texts)
+    return int(np.sign(other - one)) if abs(other - one) >= BROKEN else 0
 
 
-def packaging(small: Text, large: Text) -> bool:
-    """Whether what a text adds to one contained in it is packaging: menus, links and tables, not paragraphs like it."""
-    more = large.prose.characters - small.prose.characters
-    if more <= 0 or small.prose.prose < PROSE or len(large.shingles) < ADDED * len(small.shingles):
+def _quoting(pair: Pair) -> int:
+    """The text with more quotation, if that is half of what the two differ by."""
+    one, other = (text.surface.quoted for text in pair.texts)
+    said = int(np.sign(other - one))
+    return said if 2 * abs(other - one) >= max(pair.own[said > 0].letters, 2 * QUOTED) else 0
+
+
+def _worn(pair: Pair) -> int:
+    one, other = (text.surface for text in pair.texts)
+    battered = abs(one.blemishes - other.blemishes) > BATTERED * min(len(text.units) for text in pair.texts)
+    return int(np.sign(other.wear - one.wear)) if pair.like.jaccard == 1 or battered else 0
+
+
+def _added(pair: Pair) -> int:
+    """Which of two texts is the other with more than words here and there: 1 the second, −1 the first, 0 neither."""
+    said = 1 if pair.own[1].letters >= pair.own[0].letters else -1
+    lacks, adds = pair.own[::said]
+    few = adds.letters <= SCATTERED * adds.places and adds.longest <= BLOCK
+    return 0 if (few and 2 * adds.outer <= adds.letters) or lacks.letters > NOTHING * adds.letters else said
+
+
+def _adding(pair: Pair, nats: float, margin: float) -> int:
+    """Of two texts of which one is `_added` to: whichever falls."""
+    said = _added(pair)
+    short, long = pair.texts[::said]
+    return said if foreign(short, long, pair.own[said > 0].letters, said * nats, said * margin) else -said
+
+
+def foreign(short: Text, long: Text, added: float, nats: float, margin: float) -> bool:
+    """Whether what a text adds to another is packaging: menus, teasers, tables, by its score, its words and its lines.
+
+    :param added: letters. :param nats, margin: see `worse`, of the shorter text.
+    """
+    prose = prose_beside(short, long)
+    if margin < 0 or (len(long.units) > PART * len(short.units) and prose > UNLIKE):
         return False
-    added = (large.prose.prose - small.prose.prose) / more
-    return bool(added < LESS * small.prose.prose / max(1, small.prose.characters))
+    return min(margin, CLEAREST) + 2 * nats / max(added, 20) - 2 * prose > FOREIGN
 
 
-def most(small: Text, large: Text) -> bool:
-    """Whether a text makes up about half of the one that contains it, or of that one's paragraphs."""
-    half = HALF * len(small.shingles) >= len(large.shingles)
-    return half or 2 * small.prose.prose >= max(1, large.prose.prose)
+def prose_beside(short: Text, long: Text) -> float:
+    """The share of prose in what a text adds to another, as a part of that in the other; 1 if that is no prose."""
+    own = short.surface.prose / max(len(short.units), 1)
+    more = (long.surface.prose - short.surface.prose) / max(len(long.units) - len(short.units), 1)
+    return min(max(more, 0.0) / own, 1.0) if own >= PROSE else 1.0
 
 
 def reworded(pair: Pair) -> bool:
     """Whether the texts differ as copies do, by a word here and there.
 
-    Texts that share parts differ by whole sentences, forms filled in anew by their figures, and texts about another
-    thing of the same kind by its name throughout: none is a copy.
+    Texts that share parts differ by whole sentences, and texts about another thing of the same kind by its name
+    throughout: neither are copies.
     """
-    both = pair.own
-    said = min(found.longest for found in both) <= SENTENCE
-    return said and _scattered(both, REWORDED) and all(found.digits <= FIGURES * found.letters for found in both)
+    return min(found.longest for found in pair.own) <= SENTENCE and _scattered(pair.own, REWORDED)
 
 
 def replaced(pair: Pair) -> bool:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datamask.filter.shingles import WINDOW, letters, weights
+from datamask.filter.shingles import WINDOW, tables
 from datamask.filter.signature_loops import laid
-from datamask.filter.surface import Prose, Surface, kinds
+from datamask.filter.surface import Surface
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,16 +21,16 @@ class LaidTexts:
     units: np.ndarray  # (U,) uint32
     hashes: np.ndarray  # (U,) uint32
     first: np.ndarray  # (texts + 1,) int64
-    numbers: np.ndarray  # (texts, 5) int64: `Surface` and `Prose`
+    numbers: np.ndarray  # (texts, 7) int64: `Surface`
 
     @classmethod
     def of(cls, raw: np.ndarray, bounds: np.ndarray) -> LaidTexts:
         """Of texts in UTF-8, one after another: their bytes, and (texts + 1,) where each begins."""
         texts = len(bounds) - 1
-        room = int(bounds[-1] - bounds[0]) + WINDOW * texts
+        room = 2 * int(bounds[-1] - bounds[0]) + WINDOW * texts
         units, hashes = np.empty(room, np.uint32), np.empty(room, np.uint32)
-        first, numbers = np.zeros(texts + 1, np.int64), np.empty((texts, 5), np.int64)
-        laid(raw, bounds, letters(), weights(), kinds(), units, hashes, first, numbers)
+        first, numbers = np.zeros(texts + 1, np.int64), np.empty((texts, len(Surface._fields)), np.int64)
+        laid(raw, bounds, tables(), units, hashes, first, numbers)
         return cls(units, hashes, first, numbers)
 
     def letters_of(self, text: int) -> np.ndarray:
@@ -42,7 +42,6 @@ class LaidTexts:
         begin, end = self.first[text : text + 2].tolist()
         return self.hashes[begin : max(end - WINDOW + 1, begin)]
 
-    def said_of(self, text: int) -> tuple[Surface, Prose]:
-        """Its surface, and how much of it is prose."""
-        found = self.numbers[text].tolist()
-        return Surface(*found[:3]), Prose(*found[3:])
+    def surface_of(self, text: int) -> Surface:
+        """What its surface says."""
+        return Surface(*self.numbers[text].tolist())

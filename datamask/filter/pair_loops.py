@@ -141,17 +141,17 @@ def missing_runs(numbers, held, letters, window):  # type: ignore[no-untyped-def
 @compiled
 def measured(units, runs, word, around, found):  # type: ignore[no-untyped-def]
     """Fills found (5,): how many runs, (R, 2), there are; of a text's letters, (U,) code points, how many lie in them,
-    in the longest, and are digits there; what share of the runs is `repeated`, of words or of any with what is around.
+    in the longest, and in those at its begin and end; what share of the runs is `repeated`, of words or of any with
+    what is around.
 
     word: letters of a run that may be one; around: letters on either side.
     """
-    letters, longest, digits = 0, 0, 0
+    letters, longest, outer = 0, 0, 0
     for run in range(len(runs)):
         length = runs[run, 1] - runs[run, 0]
         letters, longest = letters + length, max(longest, length)
-        for place in range(runs[run, 0], runs[run, 1]):
-            digits += 48 <= units[place] <= 57
-    found[0], found[1], found[2], found[3] = len(runs), letters, longest, digits
+        outer += length if runs[run, 0] == 0 or runs[run, 1] == len(units) else 0
+    found[0], found[1], found[2], found[3] = len(runs), letters, longest, outer
     found[4] = max(repeated(units, runs, word, 0), repeated(units, runs, 1, around))
 
 
@@ -213,46 +213,6 @@ def repeated(units, runs, least, around):  # type: ignore[no-untyped-def]
         again += taken[at]
         table[at], taken[at] = value, True
     return 1 - (number - again) / number if number else 0.0
-
-
-@compiled
-def recurring(units, runs, piece):  # type: ignore[no-untyped-def]
-    """Of the pieces of so many letters of which all but two lie in these runs, (R, 2), the share that lies outside them
-    as well; nan if there is none on either side.
-
-    units: (U,) of the text.
-    """
-    count = max(len(units) - piece + 1, 0)
-    inside, letters = np.zeros(len(units), np.uint8), 0
-    for run in range(len(runs)):
-        for place in range(runs[run, 0], runs[run, 1]):
-            inside[place] = 1
-            letters += 1
-    if letters < piece - 2 or count == 0:
-        return np.nan
-    table, taken = empty_set(count)
-    mine = rest = both = 0
-    leaving = np.uint64(1)  # what a letter has been multiplied by when it is left behind
-    for _ in range(piece):
-        leaving *= PRIME
-    for look_up in (False, True):  # the pieces outside are put down first
-        value, own = np.uint64(0), 0  # of the piece that ends at a place
-        for place in range(len(units)):
-            value = value * PRIME + np.uint64(units[place])
-            own += inside[place]
-            if place >= piece:
-                value -= leaving * np.uint64(units[place - piece])
-                own -= inside[place - piece]
-            if place < piece - 1 or ((own < piece - 2) if look_up else own > 0):
-                continue
-            at = slot_of(table, taken, value)
-            if look_up:
-                mine += 1
-                both += taken[at]
-            else:
-                rest += 1
-                table[at], taken[at] = value, True
-    return both / mine if mine and rest else np.nan
 
 
 @compiled

@@ -11,17 +11,20 @@ Windows of characters are Broder's w-shingling (1997, "On the resemblance and co
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from datamask.filter.pair_loops import in_common
+from datamask.filter.surface import TABLE, kinds
 
 WINDOW = 12  # letters: 2.5 English words; benchmarks/LOG.md has 8 to 20
-TABLE = 0x20000  # code points looked up; above lie rare ideographs (letters) and marks without a meaning here
-LETTERS = 0x32000
+LETTERS = 0x32000  # from TABLE to here lie rare ideographs, above marks without a meaning here
+DIGIT = np.uint32(ord("0"))
 # code points a letter of which counts for several: first, last, how many
 WEIGHTS = (
     (0x1200, 0x139F, 2),  # Ethiopic: a syllable
@@ -43,16 +46,46 @@ SAME = {"ς": "σ", "ı": "i", "ſ": "s"}
 _SEEDS = ((0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35), (0x27D4EB2F, 0x165667B1, 0xB5297A4D))  # odd; xxHash's and murmur3's
 
 
+class Tables(NamedTuple):
+    """What the loops know of each code point, and of HTML's named characters."""
+
+    letters: np.ndarray  # (TABLE,) uint32: the normalised letter, DIGIT for a digit, 0 for what is none
+    latin: np.ndarray  # the same in a text of Latin letters, where a capital is that which it looks like
+    weights: np.ndarray  # (TABLE,) uint8: for how many letters a letter counts
+    kinds: np.ndarray  # (TABLE,) uint8: see `surface.kinds`
+    names: np.ndarray  # (N,) and (N, 2): see `unescape_loops.entities`
+    values: np.ndarray
+
+
 @cache
-def letters() -> np.ndarray:
-    """(TABLE,) uint32: the normalised letter of each code point, 0 for what is none."""
-    table = np.arange(TABLE, dtype=np.uint32)
+def tables() -> Tables:
+    """Made at first use."""
+    from datamask.filter.unescape_loops import entities
+
+    letters = np.arange(TABLE, dtype=np.uint32)
+    alike = _confusable()
+    latin_of = {}
     for code in (code for first, last in CASED for code in range(first, last)):
-        table[code] = 0
+        letters[code] = 0
         character = chr(code)
-        if unicodedata.category(character)[0] in "LNM" and not _point(code):
-            table[code] = ord(_plain(character))
-    return table
+        plain = _plain(character)
+        if unicodedata.category(plain)[0] in "LNM" and not _point(code):
+            letters[code] = DIGIT if plain.isdigit() else ord(_plain(alike.get(plain, plain)))
+            looks = _plain(alike.get(character, character))
+            if plain != character and code >= 0x80 and looks.isascii() and looks.isalpha():
+                latin_of[code] = ord("i" if looks == "l" else looks)  # the table has a capital I look like an l
+    latin = letters.copy()
+    latin[list(latin_of)] = list(latin_of.values())
+    weights = np.ones(TABLE, np.uint8)
+    for first, last, weight in WEIGHTS:
+        weights[first : last + 1] = weight
+    return Tables(letters, latin, weights, kinds(), *entities())
+
+
+def _confusable() -> dict[str, str]:
+    """Of each character that looks like another by Unicode's table (UTS 39), that other."""
+    found: dict[str, str] = json.loads(Path(__file__).with_name("confusables.json").read_text(encoding="utf-8"))
+    return found
 
 
 def _point(code: int) -> bool:
@@ -65,16 +98,7 @@ def _plain(character: str) -> str:
     parts = unicodedata.normalize("NFKD", lower)
     if len(parts) > 1 and all(_point(ord(mark)) for mark in parts[1:]):
         return parts[0].lower()
-    return parts if len(parts) == 1 else lower
-
-
-@cache
-def weights() -> np.ndarray:
-    """(TABLE,) uint8: for how many letters one counts."""
-    table = np.ones(TABLE, np.uint8)
-    for first, last, weight in WEIGHTS:
-        table[first : last + 1] = weight
-    return table
+    return parts.lower() if len(parts) == 1 else lower
 
 
 def unspaced(units: np.ndarray) -> np.ndarray:

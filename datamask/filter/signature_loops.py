@@ -10,14 +10,16 @@ import numpy as np
 
 from datamask.compiling import compiled
 from datamask.corpus.utf8_loops import code_point
-from datamask.filter.shingles import _SEEDS, LETTERS, TABLE, WEIGHTS, WINDOW
+from datamask.filter.shingles import _SEEDS, DIGIT, LETTERS, TABLE, WEIGHTS, WINDOW
 from datamask.filter.surface import (
     BREAK,
+    BROKEN,
     CASED,
     LONG,
     LOWER,
     MARK,
     PARAGRAPH,
+    QUOTE,
     RETURN,
     SENTENCE,
     SHOUTED,
@@ -25,9 +27,15 @@ from datamask.filter.surface import (
     STOP,
     UPPER,
 )
+from datamask.filter.unescape_loops import PRIME, unescaped
 
-WHITE = SPACE | RETURN | BREAK
-BEFORE, UNSEEN = 3, 128  # characters before a text that tell of its first ones; a kind, beside others: there was none
+WHITE, LETTER = SPACE | RETURN | BREAK, UPPER | LOWER
+BEFORE = 3  # characters before a text, which are line ends
+QUESTION, ASCII, ALIKE = 63, 1, 2
+LOOKS = 0x370, 0x530  # Greek and Cyrillic: such a letter beside a Latin one is put in its place
+CASES = 0x250, 0x590, 0x1D00, 0x2000  # letters of scripts with case that are not Latin, before and after those without
+FOREIGN = 0.33  # of the letters of scripts with case: fewer that are not ASCII are, or look like, those of a Latin text
+DASHES = 4  # on either side of the line above a forwarded mail
 SEVERAL = WEIGHTS[0][0]  # no code point below counts for more than one letter
 # of the two hashes of a window: odd numbers, and the powers of the third by which WINDOW = 8 + 4 letters come together
 HIGH, LOW = (
@@ -54,86 +62,124 @@ def final(value, two, three):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def read(raw, at, end, letters, weights, kinds, units, row, before, numbers):  # type: ignore[no-untyped-def]
+def read(raw, at, end, tables, room, units, row, numbers):  # type: ignore[no-untyped-def]
     """Reads a text's bytes from `at` to `end`: fills `units` with its letters, zeros after fewer than WINDOW, and
     returns how many these are.
 
-    row: uint8, room for BEFORE kinds of characters and the text's. before: (4,) int64, replaced: kinds of the last
-    three characters, of another text at its beginning, the last first, and how many there were, up to two. numbers:
-    (5,) is filled as `surface.Surface` and `surface.Prose` have them.
+    tables: see `shingles.tables`. room: two arrays of uint8, for twice the text's bytes each. row: uint8, for BEFORE
+    kinds of characters and the text's. numbers: (7,) is filled as `surface.Surface` has them.
+    """
+    letters, latin, weights, kinds, names, values = tables
+    plain, size, escapes = unescaped(raw, at, end, names, values, *room)
+    many, latin_letters, foreign = read_letters(plain[:size], letters, weights, kinds, units, row, numbers)
+    if 0 < foreign <= FOREIGN * (foreign + latin_letters):
+        many, _, _ = read_letters(plain[:size], latin, weights, kinds, units, row, numbers)
+    numbers[2] += escapes
+    if many:
+        units[many:WINDOW] = 0
+        many = max(many, WINDOW)
+    return many
+
+
+@compiled
+def read_letters(raw, letters, weights, kinds, units, row, numbers):  # type: ignore[no-untyped-def]
+    """Fills units, row and numbers as `read` does, of a text without escapes; returns how many letters it has, how
+    many of these are Latin, and how many of another script with case.
 
     First, without branches that nobody could foretell, each character's letter and kind; then what kinds say, many at
-    a time.
+    a time. A number is one DIGIT, however long; so are several with nothing but marks between them.
     """
-    for place in range(BEFORE):
-        row[place] = before[BEFORE - 1 - place]
-    if before[3] < 2:  # the one before the first, if that is the first of all
-        row[BEFORE - 1 - before[3]] |= UNSEEN
-    many, filled, begun, said = 0, BEFORE, BEFORE, 0
-    while at < end:
+    row[:BEFORE] = BREAK
+    at, many, filled, begun, line, foreign, unsure, said, quoted, figures = 0, 0, BEFORE, BEFORE, 0, 0, 0, 0, 0, 0
+    ascii_letters, script, before = 0, 0, 0
+    digest, number, forwarded = np.uint64(0), False, False
+    while at < len(raw):
         code, size = code_point(raw, at)
         at += size
         kind = kinds[min(code, TABLE - 1)]
-        row[filled] = kind
+        if code == QUESTION:  # in place of a letter, inside a word or one after another
+            inside = row[filled - 1] & LETTER != 0 and at < len(raw) and raw[at] > QUESTION
+            unsure += inside or (at > 1 and raw[at - 2] == QUESTION)
+        if code < 128:
+            script = ASCII * (kind & LETTER != 0)
+        else:
+            script = ALIKE * (LOOKS[0] <= code < LOOKS[1])
+        unsure += (script ^ before) == (ASCII | ALIKE)
+        row[filled], before = kind, script
         filled += 1
-        if kind == BREAK:
-            length = filled - begun
-            closed = (length > 1 and row[filled - 2] == STOP) or (length > 2 and row[filled - 3] == STOP)
-            if length >= PARAGRAPH or (length >= SENTENCE and closed):
-                said += length
-            begun = filled
         unit = np.uint32(0)
         if code < TABLE:
             unit = letters[code]
         elif code < LETTERS:
             unit = np.uint32(code)
+        if unit == DIGIT:
+            digest, figures = digest * PRIME + np.uint64(code), figures + 1
+            many -= number
+            number = True
+        else:
+            number &= unit == 0
         units[many] = unit
         many += unit != 0
+        ascii_letters += int(DIGIT < unit < 128)
+        foreign += int(CASES[0] <= unit < CASES[1] or CASES[2] <= unit < CASES[3])
         if unit >= SEVERAL:
             often = weights[unit] if unit < TABLE else 3
             for _ in range(1, often):
                 units[many] = unit
                 many += 1
-    length = filled - begun
-    closed = row[filled - 1] == STOP
-    closed |= (length > 1 and row[filled - 2] == STOP) or (length > 2 and row[filled - 3] == STOP)
-    if length >= PARAGRAPH or (length >= SENTENCE and closed):
-        said += length
-    characters = filled - BEFORE
-    count_kinds(row, characters, numbers)
-    numbers[3], numbers[4] = characters, said
-    for place in range(BEFORE):
-        before[place] = row[filled - 1 - place] & ~UNSEEN
-    before[3] = min(before[3] + characters, 2)
-    while 0 < many < WINDOW:
-        units[many] = 0
-        many += 1
-    return many
+        if kind == BREAK or at == len(raw):
+            length = many - line
+            closed = row[filled - 1] == STOP
+            for back in range(2, 4):
+                closed |= filled - begun >= back and row[filled - back] == STOP
+            while begun < filled - 1 and row[begun] & WHITE:
+                begun += 1
+            forwarded |= length > 0 and dashed(row, begun, filled)
+            if forwarded or row[begun] == QUOTE:
+                quoted += length
+            elif length >= PARAGRAPH or (length >= SENTENCE and closed):
+                said += length
+            begun, line = filled, many
+    count_kinds(row, filled - BEFORE, numbers)
+    numbers[2] += unsure
+    numbers[3], numbers[4], numbers[5], numbers[6] = said, quoted, figures, np.int64(digest >> np.uint64(1))
+    return many, ascii_letters, foreign
+
+
+@compiled
+def dashed(row, begin, end):  # type: ignore[no-untyped-def]
+    """Whether a line begins and ends with dashes, as those before a forwarded mail do."""
+    while end > begin and row[end - 1] & WHITE:
+        end -= 1
+    marks = 0
+    for place in range(DASHES):
+        marks += place < end - begin and row[begin + place] == MARK and row[end - 1 - place] == MARK
+    return marks == DASHES
 
 
 @compiled
 def count_kinds(row, characters, numbers):  # type: ignore[no-untyped-def]
-    """Fills numbers (5,) with `surface.Surface` of a text's characters, whose kinds `row` has from BEFORE on."""
-    upper, lower, inside, bad, breaks, stops, marks, spaces, lines = 0, 0, 0, 0, 0, 0, 0, 0, 0
+    """Fills the first three numbers of `surface.Surface`; row: has the kinds of characters from BEFORE on."""
+    upper, lower, inside, bad, breaks, marks, spaces, lines, broken = 0, 0, 0, 0, 0, 0, 0, 0, 0
     for place in range(BEFORE, BEFORE + characters):
         kind, last, second = row[place], row[place - 1], row[place - 2]
-        upper += kind == UPPER
-        lower += kind == LOWER
-        stops += kind == STOP
-        marks += kind == MARK
+        upper += kind & UPPER
+        lower += kind & LOWER != 0
+        marks += (kind & (MARK | STOP) != 0) & (kind != QUOTE)
         breaks += kind == BREAK
-        inside += (kind == UPPER) & (last & (UPPER | LOWER) != 0)
+        broken += kind == BROKEN
+        inside += (kind & UPPER != 0) & (last & LETTER != 0)
         spaces += (kind & WHITE != 0) & (last & WHITE == 0)
         lines += (kind == BREAK) & (last != BREAK)
         bad += kind == RETURN
-        bad += (kind == LOWER) & (last == SPACE) & (second == STOP)
-        bad += (kind == SPACE) & (last == SPACE) & (second & (WHITE | UNSEEN) == 0)
+        bad += (kind & LOWER != 0) & (last == SPACE) & (second == STOP)
+        bad += (kind == SPACE) & (last == SPACE) & (second & WHITE == 0)
     blemishes = bad
     if inside > SHOUTED * (upper + lower):
         blemishes += inside
     blemishes += upper == 0 and lower >= CASED
     blemishes += breaks == 0 and characters >= LONG
-    numbers[0], numbers[1], numbers[2] = blemishes, stops, blemishes - (marks + stops + spaces + lines)
+    numbers[0], numbers[1], numbers[2] = blemishes, blemishes - (marks + spaces + lines), broken
 
 
 @compiled
@@ -164,14 +210,15 @@ def longest_of(bounds):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def laid(raw, bounds, letters, weights, kinds, units, hashes, first, numbers):  # type: ignore[no-untyped-def]
+def laid(raw, bounds, tables, units, hashes, first, numbers):  # type: ignore[no-untyped-def]
     """Fills units and hashes with the letters of texts and the 32-bit hashes of their shingles, one text after another
-    from the same places on, first (texts + 1,) with these, and numbers (texts, 5) as `read` does.
+    from the same places on, first (texts + 1,) with these, and numbers (texts, 7) as `read` does.
     """
-    before, row = np.zeros(4, np.int64), np.empty(longest_of(bounds) + BEFORE, np.uint8)
+    longest = 2 * longest_of(bounds) + BEFORE
+    room, row = (np.empty(longest, np.uint8), np.empty(longest, np.uint8)), np.empty(longest, np.uint8)
     for text in range(len(numbers)):
-        begun, begin, end = first[text], bounds[text], bounds[text + 1]
-        many = read(raw, begin, end, letters, weights, kinds, units[begun:], row, before, numbers[text])
+        begun = first[text]
+        many = read(raw, bounds[text], bounds[text + 1], tables, room, units[begun:], row, numbers[text])
         hash_windows(units[begun:], many, HIGH, hashes[begun:])
         first[text + 1] = begun + many
 
@@ -201,21 +248,20 @@ def sort_even(values, bits):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def signed(raw, bounds, letters, weights, kinds, sample, coarsest, count, scale, wear, values, offsets):  # type: ignore[no-untyped-def]
+def signed(raw, bounds, tables, sample, coarsest, count, scale, wear, values, offsets):  # type: ignore[no-untyped-def]
     """Fills count, scale and wear (texts,), offsets (texts + 1,) and `values` with the samples, each ascending and each
     hash once.
 
     raw, bounds: the texts in UTF-8, and where each begins. values: room for a hash each byte of the longest text and
     WINDOW more, beyond what is filled.
     """
-    longest = longest_of(bounds)
-    units, hashes = np.empty(longest + WINDOW, np.uint32), np.empty(longest + WINDOW, np.uint32)
-    lower = np.empty(longest + WINDOW, np.uint32)
-    before, numbers, row = np.zeros(4, np.int64), np.zeros(5, np.int64), np.empty(longest + BEFORE, np.uint8)
-    filled = 0
+    longest = 2 * longest_of(bounds) + WINDOW
+    units, hashes, lower = np.empty(longest, np.uint32), np.empty(longest, np.uint32), np.empty(longest, np.uint32)
+    room, row = (np.empty(longest, np.uint8), np.empty(longest, np.uint8)), np.empty(longest, np.uint8)
+    numbers, filled = np.zeros(7, np.int64), 0
     for text in range(len(count)):
-        many = read(raw, bounds[text], bounds[text + 1], letters, weights, kinds, units, row, before, numbers)
-        wear[text] = numbers[2]
+        many = read(raw, bounds[text], bounds[text + 1], tables, room, units, row, numbers)
+        wear[text] = numbers[1]
         # the shingles
         windows = max(many - WINDOW + 1, 0)
         bits = 0

@@ -6,6 +6,7 @@ time (`held_texts`); of the others, how many shingles they have.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -28,13 +29,13 @@ from datamask.filter.intact import (
     Pair,
     garbled,
     likelier,
-    most,
-    packaging,
     pairs_of,
+    prose_beside,
     replaced,
     reworded,
     worse,
 )
+from datamask.filter.programs import another_program, tokens_of_program
 from datamask.filter.resolve import Edge, Fall, stars
 from datamask.shares import part as share_of
 from datamask.shares import tell
@@ -60,14 +61,11 @@ GARBLED_SHORT = 150
 # licence of the family has its own names and clauses. A page beside its main text differs by packaging alone.
 SIBLING = 1.3  # times its shingles at most
 SIBLING_OWN = 20  # letters
+PACKAGING = 0.8  # share of prose beside the text's own, below which what a page adds is packaging
 LONGER = 1.15  # a text that contains another and has more than this many times its shingles is no noisy copy of it
-NAVIGATION = 1.5  # up to this many times the shingles, what the longer text adds may be navigation only
-QUALITY_NOISE = 0.5  # standard deviations of quality_score that a change of layout may cost (issue of the score)
-# Of 6,000 texts cut to a half or three quarters, 3 in 100 beat the whole by 0.2 and leave only packaging out; of 1,370
-# reviewed main texts, 79 in 100 do so against their page.
-CLEARER = 0.2  # standard deviations of quality by which a text must beat one that adds only packaging to it
-CLEAR = 1.4  # the same, against one that adds other text
-LITTLE = 0.4  # a contained text below this share of the longer one's shingles is a quotation: if better, both stay
+FIGURES = (
+    0.6  # share of digits among a text's letters and digits, from which it is a table: its figures are what it says
+)
 BATCH = 1 << 18  # letters of the pairs that are asked about together
 ROUNDS = 3  # rounds of comparing the documents that stay of one group
 
@@ -180,6 +178,8 @@ class _Judge:
     def _read(self, one: int, other: int, pair: Pair, own: float) -> _Alike | None:
         """The pair if it is verified. own: the share of their common shingles that belong to no template."""
         (a, b), like = pair.texts, pair.like
+        if self._told_apart(pair):
+            return None
         theirs = own >= OWN
         fewer, larger = sorted((len(a.shingles), len(b.shingles)))
         contained = like.containment >= self._rules.containment and not _siblings(pair)
@@ -199,6 +199,16 @@ class _Judge:
             return _Alike(one, other, pair, "replaced", wholly)
         return _Alike(one, other, pair, wholly) if wholly else None
 
+    def _told_apart(self, pair: Pair) -> bool:
+        """Whether the two are tables of other figures, or other programs."""
+        if pair.same:
+            return False
+        figures = (text.surface.figures / max(text.surface.figures + len(text.units), 1) for text in pair.texts)
+        if min(figures) >= FIGURES:
+            return True
+        one, other = (tokens_of_program(written) for written in pair.written)
+        return another_program(one, other, pair.like.containment >= self._rules.containment)
+
     def _edges_of(self, read: Sequence[_Alike | None]) -> list[Edge | None]:
         """What is asked of the corpus's counts is asked of all together."""
         doubtful = [each for each in read if each is not None and each.kind == "replaced"]
@@ -209,72 +219,26 @@ class _Judge:
             else each
             for each in read
         ]
-        said = iter(likelier([each.pair for each in read if each is not None and each.kind == "copies"], self._counts))
-        found: list[Edge | None] = []
-        for each in read:
-            if each is None or not each.kind:
-                found.append(None)
-                continue
-            one, other, pair, kind, _ = each
-            if kind == "copies":
-                kind = "exact" if pair.like.jaccard == 1 else "near"
-                found.append(Edge(one, other, kind, pair.like.jaccard, self._worse(one, other, pair, next(said))))
-            elif kind == "contained":
-                found.append(self._contained(one, other, pair))
-            else:
-                small, _ = self._by_length(one, other)
-                found.append(Edge(one, other, "contained", pair.like.containment, small, only=True))
-        return found
+        kept = [each for each in read if each is not None and each.kind]
+        said = iter(likelier([each.pair for each in kept], self._counts))
+        return [self._edge(each, next(said)) if each is not None and each.kind else None for each in read]
+
+    def _edge(self, found: _Alike, nats: float) -> Edge:
+        """Which of two that are verified falls: of two copies either may."""
+        one, other, pair, kind, _ = found
+        margin = (self._quality[one] - self._quality[other]) / (self._quality_deviation or math.inf)
+        said = worse(pair, nats, margin)
+        falls = other if said > 0 else one if said < 0 else -1
+        if kind == "copies":
+            return Edge(one, other, "exact" if pair.same else "near", pair.like.jaccard, falls)
+        small = one if len(pair.texts[0].shingles) <= len(pair.texts[1].shingles) else other
+        return Edge(one, other, "contained", pair.like.containment, falls if said else small, only=falls in (small, -1))
 
     def by_cosine(self, one: int, other: int, cosine: float) -> None:
         """Adds a pair that is a duplicate by its embeddings alone; the one of lower quality is dropped."""
         if (one, other) not in self._edges:
             falls = one if self._quality[one] < self._quality[other] else other
             self._edges[one, other] = Edge(one, other, "semantic", cosine, falls)
-
-    def _contained(self, one: int, other: int, pair: Pair) -> Edge | None:
-        """A pair of which one contains the other: the shorter one is dropped.
-
-        The longer one is dropped instead if it only adds packaging or words without a sentence. Neither is dropped if
-        the longer one is of lower quality and mostly about something else.
-        """
-        small, large = self._by_length(one, other)
-        a, b, like = self._texts[small], self._texts[large], pair.like
-        if self._packed(small, large):
-            return Edge(one, other, "contained", like.containment, large) if most(a, b) else None
-        if len(a.shingles) < LITTLE * len(b.shingles) and self._better(small, large, QUALITY_NOISE):
-            return None
-        if len(b.shingles) <= NAVIGATION * len(a.shingles):
-            by_length = pair if small == one else pair.turned()
-            if worse(by_length, *likelier([by_length], self._counts)) > 0:
-                return Edge(one, other, "contained", like.containment, large)
-        return Edge(one, other, "contained", like.containment, small, only=True)
-
-    def _worse(self, one: int, other: int, pair: Pair, nats: float) -> int:
-        """The copy that should be dropped, −1 if neither is worse by more than noise. nats: see `intact.likelier`."""
-        found = worse(pair, nats)
-        small, large = self._by_length(one, other)
-        if self._packed(small, large):
-            return large
-        if found:
-            return one if found < 0 else other
-        margin = self._quality[one] - self._quality[other]
-        if abs(margin) > QUALITY_NOISE * self._quality_deviation > 0:
-            return one if margin < 0 else other
-        return -1
-
-    def _by_length(self, one: int, other: int) -> tuple[int, int]:
-        small, large = sorted((one, other), key=lambda d: (len(self._texts[d].shingles), d))
-        return small, large
-
-    def _packed(self, small: int, large: int) -> bool:
-        """Whether the larger one is the smaller one with packaging around it, and clearly of lower quality."""
-        if self._better(small, large, CLEAR):
-            return True
-        return self._better(small, large, CLEARER) and packaging(self._texts[small], self._texts[large])
-
-    def _better(self, one: int, other: int, deviations: float) -> bool:
-        return bool(self._quality[one] - self._quality[other] > deviations * self._quality_deviation > 0)
 
     def falls(self) -> dict[int, tuple[Fall, int]]:
         """The dropped documents, after those that stay of each group were compared with its longest ones too."""
@@ -315,7 +279,7 @@ def _siblings(pair: Pair) -> bool:
     """Whether two texts that share most are two of a kind: neither is the other with something added."""
     small, large = sorted((0, 1), key=lambda side: len(pair.texts[side].shingles))
     shorter, longer = pair.texts[small], pair.texts[large]
-    if len(longer.shingles) > SIBLING * len(shorter.shingles) or packaging(shorter, longer):
+    if len(longer.shingles) > SIBLING * len(shorter.shingles) or prose_beside(shorter, longer) < PACKAGING:
         return False
     return pair.own[small].letters >= SIBLING_OWN
 

@@ -3,27 +3,31 @@ are tested against."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from datamask.filter.shingles import _SEEDS, LETTERS, TABLE, WEIGHTS, WINDOW, letters, weights
+from datamask.filter.shingles import _SEEDS, DIGIT, LETTERS, WEIGHTS, WINDOW, tables
 from datamask.filter.surface import (
     BREAK,
+    BROKEN,
     CASED,
     LONG,
     LOWER,
     MARK,
     PARAGRAPH,
+    QUOTE,
     RETURN,
     SENTENCE,
     SHOUTED,
     SPACE,
     STOP,
+    TABLE,
     UPPER,
+    Surface,
     kinds,
 )
 
@@ -57,16 +61,20 @@ def windows(codes: np.ndarray, ends: np.ndarray) -> Shingles:
     """The shingles of texts given by their code points, one after another, and their ends (see `codes_of`)."""
     highest = int(codes.max()) if len(codes) else 0
     if highest < TABLE:
-        units = letters()[codes]
+        units = tables().letters[codes]
     else:
-        units = letters()[np.where(codes < TABLE, codes, 0)]
+        units = tables().letters[np.where(codes < TABLE, codes, 0)]
         rare = (codes >= TABLE) & (codes < LETTERS)
         units[rare] = codes[rare]
     kept = np.flatnonzero(units)
+    number = np.searchsorted(ends, kept, side="right")
+    again = np.zeros(len(kept), bool)  # a number is one digit
+    again[1:] = (units[kept][1:] == DIGIT) & (units[kept][:-1] == DIGIT) & (number[1:] == number[:-1])
+    kept = kept[~again]
     stops = np.searchsorted(kept, ends)
     units = units[kept]
     if highest >= FIRST_WEIGHTED:
-        often = np.where(units < TABLE, weights()[np.minimum(units, TABLE - 1)], 3)
+        often = np.where(units < TABLE, tables().weights[np.minimum(units, TABLE - 1)], 3)
         place = np.concatenate([[0], np.cumsum(often, dtype=np.int64)])
         stops = place[stops]
         units = np.repeat(units, often)
@@ -122,69 +130,30 @@ def _other_half(units: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return _final(value, _SEEDS[1])
 
 
-class Surfaces(NamedTuple):
-    """The `Surface` of some texts, (texts,) int64 each."""
-
-    blemishes: Any
-    stops: Any
-    wear: Any
-
-
-def surface(codes: np.ndarray, ends: np.ndarray) -> Surfaces:
-    """Of texts given by their code points, one after another, and their ends.
-
-    Blemishes: runs of spaces inside a line and carriage returns; small letters that begin a sentence; every capital of
-    a text that is all capitals; one for a text without any capital, and one for a long text on one line.
-    """
-    if not len(codes):
-        return Surfaces(*np.zeros((3, len(ends)), np.int64))
-    kind = kinds()[codes if codes.max() < TABLE else np.minimum(codes, TABLE - 1)]
-
-    def counted(found: np.ndarray) -> np.ndarray:
-        return np.diff(np.searchsorted(np.flatnonzero(found), ends), prepend=0)
-
-    before, now = kind[:-1], kind[1:]
-    white = kind & (SPACE | RETURN | BREAK) != 0
-    bad = kind == RETURN
-    bad[2:] |= (kind[2:] == SPACE) & (kind[1:-1] == SPACE) & (kind[:-2] & (SPACE | RETURN | BREAK) == 0)
-    bad[2:] |= (kind[2:] == LOWER) & (kind[1:-1] == SPACE) & (kind[:-2] == STOP)
-    inside = np.zeros(len(kind), bool)
-    inside[1:] = (now == UPPER) & (before & (UPPER | LOWER) != 0)
-    upper, lower, shouted = counted(kind == UPPER), counted(kind == LOWER), counted(inside)
-    blemishes = counted(bad)
-    blemishes += np.where(shouted > SHOUTED * (upper + lower), shouted, 0)
-    blemishes += (upper == 0) & (lower >= CASED)
-    blemishes += (counted(kind == BREAK) == 0) & (np.diff(ends, prepend=0) >= LONG)
-    spaces, lines = white.copy(), kind == BREAK
-    spaces[1:] &= ~white[:-1]
-    lines[1:] &= ~lines[:-1]
-    stops = counted(kind == STOP)
-    parts = counted(kind == MARK) + stops + counted(spaces) + counted(lines)
-    return Surfaces(blemishes, stops, blemishes - parts)
-
-
-class Proses(NamedTuple):
-    """The `Prose` of some texts, (texts,) int64 each."""
-
-    characters: Any
-    prose: Any
-
-
-def prose(codes: np.ndarray, ends: np.ndarray) -> Proses:
-    """Of texts given by their code points, one after another, and their ends."""
-    if not len(codes):
-        return Proses(*np.zeros((2, len(ends)), np.int64))
-    kind = kinds()[codes if codes.max() < TABLE else np.minimum(codes, TABLE - 1)]
-    cuts = np.flatnonzero(kind == BREAK) + 1
-    stops = np.union1d(cuts, ends[ends > 0])
-    starts = np.concatenate([[0], stops[:-1]])
-    lengths = stops - starts
-    stop = kind == STOP
-    closed = stop[stops - 1] | stop[np.maximum(stops - 2, starts)] | stop[np.maximum(stops - 3, starts)]
-    said = (lengths >= PARAGRAPH) | ((lengths >= SENTENCE) & closed)
-
-    def summed(values: np.ndarray) -> np.ndarray:
-        found = np.concatenate([[0], np.cumsum(values)])
-        return np.diff(found[np.searchsorted(stops, ends, side="right")], prepend=0)
-
-    return Proses(summed(lengths), summed(np.where(said, lengths, 0)))
+def surface(text: str) -> Surface:
+    """What `read` says of a text without escapes, line by line; the digest is left out."""
+    kind = [BREAK] * 3 + [int(kinds()[min(ord(c), TABLE - 1)]) for c in text]
+    white, letter = SPACE | RETURN | BREAK, UPPER | LOWER
+    places = range(3, len(kind))
+    cased = [k for k in kind if k & letter]
+    shouted = sum(kind[p] & UPPER != 0 and kind[p - 1] & letter != 0 for p in places)
+    blemishes = sum(kind[p] == RETURN for p in places)
+    blemishes += sum(kind[p] & LOWER != 0 and kind[p - 1] == SPACE and kind[p - 2] == STOP for p in places)
+    blemishes += sum(kind[p] == kind[p - 1] == SPACE and not kind[p - 2] & white for p in places)
+    blemishes += shouted if shouted > SHOUTED * len(cased) else 0
+    blemishes += len(cased) >= CASED and not any(k & UPPER for k in cased)
+    blemishes += len(text) >= LONG and "\n" not in text
+    parts = sum(k & (MARK | STOP) != 0 and k != QUOTE for k in kind)
+    parts += sum(kind[p] & white != 0 and not kind[p - 1] & white for p in places)
+    parts += sum(kind[p] == BREAK and kind[p - 1] != BREAK for p in places)
+    prose = quoted = 0
+    for line in re.findall("[^\n]*\n|[^\n]+$", text):
+        codes, ends = codes_of(pa.array([line]))
+        letters_ = len(windows(codes, ends).units) if len(windows(codes, ends).hashes) else 0
+        marks = [int(kinds()[min(ord(c), TABLE - 1)]) for c in line]
+        if line.lstrip(" \t\r\u00a0").startswith(">"):
+            quoted += letters_
+        elif letters_ >= PARAGRAPH or (letters_ >= SENTENCE and STOP in marks[-3:]):
+            prose += letters_
+    broken = sum(k == BROKEN for k in kind)
+    return Surface(blemishes, blemishes - parts, broken, prose, quoted, sum(c.isdigit() for c in text), 0)

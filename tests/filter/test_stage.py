@@ -332,9 +332,9 @@ def menu(seed: int, entries: int) -> str:
         ),
         ("scores as near as copies' say nothing", 0.01, lambda text: menu(1, 60) + "\n" + text, {0: 1}),
         ("the half falls, though it scores better", 0.3, lambda text: text + "\n" + lines(77, 120), {0: 1}),
-        ("the whole falls if it is far worse", 0.9, lambda text: text + "\n" + lines(77, 100), {1: 0}),
+        ("the half falls, though it scores far better", 0.9, lambda text: text + "\n" + lines(77, 100), {0: 1}),
         ("a quotation falls", 0.01, lambda text: text + "\n" + lines(77, 600), {0: 1}),
-        ("neither falls to a worse text of other things", 0.3, lambda text: text + "\n" + lines(77, 600), {}),
+        ("a part falls, though it scores better", 0.3, lambda text: text + "\n" + lines(77, 600), {0: 1}),
     ],
 )
 @pytest.mark.parametrize("swap", [False, True])
