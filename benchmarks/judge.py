@@ -1,15 +1,24 @@
-"""The judges on real text: every metric, λ and budget against random draws, on resampled pools.
+"""The judges on real text: choices against random draws; one half of the corpus chooses, the other one reports.
 
     python benchmarks/judge.py arms  --corpus out/real --targets '../shared/data/tasks/*.jsonl.gz' --to out/judge
+    python benchmarks/encoders_real.py embed --to out/judge --model minilm ../models/all-mpnet-base-v2
+    python benchmarks/judge.py arms  --corpus out/real --targets … --to out/judge --encoder minilm all-mpnet-base-v2
     python benchmarks/judge.py read  --corpus out/real --targets … --to out/judge --controls
-    python benchmarks/judge.py read  --corpus out/real --targets … --to out/judge --judge network --pool 0 1 2 5 6
+    python benchmarks/judge.py read  --corpus out/real --targets … --to out/judge --controls --judge network
     python benchmarks/judge.py table --to out/judge
 
-Every choice and every reading is a file in `--to`, so that each command resumes where it stopped, and several may run.
-`--corpus` is an output folder of `datamask curate`, whose embeddings and scores are used; its English documents (said
-to be, or nothing said and a share of English function words) are the population, random halves of it the pools. Each
-choice is about 6 % of a pool's bytes, cut to --bytes. DSIR and the coverage of targets are given the items of the
-target sets that no judge reads.
+Every choice and every reading is a file in `--to`, so that each command resumes where it stopped. `--corpus` is an
+output folder of `datamask curate`, whose embeddings and scores are used; its English documents (said to be, or nothing
+said and a share of English function words) are the population.
+
+**What is split, before any run.** The population's sources, the pages and the main texts of one benchmark being one
+source, in the order of their bytes, are dealt to the halves `choosing`, `reporting`, `reporting`, `choosing`, and so
+on. Of the target sets in alphabetical order the second and every third after it report, the others choose. A choice for
+a target is told the items of the choosing sets which no judge reads. So a setting is chosen by the choosing half and
+the choosing sets, and said by the reporting half and the reporting sets.
+
+Of a half BEFORE bytes, drawn at random, stand in no pool: the network reads them before every choice. A pool is a
+random part of the rest, of POOL_BYTES. Each choice is SHARE of that, cut to --bytes.
 """
 
 from __future__ import annotations
@@ -18,64 +27,48 @@ import argparse
 import pickle
 import re
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from judge_cover import saturating_cover
 
 from datamask.config import Select
+from datamask.corpus.ngrams import count_ngrams
 from datamask.errors import DatamaskError
 from datamask.report.embedded import load_corpus
 from datamask.selection.arrays import select
-from datamask.selection.solvers import greedy
 from datamask.study.choices import CONTROLS as CONTROLS_OF
 from datamask.study.choices import RANDOM, bytes_of, choices
 from datamask.study.coder import Coder
-from datamask.study.inference import Trial
+from datamask.study.inference import Contrast, Trial, agreement, holm
 from datamask.study.judge_page import interval
 from datamask.study.network import SIZES, Network
 from datamask.study.ngram_judge import BUCKETS, Ngrams, words_of
+from datamask.study.overlap import without_overlap
 from datamask.study.run import expand
 from datamask.study.targets import Item, Target, _items, _name, read_targets
-from datamask.study.verdict import Heard, conclude, controls
+from datamask.study.verdict import controls
 
-POOLS, DOCUMENTS, BYTES, SHARE = 5, 12_300, 4_600_000, 0.06
+HALVES = ("choosing", "reporting")
+FAMILIES = {"wcxb_main": "wcxb", "wcxb_page": "wcxb"}  # the main texts of the pages, and the pages themselves
+EVERY = 3  # of the target sets in alphabetical order the second and every third after it report
+POOLS, POOL_BYTES, BYTES, SHARE = 2, 30_000_000, 1_800_000, 0.06
+BEFORE = 8_200_000  # bytes of a half that the network reads before every choice
 DRAWS, CONTROLS = 8, 3
-GREEDI = greedy.SHARD  # documents of a shard, by the solver's own choice
-NETWORK_POOLS = 3  # the first: the network starts from what stands in none of them
-METRICS, LAMBDAS = ("pairwise", "disf", "facility"), (0.0, 0.3, 0.5, 0.7, 0.9)
-WORDS = {"algorithm": "coverage", "coverage": {"atoms": {"ngrams": 1}}}
-HALF = {"target": 0.5, "embedding": 0.5}
-COVERAGE: tuple[tuple[str, float, dict[str, float]], ...] = (
-    ("embedding", 0.0, {"embedding": 1}),
-    ("embedding", 0.3, {"embedding": 1}),
-    ("embedding", 0.5, {"embedding": 1}),
-    ("embedding", 0.7, {"embedding": 1}),
-    ("n-grams", 0.3, {"ngrams": 1}),
-    ("n-grams", 0.5, {"ngrams": 1}),
-    ("n-grams", 0.7, {"ngrams": 1}),
-    ("n-grams", 0.9, {"ngrams": 1}),
-    ("n-grams, documents alike,", 0.3, {"ngrams": 1}),
-    ("n-grams, documents alike,", 0.5, {"ngrams": 1}),
-    ("n-grams, documents alike,", 0.7, {"ngrams": 1}),
-    ("n-grams and embedding", 0.5, {"ngrams": 0.5, "embedding": 0.5}),
-    ("target", 0.3, {"target": 1}),
-    ("target and embedding", 0.3, HALF),
-    ("target and n-grams", 0.3, {"target": 0.5, "ngrams": 0.5}),
-    ("target and n-grams", 0.5, {"target": 0.5, "ngrams": 0.5}),
+DEFAULT, BY_DOCUMENTS, ALONE = "words λ 0.7", "words λ 0.7, documents", "target λ 0.3"
+TOLD = ("arc_easy", "gsm8k", "piqa")  # sets told one at a time, to choose by the choosing sets that were not told
+NAMED = (  # the contrasts, named before any run
+    (DEFAULT, RANDOM),
+    (BY_DOCUMENTS, RANDOM),
+    (DEFAULT, "top-quality"),
+    (ALONE, RANDOM),
+    (ALONE, "target and embedding 1:1 λ 0.3"),
+    (ALONE, "dsir"),
+    ("pairwise λ 0.5, mpnet", RANDOM),
 )
-ALIKE = "documents alike"  # each counts the same in the words to be covered, whatever its quality
-OTHERS = "coverage of target and embedding λ 0.3, told every other set"  # how it fares on the sets it is not told
-NAMED = (  # the contrasts, named before any run: what is the default now, and what could be
-    ("pairwise λ 0.5", RANDOM),
-    ("top-quality", RANDOM),
-    ("coverage of embedding λ 0.5", RANDOM),
-    ("coverage of n-grams λ 0.7", RANDOM),
-    ("coverage of n-grams and embedding λ 0.5", RANDOM),
-    ("coverage of target and embedding λ 0.3", RANDOM),
-)
+REAL = {"minilm": "minilm", "all-mpnet-base-v2": "mpnet"}  # vectors' file -> name in an arm's
 FUNCTION_WORDS = re.compile(r"\b(?:the|of|and|to|in|is|that|for|it|with|as|was|on|are|by)\b", re.IGNORECASE)
 
 
@@ -85,11 +78,11 @@ def english(text: str, language: object) -> bool:
     return str(language) in ("en", "eng", "None") and share > 0.1
 
 
-# ---------------------------------------------------------------- pools
+# ---------------------------------------------------------------- halves and pools
 
 
 def population(corpus: str, to: Path) -> dict[str, Any]:
-    """The English documents of a curated corpus: features, quality, tokens, texts; kept in `to` for the next time."""
+    """The English documents of a curated corpus: vectors, quality, tokens, texts, sources; kept in `to`."""
     kept = to / "population.pickle"
     if not kept.exists():
         whole = load_corpus(corpus, 1_000_000)
@@ -98,33 +91,85 @@ def population(corpus: str, to: Path) -> dict[str, Any]:
         rows = np.array([english(text, stated) for text, stated in zip(texts, language, strict=True)])
         part = whole.subset(rows)
         found = {
-            "features": part.features,
+            "static": part.features,
             "quality": part.quality,
             "tokens": part.tokens,
+            "source": np.array([FAMILIES.get(str(name), str(name)) for name in part.groups["source"]]),
             "texts": [text.encode() for text, english_ in zip(texts, rows, strict=True) if english_],
         }
         kept.write_bytes(pickle.dumps(found))
-    return pickle.loads(kept.read_bytes())
+    found = pickle.loads(kept.read_bytes())
+    for file, name in REAL.items():
+        if vectors := sorted(to.glob(f"vectors-{file}-*.npy")):
+            found[name] = np.load(vectors[0], mmap_mode="r")
+    return dict(found)
 
 
-def rows_of(pool: int, total: int) -> Any:
-    """A random half's rows; pools from POOLS on leave out what the network reads before them, as its first pools do."""
-    among = reached(total) if pool >= POOLS else np.arange(total)
-    return np.sort(np.random.default_rng([pool, 67]).permutation(among)[:DOCUMENTS])
+def half_of(whole: dict[str, Any]) -> Any:
+    """(N,) the half that each document's source was dealt to."""
+    sizes = np.array([len(text) for text in whole["texts"]])
+    names, places = np.unique(whole["source"], return_inverse=True)
+    order = np.argsort(-np.bincount(places, weights=sizes), kind="stable")
+    dealt = np.empty(len(names), dtype=object)
+    for number, place in enumerate(order):
+        dealt[place] = HALVES[(number + 1) // 2 % 2]
+    return dealt[places]
 
 
-def reached(total: int) -> Any:
-    """The rows of the network's first pools; it starts from the others."""
-    return np.unique(np.concatenate([rows_of(pool, total) for pool in range(NETWORK_POOLS)]))
+def split(whole: dict[str, Any], half: str) -> tuple[Any, Any]:
+    """A half's rows: those that the network reads before every choice, and those that pools are drawn from."""
+    rows = np.flatnonzero(half_of(whole) == half)
+    rows = np.random.default_rng([HALVES.index(half), 113]).permutation(rows)
+    sizes = np.cumsum([len(whole["texts"][row]) for row in rows])
+    apart = int(np.searchsorted(sizes, BEFORE)) + 1
+    return rows[:apart], np.sort(rows[apart:])
 
 
-def unread(paths: Sequence[str], targets: Sequence[Target]) -> list[Target]:
-    """The target sets' items that no judge reads, where there are any."""
+def pool_rows(whole: dict[str, Any], half: str, number: int) -> Any:
+    """The rows of a pool, ascending."""
+    _, among = split(whole, half)
+    rows = np.random.default_rng([HALVES.index(half), number, 67]).permutation(among)
+    sizes = np.cumsum([len(whole["texts"][row]) for row in rows])
+    return np.sort(rows[: int(np.searchsorted(sizes, POOL_BYTES))])
+
+
+def pool_of(whole: dict[str, Any], half: str, number: int) -> dict[str, Any]:
+    """A pool's documents; of each encoder the vectors, where all of them are there."""
+    rows = pool_rows(whole, half, number)
+    pool: dict[str, Any] = {name: whole[name][rows] for name in ("static", "quality", "tokens", "source")}
+    vectors = {name: np.asarray(whole[name][rows]) for name in REAL.values() if name in whole}
+    pool |= {name: found for name, found in vectors.items() if np.isfinite(found).all()}
+    return {**pool, "texts": [whole["texts"][row] for row in rows]}
+
+
+def sets_of(targets: Sequence[Target]) -> tuple[list[str], list[str]]:
+    """The names of the target sets that choose, and of those that report."""
+    names = sorted(target.name for target in targets)
+    reporting = names[1::EVERY]
+    return [name for name in names if name not in reporting], reporting
+
+
+def targets_of(options: argparse.Namespace, whole: dict[str, Any]) -> tuple[list[Target], list[Target]]:
+    """What judges read: items of all sets that do not stand in the corpus; and what a choice for a target is told."""
+    kept = options.to / "targets.pickle"
+    if not kept.exists():
+        paths = expand([options.targets])
+        targets = read_targets(paths)
+        outside, found = without_overlap(targets, whole["texts"], [str(row) for row in range(len(whole["texts"]))])
+        print({name: f"{there.items} of {there.of} items stand in the corpus" for name, there in found.items()})
+        kept.write_bytes(pickle.dumps((outside, told_of(paths, targets))))
+    read, told = pickle.loads(kept.read_bytes())
+    return list(read), list(told)
+
+
+def told_of(paths: Sequence[str], targets: Sequence[Target]) -> list[Target]:
+    """The items of the choosing sets that no judge reads, where there are any."""
+    choosing, _ = sets_of(targets)
     found = []
     for path, target in zip(paths, targets, strict=True):
         read = set(target.items)
         rest: tuple[Item, ...] = tuple(item for item in _items(path) if item not in read)
-        if rest:
+        if rest and target.name in choosing:
             found.append(Target(_name(path), rest))
     return found
 
@@ -132,92 +177,152 @@ def unread(paths: Sequence[str], targets: Sequence[Target]) -> list[Target]:
 # ---------------------------------------------------------------- arms
 
 
-def arms(every: bool = True) -> dict[str, dict[str, Any]]:
-    """Name -> changes of the settings; budgets in tokens unless the name says otherwise. Dear ones come last."""
-    documents, lengths = {"budget": "documents"}, {"length_tolerance": 0.1}
+def cover(lamb: float, **atoms: float) -> dict[str, Any]:
+    return {"algorithm": "coverage", "lamb": lamb, "coverage": {"atoms": atoms}}
+
+
+def arms() -> dict[str, dict[str, Any]]:
+    """Name -> changes of the settings, and of what is not one of them; budgets in tokens unless the name says so."""
+    documents = {"budget": "documents"}
     found: dict[str, dict[str, Any]] = {
-        "pairwise λ 0.5": {"algorithm": "pairwise"},
-        "pairwise λ 0.5, documents": {"algorithm": "pairwise", **documents},
+        DEFAULT: cover(0.7, ngrams=1),
+        BY_DOCUMENTS: {**cover(0.7, ngrams=1), **documents},
         "top-quality": {"solver": "top-quality"},
-        **{
-            f"coverage of {name} λ {lamb:g}": {
-                "algorithm": "coverage",
-                "lamb": lamb,
-                "coverage": {"atoms": atoms, "document_weights": "equal" if ALIKE in name else "quality"},
-            }
-            for name, lamb, atoms in COVERAGE
-        },
-        **{
-            f"coverage of n-grams λ {lamb:g}, documents": {**WORDS, "lamb": lamb, **documents}
-            for lamb in (0.3, 0.5, 0.7)
-        },
-        "semdedup": {"solver": "semdedup", **documents},
+        "random, the default's source × length × quality": {"solver": "alike"},
+        "random above the median of quality": {"solver": "above", "floor": 0.5},
         "dsir": {"solver": "dsir"},
-        "random above the lowest tenth of quality": {"solver": "above", "floor": 0.1},
-        "random above the lower half of quality": {"solver": "above", "floor": 0.5},
-        OTHERS: {"algorithm": "coverage", "lamb": 0.3, "coverage": {"atoms": HALF}, "every": 2},
+        "words λ 0.3": cover(0.3, ngrams=1),
     }
-    if every:
+    for lamb in (0.1, 0.3, 0.5, 0.7):
+        found[f"target λ {lamb:g}"] = cover(lamb, target=1)
+    found["target and words 2:1 λ 0.3"] = cover(0.3, target=2, ngrams=1)
+    found["target and words 1:1 λ 0.3"] = cover(0.3, target=1, ngrams=1)
+    for buckets in (14, 16, 18):
+        found[f"words in 2^{buckets} λ 0.7"] = {**cover(0.7, ngrams=1), "buckets": buckets}
+        found[f"saturating 2^{buckets}, floor 0.5"] = {"solver": "saturating", "buckets": buckets, "floor": 0.5}
+    for floor in (0.0, 0.25, 0.75):
+        found[f"saturating 2^18, floor {floor:g}"] = {"solver": "saturating", "buckets": 18, "floor": floor}
+    for name in ("static", *REAL.values()):
+        vectors = {"vectors": name}
         found |= {
-            "pairwise λ 0.5, lengths ±10 %": {"algorithm": "pairwise", **lengths},
-            "top-quality, documents": {"solver": "top-quality", **documents},
-            "direct, documents": {"solver": "direct", **documents},
-            "greedy, pairwise λ 0.5, documents": {"solver": "greedy", "algorithm": "pairwise", **documents},
-            "greedi, facility λ 0.5, documents": {
-                "solver": "greedy",
-                "algorithm": "facility",
-                "shard": 3_000,
-                **documents,
-            },
+            f"target and embedding 1:1 λ 0.3{of(name)}": {**cover(0.3, target=1, embedding=1), **vectors},
+            f"target and embedding 3:1 λ 0.3{of(name)}": {**cover(0.3, target=3, embedding=1), **vectors},
+            f"pairwise λ 0.5, {name}": {"algorithm": "pairwise", "lamb": 0.5, **vectors},
+            f"pairwise λ 0.3, {name}": {"algorithm": "pairwise", "lamb": 0.3, **vectors},
+            f"disf λ 0.5, {name}": {"algorithm": "disf", "lamb": 0.5, **vectors},
+            f"facility λ 0.5, {name}": {"algorithm": "facility", "lamb": 0.5, **vectors},
+            f"semdedup, documents, {name}": {"solver": "semdedup", **documents, **vectors},
+            f"coverage of {name} λ 0.5": {**cover(0.5, embedding=1), **vectors},
         }
-        for metric in METRICS:
-            for lamb in LAMBDAS:
-                changes = {"algorithm": metric, "lamb": lamb}
-                found.setdefault(f"{metric} λ {lamb:g}", changes)
-                found.setdefault(f"{metric} λ {lamb:g}, documents", {**changes, **documents})
-                if lamb in (0.0, 0.7):
-                    found.setdefault(f"{metric} λ {lamb:g}, lengths ±10 %", {**changes, **lengths})
+        for share in (1, 3, 5):
+            found[f"words and {name} {share}:1 λ 0.7"] = {**cover(0.7, ngrams=share, embedding=1), **vectors}
+        centred = {
+            f"pairwise λ 0.5, {name}, centred": {"algorithm": "pairwise", "lamb": 0.5},
+            f"words and {name} 1:1 λ 0.7, centred": cover(0.7, ngrams=1, embedding=1),
+            f"words and {name} 3:1 λ 0.7, centred": cover(0.7, ngrams=3, embedding=1),
+        }
+        found |= {arm: {**changes, **vectors, "centred": True} for arm, changes in centred.items()}
+    for told in TOLD:
+        parts = {"target": {"target": 1}, "target and words 2:1": {"target": 2, "ngrams": 1}}
+        parts |= {"target and words 1:1": {"target": 1, "ngrams": 1}}
+        parts |= {"target and embedding 1:1": {"target": 1, "embedding": 1}}
+        found |= {f"{name} λ 0.3, told {told}": {**cover(0.3, **of), "told": told} for name, of in parts.items()}
+        found |= {f"target λ 0.1, told {told}": {**cover(0.1, target=1), "told": told}}
+        found |= {f"dsir, told {told}": {"solver": "dsir", "told": told}}
     return found
 
 
-def choose(pool: dict[str, Any], changes: dict[str, Any], seed: int) -> Any:
-    """A mask that holds BYTES: SHARE of the tokens or documents, and more where those hold fewer bytes."""
+def of(vectors: str) -> str:
+    return "" if vectors == "static" else f", {vectors}"
+
+
+def choose(pool: dict[str, Any], changes: Mapping[str, Any], seed: int, limit: int) -> Any:
+    """A mask that holds `limit` bytes: SHARE of the tokens or documents, and more where those hold fewer bytes."""
     changes = dict(changes)
-    told = pool["aims"][:: changes.pop("every", 1)]
-    documents = changes.pop("budget", "tokens") == "documents"
-    greedy.SHARD = changes.pop("shard", GREEDI)  # a pool of this size would not need shards
+    if told := changes.pop("told", None):
+        pool = {**pool, "told": [target for target in pool["told"] if target.name == told]}
+        pool.pop("log_weight", None)
+    own = {"dsir": dsir, "above": above, "alike": alike, "saturating": saturating}.get(str(changes.get("solver")))
     share = SHARE * 1.02
     for _ in range(8):
-        if changes.get("solver") == "dsir":
-            mask = dsir(pool, share, seed)
-        elif changes.get("solver") == "above":
-            mask = above(pool, changes["floor"], share, seed)
-        else:
-            budget = (
-                {"budget_documents": round(share * len(pool["tokens"])), "budget_tokens": None}
-                if documents
-                else {"budget_tokens": round(share * float(pool["tokens"].sum())), "budget_documents": None}
-            )
-            settings = Select.model_validate({"seed": seed, "select_ratio": None, **budget, **changes})
-            words = covered(pool, changes, told)
-            mask = select(pool["features"], pool["quality"], tokens=pool["tokens"], settings=settings, **words).selected
+        mask = own(pool, changes, share, seed) if own else solved(pool, changes, share, seed)
         held = bytes_of(pool["texts"], mask)
-        if held >= BYTES:
+        if held >= limit:
             return mask
-        share *= 1.03 * BYTES / held
-    raise SystemExit(f"{changes}: no share of the pool holds {BYTES:,} bytes")
+        share *= 1.03 * limit / held
+    raise SystemExit(f"{changes}: no share of the pool holds {limit:,} bytes")
 
 
-def covered(pool: dict[str, Any], changes: dict[str, Any], told: Sequence[Target]) -> dict[str, Any]:
-    """What coverage of words is given: the documents' n-grams, and the target sets' items that no judge reads."""
-    if changes.get("algorithm") != "coverage":
-        return {}
-    from datamask.corpus.ngrams import count_ngrams
+def solved(pool: dict[str, Any], changes: Mapping[str, Any], share: float, seed: int) -> Any:
+    """What the product selects with these settings."""
+    changes = dict(changes)
+    vectors, centred = pool[changes.pop("vectors", "static")], changes.pop("centred", False)
+    buckets = changes.pop("buckets", None)
+    if changes.pop("budget", "tokens") == "documents":
+        budget = {"budget_documents": round(share * len(pool["tokens"]))}
+    else:
+        budget = {"budget_tokens": round(share * float(pool["tokens"].sum()))}
+    settings = Select.model_validate({"seed": seed, "select_ratio": None, **budget, **changes})
+    if centred:
+        vectors = np.asarray(vectors, dtype=np.float32)
+        vectors = vectors - vectors.mean(axis=0)
+    words: dict[str, Any] = {}
+    if changes.get("algorithm") == "coverage":
+        words["atoms"] = counts(pool, buckets)
+        if "target" in changes["coverage"]["atoms"]:
+            words["target"] = [
+                item.whole.decode("utf-8", "replace") for target in pool["told"] for item in target.items
+            ]
+    return select(vectors, pool["quality"], tokens=pool["tokens"], settings=settings, **words).selected
 
-    if "ngrams" not in pool:
-        pool["ngrams"] = count_ngrams(text.decode("utf-8", "replace") for text in pool["texts"])
-    aims = [item.whole.decode("utf-8", "replace") for target in told for item in target.items]
-    return {"atoms": pool["ngrams"], **({"target": aims} if "target" in changes["coverage"]["atoms"] else {})}
+
+def counts(pool: dict[str, Any], buckets: int | None) -> Any:
+    """(N, J) the documents' words and pairs, counted once a pool; in the product's table, or in one of 2^buckets."""
+    kept = pool.setdefault("counts", {})
+    if buckets not in kept:
+        texts = (text.decode("utf-8", "replace") for text in pool["texts"])
+        kept[buckets] = count_ngrams(texts, 1 << buckets) if buckets else count_ngrams(texts)
+    return kept[buckets]
+
+
+def filled(pool: dict[str, Any], order: Any, share: float) -> Any:
+    """The mask of the first documents in an order within a share of the pool's tokens."""
+    mask = np.zeros(len(pool["tokens"]), dtype=bool)
+    mask[order[np.cumsum(pool["tokens"][order]) <= share * pool["tokens"].sum()]] = True
+    return mask
+
+
+def saturating(pool: dict[str, Any], changes: Mapping[str, Any], share: float, seed: int) -> Any:
+    """Greedy cover of words and pairs, each worth half as much at every hit, by documents above a floor of quality."""
+    allowed = pool["quality"] >= np.quantile(pool["quality"], changes["floor"])
+    budget = share * float(pool["tokens"].sum())
+    return saturating_cover(counts(pool, changes["buckets"]), pool["tokens"], allowed, budget)
+
+
+def above(pool: dict[str, Any], changes: Mapping[str, Any], share: float, seed: int) -> Any:
+    """A random choice of the documents above a quantile of quality."""
+    order = np.random.default_rng([seed, 107]).permutation(len(pool["tokens"]))
+    order = order[pool["quality"][order] >= np.quantile(pool["quality"], changes["floor"])]
+    return filled(pool, order, share)
+
+
+def alike(pool: dict[str, Any], changes: Mapping[str, Any], share: float, seed: int) -> Any:
+    """A random choice in the default's shares of source × thirds of length × thirds of quality, by tokens."""
+    chosen = solved(pool, arms()[DEFAULT], share, seed)
+    thirds = [
+        np.digitize(values, np.quantile(values, [1 / 3, 2 / 3]))
+        for values in (pool["tokens"], pool["quality"])
+    ]  # fmt: skip
+    source = np.unique(pool["source"], return_inverse=True)[1]
+    cells = np.unique(np.stack([source, *thirds]), axis=1, return_inverse=True)[1].ravel()
+    mask = np.zeros(len(chosen), dtype=bool)
+    generator = np.random.default_rng([seed, 109])
+    for cell in np.unique(cells):
+        rows = generator.permutation(np.flatnonzero(cells == cell))
+        wanted = pool["tokens"][chosen & (cells == cell)].sum()
+        before = np.cumsum(pool["tokens"][rows]) - pool["tokens"][rows]
+        mask[rows[before + generator.random() * pool["tokens"][rows] < wanted]] = True
+    return mask
 
 
 def ngrams(text: bytes) -> Any:
@@ -226,206 +331,190 @@ def ngrams(text: bytes) -> Any:
     return np.concatenate([words, (words[:-1] * 40_503 + words[1:] + 7) % BUCKETS])
 
 
-def dsir(pool: dict[str, Any], share: float, seed: int) -> Any:
+def dsir(pool: dict[str, Any], changes: Mapping[str, Any], share: float, seed: int) -> Any:
     """Importance resampling (arXiv 2302.03169): log-ratio of hashed n-grams, target to pool, and Gumbel noise."""
     if "log_weight" not in pool:
-        counts = [np.bincount(ngrams(text), minlength=BUCKETS) for text in pool["texts"]]
-        raw = np.sum(counts, axis=0) + 1.0
-        aimed = np.sum(
-            [
-                np.bincount(np.concatenate([ngrams(item.whole) for item in target.items]), minlength=BUCKETS)
-                for target in pool["aims"]
-            ],
-            axis=0,
-        ) + 1.0  # fmt: skip
+        bags = [np.bincount(ngrams(text), minlength=BUCKETS) for text in pool["texts"]]
+        raw = np.sum(bags, axis=0) + 1.0
+        aims = [np.concatenate([ngrams(item.whole) for item in target.items]) for target in pool["told"]]
+        aimed = np.sum([np.bincount(aim, minlength=BUCKETS) for aim in aims], axis=0) + 1.0
         ratio = np.log(aimed / aimed.sum()) - np.log(raw / raw.sum())
-        pool["log_weight"] = np.array([float(count @ ratio) for count in counts])
+        pool["log_weight"] = np.array([float(bag @ ratio) for bag in bags])
     noise = np.random.default_rng([seed, 71]).gumbel(size=len(pool["log_weight"]))
-    order = np.argsort(-(pool["log_weight"] + noise))
-    taken = np.cumsum(pool["tokens"][order]) <= share * pool["tokens"].sum()
-    mask = np.zeros(len(order), dtype=bool)
-    mask[order[taken]] = True
-    return mask
+    return filled(pool, np.argsort(-(pool["log_weight"] + noise)), share)
 
 
-def above(pool: dict[str, Any], floor: float, share: float, seed: int) -> Any:
-    """A random choice of the documents above a quantile of quality."""
-    order = np.random.default_rng([seed, 107]).permutation(len(pool["tokens"]))
-    order = order[pool["quality"][order] >= np.quantile(pool["quality"], floor)]
-    mask = np.zeros(len(pool["tokens"]), dtype=bool)
-    mask[order[np.cumsum(pool["tokens"][order]) <= share * pool["tokens"].sum()]] = True
-    return mask
-
-
-def make_arms(options: argparse.Namespace, whole: dict[str, Any], aims: list[Target]) -> None:
-    for number in options.pool:
-        pool = pool_of(whole, number)
-        pool["aims"] = aims
-        for name, changes in arms(options.every).items():
-            kept = options.to / f"arm-{number}-{slug(name)}.npz"
-            if kept.exists() or not wanted(name, options.arm):
-                continue
-            started = time.perf_counter()
-            try:
-                mask = choose(pool, changes, number)
-            except DatamaskError as error:
-                print(f"pool {number}  {name}: {error}", flush=True)
-                continue
-            seconds = time.perf_counter() - started
-            np.savez(kept, mask=mask, seconds=seconds)
-            print(f"pool {number}  {name}: {mask.sum():,} documents, {seconds:.1f} s", flush=True)
-
-
-def pool_of(whole: dict[str, Any], number: int) -> dict[str, Any]:
-    rows = rows_of(number, len(whole["tokens"]))
-    return {
-        "features": whole["features"][rows],
-        "quality": whole["quality"][rows],
-        "tokens": whole["tokens"][rows],
-        "texts": [whole["texts"][row] for row in rows],
-    }
+def make_arms(options: argparse.Namespace, whole: dict[str, Any], told: list[Target]) -> None:
+    for half in options.half:
+        for number in options.pool:
+            pool: dict[str, Any] = {}
+            for name, changes in arms().items():
+                kept = options.to / f"arm-{half}-{number}-{slug(name)}.npz"
+                if kept.exists() or not wanted(name, options.arm):
+                    continue
+                pool = pool or {**pool_of(whole, half, number), "told": told}
+                if changes.get("vectors", "static") not in pool:
+                    continue
+                started = time.process_time()
+                try:
+                    mask = choose(pool, changes, number, options.bytes)
+                except DatamaskError as error:
+                    print(f"{half} {number}  {name}: {error}", flush=True)
+                    continue
+                seconds = time.process_time() - started
+                np.savez(kept, mask=mask, seconds=seconds)
+                print(f"{half} {number}  {name}: {mask.sum():,} documents, {seconds:.1f} processor s", flush=True)
 
 
 def slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9.λ±%]+", "_", name.lower())
+    return re.sub(r"[^a-z0-9.λ×^:]+", "_", name.lower())
 
 
 def wanted(name: str, parts: Sequence[str] | None) -> bool:
-    return not parts or name in parts
+    return not parts or any(re.fullmatch(part, name) for part in parts)
 
 
 # ---------------------------------------------------------------- reading
 
 
 def read(options: argparse.Namespace, whole: dict[str, Any], targets: list[Target]) -> None:
-    judges = {name: judge_of(name, options, whole) for name in options.judge}
-    for number in options.pool:
-        pool = pool_of(whole, number)
-        masks = {
-            name: np.load(path)["mask"]
-            for name in names_of(options.to, number)
-            if (path := options.to / f"arm-{number}-{slug(name)}.npz").exists() and wanted(name, options.arm)
-        }
-        controls = options.only if options.controls else 0
-        for arm, draw, choice in choices(pool["texts"], masks, options.bytes, options.draws, number, controls):
-            if arm in CONTROLS_OF and not wanted(arm, options.arm):
-                continue
-            for judge, reader in judges.items():
-                kept = options.to / f"read-{slug(reader.name)}-{options.bytes}-{number}-{slug(arm)}-{draw}.pickle"
-                if kept.exists():
-                    continue
-                started = time.perf_counter()
-                found = reader.read(choice, targets)
-                seconds = time.perf_counter() - started
-                trained = getattr(reader, "trained", None)
-                told = {"judge": reader.name, "kind": reader.kind, "trained": trained[-1] if trained else None}
-                kept.write_bytes(pickle.dumps({**told, "arm": arm, "read": found, "seconds": seconds}))
-                mean = np.mean([coded.bits_per_byte for coded in found.values()])
-                print(f"{judge}  pool {number}  {arm} {draw}: {mean:.4f}  {seconds:.1f} s", flush=True)
+    for half in options.half:
+        readers = {name: judge_of(name, options, whole, half) for name in options.judge}
+        for number in options.pool:
+            pool = pool_of(whole, half, number)
+            masks = {name: np.load(path)["mask"] for name, path in chosen_arms(options, half, number)}
+            drawn = options.only if options.controls else 0
+            seed = [HALVES.index(half), number]
+            for arm, draw, choice in choices(pool["texts"], masks, options.bytes, options.draws, seed, drawn):
+                for judge, reader in readers.items():
+                    kept = options.to / f"read-{half}-{number}-{slug(reader.name)}-{slug(arm)}-{draw}.pickle"
+                    if kept.exists():
+                        continue
+                    started = time.process_time()
+                    found = reader.read(choice, targets)
+                    seconds = time.process_time() - started
+                    told = {"judge": judge, "kind": reader.kind, "half": half, "pool": number, "arm": arm, "draw": draw}
+                    kept.write_bytes(pickle.dumps({**told, "read": found, "seconds": seconds}))
+                    mean = np.mean([coded.bits_per_byte for coded in found.values()])
+                    print(f"{judge}  {half} {number}  {arm} {draw}: {mean:.4f}  {seconds:.1f} s", flush=True)
 
 
-def judge_of(name: str, options: argparse.Namespace, whole: dict[str, Any]) -> Any:
+def chosen_arms(options: argparse.Namespace, half: str, number: int) -> Iterator[tuple[str, Path]]:
+    for name in arms():
+        path = options.to / f"arm-{half}-{number}-{slug(name)}.npz"
+        if path.exists() and wanted(name, options.arm):
+            yield name, path
+
+
+def judge_of(name: str, options: argparse.Namespace, whole: dict[str, Any], half: str) -> Any:
     if name != "network":
         return {"coder": Coder, "n-grams": Ngrams}[name]()
-    size = SIZES[options.size]()
-    if options.before:
-        size = replace(size, name=f"{size.name} after {options.before:,}", before=options.before)
-    if options.passes or options.rate:
-        passes, rates = options.passes or size.passes, tuple(options.rate or size.rates)
-        told = f"{size.name}, {passes:g} passes at {' '.join(f'{rate:g}' for rate in rates)}"
-        size = replace(size, name=told, passes=passes, rates=rates)
-    total = len(whole["tokens"])
-    out = np.setdiff1d(np.arange(total), reached(total))  # what no pool that the network reads can choose
-    network = Network(size, whole["texts"], "cpu", before=[whole["texts"][row] for row in out])
-    kept = options.to / f"start-{slug(size.name)}.pickle"
+    before, rest = split(whole, half)
+    texts = [whole["texts"][row] for row in np.concatenate([before, rest])]
+    network = Network(SIZES[options.size](), texts, "cpu", before=texts[: len(before)])
+    kept = options.to / f"start-{half}-{slug(network.name)}.pickle"
     if kept.exists():
         network.starts = pickle.loads(kept.read_bytes())
-    elif size.before:
+    else:
         network._start(0)
         kept.write_bytes(pickle.dumps(network.starts))
     return network
-
-
-def names_of(to: Path, number: int) -> Iterator[str]:
-    there = {path.name for path in to.glob(f"arm-{number}-*.npz")}
-    for name in arms():
-        if f"arm-{number}-{slug(name)}.npz" in there:
-            yield name
 
 
 # ---------------------------------------------------------------- the tables
 
 
 def table(options: argparse.Namespace) -> None:
-    """Markdown of what was read, each judge on the pools on which it has read every control."""
-    for judge in sorted({path.name.split("-")[1] for path in options.to.glob(f"read-*-{options.bytes}-*.pickle")}):
-        if judge not in [slug(name) for name in options.judge]:  # a network by the name of its readings
-            continue
-        readings: dict[str, dict[int, dict[int, Any]]] = {}
-        seconds = []
-        for path in sorted(options.to.glob(f"read-{judge}-{options.bytes}-*.pickle")):
-            number, draw = int(path.name.split("-")[3]), int(path.stem.rsplit("-", 1)[1])
-            told = pickle.loads(path.read_bytes())
-            if number in options.pool:
-                readings.setdefault(told["arm"], {}).setdefault(number, {})[draw] = told["read"]
-                seconds.append(told["seconds"])
-        pools = sorted(readings.get(RANDOM, {}))
-        whole = {
-            arm: [[by_pool[p][d] for d in sorted(by_pool[p])] for p in pools]
-            for arm, by_pool in readings.items()
-            if set(by_pool) >= set(pools) and arm not in CONTROLS_OF
-        }
-        checked = [p for p in pools if all(p in readings.get(arm, {}) for arm in CONTROLS_OF)]
-        controls_of = {
-            arm: [[readings[arm][p][d] for d in sorted(readings[arm][p])] for p in checked]
-            for arm in (RANDOM, *CONTROLS_OF)
-            if checked
-        }
-        if set(whole) - {RANDOM}:
-            show(judge, whole, controls_of, pools, float(np.mean(seconds)))
-        some = {arm: by_pool for arm, by_pool in readings.items() if arm not in (*whole, *CONTROLS_OF)}
-        if some and pools:
-            print(f"\n### {judge}: arms of some pools alone\n\n| arm | pools | minus random there |\n|---|--:|--:|")
-            for arm, by_pool in some.items():
-                there = sorted(set(by_pool) & set(pools))
-                both = {name: readings[name] for name in (RANDOM, arm)}
-                part = {name: [[r[p][d] for d in sorted(r[p])] for p in there] for name, r in both.items()}
-                print(f"| {arm} | {len(there)} | {interval(Trial(part).contrast(arm, RANDOM))} |")
+    """Markdown of what was read: each half, each judge, on the choosing and on the reporting sets."""
+    found = [pickle.loads(path.read_bytes()) for path in sorted(options.to.glob("read-*.pickle"))]
+    for half in options.half:
+        columns: dict[str, dict[str, Contrast]] = {}
+        named: dict[str, list[Contrast]] = {}
+        means: dict[str, dict[str, float]] = {}
+        for judge in dict.fromkeys(told["judge"] for told in found):
+            by_arm: dict[str, dict[int, dict[int, Any]]] = {}
+            for told in found:
+                if (told["half"], told["judge"]) == (half, judge) and told["pool"] in options.pool:
+                    by_arm.setdefault(told["arm"], {}).setdefault(told["pool"], {})[told["draw"]] = told["read"]
+            if RANDOM not in by_arm:
+                continue
+            some = next(iter(next(iter(by_arm[RANDOM].values())).values()))
+            names = sorted(some)
+            reporting = names[1::EVERY]
+            for said, own in (("choosing", reporting), ("reporting", [n for n in names if n not in reporting])):
+                column = f"{judge}, {said} sets"
+                trials = list(trials_of(by_arm, own, options.arm))
+                columns[column] = {
+                    arm: trial.contrast(arm, options.minus)
+                    for trial in trials
+                    if options.minus in trial.readings
+                    for arm in trial.readings
+                    if arm not in (options.minus, *CONTROLS_OF)
+                }
+                named[column] = corrected(trials)
+                means[column] = {arm: trials[0].mean(arm) for arm in trials[0].readings}
+                spread = trials[0].components()
+                print(f"{half}, {column}: {trials[0].pools} pools, SD of a pool {spread.pool:.4f}, ", end="")
+                print(f"of a draw {spread.draw:.4f}, of the items {spread.item:.4f}")
+            show_controls(half, judge, by_arm)
+        show(half, columns, options.minus)
+        show_named(named)
+        print(f"\nKendall's τ, {half}:", end=" ")
+        pairs = [(a, b) for a in means for b in means if a < b and a.split(", ")[1] == b.split(", ")[1]]
+        print("; ".join(f"{a} and {b.split(',')[0]} {agreement(means[a], means[b]):.2f}" for a, b in pairs))
 
 
-def show(judge: str, whole: dict[str, Any], checked: dict[str, Any], pools: list[int], seconds: float) -> None:
-    found = conclude({judge: Heard("counts", whole, seconds)}, NAMED).judges[0]
-    spread = found.components
-    print(
-        f"\n### {judge}: {len(pools)} pools, {seconds:.1f} s a choice\n\n| arm | bits a byte | minus random | answers |"
-    )
-    print("|---|--:|--:|--:|")
-    against = {contrast.first: contrast for contrast in found.against}
-    for arm in sorted(found.means, key=lambda arm: found.means[arm]):
-        difference = interval(against[arm]) if arm in against else "–"
-        print(f"| {arm} | {found.means[arm]:.4f} | {difference} | {found.answers[arm]:.3f} |")
-    print("\n| contrast | bits a byte | p, Holm | says |\n|---|--:|--:|---|")
-    for contrast in found.named:
-        told = [interval(contrast), f"{contrast.adjusted:.3g}", contrast.says]
-        print(f"| {contrast.first} − {contrast.second} | {' | '.join(told)} |")
-    if OTHERS in against:
-        by_target = against[OTHERS].targets
-        for said, some in (("told", sorted(by_target)[::2]), ("others", sorted(by_target)[1::2])):
-            print(f"\n{OTHERS}, minus random, on the sets {said}: {np.mean([by_target[name] for name in some]):+.4f}")
-    print("\n| control | passed | what was seen |\n|---|---|---|")
-    for control in controls(checked or whole):
-        print(f"| {control.name} | {'yes' if control.passed else 'no'} | {control.said} |")
-    held = [
-        Trial({"one": [[draws[a]]], "two": [[draws[b]]], RANDOM: [draws]}).contrast("one", "two")
-        for draws in whole[RANDOM]
-        for a, b in ((0, 1), (2, 3), (4, 5), (6, 7))
-        if len(draws) > b
+def trials_of(by_arm: Mapping[str, Any], own: Sequence[str], parts: Sequence[str] | None) -> Iterator[Trial]:
+    """A trial of the arms that were read on the same pools, most arms first; random draws are in each."""
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for arm in by_arm:
+        if arm not in (RANDOM, *CONTROLS_OF) and wanted(arm, parts):
+            groups.setdefault(tuple(sorted(set(by_arm[arm]) & set(by_arm[RANDOM]))), []).append(arm)
+    for pools, names in sorted(groups.items(), key=lambda item: -len(item[1])):
+        if pools:
+            wide = [arm for arm in by_arm if set(by_arm[arm]) >= set(pools) and arm not in CONTROLS_OF]
+            kept = dict.fromkeys([RANDOM, *names, *(arm for arm in wide if arm in (DEFAULT, BY_DOCUMENTS))])
+            yield Trial({arm: [list(by_arm[arm][p].values()) for p in pools] for arm in kept}, own=own)
+
+
+def corrected(trials: Sequence[Trial]) -> list[Contrast]:
+    """The contrasts named before the run that a trial can make, with Holm's correction over all of them."""
+    pairs = dict.fromkeys((a, b) for a, b in NAMED for trial in trials if {a, b} <= set(trial.readings))
+    first = {pair: next(trial for trial in trials if set(pair) <= set(trial.readings)) for pair in pairs}
+    found = [trial.contrast(*pair) for pair, trial in first.items()]
+    adjusted = holm([contrast.p for contrast in found])
+    return [
+        Contrast(c.first, c.second, c.difference, c.half_width, c.p, c.targets, p)
+        for c, p in zip(found, adjusted, strict=True)
     ]
-    inside = sum(contrast.low <= 0 <= contrast.high for contrast in held)
-    print(
-        f"\nA/A within each pool: {inside} of {len(held)} intervals hold 0; SD of a pool {spread.pool:.4f}, of a draw"
-    )
-    print(f"{spread.draw:.4f}, of the items {spread.item:.4f}.")
+
+
+def show(half: str, columns: Mapping[str, Mapping[str, Contrast]], minus: str) -> None:
+    print(f"\n### {half} half: bits a byte minus {minus}\n\n| arm | {' | '.join(columns)} |")
+    print("|---|" + "--:|" * len(columns))
+    names = dict.fromkeys(arm for column in columns.values() for arm in column)
+    lead = next(iter(columns.values()))
+    for arm in sorted(names, key=lambda arm: lead[arm].difference if arm in lead else 9.0):
+        cells = [interval(column[arm]) if arm in column else "" for column in columns.values()]
+        print(f"| {arm} | {' | '.join(cells)} |")
+
+
+def show_named(named: Mapping[str, Sequence[Contrast]]) -> None:
+    print(f"\n| contrast | {' | '.join(named)} |\n|---|" + "--:|" * len(named))
+    pairs = dict.fromkeys((c.first, c.second) for found in named.values() for c in found)
+    for pair in pairs:
+        cells = []
+        for found in named.values():
+            there = [c for c in found if (c.first, c.second) == pair]
+            cells.append(f"{there[0].says}, {interval(there[0])}, p {there[0].adjusted:.1g}" if there else "")
+        print(f"| {pair[0]} − {pair[1]} | {' | '.join(cells)} |")
+
+
+def show_controls(half: str, judge: str, by_arm: Mapping[str, Any]) -> None:
+    pools = [p for p in by_arm[RANDOM] if all(p in by_arm.get(arm, {}) for arm in CONTROLS_OF)]
+    there = {arm: [list(by_arm[arm][p].values()) for p in pools] for arm in (RANDOM, *CONTROLS_OF) if pools}
+    for control in controls(there) if pools else []:
+        print(f"{half}, {judge}, control {control.name}: {'passed' if control.passed else 'FAILED'}, {control.said}")
 
 
 def main() -> None:
@@ -434,18 +523,16 @@ def main() -> None:
     parser.add_argument("--corpus")
     parser.add_argument("--targets")
     parser.add_argument("--to", type=Path, required=True)
+    parser.add_argument("--half", nargs="+", choices=HALVES, default=list(HALVES))
     parser.add_argument("--pool", type=int, nargs="+", default=list(range(POOLS)))
     parser.add_argument("--size", default="tiny", help="of the network")
-    parser.add_argument("--passes", type=float, help="of the network over a choice")
-    parser.add_argument("--rate", type=float, nargs="+", help="of the network; by default its size's three")
-    parser.add_argument("--before", type=int, help="bytes that the network has read before; by default its size's")
     parser.add_argument("--bytes", type=int, default=BYTES)
     parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--controls", action="store_true")
     parser.add_argument("--only", type=int, default=CONTROLS, help="draws of each control")
     parser.add_argument("--judge", nargs="*", default=["coder", "n-grams"])
-    parser.add_argument("--every", action="store_true", help="the dear arms too")
-    parser.add_argument("--arm", nargs="*")
+    parser.add_argument("--arm", nargs="*", help="regular expressions of whole names")
+    parser.add_argument("--minus", default=RANDOM, help="the arm that others are compared with in the table")
     options = parser.parse_args()
     if options.what == "table":
         table(options)
@@ -453,12 +540,17 @@ def main() -> None:
     if not (options.corpus and options.targets):
         parser.error("--corpus and --targets are needed")
     options.to.mkdir(parents=True, exist_ok=True)
-    paths = expand([options.targets])
-    targets = read_targets(paths)
     whole = population(options.corpus, options.to)
-    print(f"{len(whole['tokens']):,} documents, {sum(map(len, whole['texts'])):,} bytes", flush=True)
+    targets, told = targets_of(options, whole)
+    for half in HALVES:
+        rows = np.concatenate(split(whole, half))
+        sources = ", ".join(np.unique(whole["source"][rows]))
+        size = sum(len(whole["texts"][row]) for row in rows)
+        print(f"{half}: {len(rows):,} documents, {size:,} bytes, of {sources}", flush=True)
     if options.what == "arms":
-        make_arms(options, whole, unread(paths, targets))
+        order = [pool_rows(whole, half, number) for number in options.pool for half in HALVES]
+        np.save(options.to / "order.npy", np.concatenate(order))  # in which `encoders_real.py embed` embeds
+        make_arms(options, whole, told)
     else:
         read(options, whole, targets)
 

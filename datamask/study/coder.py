@@ -91,6 +91,7 @@ class Coder:
     """A judge: see the module."""
 
     name, kind = "coder", "counts"
+    parameters, epochs = 0, 1.0
 
     def __init__(self, order: int = ORDER) -> None:
         self.order = order

@@ -49,8 +49,11 @@ def tables(found: Finding) -> list[Table]:
     made: list[Table] = [
         (
             "Verdict",
-            ["contrast", "verdict", "why"],
-            [[f"{v.first} − {v.second}", v.says, v.why] for v in found.verdicts],
+            ["contrast", "verdict", "why", "read by"],
+            [
+                [f"{v.first} − {v.second}", v.says, v.why, "; ".join(f"{name}: {r}" for name, r in v.reach.items())]
+                for v in found.verdicts
+            ],
         ),
         (
             "Contrasts named before the run",
@@ -73,12 +76,13 @@ def tables(found: Finding) -> list[Table]:
     made.append(
         (
             "Where the spread of a random choice comes from (standard deviations, bits a byte)",
-            ["judge", "pool", "draw", "items", "seconds a choice", "notes"],
+            ["judge", "pool", "draw", "items", "seconds a choice", "read", "notes"],
             [
                 [
                     j.name,
                     *(number(value) for value in (j.components.pool, j.components.draw, j.components.item)),
                     f"{j.seconds:.1f}",
+                    str(j.reach or "–"),
                     j.notes or "–",
                 ]
                 for j in found.judges

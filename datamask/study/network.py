@@ -122,6 +122,16 @@ class Network:
         self._before = before
         self.starts: dict[int, dict[str, torch.Tensor]] = {}  # seed -> the weights every choice starts from
 
+    @property
+    def parameters(self) -> int:
+        """Of the network it trained last; 0 before the first reading."""
+        return self.trained[-1].parameters if self.trained else 0
+
+    @property
+    def epochs(self) -> float:
+        """Passes over a choice."""
+        return self.size.passes
+
     def notes(self) -> str:
         """What was trained, and by which rate the choices were judged."""
         if not self.trained:
@@ -133,8 +143,7 @@ class Network:
         first = self.trained[0]
         read = sum(map(len, self._before))
         after = f" after {min(self.size.before, read):,} bytes of other text" if self._warm else " from noise"
-        size = f"{first.parameters / 1e6:.2g} M parameters"
-        return f"{size}, {first.tokens:,} tokens{after}; best rates {best}{seeds}"
+        return f"{first.tokens:,} tokens{after}; best rates {best}{seeds}"
 
     @property
     def _warm(self) -> bool:

@@ -76,6 +76,7 @@ class Ngrams:
     """A judge: see the module."""
 
     name, kind = "n-grams", "counts"
+    parameters, epochs = 0, 1.0
 
     def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, Coded]:
         """Each target's cost, by name.

@@ -30,7 +30,7 @@ from datamask.study.inference import Draw
 from datamask.study.ngram_judge import Ngrams
 from datamask.study.overlap import without_overlap
 from datamask.study.targets import BYTES, Item, Target, read_targets, target_of
-from datamask.study.verdict import Finding, Heard, conclude
+from datamask.study.verdict import Finding, Heard, Reach, conclude
 
 DEFAULT, TOP_QUALITY, SEMDEDUP = "default", "top-quality", "semdedup"
 ARMS: Mapping[str, Mapping[str, Any]] = {
@@ -59,6 +59,16 @@ class Judge(Protocol):
     @property
     def kind(self) -> str:
         """counts or network."""
+        ...
+
+    @property
+    def parameters(self) -> int:
+        """How many it trains on a choice; 0 if it counts."""
+        ...
+
+    @property
+    def epochs(self) -> float:
+        """How often it reads a choice."""
         ...
 
     def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, Coded]:
@@ -308,4 +318,5 @@ def hear(
     notes = getattr(judge, "notes", "")
     if not all(len(by_pool) == len(pools) for by_pool in readings.values()):
         raise DatamaskError(f"{judge.name} did not read every arm on every pool")
-    return Heard(judge.kind, readings, float(np.mean(seconds)), notes() if callable(notes) else "")
+    reach = Reach(limit, judge.parameters, judge.epochs)
+    return Heard(judge.kind, readings, float(np.mean(seconds)), reach, notes() if callable(notes) else "")

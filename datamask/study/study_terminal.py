@@ -24,6 +24,8 @@ def show_finding(found: Finding, paths: Mapping[str, str]) -> None:
         console.print(f"{verdict.first} against {verdict.second}: {verdict.says}", style="bold")
         if [verdict.why] != [following.why for following in found.verdicts[place : place + 1]]:  # the same why once
             console.print(f"  {verdict.why}", soft_wrap=True)
+            for judge, reach in verdict.reach.items():
+                console.print(f"  {judge} read {reach}", soft_wrap=True)
     for title, head, rows in page.tables(found)[1:]:
         console.print(f"\n{title}", style="bold")
         print_table(console, head, rows)

@@ -22,12 +22,27 @@ PAIRS = 3  # of a control's draws, from which their differences are drawn
 
 
 @dataclass(frozen=True)
+class Reach:
+    """How much a judge read and how large it is: a verdict says nothing of more text or of larger models."""
+
+    bytes: int  # of each choice
+    parameters: int = 0  # trained on it; a judge that counts has none
+    epochs: float = 1.0  # over it
+
+    def __str__(self) -> str:
+        often = "1 epoch" if self.epochs == 1 else f"{self.epochs:g} epochs"
+        size = f"{self.parameters / 1e6:.2g} M parameters" if self.parameters else "no parameters"
+        return f"{self.bytes:,} bytes a choice, {size}, {often}"
+
+
+@dataclass(frozen=True)
 class Heard:
     """A judge's readings. kind: counts, or network."""
 
     kind: str
     readings: Readings
     seconds: float = float("nan")  # a choice
+    reach: Reach | None = None
     notes: str = ""
 
 
@@ -54,6 +69,7 @@ class Judged:
     controls: Sequence[Control]
     components: Components
     seconds: float
+    reach: Reach | None = None
     notes: str = ""
 
     @property
@@ -64,12 +80,13 @@ class Judged:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the judge says of two arms, and why."""
+    """What the judges say of two arms, why, and what they had read: judge -> reach, of those that spoke."""
 
     first: str
     second: str
     says: str
     why: str
+    reach: Mapping[str, Reach] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -113,6 +130,7 @@ def _judged(name: str, heard: Heard, named: Sequence[tuple[str, str]], own: Sequ
         controls=controls(heard.readings, own),
         components=trial.components(),
         seconds=heard.seconds,
+        reach=heard.reach,
         notes=heard.notes,
     )
 
@@ -162,11 +180,14 @@ def _verdict(first: str, second: str, judges: Sequence[Judged]) -> Verdict:
     failed = [judge for judge in judges if not judge.passed]
     told: dict[str, list[str]] = {}
     kinds: dict[str, set[str]] = {}
+    reach: dict[str, Reach] = {}
     for judge in judges:
         for contrast in judge.named:
             if judge.passed and (contrast.first, contrast.second) == (first, second):
                 told.setdefault(contrast.says, []).append(f"{judge.name} {_number(contrast)}")
                 kinds.setdefault(contrast.says, set()).add(judge.kind)
+                if judge.reach:
+                    reach[judge.name] = judge.reach
     lost = "".join(
         f"; {judge.name} failed its control {control.name}: {control.said}"
         for judge in failed
@@ -177,9 +198,9 @@ def _verdict(first: str, second: str, judges: Sequence[Judged]) -> Verdict:
         return Verdict(first, second, NO_VERDICT, f"no judge that passed its controls read both{lost}")
     spoken = "; ".join(f"{says}: {', '.join(who)}" for says, who in told.items()) + lost
     if "better" in told and "worse" in told:
-        return Verdict(first, second, NO_VERDICT, f"the judges contradict each other. {spoken}")
+        return Verdict(first, second, NO_VERDICT, f"the judges contradict each other. {spoken}", reach)
     says = next((says for says in ("better", "worse") if says in told), "not told apart")
     if len(kinds[says]) < 2:
         needed = "a verdict needs judges of two kinds, counts and network, that say the same"
-        return Verdict(first, second, NO_VERDICT, f"{needed}. {spoken}")
-    return Verdict(first, second, says, spoken)
+        return Verdict(first, second, NO_VERDICT, f"{needed}. {spoken}", reach)
+    return Verdict(first, second, says, spoken, reach)

@@ -131,6 +131,8 @@ def test_the_network_is_asked_for_by_name_and_the_same_twice(out, target, tmp_pa
         told.append(json.loads(capsys.readouterr().out)["judges"][0])
     assert told[0]["kind"] == "network" and told[0]["means"] == told[1]["means"]
     assert "after 9,000 bytes of other text; best rates" in told[0]["notes"]
+    assert told[0]["reach"]["bytes"] == 6000 and told[0]["reach"]["epochs"] == 0.3
+    assert told[0]["reach"]["parameters"] > 1000
     assert sum(map(len, starts[0])) >= 9000 and not any(set(starts[0]) & pool for pool in pools)  # in no arm's reach
 
 

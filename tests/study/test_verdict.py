@@ -15,7 +15,7 @@ from datamask.study.coder import Coder
 from datamask.study.ngram_judge import BUCKETS, Ngrams, WordPairs, words_of
 from datamask.study.run import hear
 from datamask.study.targets import BETWEEN
-from datamask.study.verdict import NO_VERDICT, Heard, conclude, controls
+from datamask.study.verdict import NO_VERDICT, Heard, Reach, conclude, controls
 from tests.study.test_inference import coded, readings
 
 SUBJECTS = "the king,a sailor,my sister,this old dog,every teacher,our neighbour".split(",")
@@ -134,6 +134,14 @@ def test_one_kind_of_judge_gives_no_verdict_two_that_agree_do(heard):
     both = conclude({"coder": heard, "net": Heard("network", heard.readings)}, NAMED)
     assert [verdict.says for verdict in both.verdicts] == ["better", "better", "not told apart"]
     assert both.agreement == {"coder, net": pytest.approx(1.0)}
+
+
+def test_a_verdict_states_how_much_its_judges_read_and_how_large_they_are(heard):
+    net = Heard("network", heard.readings, reach=Reach(12_000, 160_000, 2.0))
+    verdict = conclude({"coder": heard, "net": net}, NAMED).verdicts[0]
+    assert verdict.reach == {"coder": Reach(12_000), "net": Reach(12_000, 160_000, 2.0)}
+    assert str(verdict.reach["net"]) == "12,000 bytes a choice, 0.16 M parameters, 2 epochs"
+    assert str(verdict.reach["coder"]) == "12,000 bytes a choice, no parameters, 1 epoch"
 
 
 def test_judges_that_contradict_each_other_give_no_verdict(heard):
