@@ -1,11 +1,13 @@
 """Does an encoder work inside every language? Unrelated documents apart, topics together; beside other encoders.
 
-    python benchmarks/encoders_languages.py --data '../shared/data/real/real-*.parquet' [--beside FOLDER …] [--small]
+    python benchmarks/encoders_languages.py --data '../shared/data/real/real-*.parquet' [--beside FOLDER …]
+                                            [--small] [--length 64]
 
 The static encoder is fitted on 15,000 documents, as `datamask curate` would. For each language with 50 documents or
 more: the median cosine of 4,000 random pairs, and the share of documents of --topics whose nearest other document of
 the language has their label. FOLDER is any other sentence-transformers model, an earlier static encoder for one;
---small sets all-MiniLM-L6-v2 (English, 22 M parameters, 256 tokens) beside. The fit does not see the languages.
+--small sets all-MiniLM-L6-v2 (English, 22 M parameters) beside; --length is of these models, in tokens. The fit does
+not see the languages.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -52,6 +55,7 @@ def main() -> None:
     parser.add_argument("--topics", default="masakhanews", help="the source whose labels are topics")
     parser.add_argument("--beside", nargs="*", default=[], help="folders of other models")
     parser.add_argument("--small", action="store_true", help="all-MiniLM-L6-v2 too")
+    parser.add_argument("--length", type=int, default=256, help="tokens of the other models")
     parser.add_argument("--each", type=int, default=2000, help="documents of a language at most")
     arguments = parser.parse_args()
     whole = f"from read_parquet('{arguments.data}') where length(trim(text)) > 0 order by md5(id), id"
@@ -68,11 +72,11 @@ def main() -> None:
         began = time.perf_counter()
         fit(sample, Settings(), f"{work}/static")
         print(f"fitted in {time.perf_counter() - began:.1f} s; {len(texts)} documents judged")
-        for number, folder in enumerate(arguments.beside, start=1):
-            found[f"beside {number}"] = encode(texts, folder, work)
+        for folder in arguments.beside:
+            found[Path(folder).name] = encode(texts, folder, work, max_length=arguments.length)
         found["static"] = encode(texts, f"{work}/static", work)
         if arguments.small:
-            found["all-MiniLM-L6-v2"] = encode(texts, small_model(), work, dimensions=384, max_length=256)
+            found["all-MiniLM-L6-v2"] = encode(texts, small_model(), work, dimensions=384, max_length=arguments.length)
     names = list(found)
     print("| language | documents | " + " | ".join(f"median cosine, {name}" for name in names), end=" | ")
     print(" | ".join(f"nearest has the label, {name}" for name in names) + " |\n" + "|---" * (2 + 2 * len(names)) + "|")

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from judge_cover import saturating_cover
+from judge_cover import covered, saturating_cover
 
 from datamask.config import Select
 from datamask.corpus.ngrams import count_ngrams
@@ -40,7 +40,7 @@ from datamask.errors import DatamaskError
 from datamask.report.embedded import load_corpus
 from datamask.selection.arrays import select
 from datamask.study.choices import CONTROLS as CONTROLS_OF
-from datamask.study.choices import RANDOM, bytes_of, choices
+from datamask.study.choices import RANDOM, SHUFFLED, bytes_of, choices
 from datamask.study.coder import Coder
 from datamask.study.inference import Contrast, Trial, agreement, holm
 from datamask.study.judge_page import interval
@@ -200,6 +200,8 @@ def arms() -> dict[str, dict[str, Any]]:
     for buckets in (14, 16, 18):
         found[f"words in 2^{buckets} λ 0.7"] = {**cover(0.7, ngrams=1), "buckets": buckets}
         found[f"saturating 2^{buckets}, floor 0.5"] = {"solver": "saturating", "buckets": buckets, "floor": 0.5}
+    for lamb in (0.1, 0.3, 0.5):
+        found[f"saturating 2^18 λ {lamb:g}"] = {"solver": "saturating", "buckets": 18, "floor": 0, "lamb": lamb}
     for floor in (0.0, 0.25, 0.75):
         found[f"saturating 2^18, floor {floor:g}"] = {"solver": "saturating", "buckets": 18, "floor": floor}
     for name in ("static", *REAL.values()):
@@ -293,10 +295,21 @@ def filled(pool: dict[str, Any], order: Any, share: float) -> Any:
 
 
 def saturating(pool: dict[str, Any], changes: Mapping[str, Any], share: float, seed: int) -> Any:
-    """Greedy cover of words and pairs, each worth half as much at every hit, by documents above a floor of quality."""
-    allowed = pool["quality"] >= np.quantile(pool["quality"], changes["floor"])
-    budget = share * float(pool["tokens"].sum())
-    return saturating_cover(counts(pool, changes["buckets"]), pool["tokens"], allowed, budget)
+    """Greedy cover of words and pairs, each worth half as much at every hit, by documents above a floor of quality.
+
+    With λ, quality is maximised beside it, both measured from a random choice to the best one.
+    """
+    quality, tokens, words = pool["quality"].astype(np.float64), pool["tokens"], counts(pool, changes["buckets"])
+    allowed = quality >= np.quantile(quality, changes["floor"])
+    budget = share * float(tokens.sum())
+    found = saturating_cover(words, tokens, allowed, budget)
+    if not (lamb := changes.get("lamb", 0.0)):
+        return found
+    drawn = filled(pool, np.random.default_rng([seed, 127]).permutation(len(tokens)), share)
+    best = filled(pool, np.argsort(-quality, kind="stable"), share)
+    gained = np.average(quality[best], weights=tokens[best]) - np.average(quality, weights=tokens)
+    scale = (covered(words, found) - covered(words, drawn)) / gained
+    return saturating_cover(words, tokens, allowed, budget, lamb / (1 - lamb) * scale * quality / budget)
 
 
 def above(pool: dict[str, Any], changes: Mapping[str, Any], share: float, seed: int) -> Any:
@@ -431,7 +444,8 @@ def table(options: argparse.Namespace) -> None:
         columns: dict[str, dict[str, Contrast]] = {}
         named: dict[str, list[Contrast]] = {}
         means: dict[str, dict[str, float]] = {}
-        for judge in dict.fromkeys(told["judge"] for told in found):
+        by_judge: dict[str, Any] = {}
+        for judge in [judge for judge in options.judge if any(told["judge"] == judge for told in found)]:
             by_arm: dict[str, dict[int, dict[int, Any]]] = {}
             for told in found:
                 if (told["half"], told["judge"]) == (half, judge) and told["pool"] in options.pool:
@@ -444,6 +458,8 @@ def table(options: argparse.Namespace) -> None:
             for said, own in (("choosing", reporting), ("reporting", [n for n in names if n not in reporting])):
                 column = f"{judge}, {said} sets"
                 trials = list(trials_of(by_arm, own, options.arm))
+                if not trials:
+                    continue
                 columns[column] = {
                     arm: trial.contrast(arm, options.minus)
                     for trial in trials
@@ -457,6 +473,8 @@ def table(options: argparse.Namespace) -> None:
                 print(f"{half}, {column}: {trials[0].pools} pools, SD of a pool {spread.pool:.4f}, ", end="")
                 print(f"of a draw {spread.draw:.4f}, of the items {spread.item:.4f}")
             show_controls(half, judge, by_arm)
+            by_judge[judge] = by_arm
+        show_transfer(half, by_judge)
         show(half, columns, options.minus)
         show_named(named)
         print(f"\nKendall's τ, {half}:", end=" ")
@@ -468,7 +486,7 @@ def trials_of(by_arm: Mapping[str, Any], own: Sequence[str], parts: Sequence[str
     """A trial of the arms that were read on the same pools, most arms first; random draws are in each."""
     groups: dict[tuple[int, ...], list[str]] = {}
     for arm in by_arm:
-        if arm not in (RANDOM, *CONTROLS_OF) and wanted(arm, parts):
+        if arm not in (RANDOM, *CONTROLS_OF) and wanted(arm, parts) and ", told " not in arm:
             groups.setdefault(tuple(sorted(set(by_arm[arm]) & set(by_arm[RANDOM]))), []).append(arm)
     for pools, names in sorted(groups.items(), key=lambda item: -len(item[1])):
         if pools:
@@ -487,6 +505,26 @@ def corrected(trials: Sequence[Trial]) -> list[Contrast]:
         Contrast(c.first, c.second, c.difference, c.half_width, c.p, c.targets, p)
         for c, p in zip(found, adjusted, strict=True)
     ]
+
+
+def show_transfer(half: str, by_judge: Mapping[str, Mapping[str, Any]]) -> None:
+    """Choices that were told one of the choosing sets, on the choosing sets that they were not told; means of TOLD."""
+    rows: dict[str, dict[str, list[str]]] = {}
+    for judge, by_arm in by_judge.items():
+        for arm in by_arm:
+            name, _, told = arm.rpartition(", told ")
+            if name:
+                pools = sorted(set(by_arm[arm]) & set(by_arm[RANDOM]))
+                some = next(iter(by_arm[RANDOM][pools[0]].values()))
+                own = [each for each in some if each == told or each in sorted(some)[1::EVERY]]
+                trial = Trial({a: [list(by_arm[a][p].values()) for p in pools] for a in (RANDOM, arm)}, own=own)
+                found = rows.setdefault(name, {}).setdefault(judge, [])
+                found.append(f"{trial.mean(arm) - trial.mean(RANDOM):+.4f}")
+    if rows:
+        print(f"\n{half} half: told one of {', '.join(TOLD)}; on the choosing sets not told, minus random\n")
+        print(f"| arm | {' | '.join(by_judge)} |\n|---|" + "--:|" * len(by_judge))
+        for name, found in rows.items():
+            print(f"| {name} | " + " | ".join(", ".join(found.get(judge, [])) for judge in by_judge) + " |")
 
 
 def show(half: str, columns: Mapping[str, Mapping[str, Contrast]], minus: str) -> None:
@@ -512,7 +550,13 @@ def show_named(named: Mapping[str, Sequence[Contrast]]) -> None:
 
 def show_controls(half: str, judge: str, by_arm: Mapping[str, Any]) -> None:
     pools = [p for p in by_arm[RANDOM] if all(p in by_arm.get(arm, {}) for arm in CONTROLS_OF)]
-    there = {arm: [list(by_arm[arm][p].values()) for p in pools] for arm in (RANDOM, *CONTROLS_OF) if pools}
+    there = {}  # the draws of all pools as one pool's: two pools alone have a single degree of freedom
+    for arm in (RANDOM, *CONTROLS_OF):
+        draws = [list(by_arm[arm][p].values()) for p in pools]
+        several = [len(by_arm[SHUFFLED][p]) for p in pools]  # first those that a control's draws belong to
+        first = [draw for own, count in zip(draws, several, strict=True) for draw in own[:count]]
+        rest = [draw for own, count in zip(draws, several, strict=True) for draw in own[count:]]
+        there[arm] = [[*first, *rest]]
     for control in controls(there) if pools else []:
         print(f"{half}, {judge}, control {control.name}: {'passed' if control.passed else 'FAILED'}, {control.said}")
 
@@ -530,7 +574,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--controls", action="store_true")
     parser.add_argument("--only", type=int, default=CONTROLS, help="draws of each control")
-    parser.add_argument("--judge", nargs="*", default=["coder", "n-grams"])
+    parser.add_argument("--judge", nargs="*", default=["coder", "n-grams"], help="network too")
     parser.add_argument("--arm", nargs="*", help="regular expressions of whole names")
     parser.add_argument("--minus", default=RANDOM, help="the arm that others are compared with in the table")
     options = parser.parse_args()
