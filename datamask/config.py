@@ -54,6 +54,9 @@ class Corpus(Section):
     """Of text files that tell theirs neither by a mark nor as UTF-8; null: the only likely one, which is then shown."""
     separator: str | None = Field(None, min_length=1, max_length=1)
     """Between the fields of CSV; null: comma, tab, ; or |, whichever fits."""
+    quotes: Literal["double", "backslash", "none"] | None = None
+    """What a quotation mark in CSV is: around fields, doubled within ("double") or behind a backslash ("backslash"), or
+    a part of the text ("none"); null: what fits the file, which is then shown."""
     header: bool | None = None
     """Whether CSV has a header line; false: its columns are column1, column2, …; null: it has, or is refused."""
     shard_rows: int = Field(100_000, ge=1)

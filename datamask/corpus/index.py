@@ -61,6 +61,7 @@ REASONS = {
     "line_too_long": "the line is longer than 256 MiB",
     "no_score": "a column that a quality score is read from is null or no finite number",
     "malformed_row": "the CSV row has another number of fields than the header",
+    "broken_quotes": "a quotation mark opens a field and is never closed, or text follows the one that closes it",
     "http_status": "the server's answer was not the page (a redirect, an error)",
     "not_html": "the record is no page of HTML or text",
     "no_content": "no main text was found in the page",
@@ -72,6 +73,8 @@ HINTS = {
     "undecodable_text": ". Is it in another encoding? --set corpus.encoding=cp1252",
     "undecodable_line": ". Is it in another encoding? --set corpus.encoding=cp1252",
     "nul_text": ". Is it UTF-16? --set corpus.encoding=utf-16",
+    "broken_quotes": ". Are quotation marks part of the text, or escaped by a backslash? --set corpus.quotes=none, "
+    "--set corpus.quotes=backslash",
     "malformed_row": ". Are its fields separated otherwise? --set 'corpus.separator=\";\"'",
 }
 

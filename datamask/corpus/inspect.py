@@ -58,7 +58,7 @@ def inspect_files(files: Sequence[InputFile], settings: Corpus, work: str) -> li
         stored = read_json(url)
         if stored["version"] == STAGES["plan"].version:
             cache = {path: _from_json(facts) for path, facts in stored["files"].items()}
-    reading = [settings.encoding, settings.separator, settings.header]
+    reading = [settings.encoding, settings.separator, settings.header, settings.quotes]
     relevant = key(dict(settings.columns), list(settings.drop), settings.group_bytes, reading)
 
     def facts_of(file: InputFile) -> FileFacts:

@@ -102,7 +102,13 @@ def _part(file: InputFile, facts: FileFacts) -> Part:
 def _shard(name: str, parts: Sequence[Part]) -> Shard:
     # the ending of the format is in: the same bytes as .csv and .jsonl are other rows
     content = [
-        [part.fingerprint, part.format, list(part.row_groups or ()), *([asdict(part.reading)] if part.reading else [])]
+        [
+            part.fingerprint,
+            part.format,
+            list(part.row_groups or ()),
+            *([asdict(part.reading)] if part.reading else []),
+            *(["strict"] if part.format.startswith(("csv", "tsv")) else []),  # 0.1.0 read other rows of the same bytes
+        ]
         for part in parts
     ]
     return Shard(name, tuple(parts), key("shard", content))

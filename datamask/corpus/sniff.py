@@ -11,9 +11,10 @@ import codecs
 import csv
 import io
 from collections.abc import Iterator
+from typing import Any
 
 from datamask.config import Corpus
-from datamask.corpus import json_lines
+from datamask.corpus import delimited, json_lines
 from datamask.corpus.columns import ALIASES
 from datamask.corpus.inputs import damage
 from datamask.corpus.plan import Reading
@@ -33,6 +34,8 @@ MARKS = [
     (codecs.BOM_UTF16_BE, "utf-16"),
 ]
 SEPARATORS = {"csv": (",", ";", "\t", "|"), "tsv": ("\t", ",", ";", "|")}
+QUOTES_LOOKED_AT = 64 << 20  # bytes in which quotation marks are looked for
+MANY_QUOTES = 200  # are enough to decide what they are
 NAME = 64  # characters of a column's name, at most
 
 
@@ -50,6 +53,7 @@ def sniff(path: str, format_: str, settings: Corpus) -> Reading | None:
         encoding, guessed = _encoding(path, format_, given)
         with open_stream(path, format_, encoding) as stream:
             text = bytes(stream.read(HEAD)).decode("utf-8", "replace").removeprefix("\ufeff")
+            more = [] if kind in ("jsonl", "txt") or settings.quotes else _with_quotes(text, stream)
     line_end = json_lines.line_end(text)
     if kind == "jsonl":
         json_lines.check_objects(text, path, {*ALIASES["text"], "text", *settings.columns.values()})
@@ -57,7 +61,8 @@ def sniff(path: str, format_: str, settings: Corpus) -> Reading | None:
         found = Reading(encoding, guessed, line_end="\n" if kind == "txt" else line_end)
         return None if found == Reading("utf-8") else found
     separator = settings.separator or _separator(text, kind)
-    found = Reading(encoding, guessed, separator, settings.header is not False)
+    quotes = settings.quotes or _quotes([text, *more], separator, line_end)
+    found = Reading(encoding, guessed, separator, settings.header is not False, quotes, line_end)
     if settings.header is None and text.strip():
         _check_header(path, text, separator, settings)
     return None if found == Reading("utf-8", False, SEPARATORS[kind][0]) else found
@@ -193,13 +198,77 @@ def _rows(text: str, separator: str) -> list[list[str]]:
 def _separator(text: str, kind: str) -> str:
     """The one that cuts most rows into as many fields as the first; the format's own in doubt."""
     scores = {}
+    lines = [line for line in text.splitlines() if line][:1000]
     for separator in SEPARATORS[kind]:
         rows = [row for row in _rows(text, separator) if row]
-        width = len(rows[0]) if rows else 0
-        scores[separator] = sum(len(row) == width for row in rows) / len(rows) if width > 1 else 0.0
+        scores[separator] = max(_even(rows), _even([line.split(separator) for line in lines]))
     best = max(scores, key=lambda separator: scores[separator])  # the first of equals
     own = SEPARATORS[kind][0]
     return own if scores[own] >= 0.95 * scores[best] else best
+
+
+def _even(rows: list[list[str]]) -> float:
+    """The share of rows with as many fields as the first; 0 where that has one."""
+    width = len(rows[0]) if rows else 0
+    return sum(len(row) == width for row in rows) / len(rows) if width > 1 else 0.0
+
+
+def _with_quotes(text: str, stream: Any) -> list[str]:
+    """Whole lines from behind `text` that hold quotation marks, where it has few."""
+    found: list[str] = []
+    seen = text.count('"')
+    for _ in range(QUOTES_LOOKED_AT // HEAD if len(text) >= HEAD // 4 else 0):
+        block = bytes(stream.read(HEAD)) if seen < MANY_QUOTES else b""
+        if not block:
+            break
+        if marks := block.count(b'"'):
+            seen += marks
+            found.append(block[block.find(b"\n") + 1 : block.rfind(b"\n") + 1].decode("utf-8", "replace"))
+    return found
+
+
+def _quotes(texts: list[str], separator: str, line_end: str) -> str:
+    """What a quotation mark is: see corpus.quotes.
+
+    By what fits: with marks around fields no row is broken; with marks as text every line has as many fields as the
+    first. Where both fit, a mark around some values of a column that need none is text where tabs or bars separate.
+    """
+    if not any('"' in text for text in texts):
+        return "double"
+    good, bad = _count_rows(texts, separator, "double", line_end)
+    if bad and any('\\"' in text for text in texts):
+        others = _count_rows(texts, separator, "backslash", line_end)
+        if others[0] - others[1] > good - bad:
+            return "backslash"
+    lines = [line.split(separator) for text in texts for line in text.split(line_end)[1:-1] if line.strip()]
+    width = len(texts[0].split(line_end)[0].split(separator))
+    even = sum(len(line) == width for line in lines)
+    doubled = sum('""' in field[1:-1] for line in lines for field in line if _is_quoted(field))
+    broken = even - good
+    if separator in (",", ";"):
+        return "none" if even == len(lines) and broken >= FEW_LINES and not doubled else "double"
+    needless = broken
+    for place in range(width):
+        column = [line[place].strip("\r") for line in lines if len(line) == width and line[place].strip("\r")]
+        held = sum(_is_quoted(field) and len(field) > 2 for field in column)
+        needless += held if 2 * held < len(column) else 0
+    return "none" if even >= 0.98 * len(lines) and needless > 10 * doubled else "double"
+
+
+def _is_quoted(field: str) -> bool:
+    return len(field) > 1 and field[0] == field.rstrip("\r")[-1] == '"'
+
+
+def _count_rows(texts: list[str], separator: str, quotes: str, line_end: str) -> tuple[int, int]:
+    """Rows behind the first that have as many fields as it, and other rows, read so."""
+    good = bad = 0
+    for text in texts:
+        whole = text[: text.rfind(line_end) + 1] or text
+        data = whole.encode("utf-8", "surrogateescape").decode(delimited.BYTES)
+        first, *rows = delimited.read_rows(iter([data]), separator, quotes, line_end)
+        fine = sum(not isinstance(row, str) and len(row) == len(first) for row in rows)
+        good, bad = good + fine, bad + len(rows) - fine
+    return good, bad
 
 
 def _check_header(path: str, text: str, separator: str, settings: Corpus) -> None:
