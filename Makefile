@@ -5,9 +5,10 @@ BIN    := $(VENV)/bin
 INPUT  ?=
 OUT    ?= out/sample
 ARGS   ?=
+TARGET ?=
 TARGETS ?=
 
-export INPUT OUT TARGETS
+export INPUT OUT TARGET TARGETS
 export DO_NOT_TRACK = 1
 export PREFECT_SERVER_ANALYTICS_ENABLED = false
 
@@ -24,8 +25,8 @@ $(VENV)/.dev: $(VENV)/.core
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-curate: $(VENV)/.core    ## the whole pipeline; INPUT= your text (a file, folder or glob), OUT= where to, ARGS= any option of `datamask curate`
-	@$(BIN)/datamask curate $(if $(INPUT),--input "$$INPUT",--sample) --output "$$OUT" $(ARGS)
+curate: $(VENV)/.core    ## the whole pipeline; INPUT= your text (a file, folder or glob), OUT= where to, TARGET= texts like those the model shall be good at, ARGS= any option of `datamask curate`
+	@$(BIN)/datamask curate $(if $(INPUT),--input "$$INPUT",--sample) $(if $(TARGET),--target "$$TARGET") --output "$$OUT" $(ARGS)
 
 judge-gpu: $(VENV)/.core  ## the judge with its largest network on a GPU; OUT= a curated corpus, TARGETS= texts from outside it
 	@$(BIN)/datamask judge "$$OUT" $(if $(TARGETS),--targets "$$TARGETS") \

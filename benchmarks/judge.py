@@ -39,6 +39,7 @@ from datamask.corpus.ngrams import count_ngrams
 from datamask.errors import DatamaskError
 from datamask.report.embedded import load_corpus
 from datamask.selection.arrays import select
+from datamask.storage import expand_patterns
 from datamask.study.choices import CONTROLS as CONTROLS_OF
 from datamask.study.choices import RANDOM, SHUFFLED, bytes_of, choices
 from datamask.study.coder import Coder
@@ -47,7 +48,6 @@ from datamask.study.judge_page import interval
 from datamask.study.network import SIZES, Network
 from datamask.study.ngram_judge import BUCKETS, Ngrams, words_of
 from datamask.study.overlap import without_overlap
-from datamask.study.run import expand
 from datamask.study.targets import Item, Target, _items, _name, read_targets
 from datamask.study.verdict import controls
 
@@ -153,7 +153,7 @@ def targets_of(options: argparse.Namespace, whole: dict[str, Any]) -> tuple[list
     """What judges read: items of all sets that do not stand in the corpus; and what a choice for a target is told."""
     kept = options.to / "targets.pickle"
     if not kept.exists():
-        paths = expand([options.targets])
+        paths = expand_patterns([options.targets])
         targets = read_targets(paths)
         outside, found = without_overlap(targets, whole["texts"], [str(row) for row in range(len(whole["texts"]))])
         print({name: f"{there.items} of {there.of} items stand in the corpus" for name, there in found.items()})

@@ -19,8 +19,8 @@ import time
 import torch
 from embedded import Embedded, real, synthetic
 
-from datamask.config import Select
-from datamask.selection.arrays import resolve, select
+from datamask.config import Select, resolve
+from datamask.selection.arrays import select
 from datamask.selection.problem.pool import Pool, make_problem
 from datamask.selection.solvers import plackett_luce
 from datamask.selection.solvers.policy_gradient import Policy

@@ -61,12 +61,12 @@ def main() -> None:
     groups = {name: np.asarray(values)[:300] for name, values in first.groups.items()}
     some = {name: getattr(first, name)[:300] for name in ("index", "quality", "tokens")}
     few = [replace(first, groups=groups, **some)]
-    joint.select_corpus(few, config.select)
+    joint.select_corpus(few, config.selection)
     seconds: dict[str, float] = {}
     for name, module, function in PARTS:
         setattr(module, function, timed(getattr(module, function), seconds, name))
     began = time.process_time()
-    facts = joint.select_corpus(shards, config.select).facts
+    facts = joint.select_corpus(shards, config.selection).facts
     seconds["in all"] = time.process_time() - began
     print("| part | processor s |\n|---|--:|")
     for name in (*(name for name, *_ in PARTS), "in all"):

@@ -134,9 +134,9 @@ def main() -> None:
                 np.concatenate([one.features() for one in candidates]),
                 np.concatenate([one.quality for one in candidates]),
                 np.concatenate([one.tokens for one in candidates]),
-                **words_of(candidates, config.select),
+                **words_of(candidates, config.selection),
             )
-            problem, reached = make_problem(pool, config.select), {}
+            problem, reached = make_problem(pool, config.selection), {}
             scales = solved.facts["scales"]
             in_order = sorted(so_far, key=lambda one: one.shard.name)
             for how, prices in (("solved", solved), ("beside", extended)):

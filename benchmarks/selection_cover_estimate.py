@@ -24,7 +24,7 @@ from scipy.special import entr, expit
 from selection_coverage import concave_of, pool_of
 
 from datamask.compiling import compiled
-from datamask.selection.arrays import resolve
+from datamask.config import resolve
 from datamask.selection.cover.solve import ACCURACY, STEPS
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.cover.tangent import maximise

@@ -14,7 +14,8 @@ from itertools import combinations
 import numpy as np
 from selection_coverage import pool_of
 
-from datamask.selection.arrays import resolve, solve
+from datamask.config import resolve
+from datamask.selection.arrays import solve
 from datamask.selection.problem.pool import Pool, make_problem
 
 DOCUMENTS, CHOSEN = 18, 4
@@ -52,7 +53,7 @@ def main() -> None:
             counts = pool.ngrams[at]
             counts = counts[:, np.flatnonzero(np.asarray(counts.sum(axis=0)).ravel() > 1)]
             part = Pool(pool.features[at], pool.quality[at], pool.tokens[at], ngrams=counts)
-            settings = resolve(None, {**base, "lamb": lamb, "budget_documents": CHOSEN}, words=True)
+            settings = resolve(None, {**base, "lamb": lamb, "budget_documents": CHOSEN})
             found = solve(problem := make_problem(part, settings))
             best = max(float(every_value(problem, block).max()) for block in np.array_split(masks, 60))
             exact += found.objective >= best - 1e-6

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from selection_coverage import concave_of, pool_of
 
-from datamask.selection.arrays import resolve
+from datamask.config import resolve
 from datamask.selection.cover import greedy_search as search
 from datamask.selection.cover import sharpen
 from datamask.selection.cover.solve import ACCURACY, STEPS

@@ -36,13 +36,13 @@ import torch
 from scipy.sparse import csr_array, load_npz, save_npz
 
 from datamask import storage
-from datamask.config import Config
+from datamask.config import Config, resolve
 from datamask.corpus.ngrams import count_ngrams
 from datamask.corpus.plan import Part, Shard
 from datamask.maps import here
 from datamask.pipeline import STAGES
 from datamask.selection import learn_prices
-from datamask.selection.arrays import resolve, solve
+from datamask.selection.arrays import solve
 from datamask.selection.cover import counting as atoms
 from datamask.selection.cover import cover_shards as rounds
 from datamask.selection.problem.pool import make_problem
@@ -159,7 +159,7 @@ def made(arguments: argparse.Namespace) -> None:
     print("| documents | λ | numbers | processor s | wall s | GiB beyond the atoms | fractional gap | gap | masks |")
     print("|--:|--:|--:|--:|--:|--:|--:|--:|---|")
     for lamb in arguments.lamb:
-        config = Config(select=resolve(None, {"algorithm": "coverage", "lamb": lamb}, words=True))
+        config = Config(select=resolve(None, {"algorithm": "coverage", "lamb": lamb}))
         spent: dict[str, list[float]] = defaultdict(list)
         work = f"{folder}/work"
         shutil.rmtree(f"{work}/prices", ignore_errors=True)
@@ -208,7 +208,7 @@ def real(arguments: argparse.Namespace) -> None:
     budget: dict[str, Any] = {"select_ratio": 0.1}
     if arguments.unit == "tokens":
         budget = {"budget_tokens": int(0.1 * pool.tokens.sum())}
-    problem = make_problem(pool, resolve(None, {**base, **budget}, words=True))
+    problem = make_problem(pool, resolve(None, {**base, **budget}))
     rows = pool.features.float()
     topic = (rows @ rows[:64].T).argmax(dim=1).numpy()
     parts = np.array_split(np.argsort(topic, kind="stable"), arguments.shards)

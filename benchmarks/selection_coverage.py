@@ -14,7 +14,8 @@ import time
 import numpy as np
 import torch
 
-from datamask.selection.arrays import resolve, solve
+from datamask.config import resolve
+from datamask.selection.arrays import solve
 from datamask.selection.cover import greedy_search as search
 from datamask.selection.cover.counting import with_atoms, words_of
 from datamask.selection.cover.summed import SummedCoverage
@@ -34,7 +35,7 @@ def pool_of(output: str, work: str, settings: dict) -> tuple[Pool, dict]:
         np.concatenate([shard.features() for shard in shards]),
         np.concatenate([shard.quality for shard in shards]),
         np.concatenate([shard.tokens for shard in shards]),
-        **words_of(shards, config.select),
+        **words_of(shards, config.selection),
     )
     return pool, settings
 

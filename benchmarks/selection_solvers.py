@@ -20,7 +20,8 @@ from embedded import Embedded, real
 from policy_gradient import plain_step
 from submodlib import FacilityLocationFunction
 
-from datamask.selection.arrays import resolve, solve
+from datamask.config import resolve
+from datamask.selection.arrays import solve
 from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.problem.objective import balance
 from datamask.selection.problem.pool import Pool, Problem, make_problem
@@ -47,7 +48,9 @@ def facility(pool: Embedded) -> None:
         return np.array([number for number, _ in picks])
 
     def ours(solver: str) -> np.ndarray:
-        settings = resolve(None, {"solver": solver, "algorithm": "Facility", "lamb": 0.0, "calibrate": False})
+        settings = resolve(
+            None, {"solver": solver, "algorithm": "Facility", "lamb": 0.0, "calibrate": False}, tokens=False
+        )
         return solve(make_problem(problem_pool, settings)).indices
 
     FacilityLocationSelection(2, metric="precomputed", optimizer="lazy").fit(np.eye(10))  # compiled before it is timed
@@ -71,7 +74,7 @@ def facility(pool: Embedded) -> None:
 def disf(pool: Embedded, plain_seconds: float, steps: int) -> None:
     runs: list[tuple[str, list[tuple[float, float]], float, float]] = []
     bound = None
-    calibrated = make_problem(Pool(pool.features, pool.quality), resolve(None, {"algorithm": "DiSF"}))
+    calibrated = make_problem(Pool(pool.features, pool.quality), resolve(None, {"algorithm": "DiSF"}, tokens=False))
     for name, keywords in [
         ("relaxation", {"solver": "relaxation"}),
         ("greedy, rank-one", {"solver": "greedy"}),

@@ -36,8 +36,8 @@ def check_settings(shards: Sequence[Shard], config: Config) -> None:
 
 def _check_pool_columns(names: Sequence[str], config: Config) -> None:
     """:raises ConfigError: a quota or a metric reads a column that no file has."""
-    quotas = [quota.column for quota in config.select.quotas]
-    for column in pool_columns(config.select):
+    quotas = [quota.column for quota in config.selection.quotas]
+    for column in pool_columns(config.selection):
         if column not in (*names, *INDEX_COLUMNS):
             who = "select.quotas" if column in quotas else "select.algorithm, whose metric reads it"
             raise ConfigError(

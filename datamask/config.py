@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -25,10 +26,16 @@ Solver = str  # a name of `extensions.names("solver")`, or module:Class
 SCORERS = ("content", "heuristic", "transformer", "fasttext", "column", "probe", "encoder", "prox")  # built in
 Algorithm = str  # "pairwise" | "DiSF" | "facility", the published names, or a registered metric
 PUBLISHED_NAMES = {"Pair_simi": "pairwise", "DiSF": "disf", "Facility": "facility"}
-COVERAGE_LAMB, TARGET_LAMB, PAPER_LAMB = 0.7, 0.3, 0.5  # docs/judge.md; arXiv 2512.24265, section 4
-BUDGETS = ("select_ratio", "budget_documents", "budget_tokens")  # one of them counts
-UNSEEING = ("top-quality", "random", "semdedup")  # solvers that look at no diversity: it is told in the report alone
 Part = Literal["embedding", "ngrams", "target"]
+
+# Defaults that depend on other settings; `resolve` alone reads them.
+COVERAGE_LAMB, TARGET_LAMB, PAPER_LAMB = 0.7, 0.3, 0.5  # docs/judge.md; arXiv 2512.24265, section 4
+POOL_PARTS: dict[Part, float] = {"ngrams": 3.0, "embedding": 1.0}  # of coverage without a target: docs/judge.md
+TARGET_PARTS: dict[Part, float] = {"target": 1.0}  # of coverage with one: docs/judge.md
+USUAL_RATIO = 0.1  # of the candidates' tokens, or of the candidates
+BUDGETS = ("select_ratio", "token_ratio", "budget_documents", "budget_tokens")
+UNSEEING = ("top-quality", "random", "semdedup")  # solvers that ignore diversity: only the report states it
+COUNT_DOCUMENTS = ("policy-gradient", "greedy", "semdedup")  # built-in solvers that hold no budget in tokens
 
 
 class Section(BaseModel):
@@ -197,13 +204,18 @@ class Quota(Section):
 class CoverageSettings(Section):
     """What algorithm coverage explains, and by which atoms."""
 
-    atoms: dict[Part, float] = {}
-    """Weights of: ngrams (the pool's words), embedding (the pool, by anchors), target (its words, of select.target);
-    {}: the pool's words; with a target, it and the embedding alike."""
+    atoms: dict[Part, float] | None = None
+    """Weights of: ngrams (the pool's words), embedding (the pool's vectors, by anchors), target (the words of
+    select.target). null: ngrams 3 and embedding 1; with a target, the target alone."""
     anchors: int = Field(1500, ge=1, le=40_000)
     """Documents of the pool, chosen by hash, at which the choice's density in embedding space is judged."""
     temperature: float = Field(0.1, gt=0)
     """τ of the kernel exp((cosine − 1) / τ)."""
+    buckets: int = Field(10_000, ge=2, le=1 << 20)
+    """Buckets that words and pairs of words are hashed to. More tell rare ones apart and cost memory and time."""
+    curve: Literal["likelihood", "saturating"] = "likelihood"
+    """What a word gains. "likelihood": words are wanted as often as the pool, or the target, has them. "saturating":
+    all words of the pool count alike, and each further document that holds one adds less, log(1 + documents / 0.6)."""
     document_weights: Literal["quality", "equal"] = "quality"
     """How the pool's documents count in the words to be covered (ngrams): by their quality as a share of the greatest,
     so that the words of good documents are covered first; equal: all alike."""
@@ -214,10 +226,10 @@ class CoverageSettings(Section):
 
     @field_validator("atoms")
     @classmethod
-    def _weighted(cls, value: dict[str, float]) -> dict[str, float]:
-        if any(not weight > 0 for weight in value.values()):
+    def _weighted(cls, value: dict[str, float] | None) -> dict[str, float] | None:
+        if any(not weight > 0 for weight in (value or {}).values()):
             raise ValueError("parts need a positive weight each, e.g. {target: 1, embedding: 0.5}")
-        return value
+        return value or None
 
 
 class Select(Section):
@@ -225,20 +237,24 @@ class Select(Section):
 
     solver: Solver = "relaxation"
     """relaxation (with certificate), policy-gradient (the paper's), greedy, or a baseline."""
-    algorithm: Algorithm | dict[Algorithm, float] = "coverage"
-    """coverage (why: docs/judge.md), Pair_simi, DiSF, Facility, vendi, logdet, or registered; or {name: weight}. Not
-    set: coverage; Pair_simi for solvers that look at no diversity and no target, whose report it is alone."""
-    select_ratio: float | None = Field(0.1, gt=0, le=1)
-    """Budget: share of the candidate documents."""
+    algorithm: Algorithm | dict[Algorithm, float] | None = None
+    """coverage (why: docs/judge.md), Pair_simi, DiSF, Facility, vendi, logdet, or registered; or {name: weight}. null:
+    coverage. Solvers that ignore diversity report Pair_simi unless a target or this is set."""
+    select_ratio: float | None = Field(None, gt=0, le=1)
+    """Budget: share of the candidate documents. A share of documents says little of how much text is kept, for
+    documents differ in length."""
+    token_ratio: float | None = Field(None, gt=0, le=64)
+    """Budget: share of the candidates' tokens. Where no budget is set it is 0.1; solvers that count documents take 0.1
+    of these."""
     budget_documents: int | None = Field(None, ge=1)
-    """Budget: documents, instead of select_ratio."""
+    """Budget: documents, instead of a ratio."""
     budget_tokens: int | None = Field(None, ge=1)
-    """Budget: tokens, instead of select_ratio."""
+    """Budget: tokens, instead of a ratio."""
     repeat: int = Field(1, ge=1, le=64)
-    """How often a document may be taken, under budget_tokens: the release says how often in a column `repeat`."""
-    lamb: float = Field(COVERAGE_LAMB, ge=0, le=1)
-    """λ, the weight of quality: 1 is top-quality, 0 is diversity alone. Not set: 0.7, with a target 0.3, and the
-    paper's 0.5 where algorithm is not coverage alone."""
+    """How often a document may be taken, under a budget in tokens: the release says how often in a column `repeat`."""
+    lamb: float | None = Field(None, ge=0, le=1)
+    """λ, the weight of quality: 1 is top-quality, 0 is diversity alone. null: 0.7, with a target 0.3, and the paper's
+    0.5 where algorithm is not coverage alone."""
     target: list[str] = []
     """Files whose texts the choice explains (algorithm coverage): text, or JSON lines (text; question, answer)."""
     coverage: CoverageSettings = CoverageSettings()
@@ -279,16 +295,6 @@ class Select(Section):
     published: bool = False
     """policy-gradient: exactly the published estimator, without our variance reduction."""
 
-    @model_validator(mode="after")
-    def _usual(self) -> Select:
-        if "algorithm" not in self.model_fields_set and self.solver in UNSEEING and not self.target:
-            self.__dict__["algorithm"] = "Pair_simi"  # no text is read for a figure of the report
-        if "lamb" not in self.model_fields_set:
-            covers = isinstance(self.algorithm, str) and self.algorithm.lower() == "coverage"
-            usual = (TARGET_LAMB if self.target else COVERAGE_LAMB) if covers else PAPER_LAMB
-            self.__dict__["lamb"] = usual  # not set by anybody: another algorithm has another
-        return self
-
     @field_validator("solver")
     @classmethod
     def _known_solver(cls, value: str) -> str:
@@ -297,9 +303,9 @@ class Select(Section):
 
     @field_validator("algorithm")
     @classmethod
-    def _known_algorithm(cls, value: str | dict[str, float]) -> str | dict[str, float]:
+    def _known_algorithm(cls, value: str | dict[str, float] | None) -> str | dict[str, float] | None:
         published = [name.lower() for name in PUBLISHED_NAMES]
-        for name in [value] if isinstance(value, str) else value:
+        for name in [value] if isinstance(value, str) else value or ():
             if name.lower() not in published and extensions.find("metric", name) is None:
                 valid = sorted([*extensions.names("metric"), *PUBLISHED_NAMES])
                 raise ValueError(f"unknown algorithm {name!r}; valid: {', '.join(valid)}, or MODULE:CLASS")
@@ -309,35 +315,45 @@ class Select(Section):
 
     @model_validator(mode="after")
     def _one_budget(self) -> Select:
-        if self.budget_documents and self.budget_tokens:
-            raise ValueError("budget_documents and budget_tokens are both set; keep one")
-        if not (self.select_ratio or self.budget_documents or self.budget_tokens):
-            raise ValueError("no budget; set select_ratio, budget_documents or budget_tokens")
+        for one, other in (("budget_documents", "budget_tokens"), ("select_ratio", "token_ratio")):
+            if getattr(self, one) and getattr(self, other):
+                raise ValueError(f"{one} and {other} are both set; keep one")
+        if self.token_ratio and self.token_ratio > self.repeat:
+            raise ValueError(f"token_ratio {self.token_ratio:g} is more than repeat {self.repeat} lets documents fill")
         return self
 
     @model_validator(mode="after")
     def _repeatable(self) -> Select:
         if self.repeat == 1:
             return self
-        if not self.budget_tokens:
-            raise ValueError("repeat takes documents several times, so the budget must count tokens; set budget_tokens")
-        if "facility" in self.metrics:
+        if not (self.budget_tokens or self.token_ratio) and (self.budget_documents or self.select_ratio):
+            raise ValueError(
+                "repeat takes documents several times, so the budget must count tokens; set token_ratio, or "
+                "budget_tokens"
+            )
+        given = self.algorithm if isinstance(self.algorithm, dict) else [self.algorithm or ""]
+        if "facility" in [_canonical(name) for name in given]:
             raise ValueError(
                 "repeat and Facility: a second copy of a document is no nearer to any other, so it changes nothing; "
                 "use coverage, Pair_simi, DiSF, vendi or logdet, or set repeat to 1"
             )
         return self
 
+
+class ResolvedSelect(Select):
+    """`Select` after `resolve`: every default that depends on another setting is filled in, and one budget is set."""
+
+    algorithm: Algorithm | dict[Algorithm, float]
+    lamb: float
+
     @property
     def metrics(self) -> dict[str, float]:
         """Weight by the metrics' canonical names: pairwise, disf, coverage-embedding, …, or a registered one."""
         given = {self.algorithm: 1.0} if isinstance(self.algorithm, str) else self.algorithm
-        published = {name.lower(): canonical for name, canonical in PUBLISHED_NAMES.items()}
         found: dict[str, float] = {}
         for name, weight in given.items():
-            own = extensions.find("metric", name)
-            canonical = published.get(name.lower()) or (own.name if own else name.lower())
-            parts = self.covered if canonical == "coverage" else {}
+            canonical = _canonical(name)
+            parts = self.parts if canonical == "coverage" else {}
             for part, share in parts.items():
                 found[f"coverage-{part}"] = found.get(f"coverage-{part}", 0.0) + weight * share / sum(parts.values())
             if not parts:
@@ -345,16 +361,83 @@ class Select(Section):
         return found
 
     @property
-    def covered(self) -> dict[str, float]:
+    def parts(self) -> dict[str, float]:
         """Weight by the parts of algorithm coverage."""
-        if self.coverage.atoms:
-            return {str(part): weight for part, weight in self.coverage.atoms.items()}
-        return {"target": 0.5, "embedding": 0.5} if self.target else {"ngrams": 1.0}
+        return {str(part): weight for part, weight in (self.coverage.atoms or {}).items()}
 
     @property
     def metric(self) -> str:
         """The metrics' canonical names, joined by "+"."""
         return "+".join(self.metrics)
+
+    @property
+    def in_tokens(self) -> bool:
+        """Whether the budget counts tokens."""
+        return bool(self.budget_tokens or self.token_ratio)
+
+    @property
+    def budget_name(self) -> str:
+        """The one setting of `BUDGETS` that counts."""
+        return next(name for name in BUDGETS if getattr(self, name))
+
+    def facts(self) -> dict[str, Any]:
+        """What was asked, defaults included: algorithm, the parts of coverage, λ, the budget, the seed."""
+        budget = self.budget_name
+        parts = {"parts": self.parts} if "coverage-" in self.metric else {}
+        asked = {"lamb": self.lamb, budget: getattr(self, budget), "seed": self.seed}
+        return {"algorithm": self.algorithm, **parts, **asked}
+
+
+def resolve(
+    settings: Select | None = None,
+    changes: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    words: bool = True,
+    tokens: bool = True,
+) -> ResolvedSelect:
+    """Settings with changes laid over them and every default filled in that depends on another setting.
+
+    :param changes: a budget among them replaces the settings' own.
+    :param words: whether texts are at hand. Where there are features alone, the algorithm is the published one unless
+        it or a target is set, and coverage is the embedding's.
+    :param tokens: whether token counts are at hand; without them the budget counts documents.
+    :raises ConfigError: a change is unknown or invalid.
+    """
+    if isinstance(settings, ResolvedSelect) and not changes:
+        return settings
+    asked = settings or Select()
+    if changes:
+        asked = validate_section(Select, _lay(asked.model_dump(), changes, Select))
+    found: dict[str, Any] = {"algorithm": asked.algorithm, "lamb": asked.lamb}
+    if asked.algorithm is None:
+        unseen = asked.solver in UNSEEING or not words
+        found["algorithm"] = "Pair_simi" if unseen and not asked.target else "coverage"
+    if asked.coverage.atoms is None:
+        pool: dict[Part, float] = POOL_PARTS if words else {"embedding": 1.0}
+        found["coverage"] = asked.coverage.model_copy(update={"atoms": TARGET_PARTS if asked.target else pool})
+    if asked.lamb is None:
+        covers = isinstance(found["algorithm"], str) and _canonical(found["algorithm"]) == "coverage"
+        found["lamb"] = (TARGET_LAMB if asked.target else COVERAGE_LAMB) if covers else PAPER_LAMB
+    if asked.budget_documents or asked.budget_tokens:
+        found |= {"select_ratio": None, "token_ratio": None}
+    elif not (asked.select_ratio or asked.token_ratio):
+        counts = asked.repeat > 1 or (tokens and _holds_tokens(asked.solver))
+        found["token_ratio" if counts else "select_ratio"] = USUAL_RATIO
+    return ResolvedSelect.model_construct(**{**dict(asked), **found})
+
+
+def _canonical(algorithm: str) -> str:
+    """An algorithm's name among the metrics: pairwise, disf, facility, coverage, or a registered one."""
+    published = {name.lower(): canonical for name, canonical in PUBLISHED_NAMES.items()}
+    own = extensions.find("metric", algorithm)
+    return published.get(algorithm.lower()) or (own.name if own else algorithm.lower())
+
+
+def _holds_tokens(solver: str) -> bool:
+    """Whether a solver can hold a budget in tokens. Built-in ones are known without importing them."""
+    if solver in extensions.BUILT_IN["solver"]:
+        return solver not in COUNT_DOCUMENTS
+    return "tokens" in getattr(extensions.require("solver", solver).load(), "holds", ())
 
 
 class OwnFilter(Section):
@@ -510,6 +593,16 @@ class Config(Section):
     release: ReleaseSettings = ReleaseSettings()
     run: RunSettings = RunSettings()
 
+    @property
+    def selection(self) -> ResolvedSelect:
+        """The section `select` with its defaults filled in: what a run uses. `select` itself is what was given."""
+        return resolve(self.select)
+
+    @property
+    def resolved(self) -> Config:
+        """The configuration to show: with `selection` as its section `select`."""
+        return self.model_copy(update={"select": self.selection})
+
 
 # ---------------------------------------------------------------- in
 
@@ -538,6 +631,9 @@ def load(
         if not isinstance(given, dict):
             raise ConfigError(f"configuration {path} must be a mapping of sections: {', '.join(Config.model_fields)}")
         settings = lay_settings(settings, given)
+    named = {override.partition("=")[0].strip() for override in overrides}
+    if named & {f"select.{name}" for name in BUDGETS} and isinstance(settings.get("select"), dict):
+        settings["select"] = {name: value for name, value in settings["select"].items() if name not in BUDGETS}
     for override in overrides:
         name, equals, value = override.partition("=")
         if not equals:
@@ -619,7 +715,7 @@ def _lay(settings: Mapping[str, Any], changes: Mapping[str, Any], model: type[Ba
 def _paths_to_code(settings: Mapping[str, Any]) -> list[str]:
     """The extensions that are named by where their code lies, rather than as an installed package calls them."""
     section = {name: value for name, value in settings.items() if isinstance(value, Mapping)}
-    algorithm = section.get("select", {}).get("algorithm", "")
+    algorithm = section.get("select", {}).get("algorithm") or ""
     given: list[tuple[extensions.Kind, Any]] = [
         ("encoder", section.get("encoder", {}).get("model")),
         ("solver", section.get("select", {}).get("solver")),

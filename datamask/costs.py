@@ -235,12 +235,13 @@ def _measure(config: Config, folder: Path, name: str, rows: pa.Table, stop: str 
     files = replace(files, scores=timed("score", lambda: score_shard(files, quality, encoder, config, work)))
     if config.filter.exact_duplicates or near_duplicates_wanted(config):
         files = replace(files, signatures=timed("signatures", lambda: sign_shard(shard, config, work)))
-    if reads_words(config.select):
+    if reads_words(config.selection):
         files = replace(files, atoms=timed("atoms", lambda: count_shard(files, config, work)))
     files = replace(files, filters=timed("filter", lambda: filter_corpus([files], config, work))[0])
     if near_duplicates_wanted(config):
         files = replace(files, duplicates=timed("duplicates", lambda: find_duplicates([files], config, work))[0])
-    prices = timed("prices", lambda: learn_prices([files], config, work)) if config.select.scope == "corpus" else None
+    joint = config.select.scope == "corpus"
+    prices = timed("prices", lambda: learn_prices([files], config, work)) if joint else None
     files = replace(files, masks=timed("mask", lambda: mask_shard(files, prices, config, work)))
     facts = Provenance(encoder.as_dict(), quality.as_dict(), dict(prices.facts) if prices else {})
     staged = timed("export", lambda: export([files], config, out, facts))

@@ -51,7 +51,8 @@ class Stage:
         found: dict[str, Any] = {}
         for name in self.settings:
             section, _, single = name.partition(".")
-            values = getattr(config, section).model_dump(mode="json", include={single} if single else None)
+            chosen = config.selection if section == "select" else getattr(config, section)
+            values = chosen.model_dump(mode="json", include={single} if single else None)
             found |= {f"{section}.{setting}": value for setting, value in values.items()}
         return {name: value for name, value in found.items() if name not in INDIFFERENT and name not in self.without}
 
@@ -99,8 +100,8 @@ STAGES = {
             without=("duplicates.against",),  # by what those curations selected
             rounds=13,
         ),
-        Stage("prices", "rounds", "prices", _DECIDED, version=21, settings=("select",), without=_ELSEWHERE, rounds=48),
-        Stage("mask", "shard", "masks", (*_DECIDED, "prices"), version=8, settings=("select",), without=_ELSEWHERE),
+        Stage("prices", "rounds", "prices", _DECIDED, version=22, settings=("select",), without=_ELSEWHERE, rounds=48),
+        Stage("mask", "shard", "masks", (*_DECIDED, "prices"), version=9, settings=("select",), without=_ELSEWHERE),
         Stage("export", "rounds", "staging", ("index", "score", "filter", "mask"), rounds=2),
         Stage("report", "rounds", None, (*_SCORED, "filter", "duplicates", "mask", "export"), rounds=40),
         Stage("publish", "one", None, ("export", "report")),

@@ -111,7 +111,7 @@ def _coverage() -> None:
     start = np.arange(documents + 1, dtype=np.int64) * each
     rows = AtomRows(start, index, np.full(len(index), 1 / each, np.float32), atoms)
     uniform = np.full(atoms, 1 / atoms)
-    joint, limits = SummedCoverage(rows, uniform, uniform, 0.01, 0.0), Limits(np.ones(documents), 8)
+    joint, limits = SummedCoverage(rows, uniform, uniform, 0.01, 0.0, 0.01 * uniform), Limits(np.ones(documents), 8)
     linear = generator.random(documents)
     rows.scores(uniform)
     rows.curvatures(uniform)
@@ -119,7 +119,7 @@ def _coverage() -> None:
     grow(joint, linear, limits)
     mass, nothing = np.full(documents, 1 / 8), np.zeros(documents)
     counts = csr_array((rows.value.copy(), rows.index.astype(np.int32), start), shape=(documents, atoms))
-    shares(take_rows(counts, np.arange(8)))
+    shares(take_rows(counts, np.arange(8)), saturating=False)
     start_at, feasible = torch.full((documents,), 1 / 8, dtype=torch.float64), Feasible(limits)
     maximise(Concave([joint], [1.0], torch.from_numpy(linear), feasible, 8), start_at, 0.0, 2, lambda step: None)
     sharpen(joint, mass, linear, start_at.numpy(), nothing, limits)

@@ -20,7 +20,7 @@ import stat
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -56,6 +56,16 @@ ROW_GROUP_ROWS = 10_000
 def is_remote(url: str) -> bool:
     """True for s3://, gs://, hf:// and the like; False for a local path or file://."""
     return "://" in url and not url.startswith("file://")
+
+
+def expand_patterns(patterns: Sequence[str]) -> list[str]:
+    """Patterns of local files as files, sorted; what matches nothing stays, to be named when it is opened."""
+    found: list[str] = []
+    for pattern in patterns:
+        local = Path(pattern)
+        matched = [] if is_remote(pattern) else sorted(str(path) for path in local.parent.glob(local.name))
+        found += matched or [pattern]
+    return list(dict.fromkeys(found))
 
 
 def filesystem(url: str) -> tuple[fsspec.AbstractFileSystem, str]:

@@ -51,10 +51,9 @@ def compare_arms(output: str, seeds: int, documents: int, only: list[str], targe
     from datamask.report.embedded import load_corpus
     from datamask.study import arms
     from datamask.study.ablation import ablate as run
-    from datamask.study.run import expand
     from datamask.study.targets import read_targets
 
-    asked = read_targets(expand(targets)) if targets else []
+    asked = read_targets(storage.expand_patterns(targets)) if targets else []
     work = load_corpus(output, 100, []).work  # what is wrong shows before the work, not after it
     log = get_run_logger()
     found = run(

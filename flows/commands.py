@@ -43,8 +43,13 @@ LogOption = Annotated[
 FailedOption = Annotated[
     bool, typer.Option("--allow-failed-shards", help="Publish without what failed; the manifest names it.")
 ]
-
-
+TargetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        help="Texts like those the model shall be good at: a file, or a quoted pattern; may be given several times.",
+    ),
+]
 TextColumnOption = Annotated[
     str | None, typer.Option("--text-column", help="The column that holds the text; meta.body reaches into a struct.")
 ]
@@ -60,6 +65,7 @@ def curate(
     inputs: InputArgument = None,
     input: InputOption = None,
     sample: Annotated[bool, typer.Option("--sample", help="Curate text gathered from this machine.")] = False,
+    target: TargetOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     text_column: TextColumnOption = None,
@@ -71,7 +77,8 @@ def curate(
     """Curate a corpus, end to end: read, embed, score, select, filter, publish, report."""
     begin_server()
     given = [*(input or []), *(inputs or [])]
-    chosen = _settings(config, set_, given, allow_failed_shards, columns={"text": text_column, "id": id_column})
+    columns = {"text": text_column, "id": id_column}
+    chosen = _settings(config, set_, given, target, allow_failed_shards, columns=columns)
     if sample == bool(chosen.corpus.input):
         raise ConfigError("give --input, or --sample for a corpus gathered from this machine, one of the two")
     if sample:
@@ -97,6 +104,7 @@ def curate(
 def refresh(
     output: Annotated[str, typer.Option("--output", "-o", help="The output folder of an earlier run.")],
     input: InputOption = None,
+    target: TargetOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     text_column: TextColumnOption = None,
@@ -123,7 +131,7 @@ def refresh(
         if config is None:
             raise
     columns = {"text": text_column, "id": id_column}
-    chosen = _settings(config, set_, input, allow_failed_shards, last, columns)
+    chosen = _settings(config, set_, input, target, allow_failed_shards, last, columns)
     if allow_loss:
         chosen = chosen.model_copy(update={"run": chosen.run.model_copy(update={"allow_loss": True})})
     if not chosen.corpus.input:
@@ -141,6 +149,7 @@ def _settings(
     path: Path | None,
     overrides: list[str] | None,
     input: list[str] | None,
+    target: list[str] | None,
     allow_failed_shards: bool,
     base: dict[str, Any] | None = None,
     columns: Mapping[str, str | None] = MappingProxyType({}),
@@ -148,6 +157,8 @@ def _settings(
     chosen = settings.load(path, overrides or [], base)
     if input:
         chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update={"input": input})})
+    if target:
+        chosen = chosen.model_copy(update={"select": chosen.select.model_copy(update={"target": target})})
     if named := {ours: theirs for ours, theirs in columns.items() if theirs}:
         merged = {"columns": {**chosen.corpus.columns, **named}}
         chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update=merged)})

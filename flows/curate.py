@@ -33,7 +33,7 @@ from datamask.release.housekeeping import check_room
 from datamask.release.publication import one_exporter, running
 from datamask.release.release_folder import Picture, Provenance, ReleaseFolder, Staged, latest_version
 from datamask.report.warnings import sentence
-from datamask.selection.cover.counting import reads_words
+from datamask.selection.cover.counting import check_target, reads_words
 from datamask.selection.solvers import check_solver
 from datamask.stages import ShardFiles
 from datamask.storage import Output
@@ -57,7 +57,9 @@ def _run_name() -> str:
 def curate(
     input: str = "",
     output: str = "out/curated",
+    target: str = "",
     lamb: Annotated[float | None, Field(ge=0, le=1)] = None,
+    token_ratio: Annotated[float | None, Field(gt=0)] = None,
     select_ratio: Annotated[float | None, Field(gt=0, le=1)] = None,
     solver: Solver | None = None,
     allow_failed_shards: bool = False,
@@ -68,14 +70,17 @@ def curate(
     Args:
         input: Files, folders or globs, separated by spaces; empty: corpus.input.
         output: Folder or URL for work/ and releases/.
+        target: Files of texts that the choice shall explain, separated by spaces; empty: select.target.
         lamb: λ, the weight of quality: 1 is top-quality, 0 diversity alone; None: select.lamb.
-        select_ratio: Share of documents to keep; None: select.select_ratio.
+        token_ratio: Share of the tokens to keep; None: select.token_ratio.
+        select_ratio: Share of the documents to keep, instead of tokens; None: select.select_ratio.
         solver: How to select; None: select.solver.
         allow_failed_shards: Publish without files and shards that failed; the manifest names them.
         config: Every setting; `datamask config` explains them.
     """
+    asked: dict[str, Any] = {"lamb": lamb, "token_ratio": token_ratio, "select_ratio": select_ratio, "solver": solver}
     with for_this_reader():
-        settings = override(config, input=shlex.split(input), lamb=lamb, select_ratio=select_ratio, solver=solver)
+        settings = override(config, input=shlex.split(input), target=shlex.split(target), **asked)
         settings = allowing(settings, allow_failed_shards=allow_failed_shards)
         out = output.rstrip("/")
         with running(out), Stages(settings, out) as stages:
@@ -111,11 +116,10 @@ def override(config: Config, input: Sequence[str], **select: Any) -> Config:
 
     :raises ConfigError: a value is out of range.
     """
-    changes = {"select": {name: value for name, value in select.items() if value is not None}}
+    changes = {"select": {name: value for name, value in select.items() if value is not None and value != []}}
     if input:
         changes["corpus"] = {"input": list(input)}
-    given = config.model_dump(exclude_unset=True)  # what is usual depends on what is set
-    return validate(lay_settings(given, changes))
+    return validate(lay_settings(config.model_dump(), changes))
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,8 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     config, work = stages.config, storage.join(out, "work")
     before = latest_version(out)
     check_room(plan, config, out)
-    check_solver(config.select)
+    check_solver(config.selection)
+    check_target(config.selection)
     stages.board.expected = times.expected(work, plan)
     failed = list(plan.failures)
     steps = [Step(each.convert, {"config": config, "work": work})]
@@ -238,7 +243,7 @@ def _embedding(config: Config, encoder: Any, work: str) -> list[Step]:
     """What the selection reads of a document, beside its score."""
     common: dict[str, Any] = {"config": config, "work": work}
     steps = [Step(each.embed, {"encoder": encoder, **common})]
-    if reads_words(config.select):
+    if reads_words(config.selection):
         steps.append(Step(each.atoms, common, beside=True))
     return steps
 
@@ -277,7 +282,7 @@ def _select(
         get_run_logger().info("beside the selection of release %s %s; selecting again", previous.version, missed)
         extended = None
     prices = extended
-    if config.select.scope == "corpus" and not prices:
+    if config.selection.scope == "corpus" and not prices:
         prices = maps.learn_prices(stages, shards, work)
     shards = stages.each([Step(each.mask, {"prices": prices, **common})], shards)
     if config.filter.order == "after":

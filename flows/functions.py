@@ -27,6 +27,7 @@ def curate(
     input: str | Path | Sequence[str | Path],
     output: str | Path = "out/curated",
     *,
+    target: str | Path | Sequence[str | Path] = (),
     config: Settings | None = None,
     progress: bool = True,
     **sections: Mapping[str, Any],
@@ -35,12 +36,13 @@ def curate(
 
     :param input: files, folders or globs.
     :param output: folder or URL for work/ and releases/.
+    :param target: files of texts like those the model shall be good at; the choice explains them.
     :param config: a Config, plain data, or a YAML file.
     :param progress: show the stages on stderr, or below the notebook's cell.
     :param sections: settings by section, e.g. select={"lamb": 0.7}; they go before config's.
     :raises DatamaskError: ConfigError, InputError, IncompleteError …: as the command, with the same messages.
     """
-    chosen = _config(config, sections, input)
+    chosen = _config(config, sections, input, target)
 
     def flow() -> dict[str, Any]:
         from flows.curate import curate as run
@@ -54,6 +56,7 @@ def refresh(
     output: str | Path,
     input: str | Path | Sequence[str | Path] = (),
     *,
+    target: str | Path | Sequence[str | Path] = (),
     config: Settings | None = None,
     progress: bool = True,
     **sections: Mapping[str, Any],
@@ -61,12 +64,13 @@ def refresh(
     """Brings the last release up to date with its input: what `datamask refresh` does. Nothing new: the last release.
 
     :param input: files, folders or globs; none: those of the last release.
+    :param target: as for `curate`; none: the last release's.
     :param config: as for `curate`, laid over the last release's settings key by key.
     :raises DatamaskError: ConfigError, InputError, IncompleteError …: as the command, with the same messages.
     """
     from datamask.release.release_folder import find_release
 
-    chosen = _config(config, sections, input)
+    chosen = _config(config, sections, input, target)
     if not chosen.corpus.input:
         find_release(str(output))  # whose input is read again
 
@@ -79,17 +83,19 @@ def refresh(
 
 
 def _config(
-    given: Settings | None, sections: Mapping[str, Mapping[str, Any]], input: str | Path | Sequence[str | Path]
+    given: Settings | None,
+    sections: Mapping[str, Mapping[str, Any]],
+    input: str | Path | Sequence[str | Path],
+    target: str | Path | Sequence[str | Path],
 ) -> settings.Config:
     if isinstance(given, str | Path):
         given = settings.load(given)
     plain = given.model_dump(mode="json", exclude_unset=True) if isinstance(given, settings.Config) else given
-    base = dict(plain or {})
-    for name, values in sections.items():
-        base[name] = {**base.get(name, {}), **values}
-    paths = [str(input)] if isinstance(input, str | Path) else [str(path) for path in input]
-    if paths:
-        base["corpus"] = {**base.get("corpus", {}), "input": paths}
+    base = settings.lay_settings(plain or {}, sections)
+    for section, name, files in (("corpus", "input", input), ("select", "target", target)):
+        paths = [str(files)] if isinstance(files, str | Path) else [str(path) for path in files]
+        if paths:
+            base[section] = {**base.get(section, {}), name: paths}
     return settings.validate(base)
 
 

@@ -20,7 +20,7 @@ from pydantic import Field
 
 import tasks.corpus as whole
 from datamask import storage
-from datamask.config import Config, Solver, over_release, validate
+from datamask.config import Config, Select, Solver, over_release, resolve, validate, validate_section
 from datamask.corpus.plan import Part, Plan, Reading, Shard
 from datamask.encoders import EncoderRef
 from datamask.errors import ConfigError, IncompleteError, InputError, TransientError, several, some
@@ -56,7 +56,9 @@ def _run_name() -> str:
 def refresh(
     input: str = "",
     output: str = "out/curated",
+    target: str = "",
     lamb: Annotated[float | None, Field(ge=0, le=1)] = None,
+    token_ratio: Annotated[float | None, Field(gt=0)] = None,
     select_ratio: Annotated[float | None, Field(gt=0, le=1)] = None,
     solver: Solver | None = None,
     allow_failed_shards: bool = False,
@@ -68,8 +70,10 @@ def refresh(
     Args:
         input: Files, folders or globs, separated by spaces; empty: those of the last release.
         output: Folder or URL with work/ and releases/.
+        target: Files of texts that the choice shall explain, separated by spaces; empty: the last release's.
         lamb: λ, the weight of quality: 1 is top-quality, 0 diversity alone; None: the last release's.
-        select_ratio: Share of documents to keep; None: the last release's.
+        token_ratio: Share of the tokens to keep; None: the last release's.
+        select_ratio: Share of the documents to keep, instead of tokens; None: the last release's.
         solver: How to select; None: the last release's.
         allow_failed_shards: Publish without files and shards that failed; the manifest names them.
         allow_loss: Publish though shards of the last release, or many of its rows, are gone.
@@ -80,7 +84,8 @@ def refresh(
         last = last_release(out)
         manifest = last.manifest() if last else {}
         base = validate(over_release(manifest["settings"], config)) if last else config or Config()
-        settings = override(base, input=shlex.split(input), lamb=lamb, select_ratio=select_ratio, solver=solver)
+        asked = {"lamb": lamb, "token_ratio": token_ratio, "select_ratio": select_ratio, "solver": solver}
+        settings = override(base, input=shlex.split(input), target=shlex.split(target), **asked)
         settings = allowing(settings, allow_failed_shards=allow_failed_shards, allow_loss=allow_loss)
         with Stages(settings, out) as stages:
             work = storage.join(out, "work")
@@ -164,7 +169,7 @@ def compare(manifest: Mapping[str, Any], plan: Plan, settings: Config) -> Change
         gone=tuple(sorted(gone)),
         lost=tuple(sorted(gone - excused - moved)),
         same=sum(before.get(name) == fingerprint for name, fingerprint in now.items()),
-        settings=tuple(_differences(manifest["settings"], settings.model_dump(mode="json"))),
+        settings=tuple(_differences(manifest["settings"], settings.resolved.model_dump(mode="json"))),
         failures=not {failure.path for failure in plan.failures} <= known,
         documents=manifest["conservation"]["total"]["rows"],
     )
@@ -288,6 +293,8 @@ def _saved_prices(work: str, key: str) -> Output | None:
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """ "section.name: old → new" of every setting that changes what comes out."""
     found = []
+    given = {name: value for name, value in before["select"].items() if name in Select.model_fields}
+    before = {**before, "select": resolve(validate_section(Select, given)).model_dump(mode="json")}
     for section in CONSEQUENCES:
         for name, value in now[section].items():
             old = before.get(section, {}).get(name, value)  # a setting that is new in this version says nothing

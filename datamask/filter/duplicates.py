@@ -68,7 +68,7 @@ def wanted(config: Config) -> bool:
     """Whether the settings ask for this stage at all."""
     settings = config.duplicates
     asked = settings.jaccard or settings.containment or settings.semantic != "off"
-    return config.select.semantic_duplicates is not None and bool(asked)
+    return config.selection.semantic_duplicates is not None and bool(asked)
 
 
 def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str, maps: Mapper = here) -> list[Output]:
@@ -106,7 +106,7 @@ def _key(ordered: Sequence[ShardFiles], earlier: Sequence[tuple[str, ShardFiles,
     inputs = []
     for files in ordered:
         filters = files.filters.key if files.filters and config.filter.order == "before" else None
-        embedded = [_output(files.embeddings).key, config.select.seed] if semantic else []
+        embedded = [_output(files.embeddings).key, config.selection.seed] if semantic else []
         embedded += [files.shard.beside.fingerprint] if files.shard.beside else []  # languages are compared apart
         inputs.append([files.shard.name, _output(files.signatures).key, _output(files.scores).key, filters, *embedded])
     against = [[place, f.shard.fingerprint, _output(f.masks).key] for place, f, _ in earlier]
@@ -114,7 +114,7 @@ def _key(ordered: Sequence[ShardFiles], earlier: Sequence[tuple[str, ShardFiles,
 
 
 def _semantic(config: Config) -> float | None:
-    return config.select.semantic_duplicates if config.duplicates.semantic != "off" else None
+    return config.selection.semantic_duplicates if config.duplicates.semantic != "off" else None
 
 
 def _cached(all_files: Sequence[ShardFiles], record: str, work: str) -> list[Output] | None:
@@ -382,7 +382,7 @@ def find_near_embeddings(state: Searching, item: SemanticInput) -> Handed:
     from datamask.filter.semantic import near_pairs
 
     rows, group = item.documents.read("rows", "group")
-    select = state.config.select
+    select = state.config.selection
     with storage.scratch(state.work) as folder:
         pairs, relative = near_pairs(
             item.shards, item.first_row, rows, group, item.epsilon, select.seed, select.device, folder

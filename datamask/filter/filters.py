@@ -83,13 +83,13 @@ def check_left(all_files: Sequence[ShardFiles], config: Config) -> None:
         if files.duplicates:
             took["duplicates"] += int(files.duplicates.facts.get("duplicates", files.duplicates.rows))
     left = documents - took.total()
-    select = config.select
-    wanted = select.budget_documents or (1 if select.budget_tokens else round((select.select_ratio or 0) * left))
+    select = config.selection
+    wanted = select.budget_documents or (1 if select.in_tokens else round((select.select_ratio or 0) * left))
     if 1 <= wanted <= left:
         return
     named = ", ".join(f"{name} took {count:,}" for name, count in took.most_common() if count) or "none was filtered"
-    asked = f"budget_documents {wanted:,}" if select.budget_documents else f"select_ratio {select.select_ratio}"
-    ways = [f"raise select_ratio to {1 / left:.2g} or more"] if left and not select.budget_documents else []
+    asked = f"{select.budget_name} {getattr(select, select.budget_name):,}"
+    ways = [f"raise select_ratio to {1 / left:.2g} or more"] if left and select.select_ratio else []
     ways += ["lower budget_documents"] if left and select.budget_documents else []
     raise InputError(
         f"{left:,} of {documents:,} documents are left to select from ({named}), too few for {asked}; "

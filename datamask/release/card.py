@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from datamask import storage
-from datamask.config import Config, to_yaml, validate
+from datamask.config import Config, ResolvedSelect, to_yaml, validate
 from datamask.errors import several
 from datamask.release.release_folder import CARD, Picture, Staged
 
@@ -63,7 +63,7 @@ def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> s
     body = template.render(
         name=settings.release.name,
         total=total,
-        select=settings.select,
+        select=settings.selection,
         pictures=pictures,
         columns=draft["columns"],
         notes=NOTES,
@@ -72,7 +72,7 @@ def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> s
         encoder=_named(provenance["encoder"], settings.encoder.model),
         scorers=", ".join(f"{s.name} ({s.kind}, weight {s.weight:g})" for s in settings.quality.scorers),
         filters=_filters(draft["settings"]["filter"], settings),
-        budget=_budget(draft["settings"]["select"]),
+        budget=_budget(settings.selection),
         personal=draft.get("personal"),
         replaced=settings.release.personal == "replace",
         failed=provenance["failed"],
@@ -84,7 +84,7 @@ def render_card(draft: Mapping[str, Any], pictures: Sequence[Picture] = ()) -> s
             for name, value in provenance["certificate"].items()
             if not isinstance(value, dict | list)
         },
-        settings=to_yaml(settings),
+        settings=to_yaml(settings.resolved),
         license=settings.release.license,
     )
     stream = io.StringIO()
@@ -163,12 +163,14 @@ def _filters(settings: Mapping[str, Any], config: Config) -> str:
     return f"{text}; then {', '.join(said)}" if said else text
 
 
-def _budget(settings: Mapping[str, Any]) -> str:
-    if settings["budget_documents"]:
-        return several(settings["budget_documents"], "document")
-    if settings["budget_tokens"]:
-        return f"{settings['budget_tokens']:,} tokens"
-    return f"{settings['select_ratio']:.4g} of the candidates"
+def _budget(settings: ResolvedSelect) -> str:
+    if settings.budget_documents:
+        return several(settings.budget_documents, "document")
+    if settings.budget_tokens:
+        return f"{settings.budget_tokens:,} tokens"
+    if settings.token_ratio:
+        return f"{settings.token_ratio:.4g} of the candidates' tokens"
+    return f"{settings.select_ratio:.4g} of the candidates"
 
 
 def _figure(value: Any) -> str:

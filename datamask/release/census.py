@@ -96,7 +96,7 @@ def _decide(files: ShardFiles, state: Exporting, connection: duckdb.DuckDBPyConn
 
 def _rows(decided: pa.Table, state: Exporting) -> np.ndarray:
     """(rows read,) rows of the data files that each becomes."""
-    if state.config.select.repeat > 1 and state.config.release.repeated_rows:
+    if state.config.selection.repeat > 1 and state.config.release.repeated_rows:
         return decided["repeat"].to_numpy()
     return pc.equal(decided["outcome"], "selected").to_numpy().astype(np.int32)
 

@@ -155,7 +155,7 @@ def _documents(
         chosen = ids[selected[ids[0] : ids[-1] + 1]]
         if not len(chosen):
             continue
-        if config.select.repeat > 1 and config.release.repeated_rows:
+        if config.selection.repeat > 1 and config.release.repeated_rows:
             chosen = np.repeat(chosen, decided["repeat"].to_numpy()[chosen])
         documents = batch.take(pa.array(chosen - ids[0]))
         facts = decided.take(pa.array(chosen))
@@ -166,7 +166,7 @@ def _documents(
             columns[place], held = published(columns[place], rules)
             added = [held]
         added += [
-            *([facts["repeat"]] if config.select.repeat > 1 else []),
+            *([facts["repeat"]] if config.selection.repeat > 1 else []),
             facts["quality_score"],
             facts["probability"],
             pa.repeat(files.shard.name, len(chosen)),

@@ -79,7 +79,7 @@ def export(
     layout = DataLayout.of(
         corpus_schema([files.shard for files in ordered], config),
         key,
-        config.select.repeat > 1,
+        config.selection.repeat > 1,
         config.release.personal != "off",
     )
     maps = maps or Threads(min(THREADS, os.cpu_count() or 1))
@@ -212,7 +212,7 @@ def write_stripes(state: Exporting, item: tuple[Stripe, Mapping[int, ShardFiles]
 
     def decisions(files: ShardFiles) -> pa.Table:
         names = ["chunk_id", "id", "outcome", "quality_score", "probability", "token_count"]
-        names += ["repeat"] if state.config.select.repeat > 1 else []
+        names += ["repeat"] if state.config.selection.repeat > 1 else []
         return storage.read_table(storage.join(folder, decisions_path(files)), names)
 
     files = write_stripe(stripe, shards, state.config, state.layout, state.names, folder, decisions, state.readers)

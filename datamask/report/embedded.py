@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from datamask.config import Config, Select, load
+from datamask.config import Config, ResolvedSelect, load
 from datamask.devices import pick_device
 from datamask.errors import InputError
 from datamask.report import statistics
@@ -63,14 +63,14 @@ class Embedded:
         """The candidates where `keep` (N,) is true."""
         return replace(self, rows=self.rows[keep], features=self.features[keep])
 
-    def pool(self, settings: Select) -> Pool:
+    def pool(self, settings: ResolvedSelect) -> Pool:
         """The candidates as the solvers take them."""
         groups = self.sample.pool_groups(settings, self.rows)
         return Pool(self.features, self.quality, self.tokens, groups, device=pick_device(settings.device))
 
-    def settings(self, **changes: Any) -> Select:
+    def settings(self, **changes: Any) -> ResolvedSelect:
         """The corpus's own selection settings with changes; a budget in numbers is scaled to the sample."""
-        select = self.config.select
+        select = self.config.selection
         for name in ("budget_documents", "budget_tokens"):
             if (value := getattr(select, name)) and self.share < 1:
                 changes = {name: max(1, round(value * self.share)), **changes}
@@ -83,7 +83,7 @@ class Embedded:
         groups, once as a document. Diversity is measured on at most COMPARED documents, drawn by the settings' seed.
         """
         rows, copies = np.flatnonzero(selected), np.repeat(np.arange(len(selected)), np.asarray(selected, np.int64))
-        generator = np.random.default_rng([self.config.select.seed, 11])
+        generator = np.random.default_rng([self.config.selection.seed, 11])
         compared = np.sort(generator.permutation(rows)[:COMPARED])
         features = self.features[compared]
         asked = np.sort(generator.permutation(len(compared))[:NEIGHBOUR_QUERIES])

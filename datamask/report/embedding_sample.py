@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask import storage
-from datamask.config import Config, Select
+from datamask.config import Config, ResolvedSelect
 from datamask.corpus.plan import Shard
 from datamask.corpus.rows import corpus_columns, corpus_rows
 from datamask.errors import ConservationError
@@ -72,7 +72,7 @@ class Sample:
         """(n,) float32 quality scores."""
         return self.scores["quality_score"]
 
-    def pool_groups(self, settings: Select, rows: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[np.str_]]:
+    def pool_groups(self, settings: ResolvedSelect, rows: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[np.str_]]:
         """Column -> (n,) values of these rows, of the columns that quotas and metrics read, as the solvers take them.
 
         A metric's column that the sample was read without is left out; who makes the metric says so.
@@ -175,7 +175,7 @@ def read_sample(
     """
     total = sum(files.masks.rows for files in all_files if files.masks)
     rate = min(1.0, rows / max(total, 1))
-    columns = tuple(dict.fromkeys([*grouping_columns(config), *pool_columns(config.select)]))
+    columns = tuple(dict.fromkeys([*grouping_columns(config), *pool_columns(config.selection)]))
     state = SampleRound(config, folder, columns, rate, config.select.seed if seed is None else seed, tally is not None)
     items = [(group[0], tuple(all_files[place] for place in group)) for group in groups(all_files)]
     found = maps(read_group, state, items, [sum(files.shard.rows or 0 for files in own) for _, own in items])
@@ -203,7 +203,7 @@ def read_sample(
             if name.startswith("score ")
         },
         groups={name: joined[name] for name in grouping_columns(config) if _is_grouping(joined[name])},
-        read={name: joined[name] for name in pool_columns(config.select)},
+        read={name: joined[name] for name in pool_columns(config.selection)},
         maps=maps,
         folder=folder,
     )
@@ -329,7 +329,7 @@ def _objects(column: pa.ChunkedArray) -> npt.NDArray[np.object_]:
 
 def grouping_columns(config: Config) -> list[str]:
     """The columns that documents are grouped by, as far as a corpus has them: the known ones, and those of quotas."""
-    return list(dict.fromkeys([*GROUP_COLUMNS, *(quota.column for quota in config.select.quotas)]))
+    return list(dict.fromkeys([*GROUP_COLUMNS, *(quota.column for quota in config.selection.quotas)]))
 
 
 def _is_grouping(values: npt.NDArray[np.object_]) -> bool:

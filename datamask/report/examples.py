@@ -15,12 +15,11 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
-from datamask.config import Config, Select
+from datamask.config import Config, ResolvedSelect, resolve
 from datamask.release.differences import excerpt
 from datamask.report import statistics
 from datamask.report.embedding_sample import DocumentColumns, Sample, Vectors
 from datamask.selection import select
-from datamask.selection.arrays import resolve
 from datamask.selection.solvers import can_solve
 
 MAP_POINTS = 300  # documents drawn from each choice
@@ -55,7 +54,7 @@ def draw_map(
     panels = {
         "pool": compared["pool"],
         "top-quality": compared["top-quality"],
-        "diversity only": _most_diverse(sample, vectors, diverse, config.select),
+        "diversity only": _most_diverse(sample, vectors, diverse, config.selection),
         "selected": compared["selected"],
     }
     return {panel: np.sort(generator.permutation(rows)[:MAP_POINTS]) for panel, rows in panels.items()}
@@ -69,7 +68,7 @@ def place_map(sample: Sample, vectors: Vectors, drawn: Mapping[str, Indices]) ->
     rows = _rows_of(drawn)
     if len(rows) < 10:
         return np.zeros((0, 2), np.float32)
-    return _tsne(vectors(rows).astype(np.float32), sample.config.select.seed)
+    return _tsne(vectors(rows).astype(np.float32), sample.config.selection.seed)
 
 
 def _rows_of(drawn: Mapping[str, Indices]) -> Indices:
@@ -106,7 +105,7 @@ def map_points(
     return points
 
 
-def _most_diverse(sample: Sample, vectors: Vectors, pool: Indices, settings: Select) -> Indices:
+def _most_diverse(sample: Sample, vectors: Vectors, pool: Indices, settings: ResolvedSelect) -> Indices:
     """The choice λ = 0 makes of these candidates, at the selection's share; greedily where the metric has such a form,
     for a picture needs no bound."""
     size, candidates = int(sample.selected.sum()), int(sample.candidates.sum())
@@ -114,7 +113,7 @@ def _most_diverse(sample: Sample, vectors: Vectors, pool: Indices, settings: Sel
         return pool[:size]
     count = max(1, round(size * len(pool) / candidates))
     asked = {"algorithm": settings.algorithm, "lamb": 0.0, "budget_documents": count, "seed": settings.seed}
-    ways = [resolve(None, {**asked, "solver": name}) for name in ("greedy", "relaxation", settings.solver)]
+    ways = [resolve(None, {**asked, "solver": name}, words=False) for name in ("greedy", "relaxation", settings.solver)]
     chosen = select(
         vectors(pool),
         sample.quality[pool],

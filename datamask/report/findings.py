@@ -141,8 +141,8 @@ def find(
         outcomes, warnings = count_losses(tally, config)
     tell(0.04)
     signals = losses.signal_rows(tally.signals())
-    generator = np.random.default_rng([config.select.seed, 7])
-    arms = choose_arms(sample, generator, tokens=config.select.budget_tokens is not None)
+    generator = np.random.default_rng([config.selection.seed, 7])
+    arms = choose_arms(sample, generator, tokens=config.selection.in_tokens)
     compared = {arm: np.sort(_at_most(rows, ARM_ROWS, generator)) for arm, rows in arms.items()}
     diverse = examples.diverse_pool(sample, generator)
     disputed = examples.disputed(sample, arms[TOP])
@@ -171,7 +171,7 @@ def find(
         read, reference = coverage.draw(
             {arm: compared[arm] for arm in (RANDOM, TOP, OURS)},
             diverse,
-            np.random.default_rng([config.select.seed, 13]),
+            np.random.default_rng([config.selection.seed, 13]),
         )
         rows = np.concatenate([*drawn.values(), *shown.values(), *read.values(), reference])
         wanted = [*fallen.places, *sample.places(rows)]
@@ -190,7 +190,7 @@ def find(
     return Findings(
         name=name or config.release.name,
         totals=[asdict(total) for total in sample.totals],
-        settings=config.model_dump(mode="json"),
+        settings=config.resolved.model_dump(mode="json"),
         certificate=dict(certificate),
         size=len(arms[OURS]),
         sampled=sample.rate,
@@ -228,7 +228,7 @@ class Covering:
 
     def words(self) -> dict[str, Any]:
         """Of `uncovered.words`."""
-        settings, worths = self.sample.config.select, None
+        settings, worths = self.sample.config.selection, None
         target = target_of(settings)
         texts = target.texts if target else ()
         if weighs_documents(settings) and len(self.reference):
@@ -245,12 +245,12 @@ class Covering:
             OURS,
             self._texts,
             self.pool,
-            self.sample.config.select.seed,
+            self.sample.config.selection.seed,
         )
 
     @property
     def _weights(self) -> npt.NDArray[np.float64]:
-        tokens = self.sample.config.select.budget_tokens is not None
+        tokens = self.sample.config.selection.in_tokens
         return np.maximum(self.sample.tokens, 1).astype(np.float64) if tokens else np.ones(len(self.sample))
 
     @property
@@ -263,7 +263,7 @@ class Covering:
 
 def count_losses(tally: Tally, config: Config) -> tuple[dict[str, dict[str, Any]], Rows]:
     """(column -> its groups beside the pool, the warnings about them), by exact counts over all rows."""
-    settings = config.model_dump(mode="json")
+    settings = config.resolved.model_dump(mode="json")
     tables: dict[str, dict[str, Any]] = {}
     warnings = losses.filter_warnings(tally.table(LENGTH))
     for column in tally.columns:

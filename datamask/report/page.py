@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from datamask import storage
 from datamask.certificate_words import describe, points
-from datamask.config import Select
+from datamask.config import Select, resolve
 from datamask.errors import StorageError
 from datamask.report import charts, themes
 from datamask.report.figures import Figure, make_figures
@@ -117,7 +117,7 @@ def lead(f: Findings) -> str:
     read, kept = f.total(), f.total("selected")
     tokens, kept_tokens = f.total(unit="tokens"), f.total("selected", unit="tokens")
     select = f.settings["select"]
-    metric = Select.model_validate(select).metric
+    metric = resolve(Select.model_validate(select)).metric
     text = (
         f"{count(kept)} of {count(read)} documents were selected ({percent(kept / max(read, 1))}), "
         f"{short(kept_tokens)} of {short(tokens)} tokens ({percent(kept_tokens / max(tokens, 1))}), "

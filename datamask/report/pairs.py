@@ -75,7 +75,7 @@ def draw_pairs(sample: Sample) -> PairsShown:
     edges = [2, 3, 4, 6, 11, 51, np.inf]
     labels = ["2", "3", "4–5", "6–10", "11–50", "over 50"]
     counts = np.histogram(groups["count_all"].to_numpy() + 1, edges)[0]  # the kept document too
-    generator = np.random.default_rng([sample.config.select.seed, 13])
+    generator = np.random.default_rng([sample.config.selection.seed, 13])
     places = np.sort(generator.permutation(joined.num_rows)[:CHECKED])
     drawn = [
         Pair(
@@ -135,7 +135,7 @@ def side_by_side(sample: Sample, pairs: PairsShown, documents: DocumentColumns, 
         hit = next((n for n, found in enumerate(values) if found.get(column) == value and n not in chosen), None)
         if hit is not None:
             chosen[hit] = values[hit]
-    order = np.random.default_rng([sample.config.select.seed, 14]).permutation(len(values))
+    order = np.random.default_rng([sample.config.selection.seed, 14]).permutation(len(values))
     chosen |= {int(n): values[n] for n in order if n not in chosen}
     found = [_shown(pairs.drawn[n], documents, groups) for n, groups in list(chosen.items())[:PAIRS]]
     return sorted(found, key=lambda pair: (pair["shared"], pair["id"]))

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from datamask import extensions
-from datamask.config import Select, validate_section
+from datamask.config import ResolvedSelect, Select, resolve
 from datamask.devices import pick_device
 from datamask.errors import DatamaskError, InputError, some
 from datamask.selection.cover.target import read_words
@@ -26,6 +26,7 @@ from datamask.selection.problem.pool import Pool, Problem, in_order_of_content, 
 from datamask.selection.result import Draft, Selection
 from datamask.selection.solvers import Report, solver_for
 
+GIVEN = "the texts given"  # in place of select.target's files
 SINGLE = 1000  # documents that are tried alone at most, where a solver found nothing
 
 
@@ -53,26 +54,28 @@ def select(
     :raises InputError: the arrays do not fit together, hold what is not a number, or cannot meet the budget or limits.
     :raises ConfigError: a setting is unknown, invalid, or asks a solver for what it cannot do.
     """
-    settings = resolve(settings, keywords, words=texts is not None or atoms is not None or target is not None)
-    device = pick_device(settings.device)
-    words = read_words(texts, atoms, target, settings)
-    if target is not None and not settings.target:
-        settings = settings.model_copy(update={"target": ["the texts given"]})
+    given = settings or Select()
+    if target is not None and not (keywords.get("target") or given.target):
+        keywords["target"] = [GIVEN]
+    has_words = texts is not None or atoms is not None or target is not None
+    asked = resolve(given, keywords, words=has_words, tokens=tokens is not None)
+    device = pick_device(asked.device)
+    words = read_words(texts, atoms, target, asked)
     counts = {"ngrams": words.ngrams, "target": words.counts}
     pool = Pool(features, quality, tokens, groups or {}, quality_weights, device=device, **counts)
     if len(words.leaked):
-        return _without(pool, words.leaked, settings, progress)
-    return _solved(pool, settings, progress)
+        return _without(pool, words.leaked, asked, progress)
+    return _solved(pool, asked, progress)
 
 
-def _solved(pool: Pool, settings: Select, progress: Report | None) -> Selection:
+def _solved(pool: Pool, settings: ResolvedSelect, progress: Report | None) -> Selection:
     order = in_order_of_content(pool, settings.seed)
     if order is None:
         return solve(make_problem(pool, settings), progress)
     return solve(make_problem(pool.take(order), settings), progress).back(order)
 
 
-def _without(pool: Pool, leaked: np.ndarray, settings: Select, progress: Report | None) -> Selection:
+def _without(pool: Pool, leaked: np.ndarray, settings: ResolvedSelect, progress: Report | None) -> Selection:
     """The selection from the documents that hold nothing of the target; the others are named, and not selected."""
     warnings.warn(
         f"{len(leaked)} documents hold words in a row of the target and are left out (rows {some(leaked, 10)}); "
@@ -133,6 +136,7 @@ def finish(problem: Problem, draft: Draft, seconds: float) -> Selection:
         upper_bound=draft.upper_bound,
         seconds=seconds,
         solver=problem.settings.solver,
+        asked=problem.settings.facts(),
         scales=problem.objective.scales,
         relaxed=draft.relaxed,
         history=tuple(draft.history),
@@ -152,24 +156,3 @@ def _one_document(problem: Problem, draft: Draft) -> torch.Tensor:
         if (value := problem.objective.evaluate(alone).objective) > best:
             best, mask = value, alone
     return mask
-
-
-def resolve(settings: Select | None, keywords: Mapping[str, Any], words: bool = False) -> Select:
-    """Settings with keywords laid over them; a budget among the keywords replaces the settings' one.
-
-    :param words: whether texts are at hand; where there are features alone, the algorithm is the published one unless
-        it is set, and coverage is the embedding's.
-    """
-    given = (settings or Select()).model_dump(exclude_unset=True)
-    budgets = ("select_ratio", "budget_documents", "budget_tokens")
-    if any(keywords.get(name) is not None for name in budgets):
-        given = {name: value for name, value in given.items() if name not in budgets} | {"select_ratio": None}
-    found = validate_section(Select, {**given, **keywords})
-    if words:
-        return found
-    if "algorithm" not in found.model_fields_set:
-        return resolve(found, {"algorithm": "Pair_simi"})
-    if not found.coverage.atoms:
-        atoms = found.covered if found.target else {"embedding": 1.0}
-        return found.model_copy(update={"coverage": found.coverage.model_copy(update={"atoms": atoms})})
-    return found

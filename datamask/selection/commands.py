@@ -13,7 +13,7 @@ from typer import Option
 
 from datamask import extensions
 from datamask.certificate_words import describe
-from datamask.config import Select, load
+from datamask.config import ResolvedSelect, Select, load, resolve
 from datamask.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -47,6 +47,10 @@ def select(
     select_ratio: Annotated[
         float | None, Option("--select_ratio", "--select-ratio", help="Budget: share of what is not left out.")
     ] = None,
+    token_ratio: Annotated[
+        float | None,
+        Option("--token_ratio", "--token-ratio", help="Budget: share of the tokens, column token_count; usual: 0.1."),
+    ] = None,
     budget_documents: Annotated[int | None, Option(help="Budget: documents.")] = None,
     budget_tokens: Annotated[int | None, Option(help="Budget: tokens; needs the column token_count.")] = None,
     repeat: Annotated[int | None, Option(help="How often a row may be taken, under --budget-tokens.")] = None,
@@ -67,14 +71,14 @@ def select(
     """Select from one file of embedded, scored documents."""
     given = {name: value for name, value in locals().items() if name in Select.model_fields and value is not None}
     from datamask.devices import pick_device
-    from datamask.selection.arrays import resolve
-    from datamask.selection.problem.pool_file import read_pool, write_mask
+    from datamask.selection.problem.pool_file import TOKENS, columns_of, read_pool, write_mask
 
     if budget_documents and budget_tokens:
         raise ConfigError("--budget-documents and --budget-tokens are both set; keep one")
     if keep_duplicates:
         given["semantic_duplicates"] = None
-    settings = resolve(load(config, set_ or []).select, given)
+    asked = load(config, set_ or []).select
+    settings = resolve(asked, given, words=False, tokens=TOKENS in columns_of(input_))
     pick_device(settings.device)  # before a large file is read
     pool = read_pool(input_, settings, quality or ["quality_score"])
     selected, probability, times, facts = _run(pool, settings, (lambda record: None) if quiet else _Report())
@@ -96,7 +100,7 @@ class _Report:
 
 
 def _run(
-    pool: PoolFile, settings: Select, report: Callable[[Mapping[str, float]], None]
+    pool: PoolFile, settings: ResolvedSelect, report: Callable[[Mapping[str, float]], None]
 ) -> tuple[Any, Any, Any, dict[str, Any]]:
     """selected (N,), probability (N,), repeat (N,) or None, facts: near-duplicates out, then the solver."""
     import numpy as np

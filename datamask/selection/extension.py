@@ -64,12 +64,12 @@ def extend_prices(
     """
     ordered = sorted(all_files, key=lambda files: files.shard.name)
     ordered = [with_atoms(files, config, work) for files in ordered]
-    told = target_facts(ordered, config.select)
+    told = target_facts(ordered, config.selection)
     key = STAGES["prices"].key(config, code_of(config), "beside", prices.key, [inputs_of(files) for files in ordered])
     url = storage.join(work, "prices", f"prices-{key}.parquet")
     if found := storage.find_output(url, key):
         return found
-    if config.select.repeat > 1:
+    if config.selection.repeat > 1:
         raise MustSolve("documents may be taken several times, which saved prices do not tell")
     started = time.perf_counter()
     with rounds(work, "prices", key) as folder:
@@ -93,7 +93,7 @@ def _extend(
     known = _known(state.work, prices, ordered)
     if not known:
         raise MustSolve("the saved prices have decided on none of these shards as they are now")
-    covers = can_cover(config.select)
+    covers = can_cover(config.selection)
     grouped = groups(ordered, GROUP_ROWS) if covers else groups(ordered)
     items = [(n, tuple(ordered[place] for place in group)) for n, group in enumerate(grouped)]
     counts = [sum(files.shard.rows or 0 for files in shards) for _, shards in items]

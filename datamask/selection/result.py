@@ -35,6 +35,7 @@ class Selection:
     relaxed: the objective of the fractional optimum, where the solver has one. What `relaxed` is below the bound, the
     solver left; what the objective is below `relaxed`, whole documents cost (`integrality`, as a share of the bound):
     a fraction p pays p² of what a document costs against itself, a mask p. No mask may reach it.
+    asked: the settings' algorithm, parts, λ, budget and seed, defaults filled in (`config.ResolvedSelect.facts`).
     repeat: with `select.repeat` above 1, (N,) int32, how often each document is taken; `probability` is then its
     fractional weight, from 0 to `select.repeat`, and `upper_bound` holds for both.
     """
@@ -48,6 +49,7 @@ class Selection:
     upper_bound: float | None
     seconds: float
     solver: str
+    asked: Mapping[str, Any] = field(default_factory=dict)
     scales: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     relaxed: float | None = None
     history: tuple[Mapping[str, float], ...] = field(default=(), repr=False)
@@ -97,6 +99,7 @@ class Selection:
         """Everything but the arrays, ready for JSON."""
         return {
             "solver": self.solver,
+            **self.asked,
             "documents": len(self.selected),
             "selected": int(self.selected.sum()),
             **({} if self.repeat is None else {"copies": int(self.repeat.sum())}),

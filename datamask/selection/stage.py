@@ -60,7 +60,7 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
     """
     ordered = sorted(all_files, key=lambda files: files.shard.name)
     ordered = [with_atoms(files, config, work) for files in ordered]
-    told = target_facts(ordered, config.select)
+    told = target_facts(ordered, config.selection)
     key = STAGES["prices"].key(config, code_of(config), [inputs_of(files) for files in ordered])
     url = storage.join(work, "prices", f"prices-{key}.parquet")
     if found := storage.find_output(url, key):
@@ -70,7 +70,7 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
         learned = _learn(ordered, Learning(config, work, folder, key), maps)
     columns = [list(column) for column in zip(*learned.rows, strict=True)]
     table = pa.table(columns, schema=PRICES_SCHEMA)
-    facts = {"scope": "corpus", **_budget(config), **learned.facts, **told}
+    facts = {"scope": "corpus", **config.selection.facts(), **learned.facts, **told}
     output = storage.write_output(url, key, PRICES_SCHEMA, [table], lambda: facts)
     return replace(output, seconds=time.perf_counter() - started)
 
@@ -97,7 +97,7 @@ class Learned:
 
 
 def _learn(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper) -> Learned:
-    settings = state.config.select
+    settings = state.config.selection
     total = sum(files.embeddings.rows for files in ordered if files.embeddings)
     covers = any(name.startswith("coverage-") for name in settings.metrics)
     numbers = numbers_of(settings, held_words(ordered) if reads_words(settings) else 0, total) if covers else 0
@@ -129,7 +129,7 @@ def _learn(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper) -> Lear
 
 def _jointly(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper, numbers: int) -> Learned:
     """:raises InputError: what coverage holds of all candidates does not fit into the memory of one process."""
-    check_room(numbers, state.config.select)
+    check_room(numbers, state.config.selection)
     return maps(solve_jointly, state, [tuple(ordered)], rest=True)[0]
 
 
@@ -141,7 +141,7 @@ def solve_jointly(state: Learning, ordered: Sequence[ShardFiles]) -> Learned:
             shards.append(read_candidates(files, state.config))
             tell(len(shards) / len(ordered))
     with part(0.03, 0.97):
-        chosen = select_corpus(shards, state.config.select)
+        chosen = select_corpus(shards, state.config.selection)
     rows = []
     with part(0.97, 1):
         for files, candidates, decision in zip(ordered, shards, chosen.decisions, strict=True):
@@ -177,7 +177,7 @@ def write_decisions(state: Learning, decided: Decided) -> list[tuple[str, int, i
 
 def _decide(files: ShardFiles, candidates: Candidates, decision: Decision, state: Learning) -> tuple[str, int, int]:
     url, key = decision_path(state.work, candidates.shard, state.key), decided_key(files, state.key)
-    table = _mask_table(candidates, decision, state.config.select.repeat)
+    table = _mask_table(candidates, decision, state.config.selection.repeat)
     storage.write_output(url, key, table.schema, [table])
     return candidates.shard, len(candidates), int(decision.selected.sum())
 
@@ -213,7 +213,7 @@ def mask_shard(
     if prices is None or by is None:
         candidates = read_candidates(files, config)
         made, facts = _alone(candidates, config)
-        table = _mask_table(candidates, made, config.select.repeat)
+        table = _mask_table(candidates, made, config.selection.repeat)
     else:
         decision = decision_path(work, name, by)
         if not storage.find_output(decision, decided_key(files, by)):
@@ -240,17 +240,23 @@ def mask_shard(
 
 
 def _alone(candidates: Candidates, config: Config) -> tuple[Decision, dict[str, object]]:
-    settings = config.select
-    if settings.select_ratio is None or settings.budget_documents or settings.budget_tokens:
+    settings = config.selection
+    if settings.budget_documents or settings.budget_tokens:
         raise ConfigError(
-            "scope shard needs a select_ratio: a number of documents or tokens is for scope corpus to share out"
+            "scope shard needs a token_ratio or a select_ratio: a number of documents or tokens is for scope corpus to "
+            "share out"
         )
     count = len(candidates)
     none = np.zeros(count, np.float32)
-    if round(settings.select_ratio * count) == 0:
+    if settings.in_tokens:
+        share = (settings.token_ratio or 0) * float(candidates.tokens.sum())
+        nothing = count == 0 or round(share) < candidates.tokens.min()
+    else:
+        nothing = round((settings.select_ratio or 0) * count) == 0
+    if nothing:
         return Decision(none.astype(bool), none, none), {"objective": None}
     chosen = select_corpus([candidates], settings)
-    return chosen.decisions[0], {**chosen.facts, "scope": "shard"}
+    return chosen.decisions[0], {**settings.facts(), **chosen.facts, "scope": "shard"}
 
 
 def _mask_table(candidates: Candidates, decision: Decision, repeat: int) -> pa.Table:
@@ -298,7 +304,7 @@ def decided_by(path: str, key: str) -> Mapping[str, str]:
 
 def code_of(config: Config) -> dict[str, str]:
     """The code, as keys hold it, of metrics and a solver of the user's own."""
-    select = config.select
+    select = config.selection
     return extensions.code("metric", select.metrics) | extensions.code("solver", [select.solver])
 
 
@@ -309,10 +315,3 @@ def inputs_of(files: ShardFiles) -> list[str | None]:
     outputs = [files.index, files.embeddings, files.scores, files.filters, files.duplicates]
     outputs += [files.atoms] if files.atoms else []
     return [files.shard.name, files.shard.columns_key, *(output.key if output else None for output in outputs)]
-
-
-def _budget(config: Config) -> dict[str, object]:
-    select = config.select
-    budget = {name: getattr(select, name) for name in ("budget_documents", "budget_tokens", "select_ratio")}
-    name = next(name for name, value in budget.items() if value)
-    return {"algorithm": select.algorithm, "lamb": select.lamb, name: budget[name], "seed": select.seed}

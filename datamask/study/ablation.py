@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from datamask.config import Select, validate_section
+from datamask.config import ResolvedSelect, resolve
 from datamask.errors import ConfigError, DatamaskError
 from datamask.report import statistics
 from datamask.report.embedded import Embedded
@@ -96,7 +96,7 @@ def standard_arms(corpus: Embedded) -> list[Arm]:
         for solver in _SOLVERS
         for metric in METRICS
     ]
-    covered = ("embedding", "ngrams", *(["target"] if corpus.config.select.target else []))
+    covered = ("embedding", "ngrams", *(["target"] if corpus.config.selection.target else []))
     arms += [
         Arm(
             f"relaxation, coverage of {part}",
@@ -219,23 +219,27 @@ def choose(pool: Embedded, arm: Arm, seed: int, judged: Sequence[Target] = ()) -
     :param judged: targets whose items a choice for a target must not be told.
     :raises DatamaskError: the solver cannot do what the arm asks, or is not there.
     """
-    settings = validate_section(Select, {**pool.settings(seed=seed).model_dump(exclude={"quotas"}), **arm.changes})
+    settings = resolve(pool.settings(seed=seed, quotas=[]), arm.changes)
     quality = pool.scores[arm.scorer] if arm.scorer else pool.quality
     if not arm.shards:
         return chosen(pool, settings, judged, quality=quality)
     selected = np.zeros(len(pool), dtype=bool)
     for rows in np.array_split(_by_group(pool), SHARDS):
-        part = settings.model_copy(update={"select_ratio": _ratio(settings, len(pool)), "budget_documents": None})
+        part = resolve(settings, _ratio(settings, len(pool)))
         keep = np.zeros(len(pool), dtype=bool)
         keep[rows] = True
         selected[keep] = chosen(pool.subset(keep), part, judged, quality=quality[keep])
     return selected
 
 
-def _ratio(settings: Select, count: int) -> float:
+def _ratio(settings: ResolvedSelect, count: int) -> dict[str, float]:
+    """The budget as a share of a shard."""
     if settings.budget_tokens:
-        raise ConfigError("scope shard needs a share of the documents; a token budget is for scope corpus to share out")
-    return settings.budget_documents / count if settings.budget_documents else float(settings.select_ratio or 0)
+        raise ConfigError("scope shard needs a token_ratio or a select_ratio; budget_tokens is for scope corpus")
+    if settings.token_ratio:
+        return {"token_ratio": settings.token_ratio}
+    documents = settings.budget_documents
+    return {"select_ratio": documents / count if documents else settings.select_ratio or 0}
 
 
 def _by_group(pool: Embedded) -> npt.NDArray[np.intp]:
@@ -252,7 +256,7 @@ def _by_group(pool: Embedded) -> npt.NDArray[np.intp]:
 class SelectionJudge:
     """Judges selections of one pool: the objective with each metric beside its bound, and what nobody optimised."""
 
-    def __init__(self, pool: Embedded, settings: Select) -> None:
+    def __init__(self, pool: Embedded, settings: ResolvedSelect) -> None:
         self.pool, self.settings = pool, settings
         arrays = pool.pool(settings)
         able = [metric for metric in METRICS if settings.repeat == 1 or metric != "facility"]  # a copy is no nearer

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from datamask.config import Select
+from datamask.config import ResolvedSelect
 from datamask.errors import InputError
 from datamask.study.targets import BETWEEN, cut
 
@@ -80,14 +80,15 @@ def bytes_of(texts: Sequence[bytes], mask: Mask) -> int:
     return sum(len(BETWEEN) + len(texts[row]) for row in rows_of(mask).tolist())
 
 
-def most_bytes(texts: Sequence[bytes], tokens: npt.NDArray[np.int64], settings: Select) -> int:
+def most_bytes(texts: Sequence[bytes], tokens: npt.NDArray[np.int64], settings: ResolvedSelect) -> int:
     """What no choice within the settings' budget can hold more of: the longest documents, or the cheapest by token."""
     sizes = np.array([len(BETWEEN) + len(text) for text in texts])
-    if not settings.budget_tokens:
+    if not settings.in_tokens:
         count = settings.budget_documents or round((settings.select_ratio or 1.0) * len(texts)) + 1
         return int(np.sort(sizes)[::-1][:count].sum())
     order = np.repeat(np.argsort(-sizes / tokens, kind="stable"), settings.repeat)
-    taken = int(np.searchsorted(np.cumsum(tokens[order]), settings.budget_tokens)) + 1
+    budget = settings.budget_tokens or (settings.token_ratio or 0) * int(tokens.sum())
+    taken = int(np.searchsorted(np.cumsum(tokens[order]), budget)) + 1
     return int(sizes[order][:taken].sum())
 
 

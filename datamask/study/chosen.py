@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from datamask.config import Select
+from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError, InputError
 from datamask.report.embedded import Embedded
 from datamask.selection.arrays import select
@@ -28,7 +28,7 @@ PLAIN = ("random", "top-quality", "semdedup")  # solvers that look at no metric,
 
 def chosen(
     corpus: Embedded,
-    settings: Select,
+    settings: ResolvedSelect,
     judged: Sequence[Target] = (),
     texts: Sequence[bytes] | None = None,
     quality: npt.NDArray[np.float32] | None = None,
@@ -76,7 +76,7 @@ def names_of(corpus: Embedded) -> list[str]:
 
 
 def _words(
-    corpus: Embedded, settings: Select, judged: Sequence[Target], texts: Sequence[bytes] | None, counts: Any
+    corpus: Embedded, settings: ResolvedSelect, judged: Sequence[Target], texts: Sequence[bytes] | None, counts: Any
 ) -> dict[str, Any]:
     words: dict[str, Any] = {"atoms": counts}
     if counts is None:
@@ -87,7 +87,7 @@ def _words(
     return words
 
 
-def _untold(settings: Select, judged: Sequence[Target]) -> list[str]:
+def _untold(settings: ResolvedSelect, judged: Sequence[Target]) -> list[str]:
     """The texts of `select.target` without those that a judge reads."""
     if not settings.target:
         raise ConfigError("algorithm coverage of a target needs one; set select.target to files of texts")

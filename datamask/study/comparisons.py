@@ -42,7 +42,7 @@ def sweep(
     if config is not None:
         _read_yaml(config)  # before the work, not after it
     embedded = load_corpus(corpus, documents, set_ or [])
-    lambdas = [*(round(float(value), 6) for value in np.linspace(0, 1, points)), embedded.config.select.lamb]
+    lambdas = [*(round(float(value), 6) for value in np.linspace(0, 1, points)), embedded.config.selection.lamb]
     with progress_line() as line:
         found = run(embedded, lambdas, lambda lamb, seconds: line(f"λ {lamb:.2f}  {seconds:.1f} s"))
     paths = page.write(to or join(embedded.work, "sweep"), found)
@@ -73,14 +73,13 @@ def ablate(
     from datamask.report.embedded import load_corpus
     from datamask.report.findings import plain
     from datamask.report.terminal import progress_line
-    from datamask.storage import join
+    from datamask.storage import expand_patterns, join
     from datamask.study import arms as page
     from datamask.study.ablation import ablate as run
-    from datamask.study.run import expand
     from datamask.study.study_terminal import show_ablation
     from datamask.study.targets import read_targets
 
-    asked = read_targets(expand(targets)) if targets else []
+    asked = read_targets(expand_patterns(targets)) if targets else []
     work = load_corpus(corpus, 100, set_ or []).work  # what is wrong shows before the work, not after it
     with progress_line() as line:
         found = run(

@@ -13,16 +13,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from datamask.config import Select, validate_section
+from datamask.config import ResolvedSelect, resolve
 from datamask.errors import ConfigError, DatamaskError, InputError, several
 from datamask.report.embedded import Embedded, load_corpus
-from datamask.storage import is_remote
+from datamask.storage import expand_patterns
 from datamask.study.choices import RANDOM, bytes_of, choices, most_bytes
 from datamask.study.chosen import chosen, names_of, texts_of
 from datamask.study.coder import ORDER, Coded, Coder
@@ -38,7 +37,6 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     TOP_QUALITY: {"solver": "top-quality"},
     SEMDEDUP: {"solver": "semdedup"},
 }
-BUDGETS = ("select_ratio", "budget_documents", "budget_tokens")
 NAMED = ((DEFAULT, RANDOM), (DEFAULT, TOP_QUALITY), (DEFAULT, SEMDEDUP))  # the contrasts, named before any run
 OWN = "held-out documents of the pool itself"
 HELD_OUT, HELD_BYTES = 60, 1_500  # documents, and bytes of each
@@ -119,7 +117,7 @@ def study(
     :raises InputError: bad targets (missing, empty, in the pool), or choices smaller than the bytes asked for.
     """
     check(settings)
-    read = read_targets(expand(targets), settings.target_bytes, settings.seed)
+    read = read_targets(expand_patterns(targets), settings.target_bytes, settings.seed)
     whole = load_corpus(place, settings.documents * (2 if settings.pools > 1 else 1), overrides, settings.seed)
     texts = texts_of(whole)
     progress(f"looking for {several(len(read), 'target')} in {several(len(texts), 'document')}")
@@ -144,8 +142,8 @@ def study(
         heard[judge.name] = hear(judge, read_pools, judged, limit, draws, settings.controls, settings.seed, progress)
     facts: dict[str, object] = {
         "corpus": whole.config.release.name,
-        "algorithm": whole.config.select.metric,
-        "lamb": whole.config.select.lamb,
+        "algorithm": whole.config.selection.metric,
+        "lamb": whole.config.selection.lamb,
         "pools": len(pools),
         "documents": len(pools[0].texts),
         "bytes": limit,
@@ -178,16 +176,6 @@ def check(settings: Settings) -> None:
         raise ConfigError(f"--draws {settings.draws}: at least 8, or the spread of random choices is not known")
     if settings.pools < 1:
         raise ConfigError(f"--pools {settings.pools}: at least 1")
-
-
-def expand(patterns: Sequence[str]) -> list[str]:
-    """Patterns of local files as files, sorted; what matches nothing stays, to be named when it is opened."""
-    found: list[str] = []
-    for pattern in patterns:
-        local = Path(pattern)
-        matched = [] if is_remote(pattern) else sorted(str(path) for path in local.parent.glob(local.name))
-        found += matched or [pattern]
-    return list(dict.fromkeys(found))
 
 
 def _hold_out(
@@ -267,12 +255,9 @@ def _check_bytes(
             )
 
 
-def settings_of(corpus: Embedded, changes: Mapping[str, Any], seed: int) -> Select:
+def settings_of(corpus: Embedded, changes: Mapping[str, Any], seed: int) -> ResolvedSelect:
     """The corpus's settings with some changes; a budget among them takes the place of the corpus's."""
-    own = corpus.settings(seed=seed).model_dump(exclude={"quotas"})
-    if any(changes.get(name) is not None for name in BUDGETS):
-        own |= dict.fromkeys(BUDGETS)
-    return validate_section(Select, {**own, **changes})
+    return resolve(corpus.settings(seed=seed, quotas=[]), changes)
 
 
 def _judges(

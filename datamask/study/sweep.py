@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from datamask.config import Select
+from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError
 from datamask.report import statistics
 from datamask.report.embedded import Embedded
@@ -111,7 +111,7 @@ def sweep(
     )
 
 
-def _with_words(corpus: Embedded, settings: Select) -> tuple[Embedded, Pool]:
+def _with_words(corpus: Embedded, settings: ResolvedSelect) -> tuple[Embedded, Pool]:
     """The candidates that hold nothing of a target, and their pool; for coverage of words with its counts."""
     if not reads_words(settings):
         return corpus, corpus.pool(settings)
@@ -193,7 +193,7 @@ def _points(corpus: Embedded, grid: Sequence[float], solved: Sequence[Selection]
 
 def _terms(corpus: Embedded, terms: Mapping[str, float]) -> tuple[float, float]:
     """The quality term, and the diversity terms by their weights."""
-    metrics = corpus.config.select.metrics
+    metrics = corpus.config.selection.metrics
     diversity = sum(share * terms[name] for name, share in metrics.items()) / sum(metrics.values())
     return float(np.mean([value for name, value in terms.items() if name not in metrics])), float(diversity)
 

@@ -34,7 +34,7 @@ from datamask.study.chosen import chosen, names_of, texts_of
 from datamask.study.coder import ORDER, Coder, mean_bits
 from datamask.study.inference import Contrast, Draw, Trial
 from datamask.study.overlap import without_overlap
-from datamask.study.run import MOST_BYTES, expand, settings_of
+from datamask.study.run import MOST_BYTES, settings_of
 from datamask.study.space import PARTS, TARGET, Point, Space
 from datamask.study.targets import BYTES, Target, read_targets
 
@@ -115,7 +115,7 @@ def tune(
     :raises ConfigError: settings that nothing can be tuned with.
     :raises InputError: bad targets, too few documents, or choices that hold fewer bytes than asked for.
     """
-    paths = expand(targets)
+    paths = storage.expand_patterns(targets)
     check(tuning, paths)
     read = read_targets(paths, tuning.target_bytes, tuning.seed)
     whole = load_corpus(place, 3 * tuning.documents, overrides, tuning.seed)
@@ -188,7 +188,7 @@ def _key(whole: Embedded, texts: Sequence[bytes], targets: Sequence[Target], tun
     for text in (*texts, *(item.whole for target in targets for item in target.items)):
         digest.update(len(text).to_bytes(8, "little") + text)
     once = asdict(replace(tuning, evaluations=0, pools=0, draws=0))
-    return storage.key(VERSION, once, whole.config.select.model_dump(mode="json"), digest.hexdigest())
+    return storage.key(VERSION, once, whole.config.selection.model_dump(mode="json"), digest.hexdigest())
 
 
 class _Bench:

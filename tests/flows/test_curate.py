@@ -159,7 +159,8 @@ def test_in_a_pipe_progress_is_plain_lines_on_stderr(call, corpus, out, found):
 
 @pytest.mark.slow
 def test_what_took_the_documents_is_said_where_too_few_are_left(call, corpus, out):
-    status, _, err = call("curate", "--input", corpus, "--output", out, "--set", "filter.min_tokens=117")
+    asked = ["--set", "filter.min_tokens=117", "--set", "select.select_ratio=0.1"]
+    status, _, err = call("curate", "--input", corpus, "--output", out, *asked)
     assert status == 3
     assert re.search(r"of \d+ documents are left to select from \(min_tokens took \d+", err), err
     assert "loosen filter.*" in err

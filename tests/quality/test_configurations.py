@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datamask.config import Config, Select, load
+from datamask.config import Config, Select, load, resolve
 from datamask.quality.prepare import prepare_quality
 from datamask.selection.cover.counting import reads_words
 from tests.quality import build, models
@@ -58,7 +58,7 @@ def test_it_is_valid_and_scores(name: str, stand_ins: dict[str, Path], tmp_path:
     assert config.select.solver == {"fineweb-mask": "policy-gradient", "fineweb-semdedup": "semdedup"}.get(
         name, "top-quality"
     )
-    assert not reads_words(config.select)  # for a figure of the report
+    assert not reads_words(config.selection)  # for a figure of the report
     config, work = with_stand_ins(config, stand_ins), str(tmp_path / "work")
     encoder = replace(build.ENCODER, quality_head=config.encoder.quality_head)
     files = build.shards(config, work)
@@ -73,9 +73,9 @@ def test_it_is_valid_and_scores(name: str, stand_ins: dict[str, Path], tmp_path:
 
 def test_only_solvers_that_look_at_diversity_read_words() -> None:
     """Unless coverage is asked for, or a target, of which the documents that hold it are to be left out."""
-    assert reads_words(Select()) and reads_words(Select(solver="direct"))
-    unseeing = Select(solver="random")
+    assert reads_words(resolve()) and reads_words(resolve(Select(solver="direct")))
+    unseeing = resolve(Select(solver="random"))
     assert not reads_words(unseeing) and (unseeing.metric, unseeing.lamb) == ("pairwise", 0.5)
-    assert not reads_words(Select.model_validate(unseeing.model_dump()))
-    assert reads_words(Select(solver="random", algorithm="coverage"))
-    assert reads_words(Select(solver="top-quality", target=["items.jsonl"]))
+    assert not reads_words(resolve(Select.model_validate(unseeing.model_dump())))
+    assert reads_words(resolve(Select(solver="random", algorithm="coverage")))
+    assert reads_words(resolve(Select(solver="top-quality", target=["items.jsonl"])))

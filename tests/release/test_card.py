@@ -63,7 +63,7 @@ def test_the_body_carries_numbers_settings_licence_and_citation(release):
         f"| filtered: exact_duplicate | {total['filtered']['exact_duplicate']:,} |",
         "| quarantined: null_text | 3 |",
         "| gap | 0.001 |",
-        "select_ratio: 0.1",
+        "token_ratio: 0.1",
         "eprint={2512.24265}",
         "(odc-by)",
         "| `text` | string |",

@@ -129,7 +129,7 @@ def test_without_targets_nothing_is_judged(embedded: Embedded) -> None:
 def test_a_document_taken_twice_counts_twice(embedded: Embedded) -> None:
     tokens = int(1.2 * embedded.tokens.sum())  # more than there is: most documents have to be taken twice
     changes = {"budget_tokens": tokens, "select_ratio": None, "repeat": 2}
-    select = embedded.config.select.model_copy(update={**changes, "algorithm": "pairwise", "lamb": 0.5})
+    select = embedded.config.selection.model_copy(update={**changes, "algorithm": "pairwise", "lamb": 0.5})
     twice = replace(embedded, config=embedded.config.model_copy(update={"select": select}))
     found = ablate(lambda seed: twice, [0], ["relaxation, pairwise", "random", "greedy, pairwise"], [TARGET])
     rows = {row.arm: row for row in found.rows}

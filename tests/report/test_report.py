@@ -243,7 +243,7 @@ def test_the_map_shows_the_choice_of_any_metric(made: dict, algorithm: object) -
     config = made["config"]
     whole = read_sample(made["files"], config, 1000)
     pool = np.flatnonzero(whole.candidates)
-    asked = config.select.model_copy(update={"algorithm": algorithm})
+    asked = config.selection.model_copy(update={"algorithm": algorithm})
     chosen = examples._most_diverse(whole, whole.features, pool, asked)
     share = whole.selected.sum() / whole.candidates.sum()
     assert len(chosen) == max(1, round(share * len(pool))) and set(chosen) <= set(pool)
@@ -256,11 +256,11 @@ def test_the_map_is_drawn_with_a_quota_on_a_column_that_is_no_group(
     monkeypatch.setattr(sample, "MAX_GROUPS", 10)
     quota = Quota(column="id", as_pool=1.0)
     config = made["config"]
-    config = config.model_copy(update={"select": config.select.model_copy(update={"quotas": [quota]})})
+    config = config.model_copy(update={"select": config.selection.model_copy(update={"quotas": [quota]})})
     whole = read_sample(made["files"], config, 1000)
     pool = np.flatnonzero(whole.candidates)
     assert "id" not in whole.groups and set(whole.pool_groups(config.select, pool)) == {"id"}
-    assert len(examples._most_diverse(whole, whole.features, pool, config.select))
+    assert len(examples._most_diverse(whole, whole.features, pool, config.selection))
 
 
 def test_duplicate_groups_are_counted(made: dict) -> None:

@@ -88,7 +88,7 @@ def test_the_bounds_are_convex_in_lambda(swept: tuple[Embedded, Sweep]) -> None:
 
 def test_the_knee_without_calibration_is_measured_from_a_random_selection(tmp_path: Path) -> None:
     all_files, config, _ = corpus(tmp_path)
-    raw = config.model_copy(update={"select": config.select.model_copy(update={"calibrate": False})})
+    raw = config.model_copy(update={"select": config.selection.model_copy(update={"calibrate": False})})
     record(str(tmp_path / "work"), all_files, raw)
     front = sweep(load_corpus(str(tmp_path), 100_000), LAMBDAS)
     assert all(point.diversity < 0 for point in front.points)  # minus a mean cosine: 0 would be no reference
@@ -139,7 +139,7 @@ def test_page_and_files(swept: tuple[Embedded, Sweep], tmp_path: Path) -> None:
 
 def test_a_budget_in_numbers_is_scaled_to_the_sample(tmp_path: Path) -> None:
     all_files, config, _ = corpus(tmp_path)
-    budget = config.select.model_copy(update={"budget_documents": 80})
+    budget = config.selection.model_copy(update={"budget_documents": 80})
     record(str(tmp_path / "work"), all_files, config.model_copy(update={"select": budget}))
     half = load_corpus(str(tmp_path), 245)
     assert half.share == pytest.approx(245 / 491)

@@ -59,7 +59,7 @@ PLACES = [fake, pytest.param(gpu, marks=[needs_gpu, pytest.mark.gpu])]
 
 
 def settings(**asked: object) -> Select:
-    return Select(**{"n_epochs": 3, "n_rollout": 6, "partial": 0.5, "calibrate": False, **asked})  # calibrated: below
+    return Select(**{"n_epochs": 3, "n_rollout": 6, "partial": 0.5, "calibrate": False, "select_ratio": 0.1, **asked})
 
 
 def test_the_fake_device_refuses_what_cuda_refuses():

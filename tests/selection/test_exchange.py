@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from datamask.config import Config, Quota, Select
+from datamask.config import Config, Quota, Select, resolve
 from datamask.selection.arrays import solve
 from datamask.selection.problem.pool import Pool, Problem, make_problem
 from datamask.selection.sharded import exchange
@@ -82,7 +82,7 @@ def test_sorted_shards_reach_the_joint_solve_in_four_reads(metric, budget):
 def test_a_small_sample_is_made_up_for(metric, monkeypatch):
     """One document in fifty in the sample: the second solve brings in what it knew nothing of."""
     data = documents(20_000, seed=6)
-    settings = Select(algorithm=metric)
+    settings = Select(select_ratio=0.1, algorithm=metric)
     problem = joint(data, settings)
     best = solve(problem).objective
     monkeypatch.setattr(exchange, "SAMPLE", 400)
@@ -102,7 +102,9 @@ def test_a_sample_that_misjudges_costs_one_more_read(monkeypatch):
     """Prices of the sample say nothing about where the cut is: exact ranks do, and the budget is spent all the same."""
     data = documents(5000, seed=7)
     monkeypatch.setattr(exchange, "stands_for", lambda sampled, count, learned: np.full(sampled, 1e-3))
-    _, mask, made = run(data, shards(data, np.arange(5000), 3), Select(algorithm="pairwise"), room=1000)
+    _, mask, made = run(
+        data, shards(data, np.arange(5000), 3), Select(select_ratio=0.1, algorithm="pairwise"), room=1000
+    )
     assert mask.sum() == 500
     assert {shard.reads for shard in made} == {2 + 2 * rounds.SOLVES}
 
@@ -120,7 +122,7 @@ def test_the_band_holds_the_room_around_the_cut():
 def test_bound_covers_the_joint_solution():
     """The certificate is for the whole corpus, however few documents were left undecided."""
     data = documents(20_000, seed=3)
-    settings = Select(algorithm="pairwise", calibrate=False, lamb=0.3)
+    settings = Select(select_ratio=0.1, algorithm="pairwise", calibrate=False, lamb=0.3)
     best = solve(joint(data, settings))
     found, mask, _ = run(data, shards(data, np.arange(20_000), 5), settings, room=500)
     assert found.facts["upper_bound"] >= best.objective
@@ -132,7 +134,7 @@ def test_bound_covers_the_joint_solution():
 @pytest.mark.parametrize("metric", ["pairwise", "DiSF"])
 def test_any_order_and_number_of_shards(metric):
     data = documents(9000, seed=1)
-    settings = Select(algorithm=metric)
+    settings = Select(select_ratio=0.1, algorithm=metric)
     objectives, masks = [], []
     for order, count in [(np.arange(9000), 1), (np.random.default_rng(5).permutation(9000), 7)]:
         found, mask, _ = run(data, shards(data, order, count), settings, room=4000)
@@ -144,7 +146,7 @@ def test_any_order_and_number_of_shards(metric):
 
 def test_room_for_all_is_the_joint_solve():
     data = documents(3000, seed=2)
-    settings = Select(algorithm="pairwise")
+    settings = Select(select_ratio=0.1, algorithm="pairwise")
     problem = joint(data, settings)
     _, mask, _ = run(data, shards(data, np.arange(3000), 3), settings, room=3000)
     reached = problem.objective.evaluate(torch.from_numpy(mask)).objective
@@ -153,7 +155,7 @@ def test_room_for_all_is_the_joint_solve():
 
 def test_prices_score_what_was_not_seen():
     data = documents(20_000, seed=4)
-    settings = Select(algorithm="DiSF")
+    settings = Select(select_ratio=0.1, algorithm="DiSF")
     found, mask, _ = run(data, shards(data, np.arange(20_000), 4), settings, room=6000)
     price = found.prices.score(data[0], data[1], torch.device("cpu"))
     cut = np.sort(price)[-int(mask.sum())]
@@ -166,7 +168,7 @@ def test_large_corpora_exchange_and_small_ones_do_not(monkeypatch):
     data = documents(2000)
     made, _ = shards(data, np.arange(2000), 4)
     made.insert(1, Rows(data[0][:0], data[1][:0], data[2][:0]))
-    settings = Select(algorithm="pairwise")
+    settings = Select(select_ratio=0.1, algorithm="pairwise")
     alone = corpus.select_corpus(made, settings)
     assert [shard.reads for shard in made] == [1, 0, 1, 1, 1]
     monkeypatch.setattr(corpus, "JOINT_DOCUMENTS", 1000)
@@ -178,10 +180,12 @@ def test_large_corpora_exchange_and_small_ones_do_not(monkeypatch):
 
 
 def test_what_has_no_sums_is_gathered():
-    assert exchange.can_exchange(Select(algorithm="DiSF"))
-    assert not exchange.can_exchange(Select(algorithm="Facility"))
-    assert not exchange.can_exchange(Select(solver="greedy"))
-    assert exchange.can_exchange(Select(algorithm="Pair_simi", quotas=[Quota(column="domain", maximum={"a": 0.5})]))
+    assert exchange.can_exchange(resolve(Select(select_ratio=0.1, algorithm="DiSF")))
+    assert not exchange.can_exchange(resolve(Select(select_ratio=0.1, algorithm="Facility")))
+    assert not exchange.can_exchange(resolve(Select(select_ratio=0.1, solver="greedy")))
+    assert exchange.can_exchange(
+        resolve(Select(select_ratio=0.1, algorithm="Pair_simi", quotas=[Quota(column="domain", maximum={"a": 0.5})]))
+    )
 
 
 @pytest.mark.parametrize("metric", ["pairwise", "DiSF"])
@@ -189,7 +193,7 @@ def test_what_has_no_sums_is_gathered():
 def test_limits_hold_across_shards_without_gathering(metric, limit):
     data = documents(8000)
     domain = np.array([f"d{topic % 5}" for topic in data[3]])
-    settings = Select(algorithm=metric, **limit)
+    settings = Select(algorithm=metric, select_ratio=0.1, **limit)
     parts = np.array_split(np.argsort(data[3], kind="stable"), 8)
     made = [Rows(data[0][p], data[1][p], data[2][p], {"domain": domain[p]}) for p in parts]
     found = rounds.select_shards(made, Config(select=settings), room_bytes=4000 * 2 * WIDTH)

@@ -38,7 +38,7 @@ def corpus(tmp_path: Path, count: int, first: int = 0) -> list:
 
 
 def made(settings: dict) -> Config:
-    return validate({"select": {"algorithm": "Pair_simi", **settings}})
+    return validate({"select": {"algorithm": "Pair_simi", "select_ratio": 0.1, **settings}})
 
 
 def selected(files: list, prices: storage.Output, config: Config, work: str) -> list[np.ndarray]:

@@ -5,9 +5,9 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from datamask.config import Select
 from datamask.errors import ConfigError
 from datamask.selection import select
-from datamask.selection.arrays import resolve
 from datamask.selection.engine.lazy_greedy import lazy_greedy
 from datamask.selection.problem.pool import Pool, make_problem
 from datamask.selection.solvers import greedy
@@ -60,7 +60,7 @@ def objective_of(problem, rows, size=None):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_incremental_greedy_is_the_plain_loop(algorithm, seed):
     features, quality = documents(40, seed=seed)
-    problem = make_problem(Pool(features, quality), resolve(None, {"algorithm": algorithm, "budget_documents": 12}))
+    problem = make_problem(Pool(features, quality), Select(algorithm=algorithm, budget_documents=12))
     terms = [term for term in problem.objective.diversity if term.scale]
     found = greedy.incremental(problem, terms, 12, lambda record: None).tolist()
     picked = []
@@ -74,7 +74,7 @@ def test_incremental_greedy_is_the_plain_loop(algorithm, seed):
 def test_lazy_greedy_is_the_plain_loop(lamb):
     features, quality = documents(50)
     settings = {"algorithm": "Facility", "budget_documents": 8, "lamb": lamb}
-    problem = make_problem(Pool(features, quality), resolve(None, settings))
+    problem = make_problem(Pool(features, quality), Select(**settings))
     (term,) = [term for term in problem.objective.diversity if term.scale]
     found = greedy.greedi(problem, term, 8, [torch.arange(50)]).tolist()
     unit = problem.pool.rows(slice(None), torch.float64)
@@ -93,7 +93,7 @@ def test_lazy_greedy_is_the_plain_loop(lamb):
 def test_greedi_over_shards_comes_near_plain_greedy():
     features, quality = documents(400)
     settings = {"algorithm": "Facility", "budget_documents": 40}
-    problem = make_problem(Pool(features, quality), resolve(None, settings))
+    problem = make_problem(Pool(features, quality), Select(**settings))
     (term,) = [term for term in problem.objective.diversity if term.scale]
     masks = torch.zeros(2, 400, dtype=torch.bool)
     masks[0, greedy.greedi(problem, term, 40, [torch.arange(400)])] = True

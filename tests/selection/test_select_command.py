@@ -58,7 +58,7 @@ def test_the_output_has_a_row_per_row_in_order(run):
 
 
 def test_json_is_one_object(run):
-    out, mask = run("--json", "--solver", "relaxation", "--keep-duplicates")
+    out, mask = run("--json", "--solver", "relaxation", "--keep-duplicates", "--select_ratio", "0.1")
     found = json.loads(out)
     assert {"objective", "terms", "upper_bound", "gap", "seconds", "history"} <= found.keys()
     assert found["objective"] <= found["upper_bound"]
@@ -121,7 +121,8 @@ def test_token_budget_and_quota(run):
 
 def test_several_quality_columns(run):
     pool = table(edu=np.arange(N, dtype=float))
-    _, mask = run("--quality", "quality_score=0", "--quality", "edu=2", "--lamb", "1", "--keep-duplicates", pool=pool)
+    weights = ["--quality", "quality_score=0", "--quality", "edu=2", "--lamb", "1"]
+    _, mask = run(*weights, "--keep-duplicates", "--select_ratio", "0.1", pool=pool)
     assert mask["selected"].to_numpy().nonzero()[0].tolist() == list(range(54, 60))
 
 

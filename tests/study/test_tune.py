@@ -12,10 +12,10 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 
 from datamask.config import Select, load
 from datamask.errors import ConfigError, InputError
+from datamask.storage import expand_patterns
 from datamask.study import tune as module
 from datamask.study.acquisition import expected, fit, most_promising
 from datamask.study.inference import Contrast
-from datamask.study.run import expand
 from datamask.study.space import PAIRWISE, PARTS, TARGET, Space
 from datamask.study.targets import read_targets
 from datamask.study.tune import PointEvaluation, Tuning, check, concluded, readable, split
@@ -213,7 +213,7 @@ def test_with_aim_choices_are_told_the_sets_tuned_on_and_none_held_out(corpus, s
     found, config = module.tune(str(corpus), [sets], tuning)
     names = {path.rsplit("/", 1)[1].removesuffix(".jsonl") for paths in told for path in paths}
     assert names == set(found.tuned_on) and "target" in found.parts
-    read = [item.whole.decode() for t in read_targets(expand([sets]), 900) for item in t.items]
+    read = [item.whole.decode() for t in read_targets(expand_patterns([sets]), 900) for item in t.items]
     assert given and not set(given) & set(read)
     if found.changes.get("target"):
         assert len(config.select.target) == 4  # the configuration may know all of them

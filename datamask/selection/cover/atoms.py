@@ -13,14 +13,15 @@ The parts are column blocks of one matrix, so that a solver passes over the rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 
 from datamask.compiling import blocks_of, on_cores
-from datamask.config import Select
+from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError, InputError
 from datamask.selection.cover import compiled
 from datamask.selection.problem.calibration import row_hashes
@@ -31,6 +32,9 @@ NEAREST = 128  # a document's kernel is kept at so many of its nearest anchors
 BLOCK = 2048  # rows of the kernel computed at a time
 JUDGED = 1000  # documents, those with the least hashes, of whose quality `worth` takes the quantiles
 LOW, HIGH = 0.05, 0.95  # the quantiles
+# Of curve saturating, log(1 + documents / HIT): the second document that holds a word gains half of what the first did.
+HIT = 0.6
+NARROW = 1 << 16  # atoms that uint16 can number
 SHARED = 1 << 20  # numbers in rows from which cores share a pass over them
 PARTS = ("embedding", "ngrams", "target")
 
@@ -40,7 +44,7 @@ class AtomRows:
     """A sparse matrix of N rows and `width` atoms."""
 
     start: np.ndarray  # (N + 1,) int64
-    index: np.ndarray  # uint16
+    index: np.ndarray  # uint16, or uint32 of more than NARROW atoms
     value: np.ndarray  # float32, in a small pool float64; not negative
     width: int
 
@@ -117,22 +121,24 @@ class Atoms:
     targets: Mapping[str, np.ndarray]  # part -> (width,) t, adding up to 1
     ngrams: slice  # the columns of the n-grams' atoms
     anchors: np.ndarray  # (a, d) float32 unit rows, whose atoms come first
+    density: float = 0.0  # n-grams of the pool per unit of the budget's weights
 
     def take(self, rows: np.ndarray) -> Atoms:
         """The atoms of these documents (row numbers)."""
-        return Atoms(self.rows.take(rows), self.targets, self.ngrams, self.anchors)
+        return replace(self, rows=self.rows.take(rows))
 
 
-def make_atoms(pool: Pool, weights: np.ndarray, settings: Select) -> Atoms:
+def make_atoms(pool: Pool, weights: np.ndarray, settings: ResolvedSelect) -> Atoms:
     """The atoms of a pool under these settings; kept on the pool, so they are made once. weights: (N,).
 
     :raises ConfigError: a part needs texts or a target that the pool has not.
     """
-    parts = [name.removeprefix("coverage-") for name in settings.metrics if name.startswith("coverage-")]
+    parts = parts_of(settings)
     of_words = [part for part in parts if part != "embedding"]
     kept = vars(pool).setdefault("_atoms", {})
     how = settings.coverage
-    key = (tuple(parts), how.temperature, how.anchors, how.document_weights, settings.seed, weights.tobytes())
+    chosen = (how.temperature, how.anchors, how.curve, how.document_weights)
+    key = (tuple(parts), chosen, settings.seed, weights.tobytes())
     if key in kept:
         return kept[key]
     if of_words and pool.ngrams is None:
@@ -148,21 +154,32 @@ def make_atoms(pool: Pool, weights: np.ndarray, settings: Select) -> Atoms:
         anchors = pool.rows(least_hashes(hashes, how.anchors), _reads(pool)).cpu().numpy()
         blocks.append(kernel(pool, anchors, how.temperature))
         anchors = anchors.astype(np.float32)
-    words = np.zeros(0)
+    words, density = np.zeros(0), 0.0
     if of_words:
-        blocks.append(shares(pool.ngrams, np.float64 if pool.is_small else np.float32))
+        density = float(pool.ngrams.sum()) / float(weights.sum())
+        blocks.append(shares(pool.ngrams, saturates(settings), np.float64 if pool.is_small else np.float32))
         words = blocks[-1].state(weights)
         if weighs_documents(settings):
             judged = pool.quality[least_hashes(hashes, JUDGED)]
             by = worth(pool.quality, pool.quality_weights, quality_ranges(judged))
             words = counted_words(words, blocks[-1].state(weights * by))
     rows = blocks[0] if len(blocks) == 1 else beside(*blocks)
-    targets = targets_of(parts, len(anchors), words, pool.target)
-    kept[key] = Atoms(rows, targets, slice(len(anchors), rows.width), anchors)
+    targets = targets_of(settings, len(anchors), words, pool.target)
+    kept[key] = Atoms(rows, targets, slice(len(anchors), rows.width), anchors, density)
     return kept[key]
 
 
-def weighs_documents(settings: Select) -> bool:
+def parts_of(settings: ResolvedSelect) -> list[str]:
+    """The parts of coverage that are in the objective."""
+    return [name.removeprefix("coverage-") for name in settings.metrics if name.startswith("coverage-")]
+
+
+def saturates(settings: ResolvedSelect) -> bool:
+    """Whether words are covered by the saturating curve."""
+    return settings.coverage.curve == "saturating"
+
+
+def weighs_documents(settings: ResolvedSelect) -> bool:
     """Whether documents count by their quality in words to be covered."""
     return "coverage-ngrams" in settings.metrics and settings.coverage.document_weights == "quality"
 
@@ -194,7 +211,7 @@ def counted_words(plain: np.ndarray, by_worth: np.ndarray) -> np.ndarray:
 
 
 def targets_of(
-    parts: Sequence[str], anchors: int, words: np.ndarray, target: np.ndarray | None
+    settings: ResolvedSelect, anchors: int, words: np.ndarray, target: np.ndarray | None
 ) -> dict[str, np.ndarray]:
     """The target distribution t of each part: (anchors + J,), adding up to 1.
 
@@ -204,8 +221,10 @@ def targets_of(
     :raises InputError: there is no word to cover.
     """
     found = {}
-    for part in parts:
+    for part in parts_of(settings):
         wanted = words if part == "ngrams" else target
+        if part == "ngrams" and saturates(settings):
+            wanted = (words > 0).astype(np.float64)
         t = found[part] = np.zeros(anchors + len(words))
         if part == "embedding":
             t[:anchors] = 1 / anchors
@@ -241,21 +260,30 @@ def kernel(pool: Pool, anchors: np.ndarray, temperature: float) -> AtomRows:
     return AtomRows(start, index.ravel(), value.ravel(), len(anchors))
 
 
-def shares(counts: object, dtype: type = np.float32) -> AtomRows:
-    """Sparse counts (N, J) divided by their row's sum; a row without words stays empty."""
-    start = counts.indptr.astype(np.int64)  # type: ignore[attr-defined]
-    value = counts.data.astype(dtype)  # type: ignore[attr-defined]
-    compiled.to_shares(start, value)
-    return AtomRows(start, counts.indices.astype(np.uint16), value, counts.shape[1])  # type: ignore[attr-defined]
+def shares(counts: csr_array, saturating: bool, dtype: type = np.float32) -> AtomRows:
+    """Sparse counts (N, J) divided by their row's sum; a row without words stays empty.
+
+    saturating: each word that a document holds counts once, divided by the same sum.
+    """
+    start = counts.indptr.astype(np.int64)
+    value = counts.data.astype(dtype)
+    compiled.to_shares(start, value, saturating)
+    return AtomRows(start, counts.indices.astype(index_type(counts.shape[1])), value, counts.shape[1])
+
+
+def index_type(width: int) -> type:
+    """The type that numbers so many atoms."""
+    return np.uint16 if width <= NARROW else np.uint32
 
 
 def beside(left: AtomRows, right: AtomRows) -> AtomRows:
     """Both matrices' columns side by side: (N, left.width + right.width)."""
     here, there = np.diff(left.start), np.diff(right.start)
     start = np.concatenate([[0], np.cumsum(here + there)])
-    index, value = np.empty(start[-1], np.uint16), np.empty(start[-1], left.value.dtype)
+    kind = index_type(left.width + right.width)
+    index, value = np.empty(start[-1], kind), np.empty(start[-1], left.value.dtype)
     first = np.repeat(start[:-1] - left.start[:-1], here) + np.arange(len(left.index))
     second = np.repeat(start[:-1] + here - right.start[:-1], there) + np.arange(len(right.index))
     index[first], value[first] = left.index, left.value
-    index[second], value[second] = right.index + np.uint16(left.width), right.value
+    index[second], value[second] = right.index.astype(kind) + kind(left.width), right.value
     return AtomRows(start, index, value, left.width + right.width)

@@ -1,7 +1,7 @@
 """Inner loops over sparse rows, compiled by Numba. They use one thread, so that sums are added in a fixed order.
 
-Row i's atoms are index[start[i]:start[i + 1]] (uint16), with values `value` (float32). `level` (J,) is the smoothed
-mixture under the logarithm, t (J,) the target distribution, mass (N,) the factor on a document's row in the mixture.
+Row i's atoms are index[start[i]:start[i + 1]] (uint16 or uint32), with values `value` (float32). `level` (J,) is the
+smoothed mixture under the logarithm, t (J,) the target distribution, mass (N,) the factor on a document's row in it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def curvatures(start, index, value, price, found, first, last):  # type: ignore[
 
 
 @compiled
-def to_shares(start, value):  # type: ignore[no-untyped-def]
-    """Divides each row's counts by their sum, in place; a row that has none stays as it is."""
+def to_shares(start, value, saturating):  # type: ignore[no-untyped-def]
+    """Divides each row's counts by their sum, in place; a row that has none stays as it is. saturating: divides 1."""
     for row in range(len(start) - 1):
         total = 0.0
         for at in range(start[row], start[row + 1]):
             total += value[at]
         for at in range(start[row], start[row + 1]):
-            value[at] /= max(total, 1.0)
+            value[at] = (1.0 if saturating and value[at] > 0 else value[at]) / max(total, 1.0)
 
 
 @compiled

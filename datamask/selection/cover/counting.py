@@ -1,7 +1,7 @@
 """The stage `atoms`: a shard's hashed n-grams, for coverage of words; texts are read once.
 
     files = with_atoms(files, config, work)          # replaces files.atoms
-    counts = read_ngrams(files.atoms.path, rows)     # (n, 10,000) scipy.sparse
+    counts = read_ngrams(files.atoms.path, rows)     # (n, buckets) scipy.sparse
 
 The file has a row per document: the counts of its hashed n-grams, and the name of the target's file of which it holds a
 run of words, if any (`leak`).
@@ -20,41 +20,53 @@ import pyarrow as pa
 from scipy.sparse import csr_array
 
 from datamask import storage
-from datamask.config import Config, Select
+from datamask.config import Config, ResolvedSelect
 from datamask.corpus.ngrams import BUCKETS, counted, hashed_words
 from datamask.corpus.read import read_documents
-from datamask.errors import InputError
+from datamask.errors import ConfigError, InputError
 from datamask.pipeline import STAGES
+from datamask.selection.cover.atoms import index_type
 from datamask.selection.cover.target import Scan, TargetTexts, read_target
 from datamask.selection.sparse_rows import stack_rows, take_rows
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
-SCHEMA = pa.schema(
-    [
-        ("chunk_id", pa.int64()),
-        ("bucket", pa.list_(pa.uint16())),
-        ("count", pa.list_(pa.uint32())),
-        ("leak", pa.string()),
-    ]
-)
 NAMED = 20  # leaked documents that the facts name at most
 BYTES = 24  # memory for each distinct n-gram of a document in a problem solved by one process (benchmarks/HISTORY.md)
 
 
-def reads_words(settings: Select) -> bool:
+def schema_of(buckets: int) -> pa.Schema:
+    """The file's columns."""
+    number = pa.from_numpy_dtype(index_type(buckets))
+    columns = [("chunk_id", pa.int64()), ("bucket", pa.list_(number)), ("count", pa.list_(pa.uint32()))]
+    return pa.schema([*columns, ("leak", pa.string())])
+
+
+def reads_words(settings: ResolvedSelect) -> bool:
     """Whether these settings need the stage."""
     return bool({"coverage-ngrams", "coverage-target"} & set(settings.metrics))
 
 
-def target_of(settings: Select) -> TargetTexts | None:
+def target_of(settings: ResolvedSelect) -> TargetTexts | None:
     """The target that these settings name, or None if no metric covers it."""
     if "coverage-target" not in settings.metrics or not settings.target:
         return None
-    return _kept(
-        tuple((path, storage.fingerprint(path)) for path in settings.target if storage.exists(path)),
-        tuple(settings.target),
-    )
+    paths = tuple(storage.expand_patterns(settings.target))
+    return _kept(tuple((path, storage.fingerprint(path)) for path in paths if storage.exists(path)), paths)
+
+
+def check_target(settings: ResolvedSelect) -> None:
+    """Whether the target that these settings name can be read, and whether a metric covers it.
+
+    :raises ConfigError: none does.
+    :raises InputError: see `read_target`.
+    """
+    if settings.target and "coverage-target" not in settings.metrics:
+        raise ConfigError(
+            f"select.target is explained by algorithm coverage with the part target, and {settings.metric} reads none; "
+            "leave out select.target, or set select.algorithm and select.coverage.atoms to null"
+        )
+    target_of(settings)
 
 
 @lru_cache(maxsize=2)
@@ -69,7 +81,7 @@ def _scan(target: TargetTexts) -> Scan:
 
 def with_atoms(files: ShardFiles, config: Config, work: str) -> ShardFiles:
     """The shard's files with `atoms`, which are made if the settings need them and they are missing."""
-    return replace(files, atoms=count_shard(files, config, work)) if reads_words(config.select) else files
+    return replace(files, atoms=count_shard(files, config, work)) if reads_words(config.selection) else files
 
 
 def count_shard(files: ShardFiles, config: Config, work: str, progress: Progress = silent) -> Output:
@@ -81,13 +93,16 @@ def count_shard(files: ShardFiles, config: Config, work: str, progress: Progress
     """
     if files.index is None:
         raise ValueError(f"shard {files.shard.name} has no index yet")
-    target = target_of(config.select)
-    key = STAGES["atoms"].key(config, files.index.key, files.shard.fingerprint, target.key if target else None)
+    target = target_of(config.selection)
+    buckets = config.select.coverage.buckets
+    of_target = target.key if target else None
+    key = STAGES["atoms"].key(config, files.index.key, files.shard.fingerprint, of_target, buckets)
     url = storage.join(work, "atoms", f"{files.shard.name}-{key}.parquet")
     if found := storage.find_output(url, key):
         return found
     scan = _scan(target) if target else None
-    facts: dict[str, Any] = {"documents": 0, "leaks": 0}
+    facts: dict[str, Any] = {"documents": 0, "leaks": 0, "buckets": buckets}
+    schema = schema_of(buckets)
     seen = np.zeros(len(scan.frequent) if scan else 0, bool)
 
     def tables() -> Iterator[pa.Table]:
@@ -96,7 +111,7 @@ def count_shard(files: ShardFiles, config: Config, work: str, progress: Progress
             ids, texts = batch["chunk_id"], batch["text"].to_pylist()
             first = 0
             for single, pair, document, count in hashed_words(texts):
-                counts = counted(single, pair, document, count, BUCKETS)
+                counts = counted(single, pair, document, count, buckets)
                 leak = np.full(count, -1)
                 if scan is not None:
                     leak, here = scan.look(single, document, count)
@@ -110,25 +125,25 @@ def count_shard(files: ShardFiles, config: Config, work: str, progress: Progress
                 yield pa.table(
                     [
                         ids.slice(first, count),
-                        pa.ListArray.from_arrays(starts, pa.array(counts.indices.astype(np.uint16))),
+                        pa.ListArray.from_arrays(starts, pa.array(counts.indices.astype(index_type(buckets)))),
                         pa.ListArray.from_arrays(starts, pa.array(counts.data.astype(np.uint32))),
                         pa.array(names, pa.string()),
                     ],
-                    schema=SCHEMA,
+                    schema=schema,
                 )
                 first += count
                 progress(count)
         if scan is not None:
             facts["unseen"] = np.flatnonzero(~seen).tolist()
 
-    return storage.write_output(url, key, SCHEMA, tables(), lambda: facts)
+    return storage.write_output(url, key, schema, tables(), lambda: facts)
 
 
-def read_ngrams(path: str, rows: np.ndarray) -> csr_array:
-    """Counts of these rows of a shard's atoms: (n, 10,000) float32."""
+def read_ngrams(path: str, rows: np.ndarray, buckets: int = BUCKETS) -> csr_array:
+    """Counts of these rows of a shard's atoms: (n, buckets) float32."""
     table = storage.read_table(path, ["bucket", "count"]).combine_chunks()
     if not table.num_rows:
-        return csr_array((0, BUCKETS), dtype=np.float32)
+        return csr_array((0, buckets), dtype=np.float32)
     column = table["bucket"].combine_chunks() if isinstance(table["bucket"], pa.ChunkedArray) else table["bucket"]
     column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
     counts = table["count"].combine_chunks()
@@ -136,17 +151,17 @@ def read_ngrams(path: str, rows: np.ndarray) -> csr_array:
     starts = column.offsets.to_numpy().astype(np.int64)
     index = column.values.to_numpy()[starts[0] : starts[-1]].astype(np.int32)
     value = counts.values.to_numpy()[counts.offsets[0].as_py() :][: len(index)].astype(np.float32)
-    whole = csr_array((value, index, starts - starts[0]), shape=(table.num_rows, BUCKETS))
+    whole = csr_array((value, index, starts - starts[0]), shape=(table.num_rows, buckets))
     return whole if len(rows) == table.num_rows else take_rows(whole, rows)
 
 
-def words_of(shards: Sequence[Any], settings: Select) -> Mapping[str, Any]:
+def words_of(shards: Sequence[Any], settings: ResolvedSelect) -> Mapping[str, Any]:
     """The arguments `ngrams` and `target` of these candidates' `Pool`; empty if the settings do not need them."""
     if not reads_words(settings):
         return {}
     target = target_of(settings)
     ngrams = stack_rows([shard.ngrams() for shard in shards])
-    return {"ngrams": ngrams, "target": None if target is None else target.counts}
+    return {"ngrams": ngrams, "target": None if target is None else target.counts(settings.coverage.buckets)}
 
 
 def held_words(all_files: Sequence[ShardFiles]) -> int:
@@ -162,7 +177,7 @@ def held_words(all_files: Sequence[ShardFiles]) -> int:
     return held
 
 
-def check_room(numbers: int, settings: Select) -> None:
+def check_room(numbers: int, settings: ResolvedSelect) -> None:
     """Checks that the atoms of all candidates, so many numbers, fit into the free memory of this machine.
 
     :raises InputError: they do not; the message says what to do.
@@ -184,7 +199,7 @@ def check_room(numbers: int, settings: Select) -> None:
         )
 
 
-def target_facts(all_files: Sequence[ShardFiles], settings: Select) -> dict[str, Any]:
+def target_facts(all_files: Sequence[ShardFiles], settings: ResolvedSelect) -> dict[str, Any]:
     """The facts about a target: its files, the share of its words that the pool holds, the documents that leak it.
 
     :raises InputError: the pool lacks most of its words.
@@ -208,7 +223,7 @@ def target_facts(all_files: Sequence[ShardFiles], settings: Select) -> dict[str,
             table = table.filter(pa.compute.is_valid(table["leak"])).slice(0, NAMED - len(leaked))
             for chunk, name in zip(table["chunk_id"].to_pylist(), table["leak"].to_pylist(), strict=True):
                 leaked.append({"shard": files.shard.name, "chunk_id": chunk, "target": name})
-    words = int(target.counts.sum() + len(target.texts)) // 2
+    words = int(target.counts().sum() + len(target.texts)) // 2
     return {
         "target": {
             "files": list(target.names),

@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from scipy.optimize import Bounds, minimize
 
-from datamask.config import Config, Select
+from datamask.config import Config, ResolvedSelect
 from datamask.maps import Handed, Mapper, hand, here
 from datamask.selection.cover.atoms import (
     JUDGED,
@@ -40,8 +40,10 @@ from datamask.selection.cover.atoms import (
     AtomRows,
     Atoms,
     counted_words,
+    index_type,
     least_hashes,
     quality_ranges,
+    saturates,
     targets_of,
     weighs_documents,
 )
@@ -102,13 +104,13 @@ STEPS = (0.5, 0.25, 0.1, 0.03)
 UNSOLVED = 0.05  # of the objective's span: a fractional optimum further below its bound had too little room
 
 
-def can_cover(settings: Select) -> bool:
+def can_cover(settings: ResolvedSelect) -> bool:
     """Whether these settings can be solved by rounds: the relaxation of coverage alone, each document once."""
     alone = all(name.startswith("coverage-") for name in settings.metrics)
     return alone and settings.solver == "relaxation" and settings.repeat == 1
 
 
-def numbers_of(settings: Select, words: int, documents: int) -> int:
+def numbers_of(settings: ResolvedSelect, words: int, documents: int) -> int:
     """How many numbers all rows of atoms hold. words: each document's distinct n-grams, summed over all documents."""
     embedded = "coverage-embedding" in settings.metrics
     return words * (settings.metrics.keys() != {"coverage-embedding"}) + embedded * NEAREST * documents
@@ -159,7 +161,7 @@ class CoverRounds(Gathered):
         self.measured = room is None  # whether the room becomes that of FEW documents
         self.room_of_sample = (SAMPLE_ROOM if room is None else min(SAMPLE_ROOM, room)) - 1  # numbers in its rows
         self.grown = False  # whether the room is the greatest, as the first one held too few
-        self.settings = config.select
+        self.settings = config.selection
         self.index: list[np.ndarray] = []  # places of the undecided in each group
         self.starts = np.zeros(1, np.int64)  # where each group's begin among all undecided; their number is the last
         self.fixed: list[Handed] = []  # these, and whether each other document is selected
@@ -306,14 +308,16 @@ class CoverRounds(Gathered):
         )
         self.state = replace(self.state, width=len(total))
         target = target_of(self.settings)
-        parts = [name.removeprefix("coverage-") for name in self.settings.metrics]
         words = total[len(anchors) :]
         if self.state.ranges is not None:
             by_worth = _sum(found.read("worth")[0] for found in self.laid)
             words = counted_words(words, by_worth[len(anchors) :])
-        targets = targets_of(parts, len(anchors), words, None if target is None else target.counts)
-        nothing = AtomRows(np.zeros(1, np.int64), np.zeros(0, np.uint16), np.zeros(0, np.float32), len(total))
-        atoms = Atoms(nothing, targets, slice(len(anchors), len(total)), anchors)
+        wanted = None if target is None else target.counts(self.settings.coverage.buckets)
+        targets = targets_of(self.settings, len(anchors), words, wanted)
+        density = math.fsum(float(found.read("grams")[0]) for found in self.laid) / self.total
+        kind = index_type(len(total))
+        nothing = AtomRows(np.zeros(1, np.int64), np.zeros(0, kind), np.zeros(0, np.float32), len(total))
+        atoms = Atoms(nothing, targets, slice(len(anchors), len(total)), anchors, density)
         self.metrics: list[Coverage] = []
         for name in self.settings.metrics:
             metric = metric_class(name)(None, torch.zeros(0), self.size)  # type: ignore[arg-type]
@@ -369,14 +373,14 @@ class CoverRounds(Gathered):
         """(zero, one): the mean of random selections, and the corpus's own best, extrapolated from the sample and half
         of it.
 
-        For n-grams, the distance to the greatest possible value is taken as a power of the size; for embeddings, the
-        value as linear in 1 / size.
+        For n-grams, the distance to the greatest possible value is taken as a power of the size; for embeddings, and by
+        the saturating curve, the value as linear in 1 / size.
         """
         zero = float(np.mean([metric.of_state(state) for state in self.random]))
         (half, whole), count = sizes, self.count
         if half == whole or best[1] <= best[0]:
             return zero, max(best[1], zero)
-        if metric.part == "embedding":
+        if metric.part == "embedding" or saturates(self.settings):
             one = best[1] + (best[1] - best[0]) * (1 / whole - 1 / count) / (1 / half - 1 / whole)
             return zero, max(one, zero)
         used = metric.t > 0

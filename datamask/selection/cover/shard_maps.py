@@ -12,7 +12,17 @@ import torch
 from datamask.config import Config
 from datamask.devices import pick_device
 from datamask.maps import Handed, hand, handed, mapped, write_array
-from datamask.selection.cover.atoms import JUDGED, AtomRows, beside, kernel, least_hashes, shares, worth
+from datamask.selection.cover.atoms import (
+    JUDGED,
+    AtomRows,
+    beside,
+    index_type,
+    kernel,
+    least_hashes,
+    saturates,
+    shares,
+    worth,
+)
 from datamask.selection.cover.greedy_search import Effort
 from datamask.selection.cover.solve import ACCURACY, STEPS, best_alone, to_mask
 from datamask.selection.cover.summed import SummedCoverage
@@ -49,7 +59,7 @@ def sample_group(state: Covering, group: Group) -> Handed:
     these, which may be anchors, and the qualities of the first JUDGED (Q each)."""
     if found := handed(state.folder, f"sketch-{group.number}"):
         return found
-    settings, features = state.config.select, group.shard.features()
+    settings, features = state.config.selection, group.shard.features()
     pool = Pool(features, np.zeros(len(features)))
     hashes = row_hashes(features, settings.seed)
     anchors = settings.coverage.anchors if "coverage-embedding" in settings.metrics else 0
@@ -67,17 +77,20 @@ def write_atoms(state: Covering, group: Group) -> Handed:
     name = f"laid-{group.number}"
     if found := handed(state.folder, name):
         return found
-    settings = state.config.select
+    settings = state.config.selection
     blocks: list[AtomRows] = []
     if state.anchors is not None:
         pool = Pool(group.shard.features(), np.zeros(len(group.shard)), device=pick_device(settings.device))
         blocks.append(kernel(pool, state.anchors.read("rows")[0], settings.coverage.temperature))
+    grams = 0.0
     if settings.metrics.keys() != {"coverage-embedding"}:
-        blocks.append(shares(group.shard.ngrams()))  # type: ignore[attr-defined]
+        counts = group.shard.ngrams()  # type: ignore[attr-defined]
+        grams = float(counts.sum())
+        blocks.append(shares(counts, saturates(settings)))
     rows = blocks[0] if len(blocks) == 1 else beside(*blocks)
     for part, array in (("start", rows.start), ("index", rows.index), ("value", rows.value)):
         write_array(_part(state, group.number, part), array)
-    weights = weights_of(state.config.select, group.shard)
+    weights = weights_of(state.config.selection, group.shard)
     by = np.zeros(0)
     if state.ranges is not None:
         quality = quality_of(group.shard)
@@ -92,6 +105,7 @@ def write_atoms(state: Covering, group: Group) -> Handed:
         random=np.stack([rows.state(weights * chosen) for chosen in drawn]),
         spent=drawn @ weights,
         width=np.array(rows.width),
+        grams=np.array(grams),
     )
 
 
@@ -103,7 +117,7 @@ def read_undecided(state: Covering, group: Group) -> Handed:
         return found
     assert group.now is not None
     at, inside = group.now.read("at", "inside")
-    rows, mass = _laid(state, group.number), weights_of(state.config.select, group.shard) * inside / state.size
+    rows, mass = _laid(state, group.number), weights_of(state.config.selection, group.shard) * inside / state.size
     taken = rows.take(at)
     arrays = {"start": taken.start, "index": taken.index, "value": taken.value}
     offset = mass @ scaled_quality(state.terms, quality_of(group.shard))
@@ -156,7 +170,7 @@ class UndecidedProblem:
         """Reads the rows, one group at a time, into arrays allocated once."""
         counts = [taken.read("start")[0] for taken in self.taken]
         ends = np.cumsum([start[-1] for start in counts])
-        index, value = np.empty(ends[-1], np.uint16), np.empty(ends[-1], np.float32)
+        index, value = np.empty(ends[-1], index_type(self.joint.rows.width)), np.empty(ends[-1], np.float32)
         first = 0
         for taken, end in zip(self.taken, ends.tolist(), strict=True):
             index[first:end], value[first:end] = taken.read("index", "value")
@@ -201,7 +215,7 @@ def search_mask(state: Covering, item: tuple[UndecidedProblem, np.ndarray, int])
     if lost > part.tolerance:
         share = mask.sum() / max(mask.sum() + beside_it, 1)
         scale = part.tolerance / ACCURACY * share
-        effort = Effort(search=BRIEF, seed=state.config.select.seed)
+        effort = Effort(search=BRIEF, seed=state.config.selection.seed)
         mask = to_mask(concave, joint, torch.from_numpy(price), mask, scale, effort, relaxed)
     return mask, concave.states(torch.from_numpy(mask).double())[0]
 
@@ -229,7 +243,7 @@ def calibrate_metric(state: Covering, item: OwnBest) -> float:
     size = item.share * float(weights.sum())
     plain = Limits(weights, max(1.0, round(size)) if (item.weights == 1).all() else size)
     joint = replace(item.joint, rows=rows.take(item.at))
-    generator = np.random.default_rng([state.config.select.seed, 19, len(item.at)])
+    generator = np.random.default_rng([state.config.selection.seed, 19, len(item.at)])
     chosen = fill_in_order(plain, generator.permutation(len(item.at)))
     zero = joint.of_state(joint.state(chosen * weights / plain.size))
     return max(best_alone(joint, plain, zero), zero)

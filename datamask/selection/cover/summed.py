@@ -15,7 +15,8 @@ from datamask.selection.metrics.coverage import Coverage
 class SummedCoverage:
     """A weighted sum of coverages as one `tangent.StateMetric`.
 
-    t: (J,) with the scales included; mean: (J,) the whole pool's mixture; alpha: the smoothing; base: Σ t_j log mean_j.
+    t: (J,) with the scales included; mean: (J,) the whole pool's mixture; alpha: the smoothing; base: D's zero.
+    smooth: (J,) what is added under the logarithm: alpha · mean, or of words by the saturating curve their first hit.
     """
 
     rows: AtomRows
@@ -23,6 +24,7 @@ class SummedCoverage:
     mean: np.ndarray
     alpha: float
     base: float
+    smooth: np.ndarray
     held: np.ndarray | None = None  # (J,) state of selected documents that are not among these rows
 
     @classmethod
@@ -31,13 +33,12 @@ class SummedCoverage:
         first = metrics[0]
         t = sum(scale * metric.t for scale, metric in zip(scales, metrics, strict=True))
         base = sum(scale * metric.base for scale, metric in zip(scales, metrics, strict=True))
-        return cls(first.rows, np.asarray(t), first.mean, first.alpha, float(base))
+        return cls(first.rows, np.asarray(t), first.mean, first.alpha, float(base), first.smooth)
 
     @property
     def floor(self) -> np.ndarray:
         """(J,) the smoothed mixture when none of these rows is selected."""
-        floor = self.alpha * self.mean
-        return floor if self.held is None else floor + (1 - self.alpha) * self.held
+        return self.smooth if self.held is None else self.smooth + (1 - self.alpha) * self.held
 
     def take(self, rows: np.ndarray) -> SummedCoverage:
         """The same over these documents (row numbers)."""
@@ -49,7 +50,7 @@ class SummedCoverage:
 
     def level(self, state: np.ndarray) -> np.ndarray:
         """The smoothed mixture under the logarithm: (J,)."""
-        return (1 - self.alpha) * state + self.alpha * self.mean
+        return (1 - self.alpha) * state + self.smooth
 
     def of_state(self, state: np.ndarray) -> float:
         """Σ_m scale_m D_m at this state."""
@@ -65,7 +66,7 @@ class SummedCoverage:
     def at_slope(self, slope: np.ndarray, used: np.ndarray) -> np.ndarray:
         """The state (J,) with this gradient: its numbers at the atoms that are `used` (t > 0), (J,) bool."""
         found = self.mean.copy()
-        found[used] = (self.t[used] * (1 - self.alpha) / slope - self.alpha * self.mean[used]) / (1 - self.alpha)
+        found[used] = (self.t[used] * (1 - self.alpha) / slope - self.smooth[used]) / (1 - self.alpha)
         return found
 
     def curvature(self, state: np.ndarray) -> np.ndarray:

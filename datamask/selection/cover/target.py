@@ -1,7 +1,7 @@
 """The target: texts that the selection should cover, from files or the caller; and how much of them the pool holds.
 
     target = read_target(["tasks/boolq.jsonl.gz"])
-    target.counts                                       # (10,000,) of its hashed n-grams
+    target.counts()                                     # (10,000,) of its hashed n-grams
     seen = Scan(target).look(single, document, texts)   # which documents hold 13 words in a row of it
 
 Files are those the judge takes: JSON lines with `question` and `answer`, or with `text`, or plain text; .gz, .zst too.
@@ -20,7 +20,7 @@ import numpy as np
 from fsspec.utils import infer_compression
 
 from datamask import storage
-from datamask.config import Select
+from datamask.config import ResolvedSelect
 from datamask.corpus.ngrams import BUCKETS, count_ngrams, counted, hashed_words
 from datamask.errors import ConfigError, InputError
 from datamask.filter.word_rows import WordRows
@@ -39,13 +39,12 @@ class TargetTexts:
     texts: tuple[str, ...]
     source: np.ndarray
 
-    @cached_property
-    def counts(self) -> np.ndarray:
-        """(10,000,) float64: counts of its hashed n-grams.
+    def counts(self, buckets: int = BUCKETS) -> np.ndarray:
+        """(buckets,) float64: counts of its hashed n-grams.
 
         :raises InputError: see `target_counts`.
         """
-        return target_counts(self.texts)
+        return target_counts(self.texts, buckets)
 
     @cached_property
     def key(self) -> str:
@@ -57,14 +56,14 @@ class TargetTexts:
 
 
 def read_target(paths: Sequence[str]) -> TargetTexts:
-    """The target of these files' texts.
+    """The target of these files' texts. paths: files, or patterns of local ones.
 
     :raises InputError: a file is missing, is not text, or holds none; the message names it.
     """
     names: list[str] = []
     texts: list[str] = []
     source: list[int] = []
-    for path in paths:
+    for path in storage.expand_patterns(paths):
         found = [text for text in _read(path) if text.strip()]
         if not found:
             raise InputError(f"select.target: {path} holds no text; leave it out, or name one that does")
@@ -72,7 +71,7 @@ def read_target(paths: Sequence[str]) -> TargetTexts:
         source += [len(names)] * len(found)
         names.append(path.rstrip("/").rsplit("/", 1)[-1])
     target = TargetTexts(tuple(names), tuple(texts), np.array(source, np.int64))
-    _ = target.counts  # a target without words is refused here
+    target.counts()  # a target without words is refused here
     return target
 
 
@@ -146,7 +145,9 @@ class PoolWords:
     leaked: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # row numbers
 
 
-def read_words(texts: Iterable[str] | None, atoms: Any, target: Iterable[str] | None, settings: Select) -> PoolWords:
+def read_words(
+    texts: Iterable[str] | None, atoms: Any, target: Iterable[str] | None, settings: ResolvedSelect
+) -> PoolWords:
     """The n-grams of a caller's texts (or counts, `atoms`) and target, else of the settings' target.
 
     :raises ConfigError: texts and atoms are both given.
@@ -156,15 +157,16 @@ def read_words(texts: Iterable[str] | None, atoms: Any, target: Iterable[str] | 
         raise ConfigError("texts and atoms are both given; atoms are the texts' counts already")
     if target is None and settings.target:
         target = read_target(settings.target).texts
+    buckets = settings.coverage.buckets
     if target is None:
-        return PoolWords(count_ngrams(texts) if texts is not None else atoms)
+        return PoolWords(count_ngrams(texts, buckets) if texts is not None else atoms)
     wanted = given_target(target)
     if texts is None:
-        return PoolWords(atoms, target_counts(wanted.texts, BUCKETS if atoms is None else atoms.shape[1]))
-    counts, scan = wanted.counts, Scan(wanted)
+        return PoolWords(atoms, wanted.counts(buckets if atoms is None else atoms.shape[1]))
+    counts, scan = wanted.counts(buckets), Scan(wanted)
     parts, leaks, seen = [], [], np.zeros(len(scan.frequent), bool)
     for single, pair, document, count in hashed_words(texts):
-        parts.append(counted(single, pair, document, count, BUCKETS))
+        parts.append(counted(single, pair, document, count, buckets))
         leak, here = scan.look(single, document, count)
         leaks.append(leak)
         seen |= here

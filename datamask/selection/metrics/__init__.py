@@ -12,7 +12,7 @@ from datamask import extensions
 from datamask.errors import ConfigError
 
 if TYPE_CHECKING:
-    from datamask.config import Select
+    from datamask.config import ResolvedSelect
     from datamask.selection.metrics.base import Metric
 
 
@@ -35,7 +35,7 @@ def metric_columns(name: str) -> tuple[str, ...]:
     return tuple(declared)
 
 
-def pool_columns(settings: Select) -> tuple[str, ...]:
+def pool_columns(settings: ResolvedSelect) -> tuple[str, ...]:
     """The columns that a pool must have as `groups`: those of the quotas, then those that the metrics read.
 
     :raises ConfigError: see `metric_columns`.

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from datamask.selection.cover.atoms import AtomRows, Atoms, make_atoms
+from datamask.selection.cover.atoms import HIT, AtomRows, Atoms, make_atoms, saturates
 from datamask.selection.metrics.base import MixtureMetric
 
 if TYPE_CHECKING:
-    from datamask.config import Select
+    from datamask.config import ResolvedSelect
 
 
 class Coverage(MixtureMetric):
@@ -20,13 +20,17 @@ class Coverage(MixtureMetric):
     mixture of the chosen, less that under the pool: −KL(t ‖ choice) up to a constant, what DSIR calls KL reduction
     (Xie et al., arXiv 2302.03169). Smoothing by the pool's own mixture (α; Jelinek & Mercer 1980) keeps it finite where
     an atom is not chosen at all. Concave in p.
+
+    With `coverage.curve: saturating` a word's u is its documents in the choice plus `HIT`, in the mixture's unit, and t
+    is the same for all words: Σ_j log(1 + documents_j / HIT) up to a constant, a feature-based function (Wei et al.
+    2014), concave in p as well.
     """
 
     name: ClassVar[str] = "coverage"
     incremental: ClassVar[str] = "coverage"  # how greedy follows its gains
     part: ClassVar[str] = ""
 
-    def bind(self, settings: Select) -> None:
+    def bind(self, settings: ResolvedSelect) -> None:
         """Builds the atoms these settings ask for. Called once, before anything else."""
         atoms = make_atoms(self.pool, self.weights, settings)
         mean = vars(atoms).get("_mean")
@@ -34,7 +38,7 @@ class Coverage(MixtureMetric):
         vars(atoms)["_mean"] = mean
         self.measure(settings, atoms, mean)
 
-    def measure(self, settings: Select, atoms: Atoms, mean: np.ndarray) -> None:
+    def measure(self, settings: ResolvedSelect, atoms: Atoms, mean: np.ndarray) -> None:
         """Takes atoms that were built elsewhere, and the whole pool's mixture: (J,). Called instead of `bind`."""
         self.settings, self.atoms, self.mean = settings, atoms, mean
         self.rows: AtomRows = atoms.rows
@@ -44,7 +48,13 @@ class Coverage(MixtureMetric):
         self.t = np.where(missing, 0.0, self.t)
         self.used = self.t > 0
         self.alpha = settings.coverage.smoothing
-        self.base = float(self.t[self.used] @ np.log(self.mean[self.used]))
+        self.smooth = self.alpha * mean
+        whole = mean
+        if saturates(settings) and atoms.density:
+            self.smooth = self.smooth.copy()
+            self.smooth[atoms.ngrams] = (1 - self.alpha) * HIT / (self.size * atoms.density)
+            whole = self.level(mean)
+        self.base = float(self.t[self.used] @ np.log(whole[self.used]))
 
     # -- a metric whose state is linear in the mask (`cover.tangent.StateMetric`)
 
@@ -54,7 +64,7 @@ class Coverage(MixtureMetric):
 
     def level(self, state: np.ndarray) -> np.ndarray:
         """The mixture under the logarithm: (J,)."""
-        return (1 - self.alpha) * state + self.alpha * self.mean
+        return (1 - self.alpha) * state + self.smooth
 
     def of_state(self, state: np.ndarray) -> float:
         """Raw D at this state."""

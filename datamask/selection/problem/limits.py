@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from datamask.config import Quota, Select
+from datamask.config import Quota, ResolvedSelect
 from datamask.errors import ConfigError, InputError, nearest
 
 TOLERANCE = 1e-3  # of limits in tokens, as a share of the budget: sums of whole documents cannot meet them exactly
@@ -256,12 +256,12 @@ class Ends:
         return np.ones(len(tokens)) if self.in_tokens else np.asarray(tokens, dtype=np.float64)
 
 
-def make_ends(settings: Select, size: float, census: Census) -> Ends:
+def make_ends(settings: ResolvedSelect, size: float, census: Census) -> Ends:
     """The limits of these settings on a pool of which this is the census.
 
     :raises InputError: the quotas contradict one another or ask for more than the pool has.
     """
-    in_tokens, repeat = settings.budget_tokens is not None, settings.repeat
+    in_tokens, repeat = settings.in_tokens, settings.repeat
     weights, counts = (census.tokens, census.counts) if in_tokens else (np.ones(1), np.array([census.documents]))
     counted = bool((weights == 1).all())
     limited = bool(settings.quotas) or settings.length_tolerance is not None
@@ -275,7 +275,7 @@ def make_ends(settings: Select, size: float, census: Census) -> Ends:
     if settings.length_tolerance is not None:
         mean, tolerance = float((census.tokens * census.counts).sum() / census.documents), settings.length_tolerance
         nothing = np.zeros(0)
-        if settings.budget_tokens:  # Σ tokens is fixed, so the mean is bounded through the number of documents
+        if settings.in_tokens:  # Σ tokens is fixed, so the mean is bounded through the number of documents
             shortest, grain = mean * (1 - tolerance), TOLERANCE * size / mean
             most = size / shortest if shortest > 0 else float("inf")
             length, scale = Length(nothing, size / (mean * (1 + tolerance)) - grain, most + grain), 1 / mean
@@ -290,14 +290,14 @@ def make_ends(settings: Select, size: float, census: Census) -> Ends:
 
 
 def make_limits(
-    settings: Select, weights: np.ndarray, size: float, tokens: np.ndarray | None, groups: Mapping[str, Any]
+    settings: ResolvedSelect, weights: np.ndarray, size: float, tokens: np.ndarray | None, groups: Mapping[str, Any]
 ) -> Limits:
     """The limits of these settings on a pool.
 
     :raises ConfigError, InputError: as `take_census` and `make_ends`.
     """
     weights = np.asarray(weights, dtype=np.float64)
-    in_tokens = settings.budget_tokens is not None
+    in_tokens = settings.in_tokens
     bounded = settings.length_tolerance is not None and tokens is not None
     if not (settings.quotas or bounded):
         return Limits(weights, size)
@@ -309,12 +309,12 @@ def make_limits(
     return replace(made.of(lengths, made.codes(groups)), slack=None)
 
 
-def take_census(settings: Select, tokens: np.ndarray, groups: Mapping[str, Any]) -> Census:
+def take_census(settings: ResolvedSelect, tokens: np.ndarray, groups: Mapping[str, Any]) -> Census:
     """The census of documents of these lengths (n,) and groups (n,).
 
     :raises ConfigError: a quota's column is not among the groups.
     """
-    weights = tokens if settings.budget_tokens else None
+    weights = tokens if settings.in_tokens else None
     found = {}
     for column in (quota.column for quota in settings.quotas):
         if column not in groups:

@@ -22,7 +22,7 @@ from datamask.selection.metrics import metric_class, metric_columns
 from datamask.selection.metrics.base import Metric
 
 if TYPE_CHECKING:
-    from datamask.config import Select
+    from datamask.config import ResolvedSelect
     from datamask.selection.problem.pool import Pool, Problem
 
 EXACT = 1e6  # roundings that a span must hold for the objective to be exact to 1e-6
@@ -177,7 +177,7 @@ def balance(problem: Problem, quality: Sequence[Term], diversity: Sequence[Term]
 
 
 def weigh(
-    settings: Select, quality_weights: np.ndarray, quality: Sequence[Term], diversity: Sequence[Term]
+    settings: ResolvedSelect, quality_weights: np.ndarray, quality: Sequence[Term], diversity: Sequence[Term]
 ) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
     """The terms with their weights: λ is shared among quality's and 1 − λ among diversity's.
 

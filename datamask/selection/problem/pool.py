@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from datamask.config import Select
+from datamask.config import ResolvedSelect, Select, resolve
 from datamask.errors import ConfigError, InputError
 from datamask.selection.problem.limits import Limits, make_limits
 from datamask.selection.sparse_rows import take_rows
@@ -170,7 +170,7 @@ class Problem:
     """A pool with its budget, limits and objective resolved: the input of every solver."""
 
     pool: Pool
-    settings: Select
+    settings: ResolvedSelect
     unit: str  # "documents" or "tokens": what the budget counts
     size: float  # the budget in its unit
     weights: torch.Tensor  # (N,) float64: what a document takes of the budget
@@ -218,9 +218,10 @@ def make_problem(pool: Pool, settings: Select) -> Problem:
     :raises InputError: the budget is more than the pool holds or not one document; a quota cannot be met.
     :raises ConfigError: a token budget, quota or length bound whose column the pool lacks.
     """
-    unit, size, weights = budget(settings, len(pool), pool.tokens)
-    limits = make_limits(settings, weights, size, pool.tokens, pool.groups)
-    return Problem(pool, settings, unit, size, torch.from_numpy(weights).to(pool.device), limits)
+    resolved = resolve(settings, words=pool.ngrams is not None, tokens=pool.tokens is not None)
+    unit, size, weights = budget(resolved, len(pool), pool.tokens)
+    limits = make_limits(resolved, weights, size, pool.tokens, pool.groups)
+    return Problem(pool, resolved, unit, size, torch.from_numpy(weights).to(pool.device), limits)
 
 
 def in_order_of_content(pool: Pool, seed: int) -> np.ndarray | None:
@@ -259,7 +260,7 @@ def _words(rows: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(rows).view(np.uint64)
 
 
-def budget(settings: Select, count: int, tokens: np.ndarray | None) -> tuple[str, float, np.ndarray]:
+def budget(settings: ResolvedSelect, count: int, tokens: np.ndarray | None) -> tuple[str, float, np.ndarray]:
     """The budget's unit, its size in that unit, and the weights (N,) float64 of `count` documents.
 
     Raises as `make_problem`.
@@ -269,22 +270,25 @@ def budget(settings: Select, count: int, tokens: np.ndarray | None) -> tuple[str
     return unit, size, np.ones(count) if unit == "documents" else np.asarray(tokens, dtype=np.float64)
 
 
-def budget_of(settings: Select, count: int, tokens: tuple[float, float] | None) -> tuple[str, float]:
+def budget_of(settings: ResolvedSelect, count: int, tokens: tuple[float, float] | None) -> tuple[str, float]:
     """The budget's unit and its size in that unit. tokens: of all `count` documents, and of the shortest.
 
     Raises as `make_problem`.
     """
-    if settings.budget_tokens or settings.length_tolerance is not None:
-        need = "budget_tokens" if settings.budget_tokens else "length_tolerance"
-        if tokens is None:
-            raise ConfigError(f"{need} needs the documents' token counts; pass tokens, or set another budget")
-    if settings.budget_tokens and tokens is not None:
-        size, (total, least) = float(settings.budget_tokens), tokens
+    if tokens is None and (settings.in_tokens or settings.length_tolerance is not None):
+        need = settings.budget_name if settings.in_tokens else "length_tolerance"
+        raise ConfigError(f"{need} needs the documents' token counts; pass tokens, or set another budget")
+    if settings.in_tokens and tokens is not None:
+        total, least = tokens
+        size = float(settings.budget_tokens or round((settings.token_ratio or 0) * total))
+        asked = f"budget_tokens {size:.0f}"
+        if not settings.budget_tokens:
+            asked = f"token_ratio {settings.token_ratio:g} of {total:.0f} tokens, {size:.0f}, "
         if size > total * settings.repeat:
             times = f", each {settings.repeat} times" if settings.repeat > 1 else ""
-            raise InputError(f"budget_tokens {size:.0f} is more than the pool's {total:.0f} tokens{times}; lower it")
+            raise InputError(f"{asked} is more than the pool's {total:.0f} tokens{times}; lower it")
         if size < least:
-            raise InputError(f"budget_tokens {size:.0f} is less than the shortest document's {least:.0f}; raise it")
+            raise InputError(f"{asked} is less than the shortest document's {least:.0f}; raise it")
         return "tokens", size
     size = float(settings.budget_documents or round((settings.select_ratio or 0) * count))
     if size > count:

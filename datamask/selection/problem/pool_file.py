@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 
 from datamask import storage
-from datamask.config import Select
+from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError, InputError, nearest, some
 from datamask.selection.metrics import pool_columns
 from datamask.selection.sharded.candidates import duplicate_ids, read_features
@@ -31,7 +33,7 @@ class PoolFile:
     groups: dict[str, np.ndarray]
 
 
-def read_pool(url: str, settings: Select, quality: Sequence[str] = ("quality_score",)) -> PoolFile:
+def read_pool(url: str, settings: ResolvedSelect, quality: Sequence[str] = ("quality_score",)) -> PoolFile:
     """Reads the columns that the settings need. quality: names of columns, or name=weight.
 
     :raises InputError: no such file, not parquet, no rows, a column is missing or not numbers, a chunk_id comes twice,
@@ -40,7 +42,7 @@ def read_pool(url: str, settings: Select, quality: Sequence[str] = ("quality_sco
     """
     weights = dict(_weight(item) for item in quality)
     columns = pool_columns(settings)
-    needs_tokens = bool(settings.budget_tokens) or settings.length_tolerance is not None
+    needs_tokens = settings.in_tokens or settings.length_tolerance is not None
     wanted = ["chunk_id", "feature_arr", *weights, *([TOKENS] if needs_tokens else []), *columns]
     table = _read(url, list(dict.fromkeys(wanted)))
     if not table.num_rows:
@@ -80,13 +82,30 @@ def write_mask(
     storage.write_output(url, storage.key("select", facts), table.schema, [table], lambda: facts)
 
 
+def columns_of(url: str) -> list[str]:
+    """The names of the file's columns.
+
+    :raises InputError: no such file, or not parquet.
+    """
+    with _opened(url) as file:
+        return list(file.schema_arrow.names)
+
+
 def _read(url: str, wanted: list[str]) -> pa.Table:
+    with _opened(url) as file:
+        columns = file.schema_arrow.names
+        missing = [name for name in wanted if name not in columns]
+        if not missing:
+            return file.read(columns=wanted)
+    name = missing[0]
+    raise InputError(f"{url} has no column {name}{nearest(name, columns)} (found: {', '.join(columns)})")
+
+
+@contextmanager
+def _opened(url: str) -> Iterator[pa.parquet.ParquetFile]:
     try:
         with storage.open_parquet(url) as file:
-            columns = file.schema_arrow.names
-            missing = [name for name in wanted if name not in columns]
-            if not missing:
-                return file.read(columns=wanted)
+            yield file
     except FileNotFoundError as error:
         raise InputError(f"no such file: {url}") from error
     except IsADirectoryError as error:
@@ -97,8 +116,6 @@ def _read(url: str, wanted: list[str]) -> pa.Table:
         raise InputError(
             f"{url} is not a parquet file that can be read: {' '.join(str(error).split())[:200]}"
         ) from error
-    name = missing[0]
-    raise InputError(f"{url} has no column {name}{nearest(name, columns)} (found: {', '.join(columns)})")
 
 
 def _weight(item: str) -> tuple[str, float]:

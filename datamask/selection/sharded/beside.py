@@ -136,6 +136,6 @@ def price_new(state: Pricing, group: Group) -> Handed:
             prices = Prices.load(file)
         shard: Any = group.shard
         words = shard.ngrams()[at] if len(prices.words) else None
-        device = pick_device(state.config.select.device)
+        device = pick_device(state.config.selection.device)
         price = prices.score(shard.features()[at], np.asarray(shard.quality)[at], device, words).astype(np.float64)
     return hand(state.folder, name, price=price)

@@ -35,6 +35,7 @@ class Candidates:
     groups: Mapping[str, np.ndarray] = field(default_factory=dict)
     path: str = ""  # path of the embeddings
     words: str = ""  # path of the atoms, where the algorithm covers words
+    buckets: int = 0  # of the atoms
 
     def __len__(self) -> int:
         return len(self.index)
@@ -45,8 +46,8 @@ class Candidates:
         return rows if len(rows) == len(self.index) else rows[self.index]
 
     def ngrams(self) -> csr_array:
-        """(N, 10,000) counts of hashed n-grams, read anew each time."""
-        return read_ngrams(self.words, self.index)
+        """(N, buckets) counts of hashed n-grams, read anew each time."""
+        return read_ngrams(self.words, self.index, self.buckets)
 
 
 def read_candidates(files: ShardFiles, config: Config) -> Candidates:
@@ -66,7 +67,7 @@ def read_candidates(files: ShardFiles, config: Config) -> Candidates:
         duplicates = read_table(files.duplicates.path, ["chunk_id", "kind"])
         places = np.searchsorted(chunk_id, duplicates["chunk_id"].to_numpy())
         reason[places] = [f"filter:{DUPLICATES[kind]}" for kind in duplicates["kind"].to_pylist()]
-    if files.atoms is not None and not config.select.coverage.leaks:
+    if files.atoms is not None and not config.selection.coverage.leaks:
         atoms = read_table(files.atoms.path, ["chunk_id", "leak"])
         _same_rows(name, chunk_id, atoms, "atoms")
         reason[np.asarray(atoms["leak"].is_valid())] = "filter:target_leak"
@@ -92,6 +93,7 @@ def read_candidates(files: ShardFiles, config: Config) -> Candidates:
         groups=_groups(files, config, chunk_id, index),
         path=files.embeddings.path,
         words=files.atoms.path if files.atoms is not None else "",
+        buckets=config.select.coverage.buckets,
     )
 
 
@@ -104,6 +106,7 @@ class CandidateGroup:
     count: int
     columns: tuple[str, ...]  # names of the group columns
     words: tuple[str, ...] = ()  # paths of the atoms, where the algorithm covers words
+    buckets: int = 0  # of the atoms
 
     def __len__(self) -> int:
         return self.count
@@ -147,11 +150,11 @@ class CandidateGroup:
         return found
 
     def ngrams(self) -> csr_array:
-        """(N, 10,000) counts of hashed n-grams."""
+        """(N, buckets) counts of hashed n-grams."""
         index, ends = self.facts.read("index", "ends")
         starts = [0, *ends[:-1].tolist()]
         pairs = zip(self.words, starts, ends.tolist(), strict=True)
-        return stack_rows([read_ngrams(path, index[start:end]) for path, start, end in pairs])
+        return stack_rows([read_ngrams(path, index[start:end], self.buckets) for path, start, end in pairs])
 
 
 def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> CandidateGroup:
@@ -164,9 +167,9 @@ def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> Can
     name = f"candidates-{number}"
     paths = tuple(files.embeddings.path for files in shards if files.embeddings)
     words = tuple(files.atoms.path for files in shards if files.atoms)
-    columns = pool_columns(state.config.select)
+    columns, buckets = pool_columns(state.config.selection), state.config.select.coverage.buckets
     if found := handed(state.folder, name):
-        return CandidateGroup(paths, found, int(found.read("ends")[0][-1]), columns, words)
+        return CandidateGroup(paths, found, int(found.read("ends")[0][-1]), columns, words, buckets)
     read = [read_candidates(files, state.config) for files in shards]
     arrays = {
         "quality": np.concatenate([each.quality for each in read]),
@@ -175,7 +178,7 @@ def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> Can
         "ends": np.cumsum([len(each) for each in read]),
         **{f"groups_{name}": np.concatenate([each.groups[name] for each in read]) for name in columns},
     }
-    return CandidateGroup(paths, hand(state.folder, name, **arrays), int(arrays["ends"][-1]), columns, words)
+    return CandidateGroup(paths, hand(state.folder, name, **arrays), int(arrays["ends"][-1]), columns, words, buckets)
 
 
 def read_features(table: pa.Table, where: str) -> np.ndarray:
@@ -212,7 +215,7 @@ def duplicate_ids(chunk_id: np.ndarray) -> np.ndarray:
 
 
 def _groups(files: ShardFiles, config: Config, chunk_id: np.ndarray, index: np.ndarray) -> dict[str, np.ndarray]:
-    columns = pool_columns(config.select)
+    columns = pool_columns(config.selection)
     if not columns:
         return {}
     own = {*shard_schema(files.shard, config).names, *INDEX_COLUMNS}

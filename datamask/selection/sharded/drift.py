@@ -67,10 +67,10 @@ def measure_drift(all_files: Sequence[ShardFiles], masks: Sequence[str], config:
             np.concatenate([shard.quality for shard in candidates]),
             np.concatenate([shard.tokens for shard in candidates]),
             {name: np.concatenate([shard.groups[name] for shard in candidates]) for name in candidates[0].groups},
-            device=pick_device(config.select.device),
-            **words_of(candidates, config.select),
+            device=pick_device(config.selection.device),
+            **words_of(candidates, config.selection),
         )
-        return drift_of(make_problem(pool, config.select), selected)
+        return drift_of(make_problem(pool, config.selection), selected)
 
 
 def drift_of(problem: Problem, selected: np.ndarray) -> Drift:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
-from datamask.config import Select
+from datamask.config import ResolvedSelect
 from datamask.selection.engine.ascent import ascend_multilinear
 from datamask.selection.engine.quadratic import Quadratic, exact_price, prepare, priced
 from datamask.selection.metrics import metric_class, metric_columns
@@ -78,7 +78,7 @@ class Sketch(NamedTuple):
 class ExchangePlan:
     """The state sent to the maps: the budget, and the objective's terms with the metrics' statistics."""
 
-    settings: Select
+    settings: ResolvedSelect
     unit: str
     size: float
     quality: tuple[Term, ...]
@@ -134,7 +134,7 @@ class ShardSums(NamedTuple):
     sums: list[tuple[torch.Tensor, torch.Tensor] | None]  # sums for DiSF's published statistic
 
 
-def can_exchange(settings: Select) -> bool:
+def can_exchange(settings: ResolvedSelect) -> bool:
     """Whether these settings can be solved by exchanging sums: solver relaxation, moment metrics that read features
     alone, no repeats."""
     moments = all(issubclass(metric_class(name), MomentMetric) for name in settings.metrics)
@@ -186,7 +186,7 @@ def learn(
     total: float,
     spans: Sequence[tuple[float, float]],
     unit: str,
-    settings: Select,
+    settings: ResolvedSelect,
     device: Any,
 ) -> Learned:
     """Solves the first `SAMPLE` documents of the sample, which stand for the corpus.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from datamask.config import Config, Select
+from datamask.config import Config, ResolvedSelect
 from datamask.maps import Handed, Mapper, hand, handed
 from datamask.selection.problem.limits import Census, Limits, add_census, make_ends, take_census
 from datamask.selection.problem.pool import budget_of
@@ -83,9 +83,9 @@ class Reduced(NamedTuple):
     above: Callable[[], Iterator[np.ndarray]]  # of each group, the prices (n,) less all charges but the level
 
 
-def weights_of(settings: Select, shard: ExchangeShard) -> np.ndarray:
+def weights_of(settings: ResolvedSelect, shard: ExchangeShard) -> np.ndarray:
     """(n,) float64: what each document takes of the budget."""
-    return np.asarray(shard.tokens, dtype=np.float64) if settings.budget_tokens else np.ones(len(shard))
+    return np.asarray(shard.tokens, dtype=np.float64) if settings.in_tokens else np.ones(len(shard))
 
 
 def quality_of(shard: ExchangeShard) -> np.ndarray:
@@ -97,7 +97,7 @@ class Gathered:
     """The budget and the limits of a corpus, and the sums and cuts over it."""
 
     def __init__(self, shards: Sequence[ExchangeShard], config: Config, maps: Mapper, folder: str | None) -> None:
-        settings = config.select
+        settings = config.selection
         self.config, self.maps, self.folder = config, maps, folder
         self.rows = [len(shard) for shard in shards]
         self.count = sum(self.rows)
@@ -105,7 +105,7 @@ class Gathered:
         self.groups = [Group(number, *each) for number, each in enumerate(zip(shards, firsts, strict=True))]
         self.columns = quality_of(shards[0]).shape[1]
         # whether the budget or the limits ask for more of a document than that it is there
-        self.told = bool(settings.budget_tokens or settings.quotas or settings.length_tolerance is not None)
+        self.told = bool(settings.in_tokens or settings.quotas or settings.length_tolerance is not None)
         if self.told:
             census = reduce(add_census, (take_census(settings, shard.tokens, shard.groups) for shard in shards))
         else:
@@ -141,7 +141,7 @@ class Gathered:
 
     def weights(self, group: Group) -> np.ndarray:
         """(n,) float64: what each document takes of the budget."""
-        return weights_of(self.config.select, group.shard)
+        return weights_of(self.config.selection, group.shard)
 
     def known(self, group: Group) -> tuple[np.ndarray, list[np.ndarray]]:
         """(n,) each: the documents' lengths, and their codes in the limited columns."""

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from datamask.config import Config, Select
+from datamask.config import Config, Select, resolve
 from datamask.devices import pick_device
 from datamask.errors import InputError
 from datamask.selection.arrays import solve
@@ -66,6 +66,7 @@ def select_corpus(
 
     :raises InputError: no shard has a candidate, features differ in width, or as `make_problem`.
     """
+    settings = resolve(settings)
     if not sum(len(shard) for shard in shards):
         raise InputError("no document is left to select from; loosen the filters")
     present = [shard for shard in shards if len(shard)]

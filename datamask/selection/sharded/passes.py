@@ -80,7 +80,7 @@ class Exchanging:
     def here(self) -> ExchangePlan:
         """The plan, on this worker's device."""
         assert self.plan is not None
-        return replace(self.plan, device=pick_device(self.config.select.device))
+        return replace(self.plan, device=pick_device(self.config.selection.device))
 
 
 def sample_group(state: Exchanging, group: Group) -> Handed:
@@ -88,7 +88,7 @@ def sample_group(state: Exchanging, group: Group) -> Handed:
     name = f"sketch-{state.round}-{group.number}"
     if found := handed(state.folder, name):
         return found
-    weights, quality = weights_of(state.config.select, group.shard), quality_of(group.shard)
+    weights, quality = weights_of(state.config.selection, group.shard), quality_of(group.shard)
     made = exchange.sketch(group.shard.features(), weights, quality, state.config.select.seed, group.first, state.below)
     return hand(state.folder, name, **made._asdict())
 
@@ -99,7 +99,7 @@ def measure_marginals(state: Exchanging, group: Group) -> tuple[Handed, int]:
     if found := handed(state.folder, name):
         return found, int(found.read("undecided")[0])
     assert group.now is not None
-    weights, quality = weights_of(state.config.select, group.shard), quality_of(group.shard)
+    weights, quality = weights_of(state.config.selection, group.shard), quality_of(group.shard)
     beside, charge = group.now.read("beside", "charge")
     plan = state.here
     moments = _on(plan.device, state.moments)
@@ -117,7 +117,7 @@ def measure_group(state: Exchanging, group: Group) -> Handed:
     if found := handed(state.folder, name):
         return found
     assert group.now is not None
-    weights, quality = weights_of(state.config.select, group.shard), quality_of(group.shard)
+    weights, quality = weights_of(state.config.selection, group.shard), quality_of(group.shard)
     selected, thresholds = group.now.read("selected", "thresholds")
     plan = state.here
     relaxed, chosen = _on(plan.device, state.moments), _on(plan.device, state.chosen)
@@ -208,15 +208,15 @@ class _Selecting(Gathered):
         self, shards: Sequence[ExchangeShard], config: Config, maps: Mapper, folder: str | None, room_bytes: int
     ) -> None:
         super().__init__(shards, config, maps, folder)
-        self.room_bytes, self.device = room_bytes, pick_device(config.select.device)
+        self.room_bytes, self.device = room_bytes, pick_device(config.selection.device)
 
     def run(self) -> Exchanged:
         sample = self._sample()
         places = self._places(sample)
         of_sample = self._of_sample(sample, places)
-        spans = self.spans() if self.config.select.calibrate else []
+        spans = self.spans() if self.config.selection.calibrate else []
         plan, moments, beside, multipliers, scale = learn(
-            sample, of_sample, self.total, spans, self.unit, self.config.select, self.device
+            sample, of_sample, self.total, spans, self.unit, self.config.selection, self.device
         )
         dual = LimitPrices(multipliers, scale)
         known = Pool(sample.features, sample.quality, device=self.device)

@@ -17,7 +17,7 @@ import torch
 
 from datamask.errors import ConfigError, InputError
 from datamask.npy import load_named
-from datamask.selection.cover.atoms import kernel, shares
+from datamask.selection.cover.atoms import kernel, saturates, shares
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.metrics.disf import whiten
 from datamask.selection.metrics.spectral import Spectral
@@ -41,6 +41,7 @@ class Prices:
     anchor_price: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (a,)
     temperature: float = 0.1
     words: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (J,) of shares of hashed n-grams
+    saturating: bool = False  # of the words
     complete: bool = True  # False if a metric's gains are not linear in a moment: new documents cannot be scored
 
     def save(self, path: Path) -> None:
@@ -55,8 +56,8 @@ class Prices:
         names = {each.name for each in fields(cls)}
         stored: dict[str, Any] = {name: value for name, value in load_named(file).items() if name in names}
         stored["temperature"] = float(stored["temperature"])
-        for name in ("token_weighted", "complete"):
-            stored[name] = bool(stored[name])
+        for name in ("token_weighted", "saturating", "complete"):
+            stored[name] = bool(stored.get(name, False))
         return cls(**stored)
 
     def score(self, features: Any, quality: Any, device: torch.device, ngrams: Any = None) -> np.ndarray:
@@ -86,7 +87,7 @@ class Prices:
         if len(self.words):
             if ngrams is None:
                 raise InputError("the prices are of words too; documents need their texts to be scored by them")
-            price += shares(ngrams).scores(self.words)
+            price += shares(ngrams, self.saturating).scores(self.words)
         return price.astype(np.float32)
 
 
@@ -119,6 +120,7 @@ def make_prices(
                 covered |= {"anchors": atoms.anchors, "temperature": metric.settings.coverage.temperature}
                 covered["anchor_price"] = covered.get("anchor_price", 0) + slope[:first]
             if slope[first:].any():
+                covered["saturating"] = saturates(metric.settings)
                 covered["words"] = covered.get("words", 0) + slope[first:]
             continue
         if isinstance(term.metric, Spectral):

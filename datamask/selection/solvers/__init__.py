@@ -25,7 +25,7 @@ from datamask.errors import ConfigError
 from datamask.selection.metrics import metric_class
 
 if TYPE_CHECKING:
-    from datamask.config import Select
+    from datamask.config import ResolvedSelect
     from datamask.selection.problem.pool import Problem
     from datamask.selection.result import Draft
 
@@ -75,7 +75,7 @@ def solver_for(problem: Problem) -> Solver:
     return solver_class(problem.settings.solver)()
 
 
-def check_solver(settings: Select) -> None:
+def check_solver(settings: ResolvedSelect) -> None:
     """Whether the solver declares all that the settings ask of it; needs no corpus.
 
     :raises ConfigError: unknown solver or metric, or one that cannot do what is asked; names the solvers that can.
@@ -88,17 +88,17 @@ def check_solver(settings: Select) -> None:
     )
 
 
-def can_solve(name: str, settings: Select) -> bool:
+def can_solve(name: str, settings: ResolvedSelect) -> bool:
     """Whether the solver of this name declares all that the settings ask of one."""
     return not _lacks(name, settings)
 
 
-def _lacks(name: str, settings: Select) -> list[str]:
+def _lacks(name: str, settings: ResolvedSelect) -> list[str]:
     """What a solver does not hold of what is asked, in the settings' words."""
     solver = solver_class(name)
     asked: dict[str, bool] = {
-        "documents": not settings.budget_tokens,
-        "tokens": bool(settings.budget_tokens),
+        "documents": not settings.in_tokens,
+        "tokens": settings.in_tokens,
         "quotas": bool(settings.quotas),
         "length": settings.length_tolerance is not None,
         "prune": settings.prune > 0,
@@ -108,7 +108,7 @@ def _lacks(name: str, settings: Select) -> list[str]:
     return lacks if settings.lamb == 1 else lacks + _metrics_lacking(solver, settings)
 
 
-def _metrics_lacking(solver: type[Solver], settings: Select) -> list[str]:
+def _metrics_lacking(solver: type[Solver], settings: ResolvedSelect) -> list[str]:
     """The metrics that a solver cannot maximise, with what they would need."""
     if not solver.requires:
         return []

@@ -8,10 +8,10 @@ import torch
 from scipy.sparse import csr_array
 
 from datamask import select
-from datamask.config import Select
+from datamask.config import resolve
 from datamask.corpus.ngrams import count_ngrams
 from datamask.errors import ConfigError, InputError
-from datamask.selection.arrays import resolve, solve
+from datamask.selection.arrays import solve
 from datamask.selection.cover.solve import make_concave
 from datamask.selection.cover.tangent import scaling
 from datamask.selection.problem.feasible import Feasible
@@ -54,7 +54,7 @@ def pool_of(seed: int, count: int = N, adversarial: bool = False) -> Pool:
 def problem_of(pool: Pool, **settings):
     if not {"budget_documents", "budget_tokens"} & set(settings):
         settings["budget_documents"] = 4
-    return make_problem(pool, resolve(None, settings))
+    return make_problem(pool, resolve(None, settings, words=False))
 
 
 def feasible_masks(problem) -> np.ndarray:
@@ -283,10 +283,10 @@ def test_targets_that_say_nothing_are_refused_in_words() -> None:
 
 
 def test_settings() -> None:
-    assert Select(algorithm="coverage").metrics == {"coverage-ngrams": 1.0}
-    assert Select(algorithm="coverage", target=["x"]).metrics == {"coverage-target": 0.5, "coverage-embedding": 0.5}
-    mixed = Select(algorithm={"coverage": 2, "DiSF": 1}, coverage={"atoms": {"ngrams": 3, "embedding": 1}})
-    assert mixed.metrics == {"coverage-ngrams": 1.5, "coverage-embedding": 0.5, "disf": 1}
+    assert resolve(None, {"coverage": {"atoms": {"ngrams": 1}}}).metrics == {"coverage-ngrams": 1.0}
+    assert resolve(None, {"coverage": {"atoms": {}}}) == resolve()
+    mixed = {"algorithm": {"coverage": 2, "DiSF": 1}, "coverage": {"atoms": {"ngrams": 3, "embedding": 1}}}
+    assert resolve(None, mixed).metrics == {"coverage-ngrams": 1.5, "coverage-embedding": 0.5, "disf": 1}
 
 
 def test_other_solvers_take_coverage() -> None:

@@ -10,7 +10,7 @@ import torch
 from scipy.optimize import LinearConstraint, minimize
 
 from datamask import select
-from datamask.config import Select
+from datamask.config import Select, resolve
 from datamask.errors import ConfigError, InputError
 from datamask.selection.arrays import solve
 from datamask.selection.sharded.joint import prices_of
@@ -147,7 +147,7 @@ def test_prices_score_new_documents() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"budget_documents": 4}, "set budget_tokens"),
+        ({"budget_documents": 4}, "set token_ratio, or budget_tokens"),
         ({"budget_tokens": 20, "algorithm": "Facility"}, "changes nothing"),
         ({"budget_tokens": 20, "algorithm": {"coverage": 1, "Facility": 1}}, "changes nothing"),
     ],
@@ -159,4 +159,4 @@ def test_what_cannot_be_repeated_is_said(settings: dict, said: str) -> None:
 
 def test_a_solver_that_takes_a_document_once_is_refused() -> None:
     with pytest.raises(ConfigError, match="top-quality cannot hold repeat above 1; these can: relaxation"):
-        check_solver(Select(budget_tokens=20, repeat=2, solver="top-quality"))
+        check_solver(resolve(Select(budget_tokens=20, repeat=2, solver="top-quality")))

@@ -11,11 +11,11 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from datamask.config import Config, Quota
+from datamask.config import Config, Quota, resolve
 from datamask.errors import InputError
 from datamask.maps import Threads, here
 from datamask.selection import extend_prices, learn_prices, mask_shard, stage
-from datamask.selection.arrays import resolve, solve
+from datamask.selection.arrays import solve
 from datamask.selection.cover import atoms, shard_maps
 from datamask.selection.cover import cover_shards as rounds
 from datamask.selection.problem.pool import Pool, make_problem
@@ -67,7 +67,7 @@ def taken(whole: Rows, at: np.ndarray) -> Rows:
 
 def settings_of(part: str = "ngrams", **more):
     return resolve(
-        None, {"algorithm": "coverage", "coverage": {"atoms": PARTS[part], "anchors": 9}, **more}, words=True
+        None, {"algorithm": "coverage", "coverage": {"atoms": PARTS[part], "anchors": 9}, **more}, tokens=False
     )
 
 
@@ -92,7 +92,7 @@ def test_documents_count_by_quality_as_in_the_joint_solve(weighed, monkeypatch, 
         monkeypatch.setattr(module, "JUDGED", 60)
     whole, _ = documents(300, seed=4)
     coverage = {"atoms": PARTS["both"], "anchors": 9, "document_weights": weighed}
-    settings = resolve(None, {"algorithm": "coverage", "coverage": coverage, "calibrate": False}, words=True)
+    settings = resolve(None, {"algorithm": "coverage", "coverage": coverage, "calibrate": False}, tokens=False)
     problem = joint(whole, settings)
     found, mask = by_rounds(whole, np.random.default_rng(1).permutation(300), 5, settings, tmp_path)
     assert found.facts["objective"] == pytest.approx(problem.objective.evaluate(torch.from_numpy(mask)).objective)

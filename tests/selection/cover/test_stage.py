@@ -115,7 +115,16 @@ def test_what_is_wrong_with_a_target_is_said(corpus, tmp_path: Path) -> None:
 
 def test_scope_shard_and_words_of_the_pool(corpus) -> None:
     files, path, work = corpus
-    config = validate({"select": {"algorithm": "coverage", "coverage": {"atoms": {"ngrams": 1}}, "scope": "shard"}})
+    config = validate(
+        {
+            "select": {
+                "algorithm": "coverage",
+                "coverage": {"atoms": {"ngrams": 1}},
+                "scope": "shard",
+                "select_ratio": 0.1,
+            }
+        }
+    )
     output = mask_shard(files[1], None, config, work)
     assert output.facts["selected"] == 5 and "coverage-ngrams" in output.facts["terms"]
 
@@ -126,7 +135,7 @@ def test_what_cannot_go_by_rounds_and_no_memory_holds_is_refused_with_what_to_do
     files, _, work = corpus
     monkeypatch.setattr("datamask.selection.cover.counting.BYTES", 10**12)
     for more, why in (
-        ({"algorithm": {"coverage": 1, "Pair_simi": 1}}, r"algorithm coverage-ngrams\+pairwise"),
+        ({"algorithm": {"coverage": 1, "Pair_simi": 1}}, r"algorithm coverage-ngrams\+coverage-embedding\+pairwise"),
         ({"budget_tokens": 900, "select_ratio": None, "repeat": 2}, r"select\.repeat = 2"),
         ({"solver": "policy-gradient"}, "solver policy-gradient"),
     ):
