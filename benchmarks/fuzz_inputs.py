@@ -5,9 +5,11 @@
     python benchmarks/fuzz_inputs.py --examples 2000 --seed 0 --results inputs.jsonl --seconds 240   # again goes on
 
 Kinds: parquet (bytes of files with many layouts), lines (JSON lines, CSV, TSV, Arrow, text, plain and compressed, in
-several encodings), folder (files, links, loops of links, pipes, sparse files, files that grow while they are read),
-config (YAML), filter (SQL conditions). Hypothesis draws sound inputs' mutations; examples run in a child process, so
-that a crash of a library below Python is seen and named, with a limit on the time of each.
+several encodings), dialects (CSV as several programs write it, with an open quote or none, in compressed streams that
+are padded, cut or damaged; rows are counted by what was written), folder (files, links, loops of links, pipes, sparse
+files, files that grow while they are read), config (YAML), filter (SQL conditions). Hypothesis draws sound inputs'
+mutations; examples run in a child process, so that a crash of a library below Python is seen and named, with a limit
+on the time of each.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.pieces import Pieces
 
-KINDS = ["parquet", "lines", "folder", "config", "filter"]
+KINDS = ["parquet", "lines", "dialects", "folder", "config", "filter"]
 BATCH = 250  # examples of a process
 LIMIT_SECONDS = 30.0  # of an example
 TEXTS = ["one document", "ünïcode 日本語 \U0001f600", "", None, "x" * 3000, "nul \0", "line\nbreak", " \t"]
@@ -236,6 +238,80 @@ CONDITIONS = [
 ]
 
 
+# ---------------------------------------------------------------- dialects and streams
+
+
+@st.composite
+def tables_of_text(draw: st.DrawFn) -> bytes:
+    """A text file as somebody wrote it, as JSON: its ending, the rows written, its bytes in hex."""
+    words = st.sampled_from(["said", "so", "an inch", "x = 1", "yes", "\u00e9t\u00e9", "left"])
+    style = draw(st.sampled_from(["double", "all", "backslash", "none", "none|", "lines"]))
+    signs = [" ", ", ", '"', ' "', '." ', "\\", "; "] + ([] if style.startswith("none") else ["\n", "\n\n", ",\n"])
+    pieces = st.lists(st.tuples(words, st.sampled_from(signs)), min_size=1, max_size=12)
+    texts = draw(st.lists(pieces.map(lambda found: "".join(a + b for a, b in found) + "end"), min_size=1, max_size=25))
+    rows = [[f"row-{n}", text] for n, text in enumerate(texts)]
+    separator = {"none": "\t", "none|": "|"}.get(style, draw(st.sampled_from([",", "\t", ";"])))
+    if style == "lines":
+        lines = [json.dumps(dict(zip(("id", "text"), row, strict=True))) for row in rows]
+    else:
+        lines = [separator.join(field if style.startswith("none") else _quoted(field, style) for field in row)
+                 for row in [["id", "text"], *rows]]  # fmt: skip
+    broken = style != "lines" and draw(st.booleans()) and draw(st.integers(1, len(rows)))
+    if broken:
+        lines[broken] = f'row-{broken - 1}{separator}"' + lines[broken].partition(separator)[2].lstrip('"').rstrip('"')
+    end = draw(st.sampled_from(["\n", "\n", "\r\n"]))
+    data = (end.join(lines) + end).encode()
+    packed = draw(st.sampled_from(["", "", "gz", "bz2", "xz", "zst"]))
+    harm = draw(st.sampled_from(["", "", "", "zeros", "garbage", "cut", "flip"])) if packed else ""
+    if packed:
+        cut = draw(st.integers(0, len(data)))
+        data = b"".join(PACKERS[packed](part) for part in (data[:cut], data[cut:]))
+        place = draw(st.integers(0, len(data) - 1))
+        if harm in ("zeros", "garbage"):
+            data += bytes(64) if harm == "zeros" else b"garbage"
+        elif harm == "cut":
+            data = data[:place]
+        elif harm == "flip":
+            data = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+    name = "jsonl" if style == "lines" else "tsv" if separator in "\t|" else "csv"
+    return json.dumps(
+        {"end": f"{name}.{packed}".rstrip("."), "rows": rows, "broken": broken, "data": data.hex()}
+    ).encode()
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": lambda data: gzip.compress(data, mtime=0), "bz2": bz2.compress, "xz": lzma.compress,
+    "zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+}  # fmt: skip
+
+
+def _quoted(field: str, style: str) -> str:
+    if style == "backslash":
+        field = field.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{field}"'
+    plain = not any(sign in field for sign in ',;\t"\n\r')
+    return field if plain and style == "double" else '"' + field.replace('"', '""') + '"'
+
+
+def read_table_of_text(data: bytes, box: Path) -> str:
+    """Reads a table; every row that was written is a document or in quarantine, whatever was done to the file."""
+    from datamask.config import Config, Corpus
+    from datamask.corpus import convert_shard, plan_shards, read_batches
+
+    made = json.loads(data)
+    (box / "in").mkdir()
+    (box / "in" / f"x.{made['end']}").write_bytes(bytes.fromhex(made["data"]))
+    config, work = Config(corpus=Corpus(input=[str(box / "in")])), str(box / "work")
+    shards = [convert_shard(shard, config, work) for shard in plan_shards(config.corpus, work).shards]
+    rows = [row for shard in shards for batch in read_batches(shard, config, ["id", "text", "_reason"])
+            for row in batch.to_pylist()]  # fmt: skip
+    assert len(rows) >= len(made["rows"]), f"{len(made['rows'])} rows were written and {len(rows)} read"
+    known = {row["id"]: row["text"] for row in rows if not row["_reason"]}
+    lost = [id_ for id_, _ in made["rows"] if id_ not in known]
+    assert len(lost) <= sum(bool(row["_reason"]) for row in rows), f"{lost} are neither documents nor in quarantine"
+    return "read"
+
+
 # ---------------------------------------------------------------- what is done with an example
 
 
@@ -306,6 +382,8 @@ def examples(kind: str) -> tuple[st.SearchStrategy[bytes], Callable[[bytes, Path
             lambda data: mutated([data[1:]]).map(lambda changed: data[:1] + changed)
         )
         return sound, lambda data, box: read_file(data[1:], ENDS[chr(data[0])], box)
+    if kind == "dialects":
+        return tables_of_text(), read_table_of_text
     if kind == "folder":
         return folders(), read_folder
     if kind == "config":

@@ -23,6 +23,7 @@ from datamask.release.data_files import DataLayout
 from datamask.release.personal import FIELD, PersonalRules
 from datamask.release.personal import published as as_published
 from datamask.release.release_folder import ReleaseFolder
+from datamask.release.source_rows import count_rows
 from datamask.stages import Progress
 
 if TYPE_CHECKING:
@@ -86,8 +87,11 @@ def _shards(
             missing.append(f"{source['path']} is not in the corpus given, or has changed since")
             continue
         groups = tuple(source["row_groups"]) if source["row_groups"] else None
-        facts_ = (source["format"], source["fingerprint"], source["bytes"], groups, source["rows"])
         reading = Reading(**source["reading"]) if source.get("reading") else None
+        counted = count_rows(paths[source["fingerprint"]], source["format"], reading)
+        if counted is not None and source["rows"] is not None and source["rows"] < counted:
+            missing.append(f"{source['path']} has {counted:,} rows by another count, and {source['rows']:,} were read")
+        facts_ = (source["format"], source["fingerprint"], source["bytes"], groups, source["rows"])
         parts[source["shard"]].append(Part(paths[source["fingerprint"]], *facts_, reading))
     shards = {name: Shard(name, tuple(parts[name]), fingerprint) for name, fingerprint in fingerprints.items()}
     return shards, sorted(set(missing))

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.fuzz_inputs import fuzz
 
-KINDS = {"parquet": 120, "lines": 120, "folder": 80, "config": 150, "filter": 60}
+KINDS = {"parquet": 120, "lines": 120, "dialects": 60, "folder": 80, "config": 150, "filter": 60}
 
 
 @pytest.mark.slow

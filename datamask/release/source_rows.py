@@ -1,0 +1,156 @@
+"""Rows of a text file, counted by other means than those that read it: other decoders, and lines instead of fields.
+
+`verify --against` holds the release's rows against them: what the reader does not see, verification by the same reader
+would not see either.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import re
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from datamask.corpus.delimited import separator_of
+from datamask.corpus.plan import Reading
+from datamask.storage import open_input
+
+_CANNOT = (OSError, EOFError, lzma.LZMAError, zlib.error, pa.ArrowException)
+
+
+def count_rows(path: str, format_: str, reading: Reading | None) -> int | None:
+    """Rows that a file has at least (of JSON lines: exactly); None: there is no second way to count them."""
+    kind, _, packed = format_.partition(".")
+    reading = reading or Reading("utf-8")
+    if kind not in ("jsonl", "csv", "tsv") or packed == "zip":
+        return None
+    with open_input(path) as file:
+        try:
+            stream = _decoded(file, packed)
+            text = io.TextIOWrapper(stream, reading.encoding, "surrogateescape", newline=reading.line_end)
+            if kind == "jsonl":
+                return sum(1 for _ in text)
+            lines = iter(text)
+            rows = _rows(lines, reading.separator or separator_of(format_), reading.quotes)
+        except _CANNOT:
+            return None
+    return rows - 1 if rows and reading.header else rows
+
+
+def _decoded(file: Any, packed: str) -> Any:
+    if packed == "gz":
+        return gzip.GzipFile(fileobj=file)
+    if packed in ("zst", "bz2"):
+        return pa.CompressedInputStream(pa.PythonFile(file, mode="r"), {"zst": "zstd", "bz2": "bz2"}[packed])
+    return io.BufferedReader(_XzStreams(file)) if packed == "xz" else file
+
+
+def _rows(lines: Iterator[str], separator: str, quotes: str) -> int:
+    """Lines, less those that strictly closed quotation marks join to the line before."""
+    if quotes == "none":
+        return sum(1 for _ in lines)
+    mark = re.escape(separator)
+    inside = '[^"]*(?:""[^"]*)*'
+    ends = rf"(?={mark}|\r?\n?\Z)"
+    field = rf'(?:"{inside}"{ends}|(?!")[^{mark}\n]*)'
+    row, opened = re.compile(rf"(?:{field}{mark})*{field}\r?\n?\Z"), re.compile(rf'(?:{field}{mark})*"{inside}\Z')
+    goes_on, closed = re.compile(rf"{inside}\Z"), re.compile(rf'{inside}"{ends}(?:{mark}|\r?\n?\Z)')
+    rows = joined = 0  # joined: lines of a row that is still open
+    for line in lines:
+        if quotes == "backslash":
+            line = re.sub(r"\\.", "xx", line)
+        if joined:
+            if goes_on.match(line):
+                joined += 1
+                continue
+            if found := closed.match(line):
+                rest = line[found.end() :]
+                if row.match(rest):
+                    rows, joined = rows + 1, 0
+                    continue
+                if opened.match(rest):
+                    joined += 1
+                    continue
+            rows, joined = rows + joined, 0  # it was no row of several lines
+        if opened.match(line) and not row.match(line):
+            joined = 1
+        else:
+            rows += 1
+    return rows + joined
+
+
+# ---------------------------------------------------------------- xz
+
+
+class _XzStreams(io.RawIOBase):
+    """The bytes of xz's streams, which footers and indexes name from the file's end, each by a decoder of its own."""
+
+    def __init__(self, file: Any) -> None:
+        self._pieces = self._decoded(file, _xz_places(file))
+        self._held = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._held and (piece := next(self._pieces, None)) is not None:
+            self._held = piece
+        size = min(len(buffer), len(self._held))
+        buffer[:size], self._held = self._held[:size], self._held[size:]
+        return size
+
+    @staticmethod
+    def _decoded(file: Any, places: list[tuple[int, int]]) -> Iterator[bytes]:
+        for start, end in places:
+            decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+            file.seek(start)
+            while start < end:
+                data = file.read(min(1 << 16, end - start))
+                start += len(data)
+                yield decoder.decompress(data)
+
+
+def _xz_places(file: Any) -> list[tuple[int, int]]:
+    """(start, end) of the streams of an xz file, in order.
+
+    :raises lzma.LZMAError: there is no footer where one should be.
+    """
+    found: list[tuple[int, int]] = []
+    end = file.seek(0, io.SEEK_END)
+    while end > 0:
+        file.seek(max(0, end - 12))
+        footer = file.read(12)
+        if footer[-4:] == bytes(4):
+            end -= 4
+            continue
+        if footer[-2:] != b"YZ":
+            raise lzma.LZMAError("no footer")
+        size = (int.from_bytes(footer[4:8], "little") + 1) * 4
+        file.seek(end - 12 - size)
+        index = file.read(size)
+        count, place = _number(index, 1)
+        packed = 0
+        for _ in range(count):
+            unpadded, place = _number(index, place)
+            _, place = _number(index, place)
+            packed += (unpadded + 3) // 4 * 4
+        start = end - 24 - size - packed
+        found.insert(0, (start, end))
+        end = start
+    return found
+
+
+def _number(data: bytes, place: int) -> tuple[int, int]:
+    """xz's integers of seven bits a byte."""
+    value = shift = 0
+    while True:
+        value |= (data[place] & 0x7F) << shift
+        place += 1
+        if data[place - 1] < 0x80:
+            return value, place
+        shift += 7
