@@ -15,8 +15,9 @@ COPY datamask datamask
 COPY tasks tasks
 COPY flows flows
 COPY deployments deployments
-RUN pip install --no-cache-dir --constraint constraints.txt '.[dask,ray,s3,gcs,fasttext]' \
-    && useradd --create-home --uid 10001 datamask
-USER 10001
-# the inner loops, compiled once for all containers of a machine of this kind
+RUN pip install --no-cache-dir --constraint constraints.txt '.[all]' \
+    && useradd --create-home --uid 10001 datamask \
+    && mkdir /data && chown 10001 /data
+# the inner loops, compiled once; each user of a container begins with a copy
 RUN python -m datamask.precompile
+USER 10001

@@ -7,6 +7,9 @@ OUT    ?= out/sample
 ARGS   ?=
 TARGET ?=
 TARGETS ?=
+EXTRAS ?=
+comma  := ,
+EXTRA  := $(if $(EXTRAS),$(VENV)/.extra-$(subst $(comma),-,$(EXTRAS)))
 
 export INPUT OUT TARGET TARGETS
 export DO_NOT_TRACK = 1
@@ -17,15 +20,25 @@ export PREFECT_SERVER_ANALYTICS_ENABLED = false
 $(VENV)/.core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "datamask needs Python 3.11 or newer; name one with make PYTHON=python3.12 …")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo 'Setting up $(VENV), once: about 2 GB of packages, 2 to 5 minutes; then the inner loops are compiled, 1 minute.'
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	@echo 'Compiling the inner loops …'
 	@$(BIN)/python -m datamask.precompile
 	@touch $@
 
+$(VENV)/.extra-%: $(VENV)/.core    # the packages of optional features; the installation stays the editable one
+	@echo 'Installing the extras $(EXTRAS) …'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	@touch $@
+
 $(VENV)/.dev: $(VENV)/.core
+	@echo 'Installing what tests and documentation need, 1 to 3 minutes …'
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-curate: $(VENV)/.core    ## the whole pipeline; INPUT= your text (a file, folder or glob), OUT= where to, TARGET= texts like those the model shall be good at, ARGS= any option of `datamask curate`
+# INPUT= your text (a file, folder or glob), OUT= where to, TARGET= texts like those the model shall be good at,
+# EXTRAS=dask,ray,…, ARGS= any option of `datamask curate`
+curate: $(VENV)/.core $(EXTRA)    ## the whole pipeline
 	@$(BIN)/datamask curate $(if $(INPUT),--input "$$INPUT",--sample) $(if $(TARGET),--target "$$TARGET") --output "$$OUT" $(ARGS)
 
 judge-gpu: $(VENV)/.core  ## the judge with its largest network on a GPU; OUT= a curated corpus, TARGETS= texts from outside it
@@ -56,7 +69,7 @@ lint: $(VENV)/.dev
 docs: $(VENV)/.dev       ## the documentation as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-server: $(VENV)/.core    ## Prefect's server, worker and deployments on loopback; PORT=, GPUS=; again: what is missing
+server: $(VENV)/.core $(EXTRA)    ## Prefect's server, worker and deployments on loopback; PORT=, RUNS=, GPUS=; again: what is missing
 	@$(BIN)/python deployments/local_server.py up
 
 server-down:             ## stops what `make server` started

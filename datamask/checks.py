@@ -5,16 +5,46 @@ It stands above the rooms of the stages, since it asks each of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
 
 from datamask import extensions
 from datamask.config import Config
+from datamask.corpus.identify import wanted as languages_wanted
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import INDEX_COLUMNS, check_columns, corpus_schema
-from datamask.errors import ConfigError, nearest
+from datamask.errors import ConfigError, MissingExtraError, nearest
 from datamask.filter.filters import check_filters
 from datamask.release.personal import PersonalRules
 from datamask.selection.metrics import pool_columns
+
+
+def check_packages(config: Config, formats: Iterable[str]) -> None:
+    """Whether the optional packages are there that the settings and the input's formats need; none of them is loaded.
+
+    :param formats: of the input's files, as `Part.format`
+    :raises MissingExtraError: one is not installed.
+    """
+    for what, module, extra in _packages(config, formats):
+        if find_spec(module) is None:
+            raise MissingExtraError(what, extra)
+
+
+def _packages(config: Config, formats: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """What needs a package, its module, and the extra that brings it."""
+    if config.run.engine != "threads":
+        yield f"run.engine {config.run.engine}", f"prefect_{config.run.engine}", config.run.engine
+    if languages_wanted(config):
+        yield "identifying languages (filter.languages, filter.identify)", "pycld2", "languages"
+    if any(scorer.kind == "fasttext" for scorer in config.quality.scorers):
+        yield "a fastText scorer", "fasttext", "fasttext"
+    if config.encoder.backend == "openvino":
+        yield "encoder.backend openvino", "openvino", "openvino"
+    if config.release.personal != "off" and "phone" in config.release.personal_kinds:
+        yield "release.personal with phone numbers", "phonenumbers", "personal"
+    if any(name.partition(".")[0] in ("warc", "wet") for name in formats):
+        yield "reading WARC and WET archives", "fastwarc", "web"
+        yield "reading WARC and WET archives", "trafilatura", "web"
 
 
 def check_settings(shards: Sequence[Shard], config: Config) -> None:

@@ -29,6 +29,7 @@ from typer.core import TyperCommand, TyperGroup
 from datamask.errors import LESS_MEMORY, ConfigError, DatamaskError, ServerGoneError, full, out_of_memory, printable
 from datamask.interrupts import CONTINUES, INTERRUPTS, STATUS
 from datamask.layers import claim, leave_working_directory
+from datamask.silence import SILENCE
 from datamask.surroundings import escaped, machines_fault, settle, settle_streams
 
 ENTRY_POINTS = "datamask.commands"
@@ -99,7 +100,8 @@ def _locate(name: str) -> Callable[..., Any]:
 
     :raises DatamaskError: nothing that is installed provides it.
     """
-    place = COMMANDS.get(name, ("", ""))[0]
+    place, about = COMMANDS.get(name, ("", ""))
+    SILENCE.doing(f"{name}: {about}" if about else name)
     if place:
         module, _, attribute = place.partition(":")
         found: Callable[..., Any] = getattr(import_module(module), attribute)
@@ -162,8 +164,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     given = list(sys.argv[1:] if arguments is None else arguments)
     settle_streams()
     leave_working_directory()
+    if arguments is None:
+        SILENCE.begin("is starting")
     debug = "--debug" in given  # valid at any place
     message, status = _run([argument for argument in given if argument != "--debug"], debug)
+    SILENCE.end()
     if message:  # told here, when the error's frames, and what they hold open, are gone
         print(printable(message), file=sys.stderr, flush=True)
     _ended = status

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from datamask import storage
-from datamask.config import Config, validate
+from datamask.config import Config, load, validate
 from datamask.corpus.plan import Plan, Shard, from_json, to_json
 from datamask.errors import InputError
 from datamask.storage import Output
@@ -103,3 +104,20 @@ def recorded(place: str) -> tuple[list[ShardFiles], Config, str]:
 def _outputs(files: ShardFiles) -> dict[str, Output]:
     found = {field.name: getattr(files, field.name) for field in fields(files) if field.name != "shard"}
     return {name: output for name, output in found.items() if output is not None}
+
+
+def check_place(place: str, overrides: Sequence[str], files: Sequence[str] = ()) -> str:
+    """What a command can be refused for before the libraries are loaded that it needs. Returns the work folder.
+
+    :param files: paths or patterns of texts that it will read
+    :raises InputError: see `recorded`; or a local file is not there.
+    :raises ConfigError: an override is wrong.
+    """
+    _, config, work = recorded(place)
+    if overrides:
+        load(None, overrides, config.model_dump(mode="json"))
+    for pattern in files:
+        path = Path(pattern)
+        if not storage.is_remote(pattern) and not any(path.parent.glob(path.name)):
+            raise InputError(f"{pattern} matches no file; check the path")
+    return work

@@ -18,6 +18,7 @@ from datamask import cli, surroundings
 from datamask import config as settings
 from datamask.errors import ConfigError, several
 from datamask.interrupts import INTERRUPTS
+from datamask.silence import SILENCE
 from flows.prefect_settings import api_url, load_prefect
 
 if TYPE_CHECKING:
@@ -89,9 +90,11 @@ def curate(
         print(f"{'sample':<10} {several(written.documents, 'document')} in {folder}", file=sys.stderr)
         chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update={"input": [folder]})})
 
+    from datamask.checks import check_packages
     from datamask.corpus.inputs import find_inputs
 
-    find_inputs(chosen.corpus.input)  # a path that matches nothing is told at once
+    files = find_inputs(chosen.corpus.input).files  # a path that matches nothing is told at once
+    check_packages(chosen, [file.format for file in files])
 
     def flow() -> dict[str, Any]:
         from flows.curate import curate as run
@@ -171,6 +174,7 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool, json_log: bool =
     """Runs a flow with its progress on stderr, and prints its numbers on stdout."""
     began = cli.began or time.monotonic()
     server = begin_server()
+    SILENCE.doing("is starting: Prefect's server and the libraries of the first stages")
     from rich.console import Console
 
     load_prefect()
@@ -180,6 +184,7 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool, json_log: bool =
 
     try:
         with INTERRUPTS.saying(STOPPING), session(server, shown=True, json_log=json_log):
+            SILENCE.doing("is at work")
             found = flow()
     except BaseException as error:
         let_go(error)

@@ -24,7 +24,7 @@ from prefect import Task
 from prefect.futures import PrefectFuture
 
 from datamask.config import Config, RunSettings
-from datamask.errors import StorageError, is_retryable
+from datamask.errors import MissingExtraError, StorageError, is_retryable
 from datamask.pipeline import STAGES
 from datamask.shares import heard
 from datamask.stages import ShardFiles
@@ -373,7 +373,7 @@ class Stages:
             results, failures = future.result(), ()
         except ShardsFailed as error:
             results, failures = error.done, error.failures
-        except StorageError:  # nothing more can be written: the run ends here
+        except (StorageError, MissingExtraError):  # no other shard could be finished either: the run ends here
             raise
         except Exception as error:  # the task itself was lost: a worker killed too often, a time limit
             results = ()

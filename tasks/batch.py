@@ -13,9 +13,19 @@ from typing import Any, TypeVar, overload
 from prefect.logging import get_run_logger
 from prefect.states import Completed
 
-from datamask.errors import LESS_MEMORY, DatamaskError, StorageError, full, is_retryable, out_of_memory, several
+from datamask.errors import (
+    LESS_MEMORY,
+    DatamaskError,
+    MissingExtraError,
+    StorageError,
+    full,
+    is_retryable,
+    out_of_memory,
+    several,
+)
 from datamask.stages import Progress, ShardFiles
 from datamask.storage import Output
+from datamask.surroundings import machines_fault
 from tasks.logs import tell_errors_plainly
 from tasks.progress import reporter
 
@@ -97,7 +107,8 @@ def run_batch(stage: str, batch: Sequence[ShardFiles], work: Work) -> Any:
 
     :returns: a tuple of ShardResult, in a state named Cached if every file was there.
     :raises ShardsFailed: after the last shard, when some failed.
-    :raises StorageError: nothing more can be written.
+    :raises StorageError: nothing more can be written, or this machine stands in the way.
+    :raises MissingExtraError: a package is not installed, which every shard needs.
     """
     done: list[ShardResult] = []
     failures: list[ShardFailure] = []
@@ -110,6 +121,10 @@ def run_batch(stage: str, batch: Sequence[ShardFiles], work: Work) -> Any:
         except Exception as error:
             if told := full(error):  # no other shard could be written either
                 raise StorageError(told) from error
+            if isinstance(error, MissingExtraError):
+                raise
+            if here := machines_fault(error):
+                raise here from error
             failures.append(ShardFailure(name, stage, describe(error), is_retryable(error)))
             cause = error
             continue

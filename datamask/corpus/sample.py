@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import io
 import os
+import sys
 import sysconfig
 import tokenize
 import warnings
@@ -22,12 +23,13 @@ import pyarrow as pa
 
 from datamask.corpus.columns import FINEWEB
 from datamask.errors import InputError
-from datamask.storage import join, key, write_output
+from datamask.storage import find_output, join, key, write_output
 
 DUMP = "PYTHON-DOCS"
 MIN_CHARACTERS = 80  # shorter docstrings are one-line titles
 MAX_FILE_BYTES = 1_000_000  # larger sources are tables of data
 FILES = 4
+VERSION = 1  # of the rules by which documents are chosen
 SCHEMA = pa.schema([*FINEWEB, ("source", pa.string()), ("domain", pa.string())])
 
 
@@ -52,22 +54,33 @@ class _Document:
 def sample_corpus(folder: str, documents: int = 20_000) -> SampleCorpus:
     """Writes the corpus: FILES parquet files in `folder`, the same every time on the same machine.
 
+    Files that are there stay, unless packages have changed.
+
     The sources are read in the order of a hash of their path until there are `documents`, so the choice depends on
     what is installed alone and no package comes first.
 
     :raises InputError: no Python source is to be found.
     :raises StorageError: `folder` cannot be written.
     """
+    output_key = key("sample", VERSION, documents, _installed())
+    urls = [join(folder, f"sample-{number:05d}-of-{FILES:05d}.parquet") for number in range(FILES)]
+    there = [found for url in urls if (found := find_output(url, output_key))]
+    if len(there) == FILES:
+        return SampleCorpus(tuple(urls), sum(found.rows for found in there), there[0].facts["packages"])
     chosen = list(islice(_documents(), documents))
     if not chosen:
         raise InputError("no Python source found beside this interpreter; give text of your own: --input PATH")
-    files = []
-    for number in range(FILES):
-        url = join(folder, f"sample-{number:05d}-of-{FILES:05d}.parquet")
+    facts = {"packages": len({document.source for document in chosen})}
+    for number, url in enumerate(urls):
         table = _table(chosen[number::FILES])
-        write_output(url, key("sample", documents, number), SCHEMA, [table], row_group_rows=1000)
-        files.append(url)
-    return SampleCorpus(tuple(files), len(chosen), len({document.source for document in chosen}))
+        write_output(url, output_key, SCHEMA, [table], lambda: facts, row_group_rows=1000)
+    return SampleCorpus(tuple(urls), len(chosen), facts["packages"])
+
+
+def _installed() -> list[str]:
+    """What the corpus is gathered from: this Python, and the names and versions of the packages beside it."""
+    places = dict.fromkeys(Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
+    return [sys.version, *sorted(folder.name for place in places for folder in place.glob("*.*-info"))]
 
 
 def _table(documents: list[_Document]) -> pa.Table:

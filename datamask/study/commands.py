@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from ruamel.yaml import YAML, YAMLError
 
 from datamask.errors import ConfigError
+from datamask.stages import check_place
 from datamask.surroundings import escaped
 
 
@@ -43,16 +45,16 @@ def judge(
     ] = False,
 ) -> None:
     """Judge whether a model learns more from the choice than from a random one, top-quality and SemDeDup."""
-    from datamask.report.terminal import progress_line
-    from datamask.stages import recorded
-    from datamask.storage import join
-    from datamask.study import judge_page as page
-    from datamask.study.run import CHEAP, Settings, study
-
     if not targets:
         raise ConfigError(
             "no targets; name texts from outside the pool: --targets 'tasks/*.jsonl.gz' --targets notes.txt"
         )
+    work = check_place(corpus, set_ or [], targets)
+    from datamask.report.terminal import progress_line
+    from datamask.storage import join
+    from datamask.study import judge_page as page
+    from datamask.study.run import CHEAP, Settings, study
+
     settings = Settings(
         pools=pools,
         documents=documents,
@@ -66,7 +68,6 @@ def judge(
         seed=seed,
         arms=read_arms(arm or []),
     )
-    _, _, work = recorded(corpus)
     with progress_line() as line:
         found = study(corpus, targets, settings, set_ or [], line)
     paths = page.write(to or join(work, "judge"), found)
@@ -101,8 +102,12 @@ def tune(
     ] = False,
 ) -> None:
     """Choose λ and the mixture of diversities by the coder, and check them on target sets held out."""
+    if not targets:
+        raise ConfigError("no targets; name two files or more of texts from outside the pool: --targets 'tasks/*'")
+    if not Path(to).absolute().parent.is_dir():
+        raise ConfigError(f"--to {to}: there is no folder {Path(to).absolute().parent}; make it first")
+    check_place(corpus, set_ or [], targets)
     from dataclasses import asdict
-    from pathlib import Path
 
     from datamask.config import to_yaml
     from datamask.report.findings import plain
@@ -111,10 +116,6 @@ def tune(
     from datamask.study.tune import Tuning
     from datamask.study.tune import tune as run
 
-    if not targets:
-        raise ConfigError("no targets; name two files or more of texts from outside the pool: --targets 'tasks/*'")
-    if not Path(to).absolute().parent.is_dir():
-        raise ConfigError(f"--to {to}: there is no folder {Path(to).absolute().parent}; make it first")
     tuning = Tuning(
         evaluations=evaluations,
         documents=documents,

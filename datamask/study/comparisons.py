@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from datamask.errors import ConfigError
+from datamask.stages import check_place
 from datamask.surroundings import escaped
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
@@ -27,6 +28,11 @@ def sweep(
     as_json: JsonOption = False,
 ) -> None:
     """Measure the balance of quality and diversity for λ from 0 to 1 on an embedded corpus."""
+    if config is not None and pick is None:
+        raise ConfigError("--config is the file a pick is written into; say which: --pick knee, or --pick quality=0.9")
+    if config is not None:
+        _read_yaml(config)  # before the work, not after it
+    check_place(corpus, set_ or [])
     import numpy as np
 
     from datamask.report.embedded import load_corpus
@@ -37,10 +43,6 @@ def sweep(
     from datamask.study.sweep import pick as find_pick
     from datamask.study.sweep import sweep as run
 
-    if config is not None and pick is None:
-        raise ConfigError("--config is the file a pick is written into; say which: --pick knee, or --pick quality=0.9")
-    if config is not None:
-        _read_yaml(config)  # before the work, not after it
     embedded = load_corpus(corpus, documents, set_ or [])
     lambdas = [*(round(float(value), 6) for value in np.linspace(0, 1, points)), embedded.config.selection.lamb]
     with progress_line() as line:
@@ -70,6 +72,7 @@ def ablate(
     as_json: JsonOption = False,
 ) -> None:
     """Compare selections of one embedded corpus side by side."""
+    work = check_place(corpus, set_ or [], targets or [])
     from datamask.report.embedded import load_corpus
     from datamask.report.findings import plain
     from datamask.report.terminal import progress_line
@@ -80,7 +83,7 @@ def ablate(
     from datamask.study.targets import read_targets
 
     asked = read_targets(expand_patterns(targets)) if targets else []
-    work = load_corpus(corpus, 100, set_ or []).work  # what is wrong shows before the work, not after it
+    load_corpus(corpus, 100, set_ or [])  # what is wrong shows before the work, not after it
     with progress_line() as line:
         found = run(
             lambda seed: load_corpus(corpus, documents, set_ or [], seed),

@@ -91,7 +91,7 @@ def test_deploy_run_refresh_and_stop(environment, tmp_path):
     assert nightly["schedules"][0]["slug"] == "nightly"
     assert not nightly["schedules"][0]["active"]  # until its input is named
     assert nightly["global_concurrency_limit"]["limit"] == 1
-    assert nightly["concurrency_options"]["collision_strategy"] == "ENQUEUE"
+    assert nightly["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
     assert len(deployments) == 3
     form = deployments["flows/curate.py:curate"]["parameter_openapi_schema"]
     assert form["definitions"]["Select"]["properties"]["lamb"]["maximum"] == 1

@@ -1,0 +1,113 @@
+"""compose.yaml, the charts' values, the image and the Makefile's extras fit together; no daemon is needed to see it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from prefect.settings import Settings
+from ruamel.yaml import YAML
+
+from datamask import checks
+from datamask.config import validate
+from datamask.errors import MissingExtraError
+
+ROOT = Path(__file__).parents[1]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+def read(name):
+    return YAML(typ="safe").load((ROOT / "deployments" / name).read_text())
+
+
+def known_to_prefect(names):
+    """Those that are no environment variable of a setting of Prefect."""
+    schema = json.dumps(Settings.model_json_schema()).upper()
+    return [name for name in names if name.startswith("PREFECT_") and not re.search(rf"\b{name}\b", schema)]
+
+
+def test_the_services_of_compose_wait_for_what_exists_and_can_tell_that_it_is_healthy():
+    services = read("compose.yaml")["services"]
+    assert set(services) == {"database", "server", "register", "worker"}
+    for service in services.values():
+        for name, asked in service.get("depends_on", {}).items():
+            if asked["condition"] == "service_healthy":
+                assert services[name]["healthcheck"]["test"][0] == "CMD"
+            else:
+                assert services[name]["restart"] == "no"
+    volumes = [volume.split(":")[0] for service in services.values() for volume in service.get("volumes", [])]
+    assert set(volumes) == {"database", "${DATA"} and set(read("compose.yaml")["volumes"]) == {"database", "data"}
+
+
+def test_every_variable_of_compose_and_the_charts_is_a_setting_of_prefect():
+    names = [name for service in read("compose.yaml")["services"].values() for name in service["environment"]]
+    server = read("helm/server.yaml")
+    names += [entry["name"] for entry in [*server["global"]["prefect"]["env"], *server["server"]["env"]]]
+    assert len(names) > 12 and not known_to_prefect(names)
+
+
+def test_what_compose_starts_is_in_the_image():
+    copied = re.findall(r"^COPY (.*) \S+$", (ROOT / "Dockerfile").read_text(), re.M)
+    assert "deployments" in " ".join(copied).split()
+    command = read("compose.yaml")["services"]["register"]["command"]
+    assert command[0] == "python" and (ROOT / command[1]).exists()
+
+
+def test_the_image_holds_every_extra():
+    assert "'.[all]'" in (ROOT / "Dockerfile").read_text()
+    [listed] = EXTRAS["all"]
+    assert set(re.findall(r"\w+", listed.split("[")[1])) == set(EXTRAS) - {"all", "dev"}
+
+
+def test_make_installs_extras_beside_the_editable_installation():
+    done = subprocess.run(
+        ["make", "-n", "-o", ".venv/.core", "curate", "EXTRAS=dask,ray"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert "--editable '.[dask,ray]'" in done.stdout and "curate --sample" in done.stdout, done.stderr
+    plain = subprocess.run(["make", "-n", "-o", ".venv/.core", "curate"], cwd=ROOT, capture_output=True, text=True)
+    assert "pip" not in plain.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "formats", "module", "extra"),
+    [
+        ({"run": {"engine": "dask"}}, [], "prefect_dask", "dask"),
+        ({"run": {"engine": "ray"}}, [], "prefect_ray", "ray"),
+        ({"filter": {"languages": ["en"]}}, [], "pycld2", "languages"),
+        ({"filter": {"identify": "always"}}, [], "pycld2", "languages"),
+        ({"quality": {"scorers": [{"kind": "fasttext", "model": "x.bin", "name": "f"}]}}, [], "fasttext", "fasttext"),
+        ({"release": {"personal": "flag"}}, [], "phonenumbers", "personal"),
+        ({}, ["jsonl", "warc.gz"], "fastwarc", "web"),
+        ({}, ["wet"], "trafilatura", "web"),
+    ],
+)
+def test_a_missing_package_is_told_before_any_work(settings, formats, module, extra, monkeypatch):
+    config = validate(settings)
+    monkeypatch.setattr(checks, "find_spec", lambda name: None if name == module else True)
+    with pytest.raises(MissingExtraError, match=re.escape(f"pip install 'datamask[{extra}]'")) as caught:
+        checks.check_packages(config, formats)
+    assert caught.value.exit_code == 4 and extra in EXTRAS
+    monkeypatch.setattr(checks, "find_spec", lambda name: True)
+    checks.check_packages(config, formats)
+
+
+@pytest.mark.parametrize("given", [{"PORT": "4391"}, {}])
+def test_a_second_port_beside_a_running_server_is_refused(given, tmp_path):
+    """The record names this test's own process as the server that runs at 4390."""
+    import psutil
+
+    (tmp_path / "server.pid").write_text(f"{os.getpid()} {psutil.Process().create_time()} 4390")
+    code = "import sys; sys.argv[1:] = ['up']; import local_server; print(local_server.PORT)"
+    environment = {name: value for name, value in os.environ.items() if name != "PORT"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
+        env={**environment, **given, "PREFECT_HOME": str(tmp_path), "PYTHONPATH": "deployments"},
+    )  # fmt: skip
+    if given:
+        assert done.returncode == 1 and "runs at http://127.0.0.1:4390 already" in done.stderr
+    else:
+        assert done.stdout.strip() == "4390", done.stderr  # again: at the port where it runs
