@@ -11,12 +11,17 @@ from importlib.util import find_spec
 from datamask import extensions
 from datamask.config import Config
 from datamask.corpus.identify import wanted as languages_wanted
-from datamask.corpus.plan import Shard
-from datamask.corpus.read import INDEX_COLUMNS, check_columns, corpus_schema
-from datamask.errors import ConfigError, MissingExtraError, nearest
+from datamask.corpus.inputs import InputFile
+from datamask.corpus.plan import Part, Shard
+from datamask.corpus.read import INDEX_COLUMNS, check_columns, corpus_schema, shard_schema
+from datamask.errors import ConfigError, InputError, MissingExtraError, nearest
+from datamask.filter import contamination
 from datamask.filter.filters import check_filters
 from datamask.release.personal import PersonalRules
 from datamask.selection.metrics import pool_columns
+from datamask.storage import is_remote
+
+PEEKED = 64  # files whose footers are read before a run is started
 
 
 def check_packages(config: Config, formats: Iterable[str]) -> None:
@@ -47,6 +52,37 @@ def _packages(config: Config, formats: Iterable[str]) -> Iterator[tuple[str, str
         yield "reading WARC and WET archives", "trafilatura", "web"
 
 
+def check_footers(files: Sequence[InputFile], config: Config) -> None:
+    """What can be told of a few local parquet files by their footers, before anything is started.
+
+    Others are looked at when they are converted, by `check_settings`.
+
+    :raises InputError: see `corpus.read.check_columns`.
+    :raises ConfigError: filter.where, a filter or a quota reads a column that no file has.
+    """
+    local = all(file.format == "parquet" and not is_remote(file.path) for file in files)
+    if not local or len(files) > PEEKED or languages_wanted(config) or contamination.wanted(config):
+        return
+    shards = [Shard(file.relative, (Part(file.path, "parquet", "", file.size),), "") for file in files]
+    failures = []
+    for shard in shards:
+        try:
+            shard_schema(shard, config)
+        except InputError as error:
+            failures.append(error)
+    if (
+        failures
+    ):  # a file that cannot be read is the run's to tell; a column that the settings name and no file has, not
+        if config.corpus.columns and len(failures) == len(shards):
+            raise failures[0]
+        return
+    names = corpus_schema(shards, config).names
+    check_columns(shards, config)
+    check_filters(shards, config)
+    for quota in config.selection.quotas:
+        _check_pool_column(quota.column, "select.quotas", names)
+
+
 def check_settings(shards: Sequence[Shard], config: Config) -> None:
     """Whether settings fit the (converted) shards, and whether what they name can be imported.
 
@@ -68,9 +104,13 @@ def _check_pool_columns(names: Sequence[str], config: Config) -> None:
     """:raises ConfigError: a quota or a metric reads a column that no file has."""
     quotas = [quota.column for quota in config.selection.quotas]
     for column in pool_columns(config.selection):
-        if column not in (*names, *INDEX_COLUMNS):
-            who = "select.quotas" if column in quotas else "select.algorithm, whose metric reads it"
-            raise ConfigError(
-                f"{who}: no file of the corpus has a column {column!r}"
-                f"{nearest(column, names)} (columns: {', '.join(names)})"
-            )
+        who = "select.quotas" if column in quotas else "select.algorithm, whose metric reads it"
+        _check_pool_column(column, who, names)
+
+
+def _check_pool_column(column: str, who: str, names: Sequence[str]) -> None:
+    if column not in (*names, *INDEX_COLUMNS):
+        raise ConfigError(
+            f"{who}: no file of the corpus has a column {column!r}"
+            f"{nearest(column, names)} (columns: {', '.join(names)})"
+        )

@@ -90,11 +90,13 @@ def curate(
         print(f"{'sample':<10} {several(written.documents, 'document')} in {folder}", file=sys.stderr)
         chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update={"input": [folder]})})
 
-    from datamask.checks import check_packages
     from datamask.corpus.inputs import find_inputs
 
     files = find_inputs(chosen.corpus.input).files  # a path that matches nothing is told at once
+    from datamask.checks import check_footers, check_packages
+
     check_packages(chosen, [file.format for file in files])
+    check_footers(files, chosen)
 
     def flow() -> dict[str, Any]:
         from flows.curate import curate as run

@@ -8,13 +8,16 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from prefect.settings import Settings
 from ruamel.yaml import YAML
 
 from datamask import checks
 from datamask.config import validate
-from datamask.errors import MissingExtraError
+from datamask.corpus.inputs import find_inputs
+from datamask.errors import ConfigError, InputError, MissingExtraError
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -111,3 +114,28 @@ def test_a_second_port_beside_a_running_server_is_refused(given, tmp_path):
         assert done.returncode == 1 and "runs at http://127.0.0.1:4390 already" in done.stderr
     else:
         assert done.stdout.strip() == "4390", done.stderr  # again: at the port where it runs
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "said"),
+    [
+        ({"filter": {"where": "quality_scor > 0.5"}}, ConfigError, 'did you mean "quality_score"'),
+        ({"filter": {"where": "langage = 'en'"}}, ConfigError, "unknown column langage"),
+        ({"corpus": {"columns": {"text": "body"}}}, InputError, "no column 'body'"),
+        ({"corpus": {"columns": {"url": "adress"}}}, InputError, "no file has a column 'adress'"),
+        ({"select": {"quotas": [{"column": "sorce", "minimum": {"a": 0.1}}]}}, ConfigError, "'sorce'"),
+    ],
+)
+def test_a_column_that_no_parquet_file_has_is_told_by_the_footers(settings, error, said, tmp_path):
+    for name in "ab":
+        table = pa.table({"text": ["a text"], "id": ["1"], "source": ["s"], "address": ["x"]})
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    files = find_inputs([str(tmp_path)]).files
+    with pytest.raises(error, match=said):
+        checks.check_footers(files, validate(settings))
+    checks.check_footers(files, validate({}))
+
+
+def test_a_file_that_is_damaged_is_left_for_the_run_to_tell(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 and nothing else")
+    checks.check_footers(find_inputs([str(tmp_path)]).files, validate({"filter": {"where": "no_such > 1"}}))
