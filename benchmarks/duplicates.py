@@ -10,6 +10,8 @@ the tasks call them, on files without embeddings; without --scored all scores ar
 from __future__ import annotations
 
 import argparse
+import html
+import json
 import random
 import re
 import resource
@@ -18,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -44,6 +47,9 @@ A_LANGUAGE = 24  # documents of a language that copies are made of
 LETTERS = (300, 20_000)  # characters of such a document
 SPACED = {"zh", "ja", "th", "lo"}  # scripts without spaces: a letter is changed where elsewhere a word is
 NAVIGATION = "Home | About us | News | Products | Contact | Login | Search | Privacy | Terms of use\n"
+PAGE_END = "Ten more stories\nMost read today\nCopyright 2012, all rights reserved\nPrivacy policy\nSite map\n"
+LOOKS = str.maketrans("aceopxyijsABCEHIKMOPSTX", "асеорхуіјѕАВСЕНІКМОРЅТХ")
+ALIKE = {"concatenation", "paragraphs"}  # of these no side is the intact one
 
 
 # ---------------------------------------------------------------- the stages, on any folder of parquet
@@ -160,9 +166,19 @@ def pieces(text: str, language: str) -> list[str]:
     return re.findall(r"[A-Za-z0-9]+|[\u0e00-\u0eff]{1,4}|.", text, flags=re.DOTALL)
 
 
-def changes(text: str, pool: list[str], language: str, rng: random.Random) -> dict[str, str]:
-    """A copy of the text for each kind of change."""
+def _without(text: str, share: float, put: str, rng: random.Random) -> str:
+    """The text with that share of the letters inside words lost, something put in their place."""
+    inside = [match.start() for match in re.finditer(r"(?<=\w)\w(?=\w)", text)]
+    gone = set(rng.sample(inside, max(1, round(share * len(inside))))) if inside else set()
+    return "".join(put if place in gone else letter for place, letter in enumerate(text))
+
+
+def changes(text: str, pool: list[str], language: str, rng: random.Random, other: str) -> dict[str, str]:
+    """A copy of the text for each kind of change. other: a text of the language."""
     bare = "".join(c for c in text if c.isalnum() or c.isspace() or ord(c) > 0x2FF)
+    paragraphs = [line for line in text.split("\n") if line.strip()]
+    rng.shuffle(paragraphs)
+    quoted = "\n".join("> " + line for line in other.split("\n"))
     return {
         "upper case": text.upper(),
         "lower case": text.lower(),
@@ -175,9 +191,31 @@ def changes(text: str, pool: list[str], language: str, rng: random.Random) -> di
         "10 % words replaced": _changed(text, 0.1, pool, language, rng),
         "30 % words replaced": _changed(text, 0.3, pool, language, rng),
         "navigation line": NAVIGATION + text,
+        "navigation line behind": text + "\n" + NAVIGATION,
         "first half": text[: len(text) // 2],
+        "second half": text[len(text) // 2 :],
+        "a tenth cut": text[: 9 * len(text) // 10],
         "said twice": text + "\n" + text,
+        "2 % letters lost": _without(text, 0.02, " ", rng),
+        "1 % broken letters": _without(text, 0.01, "\ufffd", rng),
+        "ligatures lost": re.sub("ffi|ffl|fi|fl|ff", " ", text),
+        "more quotation": f"{text}\n\nOn Monday John Smith wrote:\n{quoted}",
+        "page around it": NAVIGATION.replace(" | ", "\n")
+        + text
+        + "\nShare this: Facebook Twitter\nRelated\n"
+        + PAGE_END,
+        "HTML": "".join(f"<p>{_numbered(line)}</p>\n" for line in text.split("\n")),
+        "JSON": json.dumps(text),
+        "percent": urllib.parse.quote(text),
+        "mojibake": text.encode().decode("latin-1"),
+        "Cyrillic for Latin": text.translate(LOOKS),
+        "paragraphs": "\n".join(paragraphs),
+        "concatenation": text + "\n" + other,
     }
+
+
+def _numbered(text: str) -> str:
+    return html.escape(text).encode("ascii", "xmlcharrefreplace").decode()
 
 
 def scored(model: Model, texts: list[str], languages: list[str]) -> dict[str, float]:
@@ -202,14 +240,20 @@ def planted(corpus: str, with_scores: bool, seed: int, parts: int, wanted: Seque
             every = by[language]
             pool = [w for t in every for w in (pieces(t, language) if language in SPACED else t.split()) if w.strip()]
             for base in rng.sample(sorted(set(every)), min(A_LANGUAGE, len(set(every)))):
-                # one change a document, in turn: 13 copies of one document would be a family
-                for kind, text in changes(base, pool, language, rng).items():
+                # one change a document, in turn: all copies of one document would be a family
+                for kind, text in changes(base, pool, language, rng, rng.choice(every)).items():
                     copies.append((text, base, kind, language))  # one that is no change is left out below
         report = []
         model = None
         real = [(row["text"], row["language"]) for row in rows if row["text"] and row["text"].strip()]
-        for part in range(13):  # every document once with each change, in 13 corpora
-            chosen = [c for place, c in enumerate(copies) if (place // 13 + place % 13) % 13 == part and c[0] != c[1]]
+        kinds = list(dict.fromkeys(kind for _, _, kind, _ in copies))
+        many = len(kinds)
+        for part in range(many):  # every document once with each change, in as many corpora
+            chosen = [
+                copy
+                for place, copy in enumerate(copies)
+                if (place // many + place % many) % many == part and copy[0] != copy[1]
+            ]
             score = None
             if with_scores:  # the corpus is counted with the copies in it, as a run counts it
                 model = fit(*sample([*real, *((copy, language) for copy, _, _, language in chosen)]))
@@ -220,7 +264,6 @@ def planted(corpus: str, with_scores: bool, seed: int, parts: int, wanted: Seque
             shutil.rmtree(f"{folder}/{part}")
             if part + 1 >= parts:
                 break
-    kinds = list(dict.fromkeys(kind for _, _, kind, _ in copies))
     found = defaultdict(list)
     for part in report:
         for kind, language, caught, intact in part:
@@ -239,7 +282,8 @@ def planted(corpus: str, with_scores: bool, seed: int, parts: int, wanted: Seque
         worst = min(languages, key=lambda n: np.mean([c for c, _ in found[kind, n]] or [2]))
         least = float(np.mean([c for c, _ in found[kind, worst]]))
         caught = float(np.mean([c for c, _ in every]))
-        lines.append([kind, len(every), caught, f"{worst} {least:.2f}", float(np.mean(intact)) if intact else "–"])
+        right = float(np.mean(intact)) if intact and kind not in ALIKE else "–"
+        lines.append([kind, len(every), caught, f"{worst} {least:.2f}", right])
     print(f"{len(languages)} languages: {', '.join(languages)}\n")
     table(["change", "copies", "one of the two falls", "least in", "the intact one stays"], lines)
 
@@ -361,7 +405,7 @@ def main() -> None:
     parser.add_argument("what", choices=["planted", "scale", "one-size"])
     parser.add_argument("--corpus", default="../shared/data/real")
     parser.add_argument("--scored", action="store_true", help="planted: give the texts their content score")
-    parser.add_argument("--parts", type=int, default=3, help="planted: corpora, of 13; a document comes once in each")
+    parser.add_argument("--parts", type=int, default=3, help="planted: corpora, of 28; a document comes once in each")
     parser.add_argument("--languages", default=",".join(LANGUAGES), help="planted: of the documents copied")
     parser.add_argument("--documents", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=int, default=180)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from typing import NamedTuple
 
-READ = 1 << 16  # characters of a text that are looked at
-LINES = 0.4  # share of a text's lines that look like a program's, from which it is one
-LEAST = 5  # such lines
-OTHER = 0.01  # share of a program's tokens that another may lack
+READ, SEEN = 1 << 16, 1 << 12  # characters of a text that are read, and that tell whether it is a program
+LINES = 0.3  # share of a text's lines that look like a program's, from which it is one
+LEAST = 3  # such lines
+MARKS = 0.06  # share of a program's characters that are parentheses, semicolons and equals signs, if on few lines
+OTHER, OTHER_SAID = 0.01, 0.04  # share of a program's tokens that another may lack: without comments, and with them
 _LINE = re.compile(
-    r"""(?:^|[^}])[{}]\s*$|[=(\[>]\S.*;\s*$|^\s*[)\]}]+[;,)]*\s*$|^\s*\#(?:include|define|if|endif)|\w\((?:[^()]*\))?[:,]?\s*$
+    r"""(?:^|[^}])[{}]\s*$|[=(\[>]\S.*;\s*$|^\s*[)\]}]+[;,)]*\s*$|^\s*\#(?:include|define|ifn?|ifn?def|undef|else|endif|pragma)\b|\w\((?:[^()]*\))?[:,]?\s*$
     |^\s*[\w.\[\]"'*&]+(?:\s*:\s*\w+)?\s*(?:[-+*/|&%:]?=|<-|=>)(?!=)\s*\S|\w->\w|\w::\w|\)\s*(?:->|=>|then|do|:)
     |^\s*(?:from\s+[\w.]+\s+import|import\s+[\w.]+(?:\s+as\s+\w+)?\s*$|def\s+\w+|class\s+\w+\s*[:({]|func\s+\w+
     |fn\s+\w+|function\s+\w+|let\s+\w+|const\s+\w+|var\s+\w+|use\s+[\w:]+;|package\s+[\w.]+|return\b|end\b\s*$
@@ -19,25 +21,40 @@ _LINE = re.compile(
     re.VERBOSE,
 )
 _COMMENT = re.compile(
-    r"/\*.*?\*/|<!--.*?-->|^\s*(?://|#(?!include|define|if|endif)|--|;|%|\*)[^\n]*|[ \t](?://|#)\s[^\n]*",
+    r"/\*.*?\*/|<!--.*?-->|\"\"\".*?\"\"\"|'''.*?'''|[ \t](?://|#)\s[^\n]*"
+    r"|^\s*(?://|#(?!include|define|if|undef|else|endif|pragma)|--|;|%|\*)[^\n]*",
     re.DOTALL | re.MULTILINE,
 )
 _TOKEN = re.compile(r"\d[\w.]*|[^\W\d]\w*")
 
 
-def tokens_of_program(text: str) -> Counter[str] | None:
-    """How often a program has each identifier and literal, comments left out; None: the text is no program."""
-    said = _COMMENT.sub(" ", text[:READ])
+class Program(NamedTuple):
+    """How often a program has each identifier and literal."""
+
+    tokens: Counter[str]  # comments left out
+    said: Counter[str]  # comments and all
+
+
+def program_of(text: str) -> Program | None:
+    """What tells a program from others; None: the text is no program."""
+    said = _COMMENT.sub(" ", text[:SEEN])
     lines = [line for line in said.splitlines() if line.strip()]
     own = sum(_LINE.search(line) is not None for line in lines)
-    if own < max(LEAST, LINES * len(lines)):
+    marks = sum(map(said.count, "();="))
+    if own < max(LEAST, LINES * len(lines)) and marks < max(LEAST, MARKS * len(said)):
         return None
-    return Counter(_TOKEN.findall(said))
+    return Program(Counter(_TOKEN.findall(_COMMENT.sub(" ", text[:READ]))), Counter(_TOKEN.findall(text[:READ])))
 
 
-def another_program(one: Counter[str] | None, other: Counter[str] | None, contained: bool) -> bool:
+def another_program(one: Program | None, other: Program | None, contained: bool) -> bool:
     """Whether two texts are programs of which neither is the other, nor a part of it where `contained`."""
     if one is None or other is None:
         return False
-    lacking = sorted((sum((a - b).values()) / max(a.total(), 1) for a, b in ((one, other), (other, one))))
-    return lacking[0 if contained else 1] > OTHER
+    if contained:
+        return min(_lacking(one.tokens, other.tokens), _lacking(other.tokens, one.tokens)) > OTHER
+    asked = ((one.tokens, other.tokens, OTHER), (one.said, other.said, OTHER_SAID))
+    return any(max(_lacking(a, b), _lacking(b, a)) > most for a, b, most in asked)
+
+
+def _lacking(one: Counter[str], other: Counter[str]) -> float:
+    return (one - other).total() / max(one.total(), 1)

@@ -29,13 +29,15 @@ from datamask.filter.intact import (
     Pair,
     garbled,
     likelier,
+    other_figures,
     pairs_of,
     prose_beside,
     replaced,
     reworded,
+    siblings,
     worse,
 )
-from datamask.filter.programs import another_program, tokens_of_program
+from datamask.filter.programs import another_program
 from datamask.filter.resolve import Edge, Fall, stars
 from datamask.shares import part as share_of
 from datamask.shares import tell
@@ -173,17 +175,16 @@ class _Judge:
         least, contained = GARBLED * UNSPACED * self._rules.jaccard, min(self._rules.containment, WHOLLY)
         pairs = pairs_of(texts, place[: len(one)], place[len(one) :], STRONG, least, contained)
         asked = zip(one.tolist(), other.tolist(), pairs, own.tolist(), strict=True)
-        return [self._read(*each) for each in asked]
+        read = [self._read(*each) for each in asked]
+        return [None if found is None or _told_apart(found) else found for found in read]
 
     def _read(self, one: int, other: int, pair: Pair, own: float) -> _Alike | None:
         """The pair if it is verified. own: the share of their common shingles that belong to no template."""
         (a, b), like = pair.texts, pair.like
-        if self._told_apart(pair):
-            return None
         theirs = own >= OWN
         fewer, larger = sorted((len(a.shingles), len(b.shingles)))
         contained = like.containment >= self._rules.containment and not _siblings(pair)
-        near = like.jaccard >= STRONG and pair.doubled >= STRONG_DOUBLED
+        near = like.jaccard >= STRONG and pair.doubled >= STRONG_DOUBLED and not siblings(pair)
         least = self._rules.jaccard
         if like.jaccard < least and a.unspaced and b.unspaced:
             least *= UNSPACED
@@ -198,16 +199,6 @@ class _Judge:
         if doubtful and replaced(pair):
             return _Alike(one, other, pair, "replaced", wholly)
         return _Alike(one, other, pair, wholly) if wholly else None
-
-    def _told_apart(self, pair: Pair) -> bool:
-        """Whether the two are tables of other figures, or other programs."""
-        if pair.same:
-            return False
-        figures = (text.surface.figures / max(text.surface.figures + len(text.units), 1) for text in pair.texts)
-        if min(figures) >= FIGURES:
-            return True
-        one, other = (tokens_of_program(written) for written in pair.written)
-        return another_program(one, other, pair.like.containment >= self._rules.containment)
 
     def _edges_of(self, read: Sequence[_Alike | None]) -> list[Edge | None]:
         """What is asked of the corpus's counts is asked of all together."""
@@ -273,6 +264,16 @@ class _Judge:
                 able &= (others != first) & (np.maximum(first, others) >= self._fixed)
                 codes.append(code_of(np.minimum(first, others)[able], np.maximum(first, others)[able]))
         return np.setdiff1d(np.concatenate(codes), self._seen) if codes else np.zeros(0, np.uint64)
+
+
+def _told_apart(found: _Alike) -> bool:
+    """Whether two texts are tables of other figures, or other programs."""
+    pair = found.pair
+    if pair.same:
+        return False
+    contained = found.kind in ("contained", "wholly")
+    one, other = pair.texts
+    return other_figures(pair, contained) or another_program(one.program, other.program, contained)
 
 
 def _siblings(pair: Pair) -> bool:

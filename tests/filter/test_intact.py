@@ -172,7 +172,7 @@ def test_menus_are_no_prose_beside_a_text_and_its_other_half_is():
 
 @pytest.mark.parametrize(
     ("nats", "margin", "falls"),
-    [(300.0, 1.0, "page"), (300.0, -0.1, "text"), (0.0, 0.0, "text"), (0.0, 1.0, "page"), (-900.0, 0.5, "text")],
+    [(600.0, 1.0, "page"), (1500.0, -0.5, "page"), (0.0, 0.0, "text"), (0.0, 1.0, "page"), (-900.0, 0.5, "text")],
 )
 def test_a_page_falls_to_its_text_if_what_it_adds_is_foreign(nats, margin, falls):
     page, own = text(MENU + "\n" + ORIGINAL), text(ORIGINAL)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from datamask.filter.programs import another_program, tokens_of_program
+from datamask.filter.programs import another_program, program_of
 from datamask.filter.shingles import shingles
 from datamask.filter.unescape_loops import entities, unescaped
 
@@ -130,18 +130,18 @@ module.exports = evaluate;
 
 
 def test_programs_are_told_apart_by_identifiers_and_literals_and_not_by_comments() -> None:
-    one = tokens_of_program(PROGRAM.format(start=0, step="total + c[i] * Math.pow(x, i)"))
-    horner = tokens_of_program(PROGRAM.format(start=0, step="total * x + c[c.length - 1 - i]"))
-    literal = tokens_of_program(PROGRAM.format(start=1, step="total + c[i] * Math.pow(x, i)"))
-    again = tokens_of_program(PROGRAM.format(start=0, step="total + c[i]*Math.pow(x,i)").replace("Evaluates", "Sums"))
+    one = program_of(PROGRAM.format(start=0, step="total + c[i] * Math.pow(x, i)"))
+    horner = program_of(PROGRAM.format(start=0, step="total * x + c[c.length - 1 - i]"))
+    literal = program_of(PROGRAM.format(start=1, step="total + c[i] * Math.pow(x, i)"))
+    again = program_of(PROGRAM.format(start=0, step="total + c[i]*Math.pow(x,i)").replace("Evaluates", "Sums"))
     for other, apart in ((horner, True), (literal, True), (again, False)):
         assert another_program(one, other, False) is apart and another_program(other, one, False) is apart
-    assert one is not None and not another_program(one, one + one, contained=True)
-    assert another_program(one, one + one, contained=False)
+    twice = program_of(2 * PROGRAM.format(start=0, step="total + c[i] * Math.pow(x, i)"))
+    assert not another_program(one, twice, contained=True) and another_program(one, twice, contained=False)
 
 
 @pytest.mark.parametrize("script", TEXTS)
 def test_prose_is_no_program(script: str) -> None:
     lines = "\n".join(f"* {TEXTS[script]} (see §{n}; p. {n})" for n in range(12))
-    assert tokens_of_program(lines) is None
-    assert not another_program(None, tokens_of_program(lines), False)
+    assert program_of(lines) is None
+    assert not another_program(None, program_of(lines), False)
