@@ -9,6 +9,7 @@ from typing import NamedTuple
 READ, SEEN = 1 << 16, 1 << 12  # characters of a text that are read, and that tell whether it is a program
 LINES = 0.3  # share of a text's lines that look like a program's, from which it is one
 LEAST = 3  # such lines
+SIGNS, FEWEST = "(){}[];=:<>,", 0.02  # a text with a smaller share of these signs is asked no further
 MARKS = 0.06  # share of a program's characters that are parentheses, semicolons and equals signs, if on few lines
 OTHER, OTHER_SAID = 0.01, 0.04  # share of a program's tokens that another may lack: without comments, and with them
 _LINE = re.compile(
@@ -37,7 +38,10 @@ class Program(NamedTuple):
 
 def program_of(text: str) -> Program | None:
     """What tells a program from others; None: the text is no program."""
-    said = _COMMENT.sub(" ", text[:SEEN])
+    begun = text[:SEEN]
+    if sum(map(begun.count, SIGNS)) < FEWEST * len(begun):
+        return None
+    said = _COMMENT.sub(" ", begun)
     lines = [line for line in said.splitlines() if line.strip()]
     own = sum(_LINE.search(line) is not None for line in lines)
     marks = sum(map(said.count, "();="))
