@@ -57,12 +57,13 @@ ECHO = 0.05  # of the places where they differ, the share that differ as one bef
 CLAUSE = 35  # letters of the longest place on both sides, from which they are siblings
 NAMED, NAMES = 0.3, 4  # echo and places from which a name differs throughout
 FIGURES = 0.6  # share of digits among letters and digits from which a text is a table
+ROWS = 5  # lines of nothing but figures, from which these are what is said
 LONG = 800  # letters, from which a text of prose is no form or message
 A_WORD = 4  # letters: more than one Han letter counts for
 AROUND = 2  # letters on either side by which shorter places are compared
 
 
-_NUMBER = re.compile(r"\d+")
+_NUMBER, _FIGURES = re.compile(r"\d+"), re.compile(r"^[ \t]*\d[\d \t.,;:/-]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,7 +279,8 @@ def other_figures(pair: Pair, contained: bool) -> bool:
     """
     if any(text.surface.figures >= FIGURES * (text.surface.figures + len(text.units)) for text in pair.texts):
         return True
-    if not contained and not all(len(t.units) >= LONG and 2 * t.surface.prose >= len(t.units) for t in pair.texts):
+    prose = all(len(text.units) >= LONG and 2 * text.surface.prose >= len(text.units) for text in pair.texts)
+    if not contained and not prose and not any(len(_FIGURES.findall(text.text)) >= ROWS for text in pair.texts):
         return False
     one, other = (text.figures for text in sorted(pair.texts, key=lambda text: len(text.shingles)))
     return 2 * (one & other).total() < (one.total() if contained else min(one.total(), other.total()))

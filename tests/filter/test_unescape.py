@@ -144,4 +144,4 @@ def test_programs_are_told_apart_by_identifiers_and_literals_and_not_by_comments
 def test_prose_is_no_program(script: str) -> None:
     lines = "\n".join(f"* {TEXTS[script]} (see §{n}; p. {n})" for n in range(12))
     assert program_of(lines) is None
-    assert not another_program(None, program_of(lines), False)
+    assert not another_program(None, program_of(lines), contained=False)
