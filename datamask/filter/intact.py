@@ -57,7 +57,7 @@ ECHO = 0.05  # of the places where they differ, the share that differ as one bef
 CLAUSE = 35  # letters of the longest place on both sides, from which they are siblings
 NAMED, NAMES = 0.3, 4  # echo and places from which a name differs throughout
 FIGURES = 0.6  # share of digits among letters and digits from which a text is a table
-ROWS = 5  # lines of nothing but figures, from which these are what is said
+ROWS, IN_ROWS = 5, 0.95  # lines of nothing but figures, from which these are what is said; share that must be the same
 LONG = 800  # letters, from which a text of prose is no form or message
 A_WORD = 4  # letters: more than one Han letter counts for
 AROUND = 2  # letters on either side by which shorter places are compared
@@ -280,10 +280,12 @@ def other_figures(pair: Pair, contained: bool) -> bool:
     if any(text.surface.figures >= FIGURES * (text.surface.figures + len(text.units)) for text in pair.texts):
         return True
     prose = all(len(text.units) >= LONG and 2 * text.surface.prose >= len(text.units) for text in pair.texts)
-    if not contained and not prose and not any(len(_FIGURES.findall(text.text)) >= ROWS for text in pair.texts):
+    rows = any(len(_FIGURES.findall(text.text)) >= ROWS for text in pair.texts)
+    if not contained and not prose and not rows:
         return False
     one, other = (text.figures for text in sorted(pair.texts, key=lambda text: len(text.shingles)))
-    return 2 * (one & other).total() < (one.total() if contained else min(one.total(), other.total()))
+    common, most = (one & other).total(), one.total() if contained else min(one.total(), other.total())
+    return common < (IN_ROWS if rows else 0.5) * most
 
 
 def reworded(pair: Pair) -> bool:
