@@ -440,6 +440,7 @@ def judge_of(name: str, options: argparse.Namespace, whole: dict[str, Any], half
 def table(options: argparse.Namespace) -> None:
     """Markdown of what was read: each half, each judge, on the choosing and on the reporting sets."""
     found = [pickle.loads(path.read_bytes()) for path in sorted(options.to.glob("read-*.pickle"))]
+    short: dict[str, Mapping[str, Contrast]] = {}
     for half in options.half:
         columns: dict[str, dict[str, Contrast]] = {}
         named: dict[str, list[Contrast]] = {}
@@ -457,12 +458,12 @@ def table(options: argparse.Namespace) -> None:
             reporting = names[1::EVERY]
             for said, own in (("choosing", reporting), ("reporting", [n for n in names if n not in reporting])):
                 column = f"{judge}, {said} sets"
-                trials = list(trials_of(by_arm, own, options.arm))
+                trials = list(trials_of(by_arm, own, options.arm, options.minus))
                 if not trials:
                     continue
                 columns[column] = {
                     arm: trial.contrast(arm, options.minus)
-                    for trial in trials
+                    for trial in reversed(trials)  # an arm of several trials is told by the one with most arms
                     if options.minus in trial.readings
                     for arm in trial.readings
                     if arm not in (options.minus, *CONTROLS_OF)
@@ -480,9 +481,13 @@ def table(options: argparse.Namespace) -> None:
         print(f"\nKendall's τ, {half}:", end=" ")
         pairs = [(a, b) for a in means for b in means if a < b and a.split(", ")[1] == b.split(", ")[1]]
         print("; ".join(f"{a} and {b.split(',')[0]} {agreement(means[a], means[b]):.2f}" for a, b in pairs))
+        short |= {f"{half}, {column}": told for column, told in columns.items() if f"{half} sets" in column}
+    show_short(short)
 
 
-def trials_of(by_arm: Mapping[str, Any], own: Sequence[str], parts: Sequence[str] | None) -> Iterator[Trial]:
+def trials_of(
+    by_arm: Mapping[str, Any], own: Sequence[str], parts: Sequence[str] | None, minus: str = RANDOM
+) -> Iterator[Trial]:
     """A trial of the arms that were read on the same pools, most arms first; random draws are in each."""
     groups: dict[tuple[int, ...], list[str]] = {}
     for arm in by_arm:
@@ -491,7 +496,7 @@ def trials_of(by_arm: Mapping[str, Any], own: Sequence[str], parts: Sequence[str
     for pools, names in sorted(groups.items(), key=lambda item: -len(item[1])):
         if pools:
             wide = [arm for arm in by_arm if set(by_arm[arm]) >= set(pools) and arm not in CONTROLS_OF]
-            kept = dict.fromkeys([RANDOM, *names, *(arm for arm in wide if arm in (DEFAULT, BY_DOCUMENTS))])
+            kept = dict.fromkeys([RANDOM, *names, *(arm for arm in wide if arm in (DEFAULT, BY_DOCUMENTS, minus))])
             yield Trial({arm: [list(by_arm[arm][p].values()) for p in pools] for arm in kept}, own=own)
 
 
@@ -535,6 +540,16 @@ def show(half: str, columns: Mapping[str, Mapping[str, Contrast]], minus: str) -
     for arm in sorted(names, key=lambda arm: lead[arm].difference if arm in lead else 9.0):
         cells = [interval(column[arm]) if arm in column else "" for column in columns.values()]
         print(f"| {arm} | {' | '.join(cells)} |")
+
+
+def show_short(columns: Mapping[str, Mapping[str, Contrast]]) -> None:
+    """What the sets that choose say on the choosing half, beside what those that report say on the reporting half."""
+    print(f"\n### In short\n\n| arm | {' | '.join(columns)} |\n|---|" + "--:|" * len(columns))
+    for arm in dict.fromkeys(arm for column in columns.values() for arm in column):
+        cells = [f"{column[arm].difference:+.3f}" if arm in column else "" for column in columns.values()]
+        print(f"| {arm} | {' | '.join(cells)} |")
+    widths = [np.median([contrast.half_width for contrast in column.values()]) for column in columns.values()]
+    print(f"| *half width of a 95 % interval, median* | {' | '.join(f'{width:.3f}' for width in widths)} |")
 
 
 def show_named(named: Mapping[str, Sequence[Contrast]]) -> None:
