@@ -224,6 +224,10 @@ def arms() -> dict[str, dict[str, Any]]:
             f"words and {name} 3:1 λ 0.7, centred": cover(0.7, ngrams=3, embedding=1),
         }
         found |= {arm: {**changes, **vectors, "centred": True} for arm, changes in centred.items()}
+    logarithm = {"curve": "saturating", "buckets": 1 << 18}  # the product's own curve, log(1 + documents / 0.6)
+    for name, atoms in (("words", {"ngrams": 1}), ("words and static 3:1", {"ngrams": 3, "embedding": 1})):
+        changes = {"algorithm": "coverage", "lamb": 0.3, "coverage": {"atoms": atoms, **logarithm}, "buckets": 18}
+        found[f"saturating, {name} λ 0.3"] = changes
     for told in TOLD:
         parts = {"target": {"target": 1}, "target and words 2:1": {"target": 2, "ngrams": 1}}
         parts |= {"target and words 1:1": {"target": 1, "ngrams": 1}}
@@ -440,7 +444,6 @@ def judge_of(name: str, options: argparse.Namespace, whole: dict[str, Any], half
 def table(options: argparse.Namespace) -> None:
     """Markdown of what was read: each half, each judge, on the choosing and on the reporting sets."""
     found = [pickle.loads(path.read_bytes()) for path in sorted(options.to.glob("read-*.pickle"))]
-    short: dict[str, Mapping[str, Contrast]] = {}
     for half in options.half:
         columns: dict[str, dict[str, Contrast]] = {}
         named: dict[str, list[Contrast]] = {}
@@ -481,8 +484,6 @@ def table(options: argparse.Namespace) -> None:
         print(f"\nKendall's τ, {half}:", end=" ")
         pairs = [(a, b) for a in means for b in means if a < b and a.split(", ")[1] == b.split(", ")[1]]
         print("; ".join(f"{a} and {b.split(',')[0]} {agreement(means[a], means[b]):.2f}" for a, b in pairs))
-        short |= {f"{half}, {column}": told for column, told in columns.items() if f"{half} sets" in column}
-    show_short(short)
 
 
 def trials_of(
@@ -540,16 +541,6 @@ def show(half: str, columns: Mapping[str, Mapping[str, Contrast]], minus: str) -
     for arm in sorted(names, key=lambda arm: lead[arm].difference if arm in lead else 9.0):
         cells = [interval(column[arm]) if arm in column else "" for column in columns.values()]
         print(f"| {arm} | {' | '.join(cells)} |")
-
-
-def show_short(columns: Mapping[str, Mapping[str, Contrast]]) -> None:
-    """What the sets that choose say on the choosing half, beside what those that report say on the reporting half."""
-    print(f"\n### In short\n\n| arm | {' | '.join(columns)} |\n|---|" + "--:|" * len(columns))
-    for arm in dict.fromkeys(arm for column in columns.values() for arm in column):
-        cells = [f"{column[arm].difference:+.3f}" if arm in column else "" for column in columns.values()]
-        print(f"| {arm} | {' | '.join(cells)} |")
-    widths = [np.median([contrast.half_width for contrast in column.values()]) for column in columns.values()]
-    print(f"| *half width of a 95 % interval, median* | {' | '.join(f'{width:.3f}' for width in widths)} |")
 
 
 def show_named(named: Mapping[str, Sequence[Contrast]]) -> None:
