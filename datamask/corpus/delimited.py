@@ -8,7 +8,6 @@ field's end, is a broken row, and reading goes on behind it. Otherwise the rest 
 from __future__ import annotations
 
 import csv
-import io
 import re
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
@@ -156,7 +155,8 @@ def read_rows(blocks: Iterator[str], separator: str, quotes: str, line_end: str 
             size += len(block)
             known = _without_marks(block, quotes, line_end)
             reader.marked |= known is not block
-            lines = lines + io.StringIO(known, newline=line_end).readlines()
+            *whole, last = known.split(line_end)
+            lines = [*lines, *[line + line_end for line in whole], *([last] if last else [])]
         waiting = yield from reader.rows(lines, ended)
 
 
@@ -260,10 +260,13 @@ class _Reader:
         right number of fields is all there is to go by, which lines of prose may have by chance.
         """
         assert self._shape is not None
-        found = [self._alone(line) for line in lines[1:]]
-        alike = sum(whole and self._shape.fits(fields, True) for fields, whole in found)
         least, share = (1, 0.8) if self._shape.tells else (8, 0.9)
-        return alike >= least and alike >= share * len(found)
+        wanted = max(least, share * (len(lines) - 1))
+        separator = self._options["delimiter"]
+        likely = [line for line in lines[1:] if line.count(separator) >= self._shape.width - 1]
+        if len(likely) < wanted:  # which most rows of several lines are told by
+            return False
+        return sum(whole and self._shape.fits(fields, True) for fields, whole in map(self._alone, likely)) >= wanted
 
 
 def _as_written(line: str) -> str:
