@@ -65,6 +65,7 @@ REASONS = {
     "http_status": "the server's answer was not the page (a redirect, an error)",
     "not_html": "the record is no page of HTML or text",
     "no_content": "no main text was found in the page",
+    "false_record": "the archive's record has a false length, or no header",
 }
 # of web archives, where they are usual: no sign that a file is read in the wrong way
 USUAL = {"http_status", "not_html", "no_content"}

@@ -3,11 +3,13 @@
 WARC (ISO 28500): what servers answered (`response`) and what was archived as it is (`resource`); the text of an HTML
 page is what trafilatura takes for its content (Barbaresi, ACL 2021), as FineWeb does, but without its removal of
 repeated paragraphs, which would make a text depend on those read before it. WET: Common Crawl's `conversion` records.
-Requests, metadata and the like are no rows; an answer that is no page is a row in quarantine, with the reason.
+Requests, metadata and the like are no rows; an answer that is no page is a row in quarantine, with the reason, and so
+is a record whose header is false, with its offset.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from collections.abc import Iterator
@@ -15,6 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from datamask.corpus.archives import Record, TornArchiveError, read_records
+from datamask.corpus.http_answers import decoded_text, media_type, parse_answer
 from datamask.corpus.inputs import damage
 from datamask.corpus.json_lines import MAX_LINE_BYTES
 from datamask.corpus.plan import Part
@@ -39,7 +43,7 @@ def check(head: bytes, path: str) -> None:
 
     :raises InputError: it does not. :raises MissingExtraError: the readers are not installed.
     """
-    _readers()
+    _extractor()
     if head.strip() and not head.lstrip().startswith(b"WARC/"):
         raise InputError(
             f"{path}: its name says WARC, but it does not begin as one (WARC/1.0 …); "
@@ -52,23 +56,26 @@ def batches(part: Part) -> Iterator[Rows]:
 
     :raises InputError: the archive is damaged or ends within a record.
     """
-    warc, extract = _readers()
-    wanted = KINDS[part.format.partition(".")[0]]
-    mask = warc.WarcRecordType.no_type
-    for name in (*wanted, "warcinfo"):
-        mask = mask | getattr(warc.WarcRecordType, name)
+    extract = _extractor()
+    kinds = KINDS[part.format.partition(".")[0]]
     rows: list[dict[str, Any]] = []
     reasons: list[str | None] = []
     excerpts: list[str | None] = []
     size = 0
     dump = match.group() if (match := _DUMP.search(part.path)) else None
-    with damage(part.path), open_stream(part.path, part.format) as stream:
-        for record in warc.ArchiveIterator(_Bytes(stream), record_types=mask, parse_http=False, stream_detect=False):
-            if record.record_type == warc.WarcRecordType.warcinfo:
-                told = _DUMP.search(bytes(record.reader.read(1 << 16)).decode("utf-8", "replace"))
+
+    def wanted(headers: dict[str, str]) -> bool:
+        return headers["warc-type"].lower() in (*kinds, "warcinfo")
+
+    with damage(part.path), _torn(part.path):
+        for record in read_records(lambda: open_stream(part.path, part.format), MAX_LINE_BYTES, wanted):
+            if not record.problem and not wanted(record.headers):
+                continue
+            if record.headers.get("warc-type", "").lower() == "warcinfo" and not record.problem:
+                told = _DUMP.search((record.block or b"")[: 1 << 16].decode("utf-8", "replace"))
                 dump = dump or (told.group() if told else None)
                 continue
-            row, reason, begins = _document(record, extract, part.path)
+            row, reason, begins = _document(record, extract)
             rows.append({"dump": dump, "file_path": part.path.rsplit("/", 1)[-1], **row})
             reasons.append(reason)
             excerpts.append(begins)
@@ -80,87 +87,55 @@ def batches(part: Part) -> Iterator[Rows]:
         yield pa.RecordBatch.from_pylist(rows, SCHEMA), reasons, excerpts
 
 
-class _Bytes:
-    """What fastwarc asks of a stream; it takes bytes alone."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self._place = 0
-        self.read_all = False
-
-    def read(self, size: int = -1) -> bytes:
-        data = bytes(self._stream.read(size))
-        self._place += len(data)
-        return data
-
-    def tell(self) -> int:
-        return self._place
-
-    def seekable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        """The stream is closed by whoever opened it."""
-
-
-def _readers() -> tuple[Any, Any]:
+@contextlib.contextmanager
+def _torn(path: str) -> Iterator[None]:
     try:
-        import fastwarc.warc as warc
-        from trafilatura import extract
+        yield
+    except TornArchiveError as error:
+        raise InputError(
+            f"{path}: ends within the record at byte {error.args[0]:,}; copy it again from its source"
+        ) from error
 
-        logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # a row's reason says what became of a page
+
+def _extractor() -> Any:
+    try:
+        import fastwarc  # noqa: F401
+        from trafilatura import extract
     except ImportError as error:
         raise MissingExtraError("reading WARC and WET archives", "web") from error
-    return warc, extract
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # a row's reason says what became of a page
+    return extract
 
 
-def _document(record: Any, extract: Any, path: str) -> tuple[dict[str, Any], str | None, str | None]:
+def _document(record: Record, extract: Any) -> tuple[dict[str, Any], str | None, str | None]:
     """(columns, why it is no document, its beginning)."""
     headers = record.headers
-    row = {
-        "id": record.record_id,
-        "url": headers.get("WARC-Target-URI"),
-        "date": headers.get("WARC-Date"),
-        "content_language": headers.get("WARC-Identified-Content-Language"),
+    row: dict[str, Any] = {
+        "id": headers.get("warc-record-id"),
+        "url": headers.get("warc-target-uri"),
+        "date": headers.get("warc-date"),
+        "content_language": headers.get("warc-identified-content-language"),
     }
-    if record.content_length > MAX_LINE_BYTES:
-        return row, "line_too_long", row["url"]
-    expected = record.content_length
-    record.freeze()
-    if record.content_length < expected:
-        raise InputError(f"{path}: ends within the record {record.record_id}; copy it again from its source")
-    try:
-        if record.is_http:
-            record.parse_http(auto_decode="all")
-        body = bytes(record.reader.read())
-    except (OSError, ValueError) as error:
-        return row, "no_content", f"{one_line(error)} {row['url']}"
-    kind = (record.http_content_type or headers.get("Content-Type") or "").partition(";")[0].strip().lower()
-    if record.is_http_parsed and record.http_headers.status_code not in (200, 203):
-        return row, "http_status", f"HTTP {record.http_headers.status_code} {row['url']}"
+    where = row["url"] or row["id"] or f"byte {record.offset:,}"
+    if record.problem:
+        return row, "false_record", f"byte {record.offset:,}: {record.problem} ({where})"
+    if record.block is None:
+        return row, "line_too_long", where
+    kind, charset = media_type(headers.get("content-type", ""))
+    body = record.block
+    if kind == "application/http":
+        status, kind, charset, body = parse_answer(body, MAX_LINE_BYTES)
+        if status is not None and status not in (200, 203):
+            return row, "http_status", f"HTTP {status} {where}"
     if kind == "text/plain":
-        return _plain(row, body)
+        text = decoded_text(body, charset)
+        return ({**row, "text": text}, None, None) if text is not None else (row, "undecodable_text", excerpt(body))
     if kind not in HTML:
-        return row, "not_html", f"{kind or 'no content type'} {row['url']}"
+        return row, "not_html", f"{kind or 'no content type'} {where}"
     try:
-        text = extract(_decoded(body, record.http_charset), url=None, favor_precision=True, include_comments=False)
+        # of bytes, trafilatura finds the encoding
+        page = decoded_text(body, charset) or body
+        text = extract(page, url=None, favor_precision=True, include_comments=False)
     except Exception as error:  # a page can be broken in any way
-        return row, "no_content", f"{one_line(error)} {row['url']}"
-    return ({**row, "text": text}, None, None) if text else (row, "no_content", row["url"])
-
-
-def _plain(row: dict[str, Any], body: bytes) -> tuple[dict[str, Any], str | None, str | None]:
-    try:
-        return {**row, "text": body.decode("utf-8")}, None, None
-    except UnicodeDecodeError:
-        return row, "undecodable_text", excerpt(body)
-
-
-def _decoded(body: bytes, charset: str | None) -> Any:
-    """The page as text where the server named an encoding that fits; else bytes: trafilatura finds their encoding."""
-    if charset:
-        try:
-            return body.decode(charset)
-        except (LookupError, UnicodeDecodeError):
-            pass
-    return body
+        return row, "no_content", f"{one_line(error)} {where}"
+    return ({**row, "text": text}, None, None) if text else (row, "no_content", where)
