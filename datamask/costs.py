@@ -26,6 +26,7 @@ import typer
 from datamask.config import Config, load
 from datamask.errors import several
 from datamask.pipeline import STAGES
+from datamask.release import printing
 from datamask.stages import ShardFiles
 
 if TYPE_CHECKING:
@@ -283,22 +284,31 @@ def _show(found: Costs) -> None:
     numbers = found.as_json()
     console.print(
         f"{several(found.documents, 'document')} in {several(found.files, 'file')}, "
-        f"{found.corpus_bytes / 1e9:,.2f} GB; {found.sampled:,} of them timed here; {found.workers} workers",
+        f"{printing.size(found.corpus_bytes)}; {found.sampled:,} of them timed here; "
+        f"{several(found.workers, 'worker')}",
         soft_wrap=True,
     )
-    table = Table("stage", "hours", "worker hours", "storage GB", "peak GB", box=None, header_style="dim")
+    table = Table("stage", "time", "work", "storage", "peak memory", box=None, header_style="dim")
     for column in table.columns[1:]:
         column.justify = "right"
     for stage in numbers["stages"]:
         table.add_row(
             stage["stage"],
-            f"{stage['hours']:,.3f}",
-            f"{stage['worker_hours']:,.3f}",
-            f"{stage['storage_bytes'] / 1e9:,.3f}",
-            f"{stage['peak_bytes'] / 1e9:.2f}",
+            duration(stage["hours"]),
+            duration(stage["worker_hours"]),
+            printing.size(stage["storage_bytes"]),
+            printing.size(stage["peak_bytes"]),
         )
     storage = sum(stage["storage_bytes"] for stage in numbers["stages"])
     peak = max(stage["peak_bytes"] for stage in numbers["stages"])
     hours = sum(stage["worker_hours"] for stage in numbers["stages"])
-    table.add_row("all", f"{numbers['hours']:,.3f}", f"{hours:,.3f}", f"{storage / 1e9:,.3f}", f"{peak / 1e9:.2f}")
+    table.add_row("all", duration(numbers["hours"]), duration(hours), printing.size(storage), printing.size(peak))
     console.print(table)
+
+
+def duration(hours: float) -> str:
+    """Hours as a person says them: 0.4 s, 12 s, 3.2 min, 5.1 h."""
+    seconds = 3600 * hours
+    if seconds < 100:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:,.1f} min" if seconds < 6000 else f"{hours:,.1f} h"

@@ -25,7 +25,7 @@ from datamask import storage
 from datamask.errors import several
 from datamask.release.release_folder import Picture
 from tasks.options import STAGE
-from tasks.progress import Board
+from tasks.progress import Board, StageProgress
 
 TABLE_ROWS = 1000  # of a table artifact; failed shards come first
 PICTURE_BYTES = 400_000  # a larger plot would not pass the server's limit on a request
@@ -134,9 +134,15 @@ def progress_text(board: Board) -> str:
     """How far a run is, in Markdown: what is at work, then the stages that are over with their seconds of work."""
     lines = list(board.stages.values())
     working = [f"**{line.stage}**: {line.going}" for line in lines if not line.ended]
-    over = [f"{line.stage} {'cached' if line.is_cached else f'{line.seconds:,.1f} s'}" for line in lines if line.ended]
+    over = [f"{line.stage} {_worked(line)}" for line in lines if line.ended]
     ended = f"{several(len(over), 'stage')} over: {', '.join(over)}" if over else ""
     return "\n\n".join([*working, ended])
+
+
+def _worked(line: StageProgress) -> str:
+    if line.is_cached:
+        return "cached" if line.cached else "read in place"
+    return f"{line.seconds:,.1f} s"
 
 
 def announce_release(found: Mapping[str, Any], out: str) -> None:

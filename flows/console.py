@@ -74,7 +74,7 @@ class Display:
             self._bars = Progress(
                 TextColumn("{task.description:<10}"),
                 BarColumn(),
-                TextColumn("{task.fields[state]:>24}"),
+                TextColumn("{task.fields[state]:>28}"),
                 _Rate(),
                 _Remaining(),
                 console=self._console,
@@ -125,7 +125,7 @@ class Display:
         told = self._told.get(line.stage, 0.0)
         if line.ended and told != float("inf"):
             self._told[line.stage] = float("inf")
-            self._print(line, f"{line.stage:<10} {_state(line):<24} {line.seconds:7.1f} s")
+            self._print(line, f"{line.stage:<10} {_state(line):<28} {line.seconds:7.1f} s")
         elif not line.ended and line.elapsed - told > PLAIN_SECONDS:
             self._told[line.stage] = line.elapsed
             self._print(line, f"{line.stage:<10} {line.going} after {line.elapsed:.0f} s")
@@ -161,7 +161,9 @@ def as_html(lines: Iterable[StageProgress]) -> str:
 def _state(line: StageProgress) -> str:
     if not line.shards:
         return ("cached" if line.cached else "done") if line.ended else "working"
-    parts = [f"{line.done + line.cached}/{line.shards} shards"]
+    parts = [f"{line.done + line.cached + line.in_place}/{several(line.shards, 'shard')}"]
+    if line.in_place:
+        parts.append(f"{line.in_place} read in place")
     if line.cached:
         parts.append(f"{line.cached} cached")
     if line.failed:

@@ -122,6 +122,7 @@ class Changes:
     changed: tuple[str, ...]
     gone: tuple[str, ...]
     lost: tuple[str, ...]  # of those, whose content is in no other shard, and no failure excuses
+    files: tuple[str, ...]  # that are gone from shards of several files, which are there
     same: int
     settings: tuple[str, ...]  # "select.lamb: 0.5 → 0.7"
     failures: bool  # other files than before cannot be read
@@ -141,6 +142,8 @@ class Changes:
             return f"nothing new since release {self.release}: {several(self.same, 'shard is', 'shards are')} the same"
         counts = {"new": self.new, "tried again": self.again, "changed": self.changed, "gone": self.gone}
         parts = [f"{len(names):,} {what} ({some(names, NAMED)})" for what, names in counts.items() if names]
+        if self.files:
+            parts.append(f"{several(len(self.files), 'file')} gone from them ({some(self.files, NAMED)})")
         text = f"since release {self.release}: shards: {', '.join([*parts, f'{self.same:,} the same'])}"
         for section, consequence in CONSEQUENCES.items():
             found = [setting for setting in self.settings if setting.startswith(f"{section}.")]
@@ -161,6 +164,13 @@ def compare(manifest: Mapping[str, Any], plan: Plan, settings: Config) -> Change
         paths.setdefault(source["shard"], set()).add(source["path"])
     excused = {name for name in gone if paths.get(name, set()) <= broken} if broken else set()
     moved = {name for name in gone if before[name] in now.values()}
+    held = {part.path for shard in plan.shards for part in shard.parts}
+    contents = {part.fingerprint for shard in plan.shards for part in shard.parts}
+    files = {
+        source["path"]
+        for source in manifest["sources"]
+        if source["shard"] in now and source["path"] not in held | broken and source["fingerprint"] not in contents
+    }
     return Changes(
         release=manifest["version"],
         new=tuple(sorted(now.keys() - before.keys() - known)),
@@ -168,6 +178,7 @@ def compare(manifest: Mapping[str, Any], plan: Plan, settings: Config) -> Change
         changed=tuple(sorted(name for name in now.keys() & before.keys() if now[name] != before[name])),
         gone=tuple(sorted(gone)),
         lost=tuple(sorted(gone - excused - moved)),
+        files=tuple(sorted(files)),
         same=sum(before.get(name) == fingerprint for name, fingerprint in now.items()),
         settings=tuple(_differences(manifest["settings"], settings.resolved.model_dump(mode="json"))),
         failures=not {failure.path for failure in plan.failures} <= known,
@@ -177,11 +188,13 @@ def compare(manifest: Mapping[str, Any], plan: Plan, settings: Config) -> Change
 
 def check_gone(changes: Changes, settings: Config) -> None:
     """:raises IncompleteError: shards of the last release are gone, and run.allow_loss is not set."""
-    if changes.lost and not settings.run.allow_loss:
+    if (changes.lost or changes.files) and not settings.run.allow_loss:
+        lost = [several(len(changes.lost), "shard")] if changes.lost else []
+        lost += [several(len(changes.files), "file")] if changes.files else []
         raise IncompleteError(
-            f"gone from the input: {several(len(changes.lost), 'shard')} of release {changes.release}, so nothing is "
-            f"published: {some(changes.lost, NAMED)}. Put their files back (a refresh reads the input of the last "
-            "release, unless --input is given), or publish without them: --allow-loss"
+            f"gone from the input: {' and '.join(lost)} of release {changes.release}, so nothing is "
+            f"published: {some((*changes.lost, *changes.files), NAMED)}. Put them back (a refresh reads the input of "
+            "the last release, unless --input is given), or publish without them: --allow-loss"
         )
 
 

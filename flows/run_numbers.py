@@ -49,6 +49,7 @@ def numbers(
                 "stage": line.stage,
                 "done": line.done,
                 "cached": line.cached,
+                "in_place": line.in_place,
                 "failed": line.failed,
                 "seconds": round(line.seconds, 2),
             }

@@ -380,7 +380,8 @@ class Stages:
             failures = [ShardFailure(files.shard.name, stage, describe(error), False) for files in batch]
         for result in results:
             shard = result.files.shard
-            self.board.complete(stage, shard.name, shard.rows or 0, result.seconds, result.cached)
+            in_place = stage == "convert" and not shard.converted_from
+            self.board.complete(stage, shard.name, shard.rows or 0, result.seconds, result.cached, in_place)
             times = self.times.setdefault(shard.name, ShardTimes())
             times.seconds[stage] = round(result.seconds, 3)
             if not result.cached:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, overload
 from prefect.logging import get_run_logger
 from prefect.states import Completed
 
+from datamask.corpus.plan import Shard
 from datamask.errors import (
     LESS_MEMORY,
     DatamaskError,
@@ -102,9 +103,12 @@ def run_stage(
     return run_batch(stage, batch, one)
 
 
-def run_batch(stage: str, batch: Sequence[ShardFiles], work: Work) -> Any:
+def run_batch(
+    stage: str, batch: Sequence[ShardFiles], work: Work, in_place: Callable[[Shard], bool] = lambda shard: False
+) -> Any:
     """Runs `work` on every shard.
 
+    :param in_place: whether a shard is read where it lies, so that there is nothing to do and nothing to keep.
     :returns: a tuple of ShardResult, in a state named Cached if every file was there.
     :raises ShardsFailed: after the last shard, when some failed.
     :raises StorageError: nothing more can be written, or this machine stands in the way.
@@ -132,6 +136,8 @@ def run_batch(stage: str, batch: Sequence[ShardFiles], work: Work) -> Any:
     if failures:
         raise ShardsFailed(tuple(done), tuple(failures)) from cause
     name = done[0].files.shard.name if len(done) == 1 else several(len(done), "shard")
+    if all(in_place(result.files.shard) for result in done):
+        return Completed(message=f"{stage} {name}: read where it lies, nothing to convert", data=tuple(done))
     if all(result.cached for result in done):
         return Completed(name="Cached", message=f"{stage} {name}: the output is there already", data=tuple(done))
     rows = sum(result.files.shard.rows or 0 for result in done)

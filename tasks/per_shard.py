@@ -30,7 +30,7 @@ def convert(batch: Sequence[ShardFiles], label: str, config: Config, work: str) 
         progress(shard.rows or 0)
         return replace(files, shard=shard), there
 
-    return run_batch("convert", batch, one)
+    return run_batch("convert", batch, one, in_place=lambda shard: not shard.converted_from)
 
 
 @task(name="languages", task_run_name="languages: {label}", **STAGE)

@@ -33,6 +33,7 @@ class StageProgress:
     rows: int = 0
     done: int = 0  # shards that were worked on
     cached: int = 0  # shards whose file was there
+    in_place: int = 0  # shards that are read where they lie: there is nothing to do, the first time too
     failed: int = 0
     seconds: float = 0.0  # of work, all workers together
     expected: float = 0.0  # seconds that it took the last time; 0: unknown
@@ -70,7 +71,7 @@ class StageProgress:
     @property
     def is_cached(self) -> bool:
         """Whether the stage is over and had nothing to do."""
-        return self.ended and bool(self.cached) and not self.done
+        return self.ended and bool(self.cached + self.in_place) and not self.done
 
     @property
     def going(self) -> str:
@@ -133,13 +134,14 @@ class Board:
             if stage in self.stages:
                 self.stages[stage].rows -= self._rows.pop((stage, shard), 0)
 
-    def complete(self, stage: str, shard: str, rows: int, seconds: float, cached: bool) -> None:
+    def complete(self, stage: str, shard: str, rows: int, seconds: float, cached: bool, in_place: bool = False) -> None:
         """A shard is through: whatever was reported on the way, it counts as `rows`."""
         with self._lock:
             line = self.stages[stage]
             line.rows += rows - self._rows.pop((stage, shard), 0)
-            line.cached += cached
-            line.done += not cached
+            line.in_place += in_place
+            line.cached += cached and not in_place
+            line.done += not (cached or in_place)
             line.seconds += seconds
             line.last = time.monotonic()
 

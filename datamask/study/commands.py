@@ -128,12 +128,14 @@ def tune(
     )
     with progress_line() as line:
         found, config = run(corpus, targets, tuning, set_ or [], line)
-    told = "".join(f"# {sentence}\n" for sentence in terminal.tuned(found))
-    Path(to).write_text(told + to_yaml(config), encoding="utf-8")
+    written = to if found.changes else None  # else there is nothing to use
+    if written:
+        told = "".join(f"# {sentence}\n" for sentence in terminal.tuned(found))
+        Path(to).write_text(told + to_yaml(config), encoding="utf-8")
     if as_json:
-        print(escaped({**plain(asdict(found)), "config": to}))
+        print(escaped({**plain(asdict(found)), "config": written}))
         return
-    terminal.show_tuned(found, to)
+    terminal.show_tuned(found, written)
 
 
 def read_arms(given: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -46,8 +46,8 @@ def tuned(found: Tuned) -> list[str]:
     ]
 
 
-def show_tuned(found: Tuned, to: str) -> None:
-    """The sentences, then the best of what was tried."""
+def show_tuned(found: Tuned, to: str | None) -> None:
+    """The sentences, then the best of what was tried. to: the configuration that was written, if any."""
     console = new_console()
     for sentence in tuned(found):
         console.print(sentence, soft_wrap=True)
@@ -56,7 +56,10 @@ def show_tuned(found: Tuned, to: str) -> None:
     rows = [[space.said(each.point), page.number(each.bits), f"{each.documents:,}"] for each in best]
     console.print("\nThe best of what was tried, as it was read", style="bold")
     print_table(console, ["choice", "bits a byte", "documents"], rows)
-    console.print(f"configuration: {to}; datamask curate --config {to}", soft_wrap=True)
+    if to:
+        console.print(f"configuration: {to}; datamask curate --config {to}", soft_wrap=True)
+    else:
+        console.print("no configuration is written: the corpus's own settings stay", soft_wrap=True)
 
 
 def show_sweep(found: Sweep, paths: Mapping[str, str], picked: Point | None, config: Path | None) -> None:

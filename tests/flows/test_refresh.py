@@ -7,7 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from datamask.errors import IncompleteError
 from datamask.release.release_folder import find_release
+from flows.refresh import check_gone
 from tests.flows.conftest import write_shard
 from tests.flows.test_curate import stage, work_done
 
@@ -49,8 +51,9 @@ def test_new_documents_unlike_the_old_are_told(call, corpus, out, monkeypatch):
     status, printed, err = call("refresh", "--output", out, "--input", corpus, small=False)
     assert status == 0, err
     assert "drift: length of the 60 new documents has shifted (stability index " in printed
-    [(name, event)] = heard
-    assert name == "datamask.drift" and event["resource"]["prefect.resource.id"] == f"datamask.output.{out}"
+    assert [name for name, _ in heard] == ["datamask.drift", "datamask.release.published"]
+    event = heard[0][1]
+    assert event["resource"]["prefect.resource.id"] == f"datamask.output.{out}"
     assert "length of the 60 new documents" in event["payload"]["message"]
 
 
@@ -145,6 +148,28 @@ def test_shards_that_are_gone_are_named_and_nothing_is_published(call, refresh, 
     (corpus / "shard-00.parquet").unlink()  # what was allowed once is not allowed for ever
     status, _, err = call("refresh", "--output", out, "--input", corpus, small=False)
     assert status == 7 and "shard-00" in err
+
+
+def test_a_file_that_is_gone_from_a_shard_of_several_is_told_as_gone():
+    from datamask.config import Config
+    from datamask.corpus.plan import Part, Plan, Shard
+    from flows.refresh import compare
+
+    parts = [Part(f"in/{n}.parquet", "parquet", f"sum{n}", 10, rows=5) for n in range(3)]
+    manifest = {
+        "version": "0001-k",
+        "inputs": [{"shard": "group", "fingerprint": "all"}],
+        "sources": [{"shard": "group", "path": part.path, "fingerprint": part.fingerprint} for part in parts],
+        "provenance": {"failed": []},
+        "settings": Config().model_dump(mode="json"),
+        "conservation": {"total": {"rows": 15}},
+    }
+    renamed = Part("in/other.parquet", "parquet", "sum1", 10, rows=5)
+    changes = compare(manifest, Plan((Shard("group", (parts[0], renamed), "fewer"),)), Config())
+    assert changes.files == ("in/2.parquet",)  # the other has moved
+    assert "1 file gone from them (in/2.parquet)" in changes.describe()
+    with pytest.raises(IncompleteError, match="gone from the input: 1 file of release 0001-k"):
+        check_gone(changes, Config())
 
 
 @pytest.mark.slow
