@@ -103,10 +103,17 @@ def test_a_throw_away_server_ends_with_a_run_that_is_killed(tmp_path):
 
 @pytest.mark.slow
 def test_a_throw_away_server_that_does_not_start_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    (tmp_path / "prefect.db").write_text("another program's file\n" * 100)
+    with pytest.raises(StorageError, match=r"throw-away server did not start: it ended with status \d.*; is another"):
+        Server().wait()
+
+
+def test_a_home_of_prefect_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "file"))
-    with pytest.raises(StorageError, match=r"throw-away server did not start: it ended with status \d"):
-        Server().wait()
+    with pytest.raises(StorageError, match="PREFECT_HOME=.*/file cannot be written; set it to a folder that can"):
+        Server()
 
 
 def test_no_server_is_begun_where_one_is_set(monkeypatch):
@@ -133,7 +140,9 @@ def test_a_run_whose_server_is_not_there_ends_in_one_line(tmp_path, there):
         if there:
             other.shutdown()
     assert ended.returncode == 5, ended.stderr
-    assert ended.stderr.startswith(f"datamask: the Prefect server at {url} ") and ended.stderr.count("\n") == 1
+    *meanwhile, told = ended.stderr.splitlines()
+    assert told.startswith(f"datamask: the Prefect server at {url} ")
+    assert all(line.startswith("datamask ") and " … " in line for line in meanwhile)  # what it does while it is silent
 
 
 ENDS = """
