@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from datamask.config import Config, ResolvedSelect, load
+from datamask.config import Config, ResolvedSelect, Select, load, resolve
 from datamask.devices import pick_device
 from datamask.errors import InputError
 from datamask.report import statistics
@@ -68,13 +68,18 @@ class Embedded:
         groups = self.sample.pool_groups(settings, self.rows)
         return Pool(self.features, self.quality, self.tokens, groups, device=pick_device(settings.device))
 
-    def settings(self, **changes: Any) -> ResolvedSelect:
-        """The corpus's own selection settings with changes; a budget in numbers is scaled to the sample."""
-        select = self.config.selection
+    def given(self, **changes: Any) -> Select:
+        """The corpus's selection settings as they were given, with changes; a budget in numbers is scaled to the
+        sample."""
+        select = self.config.select
         for name in ("budget_documents", "budget_tokens"):
             if (value := getattr(select, name)) and self.share < 1:
                 changes = {name: max(1, round(value * self.share)), **changes}
         return select.model_copy(update=changes)
+
+    def settings(self, **changes: Any) -> ResolvedSelect:
+        """`given`, its defaults filled in before the changes."""
+        return resolve(self.given()).model_copy(update=changes)
 
     def measure(self, selected: npt.NDArray[Any], columns: bool = True) -> dict[str, Any]:
         """What a selection is like: quality by every scorer, diversity, near-duplicates, lengths, groups.

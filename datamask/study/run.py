@@ -257,7 +257,7 @@ def _check_bytes(
 
 def settings_of(corpus: Embedded, changes: Mapping[str, Any], seed: int) -> ResolvedSelect:
     """The corpus's settings with some changes; a budget among them takes the place of the corpus's."""
-    return resolve(corpus.settings(seed=seed, quotas=[]), changes)
+    return resolve(corpus.given(seed=seed, quotas=[]), changes)
 
 
 def _judges(

@@ -91,5 +91,5 @@ def test_ablate_prints_its_tables(out: Path, tmp_path: Path, capsys: pytest.Capt
     assert run(*arguments) == 0
     assert "What nobody optimised" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {"ablation.html", "ablation.json", "ablation.md"}
-    assert run(*arguments, "--targets", tmp_path / "nowhere.jsonl") == 5
-    assert "nowhere.jsonl: no such file" in capsys.readouterr().err
+    assert run(*arguments, "--targets", tmp_path / "nowhere.jsonl") == 3
+    assert "nowhere.jsonl matches no file" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from operator import add
 import numpy as np
 import pytest
 
-from datamask.config import Quota, Select
+from datamask.config import Quota, Select, resolve
 from datamask.selection.engine.levels import Levels
 from datamask.selection.problem.limits import add_census, make_ends, make_limits, take_census
 from datamask.selection.problem.pool import budget as pool_budget
@@ -101,7 +101,7 @@ LIMITED = [
 def test_a_census_of_groups_gives_the_limits_of_all(limits, budget):
     generator = np.random.default_rng(5)
     tokens, domain = generator.integers(5, 90, 400).astype(float), generator.integers(0, 4, 400).astype(str)
-    settings = Select(select_ratio=None, **budget, **limits)
+    settings = resolve(Select(select_ratio=None, **budget, **limits))
     _, size, weights = pool_budget(settings, 400, tokens)
     whole = make_limits(settings, weights, size, tokens, {"domain": domain})
     parts = np.array_split(np.arange(400), [30, 31, 250])

@@ -95,7 +95,7 @@ def test_arms_of_coverage_are_given_the_texts_and_a_target_without_what_the_judg
     assert {"words", "aimed"} <= set(found["judges"][0]["means"])
     words, aimed = (
         next(k for k in given if k["settings"].metric == m)
-        for m in ("coverage-ngrams+coverage-embedding", "coverage-target+coverage-embedding")
+        for m in ("coverage-ngrams+coverage-embedding", "coverage-target")
     )
     assert len(words["texts"]) == len(aimed["texts"]) and "target" not in words
     assert aimed["target"] == [f"{row['question']} {row['answer']}" for row in asked[1::2]]
@@ -140,7 +140,7 @@ def test_the_network_is_asked_for_by_name_and_the_same_twice(out, target, tmp_pa
     "arguments,message",
     [
         ([], "no targets; name texts from outside the pool"),
-        (["--targets", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
+        (["--targets", "nowhere.jsonl"], "nowhere.jsonl matches no file"),
         (["--targets", "T", "--bytes", "90000000"], "ask for at most"),
         (["--targets", "T", "--judge", "oracle"], "--judge oracle: valid are coder, n-grams, network"),
         (["--targets", "T", "--judge", "network", "--size", "huge"], "--size huge: valid are tiny, small, large"),

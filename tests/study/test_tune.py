@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 
-from datamask.config import Select, load
+from datamask.config import load, resolve
 from datamask.errors import ConfigError, InputError
 from datamask.storage import expand_patterns
 from datamask.study import tune as module
@@ -30,7 +30,7 @@ def test_every_point_is_a_valid_setting_with_weights_that_add_up_to_one():
     assert len(set(points)) == len(points) and EVERY.candidates(256, 3) == points[len(EVERY.corners()) :]
     for point in points:
         assert sum(point[1:]) == pytest.approx(1) and 0 <= point[0] <= 1 and min(point[1:]) >= 0
-        settings = Select.model_validate({**EVERY.changes(point), "target": ["x"]})
+        settings = resolve(None, {**EVERY.changes(point), "target": ["x"]})
         given = {f"coverage-{part}": weight for part, weight in zip(EVERY.parts, point[1:], strict=True) if weight}
         if given.pop("coverage-pairwise", None):
             given[PAIRWISE] = dict(zip(EVERY.parts, point[1:], strict=True))[PAIRWISE]

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from datamask.config import Select
+from datamask.config import resolve
 from datamask.errors import InputError
 from datamask.study import Item, Target
 from datamask.study.choices import CLEAN, CONTROLS, JUNK, RANDOM, SHUFFLED, bytes_of, choices, most_bytes, shuffle_words
@@ -215,7 +215,7 @@ def test_no_choice_within_the_budget_holds_more_than_the_most(budget):
     generator = np.random.default_rng(2)
     texts = [b"x" * int(size) for size in generator.integers(5, 200, 9)]
     tokens = generator.integers(5, 30, 9)
-    settings = Select.model_validate({"select_ratio": None, **budget})
+    settings = resolve(None, budget)
     masks = np.array(list(product([False, True], repeat=9)))
     if "budget_tokens" in budget:
         fits = masks @ tokens <= 40
