@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 
 from datamask import extensions
-from datamask.config import Config
+from datamask.config import UNSEEING, Config
 from datamask.corpus.identify import wanted as languages_wanted
 from datamask.corpus.inputs import InputFile
 from datamask.corpus.plan import Part, Shard
@@ -83,6 +83,15 @@ def check_footers(files: Sequence[InputFile], config: Config) -> None:
         _check_pool_column(quota.column, "select.quotas", names)
 
 
+# What `benchmarks/judge.py` read of pairwise choices by vectors of either encoder (docs/judge.md).
+STATIC_PAIRWISE = (
+    "algorithm Pair_simi with the static encoder: after such a choice (λ 0.5, tokens) a coder needs −0.003 and −0.013 "
+    "bits a byte beside a random choice's on two halves of a corpus (± 0.010), which is not told apart; with "
+    "all-mpnet-base-v2 +0.006 and −0.081. Name such a model in encoder.model, or leave select.algorithm out "
+    "(docs/judge.md)"
+)
+
+
 def check_settings(shards: Sequence[Shard], config: Config) -> None:
     """Whether settings fit the (converted) shards, and whether what they name can be imported.
 
@@ -98,6 +107,14 @@ def check_settings(shards: Sequence[Shard], config: Config) -> None:
         if own := extensions.find("scorer", scorer.kind):
             own.load()
     _check_pool_columns(corpus_schema(shards, config).names, config)
+
+
+def encoder_caution(config: Config) -> str | None:
+    """What was measured of the paper's diversity on the static encoder's vectors, where a run asks for that."""
+    asked = config.selection
+    if config.encoder.model != "static" or "pairwise" not in asked.metrics or asked.solver in UNSEEING:
+        return None
+    return STATIC_PAIRWISE
 
 
 def _check_pool_columns(names: Sequence[str], config: Config) -> None:

@@ -371,6 +371,12 @@ class ResolvedSelect(Select):
         return "+".join(self.metrics)
 
     @property
+    def reads_vectors(self) -> bool:
+        """Whether the choice depends on the documents' vectors. A metric or solver of the user's own is given them."""
+        own = self.solver not in extensions.BUILT_IN["solver"] or self.solver == "semdedup"
+        return own or not self.metrics.keys() <= {"coverage-ngrams", "coverage-target"}
+
+    @property
     def in_tokens(self) -> bool:
         """Whether the budget counts tokens."""
         return bool(self.budget_tokens or self.token_ratio)
@@ -597,6 +603,11 @@ class Config(Section):
     def selection(self) -> ResolvedSelect:
         """The section `select` with its defaults filled in: what a run uses. `select` itself is what was given."""
         return resolve(self.select)
+
+    @property
+    def reads_vectors(self) -> bool:
+        """Whether anything reads the documents' vectors: scorers, duplicates or the choice. Else none are made."""
+        return self.quality.reads_encoder or self.duplicates.semantic != "off" or self.selection.reads_vectors
 
     @property
     def resolved(self) -> Config:

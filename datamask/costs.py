@@ -232,7 +232,8 @@ def _measure(config: Config, folder: Path, name: str, rows: pa.Table, stop: str 
     quality = timed("quality", lambda: prepare_quality([shard], encoder, config, work))
     files = ShardFiles(shard)
     files = replace(files, index=timed("index", lambda: index_shard(shard, encoder, config, work)))
-    files = replace(files, embeddings=timed("embed", lambda: embed_shard(files, encoder, config, work)))
+    if config.reads_vectors:
+        files = replace(files, embeddings=timed("embed", lambda: embed_shard(files, encoder, config, work)))
     files = replace(files, scores=timed("score", lambda: score_shard(files, quality, encoder, config, work)))
     if config.filter.exact_duplicates or near_duplicates_wanted(config):
         files = replace(files, signatures=timed("signatures", lambda: sign_shard(shard, config, work)))

@@ -94,7 +94,8 @@ def recorded(place: str) -> tuple[list[ShardFiles], Config, str]:
             f"{work}/{RECORD} cannot be read ({error}); run `datamask curate` again to renew it"
         ) from error
     for files in all_files:
-        for output in (files.index, files.embeddings, files.scores, files.masks):
+        made = (files.index, files.embeddings, files.scores, files.masks)
+        for output in made if config.reads_vectors else (files.index, files.scores, files.masks):
             if output is None or not storage.exists(output.path):
                 where = output.path if output else f"shard {files.shard.name}"
                 raise InputError(f"{where}: gone since the last run; `datamask curate` again makes what is missing")

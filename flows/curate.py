@@ -3,6 +3,7 @@
 prefect deployment run curate/curate -p input='dumps/*.parquet' -p output=out/curated -p lamb=0.6
 """
 
+import logging
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ import flows.whole as maps
 import tasks.corpus as whole
 import tasks.per_shard as each
 from datamask import storage
-from datamask.checks import check_packages, check_settings
+from datamask.checks import check_packages, check_settings, encoder_caution
 from datamask.config import Config, Solver, lay_settings, validate
 from datamask.corpus.identify import wanted as languages_wanted
 from datamask.corpus.index import check_quarantine
@@ -153,10 +154,14 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     shards = stages.each(steps, [ShardFiles(shard) for shard in plan.shards])
     _check_complete(failed, stages)
     previous.check([files.shard for files in shards])
+    if caution := encoder_caution(config):
+        _say(caution, logging.WARNING)
+    if not config.reads_vectors:
+        _say(f"no vectors are made: {config.selection.metric}, the scorers and the filters read none")
     check_settings([files.shard for files in shards], config)  # now, not after hours of embedding
     encoder, quality, shards = _index_and_score(stages, shards, work, previous)
     _check_complete(failed, stages)
-    later = [] if _reads_vectors(config) else _embedding(config, encoder, work)
+    later = [] if _needs_vectors_first(config) else _measures(config, encoder, work)
     shards, certificate = _select(stages, shards, later, failed, work, previous)
     failed = _check_complete(failed, stages)
     provenance = Provenance(portable(encoder, work), quality.as_dict(), certificate, tuple(failed), plan.skipped)
@@ -174,8 +179,11 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
 
 
 def _say_waiting(out: str) -> None:
-    said = f"another run is publishing into {out}; this one waits for it"
-    get_run_logger().info(said)
+    _say(f"another run is publishing into {out}; this one waits for it")
+
+
+def _say(said: str, level: int = logging.INFO) -> None:
+    get_run_logger().log(level, said)
     print(f"datamask: {said}", file=sys.stderr, flush=True)
 
 
@@ -216,8 +224,8 @@ def _index_and_score(
     if config.filter.exact_duplicates or near_duplicates_wanted(config):
         shards = stages.each([Step(each.sign, common)], shards)
     encoder = counter = stages.finish(of_counter)  # the index counts by a static one's tokens while vectors are made
-    of_encoder = begin() if static else None
-    if of_encoder and _reads_vectors(config):
+    of_encoder = begin() if static and config.reads_vectors else None
+    if of_encoder and _needs_vectors_first(config):
         encoder, of_encoder = stages.finish(of_encoder), None
     quality = stages.finish(
         of_quality
@@ -226,7 +234,7 @@ def _index_and_score(
     loaded()
     shards = stages.each([Step(each.index, {"encoder": counter, **common})], shards)
     check_quarantine(shards, config)  # before they are embedded
-    steps = _embedding(config, encoder, work) if _reads_vectors(config) else []
+    steps = _measures(config, encoder, work) if _needs_vectors_first(config) else []
     beside = bool(steps) and not config.quality.reads_encoder
     steps.append(Step(each.score, {"quality": quality, "encoder": encoder, **common}, beside=beside))
     if decontamination_wanted(config):
@@ -235,17 +243,17 @@ def _index_and_score(
     return stages.finish(of_encoder) if of_encoder else encoder, quality, shards
 
 
-def _reads_vectors(config: Config) -> bool:
+def _needs_vectors_first(config: Config) -> bool:
     """Whether scores, filters or duplicates read vectors: else these are computed beside them."""
     return config.quality.reads_encoder or config.duplicates.semantic != "off"
 
 
-def _embedding(config: Config, encoder: Any, work: str) -> list[Step]:
+def _measures(config: Config, encoder: Any, work: str) -> list[Step]:
     """What the selection reads of a document, beside its score."""
     common: dict[str, Any] = {"config": config, "work": work}
-    steps = [Step(each.embed, {"encoder": encoder, **common})]
+    steps = [Step(each.embed, {"encoder": encoder, **common})] if config.reads_vectors else []
     if reads_words(config.selection):
-        steps.append(Step(each.atoms, common, beside=True))
+        steps.append(Step(each.atoms, common, beside=bool(steps)))
     return steps
 
 

@@ -100,16 +100,17 @@ def prepare_tokenizer(
     url = storage.join(folder, TOKENIZER)
     if not storage.exists(url):
         tokenizer, counted = _fit_tokens(shards, config)
-        matrix = counted.tokens
-        write_arrays(
-            _left(work, ref),
-            data=matrix.data,
-            indices=matrix.indices,
-            indptr=matrix.indptr,
-            shape=np.array(matrix.shape),
-            languages=counted.languages,
-            kinds=counted.kinds,
-        )
+        if config.reads_vectors:  # `prepare_encoder` goes on from here
+            matrix = counted.tokens
+            write_arrays(
+                _left(work, ref),
+                data=matrix.data,
+                indices=matrix.indices,
+                indptr=matrix.indptr,
+                shape=np.array(matrix.shape),
+                languages=counted.languages,
+                kinds=counted.kinds,
+            )
         with storage.publish(url) as temporary:
             temporary.write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     return replace(ref, path=folder)
@@ -144,6 +145,9 @@ def _static(shards: Sequence[Shard], config: Config, work: str, previous: Encode
         ref = _static_ref(settings, previous.path)
         if storage.exists(storage.join(ref.path, COMPLETE)):
             return ref
+        tokenizer = storage.join(work, "tokenizer", _name(previous.path), TOKENIZER)
+        if not config.reads_vectors and storage.exists(tokenizer):  # it counts tokens, and no vectors were made by it
+            return _static_ref(settings, storage.join(work, "encoder", _name(previous.path)))
     name = f"{how}-{storage.key(sorted(shard.fingerprint for shard in shards))}"
     return _static_ref(settings, storage.join(work, "encoder", name))
 

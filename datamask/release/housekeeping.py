@@ -260,8 +260,9 @@ def forecast(plan: Plan, config: Config) -> int:
     documents = sum(part.rows if part.rows is not None else part.bytes // ASSUMED_DOCUMENT + 1 for part in parts)
     converted = sum(part.bytes for part in parts if part.format != "parquet")
     words = config.encoder.vocabulary if config.encoder.model == "static" else 0
-    fitted = FITTED + words * (4 * config.encoder.dimensions + COUNTED)  # however small the corpus is
-    return documents * (2 * config.encoder.dimensions + PER_DOCUMENT) + converted + size + fitted
+    dimensions = config.encoder.dimensions if config.reads_vectors else 0
+    fitted = FITTED + words * (4 * dimensions + COUNTED)  # however small the corpus is
+    return documents * (2 * dimensions + PER_DOCUMENT) + converted + size + fitted
 
 
 def check_room(plan: Plan, config: Config, out: str) -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from datamask.config import Config, ResolvedSelect, Select, load, resolve
 from datamask.devices import pick_device
-from datamask.errors import InputError
+from datamask.errors import ConfigError, InputError
 from datamask.report import statistics
 from datamask.report.embedding_sample import Sample, read_sample
 from datamask.selection.problem.pool import Pool
@@ -38,6 +38,19 @@ class Embedded:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the documents have vectors; else `features` tell them apart and no more."""
+        return self.sample.embedded
+
+    def require_vectors(self, who: str) -> None:
+        """:raises ConfigError: the documents have no vectors. who: what reads them."""
+        if not self.embedded:
+            raise ConfigError(
+                f"{who} reads vectors, and none were made, because the run's settings read none; add the part "
+                "embedding to select.coverage.atoms and run `datamask curate` again (what is done is kept)"
+            )
 
     @property
     def quality(self) -> npt.NDArray[np.float32]:
@@ -92,15 +105,15 @@ class Embedded:
         compared = np.sort(generator.permutation(rows)[:COMPARED])
         features = self.features[compared]
         asked = np.sort(generator.permutation(len(compared))[:NEIGHBOUR_QUERIES])
-        nearest = statistics.nearest_similarity(features, asked)
+        nearest = statistics.nearest_similarity(features, asked) if self.embedded else np.full(1, np.nan)
         tokens = self.tokens
         found: dict[str, Any] = {
             "documents": len(rows),
             "tokens": int(tokens[copies].sum()),
             "mean_quality": float(self.quality[copies].mean(dtype=np.float64)) if len(rows) else float("nan"),
             "scores": {name: float(values[copies].mean(dtype=np.float64)) for name, values in self.scores.items()},
-            "vendi": statistics.vendi_score(features),
-            "near_duplicates": statistics.near_duplicate_share(nearest),
+            "vendi": statistics.vendi_score(features) if self.embedded else float("nan"),
+            "near_duplicates": statistics.near_duplicate_share(nearest) if self.embedded else float("nan"),
             "length_ratio": statistics.length_ratio(tokens[copies], tokens),
         }
         if columns:

@@ -26,6 +26,7 @@ from datamask.errors import ConservationError
 from datamask.maps import Handed, Mapper, groups, hand, here
 from datamask.report.tally import Signals, Tally, as_strings, counted, signals_of, summed
 from datamask.selection.metrics import pool_columns
+from datamask.selection.sharded.candidates import hash_vectors
 from datamask.stages import ShardFiles
 
 GROUP_COLUMNS = ("domain", "language", "dump", "source", "label")
@@ -90,13 +91,18 @@ class Sample:
         """What the solver could choose from: selected or not, but not filtered."""
         return np.array([reason is None or reason == "not_selected" for reason in self.reason], dtype=bool)
 
+    @property
+    def embedded(self) -> bool:
+        """Whether the documents have vectors."""
+        return all(files.embeddings for files in self.files)
+
     def features(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.float16]:
-        """(len(rows), d) float16, in the order of `rows`."""
+        """(len(rows), d) float16, in the order of `rows`; without vectors, the `hash_vectors` of the texts."""
         order = np.lexsort((self.chunk_id[rows], self.shard[rows]))
         ordered = rows[order]
         wanted = []
         for number in np.unique(self.shard[ordered]):
-            output = self.files[number].embeddings
+            output = self.files[number].embeddings or self.files[number].index
             assert output is not None
             wanted.append((output.path, self.chunk_id[ordered[self.shard[ordered] == number]]))
         found = self.maps(read_vectors, SampleRound(self.config, self.folder, ()), _shared(wanted))
@@ -402,6 +408,10 @@ def _embeddings(path: str, wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.floa
     """The vectors of the named chunk_ids, a row group at a time; row groups with none of them are not read."""
     found: npt.NDArray[np.float16] | None = None
     with storage.open_parquet(path) as file:
+        if "feature_arr" not in file.schema_arrow.names:
+            index = file.read(columns=["chunk_id", "text_hash"])
+            places = np.searchsorted(index["chunk_id"].to_numpy(), wanted)
+            return hash_vectors(index["text_hash"].take(pa.array(places)))
         for group in range(file.num_row_groups):
             ids = file.read_row_group(group, columns=["chunk_id"])["chunk_id"].to_numpy()
             inside = np.flatnonzero(np.isin(wanted, ids))

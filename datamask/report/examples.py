@@ -147,14 +147,16 @@ def disputed(sample: Sample, top: Indices) -> dict[str, Indices]:
     }
 
 
-def unlike(vectors: Vectors, disputed: Mapping[str, Indices]) -> dict[str, Indices]:
+def unlike(vectors: Vectors | None, disputed: Mapping[str, Indices]) -> dict[str, Indices]:
     """The first EXAMPLES of each kind that do not resemble one already taken."""
+    if vectors is None:
+        return {kind: candidates[:EXAMPLES] for kind, candidates in disputed.items()}
     return {kind: _unlike(vectors, candidates) for kind, candidates in disputed.items()}
 
 
 def disagreements(
     sample: Sample,
-    vectors: Vectors,
+    vectors: Vectors | None,
     shown: Mapping[str, Indices],
     top: Indices,
     compared: Mapping[str, Indices],
@@ -172,10 +174,10 @@ def disagreements(
     explained = explained_by_price(sample)
     threshold = float(sample.price[sample.selected].min())
     choices = {"selected": _thin(compared["selected"]), "top": _thin(compared["top-quality"])}
-    features_of = {name: vectors(rows) for name, rows in choices.items()}
+    features_of = {name: vectors(rows) for name, rows in choices.items()} if vectors else {}
     found: Rows = []
     for kind, rows in shown.items():
-        features = vectors(rows).astype(np.float32)
+        features = vectors(rows).astype(np.float32) if vectors else [None] * len(rows)
         texts = [documents(*where) for where in sample.places(rows)]
         for row, feature, text in zip(rows, features, texts, strict=True):
             found.append(
@@ -195,8 +197,8 @@ def disagreements(
                     "explained": explained,
                     "quality_cut": float(sample.quality[top].min()) if len(top) else float("nan"),
                     **{
-                        f"nearest_{name}": _nearest_other(feature, features_of[name], choices[name], row)
-                        for name in choices
+                        f"nearest_{name}": _nearest_other(feature, features, choices[name], row)
+                        for name, features in features_of.items()
                     },
                     "groups": {column: excerpt(values[row], 40) for column, values in sample.groups.items()},
                 }

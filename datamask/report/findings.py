@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ SAMPLE_ROWS = 1_000_000  # rows whose small columns are held in memory
 ARM_ROWS = 50_000  # documents of an arm whose vectors are compared
 NEIGHBOUR_QUERIES = 2_000  # documents whose nearest neighbour in the arm is looked up
 GROUP_VALUES = 14  # bars of a group chart; the rest is "other"
+LENGTHS = (100, 300, 1_000, 3_000)  # tokens between which lengths are told apart
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 
 Rows = list[dict[str, Any]]
@@ -88,12 +90,18 @@ class Findings:
     covered: dict[str, Any] = field(default_factory=dict)  # words and clusters that the choice lacks; see `coverage`
     unread: dict[str, Any] = field(default_factory=dict)  # failed, skipped -> count, files of the input
     release: dict[str, str] = field(default_factory=dict)  # version, created, datamask, input
+    tokens: dict[str, Rows] = field(default_factory=dict)  # column, or length -> value, pool, choice: shares of tokens
     personal: dict[str, int] = field(default_factory=dict)  # documents and kinds -> count, where it was looked for
 
     def total(self, *prefixes: str, unit: str = "documents") -> int:
         """Documents (or tokens) whose outcome begins with one of `prefixes`; all of them without any."""
         rows = [row for row in self.totals if not prefixes or row["outcome"].startswith(prefixes)]
         return int(sum(row[unit] for row in rows))
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the documents have vectors."""
+        return "vendi" in self.arms[0]
 
     @property
     def columns(self) -> list[str]:
@@ -146,26 +154,30 @@ def find(
     compared = {arm: np.sort(_at_most(rows, ARM_ROWS, generator)) for arm, rows in arms.items()}
     diverse = examples.diverse_pool(sample, generator)
     disputed = examples.disputed(sample, arms[TOP])
-    vectors = Vectors(sample, np.concatenate([*compared.values(), diverse, *disputed.values()]))
+    seen = np.concatenate([*compared.values(), diverse, *disputed.values()])
+    vectors = Vectors(sample, seen) if sample.embedded else None
     scorers = [scorer for scorer in sample.scores if scorer != "quality_score"]
     if len(scorers) > 1 or not scorers:
         scorers = ["quality_score", *scorers]
     tell(0.08)
     asked = {arm: np.sort(generator.permutation(len(compared[arm]))[:NEIGHBOUR_QUERIES]) for arm in ARMS}
-    drawn = examples.draw_map(sample, vectors, compared, diverse, config, generator)
+    drawn = examples.draw_map(sample, vectors, compared, diverse, config, generator) if vectors else {}
     tell(0.15)
     with ThreadPoolExecutor(1) as beside:  # the map takes half of the time
-        placed = beside.submit(examples.place_map, sample, vectors, drawn)
+        placed = beside.submit(examples.place_map, sample, vectors, drawn) if vectors else None
         spectra, neighbours, table = [], [], []
         edges = np.round(np.linspace(0, 1, 41), 3)
         for arm in ARMS:
-            features = vectors(compared[arm])
-            values = statistics.spectrum(features)
-            spectra += _spectrum_rows(arm, values)
-            nearest = statistics.nearest_similarity(features, asked[arm])
-            neighbours += histogram(arm, np.clip(nearest, 0, 1), edges)
-            table.append(_arm_row(sample, arm, arms[arm], scorers, values, nearest, features))
-        del features
+            row = _arm_row(sample, arm, arms[arm], scorers)
+            if vectors:
+                features = vectors(compared[arm])
+                values = statistics.spectrum(features)
+                spectra += _spectrum_rows(arm, values)
+                nearest = statistics.nearest_similarity(features, asked[arm])
+                neighbours += histogram(arm, np.clip(nearest, 0, 1), edges)
+                row |= _vector_figures(values, nearest, features)
+                del features
+            table.append(row)
         tell(0.3)
         shown, fallen = examples.unlike(vectors, disputed), pairs.draw_pairs(sample)
         read, reference = coverage.draw(
@@ -182,8 +194,8 @@ def find(
         duplicates = pairs.describe_groups(fallen, documents)
         warnings = losses.in_order([*warnings, *losses.junk_warnings(signals), *losses.pair_warnings(duplicates)])
         tell(0.5)
-        clusters = covering.clusters()
-        shown_on_map = examples.map_points(sample, drawn, placed.result(), documents)
+        clusters = covering.clusters() if vectors else []
+        shown_on_map = examples.map_points(sample, drawn, placed.result(), documents) if placed else []
         tell(0.8)
         found = covered.result()
     tell(0.9)
@@ -202,6 +214,7 @@ def find(
         neighbours=neighbours,
         lengths=_length_rows(sample, arms),
         groups={column: _group_rows(sample, column, arms) for column in sample.groups},
+        tokens=token_shares(sample),
         map=shown_on_map,
         examples=examples.disagreements(sample, vectors, shown, arms[TOP], compared, documents),
         duplicates=duplicates,
@@ -219,7 +232,7 @@ class Covering:
     """What the choice lacks and has too much of, beside the candidates or the target: rows of the sample."""
 
     sample: Sample
-    vectors: Vectors
+    vectors: Vectors | None
     documents: DocumentColumns
     compared: Mapping[str, npt.NDArray[np.intp]]  # of each arm, with vectors
     read: Mapping[str, npt.NDArray[np.intp]]  # of each arm, with texts
@@ -238,6 +251,7 @@ class Covering:
 
     def clusters(self) -> Rows:
         """Of `uncovered.clusters`."""
+        assert self.vectors is not None
         arms = {"": self.pool, OURS: self.compared[OURS]}
         return coverage.clusters(
             {arm: self.vectors(rows) for arm, rows in arms.items()},
@@ -309,9 +323,6 @@ def _arm_row(
     arm: str,
     rows: npt.NDArray[np.intp],
     scorers: Sequence[str],
-    values: npt.NDArray[np.floating],
-    nearest: npt.NDArray[np.floating],
-    features: npt.NDArray[np.float16],
 ) -> dict[str, Any]:
     pool_tokens = sample.tokens
     return {
@@ -319,11 +330,6 @@ def _arm_row(
         "documents": len(rows),
         "mean_quality": _mean(sample.quality[rows]),
         "scores": {scorer: _mean(sample.scores[scorer][rows]) for scorer in scorers},
-        "vendi": statistics.effective_number(values),
-        "logdet": statistics.log_determinant(values),
-        "mean_cosine": statistics.mean_pairwise_cosine(features),
-        "nearest": float(np.median(nearest)) if len(nearest) else float("nan"),
-        "near_duplicates": statistics.near_duplicate_share(nearest),
         "mean_tokens": _mean(pool_tokens[rows]),
         "length_ratio": statistics.length_ratio(pool_tokens[rows], pool_tokens),
         "effective": {
@@ -331,6 +337,38 @@ def _arm_row(
             for column, values in sample.groups.items()
         },
     }
+
+
+def _vector_figures(
+    values: npt.NDArray[np.floating], nearest: npt.NDArray[np.floating], features: npt.NDArray[np.float16]
+) -> dict[str, float]:
+    """What the vectors say of an arm. values: the spectrum; nearest: cosines to the nearest other document."""
+    return {
+        "vendi": statistics.effective_number(values),
+        "logdet": statistics.log_determinant(values),
+        "mean_cosine": statistics.mean_pairwise_cosine(features),
+        "nearest": float(np.median(nearest)) if len(nearest) else float("nan"),
+        "near_duplicates": statistics.near_duplicate_share(nearest),
+    }
+
+
+def token_shares(sample: Sample) -> dict[str, Rows]:
+    """Of every group column and of the lengths, each value's share of the pool's tokens and of the choice's, the value
+    that moved most first."""
+    inner = [f"{low:,} to {high - 1:,}" for low, high in pairwise(LENGTHS)]
+    bins = [f"under {LENGTHS[0]:,}", *inner, f"{LENGTHS[-1]:,} and over"]
+    named = {**sample.groups, LENGTH: np.array(bins, object)[np.searchsorted(LENGTHS, sample.tokens, side="right")]}
+    chosen = sample.selected
+    found = {}
+    for column, values in named.items():
+        names, place = np.unique([str(value or "(none)") for value in values], return_inverse=True)
+        pool = np.bincount(place, sample.tokens, len(names)) / max(int(sample.tokens.sum()), 1)
+        choice = np.bincount(place, sample.tokens * chosen, len(names)) / max(int(sample.tokens[chosen].sum()), 1)
+        order = np.argsort(-np.abs(choice - pool), kind="stable")[:GROUP_VALUES]
+        found[column] = [
+            {"value": names[n], "pool": float(pool[n]), "choice": float(choice[n])} for n in order.tolist()
+        ]
+    return found
 
 
 # ---------------------------------------------------------------- distributions

@@ -141,10 +141,13 @@ def tiles(f: Findings) -> list[dict[str, str]]:
             number(ours["mean_quality"]),
             f"pool {number(pool['mean_quality'])}, top-quality {number(top['mean_quality'])}",
         ),
-        ("Vendi score", number(ours["vendi"], 0), f"top-quality {number(top['vendi'], 0)}"),
-        ("Near-duplicates", percent(ours["near_duplicates"]), f"pool {percent(pool['near_duplicates'])}"),
         ("Length ratio", percent(ours["length_ratio"], 0), f"top-quality {percent(top['length_ratio'], 0)}"),
     ]
+    if f.embedded:
+        found[3:3] = [
+            ("Vendi score", number(ours["vendi"], 0), f"top-quality {number(top['vendi'], 0)}"),
+            ("Near-duplicates", percent(ours["near_duplicates"]), f"pool {percent(pool['near_duplicates'])}"),
+        ]
     if f.certificate.get("objective") is not None:
         bound = f.certificate.get("upper_bound")
         note = f"bound {number(bound, 4)}, gap {points(f.relative_gap or 0.0)}" if bound is not None else "no bound"

@@ -146,7 +146,7 @@ def facts(findings: Findings) -> dict[str, Any]:
         "objective": findings.certificate.get("objective"),
         "upper_bound": findings.certificate.get("upper_bound"),
         "relative_gap": findings.relative_gap,
-        **{name: ours[name] for name in ("mean_quality", "vendi", "near_duplicates", "length_ratio")},
+        **{name: ours.get(name) for name in ("mean_quality", "vendi", "near_duplicates", "length_ratio")},
     }
 
 

@@ -45,6 +45,7 @@ def make_sections(f: Findings, figures: dict[str, Figure]) -> list[PageSection]:
         PageSection("covered", "What is covered badly", _covered(f)),
         PageSection("length", "Length", _length(f, figures)),
         PageSection("groups", "Where it comes from", _groups(f, figures)),
+        PageSection("moved", _moved_title(f), _moved(f)),
         PageSection("map", "Map of the documents", _map(f, figures)),
         PageSection("examples", "Where it disagrees with top-quality", _examples(f)),
         PageSection("duplicates", "Near-duplicates collapsed", _duplicates(f, figures)),
@@ -254,44 +255,52 @@ def _quality(f: Findings, figures: dict[str, Figure]) -> list[Block]:
 
 
 def _diversity(f: Findings, figures: dict[str, Figure]) -> list[Block]:
-    groups = f.columns
-    head = [
-        "choice",
-        "documents",
-        "mean quality",
-        "Vendi score",
-        "log-det",
-        "near by embedding",
-        "nearest cosine (median)",
-        "mean cosine",
-    ]
+    groups, embedded = f.columns, f.embedded
+    head = ["choice", "documents", "mean quality"]
+    if embedded:
+        head += ["Vendi score", "log-det", "near by embedding", "nearest cosine (median)", "mean cosine"]
     head += [f"effective number: {column}" for column in groups]
     rows = [
         [
             arm["arm"],
             count(arm["documents"]),
             number(arm["mean_quality"]),
-            number(arm["vendi"], 0),
-            number(arm["logdet"], 3) if "logdet" in arm else "–",
-            percent(arm["near_duplicates"]),
-            number(arm["nearest"]),
-            number(arm["mean_cosine"], 4),
+            *(_vector_cells(arm) if embedded else []),
             *(number(arm["effective"][column], 1) for column in groups),
         ]
         for arm in f.arms
     ]
     note = (
         "All choices have the same size. pool: a random sample of all documents; random: of those that could be chosen "
-        "(after filters and duplicates); top-quality: the best-scored of those. Vendi score: the effective number of "
-        "directions the embeddings point in (exp of the entropy of the spectrum); log-det: the mean logarithm of the spectrum with a floor, larger is more even; "
-        "effective number of groups: exp of the "
-        f"entropy of their shares. Near by embedding: documents with a cosine above {NEAR_DUPLICATE} to another of the same "
-        "choice; whether they are copies, no text has been compared for this."
+        "(after filters and duplicates); top-quality: the best-scored of those. Effective number of groups: exp of the "
+        "entropy of their shares. "
     )
+    if embedded:
+        note += (
+            "Vendi score: the effective number of directions the embeddings point in (exp of the entropy of the spectrum); "
+            "log-det: the mean logarithm of the spectrum with a floor, larger is more even. Near by embedding: documents with "
+            f"a cosine above {NEAR_DUPLICATE} to another of the same choice; whether they are copies, no text has been compared "
+            "for this."
+        )
+    else:
+        note += (
+            "No vectors were made, because no scorer, filter or objective of these settings reads them; with them this page "
+            "has a map, clusters and the Vendi score: add the part embedding to select.coverage.atoms."
+        )
     blocks = [table(head, rows, OURS, note)]
     if "spectrum" in figures:
         blocks.append(chart_grid(["spectrum", "neighbours"]))
     return blocks
+
+
+def _vector_cells(arm: Mapping[str, Any]) -> list[str]:
+    return [
+        number(arm["vendi"], 0),
+        number(arm["logdet"], 3) if "logdet" in arm else "–",
+        percent(arm["near_duplicates"]),
+        number(arm["nearest"]),
+        number(arm["mean_cosine"], 4),
+    ]
 
 
 def _covered(f: Findings) -> list[Block]:
@@ -363,6 +372,40 @@ def _groups(f: Findings, figures: dict[str, Figure]) -> list[Block]:
     return [chart_grid(names, note)] if names else []
 
 
+def _moved_title(f: Findings) -> str:
+    return "What the target moved" if f.settings["select"].get("target") else "What the choice moved, in tokens"
+
+
+def _moved(f: Findings) -> list[Block]:
+    """A table per group column, and one of the lengths: shares of the pool's tokens and of the choice's."""
+    blocks: list[Block] = []
+    for column, found in sorted(f.tokens.items(), key=lambda item: by_column(item[0])):
+        rows = [
+            [
+                row["value"],
+                percent(row["pool"]),
+                percent(row["choice"]),
+                f"{100 * (row['choice'] - row['pool']):+.1f}",
+                f"{row['choice'] / row['pool']:.2f}" if row["pool"] else "–",
+            ]
+            for row in found
+        ]
+        head = [column, "of the pool's tokens", "of the choice's", "points", "choice/pool"]
+        if len(rows) > 1:
+            blocks.append(table(head, rows, title=f"By {column}"))
+    if blocks:
+        note = (
+            "Shares of tokens, what moved most first. The pool is every document read that is none of the quarantined."
+        )
+        if target := f.certificate.get("target"):
+            note += (
+                f" The choice explains the target ({', '.join(target['files'])}); {count(target['leaks'])} documents that hold "
+                "a row of its words are left out of it."
+            )
+        blocks.insert(0, {"kind": "text", "text": note})
+    return blocks
+
+
 def _map(f: Findings, figures: dict[str, Figure]) -> list[Block]:
     names = [f"map-{panel}" for panel in charts.MAP_PANELS if f"map-{panel}" in figures]
     if not names:
@@ -424,6 +467,8 @@ def why(d: dict[str, Any]) -> str:
         gain = f"gain {d['price'] / d['threshold']:.2f} times that of the last document kept"
     else:
         gain = f"gain {d['price']:.3g}, the last document kept {d['threshold']:.3g}"
+    if "nearest_top" not in d:
+        return f"{quality}; {gain}; {count(d['tokens'])} tokens."
     other = (
         f"the nearest of top-quality's documents has a cosine of {number(d['nearest_top'], 2)}"
         if d["kind"] == "kept"

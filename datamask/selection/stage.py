@@ -98,7 +98,7 @@ class Learned:
 
 def _learn(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper) -> Learned:
     settings = state.config.selection
-    total = sum(files.embeddings.rows for files in ordered if files.embeddings)
+    total = sum(files.scores.rows for files in ordered if files.scores)
     covers = any(name.startswith("coverage-") for name in settings.metrics)
     numbers = numbers_of(settings, held_words(ordered) if reads_words(settings) else 0, total) if covers else 0
     able = can_cover(settings) if covers else can_exchange(settings)
@@ -310,8 +310,8 @@ def code_of(config: Config) -> dict[str, str]:
 
 def inputs_of(files: ShardFiles) -> list[str | None]:
     """The keys of the shard's files that a selection reads."""
-    if files.embeddings is None or files.scores is None or files.index is None:
-        raise InputError(f"shard {files.shard.name} is not embedded, scored and indexed yet")
+    if files.scores is None or files.index is None:
+        raise InputError(f"shard {files.shard.name} is not scored and indexed yet")
     outputs = [files.index, files.embeddings, files.scores, files.filters, files.duplicates]
     outputs += [files.atoms] if files.atoms else []
     return [files.shard.name, files.shard.columns_key, *(output.key if output else None for output in outputs)]

@@ -257,6 +257,7 @@ class SelectionJudge:
     """Judges selections of one pool: the objective with each metric beside its bound, and what nobody optimised."""
 
     def __init__(self, pool: Embedded, settings: ResolvedSelect) -> None:
+        pool.require_vectors("a comparison of pairwise, disf and facility")
         self.pool, self.settings = pool, settings
         arrays = pool.pool(settings)
         able = [metric for metric in METRICS if settings.repeat == 1 or metric != "facility"]  # a copy is no nearer

@@ -46,6 +46,8 @@ def chosen(
     :raises InputError: the judge reads every item of `select.target`; or as `selection.select`.
     """
     words = {}
+    if settings.solver == "semdedup" or (settings.solver not in PLAIN and settings.reads_vectors):
+        corpus.require_vectors(f"solver {settings.solver} on {settings.metric}")
     if settings.solver in PLAIN:
         settings = settings.model_copy(update={"algorithm": "pairwise", "target": []})
     elif reads_words(settings):

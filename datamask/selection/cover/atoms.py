@@ -25,7 +25,7 @@ from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError, InputError
 from datamask.selection.cover import compiled
 from datamask.selection.problem.calibration import row_hashes
-from datamask.selection.problem.pool import Pool
+from datamask.selection.problem.pool import SMALL, Pool
 from datamask.selection.sparse_rows import taken
 
 NEAREST = 128  # a document's kernel is kept at so many of its nearest anchors
@@ -157,7 +157,7 @@ def make_atoms(pool: Pool, weights: np.ndarray, settings: ResolvedSelect) -> Ato
     words, density = np.zeros(0), 0.0
     if of_words:
         density = float(pool.ngrams.sum()) / float(weights.sum())
-        blocks.append(shares(pool.ngrams, saturates(settings), np.float64 if pool.is_small else np.float32))
+        blocks.append(shares(pool.ngrams, saturates(settings), _exactness(pool)))
         words = blocks[-1].state(weights)
         if weighs_documents(settings):
             judged = pool.quality[least_hashes(hashes, JUDGED)]
@@ -236,6 +236,12 @@ def targets_of(
     return found
 
 
+def _exactness(pool: Pool) -> type:
+    """The type of the rows' numbers: float64 where vectors and words are both few."""
+    few = pool.ngrams is None or pool.ngrams.nnz <= SMALL
+    return np.float64 if pool.is_small and few else np.float32
+
+
 def _reads(pool: Pool) -> torch.dtype:
     """The type in which the kernel is computed: float64 in a small pool, so that it is exact to the last digits."""
     return torch.float64 if pool.is_small else torch.float32
@@ -250,7 +256,7 @@ def kernel(pool: Pool, anchors: np.ndarray, temperature: float) -> AtomRows:
     ys = torch.from_numpy(anchors).to(pool.device, dtype)
     count = min(NEAREST, len(anchors))
     index = np.empty((len(pool), count), np.uint16)
-    value = np.empty((len(pool), count), np.float64 if pool.is_small else np.float32)
+    value: np.ndarray = np.empty((len(pool), count), _exactness(pool))
     for part, rows in pool.blocks(BLOCK, dtype):
         near, which = (rows @ ys.T).topk(count, dim=1, sorted=False)
         which, place = which.sort(dim=1)

@@ -19,7 +19,7 @@ from datamask.selection.cover.counting import read_ngrams
 from datamask.selection.metrics import pool_columns
 from datamask.selection.sparse_rows import stack_rows
 from datamask.stages import ShardFiles
-from datamask.storage import read_table
+from datamask.storage import open_parquet, read_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Candidates:
     quality: np.ndarray  # (N,) float64
     tokens: np.ndarray  # (N,) float64, at least 1
     groups: Mapping[str, np.ndarray] = field(default_factory=dict)
-    path: str = ""  # path of the embeddings
+    path: str = ""  # path of the embeddings, or of the index where documents have no vectors
     words: str = ""  # path of the atoms, where the algorithm covers words
     buckets: int = 0  # of the atoms
 
@@ -42,7 +42,7 @@ class Candidates:
 
     def features(self) -> np.ndarray:
         """(N, d) float16, read anew each time, since features are the only large part of a shard."""
-        rows = read_features(read_table(self.path, ["feature_arr"]), self.path)
+        rows = vectors_of(self.path)
         return rows if len(rows) == len(self.index) else rows[self.index]
 
     def ngrams(self) -> csr_array:
@@ -51,17 +51,21 @@ class Candidates:
 
 
 def read_candidates(files: ShardFiles, config: Config) -> Candidates:
-    """The candidates of an embedded, scored and indexed shard.
+    """The candidates of a scored and indexed shard.
 
     :raises ConservationError: the stages' files differ in rows.
     :raises InputError: see `read_features`.
     """
-    if files.embeddings is None or files.scores is None or files.index is None:
-        raise ValueError(f"shard {files.shard.name} is not embedded, scored and indexed yet")
+    if files.scores is None or files.index is None:
+        raise ValueError(f"shard {files.shard.name} is not scored and indexed yet")
     name = files.shard.name
-    chunk_id = _sorted_ids(read_table(files.embeddings.path, ["chunk_id"]), files.embeddings.path)
     scores = read_table(files.scores.path, ["chunk_id", "quality_score"])
-    _same_rows(name, chunk_id, scores, "scores")
+    path = vectors_path(files, config)
+    if files.embeddings is not None and path == files.embeddings.path:
+        chunk_id = _sorted_ids(read_table(path, ["chunk_id"]), path)
+        _same_rows(name, chunk_id, scores, "scores")
+    else:
+        chunk_id = _sorted_ids(scores, files.scores.path)
     reason = np.full(len(chunk_id), None, dtype=object)
     if files.duplicates is not None:
         duplicates = read_table(files.duplicates.path, ["chunk_id", "kind"])
@@ -91,7 +95,7 @@ def read_candidates(files: ShardFiles, config: Config) -> Candidates:
         quality=quality[index],
         tokens=tokens[index],
         groups=_groups(files, config, chunk_id, index),
-        path=files.embeddings.path,
+        path=path,
         words=files.atoms.path if files.atoms is not None else "",
         buckets=config.select.coverage.buckets,
     )
@@ -101,7 +105,7 @@ def read_candidates(files: ShardFiles, config: Config) -> Candidates:
 class CandidateGroup:
     """The candidates of consecutive shards as paths of files, small enough to send to a worker that reads them."""
 
-    embeddings: tuple[str, ...]
+    vectors: tuple[str, ...]  # of the embeddings, or of the index where documents have no vectors
     facts: Handed  # quality, tokens, groups_<column>; index: places in the embeddings; ends: of the shards in index
     count: int
     columns: tuple[str, ...]  # names of the group columns
@@ -134,9 +138,9 @@ class CandidateGroup:
         index, ends = self.facts.read("index", "ends")
         found: np.ndarray | None = None
         start = 0
-        for path, end in zip(self.embeddings, ends.tolist(), strict=True):
+        for path, end in zip(self.vectors, ends.tolist(), strict=True):
             if end > start:
-                rows = read_features(read_table(path, ["feature_arr"]), path)
+                rows = vectors_of(path)
                 if found is None:
                     found = np.empty((self.count, rows.shape[1]), rows.dtype)
                 if rows.shape[1] != found.shape[1]:
@@ -165,7 +169,7 @@ def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> Can
     """
     number, shards = item
     name = f"candidates-{number}"
-    paths = tuple(files.embeddings.path for files in shards if files.embeddings)
+    paths = tuple(vectors_path(files, state.config) for files in shards)
     words = tuple(files.atoms.path for files in shards if files.atoms)
     columns, buckets = pool_columns(state.config.selection), state.config.select.coverage.buckets
     if found := handed(state.folder, name):
@@ -179,6 +183,38 @@ def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> Can
         **{f"groups_{name}": np.concatenate([each.groups[name] for each in read]) for name in columns},
     }
     return CandidateGroup(paths, hand(state.folder, name, **arrays), int(arrays["ends"][-1]), columns, words, buckets)
+
+
+def vectors_path(files: ShardFiles, config: Config) -> str:
+    """The file that `vectors_of` reads.
+
+    :raises InputError: the settings read vectors, and the shard is not embedded.
+    """
+    if config.selection.reads_vectors:
+        if files.embeddings is None:
+            raise InputError(f"shard {files.shard.name} is not embedded, and {config.selection.metric} reads vectors")
+        return files.embeddings.path
+    assert files.index is not None
+    return files.index.path
+
+
+def vectors_of(path: str) -> np.ndarray:
+    """(rows, d) float16 of an embeddings file; of an index, `hash_vectors` of its documents."""
+    with open_parquet(path) as file:
+        embedded = "feature_arr" in file.schema_arrow.names
+    if embedded:
+        return read_features(read_table(path, ["feature_arr"]), path)
+    table = read_table(path, ["text_hash", "reason"])
+    return hash_vectors(table.filter(pa.compute.is_null(table["reason"]))["text_hash"])
+
+
+def hash_vectors(hashes: pa.ChunkedArray) -> np.ndarray:
+    """(rows, 16) float16 made of the hashes of documents' texts, in place of vectors where nothing reads these.
+
+    Nothing but the order of documents depends on them: ties, samples and what is drawn.
+    """
+    joined = np.frombuffer(b"".join(hashes.to_pylist()), np.uint8)
+    return joined.reshape(-1, 16).astype(np.float16) + np.float16(1)
 
 
 def read_features(table: pa.Table, where: str) -> np.ndarray:

@@ -42,9 +42,10 @@ def write_shard(tmp_path: Path, name: str, texts: list[str]) -> ShardFiles:
         return storage.write_output(str(tmp_path / stage / f"{name}.parquet"), f"{stage}{name}", table.schema, [table])
 
     tokens, none = pa.array(generator.integers(10, 90, rows)), pa.array([None] * rows, pa.string())
+    hashes = pa.array([generator.bytes(16) for _ in range(rows)], pa.binary(16))
     return ShardFiles(
         Shard(name, (Part(str(path), "parquet", "f", rows),), f"print-{name}"),
-        index=put("index", pa.table({"chunk_id": ids, "token_count": tokens, "reason": none})),
+        index=put("index", pa.table({"chunk_id": ids, "token_count": tokens, "text_hash": hashes, "reason": none})),
         embeddings=put("embeddings", pa.table({"chunk_id": ids, "feature_arr": array})),
         scores=put(
             "scores", pa.table({"chunk_id": ids, "quality_score": pa.array(generator.random(rows), pa.float32())})
