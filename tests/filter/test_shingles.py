@@ -1,5 +1,6 @@
 """Shingles against plain Python sets; what normalisation ignores; what a signature samples."""
 
+import re
 import unicodedata
 
 import numpy as np
@@ -19,8 +20,8 @@ TEXT = "The quick brown fox, as they say, jumps over the lazy dog: not once but 
 
 
 def plain(text: str) -> set[str]:
-    """Windows of 12 letters of a Latin text, the slow way."""
-    letters = "".join(c for c in text.lower() if c.isalnum())
+    """Windows of 12 letters of a Latin text, the slow way; numbers with only marks between them are one sign."""
+    letters = "".join(c for c in re.sub(r"\d(?:[^a-zA-Z]*\d)?", "0", text.lower()) if c.isalnum())
     return {letters[i : i + WINDOW] for i in range(len(letters) - WINDOW + 1)} or ({letters} if letters else set())
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from datamask.config import Select
+from datamask.config import Select, resolve
 from datamask.selection.engine.levels import Levels, clipped, logistic
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import make_limits
@@ -17,7 +17,7 @@ def limits(seed, in_tokens, length, count=900):
     tokens = np.round(10 ** rng.uniform(1, 4, count))
     quotas = [{"column": "domain", "as_pool": 0.03}, {"column": "source", "as_pool": 0.03}]
     asked = {"budget_tokens": int(0.1 * tokens.sum()), "select_ratio": None} if in_tokens else {"select_ratio": 0.1}
-    settings = Select(quotas=quotas, length_tolerance=0.1 if length else None, **asked)
+    settings = resolve(Select(quotas=quotas, length_tolerance=0.1 if length else None, **asked))
     weights, size = (tokens, float(settings.budget_tokens)) if in_tokens else (np.ones(count), 90.0)
     price = rng.standard_normal(count) + (inner == 4) - 0.2 * np.log(tokens)
     return make_limits(settings, weights, size, tokens, groups), torch.from_numpy(price)
