@@ -5,6 +5,7 @@ junk = planted(texts, random.Random(0))     # {"shuffled words": [(of which docu
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 
@@ -34,11 +35,78 @@ def planted(texts: list[str], generator: random.Random, language: str) -> dict[s
         "keywords": lambda text: ", ".join(generator.choices(vocabulary, k=len(pieces(text, language)))),
         "HTML source": lambda text: html(generator, text),
         "machine log": lambda text: log(generator, len(text)),
+        "archive list": lambda text: items(generator, vocabulary, text, "{0} {year} ({number})"),
+        "menu": lambda text: items(generator, vocabulary, text, "{0} {1}"),
+        "list of links": lambda text: items(generator, vocabulary, text, "http://www.{0}.com/{1}?id={number}"),
+        "schedule": lambda text: items(generator, vocabulary, text, "{day:02}.{month:02}.{year} {hour}:15 {0} - {1}"),
+        "machine table": lambda text: items(generator, vocabulary, text, "{number} | {0} | {price} | {day} | {hour}"),
+        "product lines": lambda text: items(generator, vocabulary, text, "{0} {1} {number}x{day} mm, {price} EUR"),
+        "JSON dump": lambda text: json_dump(generator, vocabulary, len(text)),
+        "minified JavaScript": lambda text: minified(generator, len(text)),
+        "template": lambda text: template(generator, vocabulary, text),
+        "archive list in front": lambda text: (
+            items(generator, vocabulary, text[:1500], "{0} {year} ({number})") + f"\n{text[:3000]}"
+        ),
+        "menu in front": lambda text: items(generator, vocabulary, text[:1500], "{0} {1}") + f"\n{text[:3000]}",
     }
     return {
         kind: [(place, made) for place, text in enumerate(texts) if (made := change(text)) != text]
         for kind, change in kinds.items()
     }
+
+
+def items(generator: random.Random, vocabulary: list[str], text: str, form: str) -> str:
+    """Lines of one form, as long as the text, with words of the language for {0} and {1}."""
+    lines: list[str] = []
+    while sum(map(len, lines)) < min(len(text), 6000):
+        words = [word.strip(".,;:!?()\"'").capitalize() for word in generator.choices(vocabulary, k=2)]
+        numbers = {
+            "number": generator.randint(1, 999),
+            "price": f"{generator.randint(1, 99)}.{generator.randint(10, 99)}",
+        }
+        dates = {"year": generator.randint(2001, 2024), "month": generator.randint(1, 12)}
+        hours = {"day": generator.randint(1, 28), "hour": generator.randint(7, 22)}
+        lines.append(form.format(*words, **numbers, **dates, **hours))
+    return "\n".join(lines)
+
+
+def json_dump(generator: random.Random, vocabulary: list[str], length: int) -> str:
+    """Records with words of the language."""
+    records: list[dict[str, object]] = []
+    while 90 * len(records) < min(length, 6000):
+        words = generator.choices(vocabulary, k=3)
+        record = {"id": generator.randint(1, 9999), "name": words[0], "price": round(generator.random(), 3)}
+        records.append({**record, "ok": generator.random() < 0.5, "tags": words[1:]})
+    return json.dumps(records, ensure_ascii=False)
+
+
+def minified(generator: random.Random, length: int) -> str:
+    """Statements of JavaScript whose names are single letters, on one line."""
+    forms = (
+        "function {0}({1},{2}){{return {1}.{3}({2})}}",
+        "var {0}={1}.{3}||{{}};",
+        "if({0}&&{0}.{3})for(var {1}=0;{1}<{0}.length;{1}++){2}[{1}]={2}({0});",
+        "!function({0}){{{0}.{3}={1}}}({2}),",
+    )
+    parts: list[str] = []
+    while sum(map(len, parts)) < min(length, 6000):
+        letters = generator.choices("abcdefghijklmnopqrstuvwxyz", k=3)
+        parts.append(generator.choice(forms).format(*letters, generator.choice(("push", "call", "map", "exports"))))
+    return "".join(parts)
+
+
+def template(generator: random.Random, vocabulary: list[str], text: str) -> str:
+    """The document's first 30 words again and again, each time with two words of the language put in."""
+    words, parts = text.split()[:30], []
+    if len(words) < 30:  # a script without spaces
+        words = list(text[:60])
+    joint = " " if len(text.split()) >= 30 else ""
+    while sum(map(len, parts)) < min(len(text), 6000):
+        said = list(words)
+        for place in generator.sample(range(len(said)), 2):
+            said[place] = generator.choice(vocabulary)
+        parts.append(joint.join(said))
+    return "\n".join(parts)
 
 
 def layouts(text: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ INNER += ("rolled", "repeated", "read", "among", "without", "lift", "ordered", "
 INNER += ("count_kinds", "hash_windows", "longest_of", "sort_even", "held_by_both", "missing_runs", "formula_end")
 INNER += ("own_maximum", "price", "_within", "likeness_doubled", "read_letters", "dashed", "unescaped")
 INNER += ("replace_escapes", "escape", "tag", "entity", "backslash", "mojibake", "byte_of", "digits", "is_letter")
-INNER += ("valid",)
+INNER += ("valid", "shape_of")
 precompile()
 for found in pkgutil.walk_packages(datamask.__path__, "datamask."):
     if "@compiled\\n" not in importlib.util.find_spec(found.name).loader.get_source(found.name):

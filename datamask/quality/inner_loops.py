@@ -41,6 +41,7 @@ LESS, AMPERSAND, SEMICOLON, COLON, SLASH, EXCLAMATION, GREATER, H = (ord(char) f
 MENUS, ADVERTS = SEVERAL["menus"], SEVERAL["adverts"]
 SHORTEST, LONGEST = SENTENCE
 DOLLAR, BACKSLASH, LEFT_QUOTES = ord("$"), ord("\\"), (ord("«"), ord("‹"))
+PIPE = ord("|")
 ROUND, SQUARE = ord("("), ord("[")
 NAMED = 4  # words: "MAÎTRE DE PHILOSOPHIE."
 FORMULA = 200  # code points at most, white space left out
@@ -102,15 +103,17 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
 
     counts: (documents, 11) is filled with numbers of code points: not blank, digits, of words, capitals, marks that
     shout, broken, separators, of programs; of places where UTF-8 was read as cp1252 or Latin-1; of "://"; and of small
-    letters. Those of formulas (`formula_end`) are left out. «» are separators as far as one stands without the other.
-    Capitals are not those of who speaks: NAMED words at most, all in capitals, that stand between marks which close a
-    sentence.
+    letters. A run of one mark counts once. Formulas (`formula_end`) are left out, and so are the pipes of a table's
+    rows: where one row ends and the next begins, two pipes stand with only a blank between. «» are separators as far
+    as one stands without the other. Capitals of a speaker's name are left out: NAMED words at most, all in capitals,
+    between marks which close a sentence.
 
     points: between line ends; ends: (documents,) where the line end after each stands; table: `WordTables.packed`.
     """
     tokens, angles, document, last = 0, 0, 0, len(points) - 1
     plain, ink, digits, letters, upper, shouts, broken, bars, code, misread, links = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
     quotes, formula, small = 0, 0, 0  # right ones less left ones; where the last formula ends; small letters
+    row, width = 0, 0  # pipes since the last row of a table began, and in the row before
     begins, names, named, tall = True, 0, 0, 0  # a sentence does; words and capitals of a name; capitals of a token
     before, open_ = False, False  # whether the code point before is of a word, and of a token
     held, single = np.uint64(0), np.uint64(SINGLE)
@@ -158,9 +161,9 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
         if blank:
             if document < len(ends) and at == ends[document]:
                 ink, letters = ink + plain, letters + plain
-                bars += abs(quotes)
+                bars += abs(quotes) - min(row, width)  # the last row of a table is one too
                 counts[document] = (ink, digits, letters, upper, shouts, broken, bars, code, misread, links, small)
-                quotes, small, begins, names, named = 0, 0, True, 0, 0
+                quotes, small, begins, names, named, row, width = 0, 0, True, 0, 0, 0, 0
                 plain, ink, digits, letters, upper, shouts, broken, bars, code, misread, links = (0,) * 11
                 document += 1
                 continue
@@ -180,7 +183,7 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
         if at < formula:
             continue
         if not blank:
-            ink += 1
+            ink += word or point != points[at - 1]  # a rule of equal marks is one mark
             digits += kind & np.uint64(DIGIT) != 0
             letters += kind & np.uint64(WORD) != 0
             small += kind & np.uint64(LOWER) != 0
@@ -192,6 +195,13 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
             shouts += EXCLAIM <= means <= AT
             broken += means == BROKEN
             bars += means == BAR
+            if point == PIPE:
+                back, begin = at - 1, ends[document - 1] if document else 0
+                while back > begin and table[points[back]] & np.uint64(BLANK):
+                    back -= 1
+                if back < at - 1 and back > begin and points[back] == PIPE:  # a row of a table ends, another begins
+                    bars, width, row = bars - row, row, 0
+                row += 1
             if means == QUOTE:
                 quotes += -1 if point in LEFT_QUOTES else 1
             code += means == CODE
@@ -257,24 +267,20 @@ def tags(points, table, marks, ends, start, end, hashes, elements, found):  # ty
 
 
 @compiled
-def standing(first, kinds, is_word, closes, menus, adverts, found):  # type: ignore[no-untyped-def]
-    """Fills found (documents, 7) with numbers of tokens: words, those that begin with a capital, those whose first
-    letter has a case; of words among which stand several of `menus`, of `adverts` (tokens,), among words of which at
-    least half have a capital; and of words in sentences or clauses, the last of which may be cut off."""
+def standing(first, kinds, is_word, closes, found):  # type: ignore[no-untyped-def]
+    """Fills found (documents, 5) with numbers of tokens: words, those that begin with a capital, those whose first
+    letter has a case; of words among which at least half have a capital; and of words in sentences or clauses, the
+    last of which may be cut off."""
     for document in range(len(first) - 1):
         low, high = first[document], first[document + 1]
-        number, capital, cased, listed, advertised, titles, said, since = 0, 0, 0, 0, 0, 0, 0, 0
-        of_menus, of_adverts, of_capitals, of_words = 0, 0, 0, 0  # among the tokens up to REACH away
+        number, capital, cased, titles, said, since = 0, 0, 0, 0, 0, 0
+        of_capitals, of_words = 0, 0  # among the tokens up to REACH away
         for at in range(low - REACH, high):
             enters, leaves = at + REACH, at - REACH - 1
             if enters < high:
-                of_menus += menus[enters]
-                of_adverts += adverts[enters]
                 of_capitals += kinds[enters] & UPPER != 0
                 of_words += is_word[enters]
             if leaves >= low:
-                of_menus -= menus[leaves]
-                of_adverts -= adverts[leaves]
                 of_capitals -= kinds[leaves] & UPPER != 0
                 of_words -= is_word[leaves]
             if at < low:
@@ -284,8 +290,6 @@ def standing(first, kinds, is_word, closes, menus, adverts, found):  # type: ign
             if is_word[at]:
                 number += 1
                 since += 1
-                listed += of_menus >= MENUS
-                advertised += of_adverts >= ADVERTS
                 titles += 2 * of_capitals >= of_words
             elif closes[at]:
                 if SHORTEST <= since <= LONGEST:
@@ -293,7 +297,7 @@ def standing(first, kinds, is_word, closes, menus, adverts, found):  # type: ign
                 since = 0
         if said and SHORTEST <= since <= LONGEST:
             said += since
-        found[document] = (number, capital, cased, listed, advertised, titles, said)
+        found[document] = (number, capital, cased, titles, said)
 
 
 @compiled
@@ -386,17 +390,21 @@ def look_up_all(slots, shift, counts, keys, first, half, found):  # type: ignore
 
 
 @compiled
-def usual_words(first, hashes, kinds, is_word, known, group, place, shift, keys, frequent, usual, found):  # type: ignore[no-untyped-def]
-    """Fills found (documents, 4) with numbers of words: of letters, those among them that are known, those that most
-    documents of the group hold, and those among which there are enough of these, few capitals and few digits.
+def usual_words(  # type: ignore[no-untyped-def]
+    first, hashes, kinds, is_word, known, menus, adverts, group, place, shift, keys, frequent, usual, found
+):
+    """Fills found (documents, 6) with numbers of words: of letters, those among them that are known, those that most
+    documents of the group hold, those among which there are enough of these, few capitals and few digits: prose; and of
+    words that are no prose, those among which stand several of `menus`, of `adverts`.
 
-    known: (tokens,) counts; group: (documents,); place, keys, frequent, usual: as `Languages` has them.
+    known: (tokens,) counts; menus, adverts: (tokens,) bool; group: (documents,); place, keys, frequent, usual: as
+    `Languages` has them.
     """
     function = np.empty(len(hashes), np.bool_)
     nothing = len(keys) - 1
     for document in range(len(first) - 1):
         low, high, column = first[document], first[document + 1], group[document]
-        letters, told, functions, reads = 0, 0, 0, 0
+        letters, told, functions, reads, listed, advertised = 0, 0, 0, 0, 0, 0
         for at in range(low, high):
             row = place[np.int64(hashes[at] >> shift)]
             if keys[row] != hashes[at]:
@@ -408,6 +416,7 @@ def usual_words(first, hashes, kinds, is_word, known, group, place, shift, keys,
                 told += known[at] > 0
         least = 0.33 * max(usual[column], 0.02)
         of_function, of_capitals, of_digits, of_words = 0, 0, 0, 0  # among the tokens up to REACH away
+        of_menus, of_adverts = 0, 0
         for at in range(low - REACH, high):
             enters, leaves = at + REACH, at - REACH - 1
             if enters < high:
@@ -415,15 +424,23 @@ def usual_words(first, hashes, kinds, is_word, known, group, place, shift, keys,
                 of_capitals += kinds[enters] & UPPER != 0
                 of_digits += kinds[enters] & DIGIT != 0
                 of_words += is_word[enters]
+                of_menus += menus[enters]
+                of_adverts += adverts[enters]
             if leaves >= low:
                 of_function -= function[leaves]
                 of_capitals -= kinds[leaves] & UPPER != 0
                 of_digits -= kinds[leaves] & DIGIT != 0
                 of_words -= is_word[leaves]
+                of_menus -= menus[leaves]
+                of_adverts -= adverts[leaves]
             if at >= low and is_word[at]:
                 number = max(of_words, 1)
-                reads += of_function >= least * number and of_capitals <= 0.4 * number and of_digits <= 0.25 * number
-        found[document] = (letters, told, functions, reads)
+                if of_function >= least * number and of_capitals <= 0.4 * number and of_digits <= 0.25 * number:
+                    reads += 1
+                else:
+                    listed += of_menus >= MENUS
+                    advertised += of_adverts >= ADVERTS
+        found[document] = (letters, told, functions, reads, listed, advertised)
 
 
 @compiled

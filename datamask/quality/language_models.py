@@ -22,7 +22,7 @@ TRUST = 5  # a document is in its likeliest language where it has at least this 
 BACKGROUND = 0.05  # of a word's share in a language, what comes from all of them
 LOOK = 400  # a document's first words, which its language is told from
 CODE = "code"
-_CODE_SHARE = 0.05  # of a document's characters braces, brackets, operators: more make it source code
+_CODE = 0.5  # probability from which a document is source code
 OTHER = "other "  # begins the names of groups of scripts
 _BITS = 18
 
@@ -55,13 +55,13 @@ class Languages:
         """(documents,) int64, places in `names`.
 
         :param given: the corpus's own statement of each document's language
-        :param code: (documents,) share of characters that programs are written with
+        :param code: (documents,) probability that each is source code
         """
         known = {name: place for place, name in enumerate(self.names[: self.languages])}
         found = np.array([known.get(name, -1) if name else -1 for name in given], dtype=np.int64)
         unknown = np.flatnonzero(found < 0)
         found[unknown] = self.by_words(words, unknown)
-        found[code > _CODE_SHARE] = self.languages
+        found[code > _CODE] = self.languages
         return found
 
     def by_words(self, words: BatchWords, documents: np.ndarray) -> np.ndarray:
@@ -136,7 +136,7 @@ def fit(batches: Sequence[BatchWords], given: Sequence[Sequence[str | None]], co
     stated: dict[str, list[np.ndarray]] = {}
     for words, names, share in zip(batches, given, code, strict=True):
         for document, name in enumerate(names):
-            if name and share[document] <= _CODE_SHARE:
+            if name and share[document] <= _CODE:
                 stated.setdefault(name, []).append(_words_of(words, document))
     texts = {name: stated[name] for name in sorted(stated) if len(stated[name]) >= LEAST}
     first = _of(texts, {}, len(texts))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from datamask.quality import batch_words as w
+from datamask.quality import code_shapes
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.character_ngrams import HALVES, PAIR, NgramCounts, halves
 from datamask.quality.language_models import Languages
@@ -30,11 +31,11 @@ MEASURES = (
     "broken",  # share of characters that no writing has: U+FFFD, controls, private use, UTF-8 read as Latin-1
     "shouts",  # exclamation marks, currencies, per cents, addresses a word
     "bars",  # separators, arrows, stars, pictures a word
-    "menus",  # share of words among which stand several of those that a site's menus are made of
+    "menus",  # share of words among which stand several of those of a site's menus, where they are no prose
     "adverts",  # the same of advertisements
     "titles",  # share of words among words of which at least half have a capital
     "prose",  # share of words among function words, few capitals and few digits
-    "code",  # share of characters that programs are written with
+    "code",  # probability that it is source code, by the shapes of neighbouring words and marks
 )
 PLAIN = (  # what needs no pool, and is a share
     "sentences",
@@ -47,8 +48,6 @@ PLAIN = (  # what needs no pool, and is a share
     "broken",
     "shouts",
     "bars",
-    "menus",
-    "adverts",
     "titles",
     "code",
 )
@@ -102,15 +101,14 @@ def plain(words: BatchWords) -> dict[str, np.ndarray]:
     """The measures that need no pool, by name: (documents,) each."""
     from datamask.quality.inner_loops import repeated, standing, tags
 
-    ink, digits, letters, upper, shouts, broken, bars, code, misread, links, small = words.characters.T
+    ink, digits, letters, upper, shouts, broken, bars, _, misread, links, small = words.characters.T
     letters = letters - digits
     tagged = np.zeros(len(words), np.int64)
     tokens = words.start, words.end, words.hashes
     tags(words.points, w.tables().packed, words.marks, words.ends, *tokens, _elements(), tagged)
-    stands, runs = np.empty((len(words), 7), np.int64), np.empty((len(words), 2), np.int64)
-    listed = (lexicon(kind).held(words) for kind in SEVERAL)
-    standing(words.first, words.kinds, words.is_word, words.closes, *listed, stands)
-    number, capital, cased, menus, adverts, titles, said = stands.T
+    stands, runs = np.empty((len(words), 5), np.int64), np.empty((len(words), 2), np.int64)
+    standing(words.first, words.kinds, words.is_word, words.closes, stands)
+    number, capital, cased, titles, said = stands.T
     repeated(words.points, words.start, words.end, words.kinds, words.hashes, words.first, PAIR, runs)
     return {
         "words": number,
@@ -124,10 +122,8 @@ def plain(words: BatchWords) -> dict[str, np.ndarray]:
         "broken": share(broken + 2 * misread, ink),
         "shouts": (shouts + 3 * links) / np.maximum(number, 1),
         "bars": bars / np.maximum(number, 1),
-        "menus": share(menus, number),
-        "adverts": share(adverts, number),
         "titles": share(titles, number),
-        "code": share(code, ink),
+        "code": code_shapes.code(words),
     }
 
 
@@ -146,15 +142,18 @@ def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np
 
     half = 1 - halves(words)
     known = pool.counts.words.of_documents(words.hashes, words.first, half)
-    found = np.empty((len(words), 4), np.int64)
-    of_tokens = words.hashes, words.kinds, words.is_word, known
+    found = np.empty((len(words), 6), np.int64)
+    listed = (lexicon(kind).held(words) for kind in SEVERAL)
+    of_tokens = words.hashes, words.kinds, words.is_word, known, *listed
     usual_words(words.first, *of_tokens, group, *pool.languages.places, found)
-    letters, told, functions, reads = found.T
+    letters, told, functions, reads, menus, adverts = found.T
     return {
         "order": _near_less_far(words, pool, group, half, known, words.parted),
         "known": share(told, letters),
         "function_words": share(functions, number),
         "prose": share(reads, number),
+        "menus": share(menus, number),
+        "adverts": share(adverts, number),
     }
 
 

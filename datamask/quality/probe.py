@@ -23,7 +23,7 @@ from datamask.quality.rules import SIGNALS
 from datamask.quality.rules import score as heuristic_score
 
 WEIGHTS = ("probe.safetensors", "probe.json")
-FORMAT = 4
+FORMAT = 5
 CHECK_SENTENCES = (
     "The mill stood where the river bends, and its wheel turned for two hundred years.",
     "Click here to subscribe to our newsletter! Terms of use | Privacy policy",

@@ -2,7 +2,7 @@
 
 A term's fault is 0 where the document is as most others of its group are or better, and grows with its distance from
 them in the group's own spread; the score falls with the sum of the faults, whatever they come from. A short document
-shows little of itself: its distances are shrunk towards the usual, and its rank towards the middle.
+shows little of itself: its distances are shrunk towards the usual, and its rank towards UNDECIDED.
 
 Faults tell what is bad, not which of two sound texts is better: the fewest have texts without names, numbers and
 capitals. So the score rises fast among the worst and hardly among the better half (docs/judge.md has what it gains).
@@ -21,15 +21,15 @@ from datamask.quality.measures import MEASURES
 
 SHARP = 2.0  # of the bend where a distance begins to be a fault
 EVIDENCE = 30.0  # words at which a document counts half
+UNDECIDED = 0.1  # the rank, in its group, of a document that shows nothing of itself: undecided is not good
 GREATEST = 8.0  # a distance is counted up to so many spreads
 # Of `order` in nats, measured in 17 languages: the spread of 15 to 60 words in a row beside their whole text, and of
 # shuffled ones, times the root of their number (5.1 to 5.5, 2.7 to 3.6); what is left of it in long shuffled texts.
 ONE_USUAL, ONE_CHANCE, LEAST_CHANCE = 5.0, 3.0, 0.1
 GROUP = 10.0  # documents of a group that weigh as much as the whole pool in what is usual
 BY_WORDS = ("order", "known", "function_words")  # measures that say nothing of a language that the sample lacks
-# Not of source code: how sentences are written and laid out says nothing there, and "!" and "|" are operators.
-NOT_OF_CODE = ("sentences", "letters", "digits", "capitals", "titles", "prose", "shouts", "bars")
-USUAL_OF_CODE = ("repeated",)  # calls and tests recur: compared with what is usual in code, not with none
+# Of source code compared with what is usual in code, not with none: calls and tests recur, "!" and "|" are operators.
+USUAL_OF_CODE = ("repeated", "shouts", "bars")
 TOLD = 1.0  # faults from which one is worth a sentence; one that lies as usual comes to .83 at most
 GRID = np.linspace(0, 1, 101)
 SATURATION = 4  # the score of rank r in its group: 1 − (1 − r)^SATURATION; the median's is .94
@@ -93,9 +93,7 @@ def fit(measured: np.ndarray, group: np.ndarray, names: Sequence[str]) -> Usual:
     """
     groups = len(names)
     strange = np.array([name.startswith(OTHER) for name in names])
-    by_words, not_of_code, usual_of_code = (
-        np.array([term.measure in said for term in TERMS]) for said in (BY_WORDS, NOT_OF_CODE, USUAL_OF_CODE)
-    )
+    by_words, usual_of_code = (np.array([term.measure in said for term in TERMS]) for said in (BY_WORDS, USUAL_OF_CODE))
     values = np.stack([term.value(measured) for term in TERMS], axis=1)
     enough = evidence(measured) > 0.5
     everyone = _quartiles(values[enough] if enough.any() else values)
@@ -113,8 +111,6 @@ def fit(measured: np.ndarray, group: np.ndarray, names: Sequence[str]) -> Usual:
         spread[one] = np.where(zero, least, np.maximum((high - low) / 1.349, least))
         if strange[one]:
             spread[one, by_words] = np.inf
-        if names[one] == CODE:
-            spread[one, not_of_code] = np.inf
     usual = Usual(median, spread, np.zeros((groups, len(GRID))))
     goodness = 1 - faults(measured, group, usual).sum(axis=1)
     everyone = np.quantile(goodness, GRID)
@@ -123,6 +119,8 @@ def fit(measured: np.ndarray, group: np.ndarray, names: Sequence[str]) -> Usual:
         mine = goodness[group == one]
         weight = 0 if strange[one] else len(mine) / (len(mine) + GROUP)
         ranks[one] = weight * np.quantile(mine, GRID) + (1 - weight) * everyone if weight else everyone
+        if names[one] == CODE:  # ranked no higher than its faults rank in the whole pool
+            ranks[one] = np.maximum(ranks[one], everyone)
     return Usual(median, spread, ranks)
 
 
@@ -182,7 +180,7 @@ def score(measured: np.ndarray, group: np.ndarray, usual: Usual) -> tuple[np.nda
         mine = group == one
         ranked[mine] = np.interp(goodness[mine], usual.ranks[one], GRID)
     sure = evidence(measured)
-    ranked = sure * ranked + (1 - sure) * 0.5
+    ranked = sure * ranked + (1 - sure) * UNDECIDED
     return (1 - (1 - ranked) ** SATURATION).astype(np.float32), found
 
 
@@ -200,5 +198,5 @@ def explain(signals: Mapping[str, float | None]) -> list[str]:
     ]
     words = signals["words"] or 0
     if words < EVIDENCE:
-        said.append(f"words {words:.0f}: too few to judge it by, so its rank is drawn towards the middle")
+        said.append(f"words {words:.0f}: too few to judge it by, so its rank is drawn towards {UNDECIDED}")
     return said

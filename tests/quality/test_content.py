@@ -207,9 +207,11 @@ def test_a_languages_scores_spread_over_the_whole_range(model: pool.Model, corpu
         assert 0.35 < np.median(found) < 0.65 and found.min() < 0.2 and found.max() > 0.8
 
 
-def test_short_texts_are_uncertain_and_not_bad(model: pool.Model) -> None:
-    found = rank(score(model, ["Bak.", "Ok!", "a b", "xyz 12"], "xa"))
-    assert (np.abs(found - 0.5) < 0.25).all()
+def test_undecided_is_not_good(model: pool.Model) -> None:
+    """A text too short to judge lies below most texts of its language, and above the worst."""
+    short = rank(score(model, ["Bak.", "Ok!", "a b", "xyz 12", "http://www.bakelo.com"], "xa"))
+    assert ((short > 0.02) & (short < 0.25)).all()
+    assert (short < np.median(rank(score(model, [grammar(0, random.Random(n), 10) for n in range(20)], "xa")))).all()
 
 
 def test_language_is_told_where_it_is_not_said(model: pool.Model) -> None:
@@ -233,13 +235,67 @@ def plain(text: str) -> dict[str, float]:
     return {name: float(values[0]) for name, values in measures.plain(BatchWords([text])).items()}
 
 
-def test_menus_and_advertisements_are_told_by_their_words_side_by_side() -> None:
+def measured(model: pool.Model, text: str) -> dict[str, float]:
+    found = measures.measure(BatchWords([text]), [None], model.pool)[0][0]
+    return dict(zip(measures.MEASURES, found.tolist(), strict=True))
+
+
+def test_menus_and_advertisements_are_told_by_their_words_side_by_side(model: pool.Model) -> None:
     menu = "Home About us Products News Contact Login Search Privacy Policy Terms Sitemap Share on Facebook Twitter"
     offer = "Buy cheap replica rolex now, best price guaranteed, free shipping, order today, all watches on sale"
-    assert plain(menu)["menus"] > 0.9 > 0.1 > plain(PROSE)["menus"]
-    assert plain(offer)["adverts"] > 0.9 > 0.1 > plain(PROSE)["adverts"]
-    assert plain("首页 登录 注册 搜索 联系 我们")["menus"] > 0.5
-    assert plain(f"{PROSE} {menu}\n{PROSE}")["menus"] == plain(f"{PROSE}\n{menu} {PROSE}")["menus"] > 0.05
+    assert measured(model, menu)["menus"] > 0.9 > 0.1 > measured(model, PROSE)["menus"]
+    assert measured(model, offer)["adverts"] > 0.9 > 0.1 > measured(model, PROSE)["adverts"]
+    assert measured(model, "首页 登录 注册 搜索 联系 我们")["menus"] > 0.5
+    shares = [measured(model, text)["menus"] for text in (f"{PROSE} {menu}\n{PROSE}", f"{PROSE}\n{menu} {PROSE}")]
+    assert shares[0] == shares[1] > 0.05
+
+
+def test_words_of_menus_in_prose_are_no_menu(model: pool.Model) -> None:
+    """The same words among the function words of a language are sentences, and beside none of them a menu."""
+    words = "home contact search login news".split()
+    sentence = " ".join(f"{word} ke lo" for word in words) + "."
+    assert measured(model, grammar(0, random.Random(1), 6) + " " + sentence)["menus"] == 0
+    assert measured(model, grammar(0, random.Random(1), 6) + " " + " ".join(words * 5))["menus"] > 0
+
+
+# ---------------------------------------------------------------- code
+
+
+CODE = {
+    "Python": "def area(width, height):\n    if width < 0:\n        raise ValueError\n    return width * height\n",
+    "C": "static int gcd(int a, int b) {\n  while (b != 0) { int rest = a % b; a = b; b = rest; }\n  return a;\n}\n",
+    "Ruby": "def area(list)\n  list.map { |item| item[:width] * item.height }.reduce(0, :+)\nend\nputs area(@items)\n",
+    "Shell": 'for file in "$dir"/*.txt; do\n  [ -f "$file" ] || continue\n  wc -l "$file" >> "$out"\ndone\n',
+    "Haskell": "area :: Int -> Int -> Int\narea w h = w * h\n\nmain = print $ sum (map (uncurry area) [(1, 2)])\n",
+}
+MARKED = {  # prose with more than a twentieth of braces, brackets, rules
+    "signature rules": f"{PROSE}\n{'=' * 60}\n{PROSE}\n{'_' * 70}\n--\nJohn Smith  (555) 123-4567\n{'=' * 60}\n",
+    "quotations": "".join(f"> {line}\n>> {line}\n" for line in PROSE.split(". ")),
+    "an archive list": "\n".join(f"{name} 20{n:02} ({n})" for n in range(12) for name in ("March", "April", "May")),
+    "a table": "\n".join(f"| {n} | apples (red) | [{n * 3}] |" for n in range(20)),
+    "links": " ".join(f"http://www.example.com/a_{n}/b.php?id={n}&c=({n})#top" for n in range(20)),
+}
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_code_is_told_by_its_words_and_marks(name: str) -> None:
+    laid = " ".join((CODE[name] * 3).split())
+    assert plain(CODE[name] * 3)["code"] == plain(laid)["code"] > 0.5
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_prose_and_lists_with_many_marks_are_no_code(name: str) -> None:
+    assert plain(MARKED[name])["code"] < 0.5
+
+
+def test_code_is_judged_by_every_term(corpus: tuple[list[str], list[str]]) -> None:
+    """No term is switched off in the group of code, and its best rank no higher than their faults do in the pool."""
+    texts = [*corpus[0], *(text * (2 + n % 3) for n in range(8) for text in CODE.values())]
+    usual = pool.fit(texts, [*corpus[1], *[None] * 40])
+    code = usual.pool.languages.names.index("code")
+    assert np.isfinite(usual.usual.spread[code]).all()
+    minified = "".join(f"var {a}={a}.b||{{}};if({a}&&c[{a}])c[{a}]({a},!0);" for a in "defghijklm")
+    assert score(usual, [minified], None)[0] < np.quantile(score(usual, list(CODE.values()), None), 0.5)
 
 
 @pytest.mark.parametrize(

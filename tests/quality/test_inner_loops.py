@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -77,32 +78,48 @@ def test_tokens(texts: list[str]) -> None:
 def test_counts_of_characters(texts: list[str]) -> None:
     words, table = BatchWords(texts), w.tables()
     for document, text in enumerate(texts):
-        points = [ord(char) for char in without_formulas(text)]
+        kept = outside_formulas(text)
+        points = [ord(text[at]) for at in kept]
         kinds, meaning = table.kinds[points], table.meaning[points]
         quotes = abs(sum((char in "»›") - (char in "«‹") for char in map(chr, points)))
         expected = [
-            sum(not chr(point).isspace() for point in points),
+            sum(
+                not text[at].isspace() and bool(kind & w.WORD or text[at] != text[at - 1 : at])
+                for at, kind in zip(kept, kinds)
+            ),
             *(int((kinds & bit != 0).sum()) for bit in (w.DIGIT, w.WORD)),
             int((kinds & w.LOWER != 0).sum()),
             int(((meaning >= w.EXCLAIM) & (meaning <= w.AT)).sum()),
             *(int((meaning == what).sum()) for what in (w.BROKEN, w.BAR, w.CODE)),
         ]
-        expected[6] += quotes
+        expected[6] += quotes - pipes_of_rows(text, kept)
         assert words.characters[document, [0, 1, 2, 10, 4, 5, 6, 7]].tolist() == expected
         if "$" not in text and "\\" not in text:
             assert words.characters[document, 9] == sum(text.startswith("://", at) for at in range(len(text)))
 
 
-def without_formulas(text: str) -> str:
-    """The text without what the loops leave out as formulas, by their own `formula_end`."""
+def outside_formulas(text: str) -> list[int]:
+    """The places that the loops do not leave out as formulas, by their own `formula_end`."""
     points, packed, kept, at = np.array([10, *map(ord, text), 10], np.uint32), w.tables().packed, [], 0
     while at < len(text):
         end = at
         if text[at] in "$\\":
             end = formula_end(points, packed, at + 1, len(text) + 1) - 1
-        kept.append(text[at] if end == at else "")
+        kept += [at] if end == at else []
         at = max(end, at + 1)
-    return "".join(kept)
+    return kept
+
+
+def without_formulas(text: str) -> str:
+    return "".join(text[at] for at in outside_formulas(text))
+
+
+def pipes_of_rows(text: str, kept: list[int]) -> int:
+    """The pipes before the last that follows another with only white space between, and of those after it as many as
+    the row before it has."""
+    pipes = [at for at in kept if text[at] == "|"]
+    rows = [0, *(number for number, at in enumerate(pipes) if re.search(r"\|\s+$", text[:at]))]
+    return rows[-1] + min(len(pipes) - rows[-1], rows[-1] - rows[-2]) if len(rows) > 1 else 0
 
 
 @pytest.mark.parametrize(
@@ -199,11 +216,11 @@ def near(mask: np.ndarray) -> np.ndarray:
 @settings(max_examples=100, deadline=None)
 @given(tokens_of_documents())
 def test_what_stands_among_what(tokens: Tokens) -> None:
-    capital, is_word, menus, adverts, closes = (np.ascontiguousarray(column) for column in tokens.flags.T)
+    capital, is_word, _, _, closes = (np.ascontiguousarray(column) for column in tokens.flags.T)
     is_word |= capital
     kinds = np.where(capital, w.UPPER | w.WORD, np.where(is_word, w.LOWER | w.WORD, 0)).astype(np.uint8)
-    found = np.empty((len(tokens.first) - 1, 7), np.int64)
-    standing(tokens.first, kinds, is_word, closes & ~is_word, menus, adverts, found)
+    found = np.empty((len(tokens.first) - 1, 5), np.int64)
+    standing(tokens.first, kinds, is_word, closes & ~is_word, found)
     for mine, row in zip(map(slice, tokens.first, tokens.first[1:]), found.tolist(), strict=False):
         words, capitals = is_word[mine], capital[mine]
         *pieces, rest = (int(part.sum()) for part in np.split(words, np.flatnonzero((closes & ~is_word)[mine])))
@@ -212,8 +229,6 @@ def test_what_stands_among_what(tokens: Tokens) -> None:
             words.sum(),
             capitals.sum(),
             words.sum(),
-            (words & (near(menus[mine]) >= SEVERAL["menus"])).sum(),
-            (words & (near(adverts[mine]) >= SEVERAL["adverts"])).sum(),
             (words & (2 * near(capitals) >= near(words))).sum(),
             said + rest * (said > 0 and SENTENCE[0] <= rest <= SENTENCE[1]),
         ]
@@ -235,7 +250,7 @@ def test_repeated_runs(tokens: Tokens) -> None:
 @settings(max_examples=100, deadline=None)
 @given(tokens_of_documents())
 def test_usual_words(tokens: Tokens) -> None:
-    capital, is_word, digit, _, _ = (np.ascontiguousarray(column) for column in tokens.flags.T)
+    capital, is_word, digit, menus, adverts = (np.ascontiguousarray(column) for column in tokens.flags.T)
     kinds = (capital * w.UPPER + digit * w.DIGIT).astype(np.uint8)
     keys = np.append(np.arange(4, dtype=np.uint64) << np.uint64(46), np.uint64(0))  # of a hash the first 18 bits count
     frequent = np.array([[True, False], [False, True], [True, True], [False, False], [False, False]])
@@ -244,8 +259,8 @@ def test_usual_words(tokens: Tokens) -> None:
     hashes, usual = tokens.hashes << np.uint64(46), np.array([0.5, 0.001])
     group = np.arange(len(tokens.first) - 1) % 2
     known = (tokens.hashes % 3).astype(np.float32)
-    found = np.empty((len(group), 4), np.int64)
-    of_tokens = hashes, kinds, is_word, known
+    found = np.empty((len(group), 6), np.int64)
+    of_tokens = hashes, kinds, is_word, known, menus, adverts
     usual_words(tokens.first, *of_tokens, group, place, np.uint64(46), keys, frequent, usual, found)
     function = np.array([frequent[min(int(word), 4)] for word in tokens.hashes], bool).reshape(-1, 2)
     for document, mine in enumerate(map(slice, tokens.first, tokens.first[1:])):
@@ -254,6 +269,8 @@ def test_usual_words(tokens: Tokens) -> None:
         reads = near(theirs) >= 0.33 * max(usual[group[document]], 0.02) * number
         reads &= (near(capital[mine]) <= 0.4 * number) & (near(digit[mine]) <= 0.25 * number)
         expected = [letters.sum(), (letters & (known[mine] > 0)).sum(), theirs.sum(), (words & reads).sum()]
+        for listed, name in ((menus, "menus"), (adverts, "adverts")):
+            expected.append((words & ~reads & (near(listed[mine]) >= SEVERAL[name])).sum())
         assert found[document].tolist() == expected
 
 

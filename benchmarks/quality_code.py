@@ -1,0 +1,133 @@
+"""Fits what tells source code from prose (`datamask/quality/code_shapes.json`), and says what it tells apart.
+
+    python benchmarks/quality_code.py --code samples/code --prose samples/prose [--to datamask/quality/code_shapes.json]
+
+Each folder has a folder of text files for each programming language, or for each kind of prose. Half of the files fit,
+the other half are judged; then the other way round. The second table holds out a fifth of the languages and kinds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from quality_planted import items
+from sklearn.linear_model import LogisticRegression
+
+from datamask.quality.batch_words import BatchWords
+from datamask.quality.code_shapes import PAIRS as ALL_PAIRS
+from datamask.quality.code_shapes import pair_name, pairs
+
+CHARACTERS = 16_000  # of a file, its first
+PAIRS = 500  # that weigh most are kept
+STRENGTH, PROSE = 30.0, 6.0  # inverse of the regularisation; what prose weighs beside code
+FOLDS = 5  # of languages and kinds
+PATCH = re.compile(r"^(diff |@@ |\+\+\+ |--- a/)", re.MULTILINE)  # mail that holds code
+LISTS = (  # no prose, and no code either: made of the words of each kind of prose
+    "| {number} | {0} ({1}) | [{price}] |",
+    "[{number}] {0}, {1}: {year}, pp. {number}-{day}. [{0}]",
+    "* {0} [{1}] ({day}/{month}/{year}) - {number}",
+    "{day}) {0} ......... {number}",
+    "=== {0} {1} ===",
+    "> {0} {1} [{number}]",
+    "{0}_{1}.jpg ({number} KB) {year}-{month:02}-{day:02}",
+    "#{0} #{1} (+{number}) ~{price}",
+)
+Kinds = dict[tuple[bool, str], sp.csr_matrix]
+
+
+def features(texts: list[str]) -> sp.csr_matrix:
+    """(texts, pairs): the root of each pair's share, as `shape_loops.weigh_pairs` has it."""
+    words = BatchWords(texts)
+    found = pairs(words, np.ones(len(words), bool))
+    counted = np.flatnonzero(found >= 0)
+    shape = len(texts), ALL_PAIRS
+    counts = sp.csr_matrix((np.ones(len(counted)), (words.document[counted], found[counted])), shape=shape)
+    counts.sum_duplicates()
+    counts.data = np.sqrt(counts.data / np.repeat(np.diff(words.first), np.diff(counts.indptr)))
+    return counts
+
+
+def read(folder: Path, is_code: bool) -> Kinds:
+    """The features of each kind's files."""
+    found: Kinds = {}
+    for kind in sorted(path for path in folder.iterdir() if path.is_dir()):
+        texts = [path.read_text("utf-8", "replace")[:CHARACTERS] for path in sorted(kind.iterdir())]
+        texts = [text for text in texts if text.strip() and (is_code or not PATCH.search(text))]
+        if not is_code and len(texts) > len(LISTS):
+            generator = random.Random(len(texts))
+            vocabulary = [word for text in texts for word in text.split()]
+            lists = [items(generator, vocabulary, text[:2000], form) for form in LISTS for text in texts[:3]]
+            found[False, f"lists of {kind.name}"] = features(lists)
+        parts = [features(texts[at : at + 40]) for at in range(0, len(texts), 40)]
+        if parts:
+            found[is_code, kind.name] = sp.vstack(parts).tocsr()
+    return found
+
+
+def fit(kinds: Kinds) -> tuple[np.ndarray, float]:
+    """(pairs,) weights, all but PAIRS of them 0, and the intercept; every kind counts alike."""
+    number = {side: sum(one[0] == side for one in kinds) for side in (True, False)}
+    rows = sp.vstack(list(kinds.values())).tocsr()
+    label = np.concatenate([np.full(one.shape[0], side) for (side, _), one in kinds.items()])
+    weight = np.concatenate(
+        [
+            np.full(one.shape[0], (1 if side else PROSE) / one.shape[0] / number[side])
+            for (side, _), one in kinds.items()
+        ]
+    )
+    weight *= len(weight) / weight.sum()
+    model = LogisticRegression(C=STRENGTH, max_iter=300, solver="liblinear", random_state=0)
+    first = model.fit(rows, label, sample_weight=weight).coef_[0]
+    kept = np.sort(np.argsort(-np.abs(first) * np.asarray(rows.mean(axis=0)).ravel(), kind="stable")[:PAIRS])
+    model.fit(rows[:, kept], label, sample_weight=weight)
+    weights = np.zeros(rows.shape[1])
+    weights[kept] = model.coef_[0]
+    return weights, float(model.intercept_[0])
+
+
+def told(kinds: Kinds, weights: np.ndarray, intercept: float) -> dict[tuple[bool, str], np.ndarray]:
+    """Of each kind's files, which are taken for code."""
+    return {kind: rows @ weights + intercept > 0 for kind, rows in kinds.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--code", type=Path, required=True)
+    parser.add_argument("--prose", type=Path, required=True)
+    parser.add_argument("--to", type=Path)
+    arguments = parser.parse_args()
+    kinds = read(arguments.code, True) | read(arguments.prose, False)
+    for title in ("files held out", "languages and kinds held out"):
+        found: dict[tuple[bool, str], list[bool]] = {kind: [] for kind in kinds}
+        for half in range(2 if title == "files held out" else FOLDS):
+            if title == "files held out":
+                train = {kind: rows[half::2] for kind, rows in kinds.items() if rows.shape[0] > 1}
+                test = {kind: rows[1 - half :: 2] for kind, rows in kinds.items() if rows.shape[0] > 1}
+            else:
+                side = {kind: blake2b(kind[1].encode()).digest()[0] % FOLDS for kind in kinds}
+                train, test = ({kind: kinds[kind] for kind in kinds if (side[kind] != half) == own} for own in (1, 0))
+            for kind, taken in told(test, *fit(train)).items():
+                found[kind] += taken.tolist()
+        print(f"\n| {title} | files | taken for code |\n|---|--:|--:|")
+        for side, name in ((True, "code"), (False, "prose")):
+            ours = {kind[1]: values for kind, values in found.items() if kind[0] == side and len(values) >= 12}
+            shares = {kind: float(np.mean(values)) for kind, values in ours.items()}
+            files = sum(map(len, ours.values()))
+            print(f"| {name}, mean of {len(ours)} kinds | {files:,} | {np.mean(list(shares.values())):.4f} |")
+            for kind, share in sorted(shares.items(), key=lambda one: one[1], reverse=not side)[:12]:
+                print(f"| {kind} | {len(ours[kind])} | {share:.3f} |")
+    weights, intercept = fit(kinds)
+    if arguments.to:
+        pairs = {pair_name(pair): round(float(weights[pair]), 3) for pair in np.flatnonzero(np.round(weights, 3))}
+        arguments.to.write_text(json.dumps({"intercept": round(intercept, 3), "pairs": pairs}, indent=0) + "\n")
+
+
+if __name__ == "__main__":
+    main()
