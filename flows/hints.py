@@ -92,7 +92,7 @@ def _value(value: Any) -> str:
 
 
 def _as_config(setting: str) -> dict[str, Any] | None:
-    """`section.name=value` as a partial configuration; None where it is none."""
+    """What follows `--set`, as a partial configuration; None where it is none."""
     name, _, text = setting.partition("=")
     try:
         value: Any = YAML(typ="safe").load(text)

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from datamask import extensions, select
-from datamask.config import Select
+from datamask.config import Select, resolve
 from datamask.errors import ConfigError
 from datamask.selection import metric_names
 from datamask.selection.problem.pool import Pool, in_order_of_content, make_problem
@@ -222,7 +222,7 @@ def test_the_command_reads_a_metrics_column(tmp_path: Path) -> None:
     features, quality = documents(60)
     columns = {"chunk_id": np.arange(60), "quality_score": quality, "feature_arr": list(features)}
     pq.write_table(pa.table({**columns, "domain": ["a", *["b"] * 9] * 6}), tmp_path / "in.parquet")
-    settings = Select(algorithm="domains", solver="direct")
+    settings = resolve(Select(algorithm="domains", solver="direct", select_ratio=0.1))
     pool = read_pool(str(tmp_path / "in.parquet"), settings)
     assert list(pool.groups) == ["domain"] and list(pool.groups["domain"][:3]) == ["a", "b", "b"]
     assert select(pool.features, pool.quality, groups=pool.groups, settings=settings).selected.sum() == 6

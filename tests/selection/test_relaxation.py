@@ -144,9 +144,10 @@ def test_length_bound_holds(solver):
     features, quality, _ = clustered(7, 800, 8)
     tokens = np.random.default_rng(2).integers(20, 2000, 800)
     quality = quality + tokens / 1000  # a scorer that prefers long documents
-    free = select(features, quality, tokens=tokens, solver="relaxation", algorithm="pairwise")
+    asked = {"tokens": tokens, "algorithm": "pairwise", "select_ratio": 0.1}
+    free = select(features, quality, solver="relaxation", **asked)
     assert tokens[free.selected].mean() > 1.1 * tokens.mean()
-    found = select(features, quality, tokens=tokens, solver=solver, algorithm="pairwise", length_tolerance=0.05)
+    found = select(features, quality, solver=solver, length_tolerance=0.05, **asked)
     assert found.selected.sum() == 80
     assert abs(tokens[found.selected].mean() / tokens.mean() - 1) <= 0.05 + 2000 / 80 / tokens.mean()
     if found.upper_bound is not None:
