@@ -4,8 +4,9 @@
 
 A word's shape is its case and its digits, a mark's shape is the mark itself; two neighbours also say whether white
 space stands between them. Links are left out. So `name(`, `);` and dots or underscores within names count; line ends,
-indentation and the words of any language do not. Weights are a logistic regression's, fitted by
-benchmarks/quality_code.py to files of 54 programming languages, and to mail, changelogs, manuals, verse, web pages and prose in 29 languages.
+indentation and the words of any language do not.
+Weights are a logistic regression's, fitted by benchmarks/quality_code.py to files of 54 programming languages, and to
+mail, changelogs, manuals, verse, web pages and prose in 29 languages.
 """
 
 from __future__ import annotations
