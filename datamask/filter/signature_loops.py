@@ -27,11 +27,11 @@ from datamask.filter.surface import (
     STOP,
     UPPER,
 )
-from datamask.filter.unescape_loops import PRIME, unescaped
+from datamask.filter.unescape_loops import PRIME, is_letter, unescaped
 
 WHITE, LETTER = SPACE | RETURN | BREAK, UPPER | LOWER
 BEFORE = 3  # characters before a text, which are line ends
-QUESTION, ASCII, ALIKE = 63, 1, 2
+QUESTION = 63
 LOOKS = 0x370, 0x530  # Greek and Cyrillic: such a letter beside a Latin one is put in its place
 CASES = 0x250, 0x590, 0x1D00, 0x2000  # letters of scripts with case that are not Latin, before and after those without
 FOREIGN = 0.33  # of the letters of scripts with case: fewer that are not ASCII are, or look like, those of a Latin text
@@ -70,10 +70,14 @@ def read(raw, at, end, tables, room, units, row, numbers):  # type: ignore[no-un
     kinds of characters and the text's. numbers: (7,) is filled as `surface.Surface` has them.
     """
     letters, latin, weights, kinds, names, values = tables
-    plain, size, escapes = unescaped(raw, at, end, names, values, *room)
-    many, latin_letters, foreign = read_letters(plain[:size], letters, weights, kinds, units, row, numbers)
-    if 0 < foreign <= FOREIGN * (foreign + latin_letters):
-        many, _, _ = read_letters(plain[:size], latin, weights, kinds, units, row, numbers)
+    plain, escapes = unescaped(raw[at:end], names, values, *room)
+    many = read_letters(plain, letters, weights, kinds, units, row, numbers)
+    latin_letters, foreign = 0, 0
+    for unit in units[:many]:
+        latin_letters += (unit > DIGIT) & (unit < 128)
+        foreign += ((unit >= CASES[0]) & (unit < CASES[1])) | ((unit >= CASES[2]) & (unit < CASES[3]))
+    if 0 < foreign <= FOREIGN * (foreign + latin_letters) and differs(plain, letters, latin):
+        many = read_letters(plain, latin, weights, kinds, units, row, numbers)
     numbers[2] += escapes
     if many:
         units[many:WINDOW] = 0
@@ -82,16 +86,29 @@ def read(raw, at, end, tables, room, units, row, numbers):  # type: ignore[no-un
 
 
 @compiled
+def differs(raw, letters, latin):  # type: ignore[no-untyped-def]
+    """Whether any character of a text is another letter by another table; those of ASCII are the same by both."""
+    at = 0
+    while at < len(raw):
+        if raw[at] < 128:
+            at += 1
+            continue
+        code, size = code_point(raw, at)
+        if code < TABLE and letters[code] != latin[code]:
+            return True
+        at += size
+    return False
+
+
+@compiled
 def read_letters(raw, letters, weights, kinds, units, row, numbers):  # type: ignore[no-untyped-def]
-    """Fills units, row and numbers as `read` does, of a text without escapes; returns how many letters it has, how
-    many of these are Latin, and how many of another script with case.
+    """Fills units, row and numbers as `read` does, of a text without escapes; returns how many letters it has.
 
     First, without branches that nobody could foretell, each character's letter and kind; then what kinds say, many at
     a time. A number is one DIGIT, however long; so are several with nothing but marks between them.
     """
     row[:BEFORE] = BREAK
-    at, many, filled, begun, line, foreign, unsure, said, quoted, figures = 0, 0, BEFORE, BEFORE, 0, 0, 0, 0, 0, 0
-    ascii_letters, script, before = 0, 0, 0
+    at, many, filled, begun, line, unsure, said, quoted, figures = 0, 0, BEFORE, BEFORE, 0, 0, 0, 0, 0
     digest, number, forwarded = np.uint64(0), False, False
     while at < len(raw):
         code, size = code_point(raw, at)
@@ -100,12 +117,9 @@ def read_letters(raw, letters, weights, kinds, units, row, numbers):  # type: ig
         if code == QUESTION:  # in place of a letter, inside a word or one after another
             inside = row[filled - 1] & LETTER != 0 and at < len(raw) and raw[at] > QUESTION
             unsure += inside or (at > 1 and raw[at - 2] == QUESTION)
-        if code < 128:
-            script = ASCII * (kind & LETTER != 0)
-        else:
-            script = ALIKE * (LOOKS[0] <= code < LOOKS[1])
-        unsure += (script ^ before) == (ASCII | ALIKE)
-        row[filled], before = kind, script
+        if LOOKS[0] <= code < LOOKS[1]:
+            unsure += (at > size and is_letter(raw[at - size - 1])) + (at < len(raw) and is_letter(raw[at]))
+        row[filled] = kind
         filled += 1
         unit = np.uint32(0)
         if code < TABLE:
@@ -120,8 +134,6 @@ def read_letters(raw, letters, weights, kinds, units, row, numbers):  # type: ig
             number &= unit == 0
         units[many] = unit
         many += unit != 0
-        ascii_letters += int(DIGIT < unit < 128)
-        foreign += int(CASES[0] <= unit < CASES[1] or CASES[2] <= unit < CASES[3])
         if unit >= SEVERAL:
             often = weights[unit] if unit < TABLE else 3
             for _ in range(1, often):
@@ -143,7 +155,7 @@ def read_letters(raw, letters, weights, kinds, units, row, numbers):  # type: ig
     count_kinds(row, filled - BEFORE, numbers)
     numbers[2] += unsure
     numbers[3], numbers[4], numbers[5], numbers[6] = said, quoted, figures, np.int64(digest >> np.uint64(1))
-    return many, ascii_letters, foreign
+    return many
 
 
 @compiled

@@ -206,46 +206,54 @@ def escape(raw, at, end, names, values):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def replace_escapes(raw, at, end, names, values, made):  # type: ignore[no-untyped-def]
-    """Fills `made` with a text in UTF-8, each escape replaced by what it stands for; (bytes, escapes)."""
-    raw, filled, escapes, at, end = raw[at:end], 0, 0, 0, end - at
+def replace_escapes(raw, names, values, made):  # type: ignore[no-untyped-def]
+    """Fills `made` with a text in UTF-8, each escape replaced by what it stands for; (bytes, escapes).
+
+    A text without escapes and ligatures is not copied: then the bytes are −1.
+    """
+    filled, escapes, at, copied, end = 0, 0, 0, 0, len(raw)
     while at < end:
         byte = raw[at]
-        if SPECIAL[byte]:
+        if not SPECIAL[byte]:
+            at += 1
+            continue
+        size, code, more = NOTHING
+        if byte != 0xEF:
+            size, code, more = escape(raw, at, end, names, values)
+        elif raw[at + 1] == 0xAC and raw[at + 2] <= 0x86:
+            size = 3
+        if size:
+            made[filled : filled + at - copied] = raw[copied:at]
+            filled += at - copied
             if byte == 0xEF:
-                if raw[at + 1] == 0xAC and raw[at + 2] <= 0x86:
-                    for letter in LIGATURES[raw[at + 2] - 0x80]:
-                        made[filled] = letter
-                        filled += letter != 0
-                    at += 3
-                    continue
+                for letter in LIGATURES[raw[at + 2] - 0x80]:
+                    made[filled] = letter
+                    filled += letter != 0
             else:
-                size, code, more = escape(raw, at, end, names, values)
-                if size:
-                    filled = put(code, made, filled) if code else filled
-                    filled = put(more, made, filled) if more else filled
-                    at, escapes = at + size, escapes + 1
-                    continue
-        made[filled] = byte
-        filled, at = filled + 1, at + 1
-    return filled, escapes
+                filled = put(code, made, filled) if code else filled
+                filled = put(more, made, filled) if more else filled
+                escapes += 1
+            copied = at + size
+        at += max(size, 1)
+    if not copied:
+        return -1, 0
+    made[filled : filled + end - copied] = raw[copied:]
+    return filled + end - copied, escapes
 
 
 @compiled
-def unescaped(raw, at, end, names, values, made, other):  # type: ignore[no-untyped-def]
-    """(bytes, how many, escapes): a text in UTF-8 without escapes, and how many these were.
+def unescaped(raw, names, values, made, other):  # type: ignore[no-untyped-def]
+    """(text, escapes): a text in UTF-8 without escapes, and how many these were.
 
     made, other: room for twice the text's bytes each, of which one holds what is returned if anything was replaced.
     """
-    special = False
-    for place in range(at, end):
-        special |= SPECIAL[raw[place]]
-    if not special:
-        return raw[at:end], end - at, 0
-    filled, total = replace_escapes(raw, at, end, names, values, made)
-    found, again = total, 1
-    while found and again < PASSES:
-        made, other = other, made
-        filled, found = replace_escapes(other, 0, filled, names, values, made)
-        total, again = total + found, again + 1
-    return made, filled, total
+    total = 0
+    for _ in range(PASSES):
+        filled, found = replace_escapes(raw, names, values, made)
+        total += found
+        if filled >= 0:
+            raw = made[:filled]
+            made, other = other, made
+        if not found:
+            break
+    return raw, total
