@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from datamask.corpus.belonging import Belonging, Found
 from datamask.corpus.plan import FailedFile
-from datamask.corpus.walk import Entry, look, matches, walk
+from datamask.corpus.walk import Entry, is_hidden, look, matches, walk
 from datamask.errors import DatamaskError, InputError, one_line
 from datamask.storage import filesystem, is_remote, storage_errors
 
@@ -79,12 +80,14 @@ class _Match:
         return self.entry.real != self.path
 
 
-def find_inputs(inputs: Sequence[str]) -> Inputs:
+def find_inputs(inputs: Sequence[str], output: str | None = None) -> Inputs:
     """The files that `inputs` name, links followed, each once.
 
     In folders and globs, names that begin with a dot or an underscore are not read (.git, _SUCCESS). Of a file that is
-    reached in several ways one is read: its own place rather than a link to it.
+    reached in several ways one is read: its own place rather than a link to it. Folders that say which files belong to
+    them are followed (`belonging`).
 
+    :param output: the run's output folder, whose releases and work files are no input.
     :raises InputError: no input, a path that matches nothing, or a named file that cannot be read.
     """
     if not inputs:
@@ -103,17 +106,22 @@ def find_inputs(inputs: Sequence[str]) -> Inputs:
                 found[match.path] = match
         if not matched:
             raise InputError(f"input {given!r} matches no file; check the path (a glob needs quotes in the shell)")
-    return _sorted_out(found)
+    there = [Found(match.path, match.base, match.entry.real) for match in found.values() if not match.named]
+    return _sorted_out(found, Belonging(there, output))
 
 
-def _sorted_out(found: dict[str, _Match]) -> Inputs:
+def _sorted_out(found: dict[str, _Match], folders: Belonging) -> Inputs:
     files: dict[str, InputFile] = {}  # by what it really is
     skipped: list[FailedFile] = []
-    failures: list[FailedFile] = []
+    left_out: dict[str, str] = {}
+    failures = [FailedFile(path, why) for path, why in folders.lacking.items()]
     for match in sorted(found.values(), key=lambda match: (match.linked, match.path)):
         entry, format_ = match.entry, format_of(match.path)
-        hidden = any(part.startswith((".", "_")) for part in match.relative.split("/")) and not match.named
-        if hidden or format_ is None or entry.problem:
+        hidden = any(is_hidden(part) for part in match.relative.split("/")) and not match.named
+        tell, why = folders.left_out.get(match.path, ("", ""))
+        if tell and not hidden and (format_ or tell != match.path):
+            left_out[tell] = why
+        elif hidden or format_ is None or entry.problem:
             problem = "its name begins with a dot or an underscore" if hidden else _problem(match)
             if hidden and (format_ is None or entry.problem):
                 continue
@@ -125,6 +133,7 @@ def _sorted_out(found: dict[str, _Match]) -> Inputs:
             files[entry.real] = InputFile(
                 match.path, match.relative, format_, entry.size, match.checksum or entry.stamp, match.checksum
             )
+    skipped.extend(FailedFile(path, why) for path, why in left_out.items())
     read = {*files}
     skipped = [failed for failed in skipped if failed.path not in read]  # a file that is read under a link's name
     return Inputs(

@@ -137,7 +137,7 @@ def _inspect(file: InputFile, settings: Corpus, relevant: str, fingerprint: str)
                 }:
                     raise InputError(
                         f"{file.path}: a file of datamask's own work folder, which says of its rows that they are "
-                        "no documents; give the corpus it was made of, or a release"
+                        "no documents; give the corpus it was made of"
                     )
                 groups = tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
             empty = sum(groups) == 0

@@ -33,7 +33,7 @@ def plan_shards(settings: Corpus, work: str, previous: Plan | None = None) -> Pl
     :raises InputError: nothing matches, nothing can be read, or corpus.columns names a column no file has.
     """
     remove_leftovers(work)
-    files, skipped, broken = find_inputs(settings.input)
+    files, skipped, broken = find_inputs(settings.input, posixpath.dirname(work.rstrip("/")))
     facts = dict(zip((file.path for file in files), inspect_files(files, settings, work), strict=True))
     failures = [
         *broken,

@@ -30,6 +30,11 @@ class Entry:
     circle: bool = False  # the problem is a folder that contains itself: what is in it is read where it lies
 
 
+def is_hidden(name: str) -> bool:
+    """Whether a name is passed over. Spark reads folders of a partition column whose name begins with an underscore."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
 def walk(folder: str) -> Iterator[Entry]:
     """Every file below a folder, links to files and folders followed, in the order of their names.
 
@@ -51,7 +56,7 @@ def _walk(folder: str, real: str, above: tuple[tuple[int, int], ...]) -> Iterato
         found = _look(path, beyond)
         if found is not None:
             yield found
-        elif not entry.name.startswith((".", "_")):
+        elif not is_hidden(entry.name):
             inner = os.stat(path)
             if (inner.st_dev, inner.st_ino) in above:
                 yield Entry(path, beyond, problem="a link to a folder that it lies in", circle=True)

@@ -1,0 +1,221 @@
+"""Folders that say which files belong to them: Delta tables, folders of `datasets` and of the hub, datamask's own.
+
+What else lies in such a folder (files that a table has removed, a cache, an older revision) is no corpus.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from datamask.corpus.delta import LOG, delta_files
+from datamask.errors import DatamaskError, InputError
+from datamask.storage import is_remote, open_input
+
+OWN = ("work", "releases", "latest")  # what datamask writes into an output folder
+_CACHE = re.compile(r"(cache|tmp)[-0-9a-z_]*(_\d{5}_of_\d{5})?\.arrow|tmp[^/]*")
+_DOWNLOAD = re.compile(r"[0-9a-f]{64}(\.[0-9a-z]+)*\.json")
+
+
+@dataclass
+class Found:
+    """A file that an input names."""
+
+    path: str
+    base: str  # folder that was given
+    real: str  # links resolved
+
+
+@dataclass
+class Belonging:
+    """What the folders around the files that were found say of them."""
+
+    found: Iterable[Found]
+    output: str | None = None  # of this run
+    left_out: dict[str, tuple[str, str]] = field(default_factory=dict)  # path: what is told of, and why it is not read
+    lacking: dict[str, str] = field(default_factory=dict)  # files that are said to be there and are not
+    values: dict[str, dict[str, str | None]] = field(default_factory=dict)  # of columns, by a Delta table's log
+
+    def __post_init__(self) -> None:
+        folders: dict[str, list[Found]] = {}
+        for file in self.found:
+            folder = posixpath.dirname(file.path)
+            while folder.strip("/") and not folder.endswith(":"):
+                folders.setdefault(folder, []).append(file)
+                folder = posixpath.dirname(folder)
+        self._folders = folders
+        own = os.path.realpath(self.output) if self.output and not is_remote(self.output) else self.output
+        for folder, files in sorted(folders.items()):
+            for rule in (self._outputs, self._release, self._delta, self._other_table, self._saved, self._splits):
+                rule(folder, files)
+            for rule in (self._prepared, self._snapshots, self._downloads):
+                rule(folder, files)
+        for file in self.found if own else ():
+            for name in OWN:
+                if file.real.startswith(f"{own}/{name}/"):
+                    why = "in this run's output folder, which is no input; to curate it, name another: -o FOLDER"
+                    self.left_out[file.path] = (f"{self.output}/{name}", why)
+
+    @cached_property
+    def _listed(self) -> set[str]:
+        """Everything that was listed of a remote folder."""
+        return {*self._folders, *(file.path for file in self.found)}
+
+    def _is_there(self, path: str) -> bool:
+        return path in self._listed if is_remote(path) else Path(path).exists()
+
+    def _json(self, path: str) -> dict:
+        if not self._is_there(path):
+            return {}
+        try:
+            with open_input(path) as file:
+                data = json.loads(file.read())
+        except (DatamaskError, ValueError, RecursionError):
+            return {}
+        return data if isinstance(data, dict) else {}
+
+    def _keep(
+        self, files: Iterable[Found], folder: str, belongs: Callable[[str], bool], why: str, tell: str = ""
+    ) -> None:
+        """Leaves out those whose path in the folder does not belong."""
+        for file in files:
+            if file.path not in self.left_out and not belongs(file.path[len(folder) + 1 :]):
+                self.left_out[file.path] = (tell or file.path, why)
+
+    def _outputs(self, folder: str, files: list[Found]) -> None:
+        """An output folder of datamask, met in a folder that was given: its releases are no corpus of the next one."""
+        head, name = posixpath.split(folder)
+        mark = "inputs.json" if name == "work" else None
+        if mark and not ({"version", "files"} <= self._json(f"{folder}/{mark}").keys()):
+            return
+        if name == "releases":
+            releases = {file.path[len(folder) + 1 :].split("/")[0] for file in files}
+            if not any(self._is_release(f"{folder}/{release}") for release in releases):
+                return
+        elif name == "latest" and not mark:
+            if not self._is_release(folder) or not self._is_there(f"{head}/releases"):
+                return
+        elif not mark:
+            return
+        outside = [file for file in files if not f"{file.base}/".startswith(f"{folder}/")]
+        why = "written by datamask; to curate a release again, give its folder"
+        self._keep(outside, folder, lambda path: False, why, folder)
+
+    def _is_release(self, folder: str) -> bool:
+        return str(self._json(f"{folder}/manifest.json").get("format", "")).startswith("datamask release")
+
+    def _release(self, folder: str, files: list[Found]) -> None:
+        if self._is_there(f"{folder}/decisions") and self._is_release(folder):
+            why = "of a release of datamask, whose documents are in data/"
+            self._keep(files, folder, lambda path: path.startswith("data/"), why)
+
+    def _delta(self, folder: str, files: list[Found]) -> None:
+        if not self._is_there(f"{folder}/{LOG}"):
+            return
+        live = {file.path: file.values for file in delta_files(folder)}
+        self._keep(files, folder, lambda path: f"{folder}/{path}" in live, f"{LOG} of the Delta table does not list it")
+        self.values |= {path: dict(values) for path, values in live.items()}
+        self._miss(live, folder, files, f"{LOG} of the Delta table lists it, and it is not there; copy the table again")
+
+    def _miss(self, listed: Iterable[str], folder: str, files: list[Found], why: str) -> None:
+        whole = any(f"{folder}/".startswith(f"{file.base.rstrip('/')}/") for file in files)
+        found = {file.path for file in files}
+        for path in listed:
+            if path not in found and (whole or not self._is_there(path)):
+                hidden = "is hidden by its name" if self._is_there(path) else "is not there"
+                self.lacking[path] = why.replace("is not there", hidden)
+
+    def _other_table(self, folder: str, files: list[Found]) -> None:
+        kind, how = "", ""
+        metadata = f"{folder}/metadata"
+        if is_remote(folder):
+            names = [path[len(metadata) + 1 :] for path in self._listed if path.startswith(f"{metadata}/")]
+        else:
+            names = [path.name for path in Path(metadata).glob("*")]
+        if any(name.endswith(".metadata.json") or name == "version-hint.text" for name in names):
+            kind, how = (
+                "an Iceberg",
+                "pyiceberg's table.scan().to_arrow(), or spark.read.format('iceberg').load(TABLE).write.parquet(NEW)",
+            )
+        elif self._is_there(f"{folder}/.hoodie/hoodie.properties"):
+            kind, how = "a Hudi", "spark.read.format('hudi').load(TABLE).write.parquet(NEW)"
+        if kind:
+            raise InputError(
+                f"{folder}: {kind} table, whose metadata says which files and rows belong to it; datamask does not "
+                f"follow it; write its rows to a folder of parquet and give that: {how}"
+            )
+
+    def _saved(self, folder: str, files: list[Found]) -> None:
+        """A data set that `datasets` saved: beside its data may lie what a map or a shuffle left."""
+        state = self._json(f"{folder}/state.json")
+        listed = state.get("_data_files")
+        if not isinstance(listed, list) or not all(isinstance(each, dict) and "filename" in each for each in listed):
+            return
+        if state.get("_indices_files") or state.get("_indices_data_files"):
+            raise InputError(
+                f"{folder}: a data set whose rows an index chooses (state.json), which datamask does not follow; save "
+                "it without: datasets.load_from_disk(FOLDER).flatten_indices().save_to_disk(NEW)"
+            )
+        names = {str(each["filename"]) for each in listed}
+        self._keep(
+            files, folder, lambda path: "/" in path or path in names, "state.json of the data set does not list it"
+        )
+        self._miss(
+            [f"{folder}/{name}" for name in names], folder, files,
+            "state.json of the data set lists it, and it is not there; copy the data set again",
+        )  # fmt: skip
+
+    def _splits(self, folder: str, files: list[Found]) -> None:
+        splits = self._json(f"{folder}/dataset_dict.json").get("splits")
+        if isinstance(splits, list):
+            outside = [file for file in files if len(file.base) <= len(folder)]
+            names = {str(name) for name in splits}
+            why = "dataset_dict.json of the data set does not list its split"
+            self._keep(outside, folder, lambda path: path.split("/")[0] in names, why)
+            for name in sorted(names) if outside else ():
+                if not self._is_there(f"{folder}/{name}"):
+                    self.lacking[f"{folder}/{name}"] = "dataset_dict.json lists this split, and it is not there"
+
+    def _prepared(self, folder: str, files: list[Found]) -> None:
+        """The cache of `datasets`: what it prepared, and what maps and shuffles left there."""
+        if folder.endswith(".incomplete"):
+            self._keep(files, folder, lambda path: False, "a folder that `datasets` has not finished", folder)
+        elif self._is_there(f"{folder}/dataset_info.json") and not self._is_there(f"{folder}/state.json"):
+            why = "left by a map or a shuffle of `datasets`, not of the data set itself"
+            self._keep(files, folder, lambda path: "/" in path or not _CACHE.fullmatch(path), why)
+
+    def _snapshots(self, folder: str, files: list[Found]) -> None:
+        """The hub's cache holds every revision that was fetched: the one that refs/main names is read."""
+        head, name = posixpath.split(folder)
+        if name != "snapshots" or not (self._is_there(f"{head}/blobs") or self._is_there(f"{head}/refs")):
+            return
+        within = [file for file in files if len(file.base) <= len(folder)]
+        revisions = {file.path[len(folder) + 1 :].split("/")[0] for file in within}
+        main = ""
+        if self._is_there(f"{head}/refs/main"):
+            with open_input(f"{head}/refs/main") as ref:
+                main = bytes(ref.read()).decode().strip()
+        if main not in revisions:
+            if len(revisions) < 2:
+                return
+            raise InputError(
+                f"{folder}: {len(revisions)} revisions of a data set, and refs/main names none of them; give one: "
+                f"{folder}/{min(revisions)}"
+            )
+        why = f"of another revision than the one that refs/main names ({main}); to read it, give its folder"
+        self._keep(within, folder, lambda path: path.split("/")[0] == main, why)
+
+    def _downloads(self, folder: str, files: list[Found]) -> None:
+        why = "what `datasets` notes of a download"
+        self._keep(
+            files,
+            folder,
+            lambda path: "/" in path or not (_DOWNLOAD.fullmatch(path) and self._is_there(f"{folder}/{path[:-5]}")),
+            why,
+        )

@@ -1,0 +1,126 @@
+"""The files that belong to a Delta table, by its log: what it has removed still lies beside them."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+
+from datamask.errors import InputError, one_line
+from datamask.storage import filesystem, open_input, storage_errors
+
+LOG = "_delta_log"
+# what readers must know of, and that the files which the log lists say by themselves, or that is looked at below
+_KNOWN = {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"}
+_REMEDY = (
+    "write its rows to a folder of parquet (spark.read.format('delta').load(TABLE).write.parquet(NEW)) and give that"
+)
+
+
+class DeltaFile(NamedTuple):
+    """A file that the log lists."""
+
+    path: str
+    values: Mapping[str, str | None]  # of the partition columns, which the file does not hold
+
+
+def delta_files(folder: str) -> list[DeltaFile]:
+    """The files of the table's newest version.
+
+    :raises InputError: the log has a gap, cannot be read, or asks for more than files: rows deleted within them,
+        columns under other names.
+    """
+    live: dict[str, dict[str, Any]] = {}
+    for action in _actions(folder):
+        if "add" in action:
+            live[_name(action["add"]["path"], folder)] = action["add"]
+        elif "remove" in action:
+            live.pop(_name(action["remove"]["path"], folder), None)
+        elif "protocol" in action:
+            unknown = {*(action["protocol"].get("readerFeatures") or [])} - _KNOWN
+            if unknown or action["protocol"].get("minReaderVersion", 1) > 3:
+                raise _refused(folder, f"needs {', '.join(sorted(unknown)) or 'a newer reader'}")
+        elif "metaData" in action:
+            _check_names(folder, action["metaData"])
+    deleted = [path for path, add in live.items() if add.get("deletionVector")]
+    if deleted:
+        raise _refused(folder, f"has rows that are deleted within their files ({deleted[0]}: a deletion vector)")
+    return [DeltaFile(f"{folder}/{path}", dict(add.get("partitionValues") or {})) for path, add in live.items()]
+
+
+def _refused(folder: str, what: str) -> InputError:
+    return InputError(f"{folder}: a Delta table that {what}, which datamask does not follow; {_REMEDY}")
+
+
+def _name(path: str, folder: str) -> str:
+    if "://" in path or path.startswith(("/", "file:")):
+        raise _refused(folder, f"lists a file of another folder ({path})")
+    return posixpath.normpath(unquote(path))
+
+
+def _check_names(folder: str, metadata: Mapping[str, Any]) -> None:
+    schema = metadata.get("schemaString")
+    for field in json.loads(schema)["fields"] if schema else ():
+        name = (field.get("metadata") or {}).get("delta.columnMapping.physicalName", field["name"])
+        if name != field["name"]:
+            raise _refused(folder, f"calls column {field['name']!r} {name!r} in its files (column mapping)")
+
+
+def _actions(folder: str) -> Iterator[dict[str, Any]]:
+    """What the log says, oldest first: its newest checkpoint, then the versions after it."""
+    log = f"{folder}/{LOG}"
+    with storage_errors(log):
+        fs, path = filesystem(log)
+        names = [posixpath.basename(name.rstrip("/")) for name in fs.ls(path, detail=False)]
+    versions = sorted(int(name[:20]) for name in names if re.fullmatch(r"\d{20}\.json", name))
+    whole: dict[int, list[str]] = {}
+    for name in sorted(names):
+        if match := re.fullmatch(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet", name):
+            whole.setdefault(int(match[1]), []).append(name)
+    checkpoints = {version: parts for version, parts in whole.items() if _is_complete(parts)}
+    first = -1
+    if checkpoints:
+        first = max(checkpoints)
+        for name in checkpoints[first]:
+            yield from _checkpoint(f"{log}/{name}")
+    later = [version for version in versions if version > first]
+    if not checkpoints and not versions:
+        raise _refused(folder, f"has no version in {LOG}")
+    if later != list(range(first + 1, first + 1 + len(later))):
+        lacking = next(version for version in range(first + 1, later[-1]) if version not in later)
+        raise _refused(folder, f"lacks version {lacking} in {LOG}, or has a checkpoint of another kind")
+    for version in later:
+        yield from _commit(f"{log}/{version:020}.json")
+
+
+def _is_complete(parts: list[str]) -> bool:
+    last = parts[-1].split(".")
+    return len(last) == 3 or len([part for part in parts if part.count(".") == 4]) == int(last[3])
+
+
+def _commit(path: str) -> Iterator[dict[str, Any]]:
+    with open_input(path) as file:
+        lines = bytes(file.read()).decode("utf-8", "replace").splitlines()
+    try:
+        yield from (json.loads(line) for line in lines if line.strip())
+    except ValueError as error:
+        raise InputError(
+            f"{path}: a Delta table's log that cannot be read ({one_line(error)}); copy the table again"
+        ) from error
+
+
+def _checkpoint(path: str) -> Iterator[dict[str, Any]]:
+    from datamask.corpus.inputs import damage
+
+    with damage(path), open_input(path) as file:
+        columns = ["add", "remove", "protocol", "metaData"]
+        parquet = pq.ParquetFile(file)
+        there = [name for name in columns if name in parquet.schema_arrow.names]
+        rows = parquet.read(columns=there).to_pylist(maps_as_pydicts="strict")
+    for row in rows:
+        yield from ({name: value} for name, value in row.items() if value is not None)
