@@ -9,7 +9,7 @@ from typing import NamedTuple
 READ, SEEN = 1 << 16, 1 << 12  # characters of a text that are read, and that tell whether it is a program
 LINES = 0.3  # share of a text's lines that look like a program's, from which it is one
 LEAST = 3  # such lines
-SIGNS, FEWEST = "(){}[];=<>", 0.005  # a text with a smaller share of these signs is asked no further
+SIGNS, FEWEST = "(){}[];=<>", 0.008  # a text with a smaller share of these signs is asked no further
 MARKS = 0.06  # share of a program's characters that are parentheses, semicolons and equals signs, if on few lines
 OTHER, OTHER_SAID = 0.01, 0.04  # share of a program's tokens that another may lack: without comments, and with them
 _LINE = re.compile(

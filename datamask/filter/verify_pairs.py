@@ -65,9 +65,6 @@ SIBLING = 1.3  # times its shingles at most
 SIBLING_OWN = 20  # letters
 PACKAGING = 0.8  # share of prose beside the text's own, below which what a page adds is packaging
 LONGER = 1.15  # a text that contains another and has more than this many times its shingles is no noisy copy of it
-FIGURES = (
-    0.6  # share of digits among a text's letters and digits, from which it is a table: its figures are what it says
-)
 BATCH = 1 << 18  # letters of the pairs that are asked about together
 ROUNDS = 3  # rounds of comparing the documents that stay of one group
 
