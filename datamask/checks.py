@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from datamask import extensions
 from datamask.config import UNSEEING, Config
 from datamask.corpus.identify import wanted as languages_wanted
-from datamask.corpus.inputs import InputFile
+from datamask.corpus.inputs import InputFile, reading_of
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.read import INDEX_COLUMNS, check_columns, corpus_schema, shard_schema
 from datamask.errors import ConfigError, InputError, MissingExtraError, nearest
@@ -63,7 +63,10 @@ def check_footers(files: Sequence[InputFile], config: Config) -> None:
     local = all(file.format == "parquet" and not is_remote(file.path) for file in files)
     if not local or len(files) > PEEKED or languages_wanted(config) or contamination.wanted(config):
         return
-    shards = [Shard(file.relative, (Part(file.path, "parquet", "", file.size),), "") for file in files]
+    shards = [
+        Shard(file.relative, (Part(file.path, "parquet", "", file.size, reading=reading_of(file)),), "")
+        for file in files
+    ]
     failures = []
     for shard in shards:
         try:

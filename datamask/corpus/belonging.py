@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from datamask.corpus.delta import LOG, delta_files
+from datamask.corpus.plan import Value
 from datamask.errors import DatamaskError, InputError
 from datamask.storage import is_remote, open_input
 
@@ -40,7 +41,7 @@ class Belonging:
     output: str | None = None  # of this run
     left_out: dict[str, tuple[str, str]] = field(default_factory=dict)  # path: what is told of, and why it is not read
     lacking: dict[str, str] = field(default_factory=dict)  # files that are said to be there and are not
-    values: dict[str, dict[str, str | None]] = field(default_factory=dict)  # of columns, by a Delta table's log
+    values: dict[str, dict[str, Value]] = field(default_factory=dict)  # of columns, by a Delta table's log
 
     def __post_init__(self) -> None:
         folders: dict[str, list[Found]] = {}

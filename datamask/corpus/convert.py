@@ -16,6 +16,7 @@ import pyarrow as pa
 from datamask.config import Config
 from datamask.corpus import arrow, delimited, web
 from datamask.corpus.columns import Column, recognise, union
+from datamask.corpus.hive import with_fields, with_values
 from datamask.corpus.inputs import damage
 from datamask.corpus.inspect import content_of
 from datamask.corpus.json_lines import MAX_LINE_BYTES, UTF8_BOM, json_rows, to_json
@@ -83,12 +84,11 @@ def _write(shard: Shard, config: Config, url: str, output_key: str) -> Output:
     rows = [0] * len(sources)  # of each part: where a converted row comes from
 
     def converted() -> Iterator[pa.RecordBatch]:
-        for number, source in enumerate(sources):
+        for number, (part, source) in enumerate(zip(shard.parts, sources, strict=True)):
             for batch, reasons, excerpts in source.batches():
                 rows[number] += batch.num_rows
-                yield project(
-                    batch, source.columns, full, pa.array(reasons, pa.string()), pa.array(excerpts, pa.string())
-                )
+                told = pa.array(reasons, pa.string()), pa.array(excerpts, pa.string())
+                yield project(with_values(batch, part), source.columns, full, *told)
 
     def facts() -> dict[str, Any]:
         for part in shard.parts:  # the key stands for the content that was planned
@@ -107,10 +107,10 @@ def _json_source(part: Part, config: Config) -> _Source:
     schema = pa.schema([(name, pa.string() if type_ is None else type_) for name, type_ in types.items()])
     mixed = {name for name, type_ in types.items() if type_ is None}
     if types:
-        columns = recognise(schema, config.corpus.columns, part.path, config.corpus.drop)
+        columns = recognise(with_fields(schema, part), config.corpus.columns, part.path, config.corpus.drop)
     else:  # no line is an object: every line is quarantined
         schema = pa.schema([("text", pa.string())])
-        columns = [Column("text", ("text",), pa.string())]
+        columns = [Column(field.name, (field.name,), field.type) for field in with_fields(schema, part)]
     text = next(column.path for column in columns if column.name == "text")
 
     def batches() -> Iterator[delimited.Rows]:
@@ -203,7 +203,7 @@ def _storable(type_: pa.DataType) -> bool:
 
 def _csv_source(part: Part, config: Config) -> _Source:
     schema = delimited.header(part)
-    columns = recognise(schema, config.corpus.columns, part.path, config.corpus.drop)
+    columns = recognise(with_fields(schema, part), config.corpus.columns, part.path, config.corpus.drop)
 
     return _Source(columns, lambda: delimited.batches(part, schema))
 
@@ -211,7 +211,7 @@ def _csv_source(part: Part, config: Config) -> _Source:
 def _arrow_source(part: Part, config: Config) -> _Source:
     with damage(part.path), open_input(part.path) as file:
         schema = arrow.open_arrow(file, part.path).schema
-    columns = recognise(schema, config.corpus.columns, part.path, config.corpus.drop)
+    columns = recognise(with_fields(schema, part), config.corpus.columns, part.path, config.corpus.drop)
 
     def batches() -> Iterator[delimited.Rows]:
         for batch in arrow.batches(part):
@@ -223,7 +223,12 @@ def _arrow_source(part: Part, config: Config) -> _Source:
 def _text_source(part: Part, config: Config) -> _Source:
     """A file is one document, called by its name."""
     names = ("text", "id", "file_path")
-    columns = [Column(name, (name,), pa.string()) for name in names if name not in config.corpus.drop or name == "text"]
+    schema = with_fields(pa.schema([(name, pa.string()) for name in names]), part)
+    columns = [
+        Column(field.name, (field.name,), field.type)
+        for field in schema
+        if field.name not in config.corpus.drop or field.name == "text"
+    ]
 
     def batches() -> Iterator[delimited.Rows]:
         encoding = part.reading.encoding if part.reading else "utf-8"
@@ -240,7 +245,7 @@ def _text_source(part: Part, config: Config) -> _Source:
 
 def _web_source(part: Part, config: Config) -> _Source:
     """WARC and WET."""
-    columns = recognise(web.SCHEMA, config.corpus.columns, part.path, config.corpus.drop)
+    columns = recognise(with_fields(web.SCHEMA, part), config.corpus.columns, part.path, config.corpus.drop)
     return _Source(columns, lambda: web.batches(part))
 
 

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
+from datamask.corpus.plan import Value
 from datamask.errors import InputError, one_line
 from datamask.storage import filesystem, open_input, storage_errors
 
@@ -26,7 +27,7 @@ class DeltaFile(NamedTuple):
     """A file that the log lists."""
 
     path: str
-    values: Mapping[str, str | None]  # of the partition columns, which the file does not hold
+    values: Mapping[str, Value]  # of the partition columns, which the file does not hold
 
 
 def delta_files(folder: str) -> list[DeltaFile]:
@@ -36,6 +37,7 @@ def delta_files(folder: str) -> list[DeltaFile]:
         columns under other names.
     """
     live: dict[str, dict[str, Any]] = {}
+    whole: set[str] = set()  # columns of integers
     for action in _actions(folder):
         if "add" in action:
             live[_name(action["add"]["path"], folder)] = action["add"]
@@ -46,11 +48,20 @@ def delta_files(folder: str) -> list[DeltaFile]:
             if unknown or action["protocol"].get("minReaderVersion", 1) > 3:
                 raise _refused(folder, f"needs {', '.join(sorted(unknown)) or 'a newer reader'}")
         elif "metaData" in action:
-            _check_names(folder, action["metaData"])
+            whole = _check_schema(folder, action["metaData"])
     deleted = [path for path, add in live.items() if add.get("deletionVector")]
     if deleted:
         raise _refused(folder, f"has rows that are deleted within their files ({deleted[0]}: a deletion vector)")
-    return [DeltaFile(f"{folder}/{path}", dict(add.get("partitionValues") or {})) for path, add in live.items()]
+    return [
+        DeltaFile(
+            f"{folder}/{path}",
+            {
+                name: int(value) if value and name in whole else value or None  # an empty text stands for null there
+                for name, value in (add.get("partitionValues") or {}).items()
+            },
+        )
+        for path, add in live.items()
+    ]
 
 
 def _refused(folder: str, what: str) -> InputError:
@@ -63,12 +74,18 @@ def _name(path: str, folder: str) -> str:
     return posixpath.normpath(unquote(path))
 
 
-def _check_names(folder: str, metadata: Mapping[str, Any]) -> None:
+def _check_schema(folder: str, metadata: Mapping[str, Any]) -> set[str]:
+    """The columns of integers.
+
+    :raises InputError: a column has another name in the files.
+    """
     schema = metadata.get("schemaString")
-    for field in json.loads(schema)["fields"] if schema else ():
+    fields = json.loads(schema)["fields"] if schema else []
+    for field in fields:
         name = (field.get("metadata") or {}).get("delta.columnMapping.physicalName", field["name"])
         if name != field["name"]:
             raise _refused(folder, f"calls column {field['name']!r} {name!r} in its files (column mapping)")
+    return {field["name"] for field in fields if field.get("type") in ("byte", "short", "integer", "long")}
 
 
 def _actions(folder: str) -> Iterator[dict[str, Any]]:

@@ -9,14 +9,15 @@ import posixpath
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from datamask.corpus.belonging import Belonging, Found
-from datamask.corpus.plan import FailedFile
+from datamask.corpus.hive import folder_values, typed
+from datamask.corpus.plan import FailedFile, Reading, Value
 from datamask.corpus.walk import Entry, is_hidden, look, matches, walk
 from datamask.errors import DatamaskError, InputError, one_line
 from datamask.storage import filesystem, is_remote, storage_errors
@@ -53,6 +54,7 @@ class InputFile:
     size: int
     stamp: str  # changes when the file does: mtime, or the store's checksum
     checksum: str | None  # the store's own, of the content; None: to be computed
+    folders: tuple[tuple[str, Value], ...] = ()  # columns that the folders around it name, see corpus.hive
 
 
 class Inputs(NamedTuple):
@@ -136,8 +138,14 @@ def _sorted_out(found: dict[str, _Match], folders: Belonging) -> Inputs:
     skipped.extend(FailedFile(path, why) for path, why in left_out.items())
     read = {*files}
     skipped = [failed for failed in skipped if failed.path not in read]  # a file that is read under a link's name
+    by_log = folders.values
+    named = typed([{} if file.path in by_log else folder_values(file.path) for file in files.values()])
+    full = [
+        replace(file, folders=tuple(by_log.get(file.path, dict(own)).items()))
+        for file, own in zip(files.values(), named, strict=True)
+    ]
     return Inputs(
-        sorted(files.values(), key=lambda file: file.path),
+        sorted(full, key=lambda file: file.path),
         sorted(skipped, key=lambda failed: failed.path),
         sorted(failures, key=lambda failed: failed.path),
     )
@@ -151,6 +159,14 @@ def _problem(match: _Match) -> str | None:
         hint = "; convert it to JSON lines with a text field" if match.named else ""
         return f"not a format datamask reads ({READABLE}){hint}"
     return None
+
+
+def reading_of(file: InputFile, found: Reading | None = None) -> Reading | None:
+    """How the file is read, with the columns that its folders name.
+
+    :param found: what its content says; None: as its format is by default.
+    """
+    return replace(found or Reading("utf-8"), folders=file.folders) if file.folders else found
 
 
 def format_of(path: str) -> str | None:

@@ -13,9 +13,12 @@ _QUOTES = {
 }
 
 
+Value = str | int | None
+
+
 @dataclass(frozen=True)
 class Reading:
-    """How a text file is read that is not read as its format by default is."""
+    """How a file is read that is not read as its format by default is."""
 
     encoding: str  # Python's name
     guessed: bool = False  # the encoding was guessed, not given nor marked
@@ -23,13 +26,18 @@ class Reading:
     header: bool = True  # of CSV
     quotes: str = "double"  # of CSV: what a quotation mark is, see corpus.quotes
     line_end: str = "\n"
+    folders: tuple[tuple[str, Value], ...] = ()  # columns that the folders around it name, see corpus.hive
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folders", tuple((name, value) for name, value in self.folders))  # JSON has lists
 
     def __str__(self) -> str:
         named = f"{self.encoding}{' (guessed)' if self.guessed else ''}"
         separated = f", separated by {self.separator!r}" if self.separator else ""
         headed = "" if self.header else ", without a header line"
         ended = ", its lines ended by CR" if self.line_end == "\r" else ""
-        return f"{named}{separated}{headed}{_QUOTES[self.quotes]}{ended}"
+        folders = f", with {', '.join(name for name, _ in self.folders)} of its folders" if self.folders else ""
+        return f"{named}{separated}{headed}{_QUOTES[self.quotes]}{ended}{folders}"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from datamask.config import Config
 from datamask.corpus.columns import FINEWEB, RESTATED, Column, complete, recognise, shown, spelled, union
+from datamask.corpus.hive import with_fields, with_values
 from datamask.corpus.inputs import damage
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.project import EXTRA, project
@@ -124,14 +125,14 @@ def read_batches(
     first = 0
     for part in shard.parts:
         with damage(part.path), open_parquet(part.path) as file:
-            known = _part_columns(file, part.path, config)
-            sources = _sources(file, known, wanted)
+            known = _part_columns(file, part, config)
+            sources = _sources(file, part, known, wanted)
             for group in range(*part.row_groups) if part.row_groups else range(file.metadata.num_row_groups):
                 rows = file.metadata.row_group(group).num_rows
                 if only is None or only[first : first + rows].any():
                     at = first
                     for batch in _batches(file, group, sources, batch_rows):
-                        yield _numbered(batch, at, known, wanted)
+                        yield _numbered(with_values(batch, part), at, known, wanted)
                         at += batch.num_rows
                 first += rows
 
@@ -204,9 +205,9 @@ def sample_texts(shards: Sequence[Shard], config: Config, documents: int, seed: 
     chosen: list[tuple[int, str]] = []  # a heap of the `documents` least hashes, negated
     for part, group in _sample_groups(shards, max(SAMPLE_ROWS, SAMPLE_FACTOR * documents), salt):
         with damage(part.path), open_parquet(part.path) as file:
-            known = [column for column in _part_columns(file, part.path, config) if column.name == "text"]
+            known = [column for column in _part_columns(file, part, config) if column.name == "text"]
             schema = pa.schema([("text", pa.string())])
-            for batch in _batches(file, group, _sources(file, known, schema), BATCH_ROWS):
+            for batch in _batches(file, group, _sources(file, part, known, schema), BATCH_ROWS):
                 for text in project(batch, known, schema)["text"].to_pylist():
                     if not text or text.isspace():
                         continue
@@ -257,8 +258,8 @@ def part_columns(schema: pa.Schema, where: str, config: Config) -> list[Column]:
     return recognise(schema, config.corpus.columns, where, config.corpus.drop)
 
 
-def _part_columns(file: pq.ParquetFile, where: str, config: Config) -> list[Column]:
-    return part_columns(_schema(file), where, config)
+def _part_columns(file: pq.ParquetFile, part: Part, config: Config) -> list[Column]:
+    return part_columns(with_fields(_schema(file), part), part.path, config)
 
 
 def _schema(file: pq.ParquetFile) -> pa.Schema:
@@ -271,10 +272,17 @@ def _schema(file: pq.ParquetFile) -> pa.Schema:
 
 def _part_schema(part: Part, config: Config) -> pa.Schema:
     """Of a file's footer, which is opened once in this process: a corpus of many files is asked for often."""
-    known = (part.path, part.fingerprint, *sorted(config.corpus.columns.items()), None, *config.corpus.drop)
+    known = (
+        part.path,
+        part.fingerprint,
+        part.reading,
+        *sorted(config.corpus.columns.items()),
+        None,
+        *config.corpus.drop,
+    )
     if known not in _SCHEMAS:
         with damage(part.path), open_parquet(part.path) as file:
-            fields = [column.field for column in _part_columns(file, part.path, config)]
+            fields = [column.field for column in _part_columns(file, part, config)]
         if len(_SCHEMAS) >= SCHEMAS:
             _SCHEMAS.clear()
         _SCHEMAS[known] = pa.schema(fields)
@@ -298,11 +306,13 @@ def _wanted(schema: pa.Schema, columns: Sequence[str] | None, shard: Shard) -> p
     return pa.schema(fields)
 
 
-def _sources(file: pq.ParquetFile, known: Sequence[Column], wanted: pa.Schema) -> list[str]:
+def _sources(file: pq.ParquetFile, part: Part, known: Sequence[Column], wanted: pa.Schema) -> list[str]:
     """The file's own names of the wanted columns; text too when `_reason` is asked for."""
     names = {*wanted.names, *(["text"] if "_reason" in wanted.names or "_excerpt" in wanted.names else [])}
     extra = [field.name for field in EXTRA if METADATA_KEY in (_schema(file).metadata or {})]
-    return list(dict.fromkeys([*(".".join(column.path) for column in known if column.name in names), *extra]))
+    given = {name for name, _ in part.reading.folders} if part.reading else set()
+    own = (".".join(column.path) for column in known if column.name in names and column.path[0] not in given)
+    return list(dict.fromkeys([*own, *extra]))
 
 
 def _batches(file: pq.ParquetFile, group: int, sources: list[str], rows: int) -> Iterator[pa.RecordBatch]:

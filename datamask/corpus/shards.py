@@ -11,11 +11,12 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from datamask.config import Corpus
-from datamask.corpus.inputs import InputFile, find_inputs, stem
+from datamask.corpus.inputs import InputFile, find_inputs, reading_of, stem
 from datamask.corpus.inspect import FileFacts, inspect_files
-from datamask.corpus.plan import FailedFile, Part, Plan, Shard
+from datamask.corpus.plan import FailedFile, Part, Plan, Reading, Shard
 from datamask.errors import InputError
 from datamask.storage import key, remove_leftovers
 
@@ -96,7 +97,7 @@ def _shards(
 
 def _part(file: InputFile, facts: FileFacts) -> Part:
     rows = None if facts.row_groups is None else sum(facts.row_groups)
-    return Part(file.path, file.format, facts.fingerprint, file.size, None, rows, facts.reading)
+    return Part(file.path, file.format, facts.fingerprint, file.size, None, rows, reading_of(file, facts.reading))
 
 
 def _shard(name: str, parts: Sequence[Part]) -> Shard:
@@ -106,12 +107,17 @@ def _shard(name: str, parts: Sequence[Part]) -> Shard:
             part.fingerprint,
             part.format,
             list(part.row_groups or ()),
-            *([asdict(part.reading)] if part.reading else []),
+            *([_plain(part.reading)] if part.reading else []),
             *(["strict"] if part.format.startswith(("csv", "tsv")) else []),  # 0.1.0 read other rows of the same bytes
         ]
         for part in parts
     ]
     return Shard(name, tuple(parts), key("shard", content))
+
+
+def _plain(reading: Reading) -> dict[str, Any]:
+    plain = asdict(reading)
+    return plain if reading.folders else {name: value for name, value in plain.items() if name != "folders"}
 
 
 def _split(name: str, part: Part, groups: Sequence[int] | None, shard_rows: int) -> list[Shard]:
@@ -131,7 +137,7 @@ def _split(name: str, part: Part, groups: Sequence[int] | None, shard_rows: int)
     shards = []
     for run in runs:
         rows = sum(groups[number] for number in run)
-        piece = Part(part.path, part.format, part.fingerprint, part.bytes, (run[0], run[-1] + 1), rows)
+        piece = Part(part.path, part.format, part.fingerprint, part.bytes, (run[0], run[-1] + 1), rows, part.reading)
         shards.append(_shard(f"{name}-rg{run[0]:05d}", [piece]))
     return shards
 
