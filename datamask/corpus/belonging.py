@@ -20,8 +20,18 @@ from datamask.errors import DatamaskError, InputError
 from datamask.storage import is_remote, open_input
 
 OWN = ("work", "releases", "latest")  # what datamask writes into an output folder
-_CACHE = re.compile(r"(cache|tmp)[-0-9a-z_]*(_\d{5}_of_\d{5})?\.arrow|tmp[^/]*")
+IN_OUTPUT = "in this run's output folder, which is no input; to curate it, name another: -o FOLDER"
+_CACHE = re.compile(r"cache-[0-9a-f]+(_\d{5}_of_\d{5})?\.arrow")
+_ICEBERG = re.compile(r"(v\d+|\d+-[^/]+)(\.gz)?\.metadata\.json(\.gz)?|version-hint\.text")
 _DOWNLOAD = re.compile(r"[0-9a-f]{64}(\.[0-9a-z]+)*\.json")
+
+
+def own_folder(real: str, output: str | None) -> str | None:
+    """The folder of this run's output that a file lies in, of those that datamask writes; None: it lies in none."""
+    if output is None:
+        return None
+    base = output if is_remote(output) else os.path.realpath(output)
+    return next((f"{output}/{name}" for name in OWN if real.startswith(f"{base}/{name}/")), None)
 
 
 @dataclass
@@ -51,17 +61,14 @@ class Belonging:
                 folders.setdefault(folder, []).append(file)
                 folder = posixpath.dirname(folder)
         self._folders = folders
-        own = os.path.realpath(self.output) if self.output and not is_remote(self.output) else self.output
         for folder, files in sorted(folders.items()):
             for rule in (self._outputs, self._release, self._delta, self._other_table, self._saved, self._splits):
                 rule(folder, files)
             for rule in (self._prepared, self._snapshots, self._downloads):
                 rule(folder, files)
-        for file in self.found if own else ():
-            for name in OWN:
-                if file.real.startswith(f"{own}/{name}/"):
-                    why = "in this run's output folder, which is no input; to curate it, name another: -o FOLDER"
-                    self.left_out[file.path] = (f"{self.output}/{name}", why)
+        for file in self.found:
+            if place := own_folder(file.real, self.output):
+                self.left_out[file.path] = (place, IN_OUTPUT)
 
     @cached_property
     def _listed(self) -> set[str]:
@@ -112,7 +119,7 @@ class Belonging:
         return str(self._json(f"{folder}/manifest.json").get("format", "")).startswith("datamask release")
 
     def _release(self, folder: str, files: list[Found]) -> None:
-        if self._is_there(f"{folder}/decisions") and self._is_release(folder):
+        if self._is_release(folder):
             why = "of a release of datamask, whose documents are in data/"
             self._keep(files, folder, lambda path: path.startswith("data/"), why)
 
@@ -139,7 +146,7 @@ class Belonging:
             names = [path[len(metadata) + 1 :] for path in self._listed if path.startswith(f"{metadata}/")]
         else:
             names = [path.name for path in Path(metadata).glob("*")]
-        if any(name.endswith(".metadata.json") or name == "version-hint.text" for name in names):
+        if any(_ICEBERG.fullmatch(name) for name in names):
             kind, how = (
                 "an Iceberg",
                 "pyiceberg's table.scan().to_arrow(), or spark.read.format('iceberg').load(TABLE).write.parquet(NEW)",
@@ -186,7 +193,8 @@ class Belonging:
     def _prepared(self, folder: str, files: list[Found]) -> None:
         """The cache of `datasets`: what it prepared, and what maps and shuffles left there."""
         if folder.endswith(".incomplete"):
-            self._keep(files, folder, lambda path: False, "a folder that `datasets` has not finished", folder)
+            outside = [file for file in files if len(file.base) < len(folder)]
+            self._keep(outside, folder, lambda path: False, "a folder that `datasets` has not finished", folder)
         elif self._is_there(f"{folder}/dataset_info.json") and not self._is_there(f"{folder}/state.json"):
             why = "left by a map or a shuffle of `datasets`, not of the data set itself"
             self._keep(files, folder, lambda path: "/" in path or not _CACHE.fullmatch(path), why)

@@ -36,20 +36,20 @@ def delta_files(folder: str) -> list[DeltaFile]:
     :raises InputError: the log has a gap, cannot be read, or asks for more than files: rows deleted within them,
         columns under other names.
     """
-    live: dict[str, dict[str, Any]] = {}
+    live: dict[tuple[str, str], dict[str, Any]] = {}
     whole: set[str] = set()  # columns of integers
     for action in _actions(folder):
         if "add" in action:
-            live[_name(action["add"]["path"], folder)] = action["add"]
+            live[_name(action["add"], folder)] = action["add"]
         elif "remove" in action:
-            live.pop(_name(action["remove"]["path"], folder), None)
+            live.pop(_name(action["remove"], folder), None)
         elif "protocol" in action:
             unknown = {*(action["protocol"].get("readerFeatures") or [])} - _KNOWN
             if unknown or action["protocol"].get("minReaderVersion", 1) > 3:
                 raise _refused(folder, f"needs {', '.join(sorted(unknown)) or 'a newer reader'}")
         elif "metaData" in action:
             whole = _check_schema(folder, action["metaData"])
-    deleted = [path for path, add in live.items() if add.get("deletionVector")]
+    deleted = [path for (path, _), add in live.items() if add.get("deletionVector")]
     if deleted:
         raise _refused(folder, f"has rows that are deleted within their files ({deleted[0]}: a deletion vector)")
     return [
@@ -60,7 +60,7 @@ def delta_files(folder: str) -> list[DeltaFile]:
                 for name, value in (add.get("partitionValues") or {}).items()
             },
         )
-        for path, add in live.items()
+        for (path, _), add in live.items()
     ]
 
 
@@ -68,10 +68,12 @@ def _refused(folder: str, what: str) -> InputError:
     return InputError(f"{folder}: a Delta table that {what}, which datamask does not follow; {_REMEDY}")
 
 
-def _name(path: str, folder: str) -> str:
+def _name(action: Mapping[str, Any], folder: str) -> tuple[str, str]:
+    """What identifies a file in the log: its path, and the deletion vector that it had."""
+    path, vector = action["path"], action.get("deletionVector")
     if "://" in path or path.startswith(("/", "file:")):
         raise _refused(folder, f"lists a file of another folder ({path})")
-    return posixpath.normpath(unquote(path))
+    return posixpath.normpath(unquote(path)), json.dumps(vector, sort_keys=True) if vector else ""
 
 
 def _check_schema(folder: str, metadata: Mapping[str, Any]) -> set[str]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from datamask.corpus.belonging import Belonging, Found
+from datamask.corpus.belonging import IN_OUTPUT, Belonging, Found, own_folder
 from datamask.corpus.hive import folder_values, typed
 from datamask.corpus.plan import FailedFile, Reading, Value
 from datamask.corpus.walk import Entry, is_hidden, look, matches, walk
@@ -103,6 +103,8 @@ def find_inputs(inputs: Sequence[str], output: str | None = None) -> Inputs:
             matched = True
             if match.named and (problem := _problem(match)):
                 raise InputError(f"{match.path}: {problem}")
+            if match.named and own_folder(match.entry.real, output):
+                raise InputError(f"{match.path}: {IN_OUTPUT}")
             known = found.get(match.path)
             if known is None or len(known.relative) < len(match.relative):  # of several inputs the outermost names it
                 found[match.path] = match

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import datasets
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -98,6 +99,7 @@ def test_a_file_that_a_delta_table_lists_and_that_is_gone_is_a_failure(tmp_path)
     ("actions", "word"),
     [
         ([add("a.parquet", deletionVector={"storageType": "u"})], "deletion vector"),
+        ([add("a.parquet", deletionVector={"storageType": "u"}), remove("a.parquet")], "deletion vector"),
         ([{"protocol": {"minReaderVersion": 3, "readerFeatures": ["catalogOwned-preview"]}}], "catalogOwned-preview"),
         ([add("s3://other/a.parquet")], "file of another folder"),
         (
@@ -267,6 +269,44 @@ def test_of_a_release_that_is_given_the_documents_are_read(tmp_path):
     assert names(out / "latest", tmp_path / "other") == ["data/a.parquet"]
     assert names(out / "releases" / "0001-abc") == ["data/a.parquet"]
     assert names(out / "latest", out) == []  # its own newest release: would change with every run
+
+
+def test_a_file_of_the_output_folder_that_is_named_is_refused(tmp_path):
+    out = output(tmp_path / "out")
+    with pytest.raises(InputError, match="name another: -o FOLDER"):
+        find_inputs([str(out / "latest" / "data" / "a.parquet")], str(out))
+
+
+def test_folders_that_only_look_like_these_are_read(tmp_path):
+    lay(tmp_path / "metadata" / "sample.metadata.json")  # no Iceberg table
+    lay(tmp_path / "state.json")  # of something else
+    lay(tmp_path / "snapshots" / "2024" / "a.jsonl")
+    lay(tmp_path / "cache-0123.arrow")
+    lay(tmp_path / "set" / "cache-train.arrow")
+    note(tmp_path / "set" / "dataset_info.json", {})
+    note(tmp_path / "manifest.json", {"format": "another"})
+    assert {*names(tmp_path)} == {
+        "metadata/sample.metadata.json",
+        "snapshots/2024/a.jsonl",
+        "cache-0123.arrow",
+        "set/cache-train.arrow",
+        "manifest.json",
+    }
+
+
+def test_a_remote_delta_table_is_read_by_its_log(tmp_path):
+    fs = fsspec.filesystem("memory")
+    for name in ("old", "new"):
+        lay(tmp_path / f"{name}.parquet")
+    log(tmp_path, 0, add("old.parquet"))
+    log(tmp_path, 1, remove("old.parquet"), add("new.parquet"))
+    fs.put(str(tmp_path), "/table", recursive=True)
+    try:
+        found = find_inputs(["memory://table"])
+        assert [file.path.split("/")[-1] for file in found.files] == ["new.parquet"]
+        assert not found.failures
+    finally:
+        fs.rm("/table", recursive=True)
 
 
 def test_a_users_folder_called_work_is_read(tmp_path):
