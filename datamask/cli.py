@@ -30,7 +30,7 @@ from datamask.errors import LESS_MEMORY, ConfigError, DatamaskError, ServerGoneE
 from datamask.interrupts import CONTINUES, INTERRUPTS, STATUS
 from datamask.layers import claim, leave_working_directory
 from datamask.silence import SILENCE
-from datamask.surroundings import escaped, machines_fault, settle, settle_streams
+from datamask.surroundings import escaped, machines_fault, settle, settle_streams, shown
 
 ENTRY_POINTS = "datamask.commands"
 SHELLS = ("bash", "zsh", "fish")
@@ -188,6 +188,13 @@ def _leave() -> None:
     os._exit(_ended)
 
 
+def _check_output(arguments: Sequence[str]) -> None:
+    """:raises ConfigError: the output folder's name is not UTF-8, as JSON and parquet's readers would need it to be."""
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        if shown(argument) != argument and (before in ("-o", "--output") or argument.startswith(("-o", "--output="))):
+            raise ConfigError(f"the output folder's name {shown(argument)} is not UTF-8; choose another --output")
+
+
 def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
     """The command's last words and its exit status."""
     global server_gone
@@ -195,9 +202,10 @@ def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
     try:
         try:
             settle()
+            _check_output(arguments)
             if COMPLETE in os.environ:
                 completion_init()
-            app(args=arguments, prog_name="datamask")
+            app(args=[shown(argument) for argument in arguments], prog_name="datamask")
         except SystemExit as end:
             if end.code == STATUS:  # what typer makes of Ctrl-C
                 return INTERRUPTED, STATUS

@@ -58,9 +58,13 @@ def connect(memory_limit: str, work: str | None = None) -> Iterator[duckdb.DuckD
 
 @contextlib.contextmanager
 def temporary_folder(work: str) -> Iterator[Path]:
-    """A folder under work/tmp (the system's, when work is remote), removed afterwards, with those of dead processes."""
-    remote = storage.is_remote(work)
-    parent = private_folder("duckdb") if remote else Path(storage.filesystem(work)[1], "tmp")
+    """A folder under work/tmp, removed afterwards, with those of dead processes.
+
+    The system's, where work is remote, or its name has a sign that DuckDB interprets even behind a symbolic link: what
+    follows ? are options, and a backslash is a slash.
+    """
+    local = None if storage.is_remote(work) else storage.filesystem(work)[1]
+    parent = private_folder("duckdb") if local is None or {*local} & {*"?\\"} else Path(local, "tmp")
     folder = parent / f"duckdb-{uuid.uuid4().hex}"
     try:
         parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 from datamask import storage
@@ -118,7 +117,6 @@ def check_place(place: str, overrides: Sequence[str], files: Sequence[str] = ())
     if overrides:
         load(None, overrides, config.model_dump(mode="json"))
     for pattern in files:
-        path = Path(pattern)
-        if not storage.is_remote(pattern) and not any(path.parent.glob(path.name)):
+        if not storage.is_remote(pattern) and not storage.exists(storage.expand_patterns([pattern])[0]):
             raise InputError(f"{pattern} matches no file; check the path")
     return work

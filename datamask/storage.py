@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -43,6 +44,7 @@ from datamask.errors import (
     is_retryable,
     one_line,
 )
+from datamask.surroundings import shown
 
 METADATA_KEY = b"datamask"  # the key under which an output's facts stand in a parquet file's metadata
 LEFTOVER_SECONDS = 24 * 3600  # a temporary file older than this was left behind by a process that died
@@ -52,6 +54,8 @@ ROW_GROUP_ROWS = 10_000
 
 # ---------------------------------------------------------------- paths
 
+AMBIGUOUS = "{} is the name of a file or folder, and a pattern that others match; rename it, or give the folder"
+
 
 def is_remote(url: str) -> bool:
     """True for s3://, gs://, hf:// and the like; False for a local path or file://."""
@@ -59,11 +63,16 @@ def is_remote(url: str) -> bool:
 
 
 def expand_patterns(patterns: Sequence[str]) -> list[str]:
-    """Patterns of local files as files, sorted; what matches nothing stays, to be named when it is opened."""
+    """Patterns of local files as files, sorted; what matches nothing stays, to be named when it is opened.
+
+    :raises StorageError: a pattern is also the name of a file.
+    """
     found: list[str] = []
     for pattern in patterns:
         local = Path(pattern)
-        matched = [] if is_remote(pattern) else sorted(str(path) for path in local.parent.glob(local.name))
+        matched = [] if is_remote(pattern) else sorted(shown(str(path)) for path in local.parent.glob(local.name))
+        if matched and matched != [shown(str(local))] and os.path.lexists(filesystem(pattern)[1]):
+            raise StorageError(AMBIGUOUS.format(pattern))
         found += matched or [pattern]
     return list(dict.fromkeys(found))
 
@@ -74,9 +83,11 @@ def filesystem(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
     :raises MissingExtraError: the scheme's package is not installed.
     :raises StorageError: the scheme is unknown.
     """
+    if not is_remote(url):
+        return fsspec.filesystem("file"), _local_path(url)
     try:
         # other processes write too: a cached listing would hide their files
-        return url_to_fs(url, use_listings_cache=False) if is_remote(url) else url_to_fs(url)
+        return url_to_fs(url, use_listings_cache=False)
     except ImportError as error:
         scheme = url.split("://")[0]
         raise MissingExtraError(
@@ -84,6 +95,32 @@ def filesystem(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
         ) from error
     except ValueError as error:
         raise StorageError(f"{url}: {error}; valid: a local path, s3://, gs://, hf://, or any fsspec URL") from error
+
+
+def _local_path(url: str) -> str:
+    """The absolute path of a local name. It is never given to fsspec as a URL, to which "::" in a name is a chain."""
+    path = url.removeprefix("file://")
+    head = path.partition("/")[0]
+    if head == "~" or (head.startswith("~") and not os.path.lexists(head)):
+        path = os.path.expanduser(path)  # noqa: PTH111 (Path raises where there is no such user)
+    path = path.removeprefix("./")
+    if not path.startswith("/"):
+        path = f"{Path.cwd()}/{path}"
+    path = path.rstrip("/") or "/"
+    if "\\x" in path:
+        stored = _stored(path)
+        if stored != path and os.path.lexists(stored):
+            if os.path.lexists(path):
+                raise StorageError(f"{path}: two files have names that are shown so, one not UTF-8; rename one of them")
+            return stored
+    return path
+
+
+def _stored(path: str) -> str:
+    """The path that `shown` gives as `path`."""
+    return os.fsdecode(
+        re.sub(rb"\\x([89a-f][0-9a-f])", lambda byte: bytes.fromhex(byte[1].decode()), os.fsencode(path))
+    )
 
 
 @contextlib.contextmanager
@@ -205,7 +242,7 @@ def open_slices(url: str) -> Iterator[Callable[[int, int], bytes]]:
 
                 yield sought
             return
-        descriptor = os.open(url if url.startswith("/") else filesystem(url)[1], os.O_RDONLY)
+        descriptor = os.open(filesystem(url)[1], os.O_RDONLY)
         try:
             yield partial(_pread, descriptor)
         finally:
@@ -286,6 +323,10 @@ def publish(url: str, durable: bool = True) -> Iterator[Path]:
         if is_remote(url):
             temporary = Path(tempfile.gettempdir()) / f"datamask-{uuid.uuid4().hex}"
         else:
+            if shown(path) != path:
+                raise StorageError(
+                    f"cannot write {shown(path)}: the folder's name is not UTF-8; choose another --output"
+                )
             target = Path(path)
             target.parent.mkdir(parents=True, exist_ok=True)
             temporary = target.parent / f".{target.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}{_TEMPORARY}"
@@ -485,7 +526,10 @@ def open_parquet(url: str) -> Iterator[pq.ParquetFile]:
         path = filesystem(url)[1]
         with storage_errors(url):
             _check_regular(path, url)
-        with pq.ParquetFile(path, memory_map=False, buffer_size=1 << 20, page_checksum_verification=True) as parquet:
+        with (
+            pa.OSFile(os.fsencode(path)) as source,
+            pq.ParquetFile(source, buffer_size=1 << 20, page_checksum_verification=True) as parquet,
+        ):
             yield parquet
 
 

@@ -36,6 +36,11 @@ def settle() -> None:
         os.environ["LOGNAME"] = f"uid{os.getuid()}"
 
 
+def shown(path: str) -> str:
+    """A path as text: a byte of a name that is not UTF-8 becomes `\\xe9`. `storage.filesystem` finds the file by it."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 def notes() -> list[str]:
     """What `settle` changed that a user should know; each line is given once."""
     found = list(_NOTES)

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 from uuid import UUID
 
 from prefect.artifacts import (
@@ -30,6 +29,7 @@ from tasks.progress import Board, StageProgress
 TABLE_ROWS = 1000  # of a table artifact; failed shards come first
 PICTURE_BYTES = 400_000  # a larger plot would not pass the server's limit on a request
 KEY_CHARACTERS = 60  # of an output's path in an artifact's key, its end
+ASSET_CHARACTERS = 512  # of an asset's key
 
 
 def artifact_key(what: str, out: str) -> str:
@@ -175,8 +175,15 @@ def announce_release(found: Mapping[str, Any], out: str) -> None:
 
 
 def address(path: str) -> str:
-    """A path as a URL that names it anywhere: file:///… where it is on a disk."""
-    return path if storage.is_remote(path) else f"file://{quote(str(Path(path).absolute()))}"
+    """A path as a URL that names it anywhere: file:///… where it is on a disk.
+
+    Prefect takes neither % nor what it would stand for, nor more than 512 characters: a hash tells such paths apart.
+    """
+    url = path if storage.is_remote(path) else f"file://{storage.filesystem(path)[1]}"
+    plain = re.sub(r"[^\w./:@=+~$,;!*()-]", "_", url, flags=re.ASCII)
+    if plain == url and len(url) <= ASSET_CHARACTERS:
+        return url
+    return f"{plain[: ASSET_CHARACTERS - 9]}-{hashlib.sha256(url.encode(errors='surrogateescape')).hexdigest()[:8]}"
 
 
 def _output(out: str) -> dict[str, str]:

@@ -72,7 +72,10 @@ def published(work: str, folder: str) -> frozenset[str]:
     """The names in a stage's folder; a stage that adds none had nothing to do."""
     fs, path = storage.filesystem(storage.join(work, folder))
     fs.invalidate_cache(path)
-    return frozenset(fs.glob(f"{path}/*"))
+    try:
+        return frozenset(fs.ls(path, detail=False))  # a glob would interpret what signs the path has
+    except FileNotFoundError:
+        return frozenset()
 
 
 def _unless_there(stage: str, work: str, folder: str, run: Callable[[], Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import lzma
 import os
 import posixpath
@@ -20,7 +21,8 @@ from datamask.corpus.hive import folder_values, typed
 from datamask.corpus.plan import FailedFile, Reading, Value
 from datamask.corpus.walk import Entry, is_hidden, look, matches, walk
 from datamask.errors import DatamaskError, InputError, one_line
-from datamask.storage import filesystem, is_remote, storage_errors
+from datamask.storage import AMBIGUOUS, filesystem, is_remote, storage_errors
+from datamask.surroundings import shown
 
 COMPRESSIONS = {".gz": "gz", ".zst": "zst", ".zstd": "zst", ".bz2": "bz2", ".xz": "xz", ".zip": "zip"}
 _TEXTS = {
@@ -40,6 +42,7 @@ READABLE = (
     ".parquet, .arrow, .jsonl (.json and .ndjson too), .csv, .tsv, .txt, .warc, .wet; "
     "of all but the first two also .gz, .zst, .bz2, .xz, .zip"
 )
+_SIGNS = "*?["  # of patterns
 # beside the .arrow files of a data set that `datasets` saved
 DESCRIBES = {"state.json", "dataset_info.json", "dataset_dict.json", "dataset_infos.json"}
 
@@ -193,15 +196,30 @@ def _matches(given: str) -> Iterator[_Match]:
         yield from _remote(given)
         return
     path = filesystem(_without_dots(given))[1]
+    literal = _literal(given, path)
     if os.path.lexists(path):
         entry = look(path)
         if entry is not None:
-            yield _Match(path, posixpath.dirname(path), entry, None, True)
+            yield _Match(entry.path, posixpath.dirname(entry.path), entry, None, True)
         else:
-            yield from (_Match(entry.path, path, entry, None, False) for entry in walk(path))
-    elif any(sign in path for sign in "*?["):
-        base = _fixed_part(path)
-        yield from (_Match(entry.path, base, entry, None, False) for entry in matches(path))
+            yield from (_Match(entry.path, shown(path), entry, None, False) for entry in walk(path))
+    elif any(sign in path for sign in _SIGNS):
+        pattern = glob.escape(literal) + path[len(literal) :]
+        base = literal + _fixed_part(path[len(literal) :])
+        yield from (_Match(entry.path, shown(base), entry, None, False) for entry in matches(pattern))
+
+
+def _literal(given: str, path: str) -> str:
+    """The part of a path that is there by its very name, whatever signs of patterns are in it.
+
+    :raises InputError: taken as a pattern, it would match others too.
+    """
+    literal = path
+    while not os.path.lexists(literal or "/"):
+        literal = literal.rpartition("/")[0]
+    if any(sign in literal for sign in _SIGNS) and {*glob.glob(literal, include_hidden=True)} - {literal}:  # noqa: PTH207
+        raise InputError(AMBIGUOUS.format(f"input {given!r}: {shown(literal)}"))
+    return literal
 
 
 def _remote(given: str) -> Iterator[_Match]:
@@ -217,8 +235,8 @@ def _remote(given: str) -> Iterator[_Match]:
             entries, base = {path: info}, posixpath.dirname(path)
         elif info is not None:
             entries, base = fs.find(path, detail=True), path
-        elif any(sign in path for sign in "*?["):
-            base = _fixed_part(path)
+        elif any(sign in path for sign in _SIGNS):
+            base = _fixed_part(path) or "/"
             entries = {}
             for name, entry in fs.glob(path, detail=True).items():
                 entries.update({name: entry} if entry["type"] == "file" else fs.find(name, detail=True))
@@ -244,8 +262,8 @@ def _without_dots(given: str) -> str:
 
 def _fixed_part(pattern: str) -> str:
     parts = pattern.split("/")
-    first = next(index for index, part in enumerate(parts) if any(sign in part for sign in "*?["))
-    return "/".join(parts[:first]) or "/"
+    first = next(index for index, part in enumerate(parts) if any(sign in part for sign in _SIGNS))
+    return "/".join(parts[:first])
 
 
 def _checksum(info: dict) -> str | None:

@@ -14,6 +14,7 @@ import bz2
 import contextlib
 import io
 import lzma
+import re
 import struct
 import zipfile
 import zlib
@@ -37,6 +38,8 @@ MAGIC = {
     "zst": (b"\x28\xb5\x2f\xfd",),
 }
 NAMES = {"gz": "gzip", "bz2": "bzip2", "xz": "xz", "zst": "zstandard"}
+# the longer beginnings, which do not stand in other bytes by chance
+_BEGINNINGS = {**MAGIC, "gz": (b"\x1f\x8b\x08",), "bz2": (b"1AY&SY",), "xz": MAGIC["xz"][:1]}
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 _DICTIONARY = 0x184D2A5D  # the skippable frame that holds it in a .warc.zst (IIPC, WARC specifications)
 _BROKEN = (zlib.error, lzma.LZMAError, zstandard.ZstdError, OSError, ValueError, EOFError)
@@ -205,15 +208,24 @@ class Decompressed(io.BufferedIOBase):
             where += f", {'the second' if self._streams == 2 else f'number {self._streams:,}'} of the file"
         return InputError(f"{self._path}: damaged or truncated ({where}: {said}); copy it again from its source")
 
+    def _stream_follows(self) -> bool:
+        """Whether another stream seems to begin behind this place: to cut the file here would lose its rows."""
+        magic = re.compile(b"|".join(map(re.escape, _BEGINNINGS[self._kind])))
+        while not magic.search(self._input):
+            self._input = self._input[-16:]
+            if not self._fill(len(self._input) + 1):
+                return False
+        return True
+
     def _unlike(self) -> InputError:
         """What stands at a place where a stream should begin."""
         name, begins = NAMES[self._kind], self._input[:16]
         if self._streams:
+            remedy = f" or, if that has the same bytes, cut them off: head -c {self._start} FILE > NEW"
             return InputError(
                 f"{self._path}: damaged or truncated (at byte {self._start:,}, behind {self._streams:,} {name} "
                 f"{'stream' if self._streams == 1 else 'streams'}, stands what is no {name}: {begins!r}); copy it "
-                f"again from its source or, if that has the same bytes, cut them off: "
-                f"head -c {self._start} FILE > NEW"
+                f"again from its source{'' if self._stream_follows() else remedy}"
             )
         other = next((kind for kind, magic in MAGIC.items() if begins.startswith(magic[0])), None)
         if begins.startswith(b"PK\x03\x04"):

@@ -16,6 +16,7 @@ from fsspec.utils import glob_translate
 
 from datamask.corpus.pointers import ANNEX
 from datamask.storage import storage_errors
+from datamask.surroundings import shown
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def _walk(folder: str, real: str, above: tuple[tuple[int, int], ...]) -> Iterato
         elif not is_hidden(entry.name):
             inner = os.stat(path)
             if (inner.st_dev, inner.st_ino) in above:
-                yield Entry(path, beyond, problem="a link to a folder that it lies in", circle=True)
+                yield Entry(shown(path), shown(beyond), problem="a link to a folder that it lies in", circle=True)
             else:
                 yield from _walk(path, beyond, above)
 
@@ -70,8 +71,9 @@ def look(path: str) -> Entry | None:
 
 
 def _look(path: str, real: str) -> Entry | None:
+    at, path, real = path, shown(path), shown(real)
     try:
-        found = os.stat(path)
+        found = os.stat(at)
     except FileNotFoundError:
         fetch = "; fetch it: git annex get FILE" if ANNEX in real else ""
         return Entry(path, real, problem=f"a symbolic link to {real}, which is not there{fetch}")

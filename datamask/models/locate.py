@@ -28,11 +28,12 @@ def locate(name: str, revision: str | None) -> tuple[str, str | None, str]:
         raise ModelError(
             f"model {name}: give a local folder or a hub name; copy it first, e.g. with `aws s3 cp --recursive`"
         )
-    if Path(name).expanduser().is_dir():
-        folder = Path(name).expanduser().resolve()
+    place = Path(storage.filesystem(name)[1])
+    if place.is_dir():
+        folder = place.resolve()
         return str(folder), None, folder_fingerprint(folder)
     if Path(name).is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
-        raise ModelError(f"model {name}: no such folder ({Path(name).expanduser().absolute()})")
+        raise ModelError(f"model {name}: no such folder ({place})")
     hub_name = name if "/" in name else f"{HUB_ORGANISATION}/{name}"
     commit = _commit(hub_name, revision)
     return hub_name, commit, f"{hub_name}@{commit}"

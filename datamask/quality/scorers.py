@@ -125,7 +125,7 @@ def _load(ref: ScorerRef, config: Config) -> Scorer:
 def _local(path: str) -> str:
     if storage.is_remote(path):
         raise ModelError(f"model {path}: give a local path; copy it first, e.g. with `aws s3 cp --recursive`")
-    return str(Path(path).expanduser().absolute())
+    return storage.filesystem(path)[1]
 
 
 def _located(name: str, revision: str | None) -> tuple[str, str | None, str]:

@@ -15,11 +15,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-import fsspec
 import numpy as np
 
 from datamask.errors import InputError
-from datamask.storage import storage_errors, unpacked
+from datamask.storage import open_input, storage_errors, unpacked
 
 BETWEEN = b"\n\n"  # before every document and every item
 BYTES = 65_536  # of a target that are read: its items drawn in an order of their own
@@ -124,7 +123,7 @@ def _name(path: str) -> str:
 
 
 def _items(path: str) -> list[Item]:
-    with storage_errors(path), fsspec.open(path, "rb") as stream:
+    with storage_errors(path), open_input(path) as stream:
         packed = stream.read()
     try:
         text = unpacked(packed, path).decode("utf-8-sig")

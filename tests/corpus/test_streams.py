@@ -62,6 +62,15 @@ def test_what_stands_behind_the_last_stream_is_said_with_its_place(tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", PACK)
+@pytest.mark.parametrize("lost", [1, 2, 3])
+@pytest.mark.parametrize("between", [b"garbage", b"\xff" * 70_000])
+def test_no_message_tells_to_cut_off_what_has_rows(tmp_path: Path, kind: str, lost: int, between: bytes) -> None:
+    packed = streams(kind)
+    with pytest.raises(InputError, match="copy it again from its source$"):
+        ids(tmp_path, f"x.jsonl.{kind}", b"".join(packed[:lost]) + between + b"".join(packed[lost:]))
+
+
+@pytest.mark.parametrize("kind", PACK)
 @pytest.mark.parametrize("number", [0, 1, 3])
 def test_a_damaged_stream_is_named_wherever_it_stands(tmp_path: Path, kind: str, number: int) -> None:
     found = streams(kind)
