@@ -206,9 +206,9 @@ def worse(pair: Pair, nats: float = 0.0, margin: float = 0.0) -> int:
         return said
     if _added(pair):
         return _adding(pair, nats, margin)
-    for said in (nats, margin):
-        if said > 0 or said < 0:  # false for nan
-            return 1 if said > 0 else -1
+    for evidence in (nats, margin):
+        if evidence > 0 or evidence < 0:  # false for nan
+            return 1 if evidence > 0 else -1
     return -pair.longer()
 
 
