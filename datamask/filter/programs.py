@@ -8,22 +8,25 @@ from typing import NamedTuple
 
 READ, SEEN = 1 << 16, 1 << 12  # characters of a text that are read, and that tell whether it is a program
 LINES = 0.3  # share of a text's lines that look like a program's, from which it is one
-LEAST = 3  # such lines
-SIGNS, FEWEST = "(){}[];=<>", 0.008  # a text with a smaller share of these signs is asked no further
+LEAST = 2  # such lines
+SIGNS, FEWEST = "(){}[];=<>_#\\", 0.008  # a text with a smaller share of these signs is asked no further
 MARKS = 0.06  # share of a program's characters that are parentheses, semicolons and equals signs, if on few lines
 OTHER, OTHER_SAID = 0.01, 0.04  # share of a program's tokens that another may lack: without comments, and with them
 _LINE = re.compile(
-    r"""(?:^|[^}])[{}]\s*$|[=(\[>]\S.*;\s*$|^\s*[)\]}]+[;,)]*\s*$|^\s*\#(?:include|define|ifn?|ifn?def|undef|else|endif|pragma)\b|\w\((?:[^()]*\))?[:,]?\s*$
+    r"""(?:^|[^}])[{}]\s*$|[=(\[>]\S.*;\s*$|^\s*[)\]}]+[;,)]*\s*$
+    |^\s*\#[ \t]*(?:include|define|ifn?|ifn?def|undef|else|endif|pragma)\b|\w\((?:[^()]*\))?[:,]?\s*$
     |^\s*[\w.\[\]"'*&]+(?:\s*:\s*\w+)?\s*(?:[-+*/|&%:]?=|<-|=>)(?!=)\s*\S|\w->\w|\w::\w|\)\s*(?:->|=>|then|do|:)
+    |^\s*'[^']*'\s*(?:,|$)|^\s*[\w."']+:\s+\S.*,\s*$
     |^\s*(?:from\s+[\w.]+\s+import|import\s+[\w.]+(?:\s+as\s+\w+)?\s*$|def\s+\w+|class\s+\w+\s*[:({]|func\s+\w+
     |fn\s+\w+|function\s+\w+|let\s+\w+|const\s+\w+|var\s+\w+|use\s+[\w:]+;|package\s+[\w.]+|return\b|end\b\s*$
     |else\b:?\s*$|elif\s.*:$|if\s.*:$|for\s.*:$|while\s.*:$|try:$|except\b.*:$|@\w+\s*(?:\(|$)|my\s+[$@%]|sub\s+\w+
-    |\((?:def|let|set|if|lambda|require|provide|cond|list|ns)\S*\s|local\s+\w+|endif|done\b|fi\b|esac\b)""",
+    |\((?:def|let|set|if|lambda|require|provide|cond|list|ns)\S*\s|local\s+\w+
+    |procedure\b|begin\b\s*$|when\b.*=>|endif|done\b|fi\b|esac\b)""",
     re.VERBOSE,
 )
 _COMMENT = re.compile(
-    r"/\*.*?\*/|<!--.*?-->|\"\"\".*?\"\"\"|'''.*?'''|[ \t](?://|#)\s[^\n]*"
-    r"|^\s*(?://|#(?!include|define|if|undef|else|endif|pragma)|--|;|%|\*)[^\n]*",
+    r"/\*.*?\*/|<!--.*?-->|\"\"\".*?\"\"\"|'''.*?'''|(?<=\S)[ \t]+(?://|#)\s[^\n]*"
+    r"|^\s*(?://|#(?![ \t]*(?:include|define|if|undef|else|endif|pragma))|--|;|%|\*)[^\n]*",
     re.DOTALL | re.MULTILINE,
 )
 _TOKEN = re.compile(r"\d[\w.]*|[^\W\d]\w*")

@@ -145,3 +145,22 @@ def test_prose_is_no_program(script: str) -> None:
     lines = "\n".join(f"* {TEXTS[script]} (see §{n}; p. {n})" for n in range(12))
     assert program_of(lines) is None
     assert not another_program(None, program_of(lines), contained=False)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("# define THIRTY_TWO_BIT\n# undef SIXTY_FOUR_BIT\n", "# undef THIRTY_TWO_BIT\n# define SIXTY_FOUR_BIT_LONG\n"),
+        ("#define __NR_read 0\n#define __NR_write 1\n", "#define __NR_exit 0\n#define __NR_fork 1\n"),
+        ("flags[] = {\n 'P','I','C',\n 'm','6','4',\n};\n", "flags[] = {\n 'P','I','C',\n 'D','O','P','E',\n};\n"),
+        ("    Token: '#cccccc',\n    Name: '#7ac',\n", "    Token: '#111111',\n    Name: '#353580',\n"),
+        (
+            r"    '\xa4'  # CURRENCY" + "\n" + r"    '\xa6'  # BAR",
+            r"    '\u20ac'  # EURO" + "\n" + r"    '\u0160'  # S",
+        ),
+    ],
+)
+def test_headers_and_tables_of_programs_are_told_apart_below_one_licence(one: str, other: str) -> None:
+    notice = "/*\n * Use of this file in source and binary forms is permitted\n * as its licence says.\n */\n"
+    assert another_program(program_of(notice + one), program_of(notice + other), contained=False)
+    assert not another_program(program_of(notice + one), program_of(notice + one), contained=False)
