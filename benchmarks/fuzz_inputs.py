@@ -6,8 +6,10 @@
 
 Kinds: parquet (bytes of files with many layouts), lines (JSON lines, CSV, TSV, Arrow, text, plain and compressed, in
 several encodings), dialects (CSV as several programs write it, with an open quote or none, in compressed streams that
-are padded, cut or damaged; rows are counted by what was written), folder (files, links, loops of links, pipes, sparse
-files, files that grow while they are read), config (YAML), filter (SQL conditions). Hypothesis draws sound inputs'
+are padded, cut or damaged; rows are counted by what was written), types (columns of every type in parquet and Arrow,
+in one shard null; rows are counted by pyarrow), names (files and folders of any bytes; rows are counted by what was
+written), folder (files, links, loops of links, pipes, sparse files, files that grow while they are read), config
+(YAML), filter (SQL conditions). Hypothesis draws sound inputs'
 mutations; examples run in a child process, so that a crash of a library below Python is seen and named, with a limit
 on the time of each.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import bz2
+import contextlib
 import gzip
 import json
 import lzma
@@ -42,7 +45,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.pieces import Pieces
 
-KINDS = ["parquet", "lines", "dialects", "folder", "config", "filter"]
+KINDS = ["parquet", "lines", "dialects", "types", "names", "folder", "config", "filter"]
 BATCH = 250  # examples of a process
 LIMIT_SECONDS = 30.0  # of an example
 TEXTS = ["one document", "ünïcode 日本語 \U0001f600", "", None, "x" * 3000, "nul \0", "line\nbreak", " \t"]
@@ -312,6 +315,127 @@ def read_table_of_text(data: bytes, box: Path) -> str:
     return "read"
 
 
+# ---------------------------------------------------------------- types and names
+
+TYPES = [
+    pa.null(), pa.bool_(), pa.int8(), pa.uint64(), pa.float16(), pa.float64(), pa.decimal128(5, 2),
+    pa.decimal256(60, 3), pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.binary(16),
+    pa.large_binary(), pa.uuid(),
+    pa.date32(), pa.time64("ns"), pa.timestamp("us", "UTC"), pa.duration("s"), pa.month_day_nano_interval(),
+    pa.list_(pa.int32()), pa.large_list(pa.string()), pa.list_(pa.float32(), 3), pa.list_view(pa.int8()),
+    pa.map_(pa.string(), pa.int64()), pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))]), pa.struct([]),
+    pa.dictionary(pa.int8(), pa.string()), pa.bool8(), pa.fixed_shape_tensor(pa.int8(), [2, 2]),
+]  # fmt: skip
+
+
+@st.composite
+def typed_tables(draw: st.DrawFn) -> bytes:
+    """One or two files' columns, as JSON: format, rows, the number of a type in TYPES for each, and what is null."""
+    types = st.lists(st.integers(0, len(TYPES) - 1), min_size=1, max_size=5)
+    shards = draw(st.lists(st.sampled_from(["null", "some", "null and some"]), min_size=1, max_size=2))
+    made = {"types": draw(types), "shards": shards, "format": draw(st.sampled_from(["parquet", "arrow"]))}
+    return json.dumps({**made, "rows": draw(st.integers(1, 12))}).encode()
+
+
+def read_typed_table(data: bytes, box: Path) -> str:
+    """Reads tables; as many rows are documents or in quarantine as pyarrow counts in the files."""
+    made = json.loads(data)
+    (box / "in").mkdir()
+    expected = 0
+    for number, held in enumerate(made["shards"]):
+        columns = {"text": pa.array([f"document {number} {row}" for row in range(made["rows"])])}
+        for place, kind in enumerate(made["types"]):
+            columns[f"c{place}"] = _values(TYPES[kind], made["rows"], held)
+        table, path = pa.table(columns), box / "in" / f"x{number}.{made['format']}"
+        try:
+            if made["format"] == "parquet":
+                pq.write_table(table, path)
+                expected += pq.read_metadata(path).num_rows
+            else:
+                with pa.ipc.new_file(path, table.schema) as writer:
+                    writer.write_table(table)
+                with pa.ipc.open_file(path) as reader:
+                    expected += reader.read_all().num_rows
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            path.unlink(missing_ok=True)  # the format has no such type
+    return _read_as_many(box, expected) if expected else "refused by pyarrow"
+
+
+def _values(type_: pa.DataType, rows: int, held: str) -> pa.Array:
+    array = pa.nulls(rows, type_)
+    if held != "null":
+        for value in (
+            1,
+            True,
+            "a",
+            b"0123456789abcdef",
+            [1, 2, 3],
+            ["a"],
+            [1, 2, 3, 4],
+            {"a": 1, "b": []},
+            {},
+            [("k", 1)],
+        ):
+            with contextlib.suppress(pa.ArrowException, TypeError, ValueError, AttributeError):
+                values = [None if held == "null and some" and row % 2 else value for row in range(rows)]
+                return pa.array(values, type_)
+    return array
+
+
+@st.composite
+def odd_names(draw: st.DrawFn) -> bytes:
+    """Files under names of any bytes, as JSON: (name in hex, rows) of each."""
+    signs = [
+        b"::", b"?", b"*", b"[", b"]", b"\\", b"\\xe9", b"~", b"#", b"%2F", b"\n", b"\r", b"'", b'"', b"{0}", b" ",
+        b".", b":", b"-", b"\xe9", b"\xff", "\u65e5".encode(), "\U0001f600".encode(), b"a", b"b", b"/", b"$HOME",
+        b"zip", b"http",
+    ]  # fmt: skip
+    name = st.one_of(
+        st.lists(st.sampled_from(signs), min_size=1, max_size=6).map(b"".join), st.binary(min_size=1, max_size=8)
+    )
+    ends = st.sampled_from([b".jsonl", b".txt", b".parquet", b".csv"])
+    files = st.lists(st.tuples(name, ends, st.integers(1, 3)), min_size=1, max_size=4)
+    return json.dumps([[(a + end).hex(), rows] for a, end, rows in draw(files)]).encode()
+
+
+def read_odd_names(data: bytes, box: Path) -> str:
+    """Reads a folder; the rows of all files whose names are not hidden, counted as they were written, are there."""
+    (box / "in").mkdir()
+    expected: dict[str, int] = {}
+    for name, rows in json.loads(data):
+        parts = [
+            part for part in bytes.fromhex(name).replace(b"\0", b"0").split(b"/") if part not in (b"", b".", b"..")
+        ]
+        if any(part.startswith((b".", b"_")) for part in parts):
+            continue
+        path = Path(box, "in", *map(os.fsdecode, parts))
+        with contextlib.suppress(FileExistsError, NotADirectoryError, IsADirectoryError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            texts = [f"document {path.name!a} {row}" for row in range(rows)]
+            if path.suffix == ".parquet":
+                with path.open("wb") as file:
+                    pq.write_table(pa.table({"text": texts}), file)
+            else:
+                lines = {".jsonl": [json.dumps({"text": text}) for text in texts], ".csv": ["text", *texts]}
+                path.write_text("\n".join(lines.get(path.suffix, texts[:1])) + "\n")
+            expected[str(path)] = 1 if path.suffix == ".txt" else rows
+    return _read_as_many(box, sum(expected.values())) if expected else "nothing to read"
+
+
+def _read_as_many(box: Path, expected: int) -> str:
+    from datamask.config import Config, Corpus
+    from datamask.corpus import convert_shard, plan_shards, read_batches
+
+    config, work = Config(corpus=Corpus(input=[str(box / "in")])), str(box / "work")
+    plan = plan_shards(config.corpus, work)
+    if plan.failures:
+        return "refused in part"
+    shards = [convert_shard(shard, config, work) for shard in plan.shards]
+    rows = sum(batch.num_rows for shard in shards for batch in read_batches(shard, config, ["text", "_reason"]))
+    assert rows == expected, f"{expected} rows were written and {rows} read"
+    return "read"
+
+
 # ---------------------------------------------------------------- what is done with an example
 
 
@@ -384,6 +508,8 @@ def examples(kind: str) -> tuple[st.SearchStrategy[bytes], Callable[[bytes, Path
         return sound, lambda data, box: read_file(data[1:], ENDS[chr(data[0])], box)
     if kind == "dialects":
         return tables_of_text(), read_table_of_text
+    if kind in ("types", "names"):
+        return (typed_tables(), read_typed_table) if kind == "types" else (odd_names(), read_odd_names)
     if kind == "folder":
         return folders(), read_folder
     if kind == "config":

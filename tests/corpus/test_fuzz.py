@@ -4,7 +4,16 @@ import pytest
 
 from benchmarks.fuzz_inputs import fuzz
 
-KINDS = {"parquet": 120, "lines": 120, "dialects": 60, "folder": 80, "config": 150, "filter": 60}
+KINDS = {
+    "parquet": 120,
+    "lines": 120,
+    "dialects": 60,
+    "types": 40,
+    "names": 60,
+    "folder": 80,
+    "config": 150,
+    "filter": 60,
+}
 
 
 @pytest.mark.slow
