@@ -297,12 +297,15 @@ def other_figures(pair: Pair, contained: bool) -> bool:
     if pair.texts[0].surface.digest == pair.texts[1].surface.digest:
         return False
     prose = all(len(text.units) >= LONG and 2 * text.surface.prose >= len(text.units) for text in pair.texts)
-    rows = any(text.rows >= ROWS for text in pair.texts)
-    if not contained and not prose and not rows:
+    if not contained and not prose and not _of_rows(pair):
         return False
     one, other = (text.figures for text in sorted(pair.texts, key=lambda text: len(text.shingles)))
     common, most = (one & other).total(), one.total() if contained else min(one.total(), other.total())
-    return common < (IN_ROWS if rows else 0.5) * most
+    return common < 0.5 * most or (common < IN_ROWS * most and _of_rows(pair))
+
+
+def _of_rows(pair: Pair) -> bool:
+    return any(text.rows >= ROWS for text in pair.texts)
 
 
 def reworded(pair: Pair) -> bool:
