@@ -119,7 +119,7 @@ def _local_path(url: str) -> str:
 def _stored(path: str) -> str:
     """The path that `shown` gives as `path`."""
     return os.fsdecode(
-        re.sub(rb"\\x([89a-f][0-9a-f])", lambda byte: bytes.fromhex(byte[1].decode()), os.fsencode(path))
+        re.sub(rb"\\x([89a-f][0-9a-f]|5c)", lambda byte: bytes.fromhex(byte[1].decode()), os.fsencode(path))
     )
 
 

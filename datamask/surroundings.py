@@ -38,7 +38,11 @@ def settle() -> None:
 
 def shown(path: str) -> str:
     """A path as text: a byte of a name that is not UTF-8 becomes `\\xe9`. `storage.filesystem` finds the file by it."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+    data = os.fsencode(path)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:  # a backslash that could be taken for such a byte is given as one too
+        return data.replace(b"\\x", b"\\x5cx").decode("utf-8", "backslashreplace")
 
 
 def notes() -> list[str]:

@@ -85,7 +85,7 @@ class _Match:
         return self.entry.real != self.path
 
 
-def find_inputs(inputs: Sequence[str], output: str | None = None) -> Inputs:
+def find_inputs(inputs: Sequence[str], output: str | None = None, exact: bool = False) -> Inputs:
     """The files that `inputs` name, links followed, each once.
 
     In folders and globs, names that begin with a dot or an underscore are not read (.git, _SUCCESS). Of a file that is
@@ -93,6 +93,7 @@ def find_inputs(inputs: Sequence[str], output: str | None = None) -> Inputs:
     them are followed (`belonging`).
 
     :param output: the run's output folder, whose releases and work files are no input.
+    :param exact: they are paths, no patterns.
     :raises InputError: no input, a path that matches nothing, or a named file that cannot be read.
     """
     if not inputs:
@@ -102,7 +103,7 @@ def find_inputs(inputs: Sequence[str], output: str | None = None) -> Inputs:
     found: dict[str, _Match] = {}
     for given in inputs:
         matched = False
-        for match in _matches(given):
+        for match in _matches(given, exact):
             matched = True
             if match.named and (problem := _problem(match)):
                 raise InputError(f"{match.path}: {problem}")
@@ -190,22 +191,23 @@ def stem(relative: str) -> str:
     return relative[: -len(max(ends, key=len))] if ends else relative
 
 
-def _matches(given: str) -> Iterator[_Match]:
+def _matches(given: str, exact: bool) -> Iterator[_Match]:
     """Everything that an input names."""
     if is_remote(given):
         yield from _remote(given)
         return
     path = filesystem(_without_dots(given))[1]
-    literal = _literal(given, path)
+    literal = path if exact else _literal(given, path)
+    rest = path[len(literal) :]
     if os.path.lexists(path):
         entry = look(path)
         if entry is not None:
             yield _Match(entry.path, posixpath.dirname(entry.path), entry, None, True)
         else:
             yield from (_Match(entry.path, shown(path), entry, None, False) for entry in walk(path))
-    elif any(sign in path for sign in _SIGNS):
-        pattern = glob.escape(literal) + path[len(literal) :]
-        base = literal + _fixed_part(path[len(literal) :])
+    elif any(sign in rest for sign in _SIGNS):
+        pattern = glob.escape(literal) + rest
+        base = literal + _fixed_part(rest)
         yield from (_Match(entry.path, shown(base), entry, None, False) for entry in matches(pattern))
 
 

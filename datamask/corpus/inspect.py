@@ -82,7 +82,7 @@ def content_of(path: str) -> str:
 
     :raises MissingFileError: it has gone.
     """
-    found = find_inputs([path]).files
+    found = find_inputs([path], exact=True).files
     if not found:
         raise MissingFileError(f"cannot read {path}: no such file or folder")
     return key(found[0].checksum) if found[0].checksum else fingerprint(path)
@@ -103,7 +103,7 @@ def check_unchanged(shards: Sequence[Shard], work: str) -> None:
     paths = {part.path for shard in shards if not shard.converted_from for part in shard.parts}
     for path in sorted(paths & known.keys()):
         try:
-            files = find_inputs([path]).files
+            files = find_inputs([path], exact=True).files
         except InputError:
             files = []
         if not files or (files[0].size, files[0].stamp) != (known[path]["size"], known[path]["stamp"]):

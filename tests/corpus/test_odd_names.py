@@ -22,7 +22,7 @@ from tests.corpus import build
 NAMES = [
     "std::vector", "simplecache::file", "zip::y", "a{0}b", "c#1", "d?e", "f*g", "h\ni", "j\\k", "~l", "~", " m ",
     "n[1]", "o%20p", "$HOME", "q;r", "s:t", 'u"v', "Bob's", "-w", "日本 😀", "x..", "y.", "caf\\xe9", "cr\r", "t\tab",
-    "http:", b"caf\xe9", b"\xff\xfe", b"\xe6\x97", "e\u0301",
+    "http:", b"caf\xe9", b"\xff\xfe", b"\\xe9\xff", b"a\xc3\\xff\\x5c", b"\xe6\x97", "e\u0301",
 ]  # fmt: skip
 
 
@@ -80,6 +80,21 @@ def test_a_pattern_that_is_also_a_name_is_refused_if_it_matches_others(tmp_path:
             find_inputs([str(tmp_path / given)])
     with pytest.raises(StorageError, match="rename it, or give the folder"):
         storage.expand_patterns([str(tmp_path / f"{sign}.jsonl")])
+
+
+@pytest.mark.parametrize("name", ["*", "?", "[ab]", "**"])
+def test_a_folder_is_read_with_files_whose_names_are_patterns_of_others(tmp_path: Path, name: str) -> None:
+    (tmp_path / "in").mkdir()
+    for each in (name, "a", "b"):
+        write(str(tmp_path / "in" / each), ".jsonl", each)
+    assert sorted(row["text"] for row in build.read(tmp_path, tmp_path / "in")) == sorted([name, "a", "b"])
+
+
+@pytest.mark.parametrize("name", ["n[1]", "a?", "s*t"])
+def test_what_is_missing_below_a_folder_with_signs_is_said(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(InputError, match="matches no file"):
+        find_inputs([str(tmp_path / name / "missing.jsonl")])
 
 
 @pytest.mark.parametrize("name", ["n[1]", "a?", "s*t", "x::y"])
