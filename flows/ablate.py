@@ -45,7 +45,7 @@ def ablate(
     return {"paths": paths}
 
 
-@task(name="ablate", task_run_name="ablate: compare selections, seeds {seeds}", tags={"ablate"}, **STAGE)
+@task(name="ablate", task_run_name="ablate: compare selections, seeds {seeds}", **STAGE)
 def compare_arms(output: str, seeds: int, documents: int, only: list[str], targets: list[str]) -> dict[str, str]:
     """The table of all arms over all seeds, written beside the stages' files."""
     from datamask.report.embedded import load_corpus

@@ -164,9 +164,7 @@ def announce_release(found: Mapping[str, Any], out: str) -> None:
     properties = AssetProperties(name=out, description="A dataset curated by datamask; `latest` is its newest release")
     asset = Asset(key=address(out), properties=properties)
 
-    @materialize(
-        asset, by="datamask", name="publish", task_run_name="publish: announce the release", tags={"publish"}, **STAGE
-    )
+    @materialize(asset, by="datamask", name="publish", task_run_name="publish: announce the release", **STAGE)
     def announce() -> State[None]:
         add_asset_metadata(asset, facts)
         return Completed(message=f"{asset.key} has the release {found['version']}")

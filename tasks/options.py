@@ -30,7 +30,8 @@ def can_help(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool
 
 def configured(task: Task[..., Any], stage: str, run: RunSettings, gpu: bool, shards: bool) -> Task[..., Any]:
     """The task under its stage's name, with the run's retries (delays doubled each time, with jitter), and a time limit
-    on shards. Its tags, by which the UI filters and the server limits, are its stage and `gpu`."""
+    on shards. A tag costs a request for a slot that takes SQLite about 2 s; so the stage is no tag but the task's name,
+    by which the UI filters too."""
     delays = [run.retry_delay * 2**attempt for attempt in range(min(run.retries, 50))]
     return task.with_options(
         name=stage,
@@ -39,7 +40,7 @@ def configured(task: Task[..., Any], stage: str, run: RunSettings, gpu: bool, sh
         retry_jitter_factor=0.5,
         retry_condition_fn=can_help,
         timeout_seconds=run.timeout if shards else None,
-        tags={stage, *([GPU_TAG] if gpu and run.gpus else [])},
+        tags=[GPU_TAG] if gpu and run.gpus else None,
     )
 
 
