@@ -15,6 +15,7 @@ from datamask.surroundings import escaped
 if TYPE_CHECKING:
     from datamask.release.compare import Difference
 
+SHOWN = 20  # files named whose rows have no second count
 RELEASE = "A release's folder, OUT/latest, or an output folder (its latest release)."
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
 
@@ -30,7 +31,7 @@ def verify(
     json_: Json = False,
 ) -> None:
     """Recompute every sha256, row count, schema and sum of a release, and say what is not as it should be."""
-    from datamask.errors import printable
+    from datamask.errors import printable, some
     from datamask.release.release_folder import find_release
     from datamask.release.verify import verify as check
 
@@ -40,6 +41,9 @@ def verify(
     else:
         for problem in found.problems:
             print(f"✗ {printable(problem)}")
+        if found.uncounted:
+            files = printable(some(found.uncounted, SHOWN))
+            print(f"· read, but not counted in full by a second way: {files}")
         compared = f", {found.compared:,} rows the same as in the corpus" if found.compared is not None else ""
         told = f"{several(found.files, 'file')}, {_size(found.bytes)}, {several(found.rows, 'row')}{compared}"
         print(f"{'✗' if found.problems else '✓'} {found.path}: {told}, {len(found.problems)} problems")

@@ -23,7 +23,15 @@ WORDS = EncoderRef("column", "vec", "", None, "f" * 32, 8, 512, "truncate", "", 
 
 
 def make_release(folder: Path, *inputs: str, **settings: Any) -> tuple[ReleaseFolder, Plan]:
-    """All documents of the inputs, released into folder/out, verified against the inputs, opened by `datasets`."""
+    """All documents of the inputs, released into folder/out and verified against the inputs."""
+    release, plan = publish_all(folder, *inputs, **settings)
+    found = verify(release, list(inputs))
+    assert not found.problems and found.compared == found.rows, found.problems
+    return release, plan
+
+
+def publish_all(folder: Path, *inputs: str, **settings: Any) -> tuple[ReleaseFolder, Plan]:
+    """The same, not verified."""
     config = Config(corpus=Corpus(input=list(inputs), **settings))
     out = str(folder / "out")
     work = f"{out}/work"
@@ -38,10 +46,7 @@ def make_release(folder: Path, *inputs: str, **settings: Any) -> tuple[ReleaseFo
         url = f"{work}/scores/{shard.name}-{index.key}.parquet"
         made = ShardFiles(converted, index, scores=storage.write_output(url, index.key, SCORES, [scores]))
         files.append(make_masks(made, folder, share=1.1))
-    release = publish(export(files, config, out, replace(PROVENANCE, failed=plan.failures, skipped=plan.skipped)))
-    found = verify(release, list(inputs))
-    assert not found.problems and found.compared == found.rows, found.problems
-    return release, plan
+    return publish(export(files, config, out, replace(PROVENANCE, failed=plan.failures, skipped=plan.skipped))), plan
 
 
 def load(release: ReleaseFolder, cache: Path) -> list[dict[str, Any]]:
