@@ -19,7 +19,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from datamask.filter.pair_loops import measured, own_runs, side_by_side
-from datamask.filter.programs import Program, program_of
 from datamask.filter.shingles import WINDOW, Likeness, unspaced
 from datamask.filter.surface import Surface
 
@@ -93,11 +92,6 @@ class Text:
     def rows(self) -> int:
         """How many of its lines are nothing but figures."""
         return len(_FIGURES.findall(self.text)) if self.surface.figures >= ROWS else 0
-
-    @cached_property
-    def program(self) -> Program | None:
-        """Its identifiers and literals, if it is a program."""
-        return program_of(self.text)
 
 
 class Own(NamedTuple):
@@ -300,8 +294,9 @@ def other_figures(pair: Pair, contained: bool) -> bool:
     if not contained and not prose and not _of_rows(pair):
         return False
     one, other = (text.figures for text in sorted(pair.texts, key=lambda text: len(text.shingles)))
-    common, most = (one & other).total(), one.total() if contained else min(one.total(), other.total())
-    return common < 0.5 * most or (common < IN_ROWS * most and _of_rows(pair))
+    common, rows = (one & other).total(), _of_rows(pair)
+    most = one.total() if contained else (max if rows else min)(one.total(), other.total())
+    return common < (IN_ROWS if rows else 0.5) * most
 
 
 def _of_rows(pair: Pair) -> bool:

@@ -7,7 +7,7 @@ time (`held_texts`); of the others, how many shingles they have.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,7 +37,7 @@ from datamask.filter.intact import (
     siblings,
     worse,
 )
-from datamask.filter.programs import another_program
+from datamask.filter.programs import another_program, are_programs
 from datamask.filter.resolve import Edge, Fall, stars
 from datamask.shares import part as share_of
 from datamask.shares import tell
@@ -142,6 +142,7 @@ class _Judge:
         self._quality_deviation = quality_deviation
         self._rules = rules
         self._edges: dict[tuple[int, int], Edge] = {}
+        self._programs: dict[int, bool] = {}  # of the documents of verified pairs, whether they are programs
         self._seen = np.zeros(0, np.uint64)  # codes of the pairs compared
 
     def compare(self, pairs: CandidatePairs, others: np.ndarray) -> None:
@@ -173,7 +174,21 @@ class _Judge:
         pairs = pairs_of(texts, place[: len(one)], place[len(one) :], STRONG, least, contained)
         asked = zip(one.tolist(), other.tolist(), pairs, own.tolist(), strict=True)
         read = [self._read(*each) for each in asked]
-        return [None if found is None or _told_apart(found) else found for found in read]
+        self._tell_programs(found for found in read if found is not None)
+        return [None if found is None or self._told_apart(found) else found for found in read]
+
+    def _tell_programs(self, read: Iterable[_Alike]) -> None:
+        """Notes of each document, once, whether it is a program."""
+        both = (side for found in read for side in zip((found.one, found.other), found.pair.written, strict=True))
+        new = {document: text for document, text in both if document not in self._programs}
+        self._programs |= zip(new, are_programs(list(new.values())).tolist(), strict=True)
+
+    def _told_apart(self, found: _Alike) -> bool:
+        """Whether two texts are other programs, or tables of other figures."""
+        contained = found.kind in ("contained", "wholly")
+        if self._programs[found.one] or self._programs[found.other]:
+            return another_program(*found.pair.written, contained)
+        return not found.pair.same and other_figures(found.pair, contained)
 
     def _read(self, one: int, other: int, pair: Pair, own: float) -> _Alike | None:
         """The pair if it is verified. own: the share of their common shingles that belong to no template."""
@@ -261,16 +276,6 @@ class _Judge:
                 able &= (others != first) & (np.maximum(first, others) >= self._fixed)
                 codes.append(code_of(np.minimum(first, others)[able], np.maximum(first, others)[able]))
         return np.setdiff1d(np.concatenate(codes), self._seen) if codes else np.zeros(0, np.uint64)
-
-
-def _told_apart(found: _Alike) -> bool:
-    """Whether two texts are tables of other figures, or other programs."""
-    pair = found.pair
-    if pair.same:
-        return False
-    contained = found.kind in ("contained", "wholly")
-    one, other = pair.texts
-    return other_figures(pair, contained) or another_program(one.program, other.program, contained)
 
 
 def _siblings(pair: Pair) -> bool:

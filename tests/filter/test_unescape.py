@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from datamask.filter.programs import another_program, program_of
 from datamask.filter.shingles import shingles
 from datamask.filter.unescape_loops import entities, unescaped
 
@@ -114,53 +113,3 @@ def test_figures_count_as_one_sign() -> None:
     assert np.array_equal(shingles("March 2011 (5) and 12/3"), shingles("March 7 (12,000) and 1"))
     assert np.array_equal(shingles("chapter ١٢ of ३"), shingles("chapter 4 of 17"))
     assert not np.array_equal(shingles("March 2011"), shingles("March"))
-
-
-PROGRAM = """// Licensed under the Licence; see the file that comes with it for what you may do and what you may not.
-/* Evaluates a polynomial. */
-function evaluate(c, x) {{
-    var total = {start};
-    for (var i = 0; i < c.length; i += 1) {{
-        total = {step};
-    }}
-    return total;
-}}
-module.exports = evaluate;
-"""
-
-
-def test_programs_are_told_apart_by_identifiers_and_literals_and_not_by_comments() -> None:
-    one = program_of(PROGRAM.format(start=0, step="total + c[i] * Math.pow(x, i)"))
-    horner = program_of(PROGRAM.format(start=0, step="total * x + c[c.length - 1 - i]"))
-    literal = program_of(PROGRAM.format(start=1, step="total + c[i] * Math.pow(x, i)"))
-    again = program_of(PROGRAM.format(start=0, step="total + c[i]*Math.pow(x,i)").replace("Evaluates", "Sums"))
-    for other, apart in ((horner, True), (literal, True), (again, False)):
-        assert another_program(one, other, False) is apart and another_program(other, one, False) is apart
-    twice = program_of(2 * PROGRAM.format(start=0, step="total + c[i] * Math.pow(x, i)"))
-    assert not another_program(one, twice, contained=True) and another_program(one, twice, contained=False)
-
-
-@pytest.mark.parametrize("script", TEXTS)
-def test_prose_is_no_program(script: str) -> None:
-    lines = "\n".join(f"* {TEXTS[script]} (see §{n}; p. {n})" for n in range(12))
-    assert program_of(lines) is None
-    assert not another_program(None, program_of(lines), contained=False)
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("# define THIRTY_TWO_BIT\n# undef SIXTY_FOUR_BIT\n", "# undef THIRTY_TWO_BIT\n# define SIXTY_FOUR_BIT_LONG\n"),
-        ("#define __NR_read 0\n#define __NR_write 1\n", "#define __NR_exit 0\n#define __NR_fork 1\n"),
-        ("flags[] = {\n 'P','I','C',\n 'm','6','4',\n};\n", "flags[] = {\n 'P','I','C',\n 'D','O','P','E',\n};\n"),
-        ("    Token: '#cccccc',\n    Name: '#7ac',\n", "    Token: '#111111',\n    Name: '#353580',\n"),
-        (
-            r"    '\xa4'  # CURRENCY" + "\n" + r"    '\xa6'  # BAR",
-            r"    '\u20ac'  # EURO" + "\n" + r"    '\u0160'  # S",
-        ),
-    ],
-)
-def test_headers_and_tables_of_programs_are_told_apart_below_one_licence(one: str, other: str) -> None:
-    notice = "/*\n * Use of this file in source and binary forms is permitted\n * as its licence says.\n */\n"
-    assert another_program(program_of(notice + one), program_of(notice + other), contained=False)
-    assert not another_program(program_of(notice + one), program_of(notice + one), contained=False)
