@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from sklearn.cluster import MiniBatchKMeans
 
-from datamask.filter.near_duplicates import spherical_kmeans
+from datamask.selection.near_duplicates import spherical_kmeans
 
 ITERATIONS = 20
 

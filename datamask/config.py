@@ -268,8 +268,8 @@ class Select(Section):
     device: str = "auto"
     """"auto", "cpu", "cuda", "cuda:1"."""
     semantic_duplicates: float | None = Field(0.05, ge=0, lt=1)
-    """SemDeDup's ε: first, `datamask select`, which sees no text, drops rows whose cosine to a kept one exceeds 1 − ε;
-    a curation's `duplicates.semantic` counts from what is usual within the language; null: near-duplicates stay."""
+    """SemDeDup's ε: first, `datamask select`, which sees no text, drops rows whose cosine to a kept one exceeds 1 − ε.
+    null: near-duplicates stay, those of a curation's stage `duplicates` too."""
     quotas: list[Quota] = []
     """Shares of groups in the selection."""
     length_tolerance: float | None = Field(None, ge=0)
@@ -516,14 +516,23 @@ class Duplicates(Section):
     must also differ by single words here and there, as copies do; null: off."""
     containment: float | None = Field(0.9, ge=0.5, le=1)
     """Share of a text's shingles that are in a longer one, from which it is contained there; null: off."""
-    semantic: Literal["off", "candidates", "drop"] = "off"
-    """By embeddings (ε: select.semantic_duplicates). "candidates": they are read too; "drop": they fall unread."""
     against: list[str] = []
     """Output folders of earlier curations: what those selected stays, and its duplicates fall here."""
     alarm_share: float = Field(0.5, gt=0, le=1)
     """Share of a language or source (of 20 documents or more) that may fall as duplicates before alarm is given."""
     alarm: Literal["warn", "stop"] = "warn"
     """"warn": the log and the stage's facts name the group; "stop": the run ends there."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_embeddings(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "semantic" in given:
+            if given["semantic"] not in ("off", False):  # as releases of earlier versions record it
+                raise ValueError(
+                    "semantic is no setting; select.solver: semdedup leaves out what is near by embeddings"
+                )
+            given = {name: value for name, value in given.items() if name != "semantic"}
+        return given
 
 
 class ReleaseSettings(Section):
@@ -606,8 +615,8 @@ class Config(Section):
 
     @property
     def reads_vectors(self) -> bool:
-        """Whether anything reads the documents' vectors: scorers, duplicates or the choice. Else none are made."""
-        return self.quality.reads_encoder or self.duplicates.semantic != "off" or self.selection.reads_vectors
+        """Whether anything reads the documents' vectors: scorers or the choice. Else none are made."""
+        return self.quality.reads_encoder or self.selection.reads_vectors
 
     @property
     def resolved(self) -> Config:

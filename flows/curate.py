@@ -161,7 +161,7 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     check_settings([files.shard for files in shards], config)  # now, not after hours of embedding
     encoder, quality, shards = _index_and_score(stages, shards, work, previous)
     _check_complete(failed, stages)
-    later = [] if _needs_vectors_first(config) else _measures(config, encoder, work)
+    later = [] if config.quality.reads_encoder else _measures(config, encoder, work)
     shards, certificate = _select(stages, shards, later, failed, work, previous)
     failed = _check_complete(failed, stages)
     provenance = Provenance(portable(encoder, work), quality.as_dict(), certificate, tuple(failed), plan.skipped)
@@ -225,7 +225,7 @@ def _index_and_score(
         shards = stages.each([Step(each.sign, common)], shards)
     encoder = counter = stages.finish(of_counter)  # the index counts by a static one's tokens while vectors are made
     of_encoder = begin() if static and config.reads_vectors else None
-    if of_encoder and _needs_vectors_first(config):
+    if of_encoder and config.quality.reads_encoder:
         encoder, of_encoder = stages.finish(of_encoder), None
     quality = stages.finish(
         of_quality
@@ -234,18 +234,12 @@ def _index_and_score(
     loaded()
     shards = stages.each([Step(each.index, {"encoder": counter, **common})], shards)
     check_quarantine(shards, config)  # before they are embedded
-    steps = _measures(config, encoder, work) if _needs_vectors_first(config) else []
-    beside = bool(steps) and not config.quality.reads_encoder
-    steps.append(Step(each.score, {"quality": quality, "encoder": encoder, **common}, beside=beside))
+    steps = _measures(config, encoder, work) if config.quality.reads_encoder else []
+    steps.append(Step(each.score, {"quality": quality, "encoder": encoder, **common}))
     if decontamination_wanted(config):
         steps.append(Step(each.leaks, common, beside=True))
     shards = stages.each(steps, shards)
     return stages.finish(of_encoder) if of_encoder else encoder, quality, shards
-
-
-def _needs_vectors_first(config: Config) -> bool:
-    """Whether scores, filters or duplicates read vectors: else these are computed beside them."""
-    return config.quality.reads_encoder or config.duplicates.semantic != "off"
 
 
 def _measures(config: Config, encoder: Any, work: str) -> list[Step]:

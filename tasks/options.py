@@ -95,6 +95,4 @@ def needs_gpu(stage: str, config: Config) -> bool:
     """Whether a stage computes on a GPU when the run has some."""
     if stage == "score":
         return any(scorer.kind in ("transformer", "encoder", "prox") for scorer in config.quality.scorers)
-    if stage == "duplicates":
-        return config.duplicates.semantic != "off"
     return stage in ("embed", "prices", "mask")

@@ -40,7 +40,6 @@ CHANGES = {
     "filter.min_tokens=90": DECIDED,
     "filter.contamination=0.6": {"filter"},
     "duplicates.jaccard=0.36": {"duplicates"},
-    "duplicates.semantic=candidates": {"duplicates"},
     "select.lamb=0.6": {"prices", "mask"},
     "select.seed=1": {"prices", "mask"},
     "select.semantic_duplicates=0.06": set(),  # by embeddings, which are not asked for

@@ -89,8 +89,8 @@ def raise_alarm(losses: Losses, share: float, do: str) -> list[str]:
     message = (
         f"duplicates take over {share:.0%} of {'; '.join(sentences[:NAMED])}"
         + (f"; and of {len(sentences) - NAMED} other groups" if len(sentences) > NAMED else "")
-        + ". Look at pairs in the report; if they are none, raise duplicates.jaccard or duplicates.containment, or set "
-        "duplicates.semantic=off; if they are, raise duplicates.alarm_share"
+        + ". Look at pairs in the report; if they are none, raise duplicates.jaccard or duplicates.containment; "
+        "if they are, raise duplicates.alarm_share"
     )
     if do == "stop":
         raise InputError(message)

@@ -19,7 +19,7 @@ from datamask.filter.duplicate_candidates import groups_of_pairs
 from datamask.filter.resolve import Fall
 from datamask.maps import dealt, parts_of
 
-KINDS = ("exact", "near", "contained", "semantic")
+KINDS = ("exact", "near", "contained")
 # one for each document that falls; `falls` −1: the component is known, one for each. Places are among its documents.
 RECORD = np.dtype(
     [
@@ -35,9 +35,9 @@ RECORD = np.dtype(
 PIECE = 1 << 16  # records that are looked at together: 2 MB
 
 
-def components(documents: np.ndarray, one: np.ndarray, other: np.ndarray, tie: np.ndarray) -> np.ndarray:
-    """(D,) int64: the number of each document's component. documents: (D,) ascending; tie: (T, 2)."""
-    known = groups_of_pairs(np.concatenate([one, tie[:, 0]]), np.concatenate([other, tie[:, 1]]))
+def components(documents: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """(D,) int64: the number of each document's component. documents: (D,) ascending."""
+    known = groups_of_pairs(one, other)
     if not np.array_equal(known.documents, documents):
         raise ValueError("documents that no pair names, or pairs of others")
     return np.unique(known.group, return_inverse=True)[1].astype(np.int64)
@@ -49,25 +49,21 @@ def keys_of(
     about: Sequence[np.ndarray],
     fixed: int,
     pairs: tuple[np.ndarray, np.ndarray, np.ndarray],
-    ties: tuple[np.ndarray, np.ndarray],
     rules: Any,
 ) -> np.ndarray:
     """(C, 2) uint64, of each component.
 
     :param component: (D,) of the documents (D,), ascending. :param about: (D,) each, what else is said of these.
     :param fixed: so many documents, the first, stay whatever is found.
-    :param pairs: one, other, own. :param ties: (T, 2) and their cosines. :param rules: small, JSON.
+    :param pairs: one, other, own. :param rules: small, JSON.
     """
     place = places(component)
     facts = np.rec.fromarrays([*about, documents < fixed])
     one, other, own = pairs
-    tied, cosine = ties
-    sides = [np.searchsorted(documents, side) for side in (one, other, tied[:, 0], tied[:, 1])]
+    sides = [np.searchsorted(documents, side) for side in (one, other)]
     said = np.rec.fromarrays([place[sides[0]], place[sides[1]], own])
-    near = np.rec.fromarrays([place[sides[2]], place[sides[3]], cosine])
     count = int(component.max()) + 1 if len(component) else 0
     parts = [_by_component(*given, count) for given in ((facts, component), (said, component[sides[0]]))]
-    parts.append(_by_component(near, component[sides[2]], count))
     begin = hashlib.blake2b(json.dumps(rules, sort_keys=True).encode(), digest_size=16)
     keys = np.empty((count, 2), np.uint64)
     for number in range(count):

@@ -81,16 +81,14 @@ SCHEMA = pa.schema(
         ("duplicate_of_shard", pa.string()),
         ("duplicate_of", pa.int64()),
         ("similarity", pa.float32()),
-        ("kind", pa.string()),  # exact, near, contained, semantic
+        ("kind", pa.string()),  # exact, near, contained
         ("cluster", pa.string()),  # SHARD/CHUNK_ID of the first seen of those tied to one another
     ]
 )
 KINDS = decisions.KINDS
 FACTS = ("shard", "chunk_id", "windows", "scale", "sampled", "quality", "rows")  # of a document, kept for the next run
 JOINED = FACTS[:6]  # of all documents, one file each
-# candidates; pairs near by their embeddings alone, with their cosine
 PAIR = np.dtype([("one", "<i8"), ("other", "<i8"), ("own", "<f4")])
-TIE = np.dtype([("one", "<i8"), ("other", "<i8"), ("cosine", "<f4")])
 FALL = np.dtype([("document", "<i8"), ("stays", "<i8"), ("cluster", "<i8"), ("kind", "i1"), ("similarity", "<f4")])
 # where a text is: which batch of the group's file, and which row there
 PLACE = np.dtype([("document", np.int64), ("batch", np.int64), ("row", np.int64)])
@@ -294,15 +292,12 @@ def pair_candidates(state: Searching, partition: int) -> None:
 
 
 def gather_pairs(state: Searching, part: int) -> None:
-    """Writes the codes of a part's pairs that met often enough, or whose embeddings are near."""
+    """Writes the codes of a part's pairs that met often enough."""
     url = state.at("met", part) + ".npy"
     if storage.exists(url):
         return
     meetings = [state.at("meetings", number) for number in range(state.partitions)]
     codes = candidates.met(gather(meetings, np.uint64, part), state.documents())
-    more = state.at("near", part)  # pairs of near embeddings
-    if storage.exists(more + ".npy"):
-        codes = np.union1d(codes, mapped(more + ".npy"))
     codes = codes[candidates.ends(codes)[1] >= state.fixed]  # pairs within an earlier release stay
     others = np.unique(candidates.ends(codes)[1])
     deal(state.at("wanted", part), others, part_of(others, state.partitions), state.partitions)
@@ -457,9 +452,7 @@ class _Connected:
         pairs = gather([state.at("sorted", number) for number in range(state.partitions)], PAIR, part)
         order = np.lexsort((pairs["other"], pairs["one"]))
         self.one, self.other, self.own = (np.ascontiguousarray(pairs[name][order]) for name in ("one", "other", "own"))
-        ties = gather([state.at("ties")], TIE, part)
-        self.tie, self.cosine = np.stack([ties["one"], ties["other"]], axis=1), np.ascontiguousarray(ties["cosine"])
-        self.documents = np.unique(np.concatenate([self.one, self.other, self.tie.ravel()]))
+        self.documents = np.unique(np.concatenate([self.one, self.other]))
         self.letters, self.quality, self.chunk_id, shard = (
             state.column(name)[self.documents] for name in ("windows", "quality", "chunk_id", "shard")
         )
@@ -477,10 +470,10 @@ def recall_decisions(state: Searching, part: int) -> Handed:
         return done
     found = _Connected(state, part)
     rules = [STAGES["duplicates"].version, vars(state.rules), state.quality_deviation, state.pool]
-    component = decisions.components(found.documents, found.one, found.other, found.tie)
-    pairs, ties = (found.one, found.other, found.own), (found.tie, found.cosine)
+    component = decisions.components(found.documents, found.one, found.other)
+    pairs = (found.one, found.other, found.own)
     about = (found.quality, found.text, found.chunk_id)
-    keys = decisions.keys_of(component, found.documents, about, state.fixed, pairs, ties, rules)
+    keys = decisions.keys_of(component, found.documents, about, state.fixed, pairs, rules)
     known, falls = decisions.find(state.earlier, keys)
     new = found.documents[~known[component]]
     deal(state.at("asked", part), new, state.group_of(new), state.groups)
@@ -493,14 +486,13 @@ def verify_pairs(state: Searching, part: int) -> None:
         return
     found = _Connected(state, part)
     component, keys, known, falls = recall_decisions(state, part).read("component", "key", "known", "falls")
-    documents, tie = found.documents, found.tie
-    new, new_tie = (~known[component[np.searchsorted(documents, of)]] for of in (found.one, tie[:, 0]))
+    documents = found.documents
+    new = ~known[component[np.searchsorted(documents, found.one)]]
     with _LOADING:
         counts = _copy_counts(storage.join(state.work, state.pool)) if state.pool else None
     decided = verify.decide(
         HeldTexts(_FetchedTexts(state, part), documents, found.letters),
         CandidatePairs(found.one[new], found.other[new], found.own[new]),
-        {(a, b): float(c) for (a, b), c in zip(tie[new_tie].tolist(), found.cosine[new_tie], strict=True)},
         state.fixed,
         dict(zip(documents.tolist(), found.quality, strict=True)),
         state.quality_deviation,

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from datamask.errors import InputError
 from datamask.filter import decisions
 from datamask.filter import duplicate_rounds as rounds
 from datamask.filter.alarm import Losses, alarm_columns, raise_alarm
-from datamask.filter.duplicate_candidates import Components, code_of, part_of, parts_of_groups, total_of_groups
+from datamask.filter.duplicate_candidates import Components, parts_of_groups, total_of_groups
 from datamask.filter.duplicate_rounds import (
     JOINED,
     ComparedShard,
@@ -38,12 +37,9 @@ from datamask.filter.postings import PARTITION, RANGES
 from datamask.filter.signatures import sign_shard
 from datamask.filter.verify_pairs import DuplicateRules, room_of
 from datamask.maps import (
-    Handed,
     Mapper,
-    deal,
     gather,
     groups,
-    hand,
     here,
     keeping,
     parts_of,
@@ -67,16 +63,15 @@ DECISIONS = f"decisions-{STAGE.version}"  # of the run before
 def wanted(config: Config) -> bool:
     """Whether the settings ask for this stage at all."""
     settings = config.duplicates
-    asked = settings.jaccard or settings.containment or settings.semantic != "off"
-    return config.selection.semantic_duplicates is not None and bool(asked)
+    return config.selection.semantic_duplicates is not None and bool(settings.jaccard or settings.containment)
 
 
 def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str, maps: Mapper = here) -> list[Output]:
     """A file per shard, in the order given, of its documents that are duplicates of one that stays.
 
-    Each has been compared with that one on the whole texts (kind semantic, which needs a setting of its own, by their
-    embeddings). With `filter.order: before`, only what passes the filters is compared. A shard's file is named by its
-    own rows, so a new shard that changes nothing in another leaves it as it was.
+    Each has been compared with that one on the whole texts. With `filter.order: before`, only what passes the filters
+    is compared. A shard's file is named by its own rows, so a new shard that changes nothing in another leaves it as
+    it was.
 
     :param maps: who runs the rounds.
     :raises InputError: `duplicates.against` is no curation, or too much of a group falls (`duplicates.alarm`).
@@ -102,19 +97,12 @@ def find_duplicates(all_files: Sequence[ShardFiles], config: Config, work: str, 
 
 
 def _key(ordered: Sequence[ShardFiles], earlier: Sequence[tuple[str, ShardFiles, Config]], config: Config) -> str:
-    semantic = _semantic(config)
     inputs = []
     for files in ordered:
         filters = files.filters.key if files.filters and config.filter.order == "before" else None
-        embedded = [_output(files.embeddings).key, config.selection.seed] if semantic else []
-        embedded += [files.shard.beside.fingerprint] if files.shard.beside else []  # languages are compared apart
-        inputs.append([files.shard.name, _output(files.signatures).key, _output(files.scores).key, filters, *embedded])
+        inputs.append([files.shard.name, _output(files.signatures).key, _output(files.scores).key, filters])
     against = [[place, f.shard.fingerprint, _output(f.masks).key] for place, f, _ in earlier]
-    return STAGE.key(config, inputs, semantic, against)
-
-
-def _semantic(config: Config) -> float | None:
-    return config.selection.semantic_duplicates if config.duplicates.semantic != "off" else None
+    return STAGE.key(config, inputs, against)
 
 
 def _cached(all_files: Sequence[ShardFiles], record: str, work: str) -> list[Output] | None:
@@ -216,9 +204,8 @@ class _Search:
         decided = storage.join(kept, DECISIONS)
         self.state = replace(self.state, kept=kept, earlier=decided if storage.exists(decided) else None)
         self._load()
-        near, cosines = self._near()
         pairs = self._candidates()
-        self._decide(pairs, near, cosines)
+        self._decide()
         alarms = self._alarms()
         facts = {"compared": self.count - self.state.fixed, "candidates": sum(pairs), "alarms": alarms}
         return [
@@ -256,37 +243,6 @@ class _Search:
 
     # ------------------------------------------------------------ pairs
 
-    def _near(self) -> tuple[np.ndarray, np.ndarray]:
-        """Pairs (P, 2) of documents near by their embeddings, and their relative cosine, where that is asked for."""
-        epsilon = _semantic(self.config)
-        if epsilon is None or self.count == self.state.fixed:
-            return np.zeros((0, 2), np.int64), np.zeros(0, np.float32)
-        first_row = np.concatenate([[0], np.cumsum([_output(files.embeddings).rows for files in self.ordered])])
-        own, rows, languages = self._own()[0], [], list[np.ndarray]()
-        for number, _ in own:
-            shard, places = read_arrays(self.state.facts(number), "shard", "rows")
-            rows.append(places + first_row[shard + self.groups[number][1][0].number - self.earlier])
-            if "language" in self.state.columns:
-                languages.append(read_arrays(self.state.facts(number), "group_language")[0])
-        language = np.zeros(self.count - self.state.fixed, np.int64)
-        if languages:
-            names = np.unique(np.concatenate([np.unique(values) for values in languages]))
-            language = np.concatenate([np.searchsorted(names, values) for values in languages])
-        posed = SemanticInput(
-            tuple(self.ordered),
-            first_row,
-            hand(self.state.folder, "embedded", rows=np.concatenate(rows), group=language),
-            epsilon,
-        )
-        [found] = self.maps(find_near_embeddings, self.state, [posed])
-        pairs, relative = found.read("pairs", "relative")
-        pairs = pairs + self.state.fixed
-        codes = code_of(pairs.min(axis=1), pairs.max(axis=1))
-        parts = part_of(pairs.min(axis=1), self.state.partitions)
-        for part in range(self.state.partitions):
-            write_array(self.state.at("near", part) + ".npy", np.unique(codes[parts == part]))
-        return pairs, relative
-
     def _candidates(self) -> list[int]:
         """How many pairs of each part are worth reading."""
         partitions = range(self.state.partitions)
@@ -307,17 +263,11 @@ class _Search:
 
     # ------------------------------------------------------------ decisions
 
-    def _decide(self, pairs: Sequence[int], near: np.ndarray, cosines: np.ndarray) -> None:
-        if self.config.duplicates.semantic != "drop":
-            near, cosines = near[:0], cosines[:0]
-        documents = self._part(near)
+    def _decide(self) -> None:
+        documents = self._part()
         if not documents:
             return
         self.state = replace(self.state, pieces=decisions.pieces_of(2 * documents))
-        ties = np.empty(len(near), rounds.TIE)
-        ties["one"], ties["other"], ties["cosine"] = near[:, 0], near[:, 1], cosines
-        part = self.state.column("part")[near[:, 0]].astype(np.int64)
-        deal(self.state.at("ties"), ties, part, self.state.decided)
         parts = range(self.state.decided)
         self.maps(rounds.group_pairs, self.state, range(self.state.partitions))
         self.maps(rounds.recall_decisions, self.state, parts)
@@ -328,10 +278,10 @@ class _Search:
         records = (gather(written, decisions.RECORD, piece) for piece in pieces)
         decisions.save(storage.join(self.state.kept, DECISIONS), len(pieces), records)
 
-    def _part(self, near: np.ndarray) -> int:
+    def _part(self) -> int:
         """Writes the part that each document's pairs are decided in; returns how many documents are in pairs."""
         connected, paired = Components(self.count), np.zeros(self.count, bool)
-        for one, other in chain((found.read("one", "other") for found in self.chosen), [list(near.T)]):
+        for one, other in (found.read("one", "other") for found in self.chosen):
             connected.add(one, other)
             paired[one] = paired[other] = True
         lowest, part = connected.lowest(), np.zeros(self.count, np.int64)
@@ -362,29 +312,3 @@ def _deviation(loaded: Sequence[Loaded]) -> float:
     mean = math.fsum(group.known * group.mean for group in loaded) / max(count, 1)
     squares = math.fsum(group.squares + group.known * (group.mean - mean) ** 2 for group in loaded)
     return math.sqrt(squares / max(count, 1))
-
-
-# ---------------------------------------------------------------- by embeddings
-
-
-@dataclass(frozen=True, eq=False)
-class SemanticInput:
-    """What is compared by its embeddings."""
-
-    shards: tuple[ShardFiles, ...]
-    first_row: np.ndarray
-    documents: Handed  # rows: among those of all embeddings files; group: language
-    epsilon: float
-
-
-def find_near_embeddings(state: Searching, item: SemanticInput) -> Handed:
-    """Pairs of near embeddings: places among the documents (P, 2), and their relative cosine. On one worker."""
-    from datamask.filter.semantic import near_pairs
-
-    rows, group = item.documents.read("rows", "group")
-    select = state.config.selection
-    with storage.scratch(state.work) as folder:
-        pairs, relative = near_pairs(
-            item.shards, item.first_row, rows, group, item.epsilon, select.seed, select.device, folder
-        )
-    return hand(state.folder, "near", pairs=pairs, relative=relative)

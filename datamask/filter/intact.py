@@ -9,6 +9,7 @@ one with the better score, then the longer one.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -23,17 +24,13 @@ from datamask.filter.shingles import WINDOW, Likeness, unspaced
 from datamask.filter.surface import Surface
 
 BROKEN = 0.001  # difference of broken characters per letter that decides
-ESCAPE = 5  # marks of punctuation that an escape weighs
-BATTERED = 0.05  # difference of blemishes per letter from which the surface alone decides
 NOTHING = 1 / 3  # share of the other's own letters up to which a text only lacks what the other adds
-QUOTED = 150  # letters of quotation that one text must have more than the other
-SCATTERED, BLOCK = 30, 60  # letters per place, and of the longest, up to which additions are a word or two
-# An addition is foreign by three: half the score's standard deviations, the nats a letter, less its share of prose
-# beside the text's. Of 1,362 pages beside their main text .96 are so. Of planted copies that it was not set by, a third
-# without prose: navigation lines .95, pages .77, cuts .16.
-FOREIGN = 0.4
-PROSE, UNKNOWN = 0.2, 0.5  # share of prose from which a text's lines are asked about; what is taken for the others
-PART = 4  # times its letters: a text without prose in a longer one says nothing about the rest
+QUOTED = 200  # letters of quotation that one text must have more than the other
+LINE = 40  # letters: less is no menu and no teaser
+# An addition is foreign by the score's standard deviations and the nats a letter, less its share of prose beside the
+# text's. Of 1,374 pages beside their main text .98 are so.
+FOREIGN = 0.5
+UNKNOWN = 0.5  # share of prose taken for additions to a text without prose
 # Copies with one word in ten replaced have 4 to 18 letters of their own a place (3rd and 97th percentile of 264 in 15
 # languages); laws, licences and forms that share parts have 40 and more.
 REWORDED = 22  # letters a place
@@ -189,27 +186,25 @@ def likelier(pairs: Sequence[Pair], counts: CopyEvidence | None) -> list[float]:
 def worse(pair: Pair, nats: float = 0.0, margin: float = 0.0) -> int:
     """1 if b falls of the two, −1 if a does, 0 if nothing tells them apart; the first of these that applies decides.
 
-    Not intact is the text with more broken characters, of two with the same words the one with more wear, the one with
-    more quotation, that which only lacks what the other adds (or adds what is `foreign`), and the one whose own words
-    are less likely where they stand. Of two as intact, the one with the lower score falls, then the shorter one.
+    Of a text and the same with more around it, the one with more quotation falls, else the shorter one unless what is
+    around it is `foreign`. Of others, the one with more broken characters, of two with the same words the one with more
+    wear, the one with more quotation, the one that is less likely by words and score, the shorter one.
 
     :param nats: by how many the first one's own words are likelier (`likelier`).
     :param margin: by how many standard deviations the first one's score is better; 0, nan: unknown.
     """
+    margin = 0.0 if math.isnan(margin) else margin
     if said := _plainly_worse(pair):
         return said
-    if _added(pair):
-        return _adding(pair, nats, margin)
-    for evidence in (nats, margin):
-        if evidence > 0 or evidence < 0:  # false for nan
-            return 1 if evidence > 0 else -1
-    return -pair.longer()
+    if said := _around(pair):
+        return said if foreign(pair, said * nats, said * margin) else -said
+    return int(np.sign(nats + margin)) or -pair.longer()
 
 
 def _plainly_worse(pair: Pair) -> int:
     """What quotation, broken characters and wear decide."""
     quoting = _quoting(pair)
-    return quoting if _added(pair) else _broken(pair) or _worn(pair) or quoting
+    return quoting if _around(pair) else _broken(pair) or _worn(pair) or quoting
 
 
 def _broken(pair: Pair) -> int:
@@ -225,52 +220,35 @@ def _quoting(pair: Pair) -> int:
 
 
 def _worn(pair: Pair) -> int:
-    one, other = (text.surface for text in pair.texts)
-    battered = abs(one.blemishes - other.blemishes) > BATTERED * min(len(text.units) for text in pair.texts)
-    worn = other.wear - one.wear + ESCAPE * (other.broken - one.broken)
-    return int(np.sign(worn)) if pair.like.jaccard == 1 or battered else 0
+    one, other = (text.surface.wear + text.surface.broken for text in pair.texts)
+    return int(np.sign(other - one)) if pair.like.jaccard == 1 else 0
 
 
-def _added(pair: Pair) -> int:
-    """Which of two texts is the other with more than words here and there: 1 the second, −1 the first, 0 neither."""
+def _around(pair: Pair) -> int:
+    """Which of two texts is the other with more before or behind it: 1 the second, −1 the first, 0 neither."""
     said = 1 if pair.own[1].letters >= pair.own[0].letters else -1
     lacks, adds = pair.own[::said]
-    part = pair.like.containment == 1 and adds.letters > 0  # words put in break windows on both sides
-    few = not part and adds.letters <= SCATTERED * adds.places and adds.longest <= BLOCK
-    return 0 if (few and 2 * adds.outer <= adds.letters) or lacks.letters > NOTHING * adds.letters else said
+    whole = pair.like.containment == 1 or 2 * adds.outer > adds.letters  # words put in break windows on both sides
+    return said if whole and adds.letters > 0 and lacks.letters <= NOTHING * adds.letters else 0
 
 
-def _adding(pair: Pair, nats: float, margin: float) -> int:
-    """Of two texts of which one is `_added` to: whichever falls."""
-    said = _added(pair)
-    short, long = pair.texts[::said]
-    return said if foreign(short, long, pair.own[said > 0].letters, said * nats, said * margin) else -said
+def foreign(pair: Pair, nats: float, margin: float) -> bool:
+    """Whether what stands around a text is packaging: menus, teasers, tables, by its score, its words and its lines.
 
-
-def foreign(short: Text, long: Text, added: float, nats: float, margin: float) -> bool:
-    """Whether what a text adds to another is packaging: menus, teasers, tables, by its score, its words and its lines.
-
-    :param added: letters. :param nats, margin: see `worse`, of the shorter text.
+    :param nats, margin: see `worse`, of the shorter text.
     """
-    if _has_prose(short):
-        prose = prose_beside(short, long)
-    elif len(long.units) > PART * len(short.units):
-        return False
-    else:
-        prose = UNKNOWN
-    return min(max(margin / 2, -0.5), 1.0) + nats / max(added, 20) - prose > FOREIGN
+    said = _around(pair)
+    short, long = pair.texts[::said]
+    added, prose = pair.own[said > 0].letters, prose_beside(short, long) if short.surface.prose else UNKNOWN
+    return added >= LINE and margin + nats / added - prose > FOREIGN
 
 
 def prose_beside(short: Text, long: Text) -> float:
-    """The share of prose in what a text adds to another, as a part of that in the other; 1 if that is no prose."""
-    if not _has_prose(short):
+    """The share of prose in what a text adds to another, as a part of that in the other; 1 if that has none."""
+    if not short.surface.prose:
         return 1.0
     more = (long.surface.prose - short.surface.prose) / max(len(long.units) - len(short.units), 1)
     return min(max(more, 0.0) * len(short.units) / short.surface.prose, 1.0)
-
-
-def _has_prose(text: Text) -> bool:
-    return text.surface.prose >= PROSE * max(len(text.units), 1)
 
 
 def siblings(pair: Pair) -> bool:

@@ -12,7 +12,6 @@ REASONS = {  # kind of duplicate: the reason its document carries in masks and d
     "exact": "near_duplicate",
     "near": "near_duplicate",
     "contained": "contained",
-    "semantic": "semantic_duplicate",
 }
 
 
@@ -23,7 +22,7 @@ class Edge:
     one: int
     other: int
     kind: str  # of REASONS
-    similarity: float  # exact, near: Jaccard of the shingles; contained: containment; semantic: relative cosine
+    similarity: float  # exact, near: Jaccard of the shingles; contained: containment
     falls: int = -1  # the one that should fall; −1: either
     only: bool = False  # it alone may fall: it is contained in the other, which is not contained in it
 
@@ -84,7 +83,7 @@ def stars(edges: Sequence[Edge], length: Mapping[int, int], fixed: Collection[in
             for edge in around[document]
             if edge.across(document) in stays and not (edge.only and edge.falls != document)
         ]
-        best = max(able, key=lambda edge: (edge.kind != "semantic", edge.similarity, -edge.across(document)))
+        best = max(able, key=lambda edge: (edge.similarity, -edge.across(document)))
         found[document] = Fall(best.across(document), best.kind, best.similarity)
     return found
 

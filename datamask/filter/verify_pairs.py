@@ -85,7 +85,6 @@ def room_of(letters: int) -> int:
 def decide(
     texts: HeldTexts,
     pairs: CandidatePairs,
-    cosines: Mapping[tuple[int, int], float],
     fixed: int,
     quality: Mapping[int, float],
     quality_deviation: float,
@@ -95,7 +94,6 @@ def decide(
     """Each document of a part that falls, what it falls to, and its cluster: the lowest number it is tied to.
 
     :param texts: of all documents that the pairs name.
-    :param cosines: pairs that are duplicates by their embeddings alone.
     :param fixed: so many documents, the first, stay.
     :param quality: quality_score of the documents, or NaN.
     :param quality_deviation: its standard deviation in the corpus.
@@ -103,9 +101,7 @@ def decide(
     """
     judge = _Judge(texts, fixed, quality, quality_deviation, rules, counts)
     with share_of(0.0, 0.8):  # of the time; the rest depends on what is found
-        judge.compare(pairs, np.array(list(cosines), np.int64).reshape(-1, 2))
-    for (a, b), cosine in cosines.items():
-        judge.by_cosine(a, b, cosine)
+        judge.compare(pairs)
     return judge.falls()
 
 
@@ -145,14 +141,14 @@ class _Judge:
         self._programs: dict[int, bool] = {}  # of the documents of verified pairs, whether they are programs
         self._seen = np.zeros(0, np.uint64)  # codes of the pairs compared
 
-    def compare(self, pairs: CandidatePairs, others: np.ndarray) -> None:
-        """Adds the pairs that are verified, in the order given. others: (T, 2), pairs whose texts are read as well."""
-        one, other = (np.concatenate([mine, tie]) for mine, tie in zip((pairs.one, pairs.other), others.T, strict=True))
+    def compare(self, pairs: CandidatePairs) -> None:
+        """Adds the pairs that are verified, in the order given."""
+        one, other = pairs.one, pairs.other
         found: dict[int, Edge] = {}
         done = 0
         for places in windows_of_pairs(one, other, self._texts.letters_of, held_texts.HELD):
             self._texts.hold(np.concatenate([one[places], other[places]]))
-            for some in self._batches(one, other, places[places < len(pairs)]):
+            for some in self._batches(one, other, places):
                 read = self._read_together(one[some], other[some], pairs.own[some])
                 for place, edge in zip(some.tolist(), self._edges_of(read), strict=True):
                     if edge is not None:
@@ -237,12 +233,6 @@ class _Judge:
         small = one if len(pair.texts[0].shingles) <= len(pair.texts[1].shingles) else other
         return Edge(one, other, "contained", pair.like.containment, falls if said else small, only=falls in (small, -1))
 
-    def by_cosine(self, one: int, other: int, cosine: float) -> None:
-        """Adds a pair that is a duplicate by its embeddings alone; the one of lower quality is dropped."""
-        if (one, other) not in self._edges:
-            falls = one if self._quality[one] < self._quality[other] else other
-            self._edges[one, other] = Edge(one, other, "semantic", cosine, falls)
-
     def falls(self) -> dict[int, tuple[Fall, int]]:
         """The dropped documents, after those that stay of each group were compared with its longest ones too."""
         for last in [False] * (ROUNDS - 1) + [True]:
@@ -252,7 +242,7 @@ class _Judge:
             if not len(new):
                 break
             one, other = ends(new)
-            self.compare(CandidatePairs(one, other, np.zeros(len(new), np.float32)), np.zeros((0, 2), np.int64))
+            self.compare(CandidatePairs(one, other, np.zeros(len(new), np.float32)))
         return {document: (fall, clusters[document]) for document, fall in fallen.items()}
 
     def _with_longest(self, clusters: Mapping[int, int], fallen: Mapping[int, Fall]) -> np.ndarray:

@@ -156,10 +156,6 @@ def _filters(settings: Mapping[str, Any], config: Config) -> str:
         said.append(f"near-duplicates (Jaccard of whole texts {near.jaccard:g} or more)")
     if near.containment is not None:
         said.append(f"texts contained in longer ones ({near.containment:.0%} of the shingles or more)")
-    if near.semantic == "drop":
-        said.append(
-            f"semantic duplicates (cosine, relative to the language, above {1 - config.select.semantic_duplicates:g})"
-        )
     return f"{text}; then {', '.join(said)}" if said else text
 
 

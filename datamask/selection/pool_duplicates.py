@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from datamask.devices import pick_device
-from datamask.filter.near_duplicates import keep_first, nearest_centroids, spherical_kmeans
+from datamask.selection.near_duplicates import keep_first, nearest_centroids, spherical_kmeans
 from datamask.selection.problem.pool import Pool
 
 CLUSTER_DOCUMENTS = 8192  # on average: up to so many, all pairs are compared

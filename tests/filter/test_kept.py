@@ -103,12 +103,11 @@ def test_decisions_come_back_for_the_same_components_alone(tmp_path, seed):
     one, other = np.minimum(one, other), np.maximum(one, other)
     own = rng.random(len(one)).astype(np.float32)
     about = [rng.normal(size=len(numbers)).astype(np.float32)]
-    tie = np.zeros((0, 2), np.int64)
 
     def keyed(documents, own, about):
-        component = decisions.components(documents, documents[position[0]], documents[position[1]], tie)
+        component = decisions.components(documents, documents[position[0]], documents[position[1]])
         pairs = (documents[position[0]], documents[position[1]], own)
-        keys = decisions.keys_of(component, documents, about, 0, pairs, (tie, np.zeros(0, np.float32)), ["rules"])
+        keys = decisions.keys_of(component, documents, about, 0, pairs, ["rules"])
         return component, keys
 
     position = [np.searchsorted(numbers, side) for side in (one, other)]

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from datamask import storage
-from datamask.config import Config
+from datamask.config import Config, validate
 from datamask.corpus.plan import Plan, to_json
-from datamask.errors import InputError, StorageError
+from datamask.errors import ConfigError, InputError, StorageError
 from datamask.filter import duplicate_candidates as candidates
 from datamask.filter import duplicate_rounds as rounds
 from datamask.filter import duplicates as stage
@@ -256,48 +256,17 @@ def test_alarm_names_the_group_and_stops_if_told_to(tmp_path, caplog):
         find_duplicates(files, config, work)
 
 
-def embedded(files: list[ShardFiles], rows: list[np.ndarray], work: str) -> list[ShardFiles]:
-    found = []
-    for f, features in zip(files, rows, strict=True):
-        values = pa.array(features.astype(np.float16).ravel())
-        table = pa.table(
-            {
-                "chunk_id": pa.array(range(len(features)), pa.int64()),
-                "feature_arr": pa.FixedSizeListArray.from_arrays(values, features.shape[1]),
-            }
-        )
-        output = storage.write_output(f"{work}/e/{f.shard.name}.parquet", f"e{f.shard.name}", table.schema, [table])
-        found.append(replace(f, embeddings=output))
-    return found
-
-
-@pytest.mark.parametrize(("semantic", "expected"), [("candidates", set()), ("drop", {(0, 5)})])
-def test_embeddings_alone_drop_only_by_setting_and_relative_to_the_language(tmp_path, semantic, expected):
-    generator = np.random.default_rng(0)
-    spread = generator.normal(size=(20, 32))
-    spread[5] = spread[4] + 0.01 * generator.normal(size=32)
-    spread /= np.linalg.norm(spread, axis=1, keepdims=True)
-    # a language that the encoder puts on one point: cosines of .99 among texts that have nothing in common
-    point = np.eye(32)[0] + 0.02 * generator.normal(size=(20, 32))
-    point /= np.linalg.norm(point, axis=1, keepdims=True)
-    assert np.sort((point @ point.T)[np.triu_indices(20, 1)])[0] > 0.95
-    shards = [[document(n) for n in range(20)], [document(50 + n) for n in range(20)]]
-    files, config, work = corpus(
-        tmp_path, shards, [["en"] * 20, ["am"] * 20], duplicates={"semantic": semantic}, select={"device": "cpu"}
-    )
-    files = embedded(files, [spread, point], work)
-    found = falls(files, find_duplicates(files, config, work))
-    assert set(found) == expected
-    for _, row in found.values():
-        assert row["kind"] == "semantic" and row["duplicate_of"] == 4
-
-
 def test_the_stage_is_wanted_unless_near_duplicates_are_to_stay():
     assert wanted(Config())
     assert not wanted(Config.model_validate({"select": {"semantic_duplicates": None}}))
     off = {"jaccard": None, "containment": None}
     assert not wanted(Config.model_validate({"duplicates": off}))
-    assert wanted(Config.model_validate({"duplicates": off | {"semantic": "drop"}}))
+
+
+def test_duplicates_by_embeddings_name_what_leaves_them_out_instead():
+    with pytest.raises(ConfigError, match="select.solver: semdedup"):
+        validate({"duplicates": {"semantic": "drop"}})
+    assert validate({"duplicates": {"semantic": "off"}}) == Config()  # as earlier releases record it
 
 
 def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):

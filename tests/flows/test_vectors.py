@@ -33,7 +33,6 @@ def test_words_alone_are_chosen_without_vectors_and_refreshed(call, corpus, tmp_
         ({}, {}, True),
         ({"target": ["texts"]}, {}, False),
         ({"coverage": {"atoms": {"ngrams": 1}}}, {}, False),
-        ({"coverage": {"atoms": {"ngrams": 1}}}, {"duplicates": {"semantic": "drop"}}, True),
         ({"coverage": {"atoms": {"ngrams": 1}}}, {"quality": {"scorers": [{"kind": "encoder"}]}}, True),
         ({"algorithm": "DiSF"}, {}, True),
         ({"target": ["texts"], "solver": "semdedup"}, {}, True),

@@ -15,8 +15,8 @@ import torch
 
 from datamask.config import Select
 from datamask.errors import ConfigError
-from datamask.filter.near_duplicates import keep_first, max_earlier_similarity, spherical_kmeans
 from datamask.selection.arrays import solve
+from datamask.selection.near_duplicates import keep_first, max_earlier_similarity, spherical_kmeans
 from datamask.selection.problem.pool import Pool, make_problem
 from datamask.selection.sharded import exchange
 from datamask.selection.sharded import joint as corpus

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datamask.filter import near_duplicates
-from datamask.filter.near_duplicates import keep_first, max_earlier_similarity, spherical_kmeans
+from datamask.selection import near_duplicates
+from datamask.selection.near_duplicates import keep_first, max_earlier_similarity, spherical_kmeans
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 100])

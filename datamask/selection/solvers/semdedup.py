@@ -3,7 +3,7 @@
 Within a cluster of spherical k-means, documents are sorted by distance to the centroid, farthest first (the published
 code's default, `which_to_keep: hard`), and M is each one's greatest cosine with an earlier one. The paper drops
 M > 1 − ε and tunes ε until the wanted share is left; that is the same as keeping the k documents of least M.
-Quality plays no part. Near-duplicates before another solver: `datamask.filter.near_duplicates.keep_first`.
+Quality plays no part. Near-duplicates before another solver: `datamask.selection.near_duplicates.keep_first`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import torch
 
-from datamask.filter.near_duplicates import max_earlier_similarity, nearest_centroids, spherical_kmeans
+from datamask.selection.near_duplicates import max_earlier_similarity, nearest_centroids, spherical_kmeans
 from datamask.selection.problem.pool import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Report, Solver
