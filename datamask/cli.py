@@ -63,10 +63,6 @@ COMMANDS = {
     "sweep": ("datamask.study.comparisons:sweep", "Measure the balance of quality and diversity for λ from 0 to 1."),
     "ablate": ("datamask.study.comparisons:ablate", "Compare selections of one embedded corpus side by side."),
     "judge": ("datamask.study.commands:judge", "Judge whether a model learns more from the choice than from others."),
-    "tune": (
-        "datamask.study.commands:tune",
-        "Choose λ and the mixture of diversities by the judge; write a configuration.",
-    ),
 }
 
 

@@ -1,9 +1,8 @@
-"""`datamask judge` and `datamask tune`."""
+"""`datamask judge`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -77,65 +76,6 @@ def judge(
     from datamask.study.study_terminal import show_finding
 
     show_finding(found, paths)
-
-
-def tune(
-    corpus: Annotated[str, typer.Argument(help="An output folder of `datamask curate`, or its work/.")],
-    targets: Annotated[
-        list[str] | None,
-        typer.Option(help="Two files or more of texts from outside the pool, as of `datamask judge`; patterns too."),
-    ] = None,
-    evaluations: Annotated[int, typer.Option(help="Choices that are tried, at least 12; 60 to 200 are useful.")] = 60,
-    documents: Annotated[int, typer.Option(min=100, help="Documents of a pool, at most.")] = 5_000,
-    pools: Annotated[int, typer.Option(help="Fresh pools on which the gain is checked, at least 2.")] = 5,
-    draws: Annotated[int, typer.Option(help="Random choices of each of them, at least 8.")] = 8,
-    bytes_: Annotated[int | None, typer.Option("--bytes", min=1000, help="Of every choice.")] = None,
-    held_out: Annotated[int | None, typer.Option(help="Target sets held out for the check; half by default.")] = None,
-    aim: Annotated[
-        bool, typer.Option(help="Choices may cover the sets tuned on: of their items, those that no judge reads.")
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Of pools, draws, items and the search.")] = 0,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.name=value.")] = None,
-    to: Annotated[str, typer.Option("--to", help="The configuration file to write.")] = "tuned.yaml",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")
-    ] = False,
-) -> None:
-    """Choose λ and the mixture of diversities by the coder, and check them on target sets held out."""
-    if not targets:
-        raise ConfigError("no targets; name two files or more of texts from outside the pool: --targets 'tasks/*'")
-    if not Path(to).absolute().parent.is_dir():
-        raise ConfigError(f"--to {to}: there is no folder {Path(to).absolute().parent}; make it first")
-    check_place(corpus, set_ or [], targets)
-    from dataclasses import asdict
-
-    from datamask.config import to_yaml
-    from datamask.report.findings import plain
-    from datamask.report.terminal import progress_line
-    from datamask.study import study_terminal as terminal
-    from datamask.study.tune import Tuning
-    from datamask.study.tune import tune as run
-
-    tuning = Tuning(
-        evaluations=evaluations,
-        documents=documents,
-        pools=pools,
-        draws=draws,
-        bytes=bytes_,
-        held_out=held_out,
-        aim=aim,
-        seed=seed,
-    )
-    with progress_line() as line:
-        found, config = run(corpus, targets, tuning, set_ or [], line)
-    written = to if found.changes else None  # else there is nothing to use
-    if written:
-        told = "".join(f"# {sentence}\n" for sentence in terminal.tuned(found))
-        Path(to).write_text(told + to_yaml(config), encoding="utf-8")
-    if as_json:
-        print(escaped({**plain(asdict(found)), "config": written}))
-        return
-    terminal.show_tuned(found, written)
 
 
 def read_arms(given: Sequence[str]) -> dict[str, dict[str, Any]]:

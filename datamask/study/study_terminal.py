@@ -1,4 +1,4 @@
-"""What the studies found, in the terminal: sweeps, ablations, the judge's finding, and what was tuned."""
+"""What the studies found, in the terminal: sweeps, ablations and the judge's finding."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from datamask.report.terminal import new_console, print_table
 from datamask.study import arms, front
 from datamask.study import judge_page as page
 from datamask.study.ablation import Ablation
-from datamask.study.space import Space
 from datamask.study.sweep import Point, Sweep
-from datamask.study.tune import Tuned
 from datamask.study.verdict import Finding
 
 
@@ -30,36 +28,6 @@ def show_finding(found: Finding, paths: Mapping[str, str]) -> None:
         console.print(f"\n{title}", style="bold")
         print_table(console, head, rows)
     console.print(f"page: {paths['page']}", soft_wrap=True)
-
-
-def tuned(found: Tuned) -> list[str]:
-    """What was searched and found, a sentence each."""
-    point = Space(found.parts).said(found.point)
-    gained = [f"{c.first} − {c.second} {page.interval(c)} ({c.says})" for c in found.contrasts]
-    return [
-        f"Tuned by {len(found.evaluations)} choices read by the coder on {', '.join(found.tuned_on)}.",
-        f"Best: {point}; {found.expected:.4f} bits a byte expected there, random draws {found.random:.4f}.",
-        f"Checked on {found.pools} fresh pools and on {', '.join(found.held_out)}, {found.bytes:,} bytes of each "
-        "choice; bits a byte, less is better:",
-        *gained,
-        f"So: {found.says}.",
-    ]
-
-
-def show_tuned(found: Tuned, to: str | None) -> None:
-    """The sentences, then the best of what was tried. to: the configuration that was written, if any."""
-    console = new_console()
-    for sentence in tuned(found):
-        console.print(sentence, soft_wrap=True)
-    space = Space(found.parts)
-    best = sorted(found.evaluations, key=lambda each: (each.bits != each.bits, each.bits))[:10]
-    rows = [[space.said(each.point), page.number(each.bits), f"{each.documents:,}"] for each in best]
-    console.print("\nThe best of what was tried, as it was read", style="bold")
-    print_table(console, ["choice", "bits a byte", "documents"], rows)
-    if to:
-        console.print(f"configuration: {to}; datamask curate --config {to}", soft_wrap=True)
-    else:
-        console.print("no configuration is written: the corpus's own settings stay", soft_wrap=True)
 
 
 def show_sweep(found: Sweep, paths: Mapping[str, str], picked: Point | None, config: Path | None) -> None:

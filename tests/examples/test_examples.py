@@ -19,14 +19,13 @@ SAYS = {  # what is printed, at least
     "two_dumps_with_quotas": ["CC-2026-01", "'sea'"],
     "nightly_refresh": ["True nothing new", "120 documents, 240 after the refresh; 0002-"],
     "read_a_release": ["verified", "min_tokens", "objective"],
-    "tune": ["lamb"],
 }
 WITHOUT_FOLDER = {
     "own_metric": ["relaxation {'quality':", "at most", "random", "domains {'news':"],
     "own_solver": ["cannot hold a budget in tokens; these can: relaxation"],
     "selection_only": ["λ = 1.0: 1 topics", "tokens, 2"],
 }
-SLOW = {"tune", "bert_encoder", "nightly_refresh", "two_dumps_with_quotas"}
+SLOW = {"bert_encoder", "nightly_refresh", "two_dumps_with_quotas"}
 
 
 @pytest.fixture
