@@ -180,9 +180,9 @@ class _Judge:
         self._programs |= zip(new, are_programs(list(new.values())).tolist(), strict=True)
 
     def _told_apart(self, found: _Alike) -> bool:
-        """Whether two texts are other programs, or tables of other figures."""
+        """Whether two texts are two programs, or tables of other figures."""
         contained = found.kind in ("contained", "wholly")
-        if self._programs[found.one] or self._programs[found.other]:
+        if self._programs[found.one] and self._programs[found.other]:
             return another_program(*found.pair.written, contained)
         return not found.pair.same and other_figures(found.pair, contained)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from datamask.filter.programs import another_program, are_programs
-from tests.filter.test_unescape import TEXTS
+from tests.filter.test_unescape import ENCODINGS, TEXTS
 
 PROGRAM = """// Licensed under the Licence; see the file that comes with it for what you may do and what you may not.
 /* Evaluates a polynomial. */
@@ -52,6 +52,12 @@ def test_a_part_of_a_program_is_one_piece_of_it() -> None:
     assert not another_program(part, POWERS, contained=True) and another_program(part, POWERS, contained=False)
     assert another_program(part.replace("for", "while"), POWERS, contained=True)
     assert another_program("a = 1\nc = 3\n", "a = 1\nb = 2\nc = 3\n", contained=True)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_prose_and_what_covers_it_are_no_two_programs(encoding: str) -> None:
+    for text in TEXTS.values():
+        assert not are_programs([text, ENCODINGS[encoding](text)]).all()
 
 
 @pytest.mark.parametrize("script", TEXTS)
