@@ -29,11 +29,13 @@ from typer.core import TyperCommand, TyperGroup
 from datamask.errors import LESS_MEMORY, ConfigError, DatamaskError, ServerGoneError, full, out_of_memory, printable
 from datamask.interrupts import CONTINUES, INTERRUPTS, STATUS
 from datamask.layers import claim, leave_working_directory
+from datamask.records import JsonLines, as_line, asked_for, dumped, error_record
 from datamask.silence import SILENCE
 from datamask.surroundings import escaped, machines_fault, settle, settle_streams, shown
 
 ENTRY_POINTS = "datamask.commands"
 SHELLS = ("bash", "zsh", "fish")
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # click's, of the copy that typer brings
 COMPLETE = "_DATAMASK_COMPLETE"  # set by the shell's script when it asks
 INTERRUPTED = f"datamask: interrupted; {CONTINUES}"
 _ended: int | None = None  # the exit status, when there is nothing left to do
@@ -160,14 +162,19 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     given = list(sys.argv[1:] if arguments is None else arguments)
     settle_streams()
     leave_working_directory()
+    as_json, json_log = asked_for(given)
+    stderr, INTERRUPTS.written = sys.stderr, as_line if json_log else "{}\n".format
+    if json_log:
+        sys.stderr = JsonLines(stderr)
     if arguments is None:
         SILENCE.begin("is starting")
     debug = "--debug" in given  # valid at any place
-    message, status = _run([argument for argument in given if argument != "--debug"], debug)
+    message, status = _run([argument for argument in given if argument != "--debug"], debug, as_json)
     SILENCE.end()
     if message:  # told here, when the error's frames, and what they hold open, are gone
-        print(printable(message), file=sys.stderr, flush=True)
-    _ended = status
+        told = dumped(error_record(message, status)) if as_json else printable(message)
+        print(told, file=sys.stderr, flush=True)
+    sys.stderr, _ended = stderr, status
     if server_gone and arguments is None:
         _leave()  # at once: nobody is there who could be told what Prefect's threads still have to tell
     sys.exit(status)
@@ -191,8 +198,8 @@ def _check_output(arguments: Sequence[str]) -> None:
             raise ConfigError(f"the output folder's name {shown(argument)} is not UTF-8; choose another --output")
 
 
-def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
-    """The command's last words and its exit status."""
+def _run(arguments: list[str], debug: bool, as_json: bool) -> tuple[str, int]:
+    """The command's last words and its exit status. With `as_json` a wrong option, too, is told by its last words."""
     global server_gone
     INTERRUPTS.begin()
     try:
@@ -201,7 +208,15 @@ def _run(arguments: list[str], debug: bool) -> tuple[str, int]:
             _check_output(arguments)
             if COMPLETE in os.environ:
                 completion_init()
-            app(args=[shown(argument) for argument in arguments], prog_name="datamask")
+            ended = app(
+                args=[shown(argument) for argument in arguments], prog_name="datamask", standalone_mode=not as_json
+            )
+            if as_json and isinstance(ended, int):  # as typer.Exit said
+                return "", ended
+        except USAGE_ERROR as error:
+            return f"datamask: {error.format_message()}", error.exit_code  # type: ignore[attr-defined]
+        except typer.Abort:
+            return INTERRUPTED, STATUS
         except SystemExit as end:
             if end.code == STATUS:  # what typer makes of Ctrl-C
                 return INTERRUPTED, STATUS

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 AGAIN = 0.02  # seconds until one that was lost is repeated
@@ -30,6 +30,7 @@ class Interrupts:
         self.count = 0
         self.running = False  # False: modules are being loaded
         self.stopping = STOPPING  # what the first one is answered
+        self.written: Callable[[str], str] = "{}\n".format  # how the answer is written
         self._again = False  # the next one repeats one that was lost
 
     def install(self) -> None:
@@ -71,15 +72,15 @@ class Interrupts:
             raise KeyboardInterrupt
         self.count += 1
         if not self.running:
-            _leave(NOT_BEGUN)
+            _leave(self.written(NOT_BEGUN))
         if self.count > 1:
-            _leave(STOPPED)
-        os.write(2, f"{self.stopping}\n".encode())
+            _leave(self.written(STOPPED))
+        os.write(2, self.written(self.stopping).encode())
         raise KeyboardInterrupt
 
 
 def _leave(line: str) -> None:
-    os.write(2, f"{line}\n".encode())
+    os.write(2, line.encode())
     os._exit(STATUS)
 
 

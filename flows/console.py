@@ -1,10 +1,8 @@
 """What is shown while a flow runs: bars in a terminal or below a notebook's cell, else plain lines; then the table."""
 
-import json
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from importlib import import_module
 from io import StringIO
 from types import TracebackType
@@ -16,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from datamask.errors import several, some
+from datamask.records import dumped, record
 from datamask.report.warnings import sentence
 from flows.run_numbers import certificate_line, personal_line, table
 from tasks.progress import Board, StageProgress
@@ -140,9 +139,8 @@ class Display:
 
 
 def write_record(level: str, message: str, **facts: Any) -> None:
-    """A line of the log as JSON on stderr: time, level, message, and what a machine reads instead."""
-    record = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "level": level, "message": message, **facts}
-    print(json.dumps(record, ensure_ascii=False), file=sys.stderr, flush=True)
+    """A line of the log as JSON on stderr."""
+    print(dumped(record(level, message, **facts)), file=sys.stderr, flush=True)
 
 
 def as_html(lines: Iterable[StageProgress]) -> str:

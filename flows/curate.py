@@ -174,6 +174,8 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     times.keep(work, plan, stages.board)
     found = numbers(release, stages, certificate, failed, plan.skipped)
     found |= {"warnings": warnings, "meanwhile": meanwhile(release, before, out)}
+    if stages.metrics:
+        stages.metrics.tell(found, release)
     _show(stages, release, found, report.pictures, failed)
     return found
 

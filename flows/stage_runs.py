@@ -30,6 +30,7 @@ from datamask.shares import heard
 from datamask.stages import ShardFiles
 from flows.artifacts import RunArtifacts
 from flows.engine import claiming_gpu, cluster_answers, task_runner, workers_without_interrupts
+from flows.metrics import measured
 from flows.server import by_the_server, stop_trying
 from tasks.batch import ShardFailure, ShardResult, ShardsFailed, Unsearched, describe
 from tasks.corpus import Timed
@@ -186,9 +187,11 @@ class Stages:
         self._beside: list[Beside[Any]] = []
         self._runner = task_runner(config.run)
         self.artifacts = RunArtifacts(self.board, out)
+        self._measured = measured(self.board, out)
 
     def __enter__(self) -> Self:
         self._token = BOARD.set(self.board)
+        self.metrics = self._measured.__enter__()
         with workers_without_interrupts(self.config.run), cluster_answers(self.config.run):
             self._runner.__enter__()
             if self.config.run.engine == "dask":
@@ -200,6 +203,7 @@ class Stages:
             beside.leave()
         self._runner.__exit__(kind, error, at)
         BOARD.reset(self._token)
+        self._measured.__exit__(None, None, None)
         if by_the_server(error):
             stop_trying()
         else:

@@ -1,0 +1,110 @@
+"""What a machine reads on stderr: a line of JSON for each line of the log, and for the error a command ends with.
+
+    {"time": "…", "level": "error", "message": "…", "status": 2, "setting": "select.lamb", "valid": [], "next": […]}
+
+The fields of an error are read from its message, whose words are the same everywhere: path or setting first,
+"valid: …", then what to type.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any, TextIO
+
+SECTIONS = "corpus|encoder|quality|filter|duplicates|select|release|run"
+_SETTING = re.compile(rf"\b((?:{SECTIONS})(?:\.[a-z_0-9]+)+)|unknown setting ([\w.]+)")
+_PATH = re.compile(
+    r"(?:cannot (?:read|write) (?:configuration )?|input '|no release (?:at|in) )([^\n:';]+)"
+    r"|((?:[\w-]+://)?[^\s:']*[/.][^\n:']*)[:']"
+)
+_VALID = re.compile(
+    r"(?:valid(?: are|:| keys are)|there are:|its classes:)(?: [\w ]+:)? ([^;)\n]+?)(?:[;)\n]|\. |$)"
+    r"|should be ('[^\n]+')"
+)
+_TYPED = re.compile(
+    r"`((?:datamask|make|prefect|pip) [^`]+)`"
+    r"|((?<![\w.])(?:datamask [a-z-]+|make (?:curate|server)|prefect [a-z-]+|pip install|git lfs pull)\b[^`;,()\n]*"
+    r"|--set [\w.]+=[^\s;,)]+|--[a-z][\w-]+(?:[ =](?:[A-Z]+\b|'[^']*'))?)"
+)
+
+
+def error_record(message: str, status: int) -> dict[str, Any]:
+    """What a failed command says, as fields; `setting` and `path` are null where its message begins with none."""
+    said = message.removeprefix("datamask: ")
+    setting = _SETTING.search(said)
+    path = _PATH.match(said)
+    named = path and (path[1] or path[2])
+    typed = () if said.startswith(("No such option", "Missing option")) else _TYPED.finditer(said)
+    return record(
+        "error",
+        said,
+        status=status,
+        setting=(setting[1] or setting[2]) if setting else None,
+        path=None if named and _SETTING.match(named) else named,
+        valid=_listed(said),
+        next=list(dict.fromkeys((found[1] or found[2]).strip(" .") for found in typed)),
+    )
+
+
+def _listed(message: str) -> list[str]:
+    found = _VALID.search(message)
+    words = re.split(r", (?:or )?| or ", found[1] or found[2]) if found else []
+    return [word.strip("'\" ") for word in words if word.strip("'\" .…")]
+
+
+def record(level: str, message: str, **facts: Any) -> dict[str, Any]:
+    """A line of the log: time, level, message, and what a machine reads instead of the message."""
+    return {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "level": level, "message": message, **facts}
+
+
+class JsonLines(io.TextIOBase):
+    """A stream whose lines of prose are written to another as records; whole records pass as they are."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._rest = ""
+        self._lock = threading.RLock()
+
+    def write(self, text: str) -> int:
+        """Lines are written as they end."""
+        with self._lock:
+            *lines, self._rest = (self._rest + text).split("\n")
+            for line in filter(str.strip, lines):
+                self._stream.write(f"{line}\n" if line.startswith('{"time": "') else as_line(line))
+            return len(text)
+
+    def flush(self) -> None:
+        """What has been written is on its way."""
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        """Of the stream beneath."""
+        return self._stream.fileno()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """Of the stream beneath."""
+        return self._stream.encoding
+
+
+def as_line(prose: str) -> str:
+    """A line of prose as a record that ends in a line feed."""
+    said = prose.strip().removeprefix("datamask: ")
+    return dumped(record("warning" if "warning" in said[:80].lower() else "info", said)) + "\n"
+
+
+def dumped(found: dict[str, Any]) -> str:
+    """A record as a line of ASCII, which no terminal or log takes amiss."""
+    return json.dumps(found, default=str)
+
+
+def asked_for(arguments: Sequence[str]) -> tuple[bool, bool]:
+    """Whether the command line asks for errors as JSON, and for every line so."""
+    log = "--log-format=json" in arguments or ("--log-format", "json") in pairwise(arguments)
+    return log or "--json" in arguments, log
