@@ -96,7 +96,7 @@ class Release:
         return pa.Table.from_batches(list(self._release.batches(QUARANTINE, QUARANTINED.names)), QUARANTINED)
 
     def explain(self, document: str) -> list[dict[str, Any]]:
-        """Why a document is in, or is not: by its id, or SHARD/CHUNK_ID.
+        """Why a document is in, or is not: by its id, SHARD/CHUNK_ID, or FILE:ROW.
 
         :raises InputError: there is none.
         """

@@ -36,6 +36,7 @@ from datamask.surroundings import escaped, machines_fault, settle, settle_stream
 ENTRY_POINTS = "datamask.commands"
 SHELLS = ("bash", "zsh", "fish")
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # click's, of the copy that typer brings
+TELLING = {"config", "diff", "explain", "releases"}  # who reads no further has had enough: `datamask config | head -3`
 COMPLETE = "_DATAMASK_COMPLETE"  # set by the shell's script when it asks
 INTERRUPTED = f"datamask: interrupted; {CONTINUES}"
 _ended: int | None = None  # the exit status, when there is nothing left to do
@@ -225,9 +226,9 @@ def _run(arguments: list[str], debug: bool, as_json: bool) -> tuple[str, int]:
             return "", end.code if isinstance(end.code, int) else int(bool(end.code))
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:  # the reader of our output left: `datamask config | head -3`
+    except BrokenPipeError:  # the reader of our output left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return "", 141
+        return "", 0 if TELLING & {*arguments[:1]} else 141
     except KeyboardInterrupt:
         return INTERRUPTED, STATUS
     except Exception as error:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask import storage
-from datamask.errors import InputError
+from datamask.errors import InputError, printable, some
 from datamask.quality.reasons import reasons
 from datamask.release.differences import compare
 from datamask.release.dropped import EXACT
@@ -20,6 +22,7 @@ from datamask.release.release_folder import QUARANTINE, ReleaseFolder
 from datamask.release.source import Place, Source
 
 NEIGHBOURS = 5
+QUARANTINED = 5  # rows named that hold what was asked for
 SETTINGS = {  # what a filter takes by; a name that is not here is one of `filter.own`
     "where": "filter.where",
     "language": "filter.languages",
@@ -56,27 +59,61 @@ class Explanation:
 
 
 def explain(release: ReleaseFolder, name: str, neighbours: int = NEIGHBOURS) -> list[Explanation]:
-    """Each row whose id, or shard/chunk_id, is `name`.
+    """Each row whose id, shard/chunk_id, or file:row is `name`.
 
     :raises InputError: there is none.
     """
     manifest = release.manifest()
-    decisions = [row for shard in sorted(manifest["conservation"]["shards"]) for row in _rows(release, shard, name)]
+    places = _places(manifest, name)
+    shards = sorted(manifest["conservation"]["shards"])
+    decisions = [row for shard in shards for row in _rows(release, shard, name, places)]
     if not decisions:
         rows = manifest["conservation"]["total"]["rows"]
         raise InputError(
-            f"no row {name!r} among the {rows} that {release.path} decided about; give an id, or SHARD/CHUNK_ID"
+            f"no row {name!r} among the {rows} that {release.path} decided about; give an id, SHARD/CHUNK_ID or "
+            f"FILE:ROW (rows count from 0){_quarantined_with(release, name)}"
         )
     return [_explain(release, manifest, decision, neighbours) for decision in decisions]
 
 
-def _rows(release: ReleaseFolder, shard: str, name: str) -> list[dict[str, Any]]:
+def _places(manifest: Mapping[str, Any], name: str) -> list[Place]:
+    """The rows that `name` calls FILE:ROW, the file by its path or the end of it."""
+    path, _, number = name.rpartition(":")
+    if not path or not number.isdecimal():
+        return []
+    row, found = int(number), []
+    rows_of_shard: Counter[str] = Counter()
+    rows_of_file: Counter[str] = Counter()  # its row groups stand in order, for so do the names of their shards
+    groups_of_file: Counter[str] = Counter()
+    for source in manifest["sources"]:
+        shard, file, rows = source["shard"], source["path"], source["rows"]
+        first, last = source["row_groups"] or (0, 0)
+        known = first == groups_of_file[file]  # no run of row groups before it has failed
+        if known and f"/{printable(file)}".endswith(f"/{path}") and 0 <= row - rows_of_file[file] < rows:
+            found.append((shard, rows_of_shard[shard] + row - rows_of_file[file]))
+        rows_of_shard[shard] += rows
+        rows_of_file[file] += rows
+        groups_of_file[file] = last
+    return found
+
+
+def _rows(release: ReleaseFolder, shard: str, name: str, places: Sequence[Place]) -> list[dict[str, Any]]:
     ids = release.decisions(shard, ["id"])["id"]
     found = np.flatnonzero(pc.fill_null(pc.equal(ids, name), False).to_numpy())
     prefix, _, number = name.rpartition("/")
     if prefix == shard and number.isdecimal() and int(number) < len(ids):
         found = np.union1d(found, [int(number)])
+    found = np.union1d(found, [place for of, place in places if of == shard]).astype(np.int64)
     return release.decisions(shard).take(pa.array(found)).to_pylist() if len(found) else []
+
+
+def _quarantined_with(release: ReleaseFolder, name: str) -> str:
+    """The quarantined rows in whose beginning `name` is a word: what is broken may have no id of its own."""
+    word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
+    found = []
+    for batch in release.batches(QUARANTINE, ["file", "row", "excerpt"]):
+        found += [f"{one['file']}:{one['row']}" for one in batch.to_pylist() if word.search(one["excerpt"] or "")]
+    return printable(f"; it stands in the quarantined {some(found, QUARANTINED)}") if found else ""
 
 
 def _explain(

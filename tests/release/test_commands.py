@@ -223,6 +223,11 @@ def test_explain_names_what_took_a_document(two, capsys):
         assert code == 0 and json.loads(out)["rows"][0]["decision"]["outcome"] == row["outcome"]
     code, _, err = run(capsys, "explain", release.path, "no-such-id")
     assert code == 3 and "no row 'no-such-id' among the 500" in err
+    for shard, chunk_id in ((null["shard"], null["chunk_id"]), ("s1", 3), ("s2", 199)):
+        [found] = explain(release, f"input/{shard}.parquet:{chunk_id}")
+        assert (found.decision["shard"], found.decision["chunk_id"]) == (shard, chunk_id)
+    code, _, err = run(capsys, "explain", release.path, "s1.parquet:5000")
+    assert code == 3 and "FILE:ROW" in err
 
 
 def test_explain_says_which_text_of_a_contained_pair_fell(capsys):
