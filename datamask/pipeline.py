@@ -68,7 +68,7 @@ _ELSEWHERE = ("select.semantic_duplicates",)  # of `duplicates`, which is given 
 STAGES = {
     stage.name: stage
     for stage in (
-        Stage("plan", "one", None, (), version=4),
+        Stage("plan", "one", None, (), version=5),
         Stage("convert", "shard", "corpus", ("plan",), version=2, settings=_READING),
         Stage("languages", "shard", "languages", ("convert",), settings=_READING),
         Stage("tokenizer", "one", "tokenizer", ("convert",), settings=_FITTING),  # under the encoder's key

@@ -153,6 +153,8 @@ class Belonging:
             )
         elif self._is_there(f"{folder}/.hoodie/hoodie.properties"):
             kind, how = "a Hudi", "spark.read.format('hudi').load(TABLE).write.parquet(NEW)"
+        elif self._is_there(f"{folder}/schema/schema-0"):
+            kind, how = "a Paimon", "spark.read.format('paimon').load(TABLE).write.parquet(NEW)"
         if kind:
             raise InputError(
                 f"{folder}: {kind} table, whose metadata says which files and rows belong to it; datamask does not "

@@ -19,7 +19,7 @@ from datamask.corpus.columns import Column, recognise, union
 from datamask.corpus.hive import with_fields, with_values
 from datamask.corpus.inputs import damage
 from datamask.corpus.inspect import content_of
-from datamask.corpus.json_lines import MAX_LINE_BYTES, UTF8_BOM, json_rows, to_json
+from datamask.corpus.json_lines import MAX_LINE_BYTES, UTF8_BOM, json_columns, json_rows, to_json
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.project import EXTRA, excerpt, project
 from datamask.corpus.streams import open_stream
@@ -107,7 +107,7 @@ def _json_source(part: Part, config: Config) -> _Source:
     schema = pa.schema([(name, pa.string() if type_ is None else type_) for name, type_ in types.items()])
     mixed = {name for name, type_ in types.items() if type_ is None}
     if types:
-        columns = recognise(with_fields(schema, part), config.corpus.columns, part.path, config.corpus.drop)
+        columns = json_columns(schema, part, config.corpus)
     else:  # no line is an object: every line is quarantined
         schema = pa.schema([("text", pa.string())])
         columns = [Column(field.name, (field.name,), field.type) for field in with_fields(schema, part)]

@@ -42,6 +42,31 @@ READABLE = (
     ".parquet, .arrow, .jsonl (.json and .ndjson too), .csv, .tsv, .txt, .warc, .wet; "
     "of all but the first two also .gz, .zst, .bz2, .xz, .zip"
 )
+# the end of a file's name: what it then is, which is not read, and the remedy
+_UNREAD = {
+    **dict.fromkeys(
+        (".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tar.lz4"),
+        ("a tar archive", "unpack it into a folder: tar -xf FILE"),
+    ),
+    ".zip": ("a zip archive, named without its one file's format", "unpack it into a folder: unzip FILE"),
+    ".7z": ("a 7z archive", "unpack it into a folder: 7z x FILE"),
+    ".rar": ("a RAR archive", "unpack it into a folder: unrar x FILE"),
+    ".lz4": ("lz4", "unpack it: lz4 -d FILE"),
+    ".br": ("brotli", "unpack it: brotli -d FILE"),
+    ".lzma": ("LZMA", "unpack it: xz -d FILE"),
+    ".lz": ("lzip", "unpack it: lzip -d FILE"),
+    ".lzo": ("lzop", "unpack it: lzop -d FILE"),
+    ".z": ("compress", "unpack it: uncompress FILE"),
+    **dict.fromkeys((".sz", ".snappy"), ("snappy", "unpack it: snzip -d FILE")),
+    **dict.fromkeys(
+        (".gz", ".zst", ".zstd", ".bz2", ".xz"),
+        ("compressed, its name says not what", "rename it to what it holds, such as NAME.jsonl.gz, or unpack it"),
+    ),
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), ("a spreadsheet", "save its sheet as CSV")),
+    ".dvc": ("a DVC pointer", "where its file is not there, fetch it: dvc pull"),
+    ".lance": ("of a Lance table", "write its rows as parquet: lance.dataset(TABLE).to_table()"),
+    **dict.fromkeys((".avro", ".orc"), ("of Avro or ORC", "write it as parquet")),
+}
 _SIGNS = "*?["  # of patterns
 # beside the .arrow files of a data set that `datasets` saved
 DESCRIBES = {"state.json", "dataset_info.json", "dataset_dict.json", "dataset_infos.json"}
@@ -134,6 +159,8 @@ def _sorted_out(found: dict[str, _Match], folders: Belonging) -> Inputs:
             if hidden and (format_ is None or entry.problem):
                 continue
             broken = entry.problem and not entry.circle and format_ and not hidden
+            pointed = match.path.removesuffix(".dvc")
+            broken = broken or (pointed != match.path and format_of(pointed) and pointed not in found and not hidden)
             (failures if broken else skipped).append(FailedFile(match.path, str(problem)))
         elif entry.real in files:
             skipped.append(FailedFile(match.path, f"the same file as {files[entry.real].path}"))
@@ -162,6 +189,10 @@ def _problem(match: _Match) -> str | None:
     if match.entry.problem:
         return match.entry.problem
     if format_of(match.path) is None:
+        name = posixpath.basename(match.path).lower()
+        if ends := [end for end in _UNREAD if name.endswith(end)]:
+            what, remedy = _UNREAD[max(ends, key=len)]
+            return f"{what}, which datamask does not read; {remedy}"
         hint = "; convert it to JSON lines with a text field" if match.named else ""
         return f"not a format datamask reads ({READABLE}){hint}"
     return None

@@ -11,6 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
 
 from datamask.config import Corpus
 from datamask.corpus import web
@@ -19,7 +22,7 @@ from datamask.corpus.columns import recognise
 from datamask.corpus.delimited import batches, header
 from datamask.corpus.index import REASONS
 from datamask.corpus.inputs import InputFile, damage, find_inputs
-from datamask.corpus.json_lines import BLOCK_BYTES, json_rows
+from datamask.corpus.json_lines import BLOCK_BYTES, json_columns, json_rows
 from datamask.corpus.plan import Part, Reading, Shard
 from datamask.corpus.pointers import check_pointer
 from datamask.corpus.project import EXTRA
@@ -151,30 +154,43 @@ def _inspect(file: InputFile, settings: Corpus, relevant: str, fingerprint: str)
                 part = Part(file.path, file.format, fingerprint, file.size, reading=reading)
                 recognise(header(part), settings.columns, file.path, settings.drop)
             if file.format.startswith(("jsonl", "csv", "tsv")) and not empty:
-                _check_rows(Part(file.path, file.format, fingerprint, file.size, reading=reading))
+                _check_rows(Part(file.path, file.format, fingerprint, file.size, reading=reading), settings)
     except InputError as found:
         error = str(found)
     return FileFacts(file.size, file.stamp, relevant, fingerprint, groups, error, empty, reading)
 
 
-def _check_rows(part: Part) -> None:
-    """Looks for a row that is well formed.
+def _check_rows(part: Part, settings: Corpus) -> None:
+    """Looks for a row that is well formed, and for the columns of a JSON lines file of one batch.
 
-    :raises InputError: several rows and none is: the file is something else than its name says.
+    :raises InputError: several rows and none is: the file is something else than its name says. A column is wrong, so
+        that the file fails alone and not the group it would belong to.
     """
-    rows: Counter[str] = Counter()
+    told: Counter[str] = Counter()
     begins = None
     csv = part.format.startswith(("csv", "tsv"))
-    for _, reasons, excerpts in batches(part, header(part)) if csv else json_rows(part):
+    found = batches(part, header(part)) if csv else json_rows(part)
+    for rows, reasons, excerpts in found:
+        if None in reasons:
+            if not csv and next(found, None) is None:
+                _check_fields([row for row, reason in zip(rows, reasons, strict=True) if not reason], part, settings)
+            return
         for reason, excerpt in zip(reasons, excerpts, strict=True):
-            if reason is None:
-                return
             if reason != "blank_line":
-                begins = begins or f"row {rows.total()} begins {excerpt!r}"
-            rows[reason] += 1
-    if rows.total() - rows["blank_line"] > 1:
-        told = ", ".join(f"{count:,} {name} ({REASONS[name]})" for name, count in rows.most_common())
-        raise InputError(f"{part.path}: none of its {rows.total():,} rows is a document: {told}; {begins}")
+                begins = begins or f"row {told.total()} begins {excerpt!r}"
+            told[str(reason)] += 1
+    if told.total() - told["blank_line"] > 1:
+        named = ", ".join(f"{count:,} {name} ({REASONS[name]})" for name, count in told.most_common())
+        raise InputError(f"{part.path}: none of its {told.total():,} rows is a document: {named}; {begins}")
+
+
+def _check_fields(rows: list[dict[str, Any]], part: Part, settings: Corpus) -> None:
+    try:
+        schema = pa.schema(list(pa.array(rows).type))
+    except (pa.ArrowException, ValueError, OverflowError, TypeError):
+        return  # fields of several types, which are looked at when the file is converted
+    if schema:
+        json_columns(schema, part, settings)
 
 
 def _check_stream(file: InputFile, small: int, reading: Reading | None) -> bool:

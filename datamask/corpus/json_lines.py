@@ -9,6 +9,9 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from datamask.config import Corpus
+from datamask.corpus.columns import Column, recognise
+from datamask.corpus.hive import with_fields
 from datamask.corpus.inputs import damage
 from datamask.corpus.plan import Part, Reading
 from datamask.corpus.project import excerpt
@@ -168,6 +171,9 @@ _HEADS = [
     (b"\xfd7zXZ\0", "xz", "rename it to .{kind}.xz"),
     (b"\x04\x22\x4d\x18", "lz4, which is not read", "unpack it: lz4 -d FILE"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it: 7z x FILE"),
+    (b"Rar!\x1a\x07", "a RAR archive", "unpack it: unrar x FILE"),
+    (b"\x1f\x9d", "packed by compress, which is not read", "unpack it: uncompress FILE"),
+    (b"LZIP", "lzip, which is not read", "unpack it: lzip -d FILE"),
     (b"PK\x03\x04", "a zip archive or an Excel workbook", "rename it to .{kind}.zip, or save the sheet as CSV"),
     (b"SQLite format 3\0", "a SQLite database", "write its table as CSV: sqlite3 -csv -header FILE 'SELECT …'"),
 ]
@@ -193,7 +199,11 @@ def check_head(head: bytes, path: str, format_: str = "jsonl") -> None:
             "copy it again from its source",
         )
     elif kind == "jsonl" and plain.startswith(b"["):
-        seems, remedy = "one JSON array, not JSON lines", "convert it: jq -c '.[]'"
+        first, _, rest = plain.partition(b"\n")
+        rows = first.rstrip().endswith(b"]") and rest.lstrip().startswith(b"[")
+        seems, remedy = "one JSON array, not JSON lines", "convert it: jq -c '.[]' FILE > NEW"
+        if rows:
+            seems, remedy = "an array on each line, not an object", "name the text: jq -c '{{text: .[0]}}' FILE > NEW"
     if seems:
         inside = f" inside {packed}" if packed else ""
         raise InputError(f"{path}: its name says {_SAYS[kind]} but it is {seems}{inside}; {remedy.format(kind=kind)}")
@@ -233,3 +243,29 @@ def check_objects(text: str, path: str, texts: Container[str]) -> None:
             f"{path}: several JSON objects on one line (row 0, joined at character {end:,}); "
             "write one a line: jq -c . FILE > NEW"
         )
+
+
+def json_columns(schema: pa.Schema, part: Part, settings: Corpus) -> list[Column]:
+    """The columns of a file whose objects have these fields.
+
+    :raises InputError: see `columns.recognise`; names the command that writes wrapped documents one a line.
+    """
+    try:
+        return recognise(with_fields(schema, part), settings.columns, part.path, settings.drop)
+    except InputError as error:
+        raise InputError(f"{error}{_unwrapping(schema)}") from None
+
+
+def _unwrapping(schema: pa.Schema) -> str:
+    """The command that writes the documents of an object that wraps them one a line; nothing if it holds no list."""
+    level = [([field.name], field.type) for field in schema]
+    while level:
+        for names, type_ in level:
+            if pa.types.is_list(type_) and pa.types.is_struct(type_.value_type):
+                path = "".join(f"[{json.dumps(name, ensure_ascii=False)}]" for name in names)
+                return (
+                    f". Or, if {'.'.join(names)}, a list of objects, holds the documents, write one a line: "
+                    f"jq -c '.{path}[]' FILE > NEW"
+                )
+        level = [([*at, one.name], one.type) for at, type_ in level if pa.types.is_struct(type_) for one in type_]
+    return ""

@@ -45,7 +45,13 @@ def project(
         if column is None:
             arrays[field.name] = pa.nulls(rows, field.type)
             continue
-        array = _mended(_at(batch, column))
+        try:
+            array = _mended(_at(batch, column))
+        except pa.ArrowInvalid as error:  # seconds of the year 10**11 are no milliseconds
+            raise InputError(
+                f"column {field.name!r} has a value that a release cannot hold ({one_line(error)}); "
+                f"leave the column out: --set corpus.drop=[{field.name}]"
+            ) from error
         if field.name in FINEWEB.names:
             array = canonical(array, field.type, exact=field.name == "id")
         arrays[field.name] = array if array.type == field.type else _widened(array, field)

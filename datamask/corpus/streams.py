@@ -232,7 +232,9 @@ class Decompressed(io.BufferedIOBase):
             other = "zip"
         seems = f"{NAMES.get(other, other)}; rename it to .{other}" if other else "no such data"
         if not other and begins.isascii() and b"\0" not in begins:
-            seems = f"not compressed; rename it without .{self._kind}"
+            page = begins.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml"))
+            remedy = "copy it again from its source" if page else f"rename it without .{self._kind}"
+            seems = f"{'a page of HTML or XML (what a server answers?)' if page else 'not compressed'}; {remedy}"
         return InputError(f"{self._path}: its name says {name}, but it is {seems} (it begins with {begins!r})")
 
 

@@ -35,7 +35,7 @@ def released_type(type_: pa.DataType) -> pa.DataType:
         if isinstance(type_, pa.UuidType):
             return pa.string()
         return pa.bool_() if isinstance(type_, pa.Bool8Type) else released_type(type_.storage_type)
-    if kinds.is_large_string(type_) or kinds.is_string_view(type_) or kinds.is_interval(type_):
+    if kinds.is_large_string(type_) or kinds.is_string_view(type_) or kinds.is_interval(type_) or kinds.is_union(type_):
         return pa.string()
     if kinds.is_large_binary(type_) or kinds.is_binary_view(type_):
         return pa.binary()
@@ -69,6 +69,8 @@ def is_restated(type_: pa.DataType) -> bool:
         return released_type(type_) != type_
     if kinds.is_map(type_) or kinds.is_interval(type_) or kinds.is_list_view(type_) or kinds.is_large_list_view(type_):
         return True
+    if kinds.is_union(type_):
+        return True
     if _is_list(type_):
         return is_restated(type_.value_type)
     return kinds.is_struct(type_) and any(is_restated(field.type) for field in type_)
@@ -92,6 +94,9 @@ def as_released(array: pa.Array) -> pa.Array:
         return array.cast(target) if target == pa.bool_() else as_released(array.storage)
     if kinds.is_interval(source):
         return pa.array([v and _iso_8601(v) for v in array.to_pylist()], pa.string())
+    if kinds.is_union(source):
+        texts = (v if v is None or isinstance(v, str) else json_text(v) for v in array.to_pylist())
+        return pa.array(texts, pa.string())
     if kinds.is_map(source):
         array = array.cast(pa.list_(pa.struct([*zip(MAP_FIELDS, (source.key_type, source.item_type), strict=True)])))
     if not kinds.is_nested(target):
@@ -157,8 +162,12 @@ def filled(type_: pa.DataType) -> pa.DataType:
 
 def json_texts(array: pa.Array) -> pa.Array:
     """Nested values as JSON text, for a column that has become text."""
-    values = [v if v is None else json.dumps(_bare(v), ensure_ascii=False, default=str) for v in array.to_pylist()]
-    return pa.array(values, pa.string())
+    return pa.array([v if v is None else json_text(v) for v in array.to_pylist()], pa.string())
+
+
+def json_text(value: Any) -> str:
+    """A value of Arrow's as JSON."""
+    return json.dumps(_bare(value), ensure_ascii=False, default=str)
 
 
 def _bare(value: Any) -> Any:

@@ -240,7 +240,7 @@ def _check_rows(
 ) -> None:
     """Decisions, quarantine and data files tell of the same rows, and add up to the manifest's conservation."""
     connection.execute("CREATE TABLE published (shard VARCHAR, chunk_id BIGINT)")
-    named = ["language"] if {"name": "language", "type": "string"} in manifest["columns"] else []
+    named = ["language"] if ("language", "string") in [(c["name"], c["type"]) for c in manifest["columns"]] else []
     languages: Counter[str] = Counter()
     personal: dict[str, int] = {}
     held = [FIELD.name] if "personal" in manifest else []

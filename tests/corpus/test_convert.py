@@ -213,6 +213,9 @@ def test_csv_rows_keep_their_bytes_and_their_faults(tmp_path: Path) -> None:
 
 def test_a_file_without_text_is_named_with_its_fields(tmp_path: Path) -> None:
     path = build.write(tmp_path / "in" / "x.jsonl", [{"id": "1", "size": 2}])
+    with pytest.raises(InputError, match=r"x.jsonl: no text column; columns there are: id, size"):
+        build.plan(tmp_path, path)
+    build.write(path, [{"id": "1", "size": 2}] * 3000)  # more than is looked at when it is planned
     planned, config, work = build.plan(tmp_path, path)
     with pytest.raises(InputError, match=r"x.jsonl: no text column; columns there are: id, size"):
         convert_shard(planned.shards[0], config, work)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from pathlib import Path
@@ -156,6 +157,12 @@ def test_what_cannot_be_read_fails_by_name_beside_what_can(tmp_path: Path) -> No
     build.write(folder / "notext.parquet", [{"id": "1", "size": 3}])
     (folder / "array.json").write_text('[{"text": "a"}]')
     shutil.copy(good, folder / "misnamed.jsonl")
+    (folder / "title.jsonl").write_text('{"title": "a"}\n')
+    (folder / "wrapped.json").write_text(json.dumps({"version": 1, "data": {"x y": [{"text": "a" * 2_000_000}]}}))
+    (folder / "lists.jsonl").write_text('[1, "a"]\n[2, "b"]\n')
+    (folder / "away.parquet.dvc").write_text("outs:\n- path: away.parquet\n")
+    (folder / "good.parquet.dvc").write_text("outs:\n- path: good.parquet\n")
+    (folder / "page.jsonl.gz").write_text("<html>not found</html>")
     planned, _, _ = build.plan(tmp_path, folder)
     assert names(planned) == ["good", "small"]
     errors = {Path(failed.path).name: failed.error for failed in planned.failures}
@@ -166,6 +173,11 @@ def test_what_cannot_be_read_fails_by_name_beside_what_can(tmp_path: Path) -> No
     assert "damaged or truncated" in errors.pop("cut.jsonl.zst")
     assert "jq -c" in errors.pop("array.json")
     assert "rename it to .parquet" in errors.pop("misnamed.jsonl")
+    assert "columns there are: title" in errors.pop("title.jsonl")
+    assert """jq -c '.["data"]["x y"][]'""" in errors.pop("wrapped.json")
+    assert "jq -c '{text: .[0]}'" in errors.pop("lists.jsonl")
+    assert "dvc pull" in errors.pop("away.parquet.dvc")
+    assert "a page of HTML" in errors.pop("page.jsonl.gz")
     assert not errors
 
 
@@ -175,12 +187,21 @@ def test_what_cannot_be_read_fails_by_name_beside_what_can(tmp_path: Path) -> No
         ("nothing-*.parquet", "matches no file"),
         ("absent.parquet", "matches no file"),
         ("notes.doc", "not a format datamask reads"),
+        ("a.jsonl.lz4", "lz4 -d"),
+        ("a.jsonl.br", "brotli -d"),
+        ("a.tar.zst", "tar -xf"),
+        ("a.TGZ", "tar -xf"),
+        ("a.7z", "7z x"),
+        ("a.rar", "unrar x"),
+        ("a.zip", "unzip"),
+        ("a.parquet.gz", "its name says not what"),
         ("notext.parquet", "columns there are: name"),
         ("gone://bucket/x", "valid: a local path, s3://"),
     ],
 )
 def test_one_clear_message(tmp_path: Path, name: str, message: str) -> None:
-    (tmp_path / "notes.doc").write_text("text")
+    if not name.startswith(("absent", "nothing", "gone")):
+        (tmp_path / name).write_text("text")
     build.write(tmp_path / "notext.parquet", [{"name": "a"}])
     with pytest.raises(Exception, match=message.replace("(", r"\(")) as caught:
         build.plan(tmp_path, name if "://" in name else tmp_path / name)

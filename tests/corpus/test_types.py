@@ -69,6 +69,12 @@ PAIRS = {
         pa.array([(1, 2, 3), None, (0, 0, -1_500_000_000)], pa.month_day_nano_interval()),
         ["P1M2DT0.000000003S", None, "P0M0DT-1.500000000S"],
     ),
+    "union": (
+        pa.UnionArray.from_dense(
+            pa.array([0, 1, 0], pa.int8()), pa.array([0, 0, 1], pa.int32()), [pa.array([7, None]), pa.array(["a"])]
+        ),
+        ["7", "a", None],
+    ),
     "map": (
         pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int32())),
         [[{"key": "k", "value": 1}], None, []],
@@ -99,7 +105,7 @@ def arrow_file(path: Path, **columns: Any) -> Path:
 
 def test_every_type_has_the_same_values_in_a_release_that_datasets_opens(tmp_path: Path) -> None:
     columns = {f"a {name}": array for name, (array, _) in PAIRS.items()}
-    arrow_file(tmp_path / "in" / "a.arrow", text=["one", "three", "two"], **columns)
+    arrow_file(tmp_path / "in" / "a.arrow", text=["one", "three", "two"], language=UUIDS, **columns)
     release, _ = make_release(tmp_path, str(tmp_path / "in"))
     table = pa.concat_tables(pq.read_table(path, partitioning=None) for path in Path(release.path).glob("data/*/*"))
     table = table.sort_by("text")
@@ -217,6 +223,13 @@ def test_types_that_exclude_each_other_are_told_of_the_users_files(tmp_path: Pat
     ) as told:
         corpus_schema(shards, config)
     assert work not in str(told.value)
+
+
+def test_a_value_that_no_release_can_hold_is_told_by_its_column(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    arrow_file(tmp_path / "in" / "x.arrow", text=["a"], seen=pa.array([2**62], pa.timestamp("s")))
+    with pytest.raises(InputError, match=r"'seen' has a value that .*corpus.drop=\[seen\]"):
+        build.shards(tmp_path, tmp_path / "in")
 
 
 def test_a_score_column_is_read_as_numbers_however_it_is_stored(tmp_path: Path) -> None:
