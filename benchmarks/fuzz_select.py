@@ -28,7 +28,6 @@ from scipy.sparse import csr_array
 from datamask import select
 from datamask.errors import DatamaskError, InputError
 
-HIT = 0.6  # documents: the second that holds a word gains half of what the first did
 TOLERANCE = 1e-3  # to which limits in tokens hold, as docs/selection.md states: of the budget
 BOUND, VALUE = 1e-9, 1e-6  # relative
 SLOW = 10.0  # seconds of processor time, the judge's included
@@ -349,25 +348,23 @@ class Definition:
             assert counts is not None
             counts = counts.astype(np.float64)
             totals = counts.sum(axis=1, keepdims=True)
-            saturating = settings["curve"] == "saturating"
-            rows = ((counts > 0) if saturating else counts) / np.maximum(totals, 1)
+            if part == "ngrams" and settings["curve"] == "saturating":
+                held, size = (counts > 0).astype(np.float64), self.budget[1]
+                taken = [shares * size / weights, np.full((1, len(weights)), size / weights.sum())]
+                chosen, whole = ((1 - 0.5 ** (times @ held)).sum(axis=1) for times in taken)
+                return (chosen - whole) / held.any(axis=0).sum()
+            rows = counts / np.maximum(totals, 1)
             t = wanted
             if part == "ngrams":
                 by = self._worth() if settings["document_weights"] == "quality" else np.ones(len(rows))
                 t = (weights * by) @ rows
                 t = t if t.sum() > 0 else weights @ rows
-                t = (t > 0).astype(float) if saturating else t
             assert t is not None
             t = t / t.sum()
         pool = weights @ rows / weights.sum()
         used = (t > 0) & (pool > 0)
-        rest, base = settings["smoothing"] * pool, pool
-        if part != "embedding" and saturating:  # a document more of each word, in the mixture's unit
-            hit = HIT * weights.sum() / (self.budget[1] * totals.sum())
-            rest = np.full(len(t), (1 - settings["smoothing"]) * hit)
-            base = (1 - settings["smoothing"]) * pool + rest
-        level = (1 - settings["smoothing"]) * (shares @ rows) + rest
-        return np.log(level[:, used]) @ t[used] - t[used] @ np.log(base[used])
+        level = (1 - settings["smoothing"]) * (shares @ rows) + settings["smoothing"] * pool
+        return np.log(level[:, used]) @ t[used] - t[used] @ np.log(pool[used])
 
     def _worth(self) -> np.ndarray:
         """By how much documents count in the words to be covered: quality from 0, or its 5 % quantile below 0, to its

@@ -224,10 +224,11 @@ def arms() -> dict[str, dict[str, Any]]:
             f"words and {name} 3:1 λ 0.7, centred": cover(0.7, ngrams=3, embedding=1),
         }
         found |= {arm: {**changes, **vectors, "centred": True} for arm, changes in centred.items()}
-    logarithm = {"curve": "saturating", "buckets": 1 << 18}  # the product's own curve, log(1 + documents / 0.6)
-    for name, atoms in (("words", {"ngrams": 1}), ("words and static 3:1", {"ngrams": 3, "embedding": 1})):
-        changes = {"algorithm": "coverage", "lamb": 0.3, "coverage": {"atoms": atoms, **logarithm}, "buckets": 18}
-        found[f"saturating, {name} λ 0.3"] = changes
+    curve = {"curve": "saturating", "buckets": 1 << 18}  # the solver's; the prototype's arms are those above
+    parts = {"words": {"ngrams": 1}, "target and words 2:1": {"target": 2, "ngrams": 1}}
+    for name, atoms in (parts | {"words and static 3:1": {"ngrams": 3, "embedding": 1}}).items():
+        changes = {"algorithm": "coverage", "lamb": 0.3, "coverage": {"atoms": atoms, **curve}, "buckets": 18}
+        found[f"solver's saturating, {name} λ 0.3"] = changes
     for told in TOLD:
         parts = {"target": {"target": 1}, "target and words 2:1": {"target": 2, "ngrams": 1}}
         parts |= {"target and words 1:1": {"target": 1, "ngrams": 1}}

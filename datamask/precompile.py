@@ -98,6 +98,7 @@ def _coverage() -> None:
     from scipy.sparse import csr_array
 
     from datamask.selection.cover.atoms import AtomRows, shares
+    from datamask.selection.cover.curves import Curves
     from datamask.selection.cover.greedy_search import grow, improve
     from datamask.selection.cover.sharpen import sharpen
     from datamask.selection.cover.summed import SummedCoverage
@@ -107,11 +108,12 @@ def _coverage() -> None:
     from datamask.selection.sparse_rows import take_rows
 
     generator, documents, atoms, each = np.random.default_rng(0), 64, 50, 8
-    index = generator.integers(atoms, size=documents * each).astype(np.uint16)
+    index = np.sort(generator.integers(atoms, size=(documents, each)), axis=1).ravel().astype(np.uint16)
     start = np.arange(documents + 1, dtype=np.int64) * each
     rows = AtomRows(start, index, np.full(len(index), 1 / each, np.float32), atoms)
     uniform = np.full(atoms, 1 / atoms)
-    joint, limits = SummedCoverage(rows, uniform, uniform, 0.01, 0.0, 0.01 * uniform), Limits(np.ones(documents), 8)
+    joint = SummedCoverage(rows, uniform, uniform, 0.01, 0.0, Curves.of(uniform, atoms // 2, 1.0))
+    limits = Limits(np.ones(documents), 8)
     linear = generator.random(documents)
     rows.scores(uniform)
     rows.curvatures(uniform)
@@ -119,7 +121,7 @@ def _coverage() -> None:
     grow(joint, linear, limits)
     mass, nothing = np.full(documents, 1 / 8), np.zeros(documents)
     counts = csr_array((rows.value.copy(), rows.index.astype(np.int32), start), shape=(documents, atoms))
-    shares(take_rows(counts, np.arange(8)), saturating=False)
+    shares(take_rows(counts, np.arange(8)))
     start_at, feasible = torch.full((documents,), 1 / 8, dtype=torch.float64), Feasible(limits)
     maximise(Concave([joint], [1.0], torch.from_numpy(linear), feasible, 8), start_at, 0.0, 2, lambda step: None)
     sharpen(joint, mass, linear, start_at.numpy(), nothing, limits)

@@ -9,12 +9,15 @@ The parts are column blocks of one matrix, so that a solver passes over the rows
   itself, which favours the sampled documents (benchmarks/LOG.md compares this with leaving self-coverage out).
 - n-grams: a document's hashed uni- and bigrams as shares that add up to 1. t: the pool's own shares, each document
   counted by its quality (part "ngrams"), or the target's (part "target").
+- n-grams that saturate (part "ngrams" by `curve: saturating`): one over the document's weight for each that it holds,
+  so that the state counts documents. t: the same for every one that any document holds. They stand last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 import torch
@@ -24,6 +27,7 @@ from datamask.compiling import blocks_of, on_cores
 from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError, InputError
 from datamask.selection.cover import compiled
+from datamask.selection.cover.curves import Curves
 from datamask.selection.problem.calibration import row_hashes
 from datamask.selection.problem.pool import SMALL, Pool
 from datamask.selection.sparse_rows import taken
@@ -32,8 +36,6 @@ NEAREST = 128  # a document's kernel is kept at so many of its nearest anchors
 BLOCK = 2048  # rows of the kernel computed at a time
 JUDGED = 1000  # documents, those with the least hashes, of whose quality `worth` takes the quantiles
 LOW, HIGH = 0.05, 0.95  # the quantiles
-# Of curve saturating, log(1 + documents / HIT): the second document that holds a word gains half of what the first did.
-HIT = 0.6
 NARROW = 1 << 16  # atoms that uint16 can number
 SHARED = 1 << 20  # numbers in rows from which cores share a pass over them
 PARTS = ("embedding", "ngrams", "target")
@@ -85,8 +87,7 @@ class AtomRows:
 
     def gains(
         self,
-        t: np.ndarray,
-        level: np.ndarray,
+        mixture: tuple[np.ndarray, np.ndarray, Curves],  # t, levels, curves
         mass: np.ndarray,
         linear: np.ndarray,
         selected: np.ndarray,
@@ -97,7 +98,7 @@ class AtomRows:
         rows = (self.start, self.index, self.value)
 
         def work(first: int, last: int) -> None:
-            compiled.gains(*rows, t, level, mass, linear, selected, which, found, first, last)
+            compiled.gains(*rows, *mixture, mass, linear, selected, which, found, first, last)
 
         self._each(work, len(which))
 
@@ -119,9 +120,8 @@ class Atoms:
 
     rows: AtomRows
     targets: Mapping[str, np.ndarray]  # part -> (width,) t, adding up to 1
-    ngrams: slice  # the columns of the n-grams' atoms
+    bend: int  # the first column of n-grams that saturate
     anchors: np.ndarray  # (a, d) float32 unit rows, whose atoms come first
-    density: float = 0.0  # n-grams of the pool per unit of the budget's weights
 
     def take(self, rows: np.ndarray) -> Atoms:
         """The atoms of these documents (row numbers)."""
@@ -154,19 +154,31 @@ def make_atoms(pool: Pool, weights: np.ndarray, settings: ResolvedSelect) -> Ato
         anchors = pool.rows(least_hashes(hashes, how.anchors), _reads(pool)).cpu().numpy()
         blocks.append(kernel(pool, anchors, how.temperature))
         anchors = anchors.astype(np.float32)
-    words, density = np.zeros(0), 0.0
     if of_words:
-        density = float(pool.ngrams.sum()) / float(weights.sum())
-        blocks.append(shares(pool.ngrams, saturates(settings), _exactness(pool)))
-        words = blocks[-1].state(weights)
-        if weighs_documents(settings):
-            judged = pool.quality[least_hashes(hashes, JUDGED)]
-            by = worth(pool.quality, pool.quality_weights, quality_ranges(judged))
-            words = counted_words(words, blocks[-1].state(weights * by))
-    rows = blocks[0] if len(blocks) == 1 else beside(*blocks)
+        blocks += word_rows(settings, pool.ngrams, weights, _exactness(pool))
+    rows = reduce(beside, blocks)
+    words = rows.state(weights)[len(anchors) :] if of_words else np.zeros(0)
+    if weighs_documents(settings):
+        judged = pool.quality[least_hashes(hashes, JUDGED)]
+        by = worth(pool.quality, pool.quality_weights, quality_ranges(judged))
+        words = counted_words(words, rows.state(weights * by)[len(anchors) :])
     targets = targets_of(settings, len(anchors), words, pool.target)
-    kept[key] = Atoms(rows, targets, slice(len(anchors), rows.width), anchors, density)
+    kept[key] = Atoms(rows, targets, bend_column(settings, rows.width, blocks[-1].width), anchors)
     return kept[key]
+
+
+def word_rows(
+    settings: ResolvedSelect, counts: csr_array, weights: np.ndarray, dtype: type = np.float32
+) -> list[AtomRows]:
+    """The blocks of these documents' n-grams (N, J). weights: (N,)."""
+    saturated = saturates(settings)
+    blocks = [] if saturated and "target" not in parts_of(settings) else [shares(counts, dtype)]
+    return [*blocks, hits(counts, weights, dtype)] if saturated else blocks
+
+
+def bend_column(settings: ResolvedSelect, width: int, last: int) -> int:
+    """The first column that saturates, of so many, where the last block has `last` of them."""
+    return width - last if saturates(settings) else width
 
 
 def parts_of(settings: ResolvedSelect) -> list[str]:
@@ -175,13 +187,14 @@ def parts_of(settings: ResolvedSelect) -> list[str]:
 
 
 def saturates(settings: ResolvedSelect) -> bool:
-    """Whether words are covered by the saturating curve."""
-    return settings.coverage.curve == "saturating"
+    """Whether the pool's words are covered by the saturating curve."""
+    return "coverage-ngrams" in settings.metrics and settings.coverage.curve == "saturating"
 
 
 def weighs_documents(settings: ResolvedSelect) -> bool:
     """Whether documents count by their quality in words to be covered."""
-    return "coverage-ngrams" in settings.metrics and settings.coverage.document_weights == "quality"
+    words = "coverage-ngrams" in settings.metrics and not saturates(settings)
+    return words and settings.coverage.document_weights == "quality"
 
 
 def least_hashes(hashes: np.ndarray, count: int) -> np.ndarray:
@@ -213,26 +226,30 @@ def counted_words(plain: np.ndarray, by_worth: np.ndarray) -> np.ndarray:
 def targets_of(
     settings: ResolvedSelect, anchors: int, words: np.ndarray, target: np.ndarray | None
 ) -> dict[str, np.ndarray]:
-    """The target distribution t of each part: (anchors + J,), adding up to 1.
+    """The target distribution t of each part: over all columns, adding up to 1.
 
-    anchors: their number. words: (J,) n-gram mass of the pool, for the part "ngrams"; target: (J,) counts, for the
-    part "target".
+    anchors: their number. words: n-gram mass of the pool, of all columns after the anchors'; target: (J,) counts, for
+    the part "target".
 
     :raises InputError: there is no word to cover.
     """
     found = {}
     for part in parts_of(settings):
-        wanted = words if part == "ngrams" else target
-        if part == "ngrams" and saturates(settings):
-            wanted = (words > 0).astype(np.float64)
         t = found[part] = np.zeros(anchors + len(words))
         if part == "embedding":
             t[:anchors] = 1 / anchors
             continue
-        assert wanted is not None
+        if part == "target":
+            assert target is not None
+            first, wanted = anchors, target
+        elif saturates(settings):
+            first = anchors if target is None or "coverage-target" not in settings.metrics else anchors + len(target)
+            wanted = (words[first - anchors :] > 0).astype(np.float64)
+        else:
+            first, wanted = anchors, words
         if not wanted.sum() > 0:
             raise InputError(f"coverage of {part}: there is no word in its texts; nothing could be covered")
-        t[anchors:] = wanted / wanted.sum()
+        t[first : first + len(wanted)] = wanted / wanted.sum()
     return found
 
 
@@ -266,14 +283,22 @@ def kernel(pool: Pool, anchors: np.ndarray, temperature: float) -> AtomRows:
     return AtomRows(start, index.ravel(), value.ravel(), len(anchors))
 
 
-def shares(counts: csr_array, saturating: bool, dtype: type = np.float32) -> AtomRows:
-    """Sparse counts (N, J) divided by their row's sum; a row without words stays empty.
-
-    saturating: each word that a document holds counts once, divided by the same sum.
-    """
+def shares(counts: csr_array, dtype: type = np.float32) -> AtomRows:
+    """Sparse counts (N, J) divided by their row's sum; a row without words stays empty."""
     start = counts.indptr.astype(np.int64)
     value = counts.data.astype(dtype)
-    compiled.to_shares(start, value, saturating)
+    compiled.to_shares(start, value)
+    return AtomRows(start, counts.indices.astype(index_type(counts.shape[1])), value, counts.shape[1])
+
+
+def hits(counts: csr_array, weights: np.ndarray, dtype: type = np.float32) -> AtomRows:
+    """(N, J) one over a document's weight where it holds a word: its share of the budget times that, and times the
+    budget, is one document. weights: (N,), positive."""
+    if not (counts.data > 0).all():
+        counts = counts.copy()
+        counts.eliminate_zeros()
+    start = counts.indptr.astype(np.int64)
+    value: np.ndarray = np.repeat((1 / weights).astype(dtype), np.diff(start))
     return AtomRows(start, counts.indices.astype(index_type(counts.shape[1])), value, counts.shape[1])
 
 

@@ -1,7 +1,7 @@
 """Inner loops over sparse rows, compiled by Numba. They use one thread, so that sums are added in a fixed order.
 
-Row i's atoms are index[start[i]:start[i + 1]] (uint16 or uint32), with values `value` (float32). `level` (J,) is the
-smoothed mixture under the logarithm, t (J,) the target distribution, mass (N,) the factor on a document's row in it.
+Row i's atoms are index[start[i]:start[i + 1]] (uint16 or uint32), with values `value` (float32). `level` (J,) and
+`curves` are those of `curves.Curves`, t (J,) the target distribution, mass (N,) the factor on a document's row.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from datamask.compiling import compiled
+from datamask.selection.cover.curves import SMALLEST, bend_of, left
 
 CROWD, PATIENCE = 32, 400  # see `anneal`: crowd of candidates; draws at most for each pair evaluated
 SERIES = 0.02  # below this, log(1 + x) is four terms of its series: exact to 1e-10 of the first term
@@ -36,14 +37,14 @@ def curvatures(start, index, value, price, found, first, last):  # type: ignore[
 
 
 @compiled
-def to_shares(start, value, saturating):  # type: ignore[no-untyped-def]
-    """Divides each row's counts by their sum, in place; a row that has none stays as it is. saturating: divides 1."""
+def to_shares(start, value):  # type: ignore[no-untyped-def]
+    """Divides each row's counts by their sum, in place; a row that has none stays as it is."""
     for row in range(len(start) - 1):
         total = 0.0
         for at in range(start[row], start[row + 1]):
             total += value[at]
         for at in range(start[row], start[row + 1]):
-            value[at] = (1.0 if saturating and value[at] > 0 else value[at]) / max(total, 1.0)
+            value[at] /= max(total, 1.0)
 
 
 @compiled
@@ -63,15 +64,20 @@ def series(x):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def gain(start, index, value, t, level, mass, row):  # type: ignore[no-untyped-def]
-    """Σ_j t_j log(1 + mass·A_ij / level_j): the change of coverage when `mass` of a row is added (or removed).
+def gain(start, index, value, t, level, curves, mass, row):  # type: ignore[no-untyped-def]
+    """The change of coverage when `mass` of a row is added (or removed): Σ_j t_j log(1 + mass·A_ij / level_j), and of
+    words that saturate a share of what they still have to give.
 
     A block of atoms at a time: the series for all of them in a loop without branches, which the compiler vectorises,
     then the logarithm of the few that lie outside it, then the sum in the atoms' order.
     """
     total = 0.0
+    at, last = start[row], bend_of(index, start[row], start[row + 1], curves.bend)
+    if last < start[row + 1]:
+        for place in range(last, start[row + 1]):
+            total += level[index[place]]
+        total *= curves.worth * (1.0 - left(mass, value[last], curves.rate))
     ratio, term = np.empty(BLOCK), np.empty(BLOCK)
-    at, last = start[row], start[row + 1]
     while at < last:
         size = min(BLOCK, last - at)
         atoms, values = index[at : at + size], value[at : at + size]
@@ -94,21 +100,26 @@ def gain(start, index, value, t, level, mass, row):  # type: ignore[no-untyped-d
 
 
 @compiled
-def gains(start, index, value, t, level, mass, linear, selected, which, found, first, last):  # type: ignore[no-untyped-def]
+def gains(start, index, value, t, level, curves, mass, linear, selected, which, found, first, last):  # type: ignore[no-untyped-def]
     """Fills found (N,) with the marginal values of the rows which[first:last]: the gain of adding a document, or the
     loss of removing a selected one."""
     for row in which[first:last]:
         if selected[row]:
-            found[row] = linear[row] - gain(start, index, value, t, level, -mass[row], row)
+            found[row] = linear[row] - gain(start, index, value, t, level, curves, -mass[row], row)
         else:
-            found[row] = linear[row] + gain(start, index, value, t, level, mass[row], row)
+            found[row] = linear[row] + gain(start, index, value, t, level, curves, mass[row], row)
 
 
 @compiled
-def move(start, index, value, level, mass, row):  # type: ignore[no-untyped-def]
-    """level (J,) += mass · A_row: adds a row to the mixture in place (negative mass: removes it)."""
-    for at in range(start[row], start[row + 1]):
+def move(start, index, value, level, curves, mass, row):  # type: ignore[no-untyped-def]
+    """Adds `mass` of a row to the levels in place (negative mass: removes it)."""
+    last = bend_of(index, start[row], start[row + 1], curves.bend)
+    for at in range(start[row], last):
         level[index[at]] += mass * value[at]
+    if last < start[row + 1]:
+        factor = left(mass, value[last], curves.rate)
+        for at in range(last, start[row + 1]):
+            level[index[at]] = min(1.0, max(level[index[at]] * factor, SMALLEST))
 
 
 @compiled
@@ -158,7 +169,7 @@ def book(row, sign, weights, groups, sums, lengths, length):  # type: ignore[no-
 
 @compiled
 def sweep(  # type: ignore[no-untyped-def]
-    start, index, value, t, level, mass, linear, selected, order, candidates, stale, most, least,
+    start, index, value, t, level, curves, mass, linear, selected, order, candidates, stale, most, least,
     weights, spent, room, groups, sums, low, high, lengths, length,
 ):  # fmt: skip
     """Compares each selected document of `order` with the best candidates by exact gains, and swaps where that gains.
@@ -171,8 +182,8 @@ def sweep(  # type: ignore[no-untyped-def]
     total, swaps = 0.0, 0
     for step in range(len(order)):
         out = order[step]
-        back = -gain(start, index, value, t, level, -mass[out], out) + linear[out]
-        move(start, index, value, level, -mass[out], out)
+        back = -gain(start, index, value, t, level, curves, -mass[out], out) + linear[out]
+        move(start, index, value, level, curves, -mass[out], out)
         best, place = back + least, -1
         tried = 0
         for at in range(len(candidates)):
@@ -181,15 +192,15 @@ def sweep(  # type: ignore[no-untyped-def]
             into = candidates[at]
             if selected[into] or not allowed(out, into, weights, spent, room, groups, sums, low, high, lengths, length):
                 continue
-            stale[at] = linear[into] + gain(start, index, value, t, level, mass[into], into)
+            stale[at] = linear[into] + gain(start, index, value, t, level, curves, mass[into], into)
             tried += 1
             if stale[at] > best:
                 best, place = stale[at], at
         if place < 0:
-            move(start, index, value, level, mass[out], out)
+            move(start, index, value, level, curves, mass[out], out)
         else:
             into = candidates[place]
-            move(start, index, value, level, mass[into], into)
+            move(start, index, value, level, curves, mass[into], into)
             selected[out], selected[into] = False, True
             spent += weights[into] - weights[out]
             book(out, -1.0, weights, groups, sums, lengths, length)
@@ -216,8 +227,8 @@ def seeded(seed):  # type: ignore[no-untyped-def]
 
 @compiled
 def anneal(  # type: ignore[no-untyped-def]
-    start, index, value, t, level, mass, linear, selected, inside, outside, stale, done, draws, turns, renewed, warm,
-    cool, weights, spent, room, groups, sums, low, high, lengths, length,
+    start, index, value, t, level, curves, mass, linear, selected, inside, outside, stale, done, draws, turns, renewed,
+    warm, cool, weights, spent, room, groups, sums, low, high, lengths, length,
 ):  # fmt: skip
     """Random swaps, a loss taken with probability exp(loss / temperature), which falls from `warm` to `cool`.
 
@@ -243,15 +254,15 @@ def anneal(  # type: ignore[no-untyped-def]
         done += 1
         if not allowed(out, into, weights, spent, room, groups, sums, low, high, lengths, length):
             continue
-        lost = gain(start, index, value, t, level, -mass[out], out) - linear[out]
+        lost = gain(start, index, value, t, level, curves, -mass[out], out) - linear[out]
         stale[out] = -lost
-        stale[into] = linear[into] + gain(start, index, value, t, level, mass[into], into)
+        stale[into] = linear[into] + gain(start, index, value, t, level, curves, mass[into], into)
         if lost + stale[into] < 4 * least:
             continue
-        move(start, index, value, level, -mass[out], out)
-        fresh = linear[into] + gain(start, index, value, t, level, mass[into], into)
+        move(start, index, value, level, curves, -mass[out], out)
+        fresh = linear[into] + gain(start, index, value, t, level, curves, mass[into], into)
         if lost + fresh >= least:
-            move(start, index, value, level, mass[into], into)
+            move(start, index, value, level, curves, mass[into], into)
             selected[out], selected[into] = False, True
             inside[a], outside[b] = into, out
             stale[into] = fresh
@@ -260,12 +271,12 @@ def anneal(  # type: ignore[no-untyped-def]
             book(into, 1.0, weights, groups, sums, lengths, length)
             swaps += 1
         else:
-            move(start, index, value, level, mass[out], out)
+            move(start, index, value, level, curves, mass[out], out)
     return done, turns, swaps, spent
 
 
 @compiled
-def lazy_greedy(start, index, value, t, level, mass, linear, weights, size, order, ranking):  # type: ignore[no-untyped-def]
+def lazy_greedy(start, index, value, t, level, curves, mass, linear, weights, size, order, ranking):  # type: ignore[no-untyped-def]
     """Fills `ranking` with documents in the order greedy takes them, by gain per unit; returns how many were taken.
 
     level is that of an empty selection at first. Gains only fall as it grows, so a stale gain is an upper bound (Minoux
@@ -275,7 +286,8 @@ def lazy_greedy(start, index, value, t, level, mass, linear, weights, size, orde
     heap = order.copy()
     key = np.empty(count)
     for at in range(count):
-        key[at] = (linear[heap[at]] + gain(start, index, value, t, level, mass[heap[at]], heap[at])) / weights[heap[at]]
+        row = heap[at]
+        key[at] = (linear[row] + gain(start, index, value, t, level, curves, mass[row], row)) / weights[row]
     for at in range(count // 2 - 1, -1, -1):
         _sift_down(heap, key, at, count)
     spent, taken = 0.0, 0
@@ -284,7 +296,7 @@ def lazy_greedy(start, index, value, t, level, mass, linear, weights, size, orde
         if spent + weights[row] > size + 1e-9:
             fresh = -np.inf
         else:
-            fresh = (linear[row] + gain(start, index, value, t, level, mass[row], row)) / weights[row]
+            fresh = (linear[row] + gain(start, index, value, t, level, curves, mass[row], row)) / weights[row]
         second = -np.inf
         if count > 1:
             second = key[1]
@@ -292,7 +304,7 @@ def lazy_greedy(start, index, value, t, level, mass, linear, weights, size, orde
             second = key[2]
         if fresh == -np.inf or fresh >= second:
             if fresh > -np.inf:
-                move(start, index, value, level, mass[row], row)
+                move(start, index, value, level, curves, mass[row], row)
                 ranking[taken] = row
                 taken += 1
                 spent += weights[row]

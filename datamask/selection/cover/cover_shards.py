@@ -96,6 +96,7 @@ PATIENCE, SETTLED = 8, ACCURACY / 10
 # The first step is as if the bound were so much stiffer, squared, than its conjugate part; a slope stays above this
 # share of the first one.
 FINE, LEAST_SLOPE = 0.1, 1e-3
+FLATTEST = 1e-6  # of the greatest slope: words that saturate in thousands of documents have none
 SOLVES = 8  # solves of the undecided at most
 LARGE_SOLVES = 2  # with the greatest room, where one takes minutes: of 1 M long texts .8 % off after the first
 # After a solve that moves the prices of the others past the cut, the undecided are those of the least bound among the
@@ -233,6 +234,7 @@ class CoverRounds(Gathered):
         if not used.any() or sum(int(length.sum(dtype=np.int64)) for length in self.lengths()) <= self.room:
             return at  # prices are the same at all states, or all documents are solved at once
         first = self.joint.slope(at)[used]
+        first = np.maximum(first, FLATTEST * first.max())
         states: list[np.ndarray] = []
         bounds: list[float] = []
         values: list[float] = []  # of the documents above the cut (with limits, less what these cost)
@@ -314,10 +316,10 @@ class CoverRounds(Gathered):
             words = counted_words(words, by_worth[len(anchors) :])
         wanted = None if target is None else target.counts(self.settings.coverage.buckets)
         targets = targets_of(self.settings, len(anchors), words, wanted)
-        density = math.fsum(float(found.read("grams")[0]) for found in self.laid) / self.total
+        bend = int(self.laid[0].read("bend")[0])
         kind = index_type(len(total))
         nothing = AtomRows(np.zeros(1, np.int64), np.zeros(0, kind), np.zeros(0, np.float32), len(total))
-        atoms = Atoms(nothing, targets, slice(len(anchors), len(total)), anchors, density)
+        atoms = Atoms(nothing, targets, bend, anchors)
         self.metrics: list[Coverage] = []
         for name in self.settings.metrics:
             metric = metric_class(name)(None, torch.zeros(0), self.size)  # type: ignore[arg-type]
@@ -380,7 +382,7 @@ class CoverRounds(Gathered):
         (half, whole), count = sizes, self.count
         if half == whole or best[1] <= best[0]:
             return zero, max(best[1], zero)
-        if metric.part == "embedding" or saturates(self.settings):
+        if metric.part == "embedding" or (metric.part == "ngrams" and saturates(self.settings)):
             one = best[1] + (best[1] - best[0]) * (1 / whole - 1 / count) / (1 / half - 1 / whole)
             return zero, max(one, zero)
         used = metric.t > 0

@@ -19,6 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from datamask.selection.cover import compiled
+from datamask.selection.cover.curves import Curves
+from datamask.selection.cover.curves import value as value_at
 from datamask.selection.cover.sharpen import sharpen
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.problem.limits import Limits
@@ -149,18 +151,16 @@ def improve(
 
 def value_of(joint: SummedCoverage, linear: np.ndarray, mass: np.ndarray, mask: np.ndarray) -> float:
     """The linear part and the coverage of a mask (N,) bool."""
-    level = _level(joint, mass, mask)
-    used = joint.t > 0
-    return float(linear[mask].sum() + joint.t[used] @ np.log(level[used]))
+    return float(linear[mask].sum()) + value_at(joint.t, joint.levels(mass * mask), joint.curves)
 
 
 def grow(joint: SummedCoverage, linear: np.ndarray, limits: Limits, size: float | None = None) -> np.ndarray:
     """Row numbers in the order in which exact greedy takes them (cynical selection, arXiv 1709.02279, made lazy)."""
     mass = (1 - joint.alpha) * limits.weights / (size or limits.size)
     ranking = np.empty(len(linear), np.int64)
-    level = np.maximum(joint.floor, 1e-12)
+    level = np.maximum(joint.levels(0.0), 1e-12)
     taken = compiled.lazy_greedy(
-        *_arrays(joint), level, mass, linear, limits.weights, limits.size,
+        *_arrays(joint), level, joint.curves, mass, linear, limits.weights, limits.size,
         np.arange(len(linear)), ranking,
     )  # fmt: skip
     rest = np.ones(len(linear), bool)
@@ -180,7 +180,7 @@ def _rounds(
         whole = number % EVERY == 0
         outside = np.flatnonzero(~selected) if whole else near[~selected[near]]
         joint.rows.gains(
-            joint.t, _level(joint, mass, selected), mass, value, selected, np.concatenate([inside, outside]), gain
+            _mixture(joint, mass, selected), mass, value, selected, np.concatenate([inside, outside]), gain
         )
         order = inside[np.argsort(gain[inside], kind="stable")]
         if whole:  # documents that leave are looked at too
@@ -188,8 +188,8 @@ def _rounds(
         wanted = min(CANDIDATES, len(outside))
         best = outside[np.argsort(-gain[outside], kind="stable")[:wanted]]
         gained, swaps, books.spent = compiled.sweep(
-            *_arrays(joint), _level(joint, mass, selected), mass, value, selected, order, best, gain[best], MOST,
-            1e-9 * scale, books.weights, books.spent, books.room, *books.bounds,
+            *_arrays(joint), joint.levels(mass * selected), joint.curves, mass, value, selected, order, best,
+            gain[best], MOST, 1e-9 * scale, books.weights, books.spent, books.room, *books.bounds,
         )  # fmt: skip
         if not swaps or gained < LEAST * scale:
             break
@@ -200,7 +200,7 @@ def _anneal(
     gain: np.ndarray, books: Books, schedule: Schedule,
 ) -> None:  # fmt: skip
     """Random swaps with the documents `near`, in place; gains are computed anew now and then."""
-    level, inside, outside = _level(joint, mass, selected), np.flatnonzero(selected), near
+    level, inside, outside = joint.levels(mass * selected), np.flatnonzero(selected), near
     renewed = max(RENEWED, int(selected.sum()) // OFTEN)
     pairs, warm, cool, seed = schedule
     compiled.seeded(seed)
@@ -209,11 +209,11 @@ def _anneal(
         tell(done / pairs)
         if swaps >= renewed:
             which = np.concatenate([inside, outside])
-            joint.rows.gains(joint.t, level, mass, value, selected, which, gain)
+            joint.rows.gains((joint.t, level, joint.curves), mass, value, selected, which, gain)
             outside = outside[np.argsort(-gain[outside], kind="stable")]
         done, turns, swaps, books.spent = compiled.anneal(
-            *_arrays(joint), level, mass, value, selected, inside, outside, gain, done, pairs, turns, renewed, warm,
-            cool, books.weights, books.spent, books.room, *books.bounds,
+            *_arrays(joint), level, joint.curves, mass, value, selected, inside, outside, gain, done, pairs, turns,
+            renewed, warm, cool, books.weights, books.spent, books.room, *books.bounds,
         )  # fmt: skip
 
 
@@ -256,10 +256,10 @@ def _arrays(joint: SummedCoverage) -> tuple[np.ndarray, ...]:
 def _gains(joint: SummedCoverage, mass: np.ndarray, value: np.ndarray, selected: np.ndarray) -> np.ndarray:
     found = np.empty(len(value))
     which = np.arange(len(value))
-    joint.rows.gains(joint.t, _level(joint, mass, selected), mass, value, selected, which, found)
+    joint.rows.gains(_mixture(joint, mass, selected), mass, value, selected, which, found)
     return found
 
 
-def _level(joint: SummedCoverage, mass: np.ndarray, selected: np.ndarray) -> np.ndarray:
-    level = joint.rows.state(mass * selected) + joint.floor
-    return np.maximum(level, 1e-300)
+def _mixture(joint: SummedCoverage, mass: np.ndarray, selected: np.ndarray) -> tuple[np.ndarray, np.ndarray, Curves]:
+    """t, the levels at this mask, and the curves."""
+    return joint.t, joint.levels(mass * selected), joint.curves

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -15,12 +16,12 @@ from datamask.maps import Handed, hand, handed, mapped, write_array
 from datamask.selection.cover.atoms import (
     JUDGED,
     AtomRows,
+    bend_column,
     beside,
     index_type,
     kernel,
     least_hashes,
-    saturates,
-    shares,
+    word_rows,
     worth,
 )
 from datamask.selection.cover.greedy_search import Effort
@@ -82,15 +83,12 @@ def write_atoms(state: Covering, group: Group) -> Handed:
     if state.anchors is not None:
         pool = Pool(group.shard.features(), np.zeros(len(group.shard)), device=pick_device(settings.device))
         blocks.append(kernel(pool, state.anchors.read("rows")[0], settings.coverage.temperature))
-    grams = 0.0
+    weights = weights_of(settings, group.shard)
     if settings.metrics.keys() != {"coverage-embedding"}:
-        counts = group.shard.ngrams()  # type: ignore[attr-defined]
-        grams = float(counts.sum())
-        blocks.append(shares(counts, saturates(settings)))
-    rows = blocks[0] if len(blocks) == 1 else beside(*blocks)
+        blocks += word_rows(settings, group.shard.ngrams(), weights)  # type: ignore[attr-defined]
+    rows = reduce(beside, blocks)
     for part, array in (("start", rows.start), ("index", rows.index), ("value", rows.value)):
         write_array(_part(state, group.number, part), array)
-    weights = weights_of(state.config.selection, group.shard)
     by = np.zeros(0)
     if state.ranges is not None:
         quality = quality_of(group.shard)
@@ -104,8 +102,7 @@ def write_atoms(state: Covering, group: Group) -> Handed:
         worth=by,
         random=np.stack([rows.state(weights * chosen) for chosen in drawn]),
         spent=drawn @ weights,
-        width=np.array(rows.width),
-        grams=np.array(grams),
+        bend=np.array(bend_column(settings, rows.width, blocks[-1].width)),
     )
 
 

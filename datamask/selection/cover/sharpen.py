@@ -19,6 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from datamask.compiling import compiled, vectorised
+from datamask.selection.cover.curves import bend_of, left, second, slope
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.problem.limits import Limits
 from datamask.shares import tell
@@ -75,13 +76,15 @@ def own_maximum(slope, unit, aim):  # type: ignore[no-untyped-def]
 
 @compiled
 def sweeps(  # type: ignore[no-untyped-def]
-    start, index, value, t, level, ratio, mass, curvature, unit, linear, p, rest, weights, over, toll, stiff, steps
+    start, index, value, t, level, ratio, curves, mass, curvature, unit, linear, p, rest, weights, over, toll, stiff,
+    steps,
 ):  # fmt: skip
-    """A sweep over the documents at each μ of `steps` (S,). ratio: t / level, float32 (J,).
+    """A sweep over the documents at each μ of `steps` (S,). ratio: the slope at `level`, float32 (J,).
 
     rest: (n,) sweeps until a document is looked at again; over: what is spent beyond the budget, toll: its price less
     that in `linear`, stiff: its curvature. level, ratio, p and rest: changed in place. Returns over and toll.
     """
+    steep = np.log(2.0) * curves.rate * curves.worth
     for mu in steps:
         heat = WARM * (1 - mu) + LAST
         for row in range(len(p)):
@@ -104,10 +107,17 @@ def sweeps(  # type: ignore[no-untyped-def]
             p[row] = q
             over += w * moved
             m = mass[row] * moved
-            for at in range(first, last):
+            bend = bend_of(index, first, last, curves.bend)
+            for at in range(first, bend):
                 atom = index[at]
                 level[atom] = max(level[atom] + m * value[at], SMALLEST)
                 ratio[atom] = t[atom] / level[atom]
+            if bend < last:
+                factor = left(m, value[bend], curves.rate)
+                for at in range(bend, last):
+                    atom = index[at]
+                    level[atom] = min(1.0, max(level[atom] * factor, SMALLEST))
+                    ratio[atom] = steep * level[atom]
         toll += SPENT * stiff * over
     return over, toll
 
@@ -122,10 +132,10 @@ def sharpen(
     share: float = 1.0,  # of the usual number of sweeps
 ) -> np.ndarray:
     """(N,) bool: a mask that spends the budget but for some documents."""
-    level = joint.rows.state(mass * p) + joint.floor
-    curvature = mass**2 * joint.rows.curvatures(
-        joint.t / np.maximum(level, np.maximum(LEAST * joint.mean, SMALLEST)) ** 2
-    )
+    level = joint.levels(mass * p)
+    words = slice(joint.curves.bend)
+    level[words] = np.maximum(level[words], LEAST * joint.mean[words])
+    curvature = mass**2 * joint.rows.curvatures(second(joint.t, level, joint.curves))
     curvature = np.maximum(curvature, max(1e-9 * curvature.mean(), 1e-300))
     unit = np.sqrt(curvature * curvature.mean())
     undecided = curvature @ (p * (1 - p)) / (curvature @ p)
@@ -133,11 +143,12 @@ def sharpen(
     near = _near(np.abs(above) / unit, (p > 0) & (p < 1), FEWEST)
     whole = np.where(p > 0.5, 1.0, 0.0)
     whole[near] = p[near]
-    level = np.maximum(joint.rows.state(mass * whole) + joint.floor, SMALLEST)
+    level = np.maximum(joint.levels(mass * whole), SMALLEST)
     rows, weights, inside = joint.rows.take(near), limits.weights[near], whole[near]
     count = max(2, int(share * min(SWEEPS, MOST_READ / max(len(rows.index), 1))))
     matrix = rows.start, rows.index, rows.value.astype(np.float32, copy=False)
-    mixture = joint.t.astype(np.float32), level, (joint.t / level).astype(np.float32)
+    ratio = slope(joint.t, level, joint.curves).astype(np.float32)
+    mixture = joint.t.astype(np.float32), level, ratio, joint.curves
     columns = mass[near], curvature[near], unit[near], value[near], inside, np.zeros(len(near), np.int64), weights
     stiff = SPENT * curvature[near].mean() / weights.mean() ** 2
     over, toll = float(limits.weights @ whole) - limits.size, 0.0

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from datamask.selection.cover.atoms import AtomRows
+from datamask.selection.cover.curves import CurvedSum, Curves, at_slope, levels, second
 from datamask.selection.metrics.coverage import Coverage
 
 
 @dataclass(frozen=True, eq=False)
-class SummedCoverage:
+class SummedCoverage(CurvedSum):
     """A weighted sum of coverages as one `tangent.StateMetric`.
 
     t: (J,) with the scales included; mean: (J,) the whole pool's mixture; alpha: the smoothing; base: D's zero.
-    smooth: (J,) what is added under the logarithm: alpha · mean, or of words by the saturating curve their first hit.
     """
 
     rows: AtomRows
@@ -24,7 +24,7 @@ class SummedCoverage:
     mean: np.ndarray
     alpha: float
     base: float
-    smooth: np.ndarray
+    curves: Curves
     held: np.ndarray | None = None  # (J,) state of selected documents that are not among these rows
 
     @classmethod
@@ -33,12 +33,19 @@ class SummedCoverage:
         first = metrics[0]
         t = sum(scale * metric.t for scale, metric in zip(scales, metrics, strict=True))
         base = sum(scale * metric.base for scale, metric in zip(scales, metrics, strict=True))
-        return cls(first.rows, np.asarray(t), first.mean, first.alpha, float(base), first.smooth)
+        curves = Curves.of(np.asarray(t), first.curves.bend, first.curves.rate)
+        return cls(first.rows, np.asarray(t), first.mean, first.alpha, float(base), curves)
 
     @property
-    def floor(self) -> np.ndarray:
-        """(J,) the smoothed mixture when none of these rows is selected."""
-        return self.smooth if self.held is None else self.smooth + (1 - self.alpha) * self.held
+    def smooth(self) -> np.ndarray:  # type: ignore[override]
+        """(J,) what is added under the logarithm."""
+        return self.alpha * self.mean
+
+    def levels(self, mass: np.ndarray | float) -> np.ndarray:
+        """(J,) the levels with (1 − α) of these shares of the budget, (N,), beside what is held; 0: of that alone."""
+        state = self.rows.state(mass) if isinstance(mass, np.ndarray) else np.zeros(len(self.t))
+        held = 0.0 if self.held is None else (1 - self.alpha) * self.held
+        return levels(state + held, self.smooth, self.curves)
 
     def take(self, rows: np.ndarray) -> SummedCoverage:
         """The same over these documents (row numbers)."""
@@ -48,36 +55,16 @@ class SummedCoverage:
         """Σ_i mass_i A_i: (J,). mass: (N,) shares of the budget."""
         return self.rows.state(mass)
 
-    def level(self, state: np.ndarray) -> np.ndarray:
-        """The smoothed mixture under the logarithm: (J,)."""
-        return (1 - self.alpha) * state + self.smooth
-
-    def of_state(self, state: np.ndarray) -> float:
-        """Σ_m scale_m D_m at this state."""
-        used = self.t > 0
-        return float(self.t[used] @ np.log(np.maximum(self.level(state)[used], 1e-300))) - self.base
-
-    def slope(self, state: np.ndarray) -> np.ndarray:
-        """The gradient with respect to the state: (J,)."""
-        used, found = self.t > 0, np.zeros_like(self.t)
-        found[used] = self.t[used] * (1 - self.alpha) / self.level(state)[used]
-        return found
-
     def at_slope(self, slope: np.ndarray, used: np.ndarray) -> np.ndarray:
         """The state (J,) with this gradient: its numbers at the atoms that are `used` (t > 0), (J,) bool."""
-        found = self.mean.copy()
-        found[used] = (self.t[used] * (1 - self.alpha) / slope - self.smooth[used]) / (1 - self.alpha)
+        found, bend = self.mean.copy(), int(used[: self.curves.bend].sum())
+        curves = self.curves._replace(bend=bend)
+        found[used] = at_slope(self.t[used], slope / (1 - self.alpha), self.smooth[used], curves) / (1 - self.alpha)
         return found
 
     def curvature(self, state: np.ndarray) -> np.ndarray:
         """(N,) −⟨A_i, the second derivative with respect to the state · A_i⟩."""
-        used, found = self.t > 0, np.zeros_like(self.t)
-        found[used] = self.t[used] * ((1 - self.alpha) / self.level(state)[used]) ** 2
-        return self.rows.curvatures(found)
-
-    def inside(self, state: np.ndarray) -> bool:
-        """Whether the sum is defined at this state (an extrapolated one may not be)."""
-        return bool((self.level(state)[self.t > 0] > 0).all())
+        return self.rows.curvatures((1 - self.alpha) ** 2 * second(self.t, self.level(state), self.curves))
 
     def products(self, slope: np.ndarray) -> np.ndarray:
         """⟨slope, A_i⟩ of every document: (N,)."""

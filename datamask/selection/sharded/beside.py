@@ -26,7 +26,7 @@ from datamask.errors import DatamaskError, InputError
 from datamask.maps import Handed, Mapper, hand, handed, here
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import GRAIN, Limits, Spent
-from datamask.selection.sharded.gathered import Gathered, Group, fits
+from datamask.selection.sharded.gathered import Gathered, Group, fits, weights_of
 from datamask.selection.sharded.prices import Prices
 
 
@@ -135,7 +135,10 @@ def price_new(state: Pricing, group: Group) -> Handed:
         with storage.open_input(state.prices) as file:
             prices = Prices.load(file)
         shard: Any = group.shard
-        words = shard.ngrams()[at] if len(prices.words) else None
+        words = shard.ngrams()[at] if prices.reads_words else None
+        weights = weights_of(state.config.selection, shard)[at]
         device = pick_device(state.config.selection.device)
-        price = prices.score(shard.features()[at], np.asarray(shard.quality)[at], device, words).astype(np.float64)
+        price = prices.score(shard.features()[at], np.asarray(shard.quality)[at], device, words, weights).astype(
+            np.float64
+        )
     return hand(state.folder, name, price=price)

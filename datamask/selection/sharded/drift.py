@@ -79,7 +79,7 @@ def drift_of(problem: Problem, selected: np.ndarray) -> Drift:
     objective = problem.objective.evaluate(torch.from_numpy(selected)).objective
     chosen: Any = SimpleNamespace(selected=selected, repeat=None)
     price = prices_of(problem, chosen).score(
-        problem.pool.features, problem.pool.quality, problem.pool.device, problem.pool.ngrams
+        problem.pool.features, problem.pool.quality, problem.pool.device, problem.pool.ngrams, weights
     )
     gain = price.astype(np.float64)
     _, best = Feasible(problem.limits).respond(torch.from_numpy(gain))

@@ -17,7 +17,7 @@ import torch
 
 from datamask.errors import ConfigError, InputError
 from datamask.npy import load_named
-from datamask.selection.cover.atoms import kernel, saturates, shares
+from datamask.selection.cover.atoms import hits, kernel, shares
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.metrics.disf import whiten
 from datamask.selection.metrics.spectral import Spectral
@@ -41,7 +41,7 @@ class Prices:
     anchor_price: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (a,)
     temperature: float = 0.1
     words: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (J,) of shares of hashed n-grams
-    saturating: bool = False  # of the words
+    hits: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (J,) of hashed n-grams that saturate
     complete: bool = True  # False if a metric's gains are not linear in a moment: new documents cannot be scored
 
     def save(self, path: Path) -> None:
@@ -56,12 +56,20 @@ class Prices:
         names = {each.name for each in fields(cls)}
         stored: dict[str, Any] = {name: value for name, value in load_named(file).items() if name in names}
         stored["temperature"] = float(stored["temperature"])
-        for name in ("token_weighted", "saturating", "complete"):
+        for name in ("token_weighted", "complete"):
             stored[name] = bool(stored.get(name, False))
         return cls(**stored)
 
-    def score(self, features: Any, quality: Any, device: torch.device, ngrams: Any = None) -> np.ndarray:
-        """(N,) float32: price per unit of the budget. features: (N, d); quality: (N,) or (N, Q); ngrams: (N, J) counts.
+    @property
+    def reads_words(self) -> bool:
+        """Whether documents are scored by their words."""
+        return bool(len(self.words) or len(self.hits))
+
+    def score(
+        self, features: Any, quality: Any, device: torch.device, ngrams: Any = None, weights: Any = None
+    ) -> np.ndarray:
+        """(N,) float32: price per unit of the budget. features: (N, d); quality: (N,) or (N, Q); ngrams: (N, J) counts;
+        weights: (N,) units of the budget.
 
         :raises InputError: features of another width, or as `Pool`.
         """
@@ -84,10 +92,13 @@ class Prices:
             price[part] += total.double().cpu().numpy()
         if len(self.anchors):
             price += kernel(pool, self.anchors, self.temperature).scores(self.anchor_price)
-        if len(self.words):
+        if self.reads_words:
             if ngrams is None:
                 raise InputError("the prices are of words too; documents need their texts to be scored by them")
-            price += shares(ngrams, self.saturating).scores(self.words)
+            if len(self.words):
+                price += shares(ngrams).scores(self.words)
+            if len(self.hits):
+                price += hits(ngrams, weights).scores(self.hits)
         return price.astype(np.float32)
 
 
@@ -115,13 +126,13 @@ def make_prices(
         if isinstance(term.metric, Coverage):
             metric, atoms = term.metric, term.metric.atoms
             slope = term.scale / size * metric.slope(moment.cpu().numpy())
-            first = len(atoms.anchors)
+            first, bend = len(atoms.anchors), atoms.bend
             if first:
                 covered |= {"anchors": atoms.anchors, "temperature": metric.settings.coverage.temperature}
                 covered["anchor_price"] = covered.get("anchor_price", 0) + slope[:first]
-            if slope[first:].any():
-                covered["saturating"] = saturates(metric.settings)
-                covered["words"] = covered.get("words", 0) + slope[first:]
+            for name, own in (("words", slope[first:bend]), ("hits", slope[bend:])):
+                if own.any():
+                    covered[name] = covered.get(name, 0) + own
             continue
         if isinstance(term.metric, Spectral):
             if len(square):

@@ -25,6 +25,7 @@ ALGORITHMS: dict[str, dict] = {
     "ngrams": {"algorithm": "coverage", "coverage": {"atoms": {"ngrams": 1}}},
     "target": {"algorithm": "coverage", "coverage": {"atoms": {"target": 1}}},
     "mixture": {"algorithm": "coverage", "coverage": {"atoms": ALL, "anchors": 7}},
+    "saturating": {"algorithm": "coverage", "coverage": {"atoms": ALL, "anchors": 7, "curve": "saturating"}},
     "vendi": {"algorithm": "vendi"},
     "logdet": {"algorithm": "logdet"},
     "with pairwise": {"algorithm": {"coverage": 1, "Pair_simi": 0.5, "DiSF": 0.2}, "coverage": {"atoms": ALL}},
@@ -102,7 +103,7 @@ def test_budgets_and_limits_hold_and_the_bound_covers_them(name: str, limits: di
     assert (values > found.objective + 1e-9).mean() <= 0.15
 
 
-@pytest.mark.parametrize("name", ["embedding", "mixture", "vendi", "logdet"])
+@pytest.mark.parametrize("name", ["embedding", "mixture", "saturating", "vendi", "logdet"])
 def test_gradients_are_those_of_finite_differences(name: str) -> None:
     problem = problem_of(pool_of(5), lamb=0.3, budget_tokens=20, **ALGORITHMS[name])
     p = torch.from_numpy(np.random.default_rng(0).uniform(0.1, 0.9, N))
@@ -118,7 +119,7 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
         assert value <= term.metric.relaxed(p)[0] + 1e-12
 
 
-@pytest.mark.parametrize("name", ["embedding", "ngrams", "mixture"])
+@pytest.mark.parametrize("name", ["embedding", "ngrams", "mixture", "saturating"])
 @pytest.mark.parametrize("budget", [{"budget_documents": 4}, {"budget_tokens": 20}])
 def test_steps_are_scaled_by_the_root_of_the_curvature(name: str, budget: dict) -> None:
     """−∂²f/∂p_i² · size² / w_i by finite differences of the prices."""

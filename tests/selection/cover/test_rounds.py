@@ -23,6 +23,7 @@ from datamask.selection.sharded.gathered import UndecidedTooFew
 from tests.selection.cover.test_stage import configured, texts_of, write_shard
 
 PARTS = {"ngrams": {"ngrams": 1.0}, "embedding": {"embedding": 1.0}, "both": {"ngrams": 0.5, "embedding": 0.5}}
+PARTS["saturating"] = PARTS["both"]
 
 
 @dataclass
@@ -66,9 +67,9 @@ def taken(whole: Rows, at: np.ndarray) -> Rows:
 
 
 def settings_of(part: str = "ngrams", **more):
-    return resolve(
-        None, {"algorithm": "coverage", "coverage": {"atoms": PARTS[part], "anchors": 9}, **more}, tokens=False
-    )
+    curve = "saturating" if part == "saturating" else "likelihood"
+    coverage = {"atoms": PARTS[part], "anchors": 9, "curve": curve}
+    return resolve(None, {"algorithm": "coverage", "coverage": coverage, **more}, tokens=False)
 
 
 def by_rounds(whole: Rows, order: np.ndarray, count: int, settings, folder: Path, room: int | None = None, maps=here):

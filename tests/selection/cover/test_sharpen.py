@@ -14,6 +14,7 @@ import torch
 from datamask.selection.arrays import solve
 from datamask.selection.cover import greedy_search as search
 from datamask.selection.cover import sharpen
+from datamask.selection.cover.curves import second, slope
 from datamask.selection.cover.solve import STEPS, make_concave, to_mask
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.cover.tangent import maximise
@@ -53,22 +54,25 @@ def test_no_mask_exceeds_the_best_of_all(seed: int) -> None:
     assert found.objective <= float(values.max()) + 1e-9 <= found.upper_bound + 2e-9
 
 
-def test_the_mixture_that_sweeps_keep_is_their_documents_own() -> None:
-    problem = problem_of(pool_of(5, 300), lamb=0.2, budget_documents=30, **NGRAMS)
+@pytest.mark.parametrize("curve", ["likelihood", "saturating"])
+def test_the_mixture_that_sweeps_keep_is_their_documents_own(curve: str) -> None:
+    asked = {"algorithm": "coverage", "coverage": {"atoms": {"ngrams": 1}, "curve": curve}}
+    problem = problem_of(pool_of(5, 300), lamb=0.2, budget_documents=30, **asked)
     term = problem.objective.diversity[0]
     joint = SummedCoverage.of([term.metric], [term.scale])
     mass, p = np.full(300, (1 - joint.alpha) / 30), np.full(300, 0.1)
-    level = joint.rows.state(mass * p) + joint.floor
-    ratio, rows = joint.t / level, joint.rows
-    curvature = mass**2 * rows.curvatures(joint.t / level**2)
+    level = joint.levels(mass * p)
+    ratio, rows = slope(joint.t, level, joint.curves), joint.rows
+    curvature = mass**2 * rows.curvatures(second(joint.t, level, joint.curves))
     over, _ = sharpen.sweeps(
-        rows.start, rows.index, rows.value, joint.t, level, ratio, mass, curvature, curvature, np.zeros(300), p,
-        np.zeros(300, np.int64), np.ones(300), 0.0, 0.0, 0.1 * curvature.mean(), np.linspace(0.35, 1, 40),
+        rows.start, rows.index, rows.value, joint.t, level, ratio, joint.curves, mass, curvature, curvature,
+        np.zeros(300), p, np.zeros(300, np.int64), np.ones(300), 0.0, 0.0, 0.1 * curvature.mean(),
+        np.linspace(0.35, 1, 40),
     )  # fmt: skip
     assert ((p == 0) | (p == 1)).mean() > 0.9
     assert np.isclose(over, p.sum() - 30)
-    assert np.allclose(level, joint.rows.state(mass * p) + joint.floor, atol=1e-12)
-    assert np.allclose(ratio, joint.t / level)
+    assert np.allclose(level, joint.levels(mass * p), atol=1e-12)
+    assert np.allclose(ratio, slope(joint.t, level, joint.curves))
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.3, 2.0])
