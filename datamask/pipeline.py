@@ -100,7 +100,7 @@ STAGES = {
             without=("duplicates.against",),  # by what those curations selected
             rounds=13,
         ),
-        Stage("prices", "rounds", "prices", _DECIDED, version=22, settings=("select",), without=_ELSEWHERE, rounds=48),
+        Stage("prices", "rounds", "prices", _DECIDED, version=23, settings=("select",), without=_ELSEWHERE, rounds=48),
         Stage("mask", "shard", "masks", (*_DECIDED, "prices"), version=9, settings=("select",), without=_ELSEWHERE),
         Stage("export", "rounds", "staging", ("index", "score", "filter", "mask"), rounds=2),
         Stage("report", "rounds", None, (*_SCORED, "filter", "duplicates", "mask", "export"), rounds=40),
