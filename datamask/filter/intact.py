@@ -27,9 +27,10 @@ BROKEN = 0.001  # difference of broken characters per letter that decides
 NOTHING = 1 / 3  # share of the other's own letters up to which a text only lacks what the other adds
 QUOTED = 200  # letters of quotation that one text must have more than the other
 LINE = 40  # letters: less is no menu and no teaser
-# An addition is foreign by the score's standard deviations and the nats a letter, less its share of prose beside the
-# text's. Of 1,374 pages beside their main text .98 are so.
-FOREIGN = 0.5
+# An addition is foreign by the score's standard deviations and the nats a letter, which count from 0 to 1, less its
+# share of prose beside the text's. Of 1,374 pages beside their main text .96 are so.
+FOREIGN = 0.7
+ALIKE = 0.8  # ratio of their letters, below which two texts differ by more than words
 UNKNOWN = 0.5  # share of prose taken for additions to a text without prose
 # Copies with one word in ten replaced have 4 to 18 letters of their own a place (3rd and 97th percentile of 264 in 15
 # languages); laws, licences and forms that share parts have 40 and more.
@@ -56,7 +57,7 @@ A_WORD = 4  # letters: more than one Han letter counts for
 AROUND = 2  # letters on either side by which shorter places are compared
 
 
-_NUMBER, _FIGURES = re.compile(r"\d+"), re.compile(r"^[ \t]*\d[\d \t.,;:/-]*$", re.MULTILINE)
+_NUMBER, _FIGURES = re.compile(r"\d+"), re.compile(r"\n[ \t]*\d[\d \t.,;:/-]*(?=\n|$)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +89,7 @@ class Text:
     @cached_property
     def rows(self) -> int:
         """How many of its lines are nothing but figures."""
-        return len(_FIGURES.findall(self.text)) if self.surface.figures >= ROWS else 0
+        return len(_FIGURES.findall("\n" + self.text)) if self.surface.figures >= ROWS else 0
 
 
 class Own(NamedTuple):
@@ -172,10 +173,12 @@ class CopyEvidence(Protocol):
         0: unknown."""
 
 
-def likelier(pairs: Sequence[Pair], counts: CopyEvidence | None) -> list[float]:
-    """What `worse` is told of each pair: `CopyEvidence.altered` of all that nothing else decides, together; else 0."""
-    found = [0.0] * len(pairs)
-    asked = [place for place, pair in enumerate(pairs) if pair.like.jaccard < 1 and not _plainly_worse(pair)]
+def likelier(pairs: Sequence[Pair], margins: Sequence[float], counts: CopyEvidence | None) -> list[float]:
+    """The nats that `worse` is told of each pair: `CopyEvidence.altered` of all for which they decide; else 0."""
+    found, asked = [0.0] * len(pairs), list[int]()
+    for place, (pair, margin) in enumerate(zip(pairs, margins, strict=True)):
+        if pair.like.jaccard < 1 and worse(pair, math.inf, margin) != worse(pair, -math.inf, margin):
+            asked.append(place)
     if counts is not None and asked:
         said = counts.altered([pairs[place].written for place in asked])
         for place, value in zip(asked, said, strict=True):
@@ -194,17 +197,12 @@ def worse(pair: Pair, nats: float = 0.0, margin: float = 0.0) -> int:
     :param margin: by how many standard deviations the first one's score is better; 0, nan: unknown.
     """
     margin = 0.0 if math.isnan(margin) else margin
-    if said := _plainly_worse(pair):
-        return said
-    if said := _around(pair):
-        return said if foreign(pair, said * nats, said * margin) else -said
-    return int(np.sign(nats + margin)) or -pair.longer()
-
-
-def _plainly_worse(pair: Pair) -> int:
-    """What quotation, broken characters and wear decide."""
     quoting = _quoting(pair)
-    return quoting if _around(pair) else _broken(pair) or _worn(pair) or quoting
+    if said := _around(pair):
+        return quoting or (said if foreign(pair, said * nats, said * margin) else -said)
+    shorter, longer = sorted(len(text.units) for text in pair.texts)
+    likelier_by = nats + margin if shorter >= ALIKE * longer else margin
+    return _broken(pair) or _worn(pair) or quoting or int(np.sign(likelier_by)) or -pair.longer()
 
 
 def _broken(pair: Pair) -> int:
@@ -240,7 +238,7 @@ def foreign(pair: Pair, nats: float, margin: float) -> bool:
     said = _around(pair)
     short, long = pair.texts[::said]
     added, prose = pair.own[said > 0].letters, prose_beside(short, long) if short.surface.prose else UNKNOWN
-    return added >= LINE and margin + nats / added - prose > FOREIGN
+    return added >= LINE and margin + min(max(nats / added, 0.0), 1.0) - prose > FOREIGN
 
 
 def prose_beside(short: Text, long: Text) -> float:
@@ -269,16 +267,13 @@ def other_figures(pair: Pair, contained: bool) -> bool:
     if pair.texts[0].surface.digest == pair.texts[1].surface.digest:
         return False
     prose = all(len(text.units) >= LONG and 2 * text.surface.prose >= len(text.units) for text in pair.texts)
-    if not contained and not prose and not _of_rows(pair):
+    rows = any(text.rows >= ROWS for text in pair.texts)
+    one, other = sorted(pair.texts, key=lambda text: len(text.shingles))
+    if not rows and not (contained and one.surface.figures) and not prose:
         return False
-    one, other = (text.figures for text in sorted(pair.texts, key=lambda text: len(text.shingles)))
-    common, rows = (one & other).total(), _of_rows(pair)
-    most = one.total() if contained else (max if rows else min)(one.total(), other.total())
+    common = (one.figures & other.figures).total()
+    most = one.figures.total() if contained else (max if rows else min)(one.figures.total(), other.figures.total())
     return common < (IN_ROWS if rows else 0.5) * most
-
-
-def _of_rows(pair: Pair) -> bool:
-    return any(text.rows >= ROWS for text in pair.texts)
 
 
 def reworded(pair: Pair) -> bool:

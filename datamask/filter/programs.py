@@ -25,10 +25,11 @@ def are_programs(texts: Sequence[str]) -> np.ndarray:
     found = np.zeros(len(texts), bool)
     begun = [text[:READ] for text in texts]
     asked = [place for place, part in enumerate(begun) if sum(map(part.count, MARKS)) >= FEWEST * len(part)]
-    if asked:
-        bare = [_COMMENT.sub(" ", texts[place][: 4 * READ])[:READ] for place in asked]
-        both = code(BatchWords([*(begun[place] for place in asked), *bare])).reshape(2, -1)
-        found[asked] = both.max(axis=0) > CODE
+    for strip in (False, True):  # most programs need no second reading
+        asked = [place for place in asked if not found[place]]
+        if asked:
+            read = [_COMMENT.sub(" ", texts[place][: 4 * READ])[:READ] if strip else begun[place] for place in asked]
+            found[asked] = code(BatchWords(read)) > CODE
     return found
 
 

@@ -219,13 +219,16 @@ class _Judge:
             for each in read
         ]
         kept = [each for each in read if each is not None and each.kind]
-        said = iter(likelier([each.pair for each in kept], self._counts))
-        return [self._edge(each, next(said)) if each is not None and each.kind else None for each in read]
+        margins = [self._margin(each) for each in kept]
+        said = zip(likelier([each.pair for each in kept], margins, self._counts), margins, strict=True)
+        return [self._edge(each, *next(said)) if each is not None and each.kind else None for each in read]
 
-    def _edge(self, found: _Alike, nats: float) -> Edge:
+    def _margin(self, found: _Alike) -> float:
+        return (self._quality[found.one] - self._quality[found.other]) / (self._quality_deviation or math.inf)
+
+    def _edge(self, found: _Alike, nats: float, margin: float) -> Edge:
         """Which of two that are verified falls: of two copies either may."""
         one, other, pair, kind, _ = found
-        margin = (self._quality[one] - self._quality[other]) / (self._quality_deviation or math.inf)
         said = worse(pair, nats, margin)
         falls = other if said > 0 else one if said < 0 else -1
         if kind == "copies":
