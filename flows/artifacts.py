@@ -18,7 +18,9 @@ from prefect.artifacts import (
 from prefect.assets import Asset, AssetProperties, add_asset_metadata, materialize
 from prefect.client.schemas.objects import State
 from prefect.events import emit_event
+from prefect.logging import get_run_logger
 from prefect.states import Completed
+from prefect.utilities.urls import url_for
 
 from datamask import storage
 from datamask.errors import several
@@ -50,6 +52,7 @@ class RunArtifacts:
         self.board, self.out = board, out
         self._progress: UUID | None = None
         self._shown: tuple[float, str] | None = None
+        self._links: dict[str, str] = {}  # name of an artifact: its page in the UI
 
     def update(self) -> None:
         """Writes the run's progress, where a server shows it: one artifact, with the terminal's numbers."""
@@ -60,30 +63,37 @@ class RunArtifacts:
             artifact = create_progress_artifact(now[0], key=self._key("progress"), description=now[1])
             assert isinstance(artifact, UUID)
             self._progress = artifact
+            self._link("progress", artifact)
         elif now != self._shown:
             update_progress_artifact(self._progress, now[0], description=now[1])
         self._shown = now
 
     def show_numbers(self, markdown: str) -> None:
-        """The run's numbers, as a table."""
-        what = "What was read, selected and left out, the certificate, and where the release is"
-        create_markdown_artifact(markdown, key=self._key("curation"), description=what)
+        """The run's numbers, as a table, and links to its other artifacts, which the UI lists in no order.
+
+        The run's log says where they are.
+        """
+        what = "Start here: what was read, selected and left out, the certificate, and where the release is"
+        links = ", ".join(f"[{name}]({link})" for name, link in self._links.items() if link)
+        if links:
+            markdown += f"\n\nLook also at: {links}"
+        self._link("curation", create_markdown_artifact(markdown, key=self._key("curation"), description=what))
+        if link := self._links["curation"]:
+            get_run_logger().info("the run's numbers and plots: %s", link)
 
     def show_shards(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """A row for each shard."""
-        create_table_artifact(
-            [dict(row) for row in rows[:TABLE_ROWS]],
-            key=self._key("shards"),
-            description=several(len(rows), "shard")
-            + (f", the first {TABLE_ROWS:,} shown" if len(rows) > TABLE_ROWS else ""),
-        )
+        shown = f", the first {TABLE_ROWS:,} shown" if len(rows) > TABLE_ROWS else ""
+        table = [dict(row) for row in rows[:TABLE_ROWS]]
+        what = several(len(rows), "shard") + shown
+        self._link("shards", create_table_artifact(table, key=self._key("shards"), description=what))
 
     def show_warnings(self, sentences: Sequence[str]) -> None:
         """What the report warns of, a line each."""
         if sentences:
             text = "\n".join(f"- {sentence}" for sentence in sentences)
             what = "Groups that lose far more than the rest, and junk"
-            create_markdown_artifact(text, key=self._key("warnings"), description=what)
+            self._link("warnings", create_markdown_artifact(text, key=self._key("warnings"), description=what))
 
     def show_drift(self, sentences: Sequence[str], release: str) -> None:
         """An artifact, and an event that automations can hear: `datamask.drift` of `datamask.output.<out>`."""
@@ -98,11 +108,9 @@ class RunArtifacts:
 
     def show_failures(self, failures: Sequence[tuple[str, str]]) -> None:
         """The shards and files that failed, each with its error."""
-        create_table_artifact(
-            [{"failed": where, "cause": cause} for where, cause in failures[:TABLE_ROWS]],
-            key=self._key("failures"),
-            description=f"{several(len(failures), 'file or shard', 'files or shards')} that failed",
-        )
+        table = [{"failed": where, "cause": cause} for where, cause in failures[:TABLE_ROWS]]
+        what = f"{several(len(failures), 'file or shard', 'files or shards')} that failed"
+        self._link("failures", create_table_artifact(table, key=self._key("failures"), description=what))
 
     def show_pictures(self, release: str, pictures: Sequence[Picture]) -> None:
         """The release's pictures."""
@@ -112,13 +120,19 @@ class RunArtifacts:
             if len(data) <= PICTURE_BYTES:
                 kind = "svg+xml" if picture.path.endswith(".svg") else "png"
                 url = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
-                name = self._key(f"plot-{Path(picture.path).stem}")
-                create_image_artifact(url, key=name, description=f"**{picture.title}**. {picture.caption}".strip())
+                name = f"plot-{Path(picture.path).stem}"
+                what = f"**{picture.title}**. {picture.caption}".strip()
+                self._link(name, create_image_artifact(url, key=self._key(name), description=what))
 
     def show_changes(self, text: str) -> None:
         """What the release changes beside the one before it."""
         what = "What differs from the last release"
-        create_markdown_artifact(text.replace("\n", "\n\n"), key=self._key("changes"), description=what)
+        lines = text.replace("\n", "\n\n")
+        self._link("changes", create_markdown_artifact(lines, key=self._key("changes"), description=what))
+
+    def _link(self, name: str, artifact: Any) -> None:
+        run = url_for("flow-run", obj_id=artifact) or ""  # Prefect knows no address of an artifact
+        self._links[name] = run.replace("runs/flow-run", "artifacts/artifact")
 
     def _key(self, what: str) -> str:
         return artifact_key(what, self.out)

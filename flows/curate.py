@@ -346,7 +346,7 @@ def _show(
     pictures: Sequence[Picture],
     failed: Sequence[FailedFile],
 ) -> None:
-    """The UI lists a run's artifacts by age, the newest first: so `curation` comes last."""
+    """`curation` comes last, for it links to the others."""
     shown = stages.artifacts
     shown.show_pictures(release.path, pictures)
     if failed:

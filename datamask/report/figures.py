@@ -35,7 +35,7 @@ def make_figures(f: Findings) -> dict[str, Figure]:
         rows = [{k: v for k, v in row.items() if k != "scorer"} for row in f.quality if row["scorer"] == scorer]
         figures[f"quality-{scorer}"] = Figure(
             charts.outline(rows, scorer, root=True),
-            f"Distribution of {scorer}",
+            f"Distribution of the score {scorer}",
             "How many documents have which score. Square-root scale, so that small shares stay visible.",
         )
     if f.spectra:

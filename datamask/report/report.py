@@ -161,7 +161,7 @@ def _pictures(findings: Findings) -> list[tuple[Picture, Callable[[], Any]]]:
     quality = [row for row in f.quality if row["scorer"] == f.quality[0]["scorer"]]
     if quality:
         scorer = quality[0]["scorer"]
-        picture = Picture("plots/quality.png", f"Distribution of {scorer}")
+        picture = Picture("plots/quality.png", f"Distribution of the score {scorer}")
         found.append((picture, partial(charts.outline, quality, scorer)))
     if f.spectra:
         picture = Picture("plots/spectrum.png", "Diversity: eigenvalue spectrum of the embeddings")
