@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from datamask import extensions
 from datamask.config import UNSEEING, Config
+from datamask.corpus.convert import convert_shard
 from datamask.corpus.identify import wanted as languages_wanted
 from datamask.corpus.inputs import InputFile, reading_of
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.read import INDEX_COLUMNS, check_columns, corpus_schema, shard_schema
-from datamask.errors import ConfigError, InputError, MissingExtraError, nearest
+from datamask.corpus.shards import plan_shards
+from datamask.corpus.streams import raw_stream
+from datamask.errors import ConfigError, DatamaskError, InputError, MissingExtraError, nearest, several
 from datamask.filter import contamination
 from datamask.filter.filters import check_filters
 from datamask.release.personal import PersonalRules
@@ -22,6 +27,8 @@ from datamask.selection.metrics import pool_columns
 from datamask.storage import is_remote
 
 PEEKED = 64  # files whose footers are read before a run is started
+HEADS, HEAD = 8, 1 << 18  # files whose first rows are read, and bytes of each
+HEADED = {"jsonl", "csv", "tsv"}
 
 
 def check_packages(config: Config, formats: Iterable[str]) -> None:
@@ -52,6 +59,69 @@ def _packages(config: Config, formats: Iterable[str]) -> Iterator[tuple[str, str
         yield "reading WARC and WET archives", "trafilatura", "web"
 
 
+def check_heads(files: Sequence[InputFile], config: Config) -> str:
+    """The same of local text files, JSON lines and tables, by their first rows.
+
+    :returns: what no row there has, where later rows may have it; empty: nothing.
+    :raises DatamaskError: see `check_footers`; only where the rows looked at are all that there are.
+    """
+    kinds = {file.format.partition(".")[0] for file in files}
+    if not kinds <= HEADED or any(is_remote(file.path) for file in files) or _adds_columns(config):
+        return ""
+    whole = len(files) <= HEADS
+    with TemporaryDirectory(prefix="datamask-") as folder:
+        given, work = f"{folder}/given", f"{folder}/work"
+        try:
+            for file in files[:HEADS]:
+                whole &= _copy_head(file, given)
+            peeked = config.corpus.model_copy(update={"input": [given]})
+            corpus = config.model_copy(update={"corpus": peeked})
+            shards = [convert_shard(shard, corpus, work) for shard in plan_shards(peeked, work).shards]
+        except (DatamaskError, OSError, ValueError) as error:
+            if isinstance(error, InputError) and "column" in str(error):
+                return _told(error, folder, files, whole)
+            return ""  # a file that cannot be read is the run's to tell
+        try:
+            check_columns(shards, corpus)
+            check_filters(shards, corpus)
+            _check_pool_columns(corpus_schema(shards, corpus).names, corpus)
+        except (ConfigError, InputError) as error:
+            return _told(error, folder, files, whole)
+    return ""
+
+
+def _told(error: DatamaskError, folder: str, files: Sequence[InputFile], whole: bool) -> str:
+    """:raises DatamaskError: the error about the copies in `folder`, of the files themselves, where that is certain."""
+    said = str(error)
+    for file in files[:HEADS]:
+        said = said.replace(_head_of(file, f"{folder}/given"), file.path)
+    if whole:
+        raise type(error)(said) from None
+    return f"{said}. So the first rows of {several(min(len(files), HEADS), 'file')} say; later rows may have it"
+
+
+def _head_of(file: InputFile, folder: str) -> str:
+    name = file.relative
+    for compression in reversed(file.format.split(".")[1:]):
+        name = name.removesuffix(f".{compression}")
+    return f"{folder}/{name}"
+
+
+def _copy_head(file: InputFile, folder: str) -> bool:
+    """Copies the first rows of a file, not compressed. Returns whether they are all."""
+    with raw_stream(file.path, file.format) as stream:
+        head = stream.read(HEAD)
+        whole = not stream.read(1)
+    place = Path(_head_of(file, folder))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(head if whole else head[: head.rfind(b"\n") + 1])
+    return whole
+
+
+def _adds_columns(config: Config) -> bool:
+    return languages_wanted(config) or contamination.wanted(config)
+
+
 def check_footers(files: Sequence[InputFile], config: Config) -> None:
     """What can be told of a few local parquet files by their footers, before anything is started.
 
@@ -61,7 +131,7 @@ def check_footers(files: Sequence[InputFile], config: Config) -> None:
     :raises ConfigError: filter.where, a filter or a quota reads a column that no file has.
     """
     local = all(file.format == "parquet" and not is_remote(file.path) for file in files)
-    if not local or len(files) > PEEKED or languages_wanted(config) or contamination.wanted(config):
+    if not local or len(files) > PEEKED or _adds_columns(config):
         return
     shards = [
         Shard(file.relative, (Part(file.path, "parquet", "", file.size, reading=reading_of(file)),), "")

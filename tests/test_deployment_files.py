@@ -1,5 +1,6 @@
 """compose.yaml, the charts' values, the image and the Makefile's extras fit together; no daemon is needed to see it."""
 
+import gzip
 import json
 import os
 import re
@@ -134,6 +135,29 @@ def test_a_column_that_no_parquet_file_has_is_told_by_the_footers(settings, erro
     with pytest.raises(error, match=said):
         checks.check_footers(files, validate(settings))
     checks.check_footers(files, validate({}))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "b.csv.gz"])
+def test_a_column_that_no_text_file_has_is_told_by_its_first_rows(name, tmp_path):
+    """As an error if they are all, as a line if later rows may have it; what is well passes."""
+    rows = [{"text": "a text", "source": f"s{number}"} for number in range(9)]
+    head = "text,source\n" if "csv" in name else ""
+    text = head + "".join(f"{row['text']},{row['source']}\n" if head else json.dumps(row) + "\n" for row in rows)
+    pack = gzip.compress if name.endswith("gz") else bytes
+    (tmp_path / name).write_bytes(pack(text.encode()))
+    files = find_inputs([str(tmp_path)]).files
+    for settings, said in (
+        ({"filter": {"where": "sorce = 's1'"}}, "sorce"),
+        ({"filter": {"where": "source === 's1'"}}, "where"),
+        ({"corpus": {"columns": {"text": "body"}}}, f"{tmp_path / name}.*no column 'body'"),
+        ({"select": {"quotas": [{"column": "sorce", "minimum": {"a": 0.1}}]}}, "'sorce'"),
+    ):
+        with pytest.raises((ConfigError, InputError), match=said):
+            checks.check_heads(files, validate(settings))
+    assert checks.check_heads(files, validate({"filter": {"where": "source = 's1'"}})) == ""
+    (tmp_path / name).write_bytes(pack((text + (text.removeprefix(head) * 20_000)).encode()))
+    files = find_inputs([str(tmp_path)]).files
+    assert "later rows may have it" in checks.check_heads(files, validate({"filter": {"where": "sorce = 's1'"}}))
 
 
 def test_a_file_that_is_damaged_is_left_for_the_run_to_tell(tmp_path):
