@@ -190,9 +190,16 @@ class Decompressed(io.BufferedIOBase):
             self._input, left = self._input[taken:], left - taken
         if held:
             data = b"".join(content)[8:]
-            if data.startswith(MAGIC["zst"]):
-                data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
-            dictionary = zstandard.ZstdCompressionDict(data)
+            try:
+                if data.startswith(MAGIC["zst"]):
+                    data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+                dictionary = zstandard.ZstdCompressionDict(data)
+                _Zstandard(dictionary)
+            except _BROKEN as error:
+                raise InputError(
+                    f"{self._path}: damaged or truncated (the zstandard dictionary in its first frame: "
+                    f"{one_line(error)}); copy it again from its source"
+                ) from error
             self._new = lambda: _Zstandard(dictionary)
 
     def _broken(self, error: Exception) -> InputError:

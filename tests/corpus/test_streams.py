@@ -125,6 +125,13 @@ def test_a_dictionary_that_stands_in_the_file_is_used(tmp_path: Path, packed: bo
     assert len(ids(tmp_path, "x.jsonl.zst", data)) == 100
 
 
+def test_a_dictionary_that_is_damaged_is_the_cause_that_is_said(tmp_path: Path) -> None:
+    held = b"\x37\xa4\x30\xecjunk"
+    frame = (0x184D2A5D).to_bytes(4, "little") + len(held).to_bytes(4, "little") + held
+    with pytest.raises(InputError, match="the zstandard dictionary in its first frame"):
+        ids(tmp_path, "x.jsonl.zst", frame + zstandard.compress(WHOLE))
+
+
 def test_a_dictionary_that_is_elsewhere_is_the_cause_that_is_said(tmp_path: Path) -> None:
     packer = zstandard.ZstdCompressor(dict_data=zstandard.train_dictionary(2048, LINES * 20))
     with pytest.raises(InputError, match=r"compressed with a zstandard dictionary.*zstd -d -D") as told:
