@@ -60,7 +60,10 @@ def leave_working_directory() -> None:
     A directory that holds datamask itself stays.
     """
     home = Path(__file__).resolve().parents[1]
-    here = Path.cwd().resolve()
+    try:
+        here = Path.cwd().resolve()
+    except FileNotFoundError:  # it was removed; what needs it says so
+        here = None
     if here == home:
         return
     sys.path[:] = [place for place in sys.path if place and Path(place).resolve() != here]

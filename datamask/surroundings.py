@@ -27,7 +27,14 @@ _NOTES: dict[str, None] = {}  # lines for the user, each once
 
 
 def settle() -> None:
-    """Gives libraries a home folder, a user's name and usable proxies, and spares loopback the proxies."""
+    """Gives libraries a home folder, a user's name and usable proxies, and spares loopback the proxies.
+
+    :raises MachineError: there is no working directory, which libraries ask for.
+    """
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise MachineError("the folder that this was started in is not there any more; cd to one that is") from error
     _spare_loopback()
     _find_home()
     try:

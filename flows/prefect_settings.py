@@ -62,6 +62,8 @@ def _explain(error: Exception) -> str:
         return f"{'; '.join(found)}: {text}" if found else text
     said = []
     for wrong in error.errors():
+        if wrong["type"] == "default_factory_not_called":  # of a setting that comes of a wrong one
+            continue
         last = str(wrong["loc"][-1]).upper() if wrong["loc"] else ""
         name, place = next(
             (

@@ -115,3 +115,11 @@ def test_a_reader_that_leaves_is_no_error(command, status):
     done = subprocess.run([sys.executable, "-m", "datamask.cli", *command], stdout=write, stderr=-1)
     os.close(write)
     assert (done.returncode, done.stderr) == (status, b"")
+
+
+def test_a_working_directory_that_is_gone_is_one_line(tmp_path):
+    code = (
+        "import os, sys; os.mkdir('x'); os.chdir('x'); os.rmdir('../x'); from datamask import cli; cli.main(['config'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 5 and done.stderr.startswith("datamask: the folder that this was started in is not there")

@@ -128,15 +128,15 @@ def _check(ref: ScorerRef, scorer: Scorer, shards: Sequence[Shard], encoder: Enc
         scorer.check_encoder(model.compute(model.tokenise(CHECK_SENTENCES), config.encoder.batch_tokens).vectors)
     for column in scorer.columns:
         for shard in shards:
-            schema = shard_schema(shard, config)
+            schema, path = shard_schema(shard, config), (shard.converted_from or shard.parts)[0].path
             if column not in schema.names:
                 raise InputError(
-                    f"shard {shard.name} has no column {column} for scorer {ref.name}{nearest(column, schema.names)} "
+                    f"{path}: no column {column} for scorer {ref.name}{nearest(column, schema.names)} "
                     f"(there are: {', '.join(schema.names)})"
                 )
             kind = schema.field(column).type
             if not is_number(kind) or column == "text":
-                raise InputError(f"shard {shard.name}: column {column} is of type {kind}; a score is a number")
+                raise InputError(f"{path}: column {column} is of type {kind}; a score is a number")
 
 
 def _fit(
