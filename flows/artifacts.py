@@ -76,7 +76,8 @@ class RunArtifacts:
         what = "Start here: what was read, selected and left out, the certificate, and where the release is"
         links = ", ".join(f"[{name}]({link})" for name, link in self._links.items() if link)
         if links:
-            markdown += f"\n\nLook also at: {links}"
+            title, _, rest = markdown.partition("\n")
+            markdown = f"{title}\n\nLook also at: {links}\n{rest}"
         self._link("curation", create_markdown_artifact(markdown, key=self._key("curation"), description=what))
         if link := self._links["curation"]:
             get_run_logger().info("the run's numbers and plots: %s", link)

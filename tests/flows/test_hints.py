@@ -2,9 +2,12 @@
 
 import json
 import shlex
+from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 
+from flows import artifacts
 from flows.artifacts import artifact_key
 from flows.hints import for_a_deployment
 
@@ -50,3 +53,27 @@ def test_an_outputs_artifacts_have_a_key_of_their_own():
     assert len(keys) == len(outs) - 1  # a leading slash alone tells nothing apart
     assert all(set(key) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") and len(key) < 90 for key in keys)
     assert artifact_key("curation", "out/mine") == "curation-out-mine"
+
+
+def test_the_numbers_link_to_the_runs_other_artifacts(monkeypatch):
+    """The UI lists artifacts by their random ids: whoever opens one finds the others from there."""
+    made = {}
+
+    def keep(text, key, description):
+        made[key] = text
+        return UUID(int=len(made))
+
+    for name in ("create_markdown_artifact", "create_table_artifact"):
+        monkeypatch.setattr(artifacts, name, keep)
+    monkeypatch.setattr(artifacts, "url_for", lambda what, obj_id: f"http://ui/runs/{what}/{obj_id}")
+    logged = []
+    monkeypatch.setattr(artifacts, "get_run_logger", lambda: SimpleNamespace(info=lambda *said: logged.append(said)))
+    shown = artifacts.RunArtifacts(artifacts.Board(), "out")
+    shown.show_warnings(["one"])
+    shown.show_shards([{"shard": "a"}])
+    shown.show_numbers("# 0001\n\nnumbers")
+    link = "http://ui/artifacts/artifact"
+    warnings, shards, numbers = (f"{link}/{UUID(int=number)}" for number in (1, 2, 3))
+    first, _, links, *rest = made["curation-out"].split("\n")
+    assert (first, links) == ("# 0001", f"Look also at: [warnings]({warnings}), [shards]({shards})")
+    assert rest[-1] == "numbers" and logged[0][-1] == numbers
