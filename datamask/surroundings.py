@@ -64,11 +64,12 @@ def notes() -> list[str]:
 
 def settle_streams() -> None:
     """Standard streams that are there and take every sign: one that does not fit is replaced, rather than an error."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
+    for number in range(3):
         try:
             os.fstat(number)
         except OSError:  # closed by who began this process: the next file that is opened would be taken for it
-            os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # Prefect's server writes to it too
+    for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):

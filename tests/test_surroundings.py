@@ -121,8 +121,13 @@ def test_signs_that_a_terminal_lacks_are_replaced_and_json_loses_none(environmen
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_stream_that_is_closed_is_no_error(closed):
-    command = f"{sys.executable} -m datamask.cli config --set select.lamb=0.5 {closed}"
-    assert subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True).returncode == 0
+    """Nor in a process that is started, such as Prefect's server."""
+    child = "import os; [os.fstat(number) for number in range(3)]"
+    settled = "import os, sys; from datamask.surroundings import *; settle_streams()"
+    code = f"{settled}; os.execv(sys.executable, [sys.executable, '-c', '{child}'])"
+    for command in ("-m datamask.cli config --set select.lamb=0.5", f'-c "{code}"'):
+        done = subprocess.run(["bash", "-c", f"{sys.executable} {command} {closed}"], cwd=ROOT, capture_output=True)
+        assert done.returncode == 0, done.stderr
 
 
 # ---------------------------------------------------------------- Prefect's settings
