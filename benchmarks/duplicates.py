@@ -37,6 +37,7 @@ from datamask.corpus.index import SCHEMA as INDEX
 from datamask.corpus.read import read_batches
 from datamask.filter import find_duplicates, sign_shard
 from datamask.filter.filters import filter_corpus
+from datamask.filter.programs import are_programs
 from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents
 from datamask.quality.pool_model import Model, fit, sample, write
@@ -237,7 +238,8 @@ def planted(corpus: str, with_scores: bool, seed: int, parts: int, wanted: Seque
         for language in wanted:
             if not by[language]:
                 continue
-            every = by[language]
+            programs = are_programs(by[language])  # these are copies by a rule of their own
+            every = [text for text, program in zip(by[language], programs, strict=True) if not program]
             pool = [w for t in every for w in (pieces(t, language) if language in SPACED else t.split()) if w.strip()]
             for base in rng.sample(sorted(set(every)), min(A_LANGUAGE, len(set(every)))):
                 # one change a document, in turn: all copies of one document would be a family

@@ -95,7 +95,7 @@ STAGES = {
             "rounds",
             "duplicates",
             (*_SCORED, "signatures", "filter"),
-            version=18,
+            version=19,
             settings=("duplicates",),
             without=("duplicates.against",),  # by what those curations selected
             rounds=13,

@@ -27,7 +27,7 @@ BROKEN = 0.001  # difference of broken characters per letter that decides
 NOTHING = 1 / 3  # share of the other's own letters up to which a text only lacks what the other adds
 QUOTED = 200  # letters of quotation that one text must have more than the other
 LINE = 40  # letters: less is no menu and no teaser
-# An addition is foreign by the score's standard deviations and the nats a letter, which count from 0 to 1, less its
+# An addition is foreign by the score's standard deviations, 1.5 at most, and the nats a letter, from 0 to 1, less its
 # share of prose beside the text's. Of 1,374 pages beside their main text .94 are so.
 FOREIGN = 0.7
 ALIKE = 0.8  # ratio of their letters, below which two texts differ by more than words
@@ -241,7 +241,7 @@ def foreign(pair: Pair, nats: float, margin: float) -> bool:
     added, prose = pair.own[said > 0].letters, prose_beside(short, long) if short.surface.prose else UNKNOWN
     if added < LINE or len(long.units) > PART * len(short.units):
         return False
-    return margin + min(max(nats / added, 0.0), 1.0) - prose > FOREIGN
+    return min(margin, 1.5) + min(max(nats / added, 0.0), 1.0) - prose > FOREIGN
 
 
 def prose_beside(short: Text, long: Text) -> float:

@@ -50,7 +50,8 @@ LEAST = 1 << 23
 # documents whose word 5-grams have a Jaccard of 0.8 or more, 5 are below the second; of 29 that have less, 28 are.
 STRONG = 0.77
 STRONG_DOUBLED = 0.8
-SHORT = 200  # pairs with a text of fewer shingles must reach STRONG, as one shared sentence makes short texts similar
+# Of fewer shingles a name or a date is what a text says: notices, aliases, entries of one form differ by that alone.
+SHORT, SHORT_STRONG = 200, 0.95
 # Factor on the setting `jaccard` for Chinese and Japanese: with one word in ten replaced, 28 such copies have a Jaccard
 # of .24 to .38 (other languages .42 and more), because there a word is a letter or two and each breaks as many windows.
 UNSPACED = 0.65
@@ -191,8 +192,11 @@ class _Judge:
         (a, b), like = pair.texts, pair.like
         theirs = own >= OWN
         fewer, larger = sorted((len(a.shingles), len(b.shingles)))
-        contained = like.containment >= self._rules.containment and not _siblings(pair)
-        near = like.jaccard >= STRONG and pair.doubled >= STRONG_DOUBLED and not siblings(pair)
+        strong, least_of_part = STRONG, self._rules.containment
+        if fewer < SHORT:
+            strong, least_of_part = SHORT_STRONG, max(WHOLLY, least_of_part)
+        contained = like.containment >= least_of_part and not _siblings(pair)
+        near = like.jaccard >= strong and pair.doubled >= STRONG_DOUBLED and not siblings(pair)
         least = self._rules.jaccard
         if like.jaccard < least and a.unspaced and b.unspaced:
             least *= UNSPACED
