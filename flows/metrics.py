@@ -21,6 +21,7 @@ from tasks.progress import Board
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 END = 5_000  # milliseconds that a run waits at its end for a collector
+UNSENT = "the last metrics were not sent: the collector at {}={} did not take them"
 MISSING = "no metrics are sent: {} is set, and an optional package is missing; pip install 'datamask[otel]'"
 
 
@@ -88,12 +89,27 @@ def measured(board: Board, out: str) -> Iterator[RunMetrics | None]:
         export = import_module("opentelemetry.sdk.metrics.export")
         exporter = import_module("opentelemetry.exporter.otlp.proto.http.metric_exporter")
     except ModuleNotFoundError:
-        get_run_logger().warning(MISSING.format(variable))
-        print(f"datamask: {MISSING.format(variable)}", file=sys.stderr, flush=True)
+        _warn(MISSING.format(variable))
         yield None
         return
-    provider = sdk.MeterProvider([export.PeriodicExportingMetricReader(exporter.OTLPMetricExporter())])
+    collector = exporter.OTLPMetricExporter()
+    send, last = collector.export, [None]
+
+    def send_and_see(*batch: Any, **options: Any) -> Any:
+        last[:] = [None]  # it may be waiting still when the run ends
+        last[:] = [send(*batch, **options)]
+        return last[0]
+
+    collector.export = send_and_see
+    provider = sdk.MeterProvider([export.PeriodicExportingMetricReader(collector)])
     try:
         yield RunMetrics(board, out, provider)
     finally:
         provider.shutdown(END)
+        if board.stages and last != [export.MetricExportResult.SUCCESS]:
+            _warn(UNSENT.format(variable, os.environ[variable]))
+
+
+def _warn(said: str) -> None:
+    get_run_logger().warning(said)
+    print(f"datamask: warning: {said}", file=sys.stderr, flush=True)

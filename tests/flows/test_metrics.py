@@ -1,5 +1,6 @@
 """Metrics of a run: rows, seconds, bytes and gap, sent to the collector that OTEL_ variables name, if they do."""
 
+import logging
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
@@ -47,7 +48,7 @@ def test_what_a_run_tells():
     assert read() == {**stage, **rows, **sizes, ("datamask.run.gap",): 0.25}
 
 
-def test_a_collector_receives_them_and_none_is_asked_without_its_variable(monkeypatch):
+def test_a_collector_receives_them_and_none_is_asked_without_its_variable(monkeypatch, capsys):
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http.metric_exporter")
     protobuf = pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
     received = []
@@ -73,6 +74,12 @@ def test_a_collector_receives_them_and_none_is_asked_without_its_variable(monkey
         metrics.tell(FOUND, RELEASE)
     server.shutdown()
     server.server_close()
+    assert not capsys.readouterr().err
+    monkeypatch.setattr("flows.metrics.END", 100)
+    monkeypatch.setattr("flows.metrics.get_run_logger", lambda: logging.getLogger("a run's"))
+    with measured(board(), "out"):
+        pass
+    assert "were not sent: the collector at OTEL_EXPORTER_OTLP_ENDPOINT=" in capsys.readouterr().err
     path, body = received[-1]
     sent = protobuf.ExportMetricsServiceRequest.FromString(body).resource_metrics[0]
     assert path == "/v1/metrics"
