@@ -362,6 +362,7 @@ REMEDIES = {
     "min_tokens": f"if they should stay, lower {SETTINGS['min_tokens']}",
     "max_tokens": f"if they should stay, raise {SETTINGS['max_tokens']}",
     "where": f"if they should stay, loosen {SETTINGS['where']}",
+    "target_leak": f"if they should stay, set {SETTINGS['target_leak']} to true",
 }
 
 
