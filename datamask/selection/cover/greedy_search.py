@@ -23,6 +23,7 @@ from datamask.selection.cover.curves import Curves
 from datamask.selection.cover.curves import value as value_at
 from datamask.selection.cover.sharpen import sharpen
 from datamask.selection.cover.summed import SummedCoverage
+from datamask.selection.problem.feasible import fill_in_order
 from datamask.selection.problem.limits import Limits
 from datamask.shares import part, tell
 
@@ -127,7 +128,10 @@ def improve(
         above = None
     if effort.search and above is not None and p is not None:
         with part(0, 0.9):
-            selected = sharpen(joint, mass, value, p, above, limits, effort.search)
+            if joint.curves.worth:  # whole documents: greedy is above what sharpening finds, in a fifth of the time
+                selected = fill_in_order(limits, grow(joint, linear, limits, size))
+            else:
+                selected = sharpen(joint, mass, value, p, above, limits, effort.search)
         selected = _mended(joint, mass, linear, limits, selected, Books.of(limits, selected))
     books = Books.of(limits, selected)
     if effort.search and above is None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from datamask.selection.solvers import Report
 
 ACCURACY = 5e-4  # tolerance of the fractional optimum, as a share of the objective's span
+ROUGHER = 10  # times that where words saturate: no mask comes within a tenth of the span of it
 STEPS, ROUGH = 400, 1e-2  # steps at most; tolerance of a term's own best, as a share of a random selection's value
 RANDOM_SETS = 16  # random selections averaged for a term's zero
 TRIED = 1 << 22  # up to so many documents × dimensions², swaps of Vendi and log-determinant are tried by value
@@ -46,7 +47,7 @@ def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Rep
     concave, joint, others = make_concave(problem, terms, feasible)
     record, history = recorder(objective, progress)
     objective_span = span_of_objective([*terms, *objective.quality], problem.settings.calibrate)
-    tolerance = ACCURACY * objective_span
+    tolerance = ACCURACY * objective_span * (ROUGHER if joint is not None and joint.curves.worth else 1)
     with part(0, 0.2):
         found = maximise(concave, feasible.uniform_start(), tolerance, STEPS, closing(tolerance, record))
     selected = feasible.round(found.p, found.price).numpy()
