@@ -214,8 +214,8 @@ class CoverageSettings(Section):
     buckets: int = Field(10_000, ge=2, le=1 << 20)
     """Buckets that words and pairs of words are hashed to. More tell rare ones apart and cost memory and time."""
     curve: Literal["likelihood", "saturating"] = "likelihood"
-    """What a word gains. "likelihood": words are wanted as often as the pool, or the target, has them. "saturating":
-    all words of the pool count alike, and each further document that holds one adds less, log(1 + documents / 0.6)."""
+    """What a word of the pool (ngrams) gains. "likelihood": it is wanted as often as the pool has it. "saturating": all
+    words count alike, 1 − 2^−documents: half as much at each further document. It is for many buckets (262,144)."""
     document_weights: Literal["quality", "equal"] = "quality"
     """How the pool's documents count in the words to be covered (ngrams): by their quality as a share of the greatest,
     so that the words of good documents are covered first; equal: all alike."""

@@ -140,6 +140,15 @@ def test_shard_scope_selects_each_shard_alone(shards, tmp_path):
     assert [found["selected"] for found in facts] == [round(0.25 * 78)] * 4
     with pytest.raises(ConfigError, match="select_ratio"):
         mask_shard(shards[0], None, configured(scope="shard", select_ratio=None, budget_documents=9), work)
+    mask = mask_shard(shards[0], None, configured(scope="shard", select_ratio=None, token_ratio=0.25), work)
+    index, table = storage.read_table(shards[0].index.path), storage.read_table(mask.path)
+    tokens = dict(zip(index["chunk_id"].to_pylist(), index["token_count"].to_pylist(), strict=True))
+    held = [tokens[row] for row in table["chunk_id"].to_pylist()]
+    chosen = np.asarray(held) @ table["selected"].to_numpy()
+    candidates = np.asarray(held)[
+        [reason is None or reason == "not_selected" for reason in table["reason"].to_pylist()]
+    ]
+    assert 0.2 < chosen / candidates.sum() <= 0.25
 
 
 def test_files_that_do_not_fit_are_refused(shards, tmp_path):
