@@ -444,7 +444,7 @@ def _examples(f: Findings) -> list[Block]:
 
 def _explained(f: Findings) -> str:
     """How far gains explain the choice, in words."""
-    share = f.examples[0].get("explained", 1.0)
+    share = f.examples[0].get("explained", 1.0) if f.examples else 1.0
     if share >= EXPLAINED:
         return f"Of the chosen, {percent(share, 0)} are among as many documents of highest gain."
     return (

@@ -211,6 +211,9 @@ def test_examples_are_real_disagreements(made: dict) -> None:
 def test_the_page_says_how_far_gains_explain_the_choice(made: dict, explained: float) -> None:
     findings: Findings = made["findings"]
     examples_ = [{**e, "explained": explained, "price": 1.23, "threshold": 1.0} for e in findings.examples]
+    assert (
+        sections._examples(replace(findings, examples=[])) == []
+    )  # a choice that is top-quality's, or of one document
     blocks = sections._examples(replace(findings, examples=examples_))
     told = " ".join([blocks[0]["note"], *(d["why"] for block in blocks for d in block["documents"])])
     assert "is in" not in told

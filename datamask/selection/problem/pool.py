@@ -283,7 +283,7 @@ def budget_of(settings: ResolvedSelect, count: int, tokens: tuple[float, float] 
         size = float(settings.budget_tokens or round((settings.token_ratio or 0) * total))
         asked = f"budget_tokens {size:.0f}"
         if not settings.budget_tokens:
-            asked = f"token_ratio {settings.token_ratio:g} of {total:.0f} tokens, {size:.0f}, "
+            asked = f"token_ratio {settings.token_ratio:g} of {total:.0f} tokens, {size:.0f},"
         if size > total * settings.repeat:
             times = f", each {settings.repeat} times" if settings.repeat > 1 else ""
             raise InputError(f"{asked} is more than the pool's {total:.0f} tokens{times}; lower it")
