@@ -37,11 +37,11 @@ SPACED = (0xC2, 0xC3)  # those after which a no-break space may stand, which oth
 LETTERS = 3  # of a word's end and the next one's beginning: how words join where few pairs of words come twice
 
 # What a code point means beyond its kind.
-PLAIN, BROKEN, CODE, EXCLAIM, MONEY, AT, BAR, QUOTE = range(8)
+PLAIN, BROKEN, CODE, EXCLAIM, MONEY, BAR, QUOTE = range(7)
 _BAR = "|•·►▶★☆✓✔→■●◆※▪"
 _CODE = "{}[]()=;_\\#&+^~`"  # no "*", which begins more items of lists than it multiplies
 _CLAUSES = ";:；：؛—–"  # end a clause: verse and dialogue have few other marks
-_MEANT = {"!": EXCLAIM, "！": EXCLAIM, "%": MONEY, "$": MONEY, "@": AT, "«": QUOTE, "»": QUOTE, "‹": QUOTE, "›": QUOTE}
+_MEANT = {"!": EXCLAIM, "！": EXCLAIM, "%": MONEY, "$": MONEY, "«": QUOTE, "»": QUOTE, "‹": QUOTE, "›": QUOTE}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import numpy as np
 
 from datamask.compiling import compiled
 from datamask.quality.batch_words import (
-    AT,
     BAR,
     BLANK,
     BROKEN,
@@ -25,6 +24,7 @@ from datamask.quality.batch_words import (
     LOWER,
     MARK,
     MEANING,
+    MONEY,
     ORDINARY,
     QUOTE,
     SINGLE,
@@ -38,7 +38,6 @@ from datamask.quality.measures import CHANCE, REACH, RUN, SENTENCE, SEVERAL
 POINT = np.uint64(0x1FFFFF)
 AS_FOLDED = np.uint64(0x51ED270B)  # added to a folded code point before it is hashed
 LESS, AMPERSAND, SEMICOLON, COLON, SLASH, EXCLAMATION, GREATER, H = (ord(char) for char in "<&;:/!>h")
-MENUS, ADVERTS = SEVERAL["menus"], SEVERAL["adverts"]
 SHORTEST, LONGEST = SENTENCE
 DOLLAR, BACKSLASH, LEFT_QUOTES = ord("$"), ord("\\"), (ord("«"), ord("‹"))
 PIPE = ord("|")
@@ -192,7 +191,7 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
             tall += capital
         means = (entry >> np.uint64(MEANING)) & np.uint64(7)
         if means:
-            shouts += EXCLAIM <= means <= AT
+            shouts += EXCLAIM <= means <= MONEY
             broken += means == BROKEN
             bars += means == BAR
             if point == PIPE:
@@ -267,37 +266,22 @@ def tags(points, table, marks, ends, start, end, hashes, elements, found):  # ty
 
 
 @compiled
-def standing(first, kinds, is_word, closes, found):  # type: ignore[no-untyped-def]
-    """Fills found (documents, 5) with numbers of tokens: words, those that begin with a capital, those whose first
-    letter has a case; of words among which at least half have a capital; and of words in sentences or clauses, the
-    last of which may be cut off."""
+def standing(first, is_word, closes, found):  # type: ignore[no-untyped-def]
+    """Fills found (documents, 2) with numbers of words, and of words in sentences or clauses, the last of which may be
+    cut off."""
     for document in range(len(first) - 1):
-        low, high = first[document], first[document + 1]
-        number, capital, cased, titles, said, since = 0, 0, 0, 0, 0, 0
-        of_capitals, of_words = 0, 0  # among the tokens up to REACH away
-        for at in range(low - REACH, high):
-            enters, leaves = at + REACH, at - REACH - 1
-            if enters < high:
-                of_capitals += kinds[enters] & UPPER != 0
-                of_words += is_word[enters]
-            if leaves >= low:
-                of_capitals -= kinds[leaves] & UPPER != 0
-                of_words -= is_word[leaves]
-            if at < low:
-                continue
-            capital += kinds[at] & UPPER != 0
-            cased += kinds[at] & (UPPER | LOWER) != 0
+        number, said, since = 0, 0, 0
+        for at in range(first[document], first[document + 1]):
             if is_word[at]:
                 number += 1
                 since += 1
-                titles += 2 * of_capitals >= of_words
             elif closes[at]:
                 if SHORTEST <= since <= LONGEST:
                     said += since
                 since = 0
         if said and SHORTEST <= since <= LONGEST:
             said += since
-        found[document] = (number, capital, cased, titles, said)
+        found[document] = (number, said)
 
 
 @compiled
@@ -391,32 +375,27 @@ def look_up_all(slots, shift, counts, keys, first, half, found):  # type: ignore
 
 @compiled
 def usual_words(  # type: ignore[no-untyped-def]
-    first, hashes, kinds, is_word, known, menus, adverts, group, place, shift, keys, frequent, usual, found
+    first, hashes, kinds, is_word, menus, group, place, shift, keys, frequent, usual, found
 ):
-    """Fills found (documents, 6) with numbers of words: of letters, those among them that are known, those that most
-    documents of the group hold, those among which there are enough of these, few capitals and few digits: prose; and of
-    words that are no prose, those among which stand several of `menus`, of `adverts`.
+    """Fills found (documents, 2) with numbers of words: of prose, which are those among which there are enough of the
+    words that most documents of the group hold, few capitals and few digits; and of the others, those among which stand
+    SEVERAL of `menus`.
 
-    known: (tokens,) counts; menus, adverts: (tokens,) bool; group: (documents,); place, keys, frequent, usual: as
-    `Languages` has them.
+    menus: (tokens,) bool; group: (documents,); place, keys, frequent, usual: as `Languages` has them.
     """
     function = np.empty(len(hashes), np.bool_)
     nothing = len(keys) - 1
     for document in range(len(first) - 1):
         low, high, column = first[document], first[document + 1], group[document]
-        letters, told, functions, reads, listed, advertised = 0, 0, 0, 0, 0, 0
+        reads, listed = 0, 0
         for at in range(low, high):
             row = place[np.int64(hashes[at] >> shift)]
             if keys[row] != hashes[at]:
                 row = nothing
             function[at] = is_word[at] and frequent[row, column]
-            functions += function[at]
-            if is_word[at] and not kinds[at] & DIGIT:
-                letters += 1
-                told += known[at] > 0
         least = 0.33 * max(usual[column], 0.02)
         of_function, of_capitals, of_digits, of_words = 0, 0, 0, 0  # among the tokens up to REACH away
-        of_menus, of_adverts = 0, 0
+        of_menus = 0
         for at in range(low - REACH, high):
             enters, leaves = at + REACH, at - REACH - 1
             if enters < high:
@@ -425,22 +404,19 @@ def usual_words(  # type: ignore[no-untyped-def]
                 of_digits += kinds[enters] & DIGIT != 0
                 of_words += is_word[enters]
                 of_menus += menus[enters]
-                of_adverts += adverts[enters]
             if leaves >= low:
                 of_function -= function[leaves]
                 of_capitals -= kinds[leaves] & UPPER != 0
                 of_digits -= kinds[leaves] & DIGIT != 0
                 of_words -= is_word[leaves]
                 of_menus -= menus[leaves]
-                of_adverts -= adverts[leaves]
             if at >= low and is_word[at]:
                 number = max(of_words, 1)
                 if of_function >= least * number and of_capitals <= 0.4 * number and of_digits <= 0.25 * number:
                     reads += 1
                 else:
-                    listed += of_menus >= MENUS
-                    advertised += of_adverts >= ADVERTS
-        found[document] = (letters, told, functions, reads, listed, advertised)
+                    listed += of_menus >= SEVERAL
+        found[document] = (reads, listed)
 
 
 @compiled

@@ -89,6 +89,28 @@ MENUS = {
         장바구니 댓글 공유 더보기 이전 다음 목록 문의 구독 바로가기 사이트맵""",
     "th": """หน ้า เข ้ สู ระ บบ ค้น""",
 }
+NOTICES = {
+    "any": """© copyright newsletter rss facebook twitter instagram linkedin pinterest youtube whatsapp
+        sitemap cookie cookies login logout faq wordpress""",
+    "en": """disclaimer homepage password privacy reserved signup subscribe username webmaster""",
+    "de": """abmelden anmelden anmeldung agb datenschutz datenschutzerklärung einloggen impressum startseite
+        vorbehalten warenkorb weiterlesen widerruf""",
+    "fr": """accueil confidentialité connecter connexion déconnexion inscription panier réservés abonnez""",
+    "es pt it": """contraseña inicio privacidad registrarse reservados suscríbete suscribirse cadastre
+        privacidade senha accedi carrello iscriviti riservati registrati carrito carrinho""",
+    "nl nordic": """inloggen nieuwsbrief privacybeleid privacyverklaring voorbehouden winkelwagen webshop
+        nyhetsbrev nyhedsbrev personvern varukorg kundservice kirjaudu ostoskori etusivu tietosuoja forside
+        forsiden cookiepolitik persondatapolitik""",
+    "pl cs ro hu tr": """zaloguj zarejestruj koszyk koszyka regulamin prywatności zastrzeżone přihlášení
+        přihlásit košík vyhrazena autentificare confidențialitate rezervate bejelentkezés regisztráció
+        hírlevél kosár giriş gizlilik sepet sepete sepetim saklıdır çerez""",
+    "id vi": """beranda keranjang privasi selengkapnya""",
+    "ru uk bg el": """войти авторизация регистрация корзина корзину защищены подписаться cookie-файлы
+        реєстрація увійти кошик вход απορρήτου σύνδεση δικαιώματος""",
+    "ar fa he hi": """الخصوصية محفوظة الدخول خصوصی ورود הרשמה התחבר שמורות लॉगिन गोपनीयता""",
+    "zh ja ko th": """首页 首頁 登录 登錄 登入 注册 註冊 版权 版權 隐私 隱私 备案 订阅 訂閱 検索 会員 規約 ログ
+        로그인 회원가입 이용약관 개인정보처리방침 장바구니 구독""",
+}
 ADVERTS = {
     "any": """viagra cialis levitra xanax tramadol casino casinos poker blackjack roulette jackpot baccarat
         slots togel slot gacor betting bookmaker replica rolex gucci prada vuitton escort escorts porn porno
@@ -183,8 +205,8 @@ def _within(ascending: np.ndarray, slots: np.ndarray, values: np.ndarray) -> np.
 
 @cache
 def lexicon(kind: str) -> Lexicon:
-    """Of "menus" or "adverts"."""
-    lists = {"menus": MENUS, "adverts": ADVERTS}[kind]
+    """Of "menus", "notices" or "adverts"."""
+    lists = {"menus": MENUS, "adverts": ADVERTS, "notices": NOTICES}[kind]
     words = BatchWords(sorted({word for words in lists.values() for word in words.split()}))
     size = np.diff(words.first)
     one, two = words.first[:-1][size == 1], words.first[:-1][size == 2]

@@ -19,40 +19,33 @@ from datamask.quality.lexicon import lexicon
 MEASURES = (
     "words",
     "order",  # how much likelier neighbours with white space between are than words further apart, in nats: see there
-    "known",  # share of words that the other half of the pool knows
-    "function_words",  # share of words that most documents of the language hold
     "sentences",  # share of words in sentences or clauses: 3 to 60 words, closed by a mark that ends one, or ; or :
-    "letters",  # share of characters that are letters, white space left out, here and below
-    "digits",
-    "capitals",  # share of words that begin with a capital, where at least half of the words have a case
+    "digits",  # share of characters, white space left out, here and below
     "upper_case",  # share in upper case of the letters that have a case, and FEW_CASED of all letters
     "repeated",  # share of runs of eight words that came before in the document
     "tags",  # HTML tags and entities a word
     "broken",  # share of characters that no writing has: U+FFFD, controls, private use, UTF-8 read as Latin-1
-    "shouts",  # exclamation marks, currencies, per cents, addresses a word
+    "shouts",  # exclamation marks, currencies, per cents, links a word
     "bars",  # separators, arrows, stars, pictures a word
     "menus",  # share of words among which stand several of those of a site's menus, where they are no prose
-    "adverts",  # the same of advertisements
-    "titles",  # share of words among words of which at least half have a capital
+    "adverts",  # share of words that are of the lists of advertisements' words
+    "notices",  # share of words of a site's own notices and forms: cookies, passwords, rights reserved
     "prose",  # share of words among function words, few capitals and few digits
     "code",  # probability that it is source code, by the shapes of neighbouring words and marks
 )
 PLAIN = (  # what needs no pool, and is a share
     "sentences",
-    "letters",
     "digits",
-    "capitals",
     "upper_case",
     "repeated",
     "tags",
     "broken",
     "shouts",
     "bars",
-    "titles",
     "code",
 )
 REACH = 12  # words on either side: what stands among them is judged in 25 words at a time, whatever the lines are
-SEVERAL = {"menus": 4, "adverts": 5}  # of 25 words
+SEVERAL = 4  # of 25 words: so many words of menus make one
 RUN = 8
 FEW_CASED = 0.02  # of letters: a few abbreviations in a writing without case are no text in capitals
 SENTENCE = (3, 60)
@@ -66,6 +59,8 @@ APART = 7  # pairs of words this far apart serve as a shuffled document
 JOINTS = 0.7  # weight of the pairs (end of a word, beginning of the next), relative to pairs of words
 MOST = 4.0  # nats that one pair may say
 CHANCE = np.float32(0.2)  # greatest probability of a word by chance
+PARTS = 3  # of a document, whose order is measured apart: the least counts, for a menu may stand before an article
+LEAST_PART = 120  # tokens of a part
 _STRENGTH = {"pairs": 4.0, "joints": 10.0}  # pseudo-counts of the smoothing towards chance
 
 
@@ -106,23 +101,20 @@ def plain(words: BatchWords) -> dict[str, np.ndarray]:
     tagged = np.zeros(len(words), np.int64)
     tokens = words.start, words.end, words.hashes
     tags(words.points, w.tables().packed, words.marks, words.ends, *tokens, _elements(), tagged)
-    stands, runs = np.empty((len(words), 5), np.int64), np.empty((len(words), 2), np.int64)
-    standing(words.first, words.kinds, words.is_word, words.closes, stands)
-    number, capital, cased, titles, said = stands.T
+    stands, runs = np.empty((len(words), 2), np.int64), np.empty((len(words), 2), np.int64)
+    standing(words.first, words.is_word, words.closes, stands)
+    number, said = stands.T
     repeated(words.points, words.start, words.end, words.kinds, words.hashes, words.first, PAIR, runs)
     return {
         "words": number,
         "sentences": share(said, number),
-        "letters": share(letters, ink),
         "digits": share(digits, ink),
-        "capitals": share(capital, np.where(2 * cased >= number, number, 0)),
         "upper_case": share(upper, upper + small + FEW_CASED * letters),
         "repeated": runs[:, 0] / np.maximum(runs[:, 1], 1),
         "tags": tagged / np.maximum(number, 1),
         "broken": share(broken + 2 * misread, ink),
         "shouts": (shouts + 3 * links) / np.maximum(number, 1),
         "bars": bars / np.maximum(number, 1),
-        "titles": share(titles, number),
         "code": code_shapes.code(words),
     }
 
@@ -142,19 +134,23 @@ def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np
 
     half = 1 - halves(words)
     known = pool.counts.words.of_documents(words.hashes, words.first, half)
-    found = np.empty((len(words), 6), np.int64)
-    listed = (lexicon(kind).held(words) for kind in SEVERAL)
-    of_tokens = words.hashes, words.kinds, words.is_word, known, *listed
+    bars = w.tables().meaning[words.points[words.start]] == w.BAR
+    known *= (words.kinds & w.DIGIT == 0) & ~bars  # what stands in a table follows no words
+    found = np.empty((len(words), 2), np.int64)
+    of_tokens = words.hashes, words.kinds, words.is_word, lexicon("menus").held(words)
     usual_words(words.first, *of_tokens, group, *pool.languages.places, found)
-    letters, told, functions, reads, menus, adverts = found.T
+    reads, menus = found.T
     return {
         "order": _near_less_far(words, pool, group, half, known, words.parted),
-        "known": share(told, letters),
-        "function_words": share(functions, number),
         "prose": share(reads, number),
         "menus": share(menus, number),
-        "adverts": share(adverts, number),
+        **{kind: share(_listed(words, kind), number) for kind in ("notices", "adverts")},
     }
+
+
+def _listed(words: BatchWords, kind: str) -> np.ndarray:
+    """(documents,) numbers of tokens that are of a list."""
+    return np.bincount(words.document, lexicon(kind).held(words), len(words))
 
 
 def order(words: BatchWords, pool: MeasuredPool, group: np.ndarray) -> np.ndarray:
@@ -186,18 +182,31 @@ def _near_less_far(
     counts = pool.counts
     tails = counts.tails.of_documents(words.tails, words.first, half)
     heads = counts.heads.of_documents(words.heads, words.first, half)
-    size = np.maximum(pool.languages.words[group], 1000.0).astype(np.float32)
+    first, owner = _parts(words.first)
+    size = np.maximum(pool.languages.words[group], 1000.0).astype(np.float32)[owner]
+    half = half[owner]
     said = []
     for apart, after in ((1, second), (APART, np.True_)):
         by_word = (words.hashes, words.hashes, known, known * after, half, *counts.pairs.places)
         by_joint = (words.tails, words.heads, tails, heads * after, half, *counts.joints.places)
         said.append(
-            _lifts(words, apart, by_word, size, "pairs") + JOINTS * _lifts(words, apart, by_joint, size, "joints")
+            _lifts(first, apart, by_word, size, "pairs") + JOINTS * _lifts(first, apart, by_joint, size, "joints")
         )
-    return said[0] - said[1]
+    found = np.full(len(words), np.inf)
+    np.fmin.at(found, owner, said[0] - said[1])
+    return np.where(np.isfinite(found), found, np.nan)
 
 
-def _lifts(words: BatchWords, apart: int, pairs: tuple[Any, ...], size: np.ndarray, kind: str) -> np.ndarray:
+def _parts(first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where the parts of documents begin among the tokens, as `first` has it, and (parts,) whose each is."""
+    sizes = np.diff(first)
+    number = np.clip(sizes // LEAST_PART, 1, PARTS)
+    owner = np.repeat(np.arange(len(sizes)), number)
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(number) - number, number)
+    return np.append(first[owner] + sizes[owner] * place // number[owner], first[-1]), owner
+
+
+def _lifts(first: np.ndarray, apart: int, pairs: tuple[Any, ...], size: np.ndarray, kind: str) -> np.ndarray:
     """(documents,) mean `lift` in nats of the pairs of a document whose parts the pool knows.
 
     :param apart: places between the two
@@ -206,9 +215,9 @@ def _lifts(words: BatchWords, apart: int, pairs: tuple[Any, ...], size: np.ndarr
     """
     from datamask.quality.inner_loops import lifts, summed
 
-    found, number = np.empty(len(words.start), np.float32), np.empty(len(words), np.int64)
-    sums = np.empty(len(words), np.int64)
-    filled = lifts(apart, words.first, *pairs, PAIR, size, np.float32(_STRENGTH[kind]), found, number)
+    found, number = np.empty(first[-1], np.float32), np.empty(len(first) - 1, np.int64)
+    sums = np.empty(len(number), np.int64)
+    filled = lifts(apart, first, *pairs, PAIR, size, np.float32(_STRENGTH[kind]), found, number)
     summed(np.log(found[:filled]), number, np.float32(MOST), np.float32(UNIT), sums)
     return share(sums / UNIT, number)
 

@@ -17,7 +17,7 @@ from datamask.quality.quality_ref import ScorerRef
 if TYPE_CHECKING:
     from datamask.models.load import ModelCache
 
-CONTENT_VERSION = 7  # raised when a measure, a term or the score changes
+CONTENT_VERSION = 8  # raised when a measure, a term or the score changes
 HEURISTIC_VERSION = 1  # raised when a rule, a signal or the score changes
 
 

@@ -27,9 +27,8 @@ GREATEST = 8.0  # a distance is counted up to so many spreads
 # shuffled ones, times the root of their number (5.1 to 5.5, 2.7 to 3.6); what is left of it in long shuffled texts.
 ONE_USUAL, ONE_CHANCE, LEAST_CHANCE = 5.0, 3.0, 0.1
 GROUP = 10.0  # documents of a group that weigh as much as the whole pool in what is usual
-BY_WORDS = ("order", "known", "function_words")  # measures that say nothing of a language that the sample lacks
-# Of source code compared with what is usual in code, not with none: calls and tests recur, "!" and "|" are operators.
-USUAL_OF_CODE = ("repeated", "shouts", "bars")
+# Of source code compared with what is usual in code, not with none: "!" and "|" are operators.
+USUAL_OF_CODE = ("shouts", "bars")
 TOLD = 1.0  # faults from which one is worth a sentence; one that lies as usual comes to .83 at most
 GRID = np.linspace(0, 1, 101)
 SATURATION = 4  # the score of rank r in its group: 1 − (1 − r)^SATURATION; the median's is .94
@@ -40,7 +39,7 @@ class MeasureTerm:
     """A measure, the side on which it is a fault, and its weight."""
 
     measure: str
-    fault: Literal["low", "high", "both"]
+    fault: Literal["low", "high"]
     weight: float
     spread: float  # the least spread of the measure that counts, after its square root is taken where `root`
     said: str  # in an explanation
@@ -55,23 +54,19 @@ class MeasureTerm:
 
 
 TERMS: tuple[MeasureTerm, ...] = (
-    MeasureTerm("order", "low", 5.0, 0.3, "its words follow one another as by chance", free=1.0),
-    MeasureTerm("known", "low", 0.2, 0.03, "its words are not found in other documents"),
-    MeasureTerm("function_words", "low", 0.2, 0.03, "it has few of the words that every text of its language has"),
-    MeasureTerm("sentences", "low", 0.6, 0.08, "its words are in no sentences", free=0.0),
-    MeasureTerm("letters", "low", 1.2, 0.03, "it has too few letters", free=0.2),
-    MeasureTerm("digits", "high", 1.2, 0.06, "it is full of digits", root=True, free=0.8),
-    MeasureTerm("capitals", "both", 0.4, 0.05, "too many or too few of its words have a capital", free=1.0),
-    MeasureTerm("upper_case", "high", 2.2, 0.05, "it is written in capitals", free=0.3),
-    MeasureTerm("titles", "high", 0.4, 0.06, "it is full of titles and names"),
+    MeasureTerm("order", "low", 8.0, 0.5, "its words follow one another as by chance", free=1.0),
+    MeasureTerm("sentences", "low", 1.0, 0.08, "its words are in no sentences", free=0.0),
+    MeasureTerm("digits", "high", 1.8, 0.06, "it is full of digits", root=True, free=0.4),
+    MeasureTerm("upper_case", "high", 2.2, 0.09, "it is written in capitals", free=1.0),
     MeasureTerm("prose", "low", 1.0, 0.08, "it does not read as running text", free=0.0),
-    MeasureTerm("repeated", "high", 4.0, 0.06, "it repeats itself", fixed=True, free=1.0),
-    MeasureTerm("tags", "high", 1.5, 0.06, "it holds HTML", root=True, fixed=True, free=0.2),
-    MeasureTerm("broken", "high", 3.5, 0.010, "its characters are broken", root=True, fixed=True),
-    MeasureTerm("shouts", "high", 0.7, 0.12, "it shouts, names prices and addresses", root=True, fixed=True),
-    MeasureTerm("bars", "high", 2.4, 0.04, "it is full of separators and pictures", root=True, fixed=True, free=0.0),
+    MeasureTerm("repeated", "high", 5.0, 0.06, "it repeats itself", free=1.5),
+    MeasureTerm("tags", "high", 2.5, 0.04, "it holds HTML", root=True, fixed=True, free=0.2),
+    MeasureTerm("broken", "high", 3.5, 0.01, "its characters are broken", root=True, fixed=True),
+    MeasureTerm("shouts", "high", 0.9, 0.09, "it shouts, names prices and links", root=True, fixed=True, free=0.0),
+    MeasureTerm("bars", "high", 1.5, 0.04, "it is full of separators and pictures", root=True, fixed=True, free=0.0),
     MeasureTerm("menus", "high", 2.0, 0.05, "it holds menus", root=True, fixed=True, free=0.6),
-    MeasureTerm("adverts", "high", 1.5, 0.10, "it holds advertisements", root=True, fixed=True),
+    MeasureTerm("notices", "high", 2.5, 0.08, "it holds a site's notices and forms", root=True, fixed=True),
+    MeasureTerm("adverts", "high", 2.5, 0.05, "it is full of advertisements' words", root=True, free=0.8),
 )
 SIGNALS: tuple[str, ...] = (*MEASURES, *(f"{term.measure}_fault" for term in TERMS))
 
@@ -93,7 +88,7 @@ def fit(measured: np.ndarray, group: np.ndarray, names: Sequence[str]) -> Usual:
     """
     groups = len(names)
     strange = np.array([name.startswith(OTHER) for name in names])
-    by_words, usual_of_code = (np.array([term.measure in said for term in TERMS]) for said in (BY_WORDS, USUAL_OF_CODE))
+    usual_of_code = np.array([term.measure in USUAL_OF_CODE for term in TERMS])
     values = np.stack([term.value(measured) for term in TERMS], axis=1)
     enough = evidence(measured) > 0.5
     everyone = _quartiles(values[enough] if enough.any() else values)
@@ -110,7 +105,7 @@ def fit(measured: np.ndarray, group: np.ndarray, names: Sequence[str]) -> Usual:
         median[one] = np.where(zero, 0, middle)
         spread[one] = np.where(zero, least, np.maximum((high - low) / 1.349, least))
         if strange[one]:
-            spread[one, by_words] = np.inf
+            spread[one, [term.measure == "order" for term in TERMS]] = np.inf
     usual = Usual(median, spread, np.zeros((groups, len(GRID))))
     goodness = 1 - faults(measured, group, usual).sum(axis=1)
     everyone = np.quantile(goodness, GRID)
@@ -150,8 +145,7 @@ def faults(measured: np.ndarray, group: np.ndarray, usual: Usual) -> np.ndarray:
             distance = by_chance(measured, median, spread)
         else:
             distance = sure * (term.value(measured) - median) / spread
-            if term.fault != "high":
-                distance = -distance if term.fault == "low" else np.abs(distance)
+            distance = -distance if term.fault == "low" else distance
         distance = np.clip(np.nan_to_num(distance, nan=0.0), -GREATEST, GREATEST)
         found[:, place] = term.weight * np.logaddexp(0, SHARP * (distance - term.free)) / SHARP
     return found
@@ -178,7 +172,9 @@ def score(measured: np.ndarray, group: np.ndarray, usual: Usual) -> tuple[np.nda
     ranked = np.zeros(len(goodness))
     for one in np.unique(group):
         mine = group == one
-        ranked[mine] = np.interp(goodness[mine], usual.ranks[one], GRID)
+        above = np.interp(goodness[mine], usual.ranks[one], GRID)  # of equal documents the best's rank, and the worst's
+        below = np.interp(-goodness[mine], -usual.ranks[one][::-1], GRID)
+        ranked[mine] = (above + 1 - below) / 2
     sure = evidence(measured)
     ranked = sure * ranked + (1 - sure) * UNDECIDED
     return (1 - (1 - ranked) ** SATURATION).astype(np.float32), found
