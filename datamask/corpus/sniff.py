@@ -288,7 +288,7 @@ def _check_header(path: str, text: str, separator: str, settings: Corpus) -> Non
 
 
 def _longest(text: str, separator: str) -> int:
-    rows = _rows(text, separator)
+    rows = [row for row in _rows(text, separator) if row]  # a blank line is none
     width = len(rows[0])
     totals = [sum(len(row[at]) for row in rows if len(row) == width) for at in range(width)]
     return totals.index(max(totals))

@@ -137,6 +137,12 @@ def test_without_a_header_the_columns_are_numbered(tmp_path):
     assert [(row["id"], row["text"]) for row in found] == rows()
 
 
+def test_a_blank_line_before_rows_without_a_header_is_passed_over(tmp_path):
+    (tmp_path / "x.csv").write_text("\n1,a first text\n2,another one\n")
+    with pytest.raises(InputError, match=r"its first line is no header.*corpus.columns.text=column2"):
+        build.read(tmp_path, tmp_path / "x.csv")
+
+
 def test_a_wrong_text_column_names_the_others_and_no_document(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("id,story\n1," + "word " * 500 + "\n")
