@@ -1,6 +1,6 @@
 """Some of the documents that a filter took, each beside the one it fell to, to be read at a glance.
 
-for one in read_dropped(release, "semantic_duplicate", 20, {"language": "am"}):
+for one in read_dropped(release, "near_duplicate", 20, {"language": "am"}):
     one.id, one.text, one.kept_id, one.kept, one.shared
 """
 

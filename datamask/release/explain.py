@@ -32,7 +32,6 @@ SETTINGS = {  # what a filter takes by; a name that is not here is one of `filte
     "exact_duplicate": "filter.exact_duplicates",
     "near_duplicate": "duplicates.jaccard",
     "contained": "duplicates.containment",
-    "semantic_duplicate": "select.semantic_duplicates",
     "target_leak": "select.coverage.leaks",
 }
 

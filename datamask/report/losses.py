@@ -312,7 +312,7 @@ def pair_warnings(duplicates: Mapping[str, Any]) -> Rows:
     """A warning where over a tenth of the pairs drawn at random share less than a fifth of their words."""
     checked = duplicates.get("checked") or {"pairs": 0, "unlike": 0}
     low = float(wilson(checked["unlike"], checked["pairs"])[0])
-    cause = "semantic_duplicate" if checked.get("kind") in (None, "semantic") else "near_duplicate"
+    cause = "near_duplicate"
     if checked["pairs"] < LEAST or low <= UNLIKE_PAIRS:
         return []
     return [
@@ -354,7 +354,6 @@ def _percent(value: float) -> str:
 
 
 REMEDIES = {
-    "semantic_duplicate": f"if they are no copies, lower {SETTINGS['semantic_duplicate']} or set it to null",
     "near_duplicate": f"if they are no copies, raise {SETTINGS['near_duplicate']}",
     "contained": f"if they should stay, raise {SETTINGS['contained']}",
     "exact_duplicate": f"if they should stay, set {SETTINGS['exact_duplicate']} to false",

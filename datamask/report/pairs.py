@@ -34,7 +34,7 @@ class Pair:
     dropped: Place
     kept: Place
     similarity: float
-    kind: str  # semantic, near, contained, …
+    kind: str  # exact, near, contained
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def draw_pairs(sample: Sample) -> PairsShown:
                 told = KIND in file.schema_arrow.names
                 table = file.read(columns=[*COLUMNS, *([KIND] if told else [])])
             if not told:
-                table = table.append_column(KIND, pa.array(["semantic"] * len(table), pa.string()))
+                table = table.append_column(KIND, pa.array(["near"] * len(table), pa.string()))
             tables.append(table.append_column("shard", pa.array([files.shard.name] * len(table), pa.string())))
     joined = pa.concat_tables(tables) if tables else None
     if joined is None or not joined.num_rows:

@@ -516,7 +516,6 @@ def _kinds(f: Findings) -> str:
         "their shingles (Jaccard; below 80 % only texts that differ by a word here and there)",
         "contained": f"contained, where {percent(settings.get('containment') or 0.9, 0)} or more of the shorter text is in the "
         "longer one: the shorter one fell, or the longer one where it adds menus and links and scores lower",
-        "semantic_duplicate": "semantic, by embeddings alone, their texts not compared",
     }
     counts = {row["outcome"].removeprefix("filter:"): row["documents"] for row in f.totals}
     parts = [f"{count(counts[reason])} {text}" for reason, text in said.items() if counts.get(reason)]

@@ -28,7 +28,7 @@ from datamask.report.tally import (
 )
 from datamask.report.warnings import sentence
 
-OUTCOMES = ["selected", "not_selected", "filter:semantic_duplicate", "filter:where", "quarantine:empty_text"]
+OUTCOMES = ["selected", "not_selected", "filter:near_duplicate", "filter:where", "quarantine:empty_text"]
 NO_FILTERS: dict = {"filter": {"where": None}}
 
 
@@ -49,7 +49,7 @@ def tallied(rows: list[tuple[str | None, str, int]], shards: int = 1, column: st
 
 
 def made(**groups: dict[str, int]) -> GroupCounts:
-    """tallied by outcome: made(am={"filter:semantic_duplicate": 320, "not_selected": 11})."""
+    """tallied by outcome: made(am={"filter:near_duplicate": 320, "not_selected": 11})."""
     return tallied(
         [(name, outcome, 1) for name, some in groups.items() for outcome, n in some.items() for _ in range(n)]
     )
@@ -96,15 +96,15 @@ def test_four_hundred_languages_show_the_worst_and_sum_the_rest():
 
 def test_a_language_that_falls_as_a_whole_is_named_with_counts_filter_and_remedy():
     groups = made(
-        am={"filter:semantic_duplicate": 320, "not_selected": 11},
-        en={"filter:semantic_duplicate": 300, "not_selected": 6000, "selected": 700},
-        xx={"filter:semantic_duplicate": 2, "not_selected": 1},
+        am={"filter:near_duplicate": 320, "not_selected": 11},
+        en={"filter:near_duplicate": 300, "not_selected": 6000, "selected": 700},
+        xx={"filter:near_duplicate": 2, "not_selected": 1},
     )
     (warning,) = losses.loss_warnings("language", groups, NO_FILTERS)
     assert [group["value"] for group in warning["groups"]] == ["am"]
     text = sentence(warning, "out/real")
-    assert "am (320 of 331)" in text and "semantic_duplicate" in text and "select.semantic_duplicates" in text
-    assert "datamask explain out/real --filter semantic_duplicate --only language=am --sample 20" in text
+    assert "am (320 of 331)" in text and "near_duplicate" in text and "duplicates.jaccard" in text
+    assert "datamask explain out/real --filter near_duplicate --only language=am --sample 20" in text
     assert losses.outcome_table(groups)["rows"][0]["value"] == "am"  # and not xx, two of three
 
 
@@ -144,7 +144,7 @@ def test_a_filters_own_purpose_is_no_warning():
 
 
 def test_a_corpus_of_one_group_and_one_that_a_filter_takes_most_of():
-    groups = made(en={"filter:semantic_duplicate": 398, "selected": 2})
+    groups = made(en={"filter:near_duplicate": 398, "selected": 2})
     assert not losses.loss_warnings("language", groups, NO_FILTERS)
     (warning,) = losses.filter_warnings(groups)
     assert "takes 398 of all 400 documents" in warning["text"]
@@ -225,7 +225,7 @@ def test_pairs_that_share_little_are_warned_about():
     unlike = {"documents": 3215, "checked": {"pairs": 200, "unlike": 120, "kind": "semantic", "median": 0.1}}
     (warning,) = losses.pair_warnings(unlike)
     assert "of 200 pairs drawn at random 120 share less than a fifth" in warning["text"]
-    assert warning["cause"] == "semantic_duplicate" and "select.semantic_duplicates" in warning["remedy"]
+    assert warning["cause"] == "near_duplicate" and "duplicates.jaccard" in warning["remedy"]
     near = losses.pair_warnings({**unlike, "checked": {**unlike["checked"], "kind": "near"}})[0]
     assert near["look"][1] == "near_duplicate"
     assert losses.pair_warnings({"documents": 5, "checked": {"pairs": 200, "unlike": 22}}) == []
