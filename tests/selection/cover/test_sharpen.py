@@ -111,14 +111,15 @@ def test_loops_read_from_the_cache_compute_what_the_process_that_compiled_them_d
     script = """
 import numpy as np
 from datamask.selection.cover import sharpen
+from datamask.selection.cover.curves import Curves
 g = np.random.default_rng(0)
 rows, atoms, each = 3000, 2000, 62
 half = g.standard_normal((rows, each // 2)).astype(np.float32)
 value = g.permuted(np.concatenate([half, -half], axis=1), axis=1).ravel()
 index, start = g.integers(0, atoms, rows * each).astype(np.uint16), np.arange(rows + 1) * each
 p, t, level, ones = np.full(rows, 0.5), np.ones(atoms, np.float32), np.ones(atoms), np.ones(rows)
-sharpen.sweeps(start, index, value, t, level, np.ones(atoms, np.float32), ones, 1e-8 * ones, 1e-8 * ones, 0 * ones, p,
-               np.zeros(rows, np.int64), ones, 0.0, 0.0, 0.0, np.ones(1))
+sharpen.sweeps(start, index, value, t, level, np.ones(atoms, np.float32), Curves(atoms, 1.0, 0.0), ones, 1e-8 * ones,
+               1e-8 * ones, 0 * ones, p, np.zeros(rows, np.int64), ones, 0.0, 0.0, 0.0, np.ones(1))
 print(p.mean(), p.tobytes().hex())
 """
     there = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
