@@ -42,6 +42,22 @@ def check_packages(config: Config, formats: Iterable[str]) -> None:
             raise MissingExtraError(what, extra)
 
 
+def check_devices(config: Config) -> None:
+    """Whether this machine has the devices that the settings name; workers of Dask and Ray have their own.
+
+    :raises ConfigError: a name that is none, or a GPU that is not here.
+    """
+    for section, name in (("encoder", config.encoder.device), ("select", config.select.device)):
+        if name in ("auto", "cpu") or config.run.engine != "threads":
+            continue
+        from datamask.devices import pick_device  # loads PyTorch, which no other check needs
+
+        try:
+            pick_device(name)
+        except ConfigError as error:
+            raise ConfigError(f"{section}.device: {error}") from error
+
+
 def _packages(config: Config, formats: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     """What needs a package, its module, and the extra that brings it."""
     if config.run.engine != "threads":

@@ -93,9 +93,10 @@ def curate(
     from datamask.corpus.inputs import find_inputs
 
     files = find_inputs(chosen.corpus.input).files  # a path that matches nothing is told at once
-    from datamask.checks import check_footers, check_heads, check_packages
+    from datamask.checks import check_devices, check_footers, check_heads, check_packages
 
     check_packages(chosen, [file.format for file in files])
+    check_devices(chosen)
     check_footers(files, chosen)
     if told := check_heads(files, chosen):
         print(f"datamask: warning: {told}", file=sys.stderr, flush=True)

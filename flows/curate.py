@@ -21,7 +21,7 @@ import flows.whole as maps
 import tasks.corpus as whole
 import tasks.per_shard as each
 from datamask import storage
-from datamask.checks import check_packages, check_settings, encoder_caution
+from datamask.checks import check_devices, check_packages, check_settings, encoder_caution
 from datamask.config import Config, Solver, lay_settings, validate
 from datamask.corpus.identify import wanted as languages_wanted
 from datamask.corpus.index import check_quarantine
@@ -143,6 +143,7 @@ def curation(stages: Stages, plan: Plan, out: str, previous: Previous = Previous
     config, work = stages.config, storage.join(out, "work")
     before = latest_version(out)
     check_packages(config, [part.format for shard in plan.shards for part in shard.parts])
+    check_devices(config)
     check_room(plan, config, out)
     check_solver(config.selection)
     check_target(config.selection)

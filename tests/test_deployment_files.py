@@ -99,6 +99,13 @@ def test_a_missing_package_is_told_before_any_work(settings, formats, module, ex
     checks.check_packages(config, formats)
 
 
+@pytest.mark.parametrize("section", ["encoder", "select"])
+def test_a_device_that_is_not_here_is_told_before_any_work(section):
+    with pytest.raises(ConfigError, match=rf"^{section}\.device: device cuda:99 is asked for"):
+        checks.check_devices(validate({section: {"device": "cuda:99"}}))
+    checks.check_devices(validate({section: {"device": "cuda:99"}, "run": {"engine": "dask"}}))  # its workers have it
+
+
 @pytest.mark.parametrize("given", [{"PORT": "4391"}, {}])
 def test_a_second_port_beside_a_running_server_is_refused(given, tmp_path):
     """The record names this test's own process as the server that runs at 4390."""
