@@ -4,7 +4,7 @@
 
 An instance is made from its seed alone: features (Gaussian, clustered, duplicated, rank one, constant columns, a narrow
 cone, axes; float16, 32 or 64), qualities (constant, binary, heavy-tailed, several columns), lengths over five decades,
-a metric or a mix (coverage of counts, texts, a target and the embedding, log-det and Vendi among them), a budget in
+a metric or a mix (coverage of counts, texts, a target and the embedding among them), a budget in
 documents or tokens, documents taken up to three times, quotas and a length bound. What a selection is worth, and which
 selections there are, is written here once more, in plain float64 NumPy: nothing of the package judges itself.
 
@@ -114,9 +114,8 @@ def _with_words(rng: np.random.Generator, instance: Instance) -> Instance:
     """The same pool under a metric whose state is linear in the mask, or a mix with one."""
     asked = dict(instance.asked)
     count = len(instance.tokens)
-    mixes: list[Any] = ["coverage", "vendi", "logdet", {"coverage": 0.6, "Pair_simi": 0.4},
-                        {"coverage": 0.5, "DiSF": 0.5}, {"coverage": 0.5, "logdet": 0.5}]  # fmt: skip
-    asked["algorithm"] = mixes[rng.choice(6, p=[0.6, 0.1, 0.1, 0.1, 0.05, 0.05])]
+    mixes: list[Any] = ["coverage", {"coverage": 0.6, "Pair_simi": 0.4}, {"coverage": 0.5, "DiSF": 0.5}]
+    asked["algorithm"] = mixes[rng.choice(3, p=[0.8, 0.1, 0.1])]
     if "coverage" in asked["algorithm"]:
         parts: list[dict[str, float]] = [
             {"ngrams": 1}, {"embedding": 1}, {"target": 1},
@@ -299,8 +298,6 @@ class Definition:
                 best = np.where(masks[:, [row]] > 0, np.maximum(best, cosine[row]), best)
             return np.where(np.isfinite(best), best, 0).mean(axis=1)
         taken = masks * weights / size
-        if name in ("vendi", "logdet"):
-            return self._spectral(name, taken)
         if name.startswith("coverage"):
             return self._coverage(name.removeprefix("coverage-"), taken)
         z = self.x if name == "pairwise" else standardised(self.x, self.instance.features.dtype)
@@ -310,21 +307,6 @@ class Definition:
             kernel, scale = kernel**2 - z**2 @ (z**2).T, 1e-4
         taken = masks * weights
         return -scale * ((taken @ kernel) * taken).sum(axis=1) / size**2
-
-    def _spectral(self, name: str, shares: np.ndarray) -> np.ndarray:
-        """Vendi's entropy and the log-determinant, by singular values of the weighted rows."""
-        width = self.x.shape[1]
-        found = np.empty(len(shares))
-        for row, share in enumerate(shares):
-            singular = np.linalg.svd(np.sqrt(share)[:, None] * self.x, compute_uv=False)
-            values = np.zeros(width)
-            values[: min(width, len(singular))] = singular[:width] ** 2
-            if name == "vendi":
-                values = (1 - 1e-4) * values + 1e-4 / width
-                found[row] = -(values * np.log(values)).sum()
-            else:
-                found[row] = np.log(values + 1e-2 / width).mean()
-        return found
 
     def _coverage(self, part: str, shares: np.ndarray) -> np.ndarray:
         """Σ_j t_j log of the choice's smoothed mixture over the pool's; atoms that no document has are left out."""

@@ -32,6 +32,7 @@ Part = Literal["embedding", "ngrams", "target"]
 COVERAGE_LAMB, TARGET_LAMB, PAPER_LAMB = 0.7, 0.3, 0.5  # docs/judge.md; arXiv 2512.24265, section 4
 POOL_PARTS: dict[Part, float] = {"ngrams": 3.0, "embedding": 1.0}  # of coverage without a target: docs/judge.md
 TARGET_PARTS: dict[Part, float] = {"target": 1.0}  # of coverage with one: docs/judge.md
+GONE_METRICS = {"vendi": "Vendi", "logdet": "Volume"}  # classes of examples/own_metric.py
 USUAL_RATIO = 0.1  # of the candidates' tokens, or of the candidates
 BUDGETS = ("select_ratio", "token_ratio", "budget_documents", "budget_tokens")
 UNSEEING = ("top-quality", "random", "semdedup")  # solvers that ignore diversity: only the report states it
@@ -238,7 +239,7 @@ class Select(Section):
     solver: Solver = "relaxation"
     """relaxation (with certificate), policy-gradient (the paper's), greedy, or a baseline."""
     algorithm: Algorithm | dict[Algorithm, float] | None = None
-    """coverage (why: docs/judge.md), Pair_simi, DiSF, Facility, vendi, logdet, or registered; or {name: weight}. null:
+    """coverage (why: docs/judge.md), Pair_simi, DiSF, Facility, or registered; or {name: weight}. null:
     coverage. Solvers that ignore diversity report Pair_simi unless a target or this is set."""
     select_ratio: float | None = Field(None, gt=0, le=1)
     """Budget: share of the candidate documents. A share of documents says little of how much text is kept, for
@@ -306,6 +307,9 @@ class Select(Section):
     def _known_algorithm(cls, value: str | dict[str, float] | None) -> str | dict[str, float] | None:
         published = [name.lower() for name in PUBLISHED_NAMES]
         for name in [value] if isinstance(value, str) else value or ():
+            if name.lower() in GONE_METRICS:
+                own = f"examples/own_metric.py:{GONE_METRICS[name.lower()]}"
+                raise ValueError(f"{name} is no algorithm but an example of a metric of your own: use {own}, or DiSF")
             if name.lower() not in published and extensions.find("metric", name) is None:
                 valid = sorted([*extensions.names("metric"), *PUBLISHED_NAMES])
                 raise ValueError(f"unknown algorithm {name!r}; valid: {', '.join(valid)}, or MODULE:CLASS")
@@ -335,7 +339,7 @@ class Select(Section):
         if "facility" in [_canonical(name) for name in given]:
             raise ValueError(
                 "repeat and Facility: a second copy of a document is no nearer to any other, so it changes nothing; "
-                "use coverage, Pair_simi, DiSF, vendi or logdet, or set repeat to 1"
+                "use coverage, Pair_simi or DiSF, or set repeat to 1"
             )
         return self
 

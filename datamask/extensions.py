@@ -52,8 +52,6 @@ BUILT_IN: dict[Kind, dict[str, str]] = {  # what is loaded in the same way as an
         "coverage-embedding": f"{_METRICS}.coverage:EmbeddingCoverage",
         "coverage-ngrams": f"{_METRICS}.coverage:NgramCoverage",
         "coverage-target": f"{_METRICS}.coverage:TargetCoverage",
-        "vendi": f"{_METRICS}.spectral:Vendi",
-        "logdet": f"{_METRICS}.spectral:LogDeterminant",
     },
     "solver": {
         "relaxation": f"{_SOLVERS}.relaxation:Relaxation",

@@ -1,4 +1,4 @@
-"""Two diversity metrics of your own, each with its gradient: of the features, and of a column of the corpus.
+"""Three diversity metrics of your own, each with its gradient: two of the features, one of a column of the corpus.
 
 python examples/own_metric.py
 """
@@ -31,6 +31,28 @@ class Volume:
         return float(torch.logdet(moment)), ((self.rows @ torch.linalg.inv(moment)) * self.rows).sum(dim=1)
 
 
+class Vendi(Volume):
+    """D(S) = −tr C ln C, C = (I + Σ_{i ∈ S} x_i x_iᵀ) / its trace: ln of the Vendi score (arXiv 2210.02410), smoothed.
+
+    Concave in the mask where the budget counts documents, since then the trace is the same for every choice.
+    """
+
+    name = "vendi"
+
+    def _spectrum(self, mask):
+        values, vectors = torch.linalg.eigh(self._moment(mask))
+        return values / values.sum(), vectors, values.sum()
+
+    def value(self, masks):
+        return torch.stack([-torch.special.xlogy(shares, shares).sum() for shares, _, _ in map(self._spectrum, masks)])
+
+    def relaxed(self, mask):
+        shares, vectors, trace = self._spectrum(mask)
+        slope = (vectors * shares.log()) @ vectors.T
+        entropy = -(shares * shares.log()).sum()
+        return float(entropy), -(((self.rows @ slope) * self.rows).sum(dim=1) + entropy) / trace
+
+
 class Domains:
     """D(S) = Σ_g √(share of S in group g): larger where more domains have more equal parts of the selection."""
 
@@ -53,8 +75,8 @@ class Domains:
 def main() -> None:
     generator = np.random.default_rng(0)
     features, quality = generator.standard_normal((300, 16)), generator.random(300)
-    for solver in ("relaxation", "random"):
-        found = select(features, quality, algorithm=f"{__file__}:Volume", solver=solver, budget_documents=30)
+    for solver, metric in (("relaxation", "Volume"), ("random", "Volume"), ("relaxation", "Vendi")):
+        found = select(features, quality, algorithm=f"{__file__}:{metric}", solver=solver, budget_documents=30)
         print(solver, found.terms, "objective", found.objective, "at most", found.upper_bound)
     domain = np.repeat(["news", "forum", "law"], [250, 40, 10])
     found = select(features, quality, algorithm=f"{__file__}:Domains", groups={"domain": domain}, budget_documents=30)

@@ -14,8 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from datamask.selection.metrics.spectral import LogDeterminant
-
 Floats = npt.NDArray[np.floating]
 Integers = npt.NDArray[np.integer]
 
@@ -64,12 +62,12 @@ def vendi_score(features: npt.NDArray[np.generic]) -> float:
 
 
 def log_determinant(values: npt.ArrayLike) -> float:
-    """Mean logarithm of the directions' shares, with a hundredth of an even share as floor: the metric `logdet`.
+    """Mean logarithm of the directions' shares, with a hundredth of an even share as floor.
 
     :param values: a `spectrum`. 0 where all directions are alike would be −log d; the larger, the more even.
     """
     spectrum_ = np.asarray(values, dtype=np.float64)
-    return float(np.log(spectrum_ + LogDeterminant.FLOOR / len(spectrum_)).mean()) if len(spectrum_) else float("nan")
+    return float(np.log(spectrum_ + 0.01 / len(spectrum_)).mean()) if len(spectrum_) else float("nan")
 
 
 def nearest_similarity(features: npt.NDArray[np.generic], rows: Integers | None = None) -> Floats:

@@ -34,7 +34,7 @@ def select(
         str | None, Option(help=f"{', '.join(extensions.BUILT_IN['solver'])}, or one of your own.")
     ] = None,
     algorithm: Annotated[
-        str | None, Option(help="coverage, DiSF, Facility, Pair_simi, vendi, logdet, or a registered metric.")
+        str | None, Option(help="coverage, DiSF, Facility, Pair_simi, or a registered metric.")
     ] = None,
     lamb: Annotated[float | None, Option(help="Weight of quality: 1 top-quality, 0 diversity alone.")] = None,
     calibrate: Annotated[

@@ -21,7 +21,7 @@ SAYS = {  # what is printed, at least
     "read_a_release": ["verified", "min_tokens", "objective"],
 }
 WITHOUT_FOLDER = {
-    "own_metric": ["relaxation {'quality':", "at most", "random", "domains {'news':"],
+    "own_metric": ["relaxation {'quality':", ":Vendi'", "at most", "random", "domains {'news':"],
     "own_solver": ["cannot hold a budget in tokens; these can: relaxation"],
     "selection_only": ["λ = 1.0: 1 topics", "tokens, 2"],
 }

@@ -7,7 +7,6 @@ import pytest
 
 from datamask.report import uncovered as coverage
 from datamask.report.statistics import log_determinant, spectrum
-from datamask.selection.metrics.spectral import LogDeterminant
 
 COMMON = np.array("river stone light winter garden music engine paper silver morning bread window".split())
 COUNT = 400
@@ -106,9 +105,8 @@ def test_empty_texts_and_choices_are_no_error() -> None:
     assert coverage.words(nothing, np.ones(4), {"selected": rows_of(0, 0)}, rows_of(0, 4), "selected") == {}
 
 
-def test_log_determinant_is_the_metrics() -> None:
+def test_log_determinant_is_that_of_the_second_moment() -> None:
     x = np.random.default_rng(3).standard_normal((50, 6))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
-    state = x.T @ x / 50
-    metric = LogDeterminant.__new__(LogDeterminant)
-    assert log_determinant(spectrum(x)) == pytest.approx(metric.of_state(state), abs=1e-5)
+    expected = np.linalg.slogdet(x.T @ x / 50 + 0.01 / 6 * np.eye(6))[1] / 6
+    assert log_determinant(spectrum(x)) == pytest.approx(expected, abs=1e-5)

@@ -24,7 +24,6 @@ SETTINGS = [
     {"select_ratio": 0.25, **WORDS},
     {"select_ratio": 0.25},
     {"select_ratio": 0.25, "algorithm": "DiSF", "lamb": 0.3},
-    {"select_ratio": 0.25, "algorithm": "vendi"},
     {"select_ratio": 0.25, "algorithm": {"coverage": 0.5, "Pair_simi": 0.5}, "coverage": WORDS["coverage"]},
 ]
 

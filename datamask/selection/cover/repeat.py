@@ -108,7 +108,7 @@ def refuse(terms: list[Term]) -> None:
     if strange:
         raise ConfigError(
             f"select.repeat: to {', '.join(strange)} a second copy of a document changes nothing, or it is not known "
-            "what; repeat is for coverage, Pair_simi, DiSF, vendi and logdet, or set select.repeat to 1"
+            "what; repeat is for coverage, Pair_simi and DiSF, or set select.repeat to 1"
         )
 
 

@@ -31,7 +31,9 @@ ACCURACY = 5e-4  # tolerance of the fractional optimum, as a share of the object
 ROUGHER = 10  # times that where words saturate: no mask comes within a tenth of the span of it
 STEPS, ROUGH = 400, 1e-2  # steps at most; tolerance of a term's own best, as a share of a random selection's value
 RANDOM_SETS = 16  # random selections averaged for a term's zero
-TRIED = 1 << 22  # up to so many documents × dimensions², swaps of Vendi and log-determinant are tried by value
+TRIED = (
+    1 << 22
+)  # documents × dimensions² up to which swaps are tried by value, where other metrics stand beside coverage
 OTHER_ROUNDS = 6  # rounds of search between which the other metrics' prices are computed anew
 
 

@@ -2,9 +2,9 @@
 
     f(p) = Σ_i w_i p_i linear_i / size + Σ_m scale_m D_m(Σ_i w_i p_i v_i / size)
 
-Coverage (one number for each atom), Vendi and log-determinant (a d × d matrix), pairwise and DiSF are of this kind
-(`StateMetric`). The ascent is by accelerated projected gradient steps with restarts (Nesterov 1983; O'Donoghue & Candès
-2015), each document's as long as its curvature allows (`scaling`). At every point the tangent plane gives an upper
+Coverage (one number for each atom), pairwise (d numbers) and DiSF (a d × d matrix) are of this kind (`StateMetric`).
+The ascent is by accelerated projected gradient steps with restarts (Nesterov 1983; O'Donoghue & Candès 2015), each
+document's as long as its curvature allows (`scaling`). At every point the tangent plane gives an upper
 bound over all feasible selections. A state is a sum over documents, so shards can each compute their part of it.
 """
 

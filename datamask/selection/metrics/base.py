@@ -3,8 +3,7 @@
 `Metric` is all the policy gradient needs. A metric whose relaxation to fractional masks is concave can add
 `relaxed` (`RelaxedMetric`) and works with the relaxation too. Pairwise and DiSF are `MomentMetric`s: they see a mask
 only through a sum over its documents, D(p) = −‖Σ_i p_i w_i v_i‖² / size², which is what makes them fast, and what lets
-shards select jointly by exchanging sums. Coverage, Vendi and log-determinant are `MixtureMetric`s: any concave function
-of such a sum.
+shards select jointly by exchanging sums. Coverage is a `MixtureMetric`: any concave function of such a sum.
 """
 
 from __future__ import annotations

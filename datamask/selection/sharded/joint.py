@@ -26,7 +26,6 @@ from datamask.selection.arrays import solve
 from datamask.selection.cover.counting import words_of
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.coverage import Coverage
-from datamask.selection.metrics.spectral import Spectral
 from datamask.selection.problem.pool import Pool, Problem, in_order_of_content, make_problem
 from datamask.selection.result import Selection
 from datamask.selection.sharded.exchange import ExchangeShard, can_exchange
@@ -115,12 +114,12 @@ def prices_of(problem: Problem, chosen: Selection) -> Prices:
 def _moment(metric: Any, mask: torch.Tensor, fractional: torch.Tensor) -> torch.Tensor | None:
     """The moment or state of a selection that determines a metric's prices; None if a metric has no such prices.
 
-    For coverage and the spectral metrics it is the state of the fractional optimum. At a mask, a selected document's
+    For coverage it is the state of the fractional optimum. At a mask, a selected document's
     own part of the state would lower its price below that of similar documents that were not selected.
     """
     if isinstance(metric, MomentMetric):
         return metric.exact_moment(mask)
-    if isinstance(metric, Coverage | Spectral):
+    if isinstance(metric, Coverage):
         return torch.from_numpy(metric.state(fractional.numpy() * metric.weights / metric.size))
     return None
 

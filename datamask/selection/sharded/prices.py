@@ -15,12 +15,11 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from datamask.errors import ConfigError, InputError
+from datamask.errors import InputError
 from datamask.npy import load_named
 from datamask.selection.cover.atoms import hits, kernel, shares
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.metrics.disf import whiten
-from datamask.selection.metrics.spectral import Spectral
 from datamask.selection.problem.objective import Term
 from datamask.selection.problem.pool import Pool
 
@@ -114,8 +113,6 @@ def make_prices(
 
     moments: each diversity term's exact moment or state, None where its gains are not linear in one. width: d of the
     features; size: the budget; token_weighted: whether the budget counts tokens.
-
-    :raises ConfigError: a spectral metric beside DiSF, which would need two (d, d) matrices.
     """
     linear, square = np.zeros(width), np.zeros((0, 0))
     mean, deviation = np.zeros(width), np.ones(width)
@@ -133,11 +130,6 @@ def make_prices(
             for name, own in (("words", slope[first:bend]), ("hits", slope[bend:])):
                 if own.any():
                     covered[name] = covered.get(name, 0) + own
-            continue
-        if isinstance(term.metric, Spectral):
-            if len(square):
-                raise ConfigError("prices of vendi or logdet beside DiSF are not kept; use one of them")
-            square = term.scale / size / width * term.metric.slope(moment.cpu().numpy())
             continue
         unit = term.metric.unit  # type: ignore[attr-defined]
         scaled = -2 * term.scale * unit / size**2 * moment.double().cpu().numpy()

@@ -70,7 +70,7 @@ def test_the_fractional_weights_reach_their_bound(name: str) -> None:
     assert found.repeat.max() > 1
 
 
-@pytest.mark.parametrize("name", ["pairwise", "ngrams", "vendi"])
+@pytest.mark.parametrize("name", ["pairwise", "ngrams"])
 def test_the_fractional_weights_are_those_of_scipy(name: str) -> None:
     problem = problem_of(pool_of(11, 14), lamb=0.3, budget_tokens=30, repeat=MOST, **EVERY[name])
     weights = problem.limits.weights
