@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from datamask.corpus.inputs import damage
+from datamask.corpus.damage import damage
 from datamask.corpus.plan import Part
 from datamask.errors import InputError
 from datamask.storage import open_input

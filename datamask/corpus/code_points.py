@@ -7,14 +7,10 @@ the others are left to the library.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
 from functools import cache
 from typing import Literal, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-
-from datamask.corpus.utf8 import utf8
 
 TABLE = 0x20000  # code points looked up; above, up to CJK, lie ideographs that are as they are
 CJK = 0x2F800
@@ -36,37 +32,6 @@ class Tables(NamedTuple):
     order: np.ndarray  # (TABLE,) uint8: the combining class; COMPOSED of what is made of a letter and a mark
     becomes: np.ndarray  # (TABLE, WIDTH) uint32: what the form makes of it, PLAIN each; 0 where there is no more
     pairs: np.ndarray  # (2**BITS,) uint64: what is composed, first << 32 | second, by open addressing; 0: empty
-
-
-def nfkc(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The code points of texts in NFKC, one text after the other, uint32; and where each ends, int64 [texts].
-
-    A lone surrogate stays as it is.
-    """
-    from datamask.corpus.utf8_loops import composed
-
-    try:
-        raw, bounds = utf8(pa.array(texts, pa.string()))
-    except UnicodeEncodeError:  # a lone surrogate
-        return _joined([_by_the_library(text) for text in texts])
-    points, ends = np.empty(WIDTH * len(raw), np.uint32), np.empty(len(texts), np.int64)
-    composed(raw, bounds, *tables("NFKC"), points, ends)
-    if len(ends) and ends.min() >= 0:
-        return points[: ends[-1]], ends
-    parts, begins = [], 0
-    for text, end in zip(texts, ends.tolist(), strict=True):
-        parts.append(_by_the_library(text) if end < 0 else points[begins:end])
-        begins = max(begins, end)
-    return _joined(parts)
-
-
-def _by_the_library(text: str) -> np.ndarray:
-    return np.frombuffer(unicodedata.normalize("NFKC", text).encode("utf-32-le", "surrogatepass"), np.uint32)
-
-
-def _joined(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    ends = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)))
-    return np.concatenate([np.zeros(0, np.uint32), *parts]), ends
 
 
 @cache

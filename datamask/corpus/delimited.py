@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from datamask.corpus.inputs import damage
+from datamask.corpus.damage import damage
 from datamask.corpus.plan import Part, Reading
 from datamask.corpus.project import excerpt
 from datamask.corpus.streams import open_stream

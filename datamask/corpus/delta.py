@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
+from datamask.corpus.damage import damage
 from datamask.corpus.plan import Value
 from datamask.errors import InputError, one_line
 from datamask.storage import filesystem, open_input, storage_errors
@@ -134,8 +135,6 @@ def _commit(path: str) -> Iterator[dict[str, Any]]:
 
 
 def _checkpoint(path: str) -> Iterator[dict[str, Any]]:
-    from datamask.corpus.inputs import damage
-
     with damage(path), open_input(path) as file:
         columns = ["add", "remove", "protocol", "metaData"]
         parquet = pq.ParquetFile(file)

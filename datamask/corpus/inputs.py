@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
-import lzma
 import os
 import posixpath
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from datamask.corpus.belonging import IN_OUTPUT, Belonging, Found, own_folder
 from datamask.corpus.hive import folder_values, typed
 from datamask.corpus.plan import FailedFile, Reading, Value
 from datamask.corpus.walk import Entry, is_hidden, look, matches, walk
-from datamask.errors import DatamaskError, InputError, one_line
+from datamask.errors import InputError
 from datamask.storage import AMBIGUOUS, filesystem, is_remote, storage_errors
 from datamask.surroundings import shown
 
@@ -304,24 +298,3 @@ def _checksum(info: dict) -> str | None:
         if info.get(name):
             return f"{name}:{str(info[name]).strip(chr(34))}:{info.get('size')}"
     return None
-
-
-@contextlib.contextmanager
-def damage(path: str) -> Iterator[None]:
-    """Turns what pyarrow says of broken data into an `InputError` that names the file; storage errors likewise.
-
-    :raises InputError: see above.
-    :raises StorageError, TransientError: see `storage.storage_errors`.
-    """
-    try:
-        with storage_errors(path):
-            yield
-    except DatamaskError:
-        raise
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}: not {error.encoding}, in which it was to be read ({one_line(error)}); "
-            "name another: --set corpus.encoding=…"
-        ) from error
-    except (pa.ArrowException, OSError, EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path}: damaged or truncated ({one_line(error)}); copy it again from its source") from error

@@ -19,9 +19,10 @@ from datamask.config import Corpus
 from datamask.corpus import web
 from datamask.corpus.arrow import open_arrow
 from datamask.corpus.columns import recognise
+from datamask.corpus.damage import damage
 from datamask.corpus.delimited import batches, header
 from datamask.corpus.index import REASONS
-from datamask.corpus.inputs import InputFile, damage, find_inputs
+from datamask.corpus.inputs import InputFile, find_inputs
 from datamask.corpus.json_lines import BLOCK_BYTES, json_columns, json_rows
 from datamask.corpus.plan import Part, Reading, Shard
 from datamask.corpus.pointers import check_pointer

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from datamask.config import Corpus
 from datamask.corpus.columns import Column, recognise
+from datamask.corpus.damage import damage
 from datamask.corpus.hive import with_fields
-from datamask.corpus.inputs import damage
 from datamask.corpus.plan import Part, Reading
 from datamask.corpus.project import excerpt
 from datamask.corpus.streams import open_stream

@@ -16,7 +16,6 @@ from functools import cache
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from datamask.corpus.code_points import nfkc
 
 BUCKETS = 10_000
 BLOCK = 1 << 20  # characters hashed at a time
@@ -51,6 +50,7 @@ def counted(single: np.ndarray, pair: np.ndarray, document: np.ndarray, texts: i
 def hashed_words(texts: Iterable[str]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
     """A block of texts at a time: uint64 hashes of their words and of each word with the next, the text (within the
     block) that each word is of, and how many texts there are."""
+    from datamask.corpus.nfkc import nfkc
     from datamask.corpus.word_hashes import hash_words
 
     lower, kind = _tables()

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from datamask.config import Config
 from datamask.corpus.columns import FINEWEB, RESTATED, Column, complete, recognise, shown, spelled, union
+from datamask.corpus.damage import damage
 from datamask.corpus.hive import with_fields, with_values
-from datamask.corpus.inputs import damage
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.project import EXTRA, project
 from datamask.errors import ConservationError, InputError, nearest, several

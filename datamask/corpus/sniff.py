@@ -16,7 +16,7 @@ from typing import Any
 from datamask.config import Corpus
 from datamask.corpus import delimited, json_lines
 from datamask.corpus.columns import ALIASES
-from datamask.corpus.inputs import damage
+from datamask.corpus.damage import damage
 from datamask.corpus.plan import Reading
 from datamask.corpus.streams import open_stream, raw_stream
 from datamask.errors import ConfigError, InputError

@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 from datamask.corpus.archives import Record, TornArchiveError, read_records
+from datamask.corpus.damage import damage
 from datamask.corpus.http_answers import decoded_text, media_type, parse_answer
-from datamask.corpus.inputs import damage
 from datamask.corpus.json_lines import MAX_LINE_BYTES
 from datamask.corpus.plan import Part
 from datamask.corpus.project import excerpt

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from datamask.corpus import normalise, text_hash
-from datamask.corpus.code_points import LEADING, nfkc, tables
+from datamask.corpus.code_points import LEADING, tables
+from datamask.corpus.nfkc import nfkc
 from datamask.corpus.text_hashes import BLOCK_BYTES, text_hashes
 
 

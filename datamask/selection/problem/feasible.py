@@ -19,6 +19,7 @@ import torch
 from datamask.selection.engine.levels import Levels, clipped, find_level
 from datamask.selection.problem.limits import GRAIN, Limits
 from datamask.selection.problem.loops import least_taken, spent_at, triple
+from datamask.selection.problem.repair import fill_one, mend
 
 SPENT = 1e-6  # tolerance of the budget in a projection, as a share of it
 NEAR = 1e-3, 1e-2, 1e-1  # weights of the proximal term in a linear maximisation, tried in turn; × the prices' deviation
@@ -145,8 +146,6 @@ class Feasible:
         order = np.lexsort((-price.numpy(), -np.round(p.numpy(), 9)))
         if not self.limits:
             return torch.from_numpy(fill_in_order(self.limits, order))
-        from datamask.selection.problem.repair import mend
-
         above = self.reduced(price).numpy()
         kept = float(np.median(np.abs(above))) or 1.0
         return torch.from_numpy(mend(self.limits, above / kept + 2 * p.numpy() - 1, p.numpy() > 0.5))
@@ -198,10 +197,13 @@ def fill_in_order(limits: Limits, order: np.ndarray) -> np.ndarray:
 
     :raises InputError: no selection holds the limits.
     """
+    if limits and limits.counted and limits.length is None and len(limits.groupings) == 1:
+        return fill_one(limits, order)
     if limits:
-        from datamask.selection.problem.repair import fill_limited
-
-        return fill_limited(limits, order)
+        value = np.empty(len(order))
+        value[order] = 1 - np.arange(len(order)) / len(order)
+        above = Feasible(limits).reduced(torch.from_numpy(value)).numpy()
+        return mend(limits, above, above > 0)
     selected = np.zeros(len(order), dtype=bool)
     if limits.counted:
         selected[order[: int(limits.size + GRAIN)]] = True

@@ -8,7 +8,6 @@ the documents nearest the cut, with the others fixed (HiGHS, through SciPy; Huan
 from __future__ import annotations
 
 import numpy as np
-import torch
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array, csr_array, vstack
 
@@ -20,22 +19,7 @@ NODES = 2000  # nodes of branch and bound at most; the best selection found by t
 NEAR = 1e-3  # relative gap at which branch and bound may stop
 
 
-def fill_limited(limits: Limits, order: np.ndarray) -> np.ndarray:
-    """(N,) bool: documents taken in this order as far as the limits allow. order: (N,) row numbers, best first.
-
-    :raises InputError: no selection is within the limits.
-    """
-    if limits.counted and limits.length is None and len(limits.groupings) == 1:
-        return _fill_one(limits, order)
-    from datamask.selection.problem.feasible import Feasible
-
-    value = np.empty(len(order))
-    value[order] = 1 - np.arange(len(order)) / len(order)
-    above = Feasible(limits).reduced(torch.from_numpy(value)).numpy()
-    return mend(limits, above, above > 0)
-
-
-def _fill_one(limits: Limits, order: np.ndarray) -> np.ndarray:
+def fill_one(limits: Limits, order: np.ndarray) -> np.ndarray:
     """One column of quotas, documents counted: first each value's minimum in order, then the rest in order."""
     grouping = limits.groupings[0]
     by_group = order[np.argsort(grouping.codes[order], kind="stable")]
@@ -56,7 +40,7 @@ def mend(limits: Limits, value: np.ndarray, start: np.ndarray) -> np.ndarray:
     :raises InputError: no selection is within the limits.
     """
     if limits.counted and limits.length is None and len(limits.groupings) == 1:
-        return _fill_one(limits, np.argsort(-value, kind="stable"))
+        return fill_one(limits, np.argsort(-value, kind="stable"))
     nearest = np.argsort(np.abs(value), kind="stable")
     window = WINDOW
     while True:
