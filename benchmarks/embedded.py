@@ -11,7 +11,7 @@ import numpy as np
 
 from datamask.config import EncoderSettings
 from datamask.encoders.choose import fit
-from datamask.encoders.encode import load_encoder
+from datamask.encoders.load import load_encoder
 from datamask.encoders.pin import pin_model
 from datamask.quality import rules, signals
 

@@ -20,7 +20,7 @@ import duckdb
 import datamask
 from datamask.config import EncoderSettings as Settings
 from datamask.encoders.choose import fit
-from datamask.encoders.encode import load_encoder
+from datamask.encoders.load import load_encoder
 from datamask.encoders.pin import pin_model
 from datamask.models.tokens import load_tokenizer
 

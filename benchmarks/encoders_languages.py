@@ -23,7 +23,7 @@ from encoders_static import small_model
 
 from datamask.config import EncoderSettings as Settings
 from datamask.encoders.choose import fit
-from datamask.encoders.encode import load_encoder
+from datamask.encoders.load import load_encoder
 from datamask.encoders.pin import pin_model
 
 LEAST = 50  # documents of a language

@@ -26,7 +26,7 @@ import numpy as np
 from encoders_static import small_model
 
 from datamask.config import EncoderSettings
-from datamask.encoders.encode import load_encoder
+from datamask.encoders.load import load_encoder
 from datamask.encoders.pin import pin_model
 from datamask.report.embedded import load_corpus
 

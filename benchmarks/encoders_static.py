@@ -27,7 +27,7 @@ from sklearn.random_projection import SparseRandomProjection
 
 from datamask.config import EncoderSettings as Settings
 from datamask.encoders.choose import fit
-from datamask.encoders.encode import load_encoder
+from datamask.encoders.load import load_encoder
 from datamask.encoders.pin import pin_model
 
 NEIGHBOURS = 10

@@ -25,7 +25,7 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 from datamask.config import Config, Quality, ScorerSettings
 from datamask.config import EncoderSettings as Settings
 from datamask.devices import pick_device, pick_dtype
-from datamask.encoders.encode import load_encoder
+from datamask.encoders.load import load_encoder
 from datamask.encoders.pin import pin_model
 from datamask.quality.documents import Documents
 from datamask.quality.scorers import load_scorer, pin

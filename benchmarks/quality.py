@@ -109,7 +109,7 @@ def agreement_with_datatrove(texts: list[str]) -> None:
 
 def static_vectors(texts: list[str], corpus: list[str], folder: str) -> np.ndarray:
     """The default encoder's vectors, fitted on the corpus."""
-    from datamask.encoders.encode import load_encoder
+    from datamask.encoders.load import load_encoder
     from datamask.encoders.pin import pin_model
 
     settings = EncoderSettings()

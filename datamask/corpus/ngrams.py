@@ -16,7 +16,6 @@ from functools import cache
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-
 BUCKETS = 10_000
 BLOCK = 1 << 20  # characters hashed at a time
 SEPARATOR, WORD, ALONE = 0, 1, 2  # kinds of character

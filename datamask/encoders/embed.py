@@ -66,7 +66,7 @@ def schema(encoder: EncoderRef) -> pa.Schema:
 
 
 def _compute(files: ShardFiles, ref: EncoderRef, config: Config, progress: Progress) -> Iterator[pa.RecordBatch]:
-    from datamask.encoders.encode import load_encoder  # loads torch
+    from datamask.encoders.load import load_encoder  # loads torch
 
     encoder = load_encoder(ref, config.encoder.device)
 

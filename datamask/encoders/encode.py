@@ -10,21 +10,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 
-from datamask.devices import pick_device
 from datamask.models.encoder_ref import EncoderRef
-from datamask.models.load import MODELS, named_errors
-from datamask.models.tokens import DocumentTokenizer, TokenWindows, cut, load_tokenizer
+from datamask.models.tokens import DocumentTokenizer, TokenWindows, cut
 from datamask.stages import Progress, silent
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
+    pass
 
 STATIC_TOKENS = 1 << 18  # looked up at a time by a static encoder, which needs no small batches
 
@@ -45,42 +41,6 @@ class Encoder(Protocol):
 
     def compute(self, tokenised: Any, batch_tokens: int, progress: Progress = silent) -> Encoded:
         """Vectors (and scores) of tokenised texts, in their order. Batches hold at most `batch_tokens` tokens."""
-
-
-# ---------------------------------------------------------------- loading
-
-
-def load_encoder(ref: EncoderRef, device: str = "auto", model: SentenceTransformer | None = None) -> Encoder:
-    """The encoder of `ref`, loaded once per process; the libraries for transformers only where there is one.
-
-    :param model: of `load_model`, where the caller has it already
-    :raises ModelError: it is missing, broken, or its size does not fit `ref.dimensions`.
-    """
-    chosen = pick_device(device)
-
-    def load() -> Encoder:
-        if ref.kind == "static":
-            return _load_static(ref, chosen)
-        if ref.kind == "own":
-            from datamask.encoders.own import OwnEncoder
-
-            return OwnEncoder(ref)
-        from datamask.encoders.models import load_model, wrap  # loads transformers
-
-        return wrap(model or load_model(ref, chosen), ref)
-
-    return MODELS.get((ref.fingerprint, chosen), load)
-
-
-def _load_static(ref: EncoderRef, device: torch.device) -> Encoder:
-    from datamask.models.locate import local_folder
-
-    with named_errors("encoder", ref.path):
-        folder = Path(local_folder(ref.path))
-        weights = load_file(folder / "model.safetensors", str(device))["embedding.weight"]
-        tokenizer = load_tokenizer(ref)
-        assert isinstance(tokenizer, DocumentTokenizer)
-        return StaticEncoder(tokenizer, weights, [], ref)
 
 
 # ---------------------------------------------------------------- token vectors

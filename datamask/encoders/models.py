@@ -9,41 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding, Transformer
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from sentence_transformers.sentence_transformer.modules import Transformer
+from transformers import PreTrainedTokenizerBase
 
-from datamask.encoders.encode import Encoded, Encoder, StaticEncoder, finished, merge_scores, merge_vectors
+from datamask.encoders.encode import Encoded, finished, merge_scores, merge_vectors
 from datamask.errors import ModelError
-from datamask.models.batching import Batcher, limit, name_padding, special_tokens
+from datamask.models.batching import Batcher, limit, name_padding
 from datamask.models.encoder_ref import EncoderRef
 from datamask.models.load import loading
-from datamask.models.tokens import DocumentTokenizer, TokenWindows, clean
+from datamask.models.tokens import TokenWindows, clean
 from datamask.stages import Progress, silent
-
-
-def wrap(model: SentenceTransformer, ref: EncoderRef) -> Encoder:
-    """The encoder that runs a loaded model.
-
-    :raises ModelError: the settings ask for what it cannot do.
-    """
-    first = model[0]
-    plain = isinstance(first, Transformer) and "message" not in first.modality_config
-    plain = (
-        plain and isinstance(first.tokenizer, PreTrainedTokenizerFast) and special_tokens(first.tokenizer) is not None
-    )
-    if ref.quality_head:
-        from datamask.encoders.fused import FusedEncoder
-
-        if not plain or ref.backend != "torch":
-            raise ModelError(
-                f"encoder.quality_head needs a plain transformer on the torch backend, not {ref.name} on {ref.backend}"
-            )
-        return FusedEncoder(model, ref)
-    if plain:
-        return TransformerEncoder(model, ref)
-    if isinstance(first, StaticEmbedding):
-        return StaticEncoder(DocumentTokenizer(first.tokenizer), first.embedding.weight, list(model)[1:], ref)
-    return WholeEncoder(model, ref)
 
 
 def load_model(ref: EncoderRef, device: torch.device) -> SentenceTransformer:

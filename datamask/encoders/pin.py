@@ -47,7 +47,7 @@ def pin_model(settings: Settings, work: str) -> EncoderRef:
     if storage.exists(record):
         return EncoderRef.from_dict(storage.read_json(record))
 
-    from datamask.encoders.encode import load_encoder
+    from datamask.encoders.load import load_encoder
     from datamask.encoders.models import load_model
     from datamask.models.load import loading
 

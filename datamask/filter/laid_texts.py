@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datamask.filter.shingles import WINDOW, tables
+from datamask.filter.shingles import WINDOW, once, tables
 from datamask.filter.signature_loops import laid
 from datamask.filter.surface import Surface
 
@@ -45,3 +45,9 @@ class LaidTexts:
     def surface_of(self, text: int) -> Surface:
         """What its surface says."""
         return Surface(*self.numbers[text].tolist())
+
+
+def shingles(text: str) -> np.ndarray:
+    """A text's shingles: their 32-bit hashes, ascending, each once, (n,) uint32."""
+    raw = np.frombuffer(text.encode(errors="surrogatepass"), np.uint8)
+    return once(LaidTexts.of(raw, np.array([0, len(raw)])).shingles_of(0))

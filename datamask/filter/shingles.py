@@ -109,14 +109,6 @@ def unspaced(units: np.ndarray) -> np.ndarray:
     return found
 
 
-def shingles(text: str) -> np.ndarray:
-    """A text's shingles: their 32-bit hashes, ascending, each once, (n,) uint32."""
-    from datamask.filter.laid_texts import LaidTexts
-
-    raw = np.frombuffer(text.encode(errors="surrogatepass"), np.uint8)
-    return once(LaidTexts.of(raw, np.array([0, len(raw)])).shingles_of(0))
-
-
 def once(values: np.ndarray) -> np.ndarray:
     """The values ascending, each once; numpy.unique, which hashes first, takes five times as long on these."""
     ordered = np.sort(values)

@@ -9,7 +9,7 @@ import numpy as np
 
 from datamask.compiling import compiled
 from datamask.corpus.utf8_loops import code_point, put
-from datamask.models.word_tokens import BEYOND, LETTER, MARKED, SIGN, SPACE, TABLE
+from datamask.models.word_letters import BEYOND, LETTER, MARKED, SIGN, SPACE, TABLE
 
 WORD_OF_SIGNS = LETTER | SIGN  # kinds of byte
 

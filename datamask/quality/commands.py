@@ -143,7 +143,7 @@ def _read(path: Path, columns: list[str], group: str | None) -> pa.Table:
 
 def _vectors(texts: list[str], config: Config) -> tuple[np.ndarray, np.ndarray, str]:
     """The texts' embeddings, those of the check sentences, and the encoder's name."""
-    from datamask.encoders.encode import load_encoder
+    from datamask.encoders.load import load_encoder
     from datamask.encoders.pin import pin_model
     from datamask.errors import ConfigError
     from datamask.quality.probe import CHECK_SENTENCES

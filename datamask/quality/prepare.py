@@ -122,7 +122,7 @@ def _check(ref: ScorerRef, scorer: Scorer, shards: Sequence[Shard], encoder: Enc
             f"set encoder.quality_head to a classifier on the same encoder"
         )
     if isinstance(scorer, ProbeScorer) and "vectors" in scorer.needs and encoder and encoder.kind != "column":
-        from datamask.encoders.encode import load_encoder  # loads torch
+        from datamask.encoders.load import load_encoder  # loads torch
 
         model = load_encoder(encoder, config.encoder.device)
         scorer.check_encoder(model.compute(model.tokenise(CHECK_SENTENCES), config.encoder.batch_tokens).vectors)
@@ -200,7 +200,7 @@ def _sample(
         vectors = np.array([row[encoder.name] for row in found], dtype=np.float32)[:, : encoder.dimensions]
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     elif encoder and needs & {"vectors", "encoder_scores"}:
-        from datamask.encoders.encode import load_encoder  # loads torch
+        from datamask.encoders.load import load_encoder  # loads torch
 
         model = load_encoder(encoder, config.encoder.device)
         encoded = model.compute(model.tokenise(texts), config.encoder.batch_tokens)

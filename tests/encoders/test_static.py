@@ -16,7 +16,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from datamask.encoders import EncoderRef, static
 from datamask.encoders.choose import fit
 from datamask.encoders.counts import WordSample, count_tokens
-from datamask.encoders.encode import load_encoder
+from datamask.encoders.load import load_encoder
 from datamask.errors import InputError
 from tests.encoders.conftest import sentences, settings
 

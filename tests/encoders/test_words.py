@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
+from datamask.models import word_letters
 from datamask.models import word_tokens as words
 from datamask.models.tokens import DocumentTokenizer
 from datamask.models.word_tokens import WordTokenizer, split_words, splits_into_words
@@ -89,8 +90,8 @@ def test_merges_are_those_of_the_library(trained: Tokenizer, texts: list[str]) -
 
 
 def test_letters_beyond_ascii_are_those_of_the_library(trained: Tokenizer) -> None:
-    letters = [chr(code) for code in np.flatnonzero(words.letters()).tolist()]
-    marks = [chr(code) for code in np.flatnonzero(words.letters() & np.uint32(words.MARKED)).tolist()]
+    letters = [chr(code) for code in np.flatnonzero(word_letters.letters()).tolist()]
+    marks = [chr(code) for code in np.flatnonzero(word_letters.letters() & np.uint32(word_letters.MARKED)).tolist()]
     made = [f"a{one}{other}" for one, other in zip(letters, letters[::-1], strict=True)]
     made += [f"{letter}{mark}b" for letter, mark in zip(letters, marks * len(letters), strict=False)]
     made += ["".join(letters[first : first + 9]) for first in range(0, len(letters), 9)]

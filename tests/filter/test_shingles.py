@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from datamask.filter.laid_texts import shingles
 from datamask.filter.pair_loops import likeness_doubled, numbered
 from datamask.filter.postings import sampled
-from datamask.filter.shingles import WINDOW, Likeness, likeness, shingles
+from datamask.filter.shingles import WINDOW, Likeness, likeness
 from datamask.filter.signatures import COARSEST, SAMPLE, bound, sign
 from tests.filter.array_forms import codes_of, windows
 

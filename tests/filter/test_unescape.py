@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from datamask.filter.shingles import shingles
+from datamask.filter.laid_texts import shingles
 from datamask.filter.unescape_loops import entities, unescaped
 
 TEXTS = {
