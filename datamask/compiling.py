@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -17,6 +18,7 @@ from datamask.surroundings import cache_folder
 
 _CONFIG: Any = numba_config
 BLOCKS = 8  # of a result; the bytes of a product by blocks depend on it
+_DECLARING = threading.RLock()  # held while Numba's folder is ours: threads that load stages declare loops at once
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -43,13 +45,14 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     folder = _CONFIG.CACHE_DIR or _folder()
     if not folder:
         return numba.njit(nogil=True, **options)(function)
-    before, _CONFIG.CACHE_DIR = _CONFIG.CACHE_DIR, folder  # read where a function is declared, and only there
-    try:
-        return numba.njit(nogil=True, cache=True, **options)(function)
-    except RuntimeError:  # it cannot be written after all
-        return numba.njit(nogil=True, **options)(function)
-    finally:
-        _CONFIG.CACHE_DIR = before
+    with _DECLARING:
+        before, _CONFIG.CACHE_DIR = _CONFIG.CACHE_DIR, folder  # read where a function is declared, and only there
+        try:
+            return numba.njit(nogil=True, cache=True, **options)(function)
+        except RuntimeError:  # it cannot be written after all
+            return numba.njit(nogil=True, **options)(function)
+        finally:
+            _CONFIG.CACHE_DIR = before
 
 
 @lru_cache(maxsize=1)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import pytest
+
+from datamask import compiling
 
 CODE = """
 import importlib
@@ -21,7 +24,7 @@ INNER += ("count_kinds", "hash_windows", "longest_of", "sort_even", "held_by_bot
 INNER += ("own_maximum", "price", "_within", "likeness_doubled", "read_letters", "dashed", "unescaped")
 INNER += ("differs",)
 INNER += ("replace_escapes", "escape", "tag", "entity", "backslash", "mojibake", "byte_of", "digits", "is_letter")
-INNER += ("valid", "shape_of")
+INNER += ("valid", "shape_of", "bend_of", "left")
 precompile()
 for found in pkgutil.walk_packages(datamask.__path__, "datamask."):
     if "@compiled\\n" not in importlib.util.find_spec(found.name).loader.get_source(found.name):
@@ -39,3 +42,23 @@ def test_every_loop_is_compiled() -> None:
     assert done.returncode == 0, done.stderr
     assert "datamask.selection.cover.compiled\n" in done.stdout
     assert "not compiled" not in done.stdout, done.stdout
+
+
+def test_threads_that_declare_loops_at_once_leave_numbas_folder_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    """Between two threads the folder was empty for a moment, and a loop's cache lay in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    before, interval = compiling._CONFIG.CACHE_DIR, sys.getswitchinterval()
+    threads = [
+        threading.Thread(target=lambda: [compiling.compiled(compiling.blocks_of) for _ in range(40)]) for _ in "ab"
+    ]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert before == compiling._CONFIG.CACHE_DIR and not [*tmp_path.iterdir()]
