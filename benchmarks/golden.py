@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
+from threadpoolctl import threadpool_info
 
 from datamask import Release, curate
 
@@ -51,15 +52,15 @@ CORPORA: Mapping[str, Sequence[str]] = {
 
 
 def processor() -> str:
-    """The processor's model and what PyTorch uses of it: libraries choose their kernels by both."""
+    """The processor's model, and what PyTorch and OpenBLAS take it for: libraries choose their kernels by these."""
     path = Path("/proc/cpuinfo")
-    facts = (
-        dict(line.split("\t", 1) for line in reversed(path.read_text().splitlines()) if "\t" in line)
-        if path.exists()
-        else {}
-    )
+    lines = path.read_text().splitlines() if path.exists() else []
+    facts = dict(line.split("\t", 1) for line in reversed(lines) if "\t" in line)
     told = [facts.get(name, "").strip("\t: ") for name in ("model name", "cpu family", "model")]
-    return f"{' '.join(told).strip() or platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
+    told += [torch.backends.cpu.get_cpu_capability()]
+    told += sorted({str(found["architecture"]) for found in threadpool_info() if "architecture" in found})
+    told += [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("OPENBLAS_")]
+    return " ".join(filter(None, told)) or platform.machine()
 
 
 def hashes(release: Release) -> dict[str, str]:

@@ -94,7 +94,7 @@ def test_deploy_run_refresh_and_stop(environment, tmp_path):
     assert nightly["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
     assert len(deployments) == 3
     form = deployments["flows/curate.py:curate"]["parameter_openapi_schema"]
-    assert form["definitions"]["Select"]["properties"]["lamb"]["maximum"] == 1
+    assert form["definitions"]["Select"]["properties"]["lamb"]["anyOf"][0]["maximum"] == 1
     assert [entry["concurrency_limit"] for entry in ask(environment, "concurrency_limits/filter")] == [2]
     names = [entry["name"] for entry in ask(environment, "automations/filter")]
     assert names.count("datamask lost runs") == 1
