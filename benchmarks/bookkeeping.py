@@ -20,38 +20,41 @@ from pathlib import Path
 from typing import Any
 
 from orchestration import plainly, processor_seconds, split
-from prefect import flow, task
+from prefect import flow
 
 from datamask.config import Config, load
 from datamask.corpus import plan_shards
+from datamask.driver import Driver
 from datamask.maps import groups
+from datamask.pipeline import Stage
 from datamask.release.manifest import read_manifest, render_manifest
 from datamask.release.release_folder import ReleaseFolder, find_release
+from datamask.run_numbers import shard_rows
 from datamask.stages import ShardFiles, record, recorded
 from datamask.storage import Output, find_output
 from flows.commands import begin_server
-from flows.run_numbers import shard_rows
 from flows.session import session
-from flows.stage_runs import Stages, Step
-from tasks.batch import run_stage
-from tasks.options import STAGE
+from flows.stage_runs import Stages
 
 CURATED = 100  # shards
 KINDS = ("index", "embeddings", "scores", "atoms", "masks")  # what a stage of the engine looks up here
+STAGES = [Stage({"embeddings": "embed", "scores": "score", "masks": "mask"}.get(kind, kind), "shard", None, (),
+                run=f"{__name__}:look", makes=kind) for kind in KINDS]  # fmt: skip
 
 
-def _stage(kind: str) -> Any:
-    @task(name={"embeddings": "embed", "scores": "score", "masks": "mask"}.get(kind, kind), **STAGE)
-    def look(batch: Sequence[ShardFiles], label: str, kind: str) -> Any:
-        def there(files: ShardFiles, progress: Callable[[int], None]) -> Output:
-            output: Output = getattr(files, kind)
-            found = find_output(output.path, output.key)
-            assert found
-            return found
+def look(files: ShardFiles, kind: str) -> Output:
+    """A stage whose file is there."""
+    output: Output = getattr(files, kind)
+    found = find_output(output.path, output.key)
+    assert found
+    return found
 
-        return run_stage(kind, batch, kind, there)
 
-    return look
+class Looking(Driver):
+    """Stages one after another that find everything done."""
+
+    def given(self, stage: Stage) -> dict[str, Any]:
+        return {"kind": stage.makes}
 
 
 def driven(all_files: list[ShardFiles], config: Config) -> Stages:
@@ -60,8 +63,12 @@ def driven(all_files: list[ShardFiles], config: Config) -> Stages:
     @flow(name="bookkeeping")
     def run() -> None:
         nonlocal found
+        names = [stage.name for stage in STAGES]
+        reads = {name: set(names[:place]) for place, name in enumerate(names)}
         with Stages(config) as found:
-            assert len(found.each([Step(_stage(kind), {"kind": kind}) for kind in KINDS], all_files)) == len(all_files)
+            driver = Looking(found, STAGES, reads, all_files)
+            driver.drive()
+            assert len(driver.files) == len(all_files)
 
     found: Any = None
     run()

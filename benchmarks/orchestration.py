@@ -14,8 +14,6 @@ import os
 import shutil
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,61 +24,17 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from datamask import run
 from datamask.config import Config, load
-from datamask.corpus import convert_shard, index_shard, plan_shards
 from datamask.corpus.inputs import find_inputs
-from datamask.encoders import embed_shard, prepare_encoder
-from datamask.filter import find_duplicates, sign_shard, wanted
-from datamask.filter.filters import filter_corpus
-from datamask.maps import Threads
-from datamask.quality import prepare_quality, score_shard
-from datamask.release import export, publish
-from datamask.release.release_folder import Provenance
-from datamask.report import write_report
-from datamask.selection import learn_prices, mask_shard
-from datamask.selection.cover.counting import with_atoms
-from datamask.stages import ShardFiles, silent
+from datamask.progress import BOARD, Board
 from flows.commands import begin_server
 from flows.session import session
-from tasks.options import same_arithmetic
-from tasks.progress import BOARD, Board
 
 
 def plainly(config: Config, out: str, workers: int) -> str:
-    """The stages as plain calls on as many threads; the release's path."""
-    from flows.curate import portable
-
-    work = f"{out}/work"
-    maps = Threads(workers)
-    same_arithmetic()
-    with ThreadPoolExecutor(workers, initializer=same_arithmetic) as pool:
-        shards = list(
-            pool.map(lambda shard: convert_shard(shard, config, work), plan_shards(config.corpus, work).shards)
-        )
-        encoder = prepare_encoder(shards, config, work)
-        quality = prepare_quality(shards, encoder, config, work)
-
-        def embedded_and_scored(shard):
-            files = ShardFiles(shard)
-            files = replace(files, index=index_shard(shard, encoder, config, work, silent))
-            files = replace(files, embeddings=embed_shard(files, encoder, config, work, silent))
-            files = replace(files, scores=score_shard(files, quality, encoder, config, work, silent))
-            files = with_atoms(files, config, work)
-            signed = config.filter.exact_duplicates or wanted(config)
-            return replace(files, signatures=sign_shard(shard, config, work)) if signed else files
-
-        files = list(pool.map(embedded_and_scored, shards))
-        files = [replace(f, filters=o) for f, o in zip(files, filter_corpus(files, config, work, maps), strict=True)]
-        if wanted(config):
-            found = find_duplicates(files, config, work, maps)
-            files = [replace(f, duplicates=o) for f, o in zip(files, found, strict=True)]
-        prices = learn_prices(files, config, work, maps)
-        masks = pool.map(lambda f: mask_shard(f, prices, config, work), files)
-        files = [replace(f, masks=o) for f, o in zip(files, masks, strict=True)]
-    certificate = {**prices.facts, "prices": prices.key}
-    staged = export(files, config, out, Provenance(portable(encoder, work), quality.as_dict(), certificate, ()), maps)
-    report = write_report(staged, files, config, certificate, maps=maps)
-    return publish(staged, report.pictures).path
+    """The stages on as many threads, without Prefect; the release's path."""
+    return run.curate(config.model_copy(update={"run": config.run.model_copy(update={"workers": workers})}), out).path
 
 
 def with_prefect(config: Config, out: str) -> dict[str, Any]:

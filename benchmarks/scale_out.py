@@ -45,6 +45,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask import storage
+from datamask.arithmetic import same_arithmetic
 from datamask.config import Config, load
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.text_hashes import text_hash
@@ -56,7 +57,6 @@ from datamask.selection import stage as selecting
 from datamask.selection.cover import cover_shards as covering
 from datamask.selection.cover.counting import with_atoms
 from datamask.stages import ShardFiles
-from tasks.options import same_arithmetic
 
 LENGTH = 24  # words of a text
 CENTRES = 200
@@ -317,7 +317,8 @@ def run(
         return
     from prefect import flow
 
-    from flows.stage_runs import Rounds, Stages
+    from datamask.engine import Rounds
+    from flows.stage_runs import Stages
     from flows.warm import Server, warmed_up
 
     @flow

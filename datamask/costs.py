@@ -15,26 +15,34 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 import typer
 
+from datamask import storage
 from datamask.config import Config, load
+from datamask.engine import Engine
 from datamask.errors import several
-from datamask.pipeline import STAGES
+from datamask.pipeline import STAGES, Stage
 from datamask.release import printing
-from datamask.stages import ShardFiles
+from datamask.run import Run
+from datamask.work import Done, Work
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
+
 SAMPLE = 2000  # documents of the larger sample
 REPORTED = 5_000  # documents after which the report hardly grows: report/examples.py draws 500 of each choice, a tenth
 JOINT_DOCUMENTS = 500_000  # up to so many are selected from as one problem (selection/sharded/joint.py)
+FITTED = ("tokenizer", "encoder")
 FOOTERS = 50  # parquet files whose rows are counted; the rest by their size
 
 
@@ -138,7 +146,7 @@ def estimate(config: Config, workers: int = 1, documents: int | None = None) -> 
         large = _measure(config, folder, "large", rows)
         most = {"quality": SAMPLE_ROWS, "report": REPORTED}
         costs = {name: _fit(small[name], large[name], most.get(name)) for name in large}
-        costs["encoder"] = _encoder_cost(config, folder, every)
+        costs |= _fits(config, folder, every)
         stages = tuple(costs.values())
         return Costs(len(files), size, documents or round(per_byte * size), rows.num_rows, workers, stages)
     finally:
@@ -161,11 +169,21 @@ def _fit(small: _Measured, large: _Measured, most: int | None) -> StageCost:
     return StageCost(large.stage, fixed, slope, large.bytes / large.documents, large.peak_bytes, most)
 
 
-def _encoder_cost(config: Config, folder: Path, rows: pa.Table) -> StageCost:
+def _fits(config: Config, folder: Path, rows: pa.Table) -> dict[str, StageCost]:
     """The encoder fitted on as many documents as it will be: its time bends with the vocabulary, no line fits it."""
-    found = _measure(config, folder, "encoder", rows, stop="encoder")["encoder"]
-    most = config.encoder.fit_documents
-    return StageCost("encoder", 0.0, found.seconds / rows.num_rows, found.bytes / rows.num_rows, found.peak_bytes, most)
+    found = _measure(config, folder, "encoder", rows, only=FITTED)
+    return {
+        name: StageCost(
+            name,
+            0.0,
+            found[name].seconds / rows.num_rows,
+            found[name].bytes / rows.num_rows,
+            found[name].peak_bytes,
+            config.encoder.fit_documents,
+        )
+        for name in FITTED
+        if name in found
+    }
 
 
 def _sample(config: Config, files: Any, folder: Path, documents: int) -> tuple[pa.Table, float]:
@@ -193,62 +211,59 @@ def _sample(config: Config, files: Any, folder: Path, documents: int) -> tuple[p
     return pa.Table.from_batches(parts).slice(0, documents), rows / max(size, 1)
 
 
-def _measure(config: Config, folder: Path, name: str, rows: pa.Table, stop: str = "") -> dict[str, _Measured]:
-    """Every stage once on these documents, in one shard; the last is `stop`."""
+def _measure(config: Config, folder: Path, name: str, rows: pa.Table, only: Sequence[str] = ()) -> dict[str, _Measured]:
+    """Every stage once on these documents, in one shard, as the pipeline runs it; `only`: these, and what they read."""
     import pyarrow.parquet as pq
-
-    from datamask.corpus import convert_shard, index_shard, plan_shards
-    from datamask.encoders import embed_shard, prepare_encoder
-    from datamask.filter import find_duplicates, sign_shard
-    from datamask.filter import wanted as near_duplicates_wanted
-    from datamask.filter.filters import filter_corpus
-    from datamask.quality import prepare_quality, score_shard
-    from datamask.release import Provenance, export, publish
-    from datamask.report import write_report
-    from datamask.selection import learn_prices, mask_shard
-    from datamask.selection.cover.counting import count_shard, reads_words
 
     place = folder / name
     place.mkdir()
     pq.write_table(rows, place / "sample.parquet", compression="zstd")
-    work, out = str(place / "out" / "work"), str(place / "out")
-    found: dict[str, _Measured] = {}
-
-    def timed(stage: str, run: Callable[[], Any]) -> Any:
-        before = _size(place)
-        with _Peak() as peak:
-            began = time.perf_counter()
-            result = run()
-            seconds = time.perf_counter() - began
-        found[stage] = _Measured(stage, rows.num_rows, seconds, _size(place) - before, peak.bytes)
-        return result
-
     corpus = config.corpus.model_copy(update={"input": [str(place / "sample.parquet")], "columns": {}})
     config = config.model_copy(update={"corpus": corpus})
-    shard = timed("convert", lambda: convert_shard(plan_shards(corpus, work).shards[0], config, work))
-    encoder = timed("encoder", lambda: prepare_encoder([shard], config, work))
-    if stop == "encoder":
-        return found
-    quality = timed("quality", lambda: prepare_quality([shard], encoder, config, work))
-    files = ShardFiles(shard)
-    files = replace(files, index=timed("index", lambda: index_shard(shard, encoder, config, work)))
-    if config.reads_vectors:
-        files = replace(files, embeddings=timed("embed", lambda: embed_shard(files, encoder, config, work)))
-    files = replace(files, scores=timed("score", lambda: score_shard(files, quality, encoder, config, work)))
-    if config.filter.exact_duplicates or near_duplicates_wanted(config):
-        files = replace(files, signatures=timed("signatures", lambda: sign_shard(shard, config, work)))
-    if reads_words(config.selection):
-        files = replace(files, atoms=timed("atoms", lambda: count_shard(files, config, work)))
-    files = replace(files, filters=timed("filter", lambda: filter_corpus([files], config, work))[0])
-    if near_duplicates_wanted(config):
-        files = replace(files, duplicates=timed("duplicates", lambda: find_duplicates([files], config, work))[0])
-    joint = config.select.scope == "corpus"
-    prices = timed("prices", lambda: learn_prices([files], config, work)) if joint else None
-    files = replace(files, masks=timed("mask", lambda: mask_shard(files, prices, config, work)))
-    facts = Provenance(encoder.as_dict(), quality.as_dict(), dict(prices.facts) if prices else {})
-    staged = timed("export", lambda: export([files], config, out, facts))
-    timed("report", lambda: publish(staged, write_report(staged, [files], config, facts.certificate).pictures))
-    return found
+    out = str(place / "out")
+    with _OneByOne(config, place, rows.num_rows) as engine:
+        plan = engine.run(STAGES["plan"], settings=corpus, work=storage.join(out, "work"), previous=None)
+        run = Run(engine, plan, out)
+        if only:
+            run.keep_to(only)
+            run.measure_and_decide()
+        else:
+            run.publish()
+    return engine.found
+
+
+class _OneByOne(Engine):
+    """Does work at once, in this process, and measures each stage while no other is at work."""
+
+    def __init__(self, config: Config, place: Path, documents: int) -> None:
+        super().__init__(config)
+        self.found: dict[str, _Measured] = {}
+        self._place, self._documents = place, documents
+        self._alone, self._depth = threading.RLock(), 0
+
+    def submit(self, work: Work) -> Future[Done]:
+        future: Future[Done] = Future()
+        future.set_result(self._measured(work.stage.name, work))
+        return future
+
+    def rounds(self, stage: Stage, *how: Any, **given: Any) -> Any:
+        return self._measured(stage.name, partial(super().rounds, stage, *how, **given))
+
+    def _measured(self, stage: str, run: Callable[[], T]) -> T:
+        with self._alone:
+            if self._depth:  # a part of a stage that is measured
+                return run()
+            self._depth += 1
+            before = _size(self._place)
+            try:
+                with _Peak() as peak:
+                    began = time.perf_counter()
+                    result = run()
+                    seconds = time.perf_counter() - began
+            finally:
+                self._depth -= 1
+            self.found[stage] = _Measured(stage, self._documents, seconds, _size(self._place) - before, peak.bytes)
+            return result
 
 
 def _size(folder: Path) -> int:

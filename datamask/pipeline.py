@@ -1,14 +1,17 @@
-"""The stages as values: what each is called, reads and depends on, and how its files' keys are made.
+"""The stages as values: what each is called, runs, reads and depends on, and how its files' keys are made.
 
-The flows, the cost model, the progress, `clean`, the keys and the documentation's tables read this one declaration. A
-file that is there under its key is done, so what is in the key decides what a changed setting makes again: the settings
-that the stage declares, by their values, and what it is given besides, which are the keys of the files that it reads
-and of what stands for other settings (an encoder's fingerprint, the content of a file that a setting names).
+The driver (`datamask.run`), the cost model, the progress, `clean`, the keys and the documentation's tables read this
+one declaration. A file that is there under its key is done, so what is in the key decides what a changed setting makes
+again: the settings that the stage declares, by their values, and what it is given besides, which are the keys of the
+files that it reads and of what stands for other settings (an encoder's fingerprint, the content of a file that a
+setting names).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
+from inspect import signature
 from typing import Any, Literal
 
 from datamask import storage
@@ -37,6 +40,22 @@ class Stage:
     settings: tuple[str, ...] = ()  # sections, or single settings: in its key by their values
     without: tuple[str, ...] = ()  # settings of these sections that are not, beside the indifferent ones
     rounds: int = 1  # of `datamask.maps`, about: some stages repeat rounds, or need fewer
+    run: str = ""  # "module:function"; the function's parameters say what it is given
+    makes: str = ""  # the field of ShardFiles that its output becomes; "": another Shard, or a value for other stages
+    place: str = ""  # "module:function" of (the file that a shard's output becomes, its key), where no Output says
+    together: bool = False  # no shard goes on before all are through, and have been looked at
+    sums: bool = False  # it adds floats in threads of libraries, so their number must be the same everywhere
+    says: str = "run"  # what its one task does; {model}: the encoder's name
+
+    def call(self, **given: Any) -> Any:
+        """What the stage's function returns; it is given those of these values that its parameters name."""
+        function = _found(self.run)
+        return function(**{name: given[name] for name in signature(function).parameters if name in given})
+
+    def path(self, **given: Any) -> str:
+        """The file that a shard's output becomes."""
+        function = _found(self.place)
+        return str(function(**{name: given[name] for name in signature(function).parameters})[0])
 
     def key(self, config: Config | None, *given: Any) -> str:
         """The key of a file of this stage.
@@ -57,6 +76,12 @@ class Stage:
         return {name: value for name, value in found.items() if name not in INDIFFERENT and name not in self.without}
 
 
+def _found(name: str) -> Any:
+    """A function by "module:function": what is heavy is loaded where the work is."""
+    module, _, function = name.partition(":")
+    return getattr(import_module(module), function)
+
+
 _READING = ("corpus.columns", "corpus.drop")
 _FITTING = (
     "corpus.columns",
@@ -68,18 +93,105 @@ _ELSEWHERE = ("select.semantic_duplicates",)  # of `duplicates`, which is given 
 STAGES = {
     stage.name: stage
     for stage in (
-        Stage("plan", "one", None, (), version=5),
-        Stage("convert", "shard", "corpus", ("plan",), version=2, settings=_READING),
-        Stage("languages", "shard", "languages", ("convert",), settings=_READING),
-        Stage("tokenizer", "one", "tokenizer", ("convert",), settings=_FITTING),  # under the encoder's key
-        Stage("encoder", "one", "encoder", ("convert", "tokenizer"), version=6, settings=_FITTING),
-        Stage("quality", "one", "quality", ("convert", "encoder"), version=3, settings=_READING),
-        Stage("signatures", "shard", "signatures", ("convert",), version=2, settings=_READING),
-        Stage("index", "shard", "index", ("convert", "tokenizer"), version=4, settings=_READING),
-        Stage("embed", "shard", "embeddings", ("encoder", "index"), version=2),
-        Stage("score", "shard", "scores", ("quality", "index", "embed"), version=2),
-        Stage("atoms", "shard", "atoms", ("index",)),
-        Stage("leaks", "shard", "leaks", ("index",), version=4),
+        Stage("plan", "one", None, (), version=5, run="datamask.corpus.shards:plan_shards", says="list the shards"),
+        Stage(
+            "convert",
+            "shard",
+            "corpus",
+            ("plan",),
+            version=2,
+            settings=_READING,
+            run="datamask.corpus.convert:convert_shard",
+            together=True,
+            place="datamask.corpus.convert:converted_to",
+        ),
+        Stage(
+            "languages",
+            "shard",
+            "languages",
+            ("convert",),
+            settings=_READING,
+            run="datamask.corpus.identify:identify_shard",
+            together=True,
+            place="datamask.corpus.identify:identified_to",
+        ),
+        Stage(
+            "tokenizer",
+            "one",
+            "tokenizer",
+            ("convert",),
+            settings=_FITTING,  # under the encoder's key
+            run="datamask.encoders.choose:prepare_tokenizer",
+            sums=True,
+            says="fit",
+        ),
+        Stage(
+            "encoder",
+            "one",
+            "encoder",
+            ("convert", "tokenizer"),
+            version=6,
+            settings=_FITTING,
+            run="datamask.encoders.choose:prepare_encoder",
+            sums=True,
+            says="prepare {model}",
+        ),
+        Stage(
+            "quality",
+            "one",
+            "quality",
+            ("convert", "encoder"),
+            version=3,
+            settings=_READING,
+            run="datamask.quality.prepare:prepare_quality",
+            sums=True,
+            says="prepare",
+        ),
+        Stage(
+            "signatures",
+            "shard",
+            "signatures",
+            ("convert",),
+            version=2,
+            settings=_READING,
+            run="datamask.filter.signatures:sign_shard",
+            makes="signatures",
+        ),
+        Stage(
+            "index",
+            "shard",
+            "index",
+            ("convert", "tokenizer"),
+            version=4,
+            settings=_READING,
+            run="datamask.corpus.index:index_shard",
+            together=True,
+            makes="index",
+        ),
+        Stage(
+            "embed",
+            "shard",
+            "embeddings",
+            ("encoder", "index"),
+            version=2,
+            run="datamask.encoders.embed:embed_shard",
+            makes="embeddings",
+            sums=True,
+        ),
+        Stage(
+            "score",
+            "shard",
+            "scores",
+            ("quality", "index", "embed"),
+            version=2,
+            run="datamask.quality.score:score_shard",
+            makes="scores",
+            sums=True,
+        ),
+        Stage(
+            "atoms", "shard", "atoms", ("index",), run="datamask.selection.cover.counting:count_shard", makes="atoms"
+        ),
+        Stage("leaks", "shard", "leaks", ("index",), version=4, run="datamask.filter.leaks:find_leaks", makes="leaks"),
         Stage(
             "filter",
             "rounds",
@@ -89,6 +201,8 @@ STAGES = {
             settings=("filter",),
             without=("filter.own",),  # by their code
             rounds=3,
+            run="datamask.filter.filters:filter_corpus",
+            makes="filters",
         ),
         Stage(
             "duplicates",
@@ -99,11 +213,55 @@ STAGES = {
             settings=("duplicates",),
             without=("duplicates.against",),  # by what those curations selected
             rounds=13,
+            run="datamask.filter.duplicates:find_duplicates",
+            makes="duplicates",
         ),
-        Stage("prices", "rounds", "prices", _DECIDED, version=23, settings=("select",), without=_ELSEWHERE, rounds=48),
-        Stage("mask", "shard", "masks", (*_DECIDED, "prices"), version=9, settings=("select",), without=_ELSEWHERE),
-        Stage("export", "rounds", "staging", ("index", "score", "filter", "mask"), rounds=2),
-        Stage("report", "rounds", None, (*_SCORED, "filter", "duplicates", "mask", "export"), rounds=40),
-        Stage("publish", "one", None, ("export", "report")),
+        Stage(
+            "prices",
+            "rounds",
+            "prices",
+            _DECIDED,
+            version=23,
+            settings=("select",),
+            without=_ELSEWHERE,
+            rounds=48,
+            run="datamask.run:solve_or_extend",
+        ),
+        Stage(
+            "mask",
+            "shard",
+            "masks",
+            (*_DECIDED, "prices"),
+            version=9,
+            settings=("select",),
+            without=_ELSEWHERE,
+            run="datamask.selection.stage:mask_shard",
+            makes="masks",
+            sums=True,
+        ),
+        Stage(
+            "export",
+            "rounds",
+            "staging",
+            ("index", "score", "filter", "mask"),
+            rounds=2,
+            run="datamask.release.staging:export",
+        ),
+        Stage(
+            "report",
+            "rounds",
+            None,
+            (*_SCORED, "filter", "duplicates", "mask", "export"),
+            rounds=40,
+            run="datamask.report.report:write_report",
+        ),
+        Stage(
+            "publish",
+            "one",
+            None,
+            ("export", "report"),
+            run="datamask.release.publication:publish",
+            says="make the release visible",
+        ),
     )
 }

@@ -13,7 +13,7 @@ from pydantic import Field
 from datamask import storage
 from flows.artifacts import show_ablation
 from flows.hints import for_this_reader
-from tasks.options import STAGE
+from tasks.stage import STAGE
 
 
 def _run_name() -> str:

@@ -24,9 +24,9 @@ from prefect.utilities.urls import url_for
 
 from datamask import storage
 from datamask.errors import several
+from datamask.progress import Board, StageProgress
 from datamask.release.release_folder import Picture
-from tasks.options import STAGE
-from tasks.progress import Board, StageProgress
+from tasks.stage import STAGE
 
 TABLE_ROWS = 1000  # of a table artifact; failed shards come first
 PICTURE_BYTES = 400_000  # a larger plot would not pass the server's limit on a request

@@ -24,6 +24,7 @@ from flows.prefect_settings import api_url, load_prefect
 if TYPE_CHECKING:
     from flows.warm import Server
 
+STARTING = "Prefect's server and "
 STOPPING = "datamask: stopping, as soon as the shards that are being worked on are through; Ctrl-C again stops now"
 
 InputOption = Annotated[
@@ -74,9 +75,15 @@ def curate(
     as_json: JsonOption = False,
     log_format: LogOption = "text",
     allow_failed_shards: FailedOption = False,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Without Prefect: no server, threads of this process.")
+    ] = False,
 ) -> None:
     """Curate a corpus, end to end: read, embed, score, select, filter, publish, report."""
-    begin_server()
+    if plain:
+        settle()
+    else:
+        begin_server()
     given = [*(input or []), *(inputs or [])]
     columns = {"text": text_column, "id": id_column}
     chosen = _settings(config, set_, given, target, allow_failed_shards, columns=columns)
@@ -102,11 +109,15 @@ def curate(
         print(f"datamask: warning: {told}", file=sys.stderr, flush=True)
 
     def flow() -> dict[str, Any]:
+        if plain:
+            from datamask.run import curate as run_plainly
+
+            return run_plainly(chosen, output).run
         from flows.curate import curate as run
 
         return run(config=chosen, output=output)
 
-    run_flow(flow, as_json, log_format == "json")
+    run_flow(flow, as_json, log_format == "json", plain)
 
 
 def refresh(
@@ -175,20 +186,21 @@ def _settings(
     return chosen
 
 
-def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool, json_log: bool = False) -> None:
-    """Runs a flow with its progress on stderr, and prints its numbers on stdout."""
+def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool, json_log: bool = False, plain: bool = False) -> None:
+    """Runs a flow with its progress on stderr, and prints its numbers on stdout. plain: it is none of Prefect's."""
     began = cli.began or time.monotonic()
-    server = begin_server()
-    SILENCE.doing("is starting: Prefect's server and the libraries of the first stages")
+    server = None if plain else begin_server()
+    SILENCE.doing(f"is starting: {'' if plain else STARTING}the libraries of the first stages")
     from rich.console import Console
 
-    load_prefect()
+    if not plain:
+        load_prefect()
+    from datamask.run_numbers import warning_sentences
     from flows.console import summary, write_record
-    from flows.run_numbers import warning_sentences
     from flows.session import session
 
     try:
-        with INTERRUPTS.saying(STOPPING), session(server, shown=True, json_log=json_log):
+        with INTERRUPTS.saying(STOPPING), session(server, True, json_log, plain):
             SILENCE.doing("is at work")
             found = flow()
     except BaseException as error:
@@ -208,12 +220,17 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool, json_log: bool =
         print(found["message"])
 
 
-def begin_server() -> Server | None:
-    """The throw-away server on its way, if no other is set: first of all, for it takes longer than what is loaded here
-    meanwhile."""
+def settle() -> None:
+    """Sets what the run needs of its surroundings, and says what they lack."""
     surroundings.settle()
     for line in surroundings.notes():
         print(f"datamask: {line}", file=sys.stderr, flush=True)
+
+
+def begin_server() -> Server | None:
+    """The throw-away server on its way, if no other is set: first of all, for it takes longer than what is loaded here
+    meanwhile."""
+    settle()
     quiet_prefect()
     from flows.warm import Server
 

@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from datamask.errors import several, some
+from datamask.progress import Board, StageProgress
 from datamask.records import dumped, record
 from datamask.report.warnings import sentence
-from flows.run_numbers import certificate_line, personal_line, table
-from tasks.progress import Board, StageProgress
+from datamask.run_numbers import certificate_line, personal_line, table
 
 SHOWN = 4  # warnings on the terminal
 SKIPPED = 5  # files of a kind that were not read

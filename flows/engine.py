@@ -87,7 +87,7 @@ def cluster_answers(run: RunSettings) -> Iterator[None]:
 def claiming_gpu(run: RunSettings) -> Iterator[None]:
     """Tasks submitted inside claim one GPU: a Dask worker resource GPU, or Ray's num_gpus.
 
-    On threads the tag `gpu` and its limit do the same (tasks/options.py).
+    On threads the tag `gpu` and its limit do the same (tasks/stage.py).
     """
     if run.gpus and run.engine == "dask":
         import dask

@@ -16,8 +16,8 @@ from typing import Any
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from prefect.logging import get_run_logger
 
+from datamask.progress import Board
 from datamask.release.release_folder import ReleaseFolder
-from tasks.progress import Board
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 END = 5_000  # milliseconds that a run waits at its end for a collector

@@ -18,20 +18,20 @@ from prefect.runtime import flow_run
 from prefect.states import Completed
 from pydantic import Field
 
-import tasks.corpus as whole
 from datamask import storage
 from datamask.config import Config, Select, Solver, over_release, resolve, validate, validate_section
 from datamask.corpus.plan import Part, Plan, Reading, Shard
 from datamask.encoders import EncoderRef
 from datamask.errors import ConfigError, IncompleteError, InputError, TransientError, several, some
 from datamask.locks import locked
-from datamask.pipeline import INDIFFERENT
+from datamask.pipeline import INDIFFERENT, STAGES
 from datamask.quality import QualityRef
 from datamask.release.publication import running
 from datamask.release.release_folder import ReleaseFolder, find_release
 from datamask.release.shift import shifts
+from datamask.run import Previous, Run
 from datamask.storage import Output
-from flows.curate import Previous, allowing, curation, finished, override
+from flows.curate import allowing, finished, override
 from flows.hints import for_this_reader
 from flows.stage_runs import Stages
 
@@ -94,10 +94,11 @@ def refresh(
                     f"{out} has no release whose input could be read again, and no input is given: set `input` of the "
                     "deployment refresh/refresh-nightly (prefect.yaml), or -p input='dumps/*.parquet'"
                 )
-            plan = stages.whole(whole.plan, config=settings, work=work, previous=plan_of(manifest) if last else None)
+            before = plan_of(manifest) if last else None
+            plan = stages.run(STAGES["plan"], settings=settings.corpus, work=work, previous=before)
             if not last:
                 get_run_logger().info("no release yet: the whole corpus is new")
-                return finished(curation(stages, plan, out), out)
+                return finished(Run(stages, plan, out).publish(), out)
             changes = compare(manifest, plan, settings)
             stages.artifacts.show_changes(changes.describe())
             if not changes:
@@ -105,7 +106,8 @@ def refresh(
             get_run_logger().info("%s", changes.describe())
             check_gone(changes, settings)
             previous = _taken_over(manifest, settings, work, changes)
-            found = curation(stages, plan, out, replace(previous, check=partial(check_rows, manifest, settings)))
+            previous = replace(previous, check=partial(check_rows, manifest, settings))
+            found = Run(stages, plan, out, previous).publish()
             drift = [shift.to_json() for shift in shifts(find_release(found["release"]), changes.read)]
             stages.artifacts.show_drift([shift["text"] for shift in drift], found["release"])
             told = {"changes": changes.describe(), "changed_settings": list(changes.settings)}

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from datamask.progress import BOARD, Board
 from flows.console import Display
 from flows.server import trouble
 from flows.warm import Server, warmed_up
-from tasks.progress import BOARD, Board
 
 
 @contextmanager
-def session(server: Server | None, shown: bool, json_log: bool = False) -> Iterator[None]:
+def session(server: Server | None, shown: bool, json_log: bool = False, plain: bool = False) -> Iterator[None]:
     """A board for the progress of the flow that runs within, and the throw-away server, where there is one.
 
+    :param plain: what runs is no flow: nothing of Prefect is loaded.
     :param shown: whether the board is shown, on stderr or below a notebook's cell. :param json_log: as lines of JSON.
     :raises DatamaskError: in place of what a lost server or cluster makes Prefect raise; see `flows.server.trouble`.
     """
@@ -24,7 +25,8 @@ def session(server: Server | None, shown: bool, json_log: bool = False) -> Itera
         with ExitStack() as stack:
             if shown:
                 stack.enter_context(Display(board, json_log))
-            stack.enter_context(warmed_up(server))
+            if not plain:
+                stack.enter_context(warmed_up(server))
             yield
     except BaseException as error:
         if told := trouble(error):

@@ -9,64 +9,27 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import gc
 import os
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 
 from datamask.errors import MachineError, StorageError
+from datamask.libraries import loading, no_garbage
 from datamask.surroundings import writable
 from flows.prefect_settings import api_url, load_prefect
 
-FIRST = (
-    "flows.curate", "datamask.corpus", "datamask.encoders.static", "datamask.quality.prepare", "datamask.quality.score",
-    "datamask.filter.signatures",
-    "prefect.utilities.visualization", "prefect.flow_engine", "prefect.task_engine", "fastapi.encoders",
-)  # fmt: skip  # what the first stages need, and what Prefect would load when a flow is called
-REST = (
-    "torch", "sklearn.manifold", "datamask.encoders.encode", "datamask.selection.cover.counting",
-    "datamask.filter.duplicates", "datamask.selection.sharded.joint", "datamask.selection.solvers.relaxation",
-    "datamask.release.staging", "datamask.report.report",
-)  # fmt: skip
+# what Prefect would load when a flow is called
+OF_PREFECT = ("prefect.utilities.visualization", "prefect.flow_engine", "prefect.task_engine", "fastapi.encoders")
 KNOWN = "is another program's database at PREFECT_HOME, or its disk full? `prefect server start` says more"
 POLL = 0.05  # seconds between questions whether the server answers
 STARTING = 180.0  # seconds until it answers, on a machine that is busy with other work
 STOPPING = 5.0  # seconds it is given to write what it was told
-
-
-class Rest:
-    """The libraries of the later stages, loaded in a thread of their own while the first stages work."""
-
-    def __init__(self) -> None:
-        self._thread = threading.Thread(target=self._load, daemon=True)
-        self._thread.start()
-
-    def _load(self) -> None:
-        with contextlib.suppress(Exception):  # who needs the module meets the error, where it can be told
-            for name in REST:
-                import_module(name)
-
-    def wait(self) -> None:
-        """Returns when all of them are loaded, or could not be."""
-        self._thread.join()
-
-
-REST_OF_THIS_RUN: ContextVar[Rest | None] = ContextVar("REST_OF_THIS_RUN", default=None)
-
-
-def loaded() -> None:
-    """Waits until all libraries are there. No two threads load at once: packages whose modules import each other in a
-    circle may be met half loaded then."""
-    if rest := REST_OF_THIS_RUN.get():
-        rest.wait()
 
 
 @contextlib.contextmanager
@@ -78,40 +41,21 @@ def warmed_up(server: Server | None) -> Iterator[None]:
     """
     with no_garbage():
         load_prefect()
-        from datamask.quality import batch_words as words
-
-        for name in FIRST:
+        for name in ("flows.curate", *OF_PREFECT):
             import_module(name)
-        words.tables()  # of Unicode
         from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
-        token = REST_OF_THIS_RUN.set(Rest())
+    with loading():
         if server and PREFECT_API_URL.value():  # by a profile
             server.end()
             server = None
-        if server:
-            server.wait()
-    try:
         if server is None:
             yield
             return
+        server.wait()
         # nobody at this server listens for heartbeats, and a flow's end would wait a second for them
         with temporary_settings({PREFECT_API_URL: server.url, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
             yield
-    finally:
-        REST_OF_THIS_RUN.reset(token)
-
-
-@contextlib.contextmanager
-def no_garbage() -> Iterator[None]:
-    """Inside, modules are loaded, which stay: looking for garbage among them takes a tenth of the time."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 class Server:

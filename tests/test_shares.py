@@ -7,7 +7,7 @@ from scipy.sparse import csr_array
 
 from datamask.selection.arrays import select
 from datamask.shares import heard, part, tell
-from tasks.round_items import Counted
+from datamask.work import Counted
 
 
 def test_parts_in_parts():

@@ -37,7 +37,7 @@ def test_the_documentation_has_the_declared_stages():
 
 def test_a_run_has_the_declared_stages_folders_and_rounds(tmp_path, monkeypatch):
     from datamask import cli
-    from flows.stage_runs import Rounds
+    from datamask.engine import Rounds
 
     asked = {}
     call = Rounds.__call__

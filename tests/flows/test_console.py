@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from datamask import times
 from datamask.corpus.plan import Part, Plan, Shard
-from flows import times
+from datamask.progress import Board, StageProgress
 from flows.commands import let_go
 from flows.console import SHOWN, Display, summary
-from tasks.progress import Board, StageProgress
 
 FOUND = {
     "release": "out/releases/0001-ab",

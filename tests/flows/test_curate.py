@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import flows.curate
 from datamask.release.publication import one_exporter
+from datamask.run import Run
 from tests.flows.conftest import write_shard
 
 
@@ -171,14 +171,19 @@ def test_what_took_the_documents_is_said_where_too_few_are_left(call, corpus, ou
 def test_a_second_run_waits_while_the_first_one_publishes(call, corpus, out, monkeypatch):
     """Of two runs at once one moves the staging folder that both write into: it is written by one after the other."""
     held, waits = threading.Event(), threading.Event()
-    told = flows.curate._say_waiting
+    told = Run._say
 
     def other():
         with one_exporter(str(out), waiting=lambda: None):
             held.set()
             waits.wait(120)
 
-    monkeypatch.setattr(flows.curate, "_say_waiting", lambda folder: (told(folder), waits.set()))
+    def say(run, said, *level):
+        told(run, said, *level)
+        if "waits for it" in said:
+            waits.set()
+
+    monkeypatch.setattr(Run, "_say", say)
     run = threading.Thread(target=other)
     run.start()
     assert held.wait(60)

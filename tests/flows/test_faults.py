@@ -5,37 +5,20 @@ import json
 import threading
 import time
 from collections import Counter
+from functools import wraps
+from importlib import import_module
 
 import pyarrow.parquet as pq
 import pytest
 
-import datamask.corpus
-import datamask.encoders
-import datamask.filter
-import datamask.filter.filters
-import datamask.quality
-import datamask.release
-import datamask.report
-import datamask.selection
+from datamask.encoders.embed import embed_shard
+from datamask.pipeline import STAGES
 from tests.flows.test_curate import digests
 
-STAGES = {
-    "plan": (datamask.corpus, "plan_shards"),
-    "convert": (datamask.corpus, "convert_shard"),
-    "encoder": (datamask.encoders, "prepare_encoder"),
-    "quality": (datamask.quality, "prepare_quality"),
-    "index": (datamask.corpus, "index_shard"),
-    "embed": (datamask.encoders, "embed_shard"),
-    "score": (datamask.quality, "score_shard"),
-    "filter": (datamask.filter.filters, "filter_corpus"),
-    "signatures": (datamask.filter, "sign_shard"),
-    "duplicates": (datamask.filter, "find_duplicates"),
-    "prices": (datamask.selection, "learn_prices"),
-    "mask": (datamask.selection, "mask_shard"),
-    "export": (datamask.release, "export"),
-    "report": (datamask.report, "write_report"),
-    "publish": (datamask.release, "publish"),
-}
+FAULTY = (
+    "plan", "convert", "encoder", "quality", "index", "embed", "score", "filter", "signatures", "duplicates", "prices",
+    "mask", "export", "report", "publish",
+)  # fmt: skip
 PER_SHARD = ("convert", "index", "embed", "score", "signatures", "mask")
 
 
@@ -46,9 +29,11 @@ def inject(monkeypatch):
     lock = threading.Lock()
 
     def wrap(stage, fault):
-        module, name = STAGES[stage]
-        real = getattr(module, name)
+        run = STAGES[stage].run if stage != "prices" else "datamask.selection.stage:learn_prices"
+        module, _, name = run.partition(":")
+        real = getattr(import_module(module), name)
 
+        @wraps(real)
         def faulty(*arguments, **keywords):
             with lock:
                 calls[stage] += 1
@@ -56,7 +41,7 @@ def inject(monkeypatch):
             fault(number)
             return real(*arguments, **keywords)
 
-        monkeypatch.setattr(module, name, faulty, raising=False)
+        monkeypatch.setattr(f"{module}.{name}", faulty)
 
     wrap.calls = calls
     return wrap
@@ -79,12 +64,12 @@ def always(error):
 
 @pytest.mark.slow
 def test_a_fault_that_passes_is_tried_again_in_every_stage(inject, call, corpus, out, found):
-    for stage in STAGES:
+    for stage in FAULTY:
         inject(stage, once(ConnectionResetError(errno.ECONNRESET, "connection reset by peer")))
     status, printed, err = call("curate", "--input", corpus, "--output", out, "--json", "--set", "select.lamb=0.7")
     assert status == 0, err
     assert json.loads(printed)["documents"]["read"] == 180
-    for stage in STAGES:
+    for stage in FAULTY:
         assert inject.calls[stage] == (4 if stage in PER_SHARD else 2), stage
 
 
@@ -101,16 +86,16 @@ def test_a_fault_in_a_shard_names_it_and_leaves_no_release(inject, call, corpus,
 
 def test_a_shard_that_fails_beside_the_duplicates_is_left_out_of_the_selection(monkeypatch, call, corpus, out):
     """What was decided with it is decided again without."""
-    real = datamask.encoders.embed_shard
 
-    def broken(files, *arguments):
+    @wraps(embed_shard)
+    def broken(files, **given):
         if files.shard.name == "shard-01":
             raise ZeroDivisionError("by nothing")
-        return real(files, *arguments)
+        return embed_shard(files, **given)
 
     given = ["curate", "--input", corpus, "--output", out, "--set", "encoder.max_length=64"]
     with monkeypatch.context() as patched:
-        patched.setattr(datamask.encoders, "embed_shard", broken)
+        patched.setattr("datamask.encoders.embed.embed_shard", broken)
         status, _, err = call(*given)
         assert status == 7
         assert "shard-01: embed: ZeroDivisionError: by nothing" in err

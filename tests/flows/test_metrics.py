@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from datamask.progress import Board
 from flows.metrics import RunMetrics, measured, wanted
-from tasks.progress import Board
 
 DOCUMENTS = {"read": 10, "selected": 4, "not_selected": 3, "filtered": {"a": 1, "b": 1}, "quarantined": {"c": 1}}
 RELEASE = SimpleNamespace(

@@ -2,12 +2,14 @@
 
 import fcntl
 import json
+from functools import wraps
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from datamask.errors import IncompleteError
+from datamask.quality.score import score_shard
 from datamask.release.release_folder import find_release
 from flows.refresh import check_gone
 from tests.flows.conftest import write_shard
@@ -58,7 +60,7 @@ def test_new_documents_unlike_the_old_are_told(call, corpus, out, monkeypatch):
 
 
 def test_by_the_last_releases_prices_old_documents_keep_their_decisions(refresh, corpus, out, found, monkeypatch):
-    monkeypatch.setattr("flows.curate.DRIFT", 5)
+    monkeypatch.setattr("datamask.run.DRIFT", 5)
     before = {path: path.read_bytes() for path in (out / "work" / "masks").glob("*.parquet")}
     write_shard(corpus, 5)
     now = refresh(out, "--input", corpus, "--set", "run.refresh=prices")
@@ -74,7 +76,7 @@ def test_by_the_last_releases_prices_old_documents_keep_their_decisions(refresh,
 
 @pytest.mark.slow
 def test_prices_that_miss_are_solved_again(refresh, corpus, out, found, monkeypatch):
-    monkeypatch.setattr("flows.curate.DRIFT", -1)
+    monkeypatch.setattr("datamask.run.DRIFT", -1)
     write_shard(corpus, 5)
     now = refresh(out, "--input", corpus, "--set", "run.refresh=prices")
     assert now["certificate"]["continues"] is None and stage(now, "prices")["done"] == 1
@@ -183,17 +185,14 @@ def test_rows_that_are_gone_from_a_changed_file_are_counted(call, refresh, corpu
 
 @pytest.mark.slow
 def test_a_shard_that_failed_in_a_stage_is_tried_again(call, refresh, curate, corpus, out, tmp_path, monkeypatch):
-    import datamask.quality
-
-    real = datamask.quality.score_shard
-
+    @wraps(score_shard)
     def fails(files, *arguments, **keywords):
         if files.shard.name == "shard-01":
             raise ZeroDivisionError("by nothing")
-        return real(files, *arguments, **keywords)
+        return score_shard(files, *arguments, **keywords)
 
     with monkeypatch.context() as patch:
-        patch.setattr(datamask.quality, "score_shard", fails)
+        patch.setattr("datamask.quality.score.score_shard", fails)
         given = ["--allow-failed-shards", "--set", "quality.combine=standard"]
         before = curate(corpus, out, *given)
         assert [failed["path"] for failed in before["failed"]] == ["shard-01"]

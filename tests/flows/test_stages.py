@@ -1,30 +1,40 @@
-"""The driver, on real Prefect tasks: chaining, failures, retries, the same results on every engine."""
+"""The driver and its engines, on threads and on real Prefect tasks: chaining, failures, retries, the same results."""
 
+import os
 from contextvars import copy_context
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
-from threading import Event, Lock, Timer
+from threading import Thread
 
 import httpx
 import pytest
-from prefect import flow, task
+from prefect import flow
 from prefect.settings import PREFECT_API_URL
 
+from datamask import engine as engines
 from datamask.config import Config, RunSettings
 from datamask.corpus.plan import Part, Shard
-from datamask.errors import InputError, TransientError
-from datamask.pipeline import STAGES
-from datamask.shares import tell
+from datamask.driver import Driver
+from datamask.engine import EndedError, Threads
+from datamask.errors import InputError
+from datamask.pipeline import STAGES, Stage
 from datamask.stages import ShardFiles
-from datamask.storage import Output
-from flows import stage_runs
-from flows.stage_runs import LeftError, Stages, Step, label
-from tasks.batch import run_batch
-from tasks.options import STAGE
-from tasks.progress import BOARD
+from datamask.work import label
+from flows.stage_runs import Stages
+from tests import stage_functions
+from tests.stage_functions import Gate
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
+
+
+def stage(name, by="shard", reads=(), run="", makes="", **more):
+    return Stage(name, by, None, reads, run=f"tests.stage_functions:{run or name}", makes=makes, **more)
+
+
+EMBED = stage("embed", makes="embeddings")
+SCORE = stage("score", reads=("embed",), makes="scores")
+ATOMS = stage("atoms", makes="atoms")
+SLOW = stage("atoms", run="slow", makes="atoms")
+ONE = stage("quality", "one", run="one")
+COUNTED = stage("export", "rounds", run="counted")
 
 
 def config(**run):
@@ -35,68 +45,53 @@ def shards(count):
     return [ShardFiles(Shard(f"s{i}", (Part(f"{i}", "parquet", "f", 1, rows=5),), "f")) for i in range(count)]
 
 
-@task(name="embed", task_run_name="embed {label}", **STAGE)
-def embed(batch, label, folder):
-    def one(files, progress):
-        marks = Path(folder, f"{files.shard.name}.tries")
-        tries = int(marks.read_text()) + 1 if marks.exists() else 1
-        marks.write_text(str(tries))
-        if files.shard.name == "s1":
-            raise InputError("s1 is broken")
-        if files.shard.name == "s2" and tries < 3:
-            raise TransientError("connection reset")
-        return replace(files, embeddings=Output(files.shard.name, "k", 5)), False
+@pytest.fixture(params=["threads", "prefect"])
+def on(request):
+    """Calls `run(engine)` with an engine of these settings: threads, or Prefect's tasks in a flow."""
 
-    return run_batch("embed", batch, one)
+    def call(run, **settings):
+        if request.param == "threads":
+            with Threads(config(**settings)) as engine:
+                return run(engine)
 
+        @flow
+        def driven():
+            with Stages(config(**settings)) as engine:
+                return [run(engine)]
 
-@task(name="score", task_run_name="score {label}", **STAGE)
-def score(batch, label):
-    def one(files, progress):
-        return replace(files, scores=Output(f"{files.embeddings.path}!", "k", 5)), True
+        return copy_context().run(driven)[0]
 
-    return run_batch("score", batch, one)
+    return call
 
 
-@task(name="whole", **STAGE)
-def whole(value):
-    if value < 0:
-        raise InputError("negative")
-    return value + 1
+class Small(Driver):
+    """These stages on these shards, which are given `values`."""
+
+    def __init__(self, engine, stages, count, first=(), **values):
+        super().__init__(engine, stages, {one.name: set(one.reads) for one in stages}, shards(count), first)
+        self.values = values
+
+    def given(self, stage):
+        return self.values
 
 
-@dataclass(frozen=True)
-class Told:
-    config: Config
-    folder: str
-    more: int = 0
+def driven(engine, stages, count, first=(), **values):
+    small = Small(engine, stages, count, first, **values)
+    small.drive()
+    return small
 
 
-def _tried(told, item):
-    marks = Path(told.folder, f"item-{item}.tries")
-    tries = int(marks.read_text()) + 1 if marks.exists() else 1
-    marks.write_text(str(tries))
-    if item == 3 and tries < 3:
-        raise TransientError("connection reset")
-    if item < 0:
-        raise InputError(f"{item} is negative")
-    return item + told.more
-
-
-def counted(folder, config, maps, items):
-    first = maps(_tried, Told(config, folder), items, [10] * len(items))
-    return maps(_tried, Told(config, folder, more=sum(first)), items)
+# ---------------------------------------------------------------- rounds
 
 
 @pytest.mark.parametrize("count", [1, 5, 100])
-def test_rounds_are_tasks_whose_results_come_in_order(tmp_path, count):
-    @flow
+def test_rounds_are_tasks_whose_results_come_in_order(on, tmp_path, count):
     def run(items):
-        with Stages(config()) as stages:
-            found = stages.rounds(
-                "export", counted, 1000, lambda found: False, folder=str(tmp_path), config=config(), items=items
-            )
-            return found, stages.board.stages["export"]
+        def with_engine(engine):
+            found = engine.rounds(COUNTED, lambda found: False, 1000, folder=str(tmp_path), items=items)
+            return found, engine.board.stages["export"]
+
+        return on(with_engine)
 
     found, line = run(list(range(count)))
     assert found == [item + sum(range(count)) for item in range(count)]
@@ -106,210 +101,150 @@ def test_rounds_are_tasks_whose_results_come_in_order(tmp_path, count):
     assert (tmp_path / "item--1.tries").read_text() == "1"  # bad input is never tried again
 
 
-def test_a_round_of_brief_items_is_a_task_for_each_worker_once_that_is_known(tmp_path, monkeypatch):
+def test_a_round_of_brief_items_is_a_task_for_each_worker_once_that_is_known(on, tmp_path, monkeypatch):
     labels, items = [], list(range(10, 19))
-    submit = Stages._submit
-    monkeypatch.setattr(
-        Stages, "_submit", lambda stages, *given: labels.append(given[1]["label"]) or submit(stages, *given)
-    )
-
-    @flow
-    def run():
-        with Stages(config(workers=2)) as stages:
-            return stages.rounds(
-                "export", counted, 1000, lambda found: False, folder=str(tmp_path), config=config(), items=items
-            )
-
-    assert run() == [item + sum(items) for item in items]
+    for kind in (Threads, Stages):
+        submit = kind.submit
+        monkeypatch.setattr(
+            kind, "submit", lambda self, work, submit=submit: labels.append(work.label) or submit(self, work)
+        )
+    found = on(lambda engine: engine.rounds(COUNTED, lambda found: False, 1000, folder=str(tmp_path), items=items))
+    assert found == [item + sum(items) for item in items]
     assert labels[:9] == [f"export: tried, {number} of 9" for number in range(1, 10)]
     assert labels[9:] == ["export: tried, 1 to 5 of 9", "export: tried, 6 to 9 of 9"]
 
 
-def _slow(told, item):
-    board = BOARD.get()
-    tell(0.5)
-    return board.stages["prices"].rows
-
-
-def _slowly(maps, config):
-    first = maps(_slow, Told(config, ""), [0, 1])
-    return [*first, *maps(_slow, Told(config, ""), [2], rest=True)]
-
-
-def test_a_long_item_moves_its_stage_and_the_rest_is_the_rest():
-    @flow
-    def run():
-        with Stages(config(workers=1)) as stages:
-            return stages.rounds("prices", _slowly, rows, lambda found: False, config=config())
-
-    rows = 100 * STAGES["prices"].rounds  # a round is 100 rows: the first of two items, the next all that is left
-    assert run() == [25, 75, 100 + (rows - 100) / 2]
-
-
-@flow
-def drive(settings, folder, count=4):
-    with Stages(settings) as stages:
-        through = stages.each([Step(embed, {"folder": folder}), Step(score, {})], shards(count))
-        return {
-            "through": [files.scores.path for files in through],
-            "failures": stages.failures,
-            "lines": stages.board.stages,
-            "whole": stages.whole(whole, value=1),
-        }
-
-
-@pytest.mark.parametrize("size", [1, 3])
-def test_a_failed_shard_falls_out_alone_and_flaky_ones_are_tried_again(tmp_path, size):
-    done = drive(config(shards_per_task=size), str(tmp_path))
-    assert done["through"] == ["s0!", "s2!", "s3!"]
-    assert [(failure.shard, failure.stage, failure.error) for failure in done["failures"]] == [
-        ("s1", "embed", "s1 is broken")
-    ]
-    tries = {path.stem: int(path.read_text()) for path in tmp_path.iterdir()}
-    assert tries["s2"] == 3
-    if size == 1:
-        assert tries == {"s0": 1, "s1": 1, "s2": 3, "s3": 1}  # bad input is never tried again
-    assert (done["lines"]["embed"].done, done["lines"]["embed"].failed) == (3, 1)
-    assert (done["lines"]["score"].cached, done["lines"]["score"].rows) == (3, 15)
-    assert done["whole"] == 2
-
-
-@task(name="atoms", task_run_name="atoms {label}", **STAGE)
-def atoms(batch, label, broken):
-    def one(files, progress):
-        if files.shard.name == broken:
-            raise InputError(f"{broken} has no words")
-        return replace(files, atoms=Output(f"{files.shard.name}?", "k", 5)), False
-
-    return run_batch("atoms", batch, one)
-
-
-@pytest.mark.parametrize("size", [1, 3])
-def test_steps_beside_each_other_join_what_they_made_and_a_failure_in_one_is_the_shards(tmp_path, size):
-    @flow
-    def run():
-        with Stages(config(shards_per_task=size)) as stages:
-            steps = [
-                Step(embed, {"folder": str(tmp_path)}),
-                Step(atoms, {"broken": "s3"}, beside=True),
-                Step(score, {}),
-            ]
-            through = stages.each(steps, shards(5))
-            return through, stages.failures
-
-    through, failures = run()
-    assert [(f.embeddings.path, f.atoms.path, f.scores.path) for f in through] == [
-        (name, f"{name}?", f"{name}!") for name in ("s0", "s2", "s4")
-    ]
-    assert sorted((failure.shard, failure.stage) for failure in failures) == [("s1", "embed"), ("s3", "atoms")]
-
-
-@task(name="slow", task_run_name="slow {label}", **STAGE)
-def slow(batch, label, log):
-    def one(files, progress):
-        log.begin()
-        return files, False
-
-    return run_batch("slow", batch, one)
-
-
-class Log:
-    """Counts the shards at work at once, which work until `end` is set."""
-
-    def __init__(self):
-        self.end, self.lock, self.begun = Event(), Lock(), 0
-        self.reached = {count: Event() for count in (1, 2, 3, 4)}
-
-    def begin(self):
-        with self.lock:
-            self.begun += 1
-            self.reached[min(self.begun, 4)].set()
-        assert self.end.wait(30)
-
-
-def test_stages_beside_others_leave_them_room_until_they_are_waited_for(monkeypatch):
-    monkeypatch.setattr(stage_runs, "REFRESH", 0.05)
-    log = Log()
-
-    @flow
-    def run():
-        with Stages(config(workers=4, shards_per_task=1)) as stages:
-            beside = stages.beside(partial(stages.each, [Step(slow, {"log": log})], shards(5)))
-            assert log.reached[2].wait(30)
-            assert stages.whole(whole, value=6) == 7  # goes by
-            before = log.begun
-            assert not beside.ended(0)
-            assert log.reached[4].wait(30)  # room for all, now
-            log.end.set()
-            return before, stages.join(beside)
-
-    assert run() == (2, shards(5))
-
-
-def test_what_fails_beside_fails_where_it_is_waited_for():
-    @flow
-    def fails():
-        with Stages(config()) as stages:
-            beside = stages.beside(partial(stages.whole, whole, value=-1))
-            assert stages.whole(whole, value=1) == 2
-            stages.join(beside)
-
-    with pytest.raises(InputError, match="negative"):
-        fails()
-
-
-def test_a_run_that_ends_begins_nothing_more_beside_it():
-    log, held = Log(), []
-
-    @flow
-    def fails():
-        with Stages(config(shards_per_task=1)) as stages:
-            held.append(stages.beside(partial(stages.each, [Step(slow, {"log": log})], shards(5))))
-            assert log.reached[1].wait(30)
-            Timer(0.2, log.end.set).start()
-            raise InputError("another stage failed")
-
-    with pytest.raises(InputError, match="another stage"):
-        fails()
-    assert held[0].ended(30)
-    with pytest.raises(LeftError):
-        held[0].result()
-    assert log.begun == 1
-
-
-def test_retries_end(tmp_path):
-    done = drive(config(retries=1), str(tmp_path))
-    assert [failure.shard for failure in done["failures"]] == ["s1", "s2"]
+def test_a_long_item_moves_its_stage_and_the_rest_is_the_rest(on):
+    slowly = stage("prices", "rounds", run="slowly", rounds=48)
+    found = on(lambda engine: engine.rounds(slowly, lambda found: False, 4800), workers=1)
+    assert found == [25, 75, 100 + (4800 - 100) / 2]  # a round is 100 rows; the last is all that is left
 
 
 @pytest.mark.parametrize(("path", "tries"), [("/api/artifacts/", 1), ("", 3)])
 def test_a_server_that_is_gone_is_not_asked_again_by_rounds(path, tries):
     """Its client has tried for as long as it may; an address elsewhere is tried again."""
     url = PREFECT_API_URL.value().removesuffix("/api") + path if path else "http://store/bucket"
-    calls = []
-
-    def refused(config, maps):
-        calls.append(1)
-        raise httpx.ConnectError("refused", request=httpx.Request("POST", url))
+    refused, calls = stage("export", "rounds", run="refused"), []
+    error = httpx.ConnectError("refused", request=httpx.Request("POST", url))
 
     @flow
     def run():
         with Stages(config(retries=2)) as stages:
-            stages.rounds("export", refused, 10, lambda found: False, config=config())
+            stages.rounds(refused, lambda found: False, 10, calls=calls, error=error)
 
     with pytest.raises(httpx.ConnectError):
         copy_context().run(run)
     assert len(calls) == tries
 
 
-def test_the_error_of_a_whole_stage_is_the_flows():
-    @flow
-    def fails():
-        with Stages(config()) as stages:
-            stages.whole(whole, value=-1)
+# ---------------------------------------------------------------- shards
 
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_failed_shard_falls_out_alone_and_flaky_ones_are_tried_again(on, tmp_path, size):
+    def run(engine):
+        small = driven(engine, [EMBED, SCORE, ONE], 4, folder=str(tmp_path), value=1)
+        return small, engine.failures, engine.board.stages
+
+    small, failures, lines = on(run, shards_per_task=size)
+    assert [files.scores.path for files in small.files.values()] == ["s0!", "s2!", "s3!"]
+    assert [(failure.shard, failure.stage, failure.error) for failure in failures] == [("s1", "embed", "s1 is broken")]
+    tries = {path.stem: int(path.read_text()) for path in tmp_path.iterdir()}
+    assert tries["s2"] == 3
+    if size == 1:
+        assert tries == {"s0": 1, "s1": 1, "s2": 3, "s3": 1}  # bad input is never tried again
+    assert (lines["embed"].done, lines["embed"].failed) == (3, 1)
+    assert (lines["score"].cached, lines["score"].rows) == (3, 15)
+    assert small.results["quality"] == 2
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_stages_beside_each_other_join_what_they_made_and_a_failure_in_one_is_the_shards(on, tmp_path, size):
+    def run(engine):
+        return driven(engine, [EMBED, ATOMS, SCORE], 5, folder=str(tmp_path)), engine.failures
+
+    small, failures = on(run, shards_per_task=size)
+    assert [(f.embeddings.path, f.atoms.path, f.scores.path) for f in small.files.values()] == [
+        (name, f"{name}?", f"{name}!") for name in ("s0", "s2", "s4")
+    ]
+    assert sorted((failure.shard, failure.stage) for failure in failures) == [("s1", "embed"), ("s3", "atoms")]
+
+
+def test_retries_end(on, tmp_path):
+    def run(engine):
+        driven(engine, [EMBED], 4, folder=str(tmp_path))
+        return engine.failures
+
+    assert sorted(failure.shard for failure in on(run, retries=1)) == ["s1", "s2"]
+
+
+def test_what_is_decided_over_the_corpus_is_decided_again_when_a_shard_fails_beside_it(on):
+    """A decision over five shards does not stand for the four that came through."""
+    filters = stage("filter", "rounds", run="decide", makes="filters")
+    last = stage("duplicates", "rounds", reads=("filter", "atoms"), run="decide", makes="duplicates")
+    small = on(lambda engine: driven(engine, [filters, ATOMS, last], 5, first=["filter"]))
+    assert list(small.files) == ["s0", "s1", "s2", "s4"]
+    assert {files.filters.path[3:] for files in small.files.values()} == {"of 4"}
+    assert {files.duplicates.path[3:] for files in small.files.values()} == {"of 4"}
+
+
+def test_stages_that_nothing_waits_for_yet_leave_the_others_room(on, monkeypatch):
+    monkeypatch.setattr(engines, "REFRESH", 0.05)
+    gate = Gate()
+    monkeypatch.setattr(stage_functions, "GATE", [gate])
+    begun = []
+
+    class Watched(Small):
+        def look_before(self, stage):
+            if stage.name == "filter":  # the first decision: whatever is beside it has half of the workers
+                assert gate.reached[2].wait(30)
+                begun.append(gate.begun)
+
+        def _take_rounds(self, stage, saw, found):
+            super()._take_rounds(stage, saw, found)
+            Thread(target=lambda: gate.reached[4].wait(30) and gate.end.set(), daemon=True).start()
+
+    filters = stage("filter", "rounds", run="decide", makes="filters")
+
+    def run(engine):
+        small = Watched(engine, [SLOW, filters], 5, ["filter"])
+        small.drive()
+        return small
+
+    small = on(run, workers=4, shards_per_task=1)
+    assert begun == [2] and [files.atoms.path for files in small.files.values()] == [f"s{i}" for i in range(5)]
+
+
+def test_a_run_that_ends_begins_nothing_more(on, monkeypatch):
+    gate = Gate()
+    monkeypatch.setattr(stage_functions, "GATE", [gate])
+    held = []
+
+    def run(engine):
+        held.append(engine)
+        engine.begin_batch(SLOW, shards(1), {})
+        assert gate.reached[1].wait(30)
+        gate.end.set()
+        raise InputError("another stage failed")
+
+    with pytest.raises(InputError, match="another stage"):
+        on(run)
+    with pytest.raises(EndedError):
+        held[0].begin_batch(SLOW, shards(1), {})
+    assert gate.begun == 1
+
+
+def test_a_stage_that_cannot_begin_is_an_error_and_no_silence(on):
+    with pytest.raises(RuntimeError, match="no stage can begin"):
+        on(lambda engine: driven(engine, [stage("score", reads=("score",), makes="scores")], 1))
+
+
+def test_the_error_of_a_stage_of_one_worker_is_the_runs(on):
     with pytest.raises(InputError, match="negative"):
-        fails()
+        on(lambda engine: driven(engine, [ONE], 1, value=-1))
+
+
+# ---------------------------------------------------------------- names and sizes
 
 
 def test_names_say_which_shards():
@@ -322,10 +257,17 @@ def test_names_say_which_shards():
     [(2, 30, 30, 1), (2, 100, 25, 4), (2, 2500, 32, 79), (64, 2500, 834, 3), (64, 100_000, 1000, 100)],
 )
 def test_many_shards_do_not_mean_as_many_task_runs(workers, shard_count, batches, size):
-    @flow
-    def sizes():
-        with Stages(config(workers=workers)) as stages:
-            return [len(batch) for batch in stages._batches(shards(shard_count))]
+    sizes = [len(batch) for batch in Threads(config(workers=workers)).batches([str(i) for i in range(shard_count)])]
+    assert sum(sizes) == shard_count
+    assert (len(sizes), max(sizes)) == (batches, size)
 
-    assert sum(found := sizes()) == shard_count
-    assert (len(found), max(found)) == (batches, size)
+
+def test_every_declared_stage_runs_a_function_that_is_there():
+    for declared in STAGES.values():
+        module, _, function = declared.run.partition(":")
+        assert callable(getattr(__import__(module, fromlist=[function]), function)), declared.name
+
+
+def test_the_threads_are_as_many_as_asked():
+    assert Threads(config(workers=3)).workers == 3
+    assert Threads(Config()).workers == os.cpu_count()

@@ -11,11 +11,11 @@ from collections.abc import Callable
 import pytest
 from threadpoolctl import OpenBLASController, threadpool_info, threadpool_limits
 
-from tasks.options import same_arithmetic
+from datamask.arithmetic import same_arithmetic
 
 SIZES = """
 import os, threading
-from tasks.options import same_arithmetic
+from datamask.arithmetic import same_arithmetic
 found = []
 def look():
     same_arithmetic()

@@ -7,18 +7,18 @@ from typing import Any
 from datamask import storage
 from datamask.certificate_words import describe
 from datamask.corpus.plan import FailedFile, Reading
+from datamask.engine import Engine, ShardTimes
 from datamask.errors import several
 from datamask.release.personal import NAMES
 from datamask.release.release_folder import ReleaseFolder
 from datamask.report.warnings import sentence
-from flows.stage_runs import ShardTimes, Stages
 
 CERTIFICATE = ("objective", "upper_bound", "gap", "integrality", "continues")  # of the selection's
 
 
 def numbers(
     release: ReleaseFolder,
-    stages: Stages,
+    engine: Engine,
     certificate: Mapping[str, Any],
     failed: Sequence[FailedFile],
     skipped: Sequence[FailedFile] = (),
@@ -42,7 +42,7 @@ def numbers(
         "tokens": {"read": total["tokens_read"], "selected": total["tokens_selected"]},
         "certificate": {
             **{name: certificate.get(name) for name in CERTIFICATE},
-            "calibrated": stages.config.select.calibrate,
+            "calibrated": engine.config.select.calibrate,
         },
         "stages": [
             {
@@ -53,7 +53,7 @@ def numbers(
                 "failed": line.failed,
                 "seconds": round(line.seconds, 2),
             }
-            for line in stages.board.stages.values()
+            for line in engine.board.stages.values()
         ],
         "failed": [{"path": file.path, "error": file.error} for file in failed],
         "read_as": [
@@ -63,7 +63,7 @@ def numbers(
         ],
         "restated": [column for column in manifest["columns"] if "from" in column],
         "skipped": [{"path": file.path, "error": file.error} for file in skipped],
-        "seconds": round(time.monotonic() - stages.began, 1),
+        "seconds": round(time.monotonic() - engine.began, 1),
     }
 
 
@@ -122,17 +122,17 @@ def as_markdown(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def shard_rows(release: ReleaseFolder, stages: Stages) -> list[dict[str, Any]]:
+def shard_rows(release: ReleaseFolder, engine: Engine) -> list[dict[str, Any]]:
     """A row per shard: stages it went through now (the others were cached), rows in, what became of them, seconds.
 
     Failed ones come first.
     """
     rows: list[dict[str, Any]] = [
         {"shard": failure.shard, "done now": f"failed in {failure.stage}: {failure.error}"}
-        for failure in stages.failures
+        for failure in engine.failures
     ]
     for name, count in sorted(release.manifest()["conservation"]["shards"].items()):
-        times = stages.times.get(name, ShardTimes())
+        times = engine.times.get(name, ShardTimes())
         rows.append(
             {
                 "shard": name,

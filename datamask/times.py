@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datamask import storage
 from datamask.corpus.plan import Plan
 from datamask.pipeline import STAGES
-from tasks.progress import Board
+from datamask.progress import Board
 
 TIMES = "times.json"
 

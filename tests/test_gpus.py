@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from datamask import gpus
 from datamask.config import Config, RunSettings
-from tasks import gpus
 
 
 def config(gpus_=2, **sections):
@@ -71,7 +71,9 @@ def test_no_more_devices_than_the_run_may_claim(two):
 
 
 def test_a_device_of_a_killed_process_is_free_again(two):
-    code = "import time; from tasks.gpus import leased\nwith leased(['4']): print('has it', flush=True); time.sleep(60)"
+    code = (
+        "import time; from datamask.gpus import leased\nwith leased(['4']): print('has it', flush=True); time.sleep(60)"
+    )
     environment = os.environ | {"TMPDIR": str(two)}
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment)
     assert process.stdout.readline() == b"has it\n"

@@ -15,7 +15,6 @@ from pathlib import Path
 from datamask.config import Config
 from datamask.locks import locked
 from datamask.surroundings import private_folder
-from tasks.options import needs_gpu
 
 POLL = 0.2  # seconds between looks for a free device
 
@@ -73,3 +72,10 @@ def placed(config: Config, number: int) -> Config:
     encoder = config.encoder.model_copy(update={"device": of(config.encoder.device)})
     select = config.select.model_copy(update={"device": of(config.select.device)})
     return config.model_copy(update={"encoder": encoder, "select": select})
+
+
+def needs_gpu(stage: str, config: Config) -> bool:
+    """Whether a stage computes on a GPU when the run has some."""
+    if stage == "score":
+        return any(scorer.kind in ("transformer", "encoder", "prox") for scorer in config.quality.scorers)
+    return stage in ("embed", "prices", "mask")

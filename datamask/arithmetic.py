@@ -1,0 +1,55 @@
+"""The same sums wherever a stage computes: how many threads the libraries add in."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from datamask.config import Config
+
+
+def same_arithmetic(torch: bool = True) -> None:
+    """The same thread pools wherever a task runs, in this thread from now on.
+
+    The environment, Dask and Ray may say otherwise, and sums in another order round differently: without this the same
+    key could stand for other bytes. A library's pool takes its size when it is loaded and can be set only then, so all
+    that have one are loaded first. OpenMP keeps a size for each thread that asks: as many threads as the machine has
+    cores. BLAS has one size for the process, and threadpoolctl lets only the thread that set it first change it,
+    without a word to the others: so it is one thread from the beginning, not only where the encoder is fitted (which
+    shares its products between cores itself).
+
+    :param torch: False where NumPy and SciPy alone compute: the stage need not wait for PyTorch and scikit-learn.
+    """
+    if not getattr(_LIMITED, "blas", False):
+        import scipy.linalg  # noqa: F401
+
+        _one_blas_thread()
+        _LIMITED.blas = True
+    if torch and not getattr(_LIMITED, "all", False):
+        import sklearn.utils._openmp_helpers  # noqa: F401
+        from threadpoolctl import threadpool_limits
+        from torch import set_num_threads
+
+        cores = os.cpu_count() or 1
+        set_num_threads(cores)
+        threadpool_limits(cores, "openmp")
+        _one_blas_thread()  # of theirs
+        _LIMITED.all = True
+
+
+def _one_blas_thread() -> None:
+    from threadpoolctl import OpenBLASController, threadpool_limits
+
+    with _BLAS:
+        OpenBLASController.clear_controlling_thread(force=True)
+        threadpool_limits(1, "blas")
+
+
+def prepared_by_numpy(config: Config) -> bool:
+    """Whether neither the encoder's preparation nor the scorers' needs PyTorch."""
+    scorers = {scorer.kind for scorer in config.quality.scorers}
+    return config.encoder.model == "static" and scorers <= {"content", "heuristic", "column"}
+
+
+_LIMITED = threading.local()
+_BLAS = threading.Lock()

@@ -1,0 +1,208 @@
+"""Starts each stage when what it reads is there: for a shard on its own, or for the whole corpus.
+
+A batch of shards goes on to its next stage whatever the other batches do, and a failed shard falls out alone. Stages
+that the first decisions over the corpus do not wait for work in the room that the others leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextvars import copy_context
+from dataclasses import replace
+from functools import partial
+from math import inf
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+from datamask.engine import Engine, Pending
+from datamask.pipeline import Stage
+from datamask.stages import ShardFiles
+
+
+class Driver:
+    """Stages under way on an engine, and what they made: `files` of each shard, `results` of the others.
+
+    What a pipeline looks at between its stages, and what it gives them, are methods that it overrides.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        stages: Sequence[Stage],
+        reads: Mapping[str, set[str]],
+        shards: Iterable[ShardFiles],
+        first: Iterable[str] = (),
+    ) -> None:
+        """
+        :param reads: the stages that each of `stages` waits for, by name.
+        :param first: stages over the corpus that begin as early as may be; empty: no stage waits for room.
+        """
+        self.engine, self.config = engine, engine.config
+        self.stages, self.reads = {stage.name: stage for stage in stages}, reads
+        self.files = {files.shard.name: files for files in shards}  # that have not failed, in their order
+        self.results: dict[str, Any] = {}  # of stages that make no file of a shard
+        self._first = self.with_reads(first) if first else set(self.stages)
+        self._batches = engine.batches(list(self.files))
+        self._begun: dict[str, set[int]] = {name: set() for name in self.stages}  # batches, by their numbers
+        self._ended: dict[str, set[int]] = {name: set() for name in self.stages}
+        self._lost = 0  # shards that failed before the selection, after which decisions are made again
+        self._saw: dict[str, int] = {}  # `_lost` when a stage of rounds began that has ended
+        self._looked: set[str] = set()  # stages whose end was looked at
+        self._under_way: list[Stage] = []
+        self._events: SimpleQueue[tuple[Stage, int, Any]] = SimpleQueue()
+
+    # ---------------------------------------------------------------- what a pipeline says
+
+    def given(self, stage: Stage) -> dict[str, Any]:
+        """What a stage's function can name in its parameters, beside its shards."""
+        return {}
+
+    def look_at(self, stage: Stage) -> None:
+        """Called once when all shards are through a stage that they go through together."""
+
+    def look_before(self, stage: Stage) -> None:
+        """Called before a stage begins, also again where it does so anew."""
+
+    # ---------------------------------------------------------------- the stages, by what they read
+
+    def drive(self) -> None:
+        """Runs every stage; raises the first error that is not a shard's own."""
+        while not all(self.is_over(name) for name in self.stages):
+            self._begin_what_can()
+            if not self._under_way:
+                raise RuntimeError(f"no stage can begin, and these have not run: {self._waiting()}")
+            self._take(*self.engine.next(self._events))
+        self._begin_what_can()  # looks at the last
+
+    def is_over(self, name: str) -> bool:
+        """Whether all shards are through a stage, or it has decided on those that are left."""
+        if self.stages[name].by == "shard":
+            return len(self._ended[name]) == len(self._batches)
+        if self.stages[name].by == "rounds":
+            return self._saw.get(name) == self._lost
+        return name in self.results
+
+    def with_reads(self, names: Iterable[str]) -> set[str]:
+        """These stages and all that they read, directly or not."""
+        found = set(names)
+        while more := {read for name in found for read in self.reads.get(name, ())} - found:
+            found |= more
+        return found
+
+    @property
+    def rows(self) -> int:
+        """Of all shards that have not failed."""
+        return sum(files.shard.rows or 0 for files in self.files.values())
+
+    def _waiting(self) -> list[str]:
+        return [name for name in self.stages if not self.is_over(name)]
+
+    def _begin_what_can(self) -> None:
+        for name, stage in self.stages.items():
+            if stage.together and name not in self._looked and self.is_over(name):
+                self._looked.add(name)
+                self.look_at(stage)
+        for name, stage in self.stages.items():
+            if stage.by == "shard":
+                for number in range(len(self._batches)):
+                    if number not in self._begun[name] and self._can_begin(stage, number):
+                        self._begin_batch(stage, number)
+            elif not self.is_over(name) and stage not in self._under_way and self._can_begin(stage):
+                self.look_before(stage)
+                if stage.by == "rounds":
+                    self._begin_rounds(stage)
+                else:
+                    self._under_way.append(stage)
+                    shards = [files.shard for files in self.files.values()]
+                    future = self.engine.begin(stage, shards=shards, **self.given(stage))
+                    future.add_done_callback(partial(self._tell, stage, 0))
+
+    def _can_begin(self, stage: Stage, number: int | None = None) -> bool:
+        """Whether what the stage reads is there; of shards that go on alone, for this batch of them."""
+        for name in self.reads[stage.name]:
+            read = self.stages[name]
+            alone = number is not None and read.by == "shard" and not read.together
+            if not (number in self._ended[name] if alone else self.is_over(name)):
+                return False
+        return stage.name in self._first or self._has_room()
+
+    def _has_room(self) -> bool:
+        """Whether a stage that is not needed first may begin a task."""
+        if self.config.run.address or all(self.is_over(name) for name in self._first):
+            room = inf
+        else:
+            room = max(1, self.engine.workers // 2)
+        return sum(stage.name not in self._first for stage in self._under_way) < room
+
+    def _begin_batch(self, stage: Stage, number: int) -> None:
+        self._begun[stage.name].add(number)
+        batch = [self.files[name] for name in self._batches[number] if name in self.files]
+        if len(self._begun[stage.name]) == 1:
+            self.look_before(stage)
+            self.engine.board.begin(stage.name, len(self.files), self.rows)
+        self._under_way.append(stage)
+        if batch:
+            future = self.engine.begin_batch(stage, batch, self.given(stage))
+            future.add_done_callback(partial(self._tell, stage, number))
+        else:  # all of them have failed
+            self._events.put((stage, number, None))
+
+    def _begin_rounds(self, stage: Stage) -> None:
+        """In a thread of its own, so that shards go on meanwhile."""
+        self._under_way.append(stage)
+        saw, rows = self._lost, self.rows
+        given = {**self.given(stage), "all_files": list(self.files.values())}
+
+        def decide() -> None:
+            try:
+                self._events.put((stage, 0, (saw, self.engine.rounds(stage, _are_cached, rows, **given))))
+            except BaseException as error:  # raised where the run waits
+                self._events.put((stage, 0, error))
+
+        Thread(target=copy_context().run, args=(decide,), name=stage.name, daemon=True).start()
+
+    def _tell(self, stage: Stage, number: int, future: Pending) -> None:
+        self._events.put((stage, number, future))
+
+    def _take(self, stage: Stage, number: int, ended: Any) -> None:
+        """Books what has ended: a batch, a stage of one worker, or one of rounds."""
+        self._under_way.remove(stage)
+        if isinstance(ended, BaseException):
+            raise ended
+        if stage.by == "shard":
+            self._take_batch(stage, number, ended)
+        elif stage.by == "one":
+            self.results[stage.name] = self.engine.end(stage, ended.result())
+        else:
+            self._take_rounds(stage, *ended)
+
+    def _take_batch(self, stage: Stage, number: int, future: Pending | None) -> None:
+        self._ended[stage.name].add(number)
+        batch = [self.files[name] for name in self._batches[number] if name in self.files]
+        through = self.engine.end_batch(stage, batch, future) if future else []
+        passed = {files.shard.name: files for files in through}
+        for files in batch:
+            name = files.shard.name
+            if name in passed:
+                self.files[name] = passed[name].joined([files])
+            else:
+                del self.files[name]
+                self._lost += stage.name != "mask"
+        if self.is_over(stage.name):
+            self.engine.board.end(stage.name)
+
+    def _take_rounds(self, stage: Stage, saw: int, found: Any) -> None:
+        if saw != self._lost:
+            return  # a shard has failed since: what is left is decided on again
+        self._saw[stage.name] = saw
+        if not stage.makes:
+            self.results[stage.name] = found
+            return
+        for name, output in zip(list(self.files), found, strict=True):
+            self.files[name] = replace(self.files[name], **{stage.makes: output})
+
+
+def _are_cached(found: Any) -> bool:
+    """Whether a stage of rounds found all that it would have made: outputs of the shards, or what says it itself."""
+    return bool(found) and all(output.cached for output in (found if isinstance(found, list) else [found]))

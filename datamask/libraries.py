@@ -1,0 +1,75 @@
+"""Libraries that take seconds to load, loaded while the first stages work."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+from collections.abc import Iterator
+from contextvars import ContextVar
+from importlib import import_module
+
+FIRST = (
+    "datamask.run", "datamask.corpus", "datamask.encoders.static", "datamask.quality.prepare", "datamask.quality.score",
+    "datamask.filter.signatures",
+)  # fmt: skip  # what the first stages need
+REST = (
+    "torch", "sklearn.manifold", "datamask.encoders.encode", "datamask.selection.cover.counting",
+    "datamask.filter.duplicates", "datamask.selection.sharded.joint", "datamask.selection.solvers.relaxation",
+    "datamask.release.staging", "datamask.report.report",
+)  # fmt: skip
+
+
+class Rest:
+    """The libraries of the later stages, loaded in a thread of their own while the first stages work."""
+
+    def __init__(self) -> None:
+        self._thread = threading.Thread(target=self._load, daemon=True)
+        self._thread.start()
+
+    def _load(self) -> None:
+        with contextlib.suppress(Exception):  # who needs the module meets the error, where it can be told
+            for name in REST:
+                import_module(name)
+
+    def wait(self) -> None:
+        """Returns when all of them are loaded, or could not be."""
+        self._thread.join()
+
+
+REST_OF_THIS_RUN: ContextVar[Rest | None] = ContextVar("REST_OF_THIS_RUN", default=None)
+
+
+def loaded() -> None:
+    """Waits until all libraries are there. No two threads load at once: packages whose modules import each other in a
+    circle may be met half loaded then."""
+    if rest := REST_OF_THIS_RUN.get():
+        rest.wait()
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """Loads what the first stages need; inside, the rest is being loaded: see `loaded`."""
+    with no_garbage():
+        from datamask.quality import batch_words as words
+
+        for name in FIRST:
+            import_module(name)
+        words.tables()  # of Unicode
+    token = REST_OF_THIS_RUN.set(Rest())
+    try:
+        yield
+    finally:
+        REST_OF_THIS_RUN.reset(token)
+
+
+@contextlib.contextmanager
+def no_garbage() -> Iterator[None]:
+    """Inside, modules are loaded, which stay: looking for garbage among them takes a tenth of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

@@ -1,0 +1,342 @@
+"""Runs the pipeline: a stage starts when what it reads is there.
+
+    from datamask.run import curate
+
+    release = curate(Config(corpus={"input": ["dumps/*.parquet"]}), "out/mine")      # no server, no Prefect
+
+`Run` is the driver. An engine (`datamask.engine`) does the work: threads of this process here, and Prefect's tasks in
+`flows.curate`, with the same bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from datamask import storage, times
+from datamask.api import Release
+from datamask.checks import check_devices, check_packages, check_settings, encoder_caution
+from datamask.config import Config
+from datamask.corpus.identify import wanted as languages_wanted
+from datamask.corpus.index import check_quarantine
+from datamask.corpus.plan import FailedFile, Plan, Shard
+from datamask.driver import Driver
+from datamask.engine import Engine, Threads
+from datamask.errors import ConservationError, IncompleteError, several
+from datamask.filter import wanted as near_duplicates_wanted
+from datamask.filter.contamination import wanted as decontamination_wanted
+from datamask.filter.filters import check_left
+from datamask.maps import Mapper, here
+from datamask.pipeline import STAGES, Stage
+from datamask.release.housekeeping import check_room
+from datamask.release.publication import one_exporter, running
+from datamask.release.release_folder import Provenance, ReleaseFolder, Staged, latest_version
+from datamask.run_numbers import numbers
+from datamask.selection.cover.counting import check_target, reads_words
+from datamask.selection.solvers import check_solver
+from datamask.stages import ShardFiles
+from datamask.storage import Output
+
+DRIFT = 0.01  # of the budget, and of the gap beyond the solved one, that a selection by saved prices may miss
+BY_RUN = ("plan", "export", "report", "publish")  # before and after the stages that start by what they read
+
+
+@dataclass(frozen=True)
+class Previous:
+    """What a refresh takes over from the last release."""
+
+    encoder: Any = None
+    quality: Any = None
+    prices: Output | None = None  # select by these instead of solving
+    gap: float = 0.0  # of the selection that set the prices
+    version: str = ""
+    check: Callable[[Sequence[Shard]], None] = lambda shards: None  # of the converted shards, before work is put in
+
+
+@dataclass(frozen=True)
+class Prices:
+    """The prices that decide, and whether they are saved ones, carried on to new shards."""
+
+    output: Output
+    extended: bool = False
+
+    @property
+    def cached(self) -> bool:
+        """Whether they were there."""
+        return self.output.cached
+
+
+def curate(config: Config, out: str) -> Release:
+    """Curates a corpus in this process, without Prefect; `datamask.curate` does it as a Prefect flow.
+
+    :param out: folder or URL for work/ and releases/.
+    :returns: the release; `run` has the run's numbers.
+    :raises DatamaskError: ConfigError, InputError, IncompleteError …: with what to do.
+    """
+    out = out.rstrip("/")
+    with running(out), Threads(config) as engine:
+        plan = engine.run(STAGES["plan"], settings=config.corpus, work=storage.join(out, "work"), previous=None)
+        found = Run(engine, plan, out).publish()
+    return Release(found["release"], found=found)
+
+
+def wanted(config: Config) -> list[Stage]:
+    """The stages that start by what they read, as far as these settings need them."""
+    static = config.encoder.model == "static"
+    needed = {
+        "languages": languages_wanted(config),
+        "tokenizer": static,
+        "encoder": config.reads_vectors or not static,
+        "signatures": config.filter.exact_duplicates or near_duplicates_wanted(config),
+        "embed": config.reads_vectors,
+        "atoms": reads_words(config.selection),
+        "leaks": decontamination_wanted(config),
+        "duplicates": near_duplicates_wanted(config),
+        "prices": config.selection.scope == "corpus",
+    }
+    return [stage for name, stage in STAGES.items() if name not in BY_RUN and needed.get(name, True)]
+
+
+def reads(config: Config) -> dict[str, set[str]]:
+    """What each stage waits for, of the stages that these settings need."""
+    stages = wanted(config)
+    names = {stage.name for stage in stages}
+    found = {stage.name: {name for name in stage.reads if name not in BY_RUN} for stage in stages}
+    if not config.quality.reads_encoder:
+        found["quality"].discard("encoder")
+        found["score"].discard("embed")
+    if config.filter.order == "after":
+        for name, own in found.items():
+            own.discard("filter") if name != "filter" else own.add("mask")
+    if "tokenizer" not in names:  # the encoder's own counts
+        found["index"].add("encoder")
+    for name, own in found.items():
+        if "convert" in own and "languages" in names and name != "languages":
+            own.add("languages")
+        own &= names
+    return found
+
+
+class Run(Driver):
+    """A curation: the stages between the plan and the release as a graph, then the release."""
+
+    def __init__(self, engine: Engine, plan: Plan, out: str, previous: Previous = Previous()) -> None:
+        """:param plan: what the stage of that name returned."""
+        config = engine.config
+        self.plan, self.out, self.previous, self.work = plan, out, previous, storage.join(out, "work")
+        self.before = latest_version(out)
+        stages = wanted(config)
+        early = {"duplicates", "filter"} if config.filter.order == "before" else {"duplicates"}
+        super().__init__(
+            engine, stages, reads(config), map(ShardFiles, plan.shards), {stage.name for stage in stages} & early
+        )
+
+    def measure_and_decide(self) -> list[ShardFiles]:
+        """Runs every stage between the plan and the release; returns the shards that came through.
+
+        :raises IncompleteError: files or shards failed, and run.allow_failed_shards is not set.
+        """
+        config = self.config
+        check_packages(config, [part.format for shard in self.plan.shards for part in shard.parts])
+        check_devices(config)
+        check_room(self.plan, config, self.out)
+        check_solver(config.selection)
+        check_target(config.selection)
+        self.engine.board.expected = times.expected(self.work, self.plan)
+        self.drive()
+        self.check_complete()
+        return list(self.files.values())
+
+    def keep_to(self, names: Sequence[str]) -> None:
+        """Runs these stages and what they read, and no others."""
+        kept = self.with_reads(names)
+        self.stages = {name: stage for name, stage in self.stages.items() if name in kept}
+        self._first = set(self.stages)
+
+    def given(self, stage: Stage) -> dict[str, Any]:
+        ahead = self.with_reads(self.reads[stage.name])
+        given: dict[str, Any] = {
+            "work": self.work,
+            "encoder": next((self.results[name] for name in ("encoder", "tokenizer") if name in ahead), None),
+            "quality": self.results.get("quality"),
+            "prices": self.results["prices"].output if "prices" in self.results else None,
+        }
+        if stage.by == "one":
+            given["previous"] = self.previous.quality if stage.name == "quality" else self.previous.encoder
+        if stage.name == "prices":
+            given |= {"previous": self.previous, "log": self.engine.log}
+        return given
+
+    # ---------------------------------------------------------------- what is looked at before more work is put in
+
+    def look_at(self, stage: Stage) -> None:
+        """Now, and not after hours of embedding."""
+        files = list(self.files.values())
+        if stage.name == "index":
+            check_quarantine(files, self.config)
+            return
+        if stage.name == "convert" and "languages" in self.stages:
+            return
+        self.check_complete()
+        shards = [one.shard for one in files]
+        self.previous.check(shards)
+        if caution := encoder_caution(self.config):
+            self._say(caution, logging.WARNING)
+        if not self.config.reads_vectors:
+            self._say(f"no vectors are made: {self.config.selection.metric}, the scorers and the filters read none")
+        check_settings(shards, self.config)
+
+    def look_before(self, stage: Stage) -> None:
+        if stage.by == "rounds":
+            self.check_complete()
+        if stage.name != ("prices" if "prices" in self.stages else "mask"):
+            return
+        files = list(self.files.values())
+        check_left(files, self.config)
+        for alarm in files[0].duplicates.facts["alarms"] if files and files[0].duplicates else ():
+            self.engine.log(f"duplicates take much of {alarm}", logging.WARNING)
+
+    def _say(self, said: str, level: int = logging.INFO) -> None:
+        self.engine.log(said, level)
+        print(f"datamask: {said}", file=sys.stderr, flush=True)
+
+    def failed(self) -> list[FailedFile]:
+        """All files and shards that failed so far."""
+        shards = (FailedFile(one.shard, f"{one.stage}: {one.error}") for one in self.engine.failures)
+        return [*self.plan.failures, *shards]
+
+    def check_complete(self) -> None:
+        """:raises IncompleteError: files or shards failed, and the settings do not allow it."""
+        failed = self.failed()
+        if failed and not self.config.run.allow_failed_shards:
+            self.engine.show_failures([(file.path, file.error) for file in failed])
+            named = "\n".join(f"  {file.path}: {file.error}" for file in failed)
+            raise IncompleteError(
+                f"{several(len(failed), 'file or shard', 'files or shards')} failed, so there is no release:\n{named}\n"
+                "mend or remove them and run the same command again: what is done is kept; "
+                "or publish without them: --allow-failed-shards"
+            )
+
+    # ---------------------------------------------------------------- the release
+
+    def publish(self) -> dict[str, Any]:
+        """Runs every stage after the plan, publishes, and returns the run's numbers."""
+        from datamask.report import StageTime  # with what draws
+
+        shards = self.measure_and_decide()
+        certificate = self.certificate()
+        encoder = self.results.get("encoder", self.results.get("tokenizer"))
+        failed = self.failed()
+        provenance = Provenance(
+            portable(encoder, self.work), self.results["quality"].as_dict(), certificate, tuple(failed),
+            self.plan.skipped,
+        )  # fmt: skip
+        waiting = partial(self._say, f"another run is publishing into {self.out}; this one waits for it")
+        rows, lines = self.rows, self.engine.board.stages.values()
+        with one_exporter(self.out, waiting=waiting):
+            staged = self.engine.rounds(
+                STAGES["export"], _is_published, rows, all_files=shards, out=self.out, provenance=provenance
+            )
+            check_conservation(staged, shards)
+            report = self.engine.rounds(
+                STAGES["report"],
+                lambda _: _is_published(staged),
+                rows,
+                staged=staged,
+                all_files=shards,
+                certificate=certificate,
+                stages=[StageTime(line.stage, line.done, line.cached, round(line.seconds, 2)) for line in lines],
+            )
+            warnings = [dict(warning) for warning in report.warnings]
+            release = self.engine.run(STAGES["publish"], staged=staged, pictures=report.pictures, warnings=warnings)
+        times.keep(self.work, self.plan, self.engine.board)
+        found = numbers(release, self.engine, certificate, failed, self.plan.skipped)
+        found |= {"warnings": warnings, "meanwhile": meanwhile(release, self.before, self.out)}
+        self.engine.show(release, found, report.pictures, failed)
+        return found
+
+    def certificate(self) -> dict[str, Any]:
+        """The facts of the selection: of the corpus, or by shard."""
+        prices: Prices | None = self.results.get("prices")
+        if not prices:
+            masks = {name: files.masks for name, files in self.files.items()}
+            return {"shards": {name: dict(output.facts) for name, output in masks.items() if output}}
+        found = {**prices.output.facts, "prices": prices.output.key}
+        if prices.extended:
+            found |= {"continues": self.previous.version, "solved_gap": self.previous.gap}
+        return found
+
+
+def solve_or_extend(
+    all_files: Sequence[ShardFiles],
+    config: Config,
+    work: str,
+    previous: Previous = Previous(),
+    log: Callable[[str], None] = lambda text: None,
+    maps: Mapper = here,
+) -> Prices:
+    """The selection over all shards, as prices: solved, or the last release's where new documents fit beside it."""
+    from datamask.selection.extension import extend_prices
+    from datamask.selection.sharded.beside import MustSolve
+    from datamask.selection.stage import learn_prices
+
+    if previous.prices:
+        try:
+            extended = extend_prices(all_files, previous.prices, config, work, maps)
+        except MustSolve as error:
+            log(f"selecting from all documents again: {error}")
+        else:
+            if not (missed := _missed(extended.facts, previous.gap)):
+                return Prices(extended, extended=True)
+            log(f"beside the selection of release {previous.version} {missed}; selecting again")
+    return Prices(learn_prices(all_files, config, work, maps))
+
+
+def _missed(facts: Mapping[str, Any], gap: float) -> str:
+    """In words, what new documents selected beside old ones miss too much of; empty if nothing. gap: the solved one."""
+    found = [*facts["broken"]]
+    if abs(facts["budget"] - 1) > DRIFT:
+        found.append(f"{facts['budget']:.1%} of the budget is spent")
+    if facts["gap"] > gap + DRIFT:
+        found.append(f"the gap to the bound is {facts['gap']:.1%}, and was {gap:.1%} when all was solved")
+    return "; ".join(found)
+
+
+def portable(encoder: Any, work: str) -> dict[str, Any]:
+    """The encoder's identity without where the output folder lies; `flows.refresh` puts that back."""
+    identity: dict[str, Any] = encoder.as_dict()
+    return identity | {"path": str(identity["path"]).removeprefix(f"{work}/")}
+
+
+def meanwhile(release: ReleaseFolder, before: str | None, out: str) -> str | None:
+    """What another run did to `latest` while this one ran, in words; None if nothing."""
+    now = latest_version(out)
+    if now != release.version:
+        return f"`latest` points at {now}, which another run published meanwhile; this run's release is complete, too"
+    previous = (release.manifest()["previous"] or {}).get("version")
+    if release.new and previous != before:
+        return f"another run published {previous} while this one ran; `latest` points at this run's release now"
+    return None
+
+
+def check_conservation(staged: Staged, shards: Sequence[ShardFiles]) -> None:
+    """Every row that was read has exactly one outcome, in every shard.
+
+    :raises ConservationError: a shard's rows and outcomes differ.
+    """
+    counted: Mapping[str, Any] = staged.summary()["shards"]
+    for files in shards:
+        read = files.index.rows if files.index else 0
+        found = counted.get(files.shard.name, {})
+        outcomes = [found.get("selected", 0), found.get("not_selected", 0)]
+        outcomes += [*found.get("filtered", {}).values(), *found.get("quarantined", {}).values()]
+        if not read == files.shard.rows == found.get("rows") == sum(outcomes):
+            raise ConservationError(f"shard {files.shard.name}: {read} rows were read, {found} are accounted for")
+
+
+def _is_published(staged: Staged) -> bool:
+    return staged.published is not None

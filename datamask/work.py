@@ -1,0 +1,250 @@
+"""What a worker is given to do: a stage over a batch of shards, a stage of one worker, or items of a round.
+
+An engine (`datamask.engine`) calls it on a thread, on Dask or on Ray, with or without Prefect; what it says of itself
+is in `Done`. One broken shard costs itself alone: the others of its batch are finished first, and the error carries
+them.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from datamask import storage
+from datamask.arithmetic import prepared_by_numpy, same_arithmetic
+from datamask.config import Config
+from datamask.corpus.plan import Shard
+from datamask.errors import (
+    LESS_MEMORY,
+    DatamaskError,
+    MissingExtraError,
+    StorageError,
+    full,
+    is_retryable,
+    out_of_memory,
+    several,
+)
+from datamask.gpus import on_gpu
+from datamask.pipeline import Stage
+from datamask.progress import reporter
+from datamask.shares import heard
+from datamask.stages import Progress, ShardFiles
+from datamask.surroundings import machines_fault
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """A shard after a stage."""
+
+    files: ShardFiles
+    seconds: float
+    cached: bool
+    in_place: bool = False  # it is read where it lies: there was nothing to do, and nothing to keep
+
+
+@dataclass(frozen=True)
+class ShardFailure:
+    """A shard that a stage could not finish, and why, in the user's words."""
+
+    shard: str
+    stage: str
+    error: str
+    retryable: bool
+
+
+class ShardsFailed(DatamaskError):
+    """Shards of a batch failed; `done` are those that did not."""
+
+    def __init__(self, done: tuple[ShardResult, ...], failures: tuple[ShardFailure, ...]) -> None:
+        super().__init__(done, failures)  # the arguments themselves, so that it survives pickling
+        self.done = done
+        self.failures = failures
+
+    def __str__(self) -> str:
+        return "; ".join(f"{failure.shard}: {failure.error}" for failure in self.failures)
+
+    @property
+    def can_retry(self) -> bool:
+        """Whether another attempt can help one of the shards at least."""
+        return any(failure.retryable for failure in self.failures)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What work gave, and the seconds it took: those in a queue do not count."""
+
+    message: str
+    result: Any
+    seconds: float
+    cached: bool = False
+
+
+class Work(ABC):
+    """What one task does. No dataclass: Prefect would look through it for results of other tasks, 0.3 ms a shard."""
+
+    def __init__(self, stage: Stage, label: str, config: Config) -> None:
+        """:param label: what it is in the run's list of tasks."""
+        self.stage, self.label, self.config = stage, label, config
+
+    @abstractmethod
+    def __call__(self) -> Done:
+        """Does it, on whatever worker."""
+
+
+class BatchWork(Work):
+    """A stage that runs per shard, over some of them."""
+
+    def __init__(self, stage: Stage, config: Config, batch: Sequence[ShardFiles], given: Mapping[str, Any]) -> None:
+        """:param given: what the stage's function takes beside the shard, by name."""
+        super().__init__(stage, f"{stage.name}: {label(batch)}", config)
+        self.batch, self.given = tuple(batch), dict(given)
+
+    def __call__(self) -> Done:
+        """:returns: a Done with a tuple of ShardResult, cached if every file was there.
+        :raises ShardsFailed: after the last shard, when some failed.
+        :raises StorageError: nothing more can be written, or this machine stands in the way.
+        :raises MissingExtraError: a package is not installed, which every shard needs.
+        """
+        done: list[ShardResult] = []
+        failures: list[ShardFailure] = []
+        cause: Exception | None = None
+        if self.stage.sums:
+            same_arithmetic()
+        with on_gpu(self.stage.name, self.config) as config:
+            for files in self.batch:
+                name = files.shard.name
+                try:
+                    done.append(self._one(files, config, reporter(self.stage.name, name)))
+                except Exception as error:
+                    if told := full(error):  # no other shard could be written either
+                        raise StorageError(told) from error
+                    if isinstance(error, MissingExtraError):
+                        raise
+                    if here := machines_fault(error):
+                        raise here from error
+                    failures.append(ShardFailure(name, self.stage.name, describe(error), is_retryable(error)))
+                    cause = error
+        if failures:
+            raise ShardsFailed(tuple(done), tuple(failures)) from cause
+        what = done[0].files.shard.name if len(done) == 1 else several(len(done), "shard")
+        return self._done(f"{self.stage.name} {what}", done)
+
+    def _one(self, files: ShardFiles, config: Config, progress: Progress) -> ShardResult:
+        began = time.perf_counter()
+        given = {**self.given, "config": config, "files": files, "shard": files.shard, "progress": progress}
+        there = bool(self.stage.place) and storage.exists(self.stage.path(**given))
+        made = self.stage.call(**given)
+        seconds = time.perf_counter() - began
+        if isinstance(made, Shard):
+            in_place = self.stage.name == "convert" and not made.converted_from
+            cached = there or in_place
+            return ShardResult(replace(files, shard=made), 0.0 if cached else seconds, cached, in_place)
+        after = replace(files, **{self.stage.makes: made})
+        return ShardResult(after, 0.0 if made.cached else seconds, made.cached)
+
+    def _done(self, what: str, done: Sequence[ShardResult]) -> Done:
+        seconds = sum(result.seconds for result in done)
+        if all(result.in_place for result in done):
+            return Done(f"{what}: read where it lies, nothing to convert", tuple(done), seconds)
+        if all(result.cached for result in done):
+            return Done(f"{what}: the output is there already", tuple(done), seconds, cached=True)
+        rows = several(sum(result.files.shard.rows or 0 for result in done), "row")
+        return Done(f"{what}: {rows} in {seconds:.1f} s", tuple(done), seconds)
+
+
+class OneWork(Work):
+    """A stage of one worker."""
+
+    def __init__(self, stage: Stage, config: Config, given: Mapping[str, Any]) -> None:
+        """:param given: what the stage's function takes, by name."""
+        super().__init__(stage, f"{stage.name}: {stage.says.format(model=config.encoder.model)}", config)
+        self.given = dict(given)
+
+    def __call__(self) -> Done:
+        """:returns: a Done with what the stage's function returns, cached if it made nothing new."""
+        if self.stage.sums:
+            same_arithmetic(torch=not prepared_by_numpy(self.config))
+        name, work, folder = self.stage.name, self.given.get("work", ""), self.stage.folder
+        before = published(work, folder) if folder else frozenset()
+        began = time.perf_counter()
+        result = self.stage.call(**self.given, config=self.config)
+        seconds = time.perf_counter() - began
+        staged = self.given.get("staged")
+        if (staged and staged.published is not None) or (before and published(work, str(folder)) == before):
+            return Done(f"{name}: the output is there already", result, 0.0, cached=True)
+        return Done(f"{name}: {seconds:.1f} s", result, seconds)
+
+
+class RoundWork(Work):
+    """Consecutive items of a round (`datamask.maps`)."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        label: str,
+        work: Callable[[Any, Any], Any],
+        state: Any,
+        items: Sequence[Any],
+        rows: Sequence[int],
+    ) -> None:
+        """:param work: called with the state, a dataclass with the run's settings in `config`, and an item.
+        :param rows: of progress, an item each.
+        """
+        super().__init__(stage, label, state.config)
+        self.work, self.state, self.items, self.rows = work, state, tuple(items), tuple(rows)
+
+    def __call__(self) -> Done:
+        """:returns: a Done with a tuple of the items' results."""
+        same_arithmetic()
+        began = time.perf_counter()
+        report = reporter(self.stage.name, self.label)
+        found = []
+        with on_gpu(self.stage.name, self.config) as config:
+            state = replace(self.state, config=config)
+            for item, rows in zip(self.items, self.rows, strict=True):
+                counted = Counted(report, rows)
+                with heard(counted.to):
+                    found.append(self.work(state, item))
+                counted.to(1.0)
+        return Done(self.label, tuple(found), time.perf_counter() - began)
+
+
+class Counted:
+    """An item's rows of progress, reported as its share grows."""
+
+    def __init__(self, report: Callable[[int], None], rows: int) -> None:
+        self._report, self._rows, self._done = report, rows, 0
+
+    def to(self, share: float) -> None:
+        """So much of the item is done."""
+        if more := int(share * self._rows) - self._done:
+            self._done += more
+            self._report(more)
+
+
+def published(work: str, folder: str) -> frozenset[str]:
+    """The names in a stage's folder; a stage that adds none had nothing to do."""
+    fs, path = storage.filesystem(storage.join(work, folder))
+    fs.invalidate_cache(path)
+    try:
+        return frozenset(fs.ls(path, detail=False))  # a glob would interpret what signs the path has
+    except FileNotFoundError:
+        return frozenset()
+
+
+def label(batch: Sequence[ShardFiles]) -> str:
+    """A batch in a task's name."""
+    first, last = batch[0].shard.name, batch[-1].shard.name
+    return first if len(batch) == 1 else f"{first} … {last} ({len(batch)})"
+
+
+def describe(error: BaseException) -> str:
+    """An error in one line: our own as they are, others with their type."""
+    text = " ".join(str(error).split())
+    if isinstance(error, DatamaskError):
+        return text
+    named = f"{type(error).__name__}: {text}"[:500]
+    return f"{LESS_MEMORY} ({named})" if out_of_memory(error) else named
