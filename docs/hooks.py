@@ -17,7 +17,6 @@ PAGES = {  # in the repository: on the site
     "CHANGELOG.md": "CHANGELOG.md",
     "SECURITY.md": "security-policy.md",
     "benchmarks/RESULTS.md": "benchmarks/RESULTS.md",
-    "benchmarks/HISTORY.md": "benchmarks/HISTORY.md",
     "benchmarks/LOG.md": "benchmarks/LOG.md",
 }
 HOMES = {page: source for source, page in PAGES.items()}

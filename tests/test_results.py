@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import figures  # noqa: E402
 import run  # noqa: E402
 
 PAGE = """# Results
@@ -43,7 +44,8 @@ def test_tables_are_replaced_and_nothing_else():
 def test_every_command_of_the_page_names_a_script_that_is_there():
     text = run.RESULTS.read_text()
     known = run.commands(text)
-    assert len(known) > 10 and text.count("<!-- table ") == text.count("<!-- end ") == len(run.MARKED.findall(text))
+    ends = text.count("<!-- end ") - text.count("<!-- end figures ")
+    assert len(known) > 10 and text.count("<!-- table ") == ends == len(run.MARKED.findall(text))
     for name, command in known.items():
         script = next(word for word in shlex.split(command) if word.endswith(".py"))
         assert (ROOT / script).exists(), name
@@ -51,7 +53,35 @@ def test_every_command_of_the_page_names_a_script_that_is_there():
 
 def test_every_table_of_the_page_but_the_first_is_under_a_command():
     page = run.MARKED.sub("", run.RESULTS.read_text())
-    assert len(run.TABLE.findall(page)) == 1  # the ten figures; what no command makes again is in HISTORY.md
+    assert len(run.TABLE.findall(page)) == 1  # the ten figures, which benchmarks/figures.py writes
+
+
+def test_figures_on_every_page_are_those_of_the_tables():
+    results = figures.Results(run.RESULTS.read_text())
+    found = []
+    for page in figures.PAGES:
+        text = (ROOT / page).read_text() if (ROOT / page).exists() else ""
+        found += [block["name"] for block in figures.BLOCK.finditer(text)]
+        assert figures.filled(text, results) == text, f"{page}: python benchmarks/figures.py writes its figures"
+    assert {"ten", "judges"} <= set(found)
+
+
+def test_a_figure_that_is_changed_by_hand_is_seen_and_mended():
+    text = run.RESULTS.read_text()
+    results = figures.Results(text)
+    assert results.cell("release_export 1", "datamask, 10%, memory_limit 1GB", "rows") == "198,336"
+    wrong = text.replace(", pairwise, s | 9.0 |", ", pairwise, s | 8.0 |")
+    assert wrong != text and figures.filled(wrong, results) == text
+    with pytest.raises(KeyError, match="no row"):
+        results.cell("judge 4", "an arm that nobody read", "coder, reporting sets")
+
+
+def test_entries_of_the_log_are_dated_and_short():
+    entries = (run.RESULTS.parent / "LOG.md").read_text().split("\n## ")[1:]
+    assert entries
+    for entry in entries:
+        head, _, body = entry.partition("\n")
+        assert "2026-" in head and len(body.split()) <= 120, head
 
 
 def test_a_command_that_fails_leaves_the_page(tmp_path, monkeypatch, capsys):

@@ -32,7 +32,7 @@ from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
 NAMED = 20  # leaked documents that the facts name at most
-BYTES = 24  # memory for each distinct n-gram of a document in a problem solved by one process (benchmarks/HISTORY.md)
+BYTES = 24  # memory for each distinct n-gram of a document in a problem solved by one process (measured)
 
 
 def schema_of(buckets: int) -> pa.Schema:
