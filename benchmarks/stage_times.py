@@ -53,10 +53,10 @@ def measure(inputs: list[str], out: str) -> dict[str, Any]:
         import sklearn.manifold  # noqa: F401
         import torch
 
-        import datamask.quality.batch_words
+        import datamask.quality.word_tables
         import datamask.report.report
 
-        datamask.quality.batch_words.tables()
+        datamask.quality.word_tables.tables()
         torch.set_num_threads(os.cpu_count() or 1)
 
     timed("imports", imported)

@@ -20,8 +20,10 @@ import pyarrow.dataset as ds
 
 from datamask import storage
 from datamask.errors import MissingExtraError
+from datamask.release.explain import explain
 from datamask.release.quarantine import QUARANTINED
 from datamask.release.release_folder import QUARANTINE, find_release
+from datamask.release.verify import verify
 
 REPORT = "report.html"
 
@@ -100,8 +102,6 @@ class Release:
 
         :raises InputError: there is none.
         """
-        from datamask.release.explain import explain
-
         return [one.to_json() for one in explain(self._release, document)]
 
     def verify(self, against: list[str] | None = None) -> list[str]:
@@ -109,8 +109,6 @@ class Release:
 
         :param against: the corpus, to compare every value with its source.
         """
-        from datamask.release.verify import verify
-
         return list(verify(self._release, against or []).problems)
 
     def __repr__(self) -> str:

@@ -27,9 +27,12 @@ import typer
 
 from datamask import storage
 from datamask.config import Config, load
+from datamask.corpus import convert_shard, corpus_schema, plan_shards, read_batches
+from datamask.corpus.inputs import find_inputs
 from datamask.engine import Engine
 from datamask.errors import several
 from datamask.pipeline import STAGES, Stage
+from datamask.quality.prepare import SAMPLE_ROWS
 from datamask.release import printing
 from datamask.run import Run
 from datamask.work import Done, Work
@@ -131,9 +134,6 @@ def estimate(config: Config, workers: int = 1, documents: int | None = None) -> 
 
     :raises InputError: the input matches nothing or cannot be read.
     """
-    from datamask.corpus.inputs import find_inputs
-    from datamask.quality.prepare import SAMPLE_ROWS
-
     files = find_inputs(config.corpus.input).files
     folder = Path(tempfile.mkdtemp(prefix="datamask-plan-"))
     try:
@@ -189,8 +189,6 @@ def _fits(config: Config, folder: Path, rows: pa.Table) -> dict[str, StageCost]:
 def _sample(config: Config, files: Any, folder: Path, documents: int) -> tuple[pa.Table, float]:
     """Documents from all over the input, and documents per byte of it."""
     import pyarrow as pa
-
-    from datamask.corpus import convert_shard, corpus_schema, plan_shards, read_batches
 
     step = max(1, len(files) // FOOTERS)
     chosen = [file.path for file in files[::step]][:FOOTERS]

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from importlib import import_module
 
+from datamask.quality.word_tables import tables
+
 FIRST = (
     "datamask.run", "datamask.corpus", "datamask.encoders.static", "datamask.quality.prepare", "datamask.quality.score",
     "datamask.filter.signatures",
@@ -51,11 +53,9 @@ def loaded() -> None:
 def loading() -> Iterator[None]:
     """Loads what the first stages need; inside, the rest is being loaded: see `loaded`."""
     with no_garbage():
-        from datamask.quality import batch_words as words
-
         for name in FIRST:
             import_module(name)
-        words.tables()  # of Unicode
+        tables()  # of Unicode
     token = REST_OF_THIS_RUN.set(Rest())
     try:
         yield

@@ -10,6 +10,35 @@ it made beside the modules.
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import torch
+from scipy.sparse import csr_array
+
+from datamask.corpus.ngrams import count_ngrams
+from datamask.corpus.text_hashes import text_hashes
+from datamask.dealing import dealt_out
+from datamask.encoders.static import fit_static
+from datamask.filter.duplicate_candidates import Components, Samples, meetings, met, parts_of_groups, total_of_groups
+from datamask.filter.held_texts import HeldTexts
+from datamask.filter.intact import Own, Pair
+from datamask.filter.posting_loops import by_hash, different, of_many, places_among
+from datamask.filter.postings import SeenDocuments, postings_of, sampled, shared_of
+from datamask.filter.shingles import likeness
+from datamask.filter.signatures import sign
+from datamask.models.tokens import DocumentTokenizer
+from datamask.quality import pool_model as pool
+from datamask.quality.copies import CopyCounts
+from datamask.report import page
+from datamask.selection import select
+from datamask.selection.cover.atoms import AtomRows, shares
+from datamask.selection.cover.curves import Curves
+from datamask.selection.cover.greedy_search import grow, improve
+from datamask.selection.cover.sharpen import sharpen
+from datamask.selection.cover.summed import SummedCoverage
+from datamask.selection.cover.tangent import Concave, maximise
+from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.limits import Limits
+from datamask.selection.sparse_rows import take_rows
 
 
 def precompile() -> None:
@@ -19,22 +48,10 @@ def precompile() -> None:
     _duplicates(texts)
     _coverage()
     _swaps()
-    from datamask.report import page
-
     page.library()
 
 
 def _words(texts: list[str]) -> None:
-    import pyarrow as pa
-
-    from datamask.corpus.ngrams import count_ngrams
-    from datamask.corpus.text_hashes import text_hashes
-    from datamask.encoders.static import fit_static
-    from datamask.filter.signatures import sign
-    from datamask.models.tokens import DocumentTokenizer
-    from datamask.quality import pool_model as pool
-    from datamask.quality.copies import CopyCounts
-
     tokenizer = DocumentTokenizer(fit_static(texts, vocabulary=300, dimensions=8, max_length=32, seed=0).tokenizer)
     tokenizer.count([*texts, "word " * 5000, " ".join(map(str, range(5000)))])  # more than the table has room for
     tokenizer.all(texts)
@@ -45,23 +62,6 @@ def _words(texts: list[str]) -> None:
 
 
 def _duplicates(texts: list[str]) -> None:
-    import pyarrow as pa
-
-    from datamask.dealing import dealt_out
-    from datamask.filter.duplicate_candidates import (
-        Components,
-        Samples,
-        meetings,
-        met,
-        parts_of_groups,
-        total_of_groups,
-    )
-    from datamask.filter.held_texts import HeldTexts
-    from datamask.filter.intact import Own, Pair
-    from datamask.filter.posting_loops import by_hash, different, of_many, places_among
-    from datamask.filter.postings import SeenDocuments, postings_of, sampled, shared_of
-    from datamask.filter.shingles import likeness
-
     connected = Components(4)
     connected.add(np.array([0]), np.array([2]))
     paired, part = np.array([True, False, True, False]), np.zeros(4, np.int64)
@@ -94,19 +94,6 @@ def _mapped(values: np.ndarray) -> np.ndarray:
 
 
 def _coverage() -> None:
-    import torch
-    from scipy.sparse import csr_array
-
-    from datamask.selection.cover.atoms import AtomRows, shares
-    from datamask.selection.cover.curves import Curves
-    from datamask.selection.cover.greedy_search import grow, improve
-    from datamask.selection.cover.sharpen import sharpen
-    from datamask.selection.cover.summed import SummedCoverage
-    from datamask.selection.cover.tangent import Concave, maximise
-    from datamask.selection.problem.feasible import Feasible
-    from datamask.selection.problem.limits import Limits
-    from datamask.selection.sparse_rows import take_rows
-
     generator, documents, atoms, each = np.random.default_rng(0), 64, 50, 8
     index = np.sort(generator.integers(atoms, size=(documents, each)), axis=1).ravel().astype(np.uint16)
     start = np.arange(documents + 1, dtype=np.int64) * each
@@ -128,8 +115,6 @@ def _coverage() -> None:
 
 
 def _swaps() -> None:
-    from datamask.selection import select
-
     generator = np.random.default_rng(0)
     select(generator.normal(size=(64, 8)), generator.random(64), budget_documents=8, algorithm="Pair_simi")
 

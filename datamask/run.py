@@ -37,7 +37,10 @@ from datamask.release.publication import one_exporter, running
 from datamask.release.release_folder import Provenance, ReleaseFolder, Staged, latest_version
 from datamask.run_numbers import numbers
 from datamask.selection.cover.counting import check_target, reads_words
+from datamask.selection.extension import extend_prices
+from datamask.selection.sharded.beside import MustSolve
 from datamask.selection.solvers import check_solver
+from datamask.selection.stage import learn_prices
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 
@@ -280,10 +283,6 @@ def solve_or_extend(
     maps: Mapper = here,
 ) -> Prices:
     """The selection over all shards, as prices: solved, or the last release's where new documents fit beside it."""
-    from datamask.selection.extension import extend_prices
-    from datamask.selection.sharded.beside import MustSolve
-    from datamask.selection.stage import learn_prices
-
     if previous.prices:
         try:
             extended = extend_prices(all_files, previous.prices, config, work, maps)

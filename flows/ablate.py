@@ -11,6 +11,10 @@ from prefect.runtime import flow_run
 from pydantic import Field
 
 from datamask import storage
+from datamask.report.embedded import load_corpus
+from datamask.study import arms
+from datamask.study.ablation import ablate as compare_all
+from datamask.study.targets import read_targets
 from flows.artifacts import show_ablation
 from flows.hints import for_this_reader
 from tasks.stage import STAGE
@@ -48,15 +52,11 @@ def ablate(
 @task(name="ablate", task_run_name="ablate: compare selections, seeds {seeds}", **STAGE)
 def compare_arms(output: str, seeds: int, documents: int, only: list[str], targets: list[str]) -> dict[str, str]:
     """The table of all arms over all seeds, written beside the stages' files."""
-    from datamask.report.embedded import load_corpus
-    from datamask.study import arms
-    from datamask.study.ablation import ablate as run
-    from datamask.study.targets import read_targets
 
     asked = read_targets(storage.expand_patterns(targets)) if targets else []
     work = load_corpus(output, 100, []).work  # what is wrong shows before the work, not after it
     log = get_run_logger()
-    found = run(
+    found = compare_all(
         lambda seed: load_corpus(output, documents, [], seed),
         list(range(seeds)),
         only,

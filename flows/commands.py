@@ -16,10 +16,18 @@ import typer
 
 from datamask import cli, surroundings
 from datamask import config as settings
-from datamask.errors import ConfigError, several
+from datamask.checks import check_devices, check_footers, check_heads, check_packages
+from datamask.corpus import sample_corpus
+from datamask.corpus.inputs import find_inputs
+from datamask.errors import ConfigError, InputError, several
 from datamask.interrupts import INTERRUPTS
+from datamask.release.release_folder import find_release
+from datamask.run_numbers import warning_sentences
 from datamask.silence import SILENCE
+from flows.console import summary, write_record
 from flows.prefect_settings import api_url, load_prefect
+from flows.session import session
+from flows.warm import Server
 
 if TYPE_CHECKING:
     from flows.warm import Server
@@ -90,18 +98,12 @@ def curate(
     if sample == bool(chosen.corpus.input):
         raise ConfigError("give --input, or --sample for a corpus gathered from this machine, one of the two")
     if sample:
-        from datamask.corpus import sample_corpus
-
         folder = f"{output.rstrip('/')}/sample"
         written = sample_corpus(folder)
         print(f"{'sample':<10} {several(written.documents, 'document')} in {folder}", file=sys.stderr)
         chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update={"input": [folder]})})
 
-    from datamask.corpus.inputs import find_inputs
-
     files = find_inputs(chosen.corpus.input).files  # a path that matches nothing is told at once
-    from datamask.checks import check_devices, check_footers, check_heads, check_packages
-
     check_packages(chosen, [file.format for file in files])
     check_devices(chosen)
     check_footers(files, chosen)
@@ -138,9 +140,6 @@ def refresh(
     Input and settings are the last release's, unless given.
     """
     begin_server()
-    from datamask.errors import InputError
-    from datamask.release.release_folder import find_release
-
     last = None
     try:
         last = settings.over_release(find_release(output).manifest()["settings"], None)
@@ -195,10 +194,6 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool, json_log: bool =
 
     if not plain:
         load_prefect()
-    from datamask.run_numbers import warning_sentences
-    from flows.console import summary, write_record
-    from flows.session import session
-
     try:
         with INTERRUPTS.saying(STOPPING), session(server, True, json_log, plain):
             SILENCE.doing("is at work")
@@ -232,8 +227,6 @@ def begin_server() -> Server | None:
     meanwhile."""
     settle()
     quiet_prefect()
-    from flows.warm import Server
-
     return Server.begin()
 
 

@@ -18,7 +18,10 @@ from typing import Any
 
 from datamask import config as settings
 from datamask.api import Release
+from datamask.release.release_folder import find_release
+from flows.commands import begin_server
 from flows.prefect_settings import load_prefect
+from flows.session import session
 
 Settings = settings.Config | Mapping[str, Any] | str | Path
 
@@ -68,8 +71,6 @@ def refresh(
     :param config: as for `curate`, laid over the last release's settings key by key.
     :raises DatamaskError: ConfigError, InputError, IncompleteError …: as the command, with the same messages.
     """
-    from datamask.release.release_folder import find_release
-
     chosen = _config(config, sections, input, target)
     if not chosen.corpus.input:
         find_release(str(output))  # whose input is read again
@@ -100,12 +101,8 @@ def _config(
 
 
 def _run(flow: Callable[[], dict[str, Any]], progress: bool) -> Release:
-    from flows.commands import begin_server
-
     server = begin_server()
     load_prefect()
-    from flows.session import session
-
     with session(server, progress):
         found = copy_context().run(flow)  # what a run sets when its server is gone goes with it
     return Release(found.get("release") or found["latest"], found=found)

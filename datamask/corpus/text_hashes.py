@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from datamask.corpus.code_points import tables
 from datamask.corpus.utf8 import utf8
+from datamask.corpus.utf8_loops import fold
 
 BLOCK_BYTES = 1 << 22  # of text, normalised at a time
 
@@ -45,8 +46,6 @@ def text_hashes(texts: pa.Array) -> list[bytes]:
 
 def _normalised(texts: pa.Array) -> Iterator[bytes | memoryview]:
     """What is hashed of each text."""
-    from datamask.corpus.utf8_loops import fold
-
     raw, bounds = utf8(texts)
     first = 0
     while first < len(texts):

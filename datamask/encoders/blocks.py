@@ -7,14 +7,13 @@ import numpy as np
 import scipy.sparse
 
 from datamask.compiling import on_cores
+from datamask.encoders.sparse_loops import rows_times
 
 TILE = 64  # columns: BLAS adds up what is left of a tile at a matrix's edge in another order
 
 
 def product(left: np.ndarray | scipy.sparse.csr_array, right: np.ndarray) -> np.ndarray:
     """float32 or float64 [rows, columns]: left @ right, by blocks of rows."""
-    from datamask.encoders.sparse_loops import rows_times
-
     result = np.empty((left.shape[0], right.shape[1]), np.result_type(left.dtype, right.dtype))
 
     def work(first: int, last: int) -> None:

@@ -27,9 +27,13 @@ from datamask.config import EncoderSettings as Settings
 from datamask.corpus.index import why_no_text
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import sample_texts
+from datamask.encoders import static
+from datamask.encoders.static import Counted
 from datamask.errors import ConfigError, InputError
 from datamask.maps import clear, read_arrays, write_arrays
 from datamask.models.encoder_ref import EncoderRef
+from datamask.models.locate import local_folder
+from datamask.models.tokens import clean
 from datamask.pipeline import STAGES
 from datamask.stages import ROUNDS
 
@@ -117,8 +121,6 @@ def prepare_tokenizer(
 
 
 def _prepare_static(shards: Sequence[Shard], config: Config, work: str, previous: EncoderRef | None) -> EncoderRef:
-    from datamask.encoders import static
-
     ref = _static(shards, config, work, previous)
     if storage.exists(storage.join(ref.path, COMPLETE)):
         return ref
@@ -161,9 +163,6 @@ def _fit_tokens(shards: Sequence[Shard], config: Config) -> tuple[Tokenizer, Cou
 
 
 def _tokens_of(texts: Sequence[str], settings: Settings) -> tuple[Tokenizer, Counted]:
-    from datamask.encoders import static
-    from datamask.models.tokens import clean
-
     texts = [clean(text) for text in texts]
     if not texts:
         raise InputError("no text to fit the static encoder on")
@@ -179,9 +178,6 @@ def _begun(work: str, ref: EncoderRef) -> tuple[Tokenizer, Counted] | None:
     """What `prepare_tokenizer` made, which goes; None: nothing, or it is gone."""
     import scipy.sparse
     from tokenizers import Tokenizer
-
-    from datamask.encoders.static import Counted
-    from datamask.models.locate import local_folder
 
     folder, url = storage.join(work, "tokenizer", _name(ref.path)), _left(work, ref)
     if not storage.exists(storage.join(folder, TOKENIZER)) or not storage.exists(url):
@@ -201,15 +197,11 @@ def fit(texts: Sequence[str], settings: Settings, folder: str) -> None:
 
     :raises InputError: no text.
     """
-    from datamask.encoders import static
-
     tokenizer, counted = _tokens_of(texts, settings)
     _publish(static.Fitted(tokenizer, static.vectors_of(counted, settings.dimensions, SEED)), folder)
 
 
 def _publish(fitted: Fitted, folder: str) -> None:
-    from datamask.encoders import static
-
     with tempfile.TemporaryDirectory(prefix="datamask-encoder-") as temporary:
         static.save(Path(temporary), fitted)
         publish_folder(Path(temporary), folder)

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from datamask.encoders.letter_loops import add_up, count_runs, runs_joined
+
 CHARACTERS = 500  # of a text that are looked at
 BUCKETS = 1024
 CLUSTERS = 128  # of a script, before they are joined
@@ -49,8 +51,6 @@ def language_groups(texts: Sequence[str], seed: int) -> tuple[np.ndarray, np.nda
 
 def _letters(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """The letters of the texts' beginnings, uint32, runs of all else one space; and whose each is, int64."""
-    from datamask.encoders.letter_loops import runs_joined
-
     beginnings = [f" {text[:CHARACTERS].lower()} " for text in texts]
     letters = np.frombuffer("".join(beginnings).encode("utf-32-le", "surrogatepass"), np.uint32).copy()
     owners = np.repeat(np.arange(len(texts)), [len(beginning) for beginning in beginnings])
@@ -80,8 +80,6 @@ def _scripts(letters: np.ndarray, owners: np.ndarray, texts: int) -> np.ndarray:
 def _profiles(letters: np.ndarray, owners: np.ndarray, texts: int) -> np.ndarray:
     """float32 [texts, BUCKETS]: square roots of the shares of runs of three letters, or of two where there are many
     letters (so that the frequent few do not decide alone), of unit length."""
-    from datamask.encoders.letter_loops import count_runs
-
     met = np.bincount(letters[letters != SPACE]).astype(np.float64)
     shares = met[met > 0] / met.sum()
     width = 2 if -(shares * np.log(shares)).sum() > np.log(MANY_LETTERS) else 3
@@ -128,8 +126,6 @@ def _k_means(profiles: np.ndarray, clusters: int, generator: np.random.Generator
 
 def _sums(profiles: np.ndarray, cluster: np.ndarray) -> np.ndarray:
     """float32 [clusters, BUCKETS]: the sums of the profiles of each, in the order of the texts."""
-    from datamask.encoders.letter_loops import add_up
-
     sums = np.zeros((int(cluster.max()) + 1, profiles.shape[1]), np.float32)
     add_up(profiles, cluster, sums)
     return sums

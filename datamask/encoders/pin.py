@@ -15,6 +15,7 @@ from datamask.corpus.read import shard_schema
 from datamask.devices import pick_device, pick_dtype
 from datamask.errors import ModelError, nearest
 from datamask.models.encoder_ref import EncoderRef
+from datamask.models.load import loading
 from datamask.models.locate import locate
 
 VERSION = 1  # of these references; the stage's own is that of what it fits
@@ -49,7 +50,6 @@ def pin_model(settings: Settings, work: str) -> EncoderRef:
 
     from datamask.encoders.load import load_encoder
     from datamask.encoders.models import load_model
-    from datamask.models.load import loading
 
     ref = EncoderRef(kind="model", fingerprint=key, prompt=settings.prompt, **chosen)
     model = load_model(ref, device)

@@ -72,6 +72,8 @@ from datamask.maps import (
     write_joined,
 )
 from datamask.pipeline import STAGES
+from datamask.quality import pool_model as pool
+from datamask.quality.copies import CopyCounts
 from datamask.stages import ShardFiles
 from datamask.storage import Output
 
@@ -511,9 +513,6 @@ def verify_pairs(state: Searching, part: int) -> None:
 @lru_cache(maxsize=2)
 def _copy_counts(url: str) -> CopyEvidence | None:
     """What tells which of two copies has words put in the place of others: the corpus's counts, if still there."""
-    from datamask.quality import pool_model as pool
-    from datamask.quality.copies import CopyCounts
-
     return CopyCounts(pool.read(url)) if storage.exists(url) else None
 
 

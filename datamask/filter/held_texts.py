@@ -22,6 +22,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from datamask.corpus.utf8 import utf8
 from datamask.filter.intact import Text
+from datamask.filter.laid_texts import LaidTexts
 from datamask.filter.pair_loops import numbered
 
 HELD = 1 << 24  # letters of the texts held at a time: 0.25 GB, as a letter is held as 12 bytes and the text beside them
@@ -93,8 +94,6 @@ def _ranks(one: np.ndarray, other: np.ndarray, count: int) -> np.ndarray:
 
 
 def _made(texts: Iterable[tuple[np.ndarray, pa.Array]]) -> Iterator[tuple[int, Text]]:
-    from datamask.filter.laid_texts import LaidTexts
-
     for documents, part in _blocks(texts):
         made = LaidTexts.of(*utf8(part.cast(pa.string())))
         for place, (document, text) in enumerate(zip(documents.tolist(), part.to_pylist(), strict=True)):

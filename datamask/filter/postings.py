@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from datamask.filter.posting_loops import by_hash, flagged, several, sort_within, within_scales
 from datamask.filter.signatures import COARSEST, bound
 
 KEYS = 8  # smallest shingles of a sample, by which a document finds others: at containment 0.6 all 8 miss one in 1,500
@@ -34,8 +35,6 @@ def postings_of(lengths: np.ndarray, hashes: np.ndarray) -> np.ndarray:
     A posting's hash has its halves exchanged: the first bits of a sampled hash say nothing, and so partitions, which
     are ranges of the other half, one after another are ascending.
     """
-    from datamask.filter.posting_loops import flagged
-
     found = np.empty(len(hashes), POSTING)
     found["hash"] = hashes << np.uint64(32) | hashes >> np.uint64(32)
     flagged(lengths, KEYS, found["document"])
@@ -50,8 +49,6 @@ def partition_of(hashes: np.ndarray, partitions: int) -> np.ndarray:
 
 def sampled(lengths: np.ndarray, hashes: np.ndarray) -> np.ndarray:
     """(n, COARSEST + 1) uint16: how many of each sample are within each scale's bound."""
-    from datamask.filter.posting_loops import within_scales
-
     found = np.empty((len(lengths), COARSEST + 1), np.uint16)
     within_scales(lengths, hashes, bound(np.arange(COARSEST + 1)), found)
     return found
@@ -83,8 +80,6 @@ class Shared:
 
 def shared_of(found: np.ndarray, windows: np.ndarray) -> Shared:
     """Of a partition's POSTINGs; windows (N,): the documents' lengths."""
-    from datamask.filter.posting_loops import by_hash, several, sort_within
-
     hashes, document, starts = several(*by_hash(found["hash"], found["document"]))
     # of a shingle, the longest document first, then in their order
     shorter = LONGEST - np.minimum(windows[document >> np.uint32(1)].astype(np.uint64), LONGEST)

@@ -21,6 +21,7 @@ import numpy as np
 
 from datamask.filter.pair_loops import in_common
 from datamask.filter.surface import TABLE, kinds
+from datamask.filter.unescape_loops import entities
 
 WINDOW = 12  # letters: 2.5 English words; benchmarks/LOG.md has 8 to 20
 LETTERS = 0x32000  # from TABLE to here lie rare ideographs, above marks without a meaning here
@@ -60,8 +61,6 @@ class Tables(NamedTuple):
 @cache
 def tables() -> Tables:
     """Made at first use."""
-    from datamask.filter.unescape_loops import entities
-
     letters = np.arange(TABLE, dtype=np.uint32)
     alike = _confusable()
     latin_of = {}

@@ -22,6 +22,7 @@ from datamask.corpus.plan import Shard
 from datamask.corpus.read import read_batches
 from datamask.corpus.utf8 import utf8
 from datamask.filter.shingles import WINDOW, tables
+from datamask.filter.signature_loops import signed
 from datamask.pipeline import STAGES
 from datamask.stages import Progress, silent
 from datamask.storage import Output
@@ -71,8 +72,6 @@ def _blocks(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def sign(chunk_id: pa.Array, texts: pa.Array) -> pa.RecordBatch:
     """The signatures of some texts."""
-    from datamask.filter.signature_loops import signed
-
     raw, bounds = utf8(texts)
     count, scale, wear = np.empty(len(texts), np.int64), np.empty(len(texts), np.int8), np.empty(len(texts), np.int32)
     values, offsets = np.empty(2 * (bounds[-1] - bounds[0]) + WINDOW, np.uint64), np.zeros(len(texts) + 1, np.int32)

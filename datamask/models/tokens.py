@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 from tokenizers import Tokenizer
 
+from datamask.models.load import MODELS, loading, named_errors
+from datamask.models.locate import local_folder
 from datamask.models.word_tokens import WordTokenizer, splits_into_words
 
 if TYPE_CHECKING:
@@ -77,8 +79,6 @@ def load_tokenizer(encoder: EncoderRef) -> TokenCounter:
 
     :raises ModelError: it is not there.
     """
-    from datamask.models.load import MODELS, loading, named_errors  # loads torch
-    from datamask.models.locate import local_folder
 
     def load() -> TokenCounter:
         folder = local_folder(encoder.path) if encoder.kind in ("static", "column") else encoder.path

@@ -17,6 +17,7 @@ import pyarrow as pa
 from tokenizers import Tokenizer
 
 from datamask.models.word_letters import KINDS, LOWER, letters
+from datamask.models.word_loops import learn_merges, lowered, merge, number, place_again, split, sums, tokens
 
 SEPARATOR = "\x1e"  # between words tokenised together: a token of its own, and in next to no word
 MERGED = 64  # bytes of a word that is merged by the compiled loop: its time grows with the square
@@ -59,8 +60,6 @@ class _Found(NamedTuple):
 
     def sums(self) -> np.ndarray:
         """int64 [texts]: tokens of each."""
-        from datamask.models.word_loops import sums
-
         found = np.empty(len(self.texts) - 1, np.int64)
         sums(self.numbers, self.texts, self.ends, found)
         return found
@@ -88,8 +87,6 @@ class WordTokenizer:
 
         :raises UnicodeEncodeError: a text holds a lone surrogate.
         """
-        from datamask.models.word_loops import tokens
-
         found = self._find(texts)
         lengths = found.sums()
         ids = np.empty(lengths.sum(), np.int32)
@@ -181,8 +178,6 @@ class _KnownWords:
 
     def number(self, words: pa.LargeStringArray) -> np.ndarray:
         """int32 [words]: the number of each; new ones are added."""
-        from datamask.models.word_loops import number, place_again
-
         _, places, data = words.buffers()
         starts = np.frombuffer(places, np.int64, len(words) + 1)
         spelled = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
@@ -210,8 +205,6 @@ class _Merges:
     normalized but to small letters."""
 
     def __init__(self, vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> None:
-        from datamask.models.word_loops import learn_merges
-
         self._of_byte = np.full(256, -1, np.int64)
         for byte, letter in enumerate(byte_letters()):
             if byte > 0x20 and LOWER[byte] == byte:
@@ -233,8 +226,6 @@ class _Merges:
     def apply(self, words: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
         """The tokens int32 of the words that it can encode, one after the other, and the lengths int64 [words] of all:
         −1 of the others."""
-        from datamask.models.word_loops import lowered, merge
-
         _, places, data = words.buffers()
         ends = np.frombuffer(places, np.int64, len(words) + 1)
         raw = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
@@ -263,8 +254,6 @@ def split_words(texts: Sequence[str]) -> tuple[pa.LargeStringArray, np.ndarray]:
 
     :raises UnicodeEncodeError: a text holds a lone surrogate.
     """
-    from datamask.models.word_loops import split
-
     whole = pa.array(texts, pa.large_string())
     _, offsets, data = whole.buffers()
     bounds = np.frombuffer(offsets, np.int64, len(texts) + 1)

@@ -6,129 +6,14 @@ so two layouts of one text have the same numbers to the bit. Letters are folded 
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 
-from datamask.quality import characters as ch
+from datamask.quality.inner_loops import lay
 from datamask.quality.page_layout import _BASE
-
-# Kinds of a code point, bits.
-WORD = 1  # letters, marks and digits make words
-DIGIT = 2
-UPPER = 4
-LOWER = 8
-SINGLE = 16  # a letter of a script without spaces: a word of its own
-STOP = 32  # ends a sentence
-JOINER = 64  # between two letters it is of the word: ' and its kin, invisible joiners
-MARK = 128
-
-# Places of what is in a packed entry, see `WordTables`.
-BLANK = 1 << 8
-MEANING, BYTE, FOLDED = 9, 12, 21
-CLAUSE = 1 << 20
-ORDINARY = 1 << 42  # goes on with the word before it, and is nothing that is counted besides
-LEADS = (0xC2, 0xF4)  # the bytes that begin what UTF-8 writes with several
-SPACED = (0xC2, 0xC3)  # those after which a no-break space may stand, which other layouts of a text replace by a space
-
-LETTERS = 3  # of a word's end and the next one's beginning: how words join where few pairs of words come twice
-
-# What a code point means beyond its kind.
-PLAIN, BROKEN, CODE, EXCLAIM, MONEY, BAR, QUOTE = range(7)
-_BAR = "|•·►▶★☆✓✔→■●◆※▪"
-_CODE = "{}[]()=;_\\#&+^~`"  # no "*", which begins more items of lists than it multiplies
-_CLAUSES = ";:；：؛—–"  # end a clause: verse and dialogue have few other marks
-_MEANT = {"!": EXCLAIM, "！": EXCLAIM, "%": MONEY, "$": MONEY, "«": QUOTE, "»": QUOTE, "‹": QUOTE, "›": QUOTE}
-
-
-@dataclass(frozen=True)
-class WordTables:
-    """Each indexed by code point."""
-
-    kinds: np.ndarray  # (0x110000,) uint8
-    folded: np.ndarray  # (0x110000,) uint32: the code point a letter folds to
-    meaning: np.ndarray  # (0x110000,) uint8
-    byte: np.ndarray  # (0x110000,) uint8: the byte of 0x80 … 0xff that cp1252 or Latin-1 shows as this; else 0
-    script: np.ndarray  # (0x110000,) uint8: blocks of writing, see `SCRIPTS`
-    packed: np.ndarray  # (0x110000,) uint64: kind, whether blank, meaning, byte, folded, CLAUSE, ORDINARY
-
-
-@cache
-def tables() -> WordTables:
-    """The tables of all code points, made at first use."""
-    flags = ch.tables().flags
-    kinds = np.zeros(0x110000, dtype=np.uint8)
-    folded = np.arange(0x110000, dtype=np.uint32)
-    meaning = np.zeros(0x110000, dtype=np.uint8)
-    script = np.zeros(0x110000, dtype=np.uint8)
-    category = ch.categories()
-    kind = category.astype("U1")  # the first letter
-    letter = (kind == "L") | (kind == "M")
-    number = kind == "N"
-    joiner = ~letter & ~number & ((category == "Cf") | np.isin(np.arange(ch.LAST), [ord(char) for char in "'’ʼ"]))
-    for flag, points in (
-        (WORD, letter | number), (MARK, kind == "M"), (UPPER, np.isin(category, ("Lu", "Lt"))),
-        (LOWER, category == "Ll"), (DIGIT, number), (JOINER, joiner),
-        (SINGLE, (kind == "L") & (flags[: ch.LAST] & ch.UNSPACED > 0)),
-        (STOP, flags[: ch.LAST] & ch.TERMINAL > 0),
-    ):  # fmt: skip
-        kinds[: ch.LAST][points] |= flag
-    folded[: ch.LAST][number] = 48
-    folded[: ch.LAST][joiner] = 39
-    for point in np.flatnonzero(np.isin(category, ("Lu", "Lt"))).tolist():
-        lowered = chr(point).lower()
-        if len(lowered) == 1:
-            folded[point] = ord(lowered)
-    script[: ch.LAST][letter] = [_script(chr(point)) for point in np.flatnonzero(letter).tolist()]
-    meaning[: ch.LAST][(category == "So") | np.isin(np.arange(ch.LAST), [ord(char) for char in _BAR])] = BAR
-    meaning[: ch.LAST][category == "Sc"] = MONEY
-    meaning[: ch.LAST][np.isin(category, ("Co", "Cn", "Cs"))] = BROKEN
-    meaning[0xFFFD] = BROKEN
-    meaning[: ch.LAST][(category == "Cc") & (flags[: ch.LAST] & ch.SPACE == 0)] = BROKEN
-    for char in _CODE:
-        meaning[ord(char)] = CODE
-    for char, what in _MEANT.items():
-        meaning[ord(char)] = what
-    byte = np.zeros(0x110000, dtype=np.uint8)
-    byte[0x80:0x100] = np.arange(0x80, 0x100)
-    for value in range(0x80, 0xA0):
-        try:
-            byte[ord(bytes([value]).decode("cp1252"))] = value
-        except UnicodeDecodeError:
-            continue
-    packed = kinds | np.where(flags & ch.SPACE, np.uint64(BLANK), np.uint64(0))
-    for table, place in ((meaning, MEANING), (byte, BYTE), (folded, FOLDED)):
-        packed |= table.astype(np.uint64) << np.uint64(place)
-    packed[[ord(char) for char in _CLAUSES]] |= np.uint64(CLAUSE)
-    ordinary = (kinds & (WORD | DIGIT | UPPER | SINGLE | JOINER) == WORD) & (meaning == PLAIN)
-    packed[ordinary & ((byte < LEADS[0]) | (byte > LEADS[1]))] |= np.uint64(ORDINARY)
-    for table in (kinds, folded, meaning, byte, script, packed):
-        table.setflags(write=False)
-    return WordTables(kinds, folded, meaning, byte, script, packed)
-
-
-SCRIPTS: list[str] = [""]  # names by number, as far as letters of them were seen in the tables
-_NUMBERS = {"": 0}  # of names, and of the words that stand for another
-_SAME = {"HIRAGANA": "CJK", "KATAKANA": "CJK"}
-
-
-def _script(char: str) -> int:
-    """A number for the first word of a letter's Unicode name, which is its script's."""
-    name = unicodedata.name(char, "").partition(" ")[0].partition("-")[0]
-    if (known := _NUMBERS.get(name)) is not None:
-        return known
-    if name in _SAME:
-        found = _script("一")
-    elif len(SCRIPTS) == 255:
-        found = 0
-    else:
-        SCRIPTS.append(name)
-        found = len(SCRIPTS) - 1
-    _NUMBERS[name] = found
-    return found
+from datamask.quality.word_tables import SINGLE, tables
 
 
 class BatchWords:
@@ -140,8 +25,6 @@ class BatchWords:
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        from datamask.quality.inner_loops import lay
-
         joined = "\n".join(["", *texts, ""])
         self.points = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
         sizes = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from datamask.quality.batch_words import BatchWords, mix
+from datamask.quality.inner_loops import beginnings, look_up_all
 
 HALVES = 2
 BEGINNING = 500  # words by which a document's half is chosen
@@ -52,8 +53,6 @@ class Table:
     def of_documents(self, keys: np.ndarray, first: np.ndarray, half: np.ndarray) -> np.ndarray:
         """(tokens,) float32 counts of (tokens,) uint64 keys, 0 for what is not there: document d's, from first[d] to
         first[d + 1], in its half (documents,)."""
-        from datamask.quality.inner_loops import look_up_all
-
         found = np.empty(len(keys), np.float32)
         look_up_all(*self.places, keys, first, half, found)
         return found
@@ -97,8 +96,6 @@ def pairs(words: BatchWords, place: np.ndarray, apart: int = 1) -> tuple[np.ndar
 
 def halves(words: BatchWords) -> np.ndarray:
     """(documents,) 0 or 1, by the first BEGINNING words whatever their order: a sample may hold no more of it."""
-    from datamask.quality.inner_loops import beginnings
-
     sums = np.empty(len(words), np.uint64)
     beginnings(words.hashes, words.first, BEGINNING, sums)
     return (mix(sums) >> np.uint64(63)).astype(np.int64)

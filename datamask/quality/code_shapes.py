@@ -17,8 +17,9 @@ from importlib import resources
 
 import numpy as np
 
-from datamask.quality.batch_words import BatchWords, tables
+from datamask.quality.batch_words import BatchWords
 from datamask.quality.shape_loops import MARKS, SHAPES, pair_shapes, weigh_pairs
+from datamask.quality.word_tables import tables
 
 PAIRS = SHAPES * SHAPES * 2
 LEAST_MARKS = 0.01  # share of characters that programs are written with: with less, a document is no code

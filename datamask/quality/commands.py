@@ -10,6 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from datamask.config import load
+from datamask.errors import ConfigError, InputError, nearest
+from datamask.quality.documents import Documents
+from datamask.quality.probe import CHECK_SENTENCES, features, save
+from datamask.quality.rules import score
+from datamask.storage import open_parquet
+
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
@@ -36,8 +43,6 @@ def fit_quality(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Fit a quality score on labelled documents: a linear model on embeddings and heuristic signals."""
-    from datamask.config import load
-
     overrides = [*(set_ or []), *([] if encoder in (None, "none") else [f"encoder.model={json.dumps(encoder)}"])]
     source = LabelledFile(labels, column, text, positive, group)
     described = fit_from_file(source, output, None if encoder == "none" else load(config, overrides), seed)
@@ -83,10 +88,7 @@ def fit_from_file(source: LabelledFile, output: Path, config: Config | None, see
     """
     import numpy as np
 
-    from datamask.quality.documents import Documents
     from datamask.quality.fit import compare, fit_probe, read_labels
-    from datamask.quality.probe import features, save
-    from datamask.quality.rules import score
 
     path, column, group = source.path, source.column, source.group
     table = _read(path, [source.text, column], group)
@@ -120,9 +122,6 @@ def _read(path: Path, columns: list[str], group: str | None) -> pa.Table:
     """The columns, and the group's (an empty name: none; None: source, where there is one)."""
     import pyarrow as pa
 
-    from datamask.errors import InputError, nearest
-    from datamask.storage import open_parquet
-
     try:
         with open_parquet(str(path)) as file:
             names = file.schema_arrow.names
@@ -145,8 +144,6 @@ def _vectors(texts: list[str], config: Config) -> tuple[np.ndarray, np.ndarray, 
     """The texts' embeddings, those of the check sentences, and the encoder's name."""
     from datamask.encoders.load import load_encoder
     from datamask.encoders.pin import pin_model
-    from datamask.errors import ConfigError
-    from datamask.quality.probe import CHECK_SENTENCES
 
     settings = config.encoder
     if settings.model in ("static", "column"):

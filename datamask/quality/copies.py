@@ -15,6 +15,7 @@ import numpy as np
 
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.character_ngrams import HALVES, halves
+from datamask.quality.copy_loops import altered_of_pairs, held_in, neighbours
 from datamask.quality.measures import order
 from datamask.quality.pool_model import CHARACTERS, Model
 
@@ -43,8 +44,6 @@ class CopyCounts:
         than those of the other: after and before their neighbours by the corpus's counts, and in this text by what the
         rest of it says. 0: nothing is known.
         """
-        from datamask.quality.copy_loops import altered_of_pairs, held_in, neighbours
-
         texts = list(dict.fromkeys(text for pair in pairs for text in pair))
         number = {text: place for place, text in enumerate(texts)}
         one, other = (np.array([number[pair[side]] for pair in pairs], np.int64) for side in (0, 1))

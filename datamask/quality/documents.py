@@ -9,6 +9,8 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from datamask.quality.signals import compute
+
 Need = Literal["texts", "languages", "vectors", "encoder_scores"]
 
 HEURISTIC_CHARACTERS = 250_000  # characters measured at a time, so that the arrays stay in the processor's cache
@@ -31,8 +33,6 @@ class Documents:
     @cached_property
     def signals(self) -> np.ndarray:
         """(n, signals) float32: the heuristic signals, computed once however many scorers use them."""
-        from datamask.quality.signals import compute
-
         parts, first, held = [], 0, 0
         for place, text in enumerate(self.texts):
             held += len(text)

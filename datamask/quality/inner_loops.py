@@ -1,14 +1,11 @@
-"""The inner loops of the content score, compiled by Numba: one pass each where arrays would be passed over many times.
-
-A module of its own, so that importing `words` does not wait for the compiler.
-"""
+"""The inner loops of the content score, compiled by Numba: one pass where arrays would be passed over many times."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.quality.batch_words import (
+from datamask.quality.word_tables import (
     BAR,
     BLANK,
     BROKEN,
@@ -33,8 +30,12 @@ from datamask.quality.batch_words import (
     UPPER,
     WORD,
 )
-from datamask.quality.measures import CHANCE, REACH, RUN, SENTENCE, SEVERAL
 
+REACH = 12  # words on either side: what stands among them is judged in 25 words at a time, whatever the lines are
+SEVERAL = 4  # of 25 words: so many words of menus make one
+RUN = 8
+SENTENCE = (3, 60)
+CHANCE = np.float32(0.2)  # greatest probability of a word by chance
 POINT = np.uint64(0x1FFFFF)
 AS_FOLDED = np.uint64(0x51ED270B)  # added to a folded code point before it is hashed
 LESS, AMPERSAND, SEMICOLON, COLON, SLASH, EXCLAMATION, GREATER, H = (ord(char) for char in "<&;:/!>h")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datamask.quality import batch_words as w
 from datamask.quality.batch_words import BatchWords
+from datamask.quality.word_tables import SCRIPTS, tables
 
 LEAST = 20  # documents of the sample that make a group
 FREQUENT = 100  # words that stand in most documents: its function words, mostly
@@ -79,7 +79,7 @@ class Languages:
             if likely >= 0 and share[document] >= self.usual[likely] / TRUST:
                 found[place] = likely
             else:
-                found[place] = scripts.get(OTHER + w.SCRIPTS[number[document]], len(self.names) - 1)
+                found[place] = scripts.get(OTHER + SCRIPTS[number[document]], len(self.names) - 1)
         return found
 
     def _told(self, words: BatchWords, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -124,7 +124,7 @@ def _looked(words: BatchWords, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def _scripts(words: BatchWords, wanted: np.ndarray) -> np.ndarray:
     """(documents,) number of the script that most of the first words are written in, of those that are wanted."""
     looked, document = _looked(words, wanted)
-    script = w.tables().script[words.points[words.start[looked]]].astype(np.int64)
+    script = tables().script[words.points[words.start[looked]]].astype(np.int64)
     keys = document * 256 + script
     keys = keys[script > 0]
     counts = np.bincount(keys, minlength=256 * len(words)).reshape(len(words), 256)
@@ -146,7 +146,7 @@ def fit(batches: Sequence[BatchWords], given: Sequence[Sequence[str | None]], co
         number = _scripts(words, np.ones(len(words), bool))
         for document, group in enumerate(first.groups(words, langs, share)):
             if group >= len(texts):
-                name = CODE if group == len(texts) else OTHER + w.SCRIPTS[number[document]]
+                name = CODE if group == len(texts) else OTHER + SCRIPTS[number[document]]
                 others.setdefault(name, []).append(_words_of(words, document))
     rest = {name: others[name] for name in sorted(others) if name != CODE and len(others[name]) >= LEAST}
     final = {

@@ -11,8 +11,10 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from datamask.quality.batch_words import SINGLE, BatchWords, mix
+from datamask.quality.batch_words import BatchWords, mix
 from datamask.quality.character_ngrams import PAIR
+from datamask.quality.inner_loops import within
+from datamask.quality.word_tables import SINGLE
 
 MENUS = {
     "en": """about accept account advertise advertisement all archive archives blog browse careers cart
@@ -196,8 +198,6 @@ def _slots(ascending: np.ndarray) -> np.ndarray:
 
 
 def _within(ascending: np.ndarray, slots: np.ndarray, values: np.ndarray) -> np.ndarray:
-    from datamask.quality.inner_loops import within
-
     found = np.empty(len(values), bool)
     within(ascending, slots, np.uint64(64 - _BITS), values, found)
     return found

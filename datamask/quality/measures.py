@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from datamask.quality import batch_words as w
 from datamask.quality import code_shapes
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.character_ngrams import HALVES, PAIR, NgramCounts, halves
+from datamask.quality.inner_loops import CHANCE, lifts, repeated, standing, summed, tags, usual_words
 from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import lexicon
+from datamask.quality.word_tables import BAR, DIGIT, tables
 
 MEASURES = (
     "words",
@@ -44,11 +45,7 @@ PLAIN = (  # what needs no pool, and is a share
     "bars",
     "code",
 )
-REACH = 12  # words on either side: what stands among them is judged in 25 words at a time, whatever the lines are
-SEVERAL = 4  # of 25 words: so many words of menus make one
-RUN = 8
 FEW_CASED = 0.02  # of letters: a few abbreviations in a writing without case are no text in capitals
-SENTENCE = (3, 60)
 _ELEMENTS = """a abbr address article aside audio b blockquote body br button canvas center cite code col dd del div dl
     dt em embed fieldset figcaption figure font footer form frame h0 head header hr html i iframe img
     input ins label legend li link main meta nav noscript object ol option p param pre q script section
@@ -58,7 +55,6 @@ UNIT = 1024  # logarithms are summed as integers in units of 1/1024 nat, so that
 APART = 7  # pairs of words this far apart serve as a shuffled document
 JOINTS = 0.7  # weight of the pairs (end of a word, beginning of the next), relative to pairs of words
 MOST = 4.0  # nats that one pair may say
-CHANCE = np.float32(0.2)  # greatest probability of a word by chance
 PARTS = 3  # of a document, whose order is measured apart: the least counts, for a menu may stand before an article
 LEAST_PART = 120  # tokens of a part
 _STRENGTH = {"pairs": 4.0, "joints": 10.0}  # pseudo-counts of the smoothing towards chance
@@ -94,13 +90,11 @@ def share(count: np.ndarray, total: np.ndarray) -> np.ndarray:
 
 def plain(words: BatchWords) -> dict[str, np.ndarray]:
     """The measures that need no pool, by name: (documents,) each."""
-    from datamask.quality.inner_loops import repeated, standing, tags
-
     ink, digits, letters, upper, shouts, broken, bars, _, misread, links, small = words.characters.T
     letters = letters - digits
     tagged = np.zeros(len(words), np.int64)
     tokens = words.start, words.end, words.hashes
-    tags(words.points, w.tables().packed, words.marks, words.ends, *tokens, _elements(), tagged)
+    tags(words.points, tables().packed, words.marks, words.ends, *tokens, _elements(), tagged)
     stands, runs = np.empty((len(words), 2), np.int64), np.empty((len(words), 2), np.int64)
     standing(words.first, words.is_word, words.closes, stands)
     number, said = stands.T
@@ -130,12 +124,10 @@ def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np
 
     :param number: (documents,) of words
     """
-    from datamask.quality.inner_loops import usual_words
-
     half = 1 - halves(words)
     known = pool.counts.words.of_documents(words.hashes, words.first, half)
-    bars = w.tables().meaning[words.points[words.start]] == w.BAR
-    known *= (words.kinds & w.DIGIT == 0) & ~bars  # what stands in a table follows no words
+    bars = tables().meaning[words.points[words.start]] == BAR
+    known *= (words.kinds & DIGIT == 0) & ~bars  # what stands in a table follows no words
     found = np.empty((len(words), 2), np.int64)
     of_tokens = words.hashes, words.kinds, words.is_word, lexicon("menus").held(words)
     usual_words(words.first, *of_tokens, group, *pool.languages.places, found)
@@ -213,8 +205,6 @@ def _lifts(first: np.ndarray, apart: int, pairs: tuple[Any, ...], size: np.ndarr
     :param pairs: what `inner_loops.lifts` has of them, from the keys to the table
     :param size: (documents,) words of the document's language in a half
     """
-    from datamask.quality.inner_loops import lifts, summed
-
     found, number = np.empty(first[-1], np.float32), np.empty(len(first) - 1, np.int64)
     sums = np.empty(len(number), np.int64)
     filled = lifts(apart, first, *pairs, PAIR, size, np.float32(_STRENGTH[kind]), found, number)

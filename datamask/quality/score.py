@@ -20,6 +20,7 @@ from datamask.quality.combine import combine
 from datamask.quality.documents import Documents, Scorer
 from datamask.quality.quality_ref import QualityRef
 from datamask.quality.scorers import load_scorer
+from datamask.read_ahead import ahead
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
@@ -88,8 +89,6 @@ class _Scoring:
         self._documents = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        from datamask.read_ahead import ahead
-
         for documents in ahead(self._windows()):
             yield self._score(documents)
             self._progress(len(documents))

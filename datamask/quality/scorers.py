@@ -10,8 +10,12 @@ from datamask import extensions, storage
 from datamask.config import Config
 from datamask.config import ScorerSettings as Settings
 from datamask.errors import ModelError
-from datamask.quality import simple
+from datamask.models.load import ModelCache, loading
+from datamask.models.locate import locate
+from datamask.quality import content, simple
 from datamask.quality.documents import Scorer
+from datamask.quality.fasttext import FastTextScorer, require_file
+from datamask.quality.probe import WEIGHTS, ProbeScorer, read_description
 from datamask.quality.quality_ref import ScorerRef
 
 if TYPE_CHECKING:
@@ -41,16 +45,12 @@ def pin(settings: Settings, config: Config) -> ScorerRef:
     assert settings.model is not None
     if kind == "fasttext":
         path = _local(settings.model)
-        from datamask.quality.fasttext import require_file
-
         require_file(path)
         prepared = None if settings.tokenizer is None else _located(settings.tokenizer, None)[2]
         facts = [settings.preparation, settings.label, prepared]
         return ScorerRef(settings, path, None, storage.key(kind, storage.fingerprint(path), facts))
     if kind == "probe":
         path = _local(settings.model)
-        from datamask.quality.probe import WEIGHTS, read_description
-
         read_description(path)
         files = [storage.fingerprint(str(Path(path) / name)) for name in WEIGHTS]
         return ScorerRef(settings, path, None, storage.key(kind, HEURISTIC_VERSION, CONTENT_VERSION, files))
@@ -82,8 +82,6 @@ def load_scorer(ref: ScorerRef, config: Config, work: str = "") -> Scorer:
     if settings.kind == "heuristic":
         return simple.HeuristicScorer()
     if settings.kind == "content":
-        from datamask.quality import content
-
         return content.load(storage.join(work, ref.path), ref.fingerprint)
     if settings.kind == "column":
         assert settings.column is not None
@@ -97,8 +95,6 @@ def load_scorer(ref: ScorerRef, config: Config, work: str = "") -> Scorer:
 
 @cache
 def _cache() -> ModelCache:
-    from datamask.models.load import ModelCache  # loads torch
-
     return ModelCache(size=16)  # every scorer of a run is needed for every shard
 
 
@@ -113,11 +109,7 @@ def _load(ref: ScorerRef, config: Config) -> Scorer:
 
         return ProxScorer(ref, config)
     if settings.kind == "probe":
-        from datamask.quality.probe import ProbeScorer
-
         return ProbeScorer(ref.path)
-    from datamask.quality.fasttext import FastTextScorer
-
     tokenizer = None if settings.tokenizer is None else _tokenizer(settings.tokenizer)
     return FastTextScorer(ref.path, settings.preparation, settings.label, tokenizer)
 
@@ -129,8 +121,6 @@ def _local(path: str) -> str:
 
 
 def _located(name: str, revision: str | None) -> tuple[str, str | None, str]:
-    from datamask.models.locate import locate  # loads torch
-
     return locate(name, revision)
 
 
@@ -146,8 +136,6 @@ def _tokenizer(name: str) -> Any:
         except Exception as error:  # the library raises plain Exceptions
             raise ModelError(f"tokenizer {file} is broken: {error}") from error
     from transformers import AutoTokenizer
-
-    from datamask.models.load import loading
 
     with loading("tokenizer", path, revision):
         return AutoTokenizer.from_pretrained(path, revision=revision).backend_tokenizer

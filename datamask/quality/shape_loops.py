@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.quality.batch_words import DIGIT, LOWER, UPPER
+from datamask.quality.word_tables import DIGIT, LOWER, UPPER
 
 MARKS = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"  # ASCII's, in its order
 WORDS = 7  # shapes of words: see `shape_of`

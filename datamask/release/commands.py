@@ -6,10 +6,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from datamask.errors import several
+from datamask.errors import ConfigError, InputError, printable, several, some
+from datamask.release.compare import compare
+from datamask.release.dropped import read_dropped
+from datamask.release.explain import explain as look
 from datamask.release.printing import show_dropped, show_explanation
 from datamask.release.printing import size as _size
 from datamask.release.printing import table as _table
+from datamask.release.push import push as upload
+from datamask.release.release_folder import (
+    ReleaseFolder,
+    find_release,
+    latest_version,
+    list_versions,
+    version_key,
+    version_path,
+)
+from datamask.release.verify import verify as check
 from datamask.surroundings import escaped
 
 if TYPE_CHECKING:
@@ -31,10 +44,6 @@ def verify(
     json_: Json = False,
 ) -> None:
     """Recompute every sha256, row count, schema and sum of a release, and say what is not as it should be."""
-    from datamask.errors import printable, some
-    from datamask.release.release_folder import find_release
-    from datamask.release.verify import verify as check
-
     found = check(find_release(release), against or [], digest=digest)
     if json_:
         _print_json({**vars(found), "verified": not found.problems})
@@ -57,9 +66,6 @@ def releases(
     out: Annotated[str, typer.Argument(help="Output folder or URL.")] = "out/curated", json_: Json = False
 ) -> None:
     """List the releases of an output folder, the newest last."""
-    from datamask.errors import InputError
-    from datamask.release.release_folder import ReleaseFolder, latest_version, list_versions, version_key, version_path
-
     versions = list_versions(out.rstrip("/"))
     if not versions:
         raise InputError(f"no release in {out}; make one: datamask curate --output {out}")
@@ -109,9 +115,6 @@ def diff(
     json_: Json = False,
 ) -> None:
     """Say what entered and what left from release A to release B: by source, language, length and score, and why."""
-    from datamask.release.compare import compare
-    from datamask.release.release_folder import find_release
-
     a, b = find_release(first), find_release(second)
     found = compare(a, b)
     if json_:
@@ -140,15 +143,10 @@ def explain(
     json_: Json = False,
 ) -> None:
     """Say why a document is in a release, or is not; or show some that a filter took, beside what was kept."""
-    from datamask.errors import ConfigError
-    from datamask.release.release_folder import find_release
-
     if (document is None) == (filter_ is None):
         raise ConfigError("give an ID to explain one document, or --filter NAME to list some; one of the two")
     found = find_release(release)
     if document is not None:
-        from datamask.release.explain import explain as look
-
         rows = look(found, document, neighbours)
         if json_:
             _print_json({"rows": [one.to_json() for one in rows]})
@@ -156,8 +154,6 @@ def explain(
         for one in rows:
             show_explanation(one)
         return
-    from datamask.release.dropped import read_dropped
-
     pairs = [*(only or []), *([f"language={language}"] if language is not None else [])]
     if wrong := [pair for pair in pairs if "=" not in pair]:
         raise ConfigError(f"--only {wrong[0]}: write COLUMN=VALUE, such as --only language=am")
@@ -181,9 +177,6 @@ def push(
 ) -> None:
     """Upload a release; run again, it goes on where it stopped. Credentials come from the environment."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    from datamask.release.push import push as upload
-    from datamask.release.release_folder import find_release
 
     found = find_release(release)
     total = sum(item["bytes"] for item in found.manifest()["files"])

@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 
 from datamask.errors import several
+from datamask.release.housekeeping import remove, roll_back, survey, unneeded
 from datamask.release.printing import size, table
+from datamask.release.trends import gather, write_page
 
 Out = Annotated[str, typer.Argument(help="An output folder or URL.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
@@ -17,8 +19,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and n
 
 def status(out: Out = "out/curated", json_: Json = False) -> None:
     """Say what an output folder holds: its releases, the last run, what lies in work/ and what of it can go."""
-    from datamask.release.housekeeping import survey
-
     found = survey(out)
     if json_:
         print(json.dumps(found.to_json()))
@@ -47,8 +47,6 @@ def clean(
     json_: Json = False,
 ) -> None:
     """Say which files of work/ no release needs any more, and what removing them frees; with --yes remove them."""
-    from datamask.release.housekeeping import remove, unneeded
-
     found = remove(out, releases) if yes else unneeded(out, releases)
     if json_:
         stages = [asdict(stage) for stage in found.stages]
@@ -82,8 +80,6 @@ def rollback(
     json_: Json = False,
 ) -> None:
     """Point `latest` at an earlier release; nothing is removed."""
-    from datamask.release.housekeeping import roll_back
-
     before, after = roll_back(out, version)
     if json_:
         print(json.dumps({"from": before, "to": after}))
@@ -103,8 +99,6 @@ def trends(
     json_: Json = False,
 ) -> None:
     """Show how the releases have changed: documents, tokens, quality, gap, seconds, cost; as a table and a page."""
-    from datamask.release.trends import gather, write_page
-
     rows = gather(out, price)
     page = to or (None if json_ else "trends.html")
     if page:

@@ -20,6 +20,8 @@ import pyarrow.parquet as pq
 from datamask import storage
 from datamask.corpus.plan import FailedFile
 from datamask.errors import DamagedFileError, DatamaskError, InputError, one_line
+from datamask.release.manifest import read_manifest
+from datamask.release.merge import SCHEMAS
 
 MANIFEST = "manifest.json"
 CARD = "README.md"
@@ -112,8 +114,6 @@ class ReleaseFolder:
 
         :raises DamagedFileError: the release has no such shard, or the file is not one of decisions.
         """
-        from datamask.release.merge import SCHEMAS
-
         shards = self.manifest()["conservation"]["shards"]
         if shard not in shards:
             raise DamagedFileError(f"{self.path} names a shard {shard!r} that it does not have; see datamask verify")
@@ -144,8 +144,6 @@ class ReleaseFolder:
 
         :raises InputError: it is none.
         """
-        from datamask.release.manifest import read_manifest
-
         return read_manifest(self.path)
 
 

@@ -31,6 +31,7 @@ from datamask import storage
 from datamask.config import validate
 from datamask.duck import connect, insert
 from datamask.errors import DamagedFileError, DatamaskError, one_line, printable
+from datamask.release.against import compare_with_corpus
 from datamask.release.data_files import KEY_METADATA
 from datamask.release.manifest import FORMATS, parse_manifest, problems_of, release_key, render_manifest
 from datamask.release.merge import Conservation, schema_of, sums
@@ -76,8 +77,6 @@ def verify(
     with tempfile.TemporaryDirectory(prefix="datamask-") as work, connect(MEMORY, work) as connection:
         _check_rows(release, manifest, data, set(readable), connection, found)
     if against and not found.problems:
-        from datamask.release.against import compare_with_corpus
-
         try:
             compare_with_corpus(release, manifest, data, against, found, progress)
         except DamagedFileError as error:  # of the release: what is wrong with the corpus is the caller's to mend

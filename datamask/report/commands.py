@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from datamask.release.release_folder import find_release
+from datamask.storage import join
 from datamask.surroundings import escaped
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
@@ -20,7 +22,6 @@ def report(
 ) -> None:
     """Show a release's report in the terminal, and build its page and pictures again from its report.json."""
     from datamask.report.report import PAGE, facts, load, write_findings
-    from datamask.storage import join
 
     folder = _release_folder(release)
     findings = load(folder)
@@ -36,6 +37,4 @@ def report(
 
 
 def _release_folder(place: str) -> str:
-    from datamask.release.release_folder import find_release
-
     return find_release(place).path

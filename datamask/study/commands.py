@@ -8,8 +8,10 @@ from typing import Annotated, Any
 import typer
 from ruamel.yaml import YAML, YAMLError
 
+from datamask.config import Select
 from datamask.errors import ConfigError
 from datamask.stages import check_place
+from datamask.storage import join
 from datamask.surroundings import escaped
 
 
@@ -49,17 +51,16 @@ def judge(
             "no targets; name texts from outside the pool: --targets 'tasks/*.jsonl.gz' --targets notes.txt"
         )
     work = check_place(corpus, set_ or [], targets)
-    from datamask.report.terminal import progress_line
-    from datamask.storage import join
-    from datamask.study import judge_page as page
-    from datamask.study.run import CHEAP, Settings, study
+    from datamask.report import terminal
+    from datamask.study import judge_page, study_terminal
+    from datamask.study import run as judged
 
-    settings = Settings(
+    settings = judged.Settings(
         pools=pools,
         documents=documents,
         draws=draws,
         bytes=bytes_,
-        judges=tuple(dict.fromkeys(judges or CHEAP)),
+        judges=tuple(dict.fromkeys(judges or judged.CHEAP)),
         order=order,
         size=size,
         network_pools=network_pools,
@@ -67,15 +68,13 @@ def judge(
         seed=seed,
         arms=read_arms(arm or []),
     )
-    with progress_line() as line:
-        found = study(corpus, targets, settings, set_ or [], line)
-    paths = page.write(to or join(work, "judge"), found)
+    with terminal.progress_line() as line:
+        found = judged.study(corpus, targets, settings, set_ or [], line)
+    paths = judge_page.write(to or join(work, "judge"), found)
     if as_json:
-        print(escaped({**page.as_json(found), "paths": paths}))
+        print(escaped({**judge_page.as_json(found), "paths": paths}))
         return
-    from datamask.study.study_terminal import show_finding
-
-    show_finding(found, paths)
+    study_terminal.show_finding(found, paths)
 
 
 def read_arms(given: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -85,7 +84,6 @@ def read_arms(given: Sequence[str]) -> dict[str, dict[str, Any]]:
     """
     from pydantic import ValidationError
 
-    from datamask.config import Select
     from datamask.study.choices import CONTROLS, RANDOM
     from datamask.study.run import ARMS
 

@@ -7,8 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from datamask.config import load, validate
 from datamask.errors import ConfigError
 from datamask.stages import check_place
+from datamask.storage import expand_patterns, join, publish
+from datamask.study.targets import read_targets
 from datamask.surroundings import escaped
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
@@ -33,29 +36,23 @@ def sweep(
     if config is not None:
         _read_yaml(config)  # before the work, not after it
     check_place(corpus, set_ or [])
-    import numpy as np
+    from datamask.report import embedded, terminal
+    from datamask.study import front, study_terminal
+    from datamask.study import sweep as measured
 
-    from datamask.report.embedded import load_corpus
-    from datamask.report.terminal import progress_line
-    from datamask.storage import join
-    from datamask.study import front as page
-    from datamask.study.study_terminal import show_sweep
-    from datamask.study.sweep import pick as find_pick
-    from datamask.study.sweep import sweep as run
-
-    embedded = load_corpus(corpus, documents, set_ or [])
-    lambdas = [*(round(float(value), 6) for value in np.linspace(0, 1, points)), embedded.config.selection.lamb]
-    with progress_line() as line:
-        found = run(embedded, lambdas, lambda lamb, seconds: line(f"λ {lamb:.2f}  {seconds:.1f} s"))
-    paths = page.write(to or join(embedded.work, "sweep"), found)
-    picked = find_pick(found, pick) if pick else None
+    pool = embedded.load_corpus(corpus, documents, set_ or [])
+    lambdas = [*(round(point / (points - 1), 6) for point in range(points)), pool.config.selection.lamb]
+    with terminal.progress_line() as line:
+        found = measured.sweep(pool, lambdas, lambda lamb, seconds: line(f"λ {lamb:.2f}  {seconds:.1f} s"))
+    paths = front.write(to or join(pool.work, "sweep"), found)
+    picked = measured.pick(found, pick) if pick else None
     if picked and config:
         write_lamb(config, picked.lamb)
     if as_json:
         extra: dict[str, Any] = {"paths": paths, "picked": picked.lamb if picked else None}
         print(escaped({**found.as_json(), **extra}))
     else:
-        show_sweep(found, paths, picked, config)
+        study_terminal.show_sweep(found, paths, picked, config)
 
 
 def ablate(
@@ -73,30 +70,24 @@ def ablate(
 ) -> None:
     """Compare selections of one embedded corpus side by side."""
     work = check_place(corpus, set_ or [], targets or [])
-    from datamask.report.embedded import load_corpus
-    from datamask.report.findings import plain
-    from datamask.report.terminal import progress_line
-    from datamask.storage import expand_patterns, join
-    from datamask.study import arms as page
-    from datamask.study.ablation import ablate as run
-    from datamask.study.study_terminal import show_ablation
-    from datamask.study.targets import read_targets
+    from datamask.report import embedded, findings, terminal
+    from datamask.study import ablation, arms, study_terminal
 
     asked = read_targets(expand_patterns(targets)) if targets else []
-    load_corpus(corpus, 100, set_ or [])  # what is wrong shows before the work, not after it
-    with progress_line() as line:
-        found = run(
-            lambda seed: load_corpus(corpus, documents, set_ or [], seed),
+    embedded.load_corpus(corpus, 100, set_ or [])  # what is wrong shows before the work, not after it
+    with terminal.progress_line() as line:
+        found = ablation.ablate(
+            lambda seed: embedded.load_corpus(corpus, documents, set_ or [], seed),
             list(range(seeds)),
             only or [],
             asked,
             line,
         )
-    paths = page.write(to or join(work, "ablation"), found)
+    paths = arms.write(to or join(work, "ablation"), found)
     if as_json:
-        print(escaped({**plain(found.as_json()), "paths": paths}))
+        print(escaped({**findings.plain(found.as_json()), "paths": paths}))
     else:
-        show_ablation(found, paths)
+        study_terminal.show_ablation(found, paths)
 
 
 def write_lamb(path: Path, lamb: float) -> None:
@@ -107,9 +98,6 @@ def write_lamb(path: Path, lamb: float) -> None:
     import io
 
     from ruamel.yaml.comments import CommentedMap
-
-    from datamask.config import validate
-    from datamask.storage import publish
 
     yaml, settings = _read_yaml(path)
     if "select" not in settings:
@@ -125,8 +113,6 @@ def write_lamb(path: Path, lamb: float) -> None:
 def _read_yaml(path: Path) -> tuple[Any, Any]:
     from ruamel.yaml import YAML
     from ruamel.yaml.comments import CommentedMap
-
-    from datamask.config import load
 
     load(path)  # one clear message for everything that may be wrong with it
     yaml = YAML()

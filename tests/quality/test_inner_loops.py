@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datamask.quality import batch_words as w
 from datamask.quality import characters as ch
+from datamask.quality import word_tables as w
 from datamask.quality.batch_words import BatchWords, mix
 from datamask.quality.character_ngrams import PAIR, Table
 from datamask.quality.inner_loops import formula_end, lifts, repeated, standing, usual_words
