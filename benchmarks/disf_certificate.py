@@ -21,7 +21,8 @@ from selection_scale import embedded
 
 from datamask.config import Select
 from datamask.selection.arrays import solve
-from datamask.selection.problem.pool import Pool, Problem, make_problem
+from datamask.selection.problem.pool import Pool
+from datamask.selection.problem.problem import Problem, make_problem
 
 MOST = 300_000_000  # sets that branch and bound looks at before it gives up
 

@@ -21,7 +21,8 @@ from embedded import Embedded, real, synthetic
 
 from datamask.config import Select, resolve
 from datamask.selection.arrays import select
-from datamask.selection.problem.pool import Pool, make_problem
+from datamask.selection.problem.pool import Pool
+from datamask.selection.problem.problem import make_problem
 from datamask.selection.solvers import plackett_luce
 from datamask.selection.solvers.policy_gradient import Policy
 

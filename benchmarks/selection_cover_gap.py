@@ -20,7 +20,7 @@ from datamask.selection.cover import greedy_search as search
 from datamask.selection.cover import sharpen
 from datamask.selection.cover.solve import ACCURACY, STEPS
 from datamask.selection.cover.tangent import maximise
-from datamask.selection.problem.pool import make_problem
+from datamask.selection.problem.problem import make_problem
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ from datamask.selection import learn_prices
 from datamask.selection.arrays import solve
 from datamask.selection.cover import counting as atoms
 from datamask.selection.cover import cover_shards as rounds
-from datamask.selection.problem.pool import make_problem
+from datamask.selection.problem.problem import make_problem
 from datamask.stages import ShardFiles
 
 WIDTH, SENTENCES, SOURCES = 32, 4, 4000  # of a feature; of a run, on average; real documents whose sentences are used

@@ -21,7 +21,8 @@ from datamask.selection.cover.counting import with_atoms, words_of
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.cover.tangent import Concave
 from datamask.selection.problem.feasible import Feasible, fill_in_order
-from datamask.selection.problem.pool import Pool, Problem, make_problem
+from datamask.selection.problem.pool import Pool
+from datamask.selection.problem.problem import Problem, make_problem
 from datamask.selection.sharded.candidates import read_candidates
 from datamask.stages import recorded
 

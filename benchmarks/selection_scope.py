@@ -13,7 +13,8 @@ import torch
 from selection_scale import embedded
 
 from datamask.config import Config, Select
-from datamask.selection.problem.pool import Pool, make_problem
+from datamask.selection.problem.pool import Pool
+from datamask.selection.problem.problem import make_problem
 from datamask.selection.sharded.joint import select_corpus
 from datamask.selection.sharded.passes import select_shards
 

@@ -24,7 +24,8 @@ from datamask.config import resolve
 from datamask.selection.arrays import solve
 from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.problem.objective import balance
-from datamask.selection.problem.pool import Pool, Problem, make_problem
+from datamask.selection.problem.pool import Pool
+from datamask.selection.problem.problem import Problem, make_problem
 
 RATIO = 0.1
 

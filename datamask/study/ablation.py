@@ -25,7 +25,7 @@ from datamask.report import statistics
 from datamask.report.embedded import Embedded
 from datamask.report.statistics import Interval
 from datamask.selection.arrays import solve
-from datamask.selection.problem.pool import Problem, make_problem
+from datamask.selection.problem.problem import Problem, make_problem
 from datamask.study.choices import RANDOM, bytes_of
 from datamask.study.chosen import chosen, names_of, texts_of
 from datamask.study.coder import Coder

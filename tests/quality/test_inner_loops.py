@@ -14,8 +14,19 @@ from datamask.quality import characters as ch
 from datamask.quality import word_tables as w
 from datamask.quality.batch_words import BatchWords, mix
 from datamask.quality.character_ngrams import PAIR, Table
-from datamask.quality.inner_loops import formula_end, lifts, repeated, standing, usual_words
-from datamask.quality.measures import CHANCE, REACH, RUN, SENTENCE, SEVERAL, plain
+from datamask.quality.inner_loops import (
+    CHANCE,
+    REACH,
+    RUN,
+    SENTENCE,
+    SEVERAL,
+    formula_end,
+    lifts,
+    repeated,
+    standing,
+    usual_words,
+)
+from datamask.quality.measures import plain
 from datamask.quality.page_layout import _BASE
 from tests.quality.tables import counts_of
 
@@ -70,7 +81,7 @@ def test_tokens(texts: list[str]) -> None:
                 (int(table.folded[ord(joined[at])]) + 0x51ED270B) * pow(_BASE, at - start, 1 << 64)
                 for at in range(start, end)
             )
-            assert w.mix(np.array([sum(terms) % (1 << 64)], np.uint64))[0] == found
+            assert mix(np.array([sum(terms) % (1 << 64)], np.uint64))[0] == found
 
 
 @settings(max_examples=200, deadline=None)

@@ -17,7 +17,8 @@ from datamask.config import Select
 from datamask.errors import ConfigError
 from datamask.selection.arrays import solve
 from datamask.selection.near_duplicates import keep_first, max_earlier_similarity, spherical_kmeans
-from datamask.selection.problem.pool import Pool, make_problem
+from datamask.selection.problem.pool import Pool
+from datamask.selection.problem.problem import make_problem
 from datamask.selection.sharded import exchange
 from datamask.selection.sharded import joint as corpus
 from datamask.selection.sharded.drift import drift_of

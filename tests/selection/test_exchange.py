@@ -10,7 +10,8 @@ import torch
 
 from datamask.config import Config, Quota, Select, resolve
 from datamask.selection.arrays import solve
-from datamask.selection.problem.pool import Pool, Problem, make_problem
+from datamask.selection.problem.pool import Pool
+from datamask.selection.problem.problem import Problem, make_problem
 from datamask.selection.sharded import exchange
 from datamask.selection.sharded import joint as corpus
 from datamask.selection.sharded import passes as rounds

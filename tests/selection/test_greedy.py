@@ -9,7 +9,8 @@ from datamask.config import Select
 from datamask.errors import ConfigError
 from datamask.selection import select
 from datamask.selection.engine.lazy_greedy import lazy_greedy
-from datamask.selection.problem.pool import Pool, make_problem
+from datamask.selection.problem.pool import Pool
+from datamask.selection.problem.problem import make_problem
 from datamask.selection.solvers import greedy
 
 # apricot-select 0.6.1, tests/test_functions/test_facility_location.py: digits, "cosine" (that is, cosine squared)

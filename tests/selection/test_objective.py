@@ -10,7 +10,8 @@ import pytest
 from datamask import select
 from datamask.config import Select
 from datamask.selection.problem import calibration
-from datamask.selection.problem.pool import Pool, make_problem
+from datamask.selection.problem.pool import Pool
+from datamask.selection.problem.problem import make_problem
 
 from .instances import FAMILIES, instance
 

@@ -12,7 +12,8 @@ from datamask.selection import select
 from datamask.selection.metrics.disf import DiSF
 from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.metrics.pairwise import Pairwise
-from datamask.selection.problem.pool import Pool, make_problem
+from datamask.selection.problem.pool import Pool
+from datamask.selection.problem.problem import make_problem
 from datamask.selection.solvers import SOLVERS, plackett_luce, policy_gradient, rewards
 
 

@@ -16,7 +16,8 @@ from datamask.config import Select
 from datamask.selection.engine.neighbour_graph import GraphCoverage
 from datamask.selection.engine.neighbours import nearest
 from datamask.selection.problem.feasible import Feasible
-from datamask.selection.problem.pool import Pool, make_problem
+from datamask.selection.problem.pool import Pool
+from datamask.selection.problem.problem import make_problem
 
 METRICS = ["pairwise", "DiSF", "Facility"]
 

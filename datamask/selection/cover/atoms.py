@@ -28,8 +28,7 @@ from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError, InputError
 from datamask.selection.cover import compiled
 from datamask.selection.cover.curves import Curves
-from datamask.selection.problem.calibration import row_hashes
-from datamask.selection.problem.pool import SMALL, Pool
+from datamask.selection.problem.pool import SMALL, Pool, row_hashes
 from datamask.selection.sparse_rows import taken
 
 NEAREST = 128  # a document's kernel is kept at so many of its nearest anchors

@@ -28,7 +28,7 @@ from datamask.selection.problem.objective import Term
 from datamask.selection.result import Draft
 
 if TYPE_CHECKING:
-    from datamask.selection.problem.pool import Problem
+    from datamask.selection.problem.problem import Problem
     from datamask.selection.solvers import Report
 
 ACCURACY = 5e-5  # tolerance of the fractional optimum, as a share of the objective's span

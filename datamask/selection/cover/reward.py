@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from torch import Tensor, tensor
 
 from datamask.selection.metrics.coverage import Coverage
-from datamask.selection.problem.pool import Problem
+
+if TYPE_CHECKING:
+    from datamask.selection.problem.problem import Problem
 
 
 class CoverReward:

@@ -28,11 +28,10 @@ from datamask.selection.cover.greedy_search import Effort
 from datamask.selection.cover.solve import ACCURACY, STEPS, best_alone, to_mask
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.cover.tangent import Concave, maximise
-from datamask.selection.problem.calibration import row_hashes
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.objective import Term, scaled_quality
-from datamask.selection.problem.pool import Pool
+from datamask.selection.problem.pool import Pool, row_hashes
 from datamask.selection.sharded.gathered import Group, quality_of, weights_of
 
 RANDOM_SETS = 8  # random selections averaged for a term's zero

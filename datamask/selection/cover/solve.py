@@ -24,7 +24,7 @@ from datamask.selection.result import Draft
 from datamask.shares import part, tell
 
 if TYPE_CHECKING:
-    from datamask.selection.problem.pool import Problem
+    from datamask.selection.problem.problem import Problem
     from datamask.selection.solvers import Report
 
 ACCURACY = 5e-4  # tolerance of the fractional optimum, as a share of the objective's span

@@ -8,6 +8,7 @@ Lagrangian relaxation in `neighbour_graph` gives that step's bound and response.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,9 +17,11 @@ from datamask.selection.engine.quadratic import rounding_of
 from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.objective import Term
-from datamask.selection.problem.pool import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Report
+
+if TYPE_CHECKING:
+    from datamask.selection.problem.problem import Problem
 
 TOLERANCE = 2e-4  # stop when bound − value is at most this (the calibrated objective is about 1)
 STEPS, COVERED_STEPS = 600, 24  # steps at most: without facility location, and with it (a Lagrangian bound in each)

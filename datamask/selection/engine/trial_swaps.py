@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from datamask.selection.problem.pool import Problem
+if TYPE_CHECKING:
+    from datamask.selection.problem.problem import Problem
+
 
 SIDE = 8  # candidates to leave, and as many to enter: every pair of them is tried
 ROUNDS = 50

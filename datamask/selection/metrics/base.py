@@ -9,15 +9,12 @@ shards select jointly by exchanging sums. Coverage is a `MixtureMetric`: any con
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
 from datamask.selection.problem.pool import Pool
-
-if TYPE_CHECKING:
-    from datamask.selection.problem.pool import Problem
 
 ROWS = 8192  # gathered at a time
 
@@ -173,9 +170,3 @@ class MixtureMetric(ABC):
         share = self.weights / self.size
         state = self.state(mask.cpu().double().numpy() * share)
         return self.of_state(state), torch.from_numpy(self.products(self.slope(state)) * share)
-
-    def calibrate(self, problem: Problem) -> tuple[float, float]:
-        """Raw values of a random selection, and of this metric's own best."""
-        from datamask.selection.cover.solve import span
-
-        return span(problem, self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import ceil
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +13,10 @@ from datamask.selection.engine.neighbour_graph import GraphCoverage
 from datamask.selection.engine.neighbours import nearest
 from datamask.selection.problem.feasible import fill_in_order
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.pool import Pool, Problem, in_order_of_content
+from datamask.selection.problem.pool import Pool, in_order_of_content
+
+if TYPE_CHECKING:
+    from datamask.selection.problem.problem import Problem
 
 TILE = 4096
 EXACT_PRODUCTS = 1 << 27  # multiplications, of a value that is computed in float64 throughout

@@ -5,30 +5,75 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from datamask.errors import ConfigError, nearest
+from datamask.selection.cover.repeat import span as span_of_repeats
+from datamask.selection.cover.solve import span
 from datamask.selection.engine.ascent import ascend_multilinear
 from datamask.selection.engine.quadratic import Quadratic, prepare, row_type
 from datamask.selection.engine.swaps import improve
-from datamask.selection.metrics.base import Metric, MomentMetric
-from datamask.selection.problem.feasible import Feasible
+from datamask.selection.metrics import metric_class, metric_columns
+from datamask.selection.metrics.base import Metric, MixtureMetric, MomentMetric
+from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits
+from datamask.selection.problem.objective import Objective, Term, balance
+from datamask.selection.problem.pool import Pool, row_hashes
 
 if TYPE_CHECKING:
-    from datamask.selection.problem.pool import Problem
+    from datamask.selection.problem.problem import Problem
 
 SAMPLE = 16_384  # documents of a larger pool on which first prices are learned, and at most for a term's own best
 # The best value of a term alone is solved on so many documents, by whether the metric's moment is a vector or a matrix.
 # A pool of up to twice as many is solved whole.
 BEST_OF_VECTORS, BEST_OF_MATRICES = 1024, 8192
 FEWEST = 64  # the sample is large enough that at least so many of its documents are selected
-HASHED = 32  # the first so many numbers of a row are hashed
 RANDOM_SETS = 16  # random selections averaged for a metric without a closed form
 ITERATIONS = 8  # steps of the ascent; swaps do the rest
 ACCURACY = 5e-3  # tolerance of a sample's own best, as a share of −D at the uniform p
+
+
+def make_objective(problem: Problem) -> Objective:
+    """The problem's objective, its terms calibrated where `settings.calibrate` is set."""
+    return balance(problem, *make_terms(problem))
+
+
+def make_terms(problem: Problem, spans: Sequence[tuple[float, float]] | None = None) -> tuple[list[Term], list[Term]]:
+    """The terms of quality and of diversity, calibrated but not yet weighted by λ.
+
+    spans: each quality column's (zero, one), where the problem is a sample of a corpus; None: of the problem itself.
+    """
+    settings = problem.settings
+    if spans is None:
+        weights, quality = problem.limits.weights * settings.repeat, problem.pool.quality
+        spans = [quality_span(weights, problem.size, column) for column in quality.T] if settings.calibrate else []
+    columns, diversity = [], []
+    for column, name in enumerate(problem.pool.quality_names):
+        zero, one = spans[column] if settings.calibrate else (0.0, 1.0)
+        columns.append(Term(name, 0.0, zero, one, column=column))
+    for name in settings.metrics:
+        _check_columns(name, problem.pool)
+        metric = metric_class(name)(problem.pool, problem.weights, problem.size)
+        if hasattr(metric, "bind"):
+            metric.bind(settings)
+        zero, one = diversity_span(problem, metric) if settings.calibrate else (0.0, 1.0)
+        diversity.append(Term(name, 0.0, zero, one, metric=metric))
+    return columns, diversity
+
+
+def _check_columns(name: str, pool: Pool) -> None:
+    """:raises ConfigError: a metric reads a column that the pool does not have."""
+    for column in metric_columns(name):
+        if column not in pool.groups:
+            have = ", ".join(sorted(pool.groups)) or "none"
+            raise ConfigError(
+                f"metric {name!r} reads column {column!r}, which the pool does not have"
+                f"{nearest(column, pool.groups)}; given as groups: {have}"
+            )
 
 
 def quality_span(weights: np.ndarray, size: float, quality: np.ndarray) -> tuple[float, float]:
@@ -41,11 +86,11 @@ def quality_span(weights: np.ndarray, size: float, quality: np.ndarray) -> tuple
 def diversity_span(problem: Problem, metric: Metric) -> tuple[float, float]:
     """A metric's expected value over random selections of the budget's size, and the best value found for it alone."""
     if problem.settings.repeat > 1:
-        from datamask.selection.cover.repeat import span
-
-        return span(problem, metric)
+        return span_of_repeats(problem, metric)
     if isinstance(metric, MomentMetric):
         return _random_moment(problem, metric), _best_moment(problem, metric)
+    if isinstance(metric, MixtureMetric):
+        return span(problem, metric)
     calibrate = getattr(metric, "calibrate", None)
     if calibrate is not None:
         return calibrate(problem)
@@ -142,8 +187,6 @@ def best_among(problem: Problem, metric: MomentMetric, rows: np.ndarray) -> tupl
 def _by_trial(problem: Problem, metric: Metric) -> tuple[float, float]:
     """For a metric that offers only values: the mean over random selections, and the best found by the cross-entropy
     method."""
-    from datamask.selection.problem.feasible import fill_in_order
-
     generator = problem.generator(stream=7)
     plain = Limits(problem.limits.weights, problem.size)
     count = len(problem)
@@ -173,15 +216,3 @@ def sample_rows(problem: Problem) -> np.ndarray:
     hashes = row_hashes(problem.pool.features, problem.settings.seed)
     first = np.arange(len(hashes)) if len(hashes) <= SAMPLE else np.sort(np.argpartition(hashes, SAMPLE)[:SAMPLE])
     return first[np.argsort(hashes[first], kind="stable")]
-
-
-def row_hashes(features: Any, seed: int) -> np.ndarray:
-    """(N,) uint64 hashes of each row's first `HASHED` numbers: equal for equal rows, whatever their shard or order."""
-    rows = features[:, :HASHED]
-    rows = np.ascontiguousarray(rows.cpu().numpy() if isinstance(rows, torch.Tensor) else rows)
-    bits = rows.view(np.dtype(f"u{rows.dtype.itemsize}")).astype(np.uint64)
-    factors = np.random.default_rng(seed).integers(1, 2**63, rows.shape[1], dtype=np.uint64) | np.uint64(1)
-    found = (bits * factors).sum(axis=1, dtype=np.uint64)
-    found ^= found >> np.uint64(31)
-    found *= np.uint64(0x9E3779B97F4A7C15)
-    return found ^ (found >> np.uint64(29))

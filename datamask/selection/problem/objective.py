@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from datamask.errors import ConfigError, nearest
-from datamask.selection.metrics import metric_class, metric_columns
 from datamask.selection.metrics.base import Metric
 
 if TYPE_CHECKING:
     from datamask.config import ResolvedSelect
-    from datamask.selection.problem.pool import Pool, Problem
+    from datamask.selection.problem.problem import Problem
 
 EXACT = 1e6  # roundings that a span must hold for the objective to be exact to 1e-6
 
@@ -125,47 +123,6 @@ class Objective:
         return Evaluation(
             objective, {term.name: term.calibrated(raw[term.name]) for term in self.terms}, {**raw, **exact}
         )
-
-
-def make_objective(problem: Problem) -> Objective:
-    """The problem's objective, its terms calibrated where `settings.calibrate` is set."""
-    return balance(problem, *make_terms(problem))
-
-
-def make_terms(problem: Problem, spans: Sequence[tuple[float, float]] | None = None) -> tuple[list[Term], list[Term]]:
-    """The terms of quality and of diversity, calibrated but not yet weighted by λ.
-
-    spans: each quality column's (zero, one), where the problem is a sample of a corpus; None: of the problem itself.
-    """
-    from datamask.selection.problem.calibration import diversity_span, quality_span
-
-    settings = problem.settings
-    if spans is None:
-        weights, quality = problem.limits.weights * settings.repeat, problem.pool.quality
-        spans = [quality_span(weights, problem.size, column) for column in quality.T] if settings.calibrate else []
-    columns, diversity = [], []
-    for column, name in enumerate(problem.pool.quality_names):
-        zero, one = spans[column] if settings.calibrate else (0.0, 1.0)
-        columns.append(Term(name, 0.0, zero, one, column=column))
-    for name in settings.metrics:
-        _check_columns(name, problem.pool)
-        metric = metric_class(name)(problem.pool, problem.weights, problem.size)
-        if hasattr(metric, "bind"):
-            metric.bind(settings)
-        zero, one = diversity_span(problem, metric) if settings.calibrate else (0.0, 1.0)
-        diversity.append(Term(name, 0.0, zero, one, metric=metric))
-    return columns, diversity
-
-
-def _check_columns(name: str, pool: Pool) -> None:
-    """:raises ConfigError: a metric reads a column that the pool does not have."""
-    for column in metric_columns(name):
-        if column not in pool.groups:
-            have = ", ".join(sorted(pool.groups)) or "none"
-            raise ConfigError(
-                f"metric {name!r} reads column {column!r}, which the pool does not have"
-                f"{nearest(column, pool.groups)}; given as groups: {have}"
-            )
 
 
 def balance(problem: Problem, quality: Sequence[Term], diversity: Sequence[Term]) -> Objective:

@@ -1,39 +1,27 @@
-"""The problem: a pool of documents, a budget, and limits that the selection must stay within.
-
-    pool = Pool(features, quality, tokens=tokens, groups={"domain": domain})
-    problem = make_problem(pool, Select(select_ratio=0.1, lamb=0.5))
-    problem.size, problem.weights, problem.objective, problem.limits
-
-A document takes `weights[i]` of the budget: 1 where the budget counts documents, its number of tokens where it counts
-tokens. The objective's means are over the same unit, so a token budget maximises the mean quality of a *token*.
-"""
+"""The pool of documents that are selected from, and what a budget is in it."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from datamask.config import ResolvedSelect, Select, resolve
+from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError, InputError
-from datamask.selection.problem.limits import Limits, make_limits
 from datamask.selection.sparse_rows import take_rows
-
-if TYPE_CHECKING:
-    from datamask.selection.problem.objective import Objective
 
 REORDERED_BYTES = 1 << 32  # features of at most so many bytes are copied in the order of their content
 SMALL = 1 << 22  # a pool of at most so many numbers is read in float64 throughout
+HASHED = 32  # the first so many numbers of a row are hashed
 BLOCK_ROWS = 2048  # rows converted at a time: 6 MB of float32 at d = 768, which stay in the cache
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Pool:
     """The candidate documents.
 
@@ -58,9 +46,6 @@ class Pool:
     inverse_norm: torch.Tensor = field(init=False, repr=False)  # (N,) float32
 
     def __post_init__(self) -> None:
-        def put(name: str, value: Any) -> None:
-            object.__setattr__(self, name, value)
-
         features = self.features
         if not isinstance(features, torch.Tensor):
             try:
@@ -72,9 +57,9 @@ class Pool:
             features = _tensor(features) if features.ndim == 2 else features
         if features.ndim != 2 or 0 in features.shape:
             raise InputError(f"features must have the shape (documents, dimensions), found {tuple(features.shape)}")
-        put("features", features)
-        put("device", torch.device(self.device))
-        put("quality", _column(self.quality, "quality", len(features), dimensions=2))
+        self.features = features
+        self.device = torch.device(self.device)
+        self.quality = _column(self.quality, "quality", len(features), dimensions=2)
         columns = self.quality.shape[1]
         weights = (
             np.ones(columns) if self.quality_weights is None else np.asarray(self.quality_weights, dtype=np.float64)
@@ -83,11 +68,11 @@ class Pool:
             raise InputError(
                 f"quality_weights must be {columns} numbers, none negative and not all zero, found {weights.tolist()}"
             )
-        put("quality_weights", weights / weights.sum())
+        self.quality_weights = weights / weights.sum()
         default = ("quality",) if columns == 1 else tuple(f"quality_{column}" for column in range(columns))
-        put("quality_names", tuple(self.quality_names) or default)
+        self.quality_names = tuple(self.quality_names) or default
         if self.tokens is not None:
-            put("tokens", _column(self.tokens, "tokens", len(features)))
+            self.tokens = _column(self.tokens, "tokens", len(features))
             if (self.tokens <= 0).any():
                 raise InputError(f"tokens must be positive; not so in {_rows(np.flatnonzero(self.tokens <= 0))}")
         if self.ngrams is not None and self.ngrams.shape[0] != len(features):
@@ -95,7 +80,7 @@ class Pool:
         for name, values in self.groups.items():
             if len(values) != len(features):
                 raise InputError(f"group column {name!r} has {len(values)} values for {len(features)} documents")
-        put("inverse_norm", self._check_rows())
+        self.inverse_norm = self._check_rows()
 
     def __len__(self) -> int:
         return len(self.features)
@@ -163,65 +148,6 @@ class Pool:
                 "embed those documents again or leave them out before selecting"
             )
         return (1 / norms).to(self.device)
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """A pool with its budget, limits and objective resolved: the input of every solver."""
-
-    pool: Pool
-    settings: ResolvedSelect
-    unit: str  # "documents" or "tokens": what the budget counts
-    size: float  # the budget in its unit
-    weights: torch.Tensor  # (N,) float64: what a document takes of the budget
-    limits: Limits
-    copies: float = 1.0  # how many documents of the corpus each of the pool represents, if it is a sample
-
-    def __len__(self) -> int:
-        return len(self.pool)
-
-    @property
-    def documents(self) -> int:
-        """k, the number of documents: exact where the budget counts documents, else that of a random selection."""
-        return max(1, round(self.size / float(self.weights.mean())))
-
-    @cached_property
-    def objective(self) -> Objective:
-        """The objective to maximise. Made on first use, since calibrating it takes a small solve."""
-        from datamask.selection.problem.objective import make_objective
-
-        return make_objective(self)
-
-    @cached_property
-    def sample(self) -> np.ndarray:
-        """Row numbers, in a pseudo-random order, of the documents for calibration and for learning first prices."""
-        from datamask.selection.problem.calibration import sample_rows
-
-        return sample_rows(self)
-
-    def at(self, lamb: float) -> Problem:
-        """The same problem at another λ, sharing this one's calibration, which does not depend on λ."""
-        from datamask.selection.problem.objective import balance
-
-        other = replace(self, settings=self.settings.model_copy(update={"lamb": lamb}))
-        vars(other)["objective"] = balance(other, self.objective.quality, self.objective.diversity)
-        return other
-
-    def generator(self, stream: int = 0) -> np.random.Generator:
-        """A random generator from the problem's seed; different values of `stream` give independent sequences."""
-        return np.random.default_rng([self.settings.seed, stream])
-
-
-def make_problem(pool: Pool, settings: Select) -> Problem:
-    """The problem these settings pose on this pool.
-
-    :raises InputError: the budget is more than the pool holds or not one document; a quota cannot be met.
-    :raises ConfigError: a token budget, quota or length bound whose column the pool lacks.
-    """
-    resolved = resolve(settings, words=pool.ngrams is not None, tokens=pool.tokens is not None)
-    unit, size, weights = budget(resolved, len(pool), pool.tokens)
-    limits = make_limits(resolved, weights, size, pool.tokens, pool.groups)
-    return Problem(pool, resolved, unit, size, torch.from_numpy(weights).to(pool.device), limits)
 
 
 def in_order_of_content(pool: Pool, seed: int) -> np.ndarray | None:
@@ -335,3 +261,15 @@ def _column(values: Any, name: str, rows: int, dimensions: int = 1) -> np.ndarra
 def _rows(numbers: np.ndarray) -> str:
     shown = ", ".join(str(number) for number in numbers[:5])
     return f"row {shown}" if len(numbers) == 1 else f"{len(numbers)} rows ({shown}{', …' if len(numbers) > 5 else ''})"
+
+
+def row_hashes(features: Any, seed: int) -> np.ndarray:
+    """(N,) uint64 hashes of each row's first `HASHED` numbers: equal for equal rows, whatever their shard or order."""
+    rows = features[:, :HASHED]
+    rows = np.ascontiguousarray(rows.cpu().numpy() if isinstance(rows, torch.Tensor) else rows)
+    bits = rows.view(np.dtype(f"u{rows.dtype.itemsize}")).astype(np.uint64)
+    factors = np.random.default_rng(seed).integers(1, 2**63, rows.shape[1], dtype=np.uint64) | np.uint64(1)
+    found = (bits * factors).sum(axis=1, dtype=np.uint64)
+    found ^= found >> np.uint64(31)
+    found *= np.uint64(0x9E3779B97F4A7C15)
+    return found ^ (found >> np.uint64(29))

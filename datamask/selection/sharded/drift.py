@@ -24,7 +24,8 @@ from datamask.config import Config
 from datamask.selection.arrays import pick_device, solve
 from datamask.selection.cover.counting import words_of
 from datamask.selection.problem.feasible import Feasible
-from datamask.selection.problem.pool import Pool, Problem, make_problem
+from datamask.selection.problem.pool import Pool
+from datamask.selection.problem.problem import Problem, make_problem
 from datamask.selection.sharded.candidates import read_candidates
 from datamask.selection.sharded.joint import _gather, prices_of
 from datamask.stages import ShardFiles

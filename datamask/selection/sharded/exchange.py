@@ -29,11 +29,12 @@ from datamask.selection.engine.quadratic import Quadratic, exact_price, prepare,
 from datamask.selection.metrics import metric_class, metric_columns
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.disf import DiSF
-from datamask.selection.problem.calibration import SAMPLE, row_hashes
+from datamask.selection.problem.calibration import SAMPLE, make_terms
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.objective import Term, make_terms, scaled_quality, weigh
-from datamask.selection.problem.pool import Pool, Problem
+from datamask.selection.problem.objective import Term, scaled_quality, weigh
+from datamask.selection.problem.pool import Pool, row_hashes
+from datamask.selection.problem.problem import Problem
 from datamask.selection.solvers import relaxation
 
 LEARNING_STEPS = 40  # steps of the ascent on the sample at most

@@ -26,7 +26,8 @@ from datamask.selection.arrays import solve
 from datamask.selection.cover.counting import words_of
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.coverage import Coverage
-from datamask.selection.problem.pool import Pool, Problem, in_order_of_content, make_problem
+from datamask.selection.problem.pool import Pool, in_order_of_content
+from datamask.selection.problem.problem import Problem, make_problem
 from datamask.selection.result import Selection
 from datamask.selection.sharded.exchange import ExchangeShard, can_exchange
 from datamask.selection.sharded.gathered import UndecidedTooFew

@@ -26,7 +26,7 @@ from datamask.selection.metrics import metric_class
 
 if TYPE_CHECKING:
     from datamask.config import ResolvedSelect
-    from datamask.selection.problem.pool import Problem
+    from datamask.selection.problem.problem import Problem
     from datamask.selection.result import Draft
 
 Report = Callable[[Mapping[str, float]], None]

@@ -10,7 +10,7 @@ import torch
 from datamask.selection.engine.quadratic import prepare
 from datamask.selection.metrics.base import MomentMetric, RelaxedMetric
 from datamask.selection.problem.feasible import Feasible, fill_in_order
-from datamask.selection.problem.pool import Problem
+from datamask.selection.problem.problem import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Report, Solver
 

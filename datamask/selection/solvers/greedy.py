@@ -24,7 +24,7 @@ from datamask.selection.metrics.disf import DiSF
 from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.metrics.pairwise import Pairwise
 from datamask.selection.problem.objective import Term
-from datamask.selection.problem.pool import Problem
+from datamask.selection.problem.problem import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Report, Solver
 

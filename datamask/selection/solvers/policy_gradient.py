@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from datamask.errors import ConfigError
-from datamask.selection.problem.pool import Problem
+from datamask.selection.problem.problem import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Report, Solver, plackett_luce
 from datamask.selection.solvers.rewards import MomentReward, Reward, reward_of

@@ -33,7 +33,7 @@ from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.problem.calibration import SAMPLE
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.objective import Term
-from datamask.selection.problem.pool import Problem
+from datamask.selection.problem.problem import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Report, Solver, greedy
 from datamask.shares import part

@@ -26,7 +26,8 @@ from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.metrics.disf import DiSF
 from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.metrics.pairwise import Pairwise
-from datamask.selection.problem.pool import BLOCK_ROWS, Problem
+from datamask.selection.problem.pool import BLOCK_ROWS
+from datamask.selection.problem.problem import Problem
 
 SKETCH = 2048  # random features that replace DiSF's squared Gram matrix in batches of more than twice as many documents
 POINTS = 2048  # documents over which facility location's reward is averaged, drawn anew in each step

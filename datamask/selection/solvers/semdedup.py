@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 
 from datamask.selection.near_duplicates import max_earlier_similarity, nearest_centroids, spherical_kmeans
-from datamask.selection.problem.pool import Problem
+from datamask.selection.problem.problem import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Report, Solver
 

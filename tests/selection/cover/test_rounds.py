@@ -18,7 +18,8 @@ from datamask.selection import extend_prices, learn_prices, mask_shard, stage
 from datamask.selection.arrays import solve
 from datamask.selection.cover import atoms, shard_maps
 from datamask.selection.cover import cover_shards as rounds
-from datamask.selection.problem.pool import Pool, make_problem
+from datamask.selection.problem.pool import Pool
+from datamask.selection.problem.problem import make_problem
 from datamask.selection.sharded.gathered import UndecidedTooFew
 from tests.selection.cover.test_stage import configured, texts_of, write_shard
 
