@@ -64,6 +64,8 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/deptry .
 	$(BIN)/lint-imports
+	$(BIN)/python docs/sentences.py
+	$(BIN)/python benchmarks/figures.py --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 docs: $(VENV)/.dev       ## the documentation as a site, in site/
