@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
@@ -21,45 +21,50 @@ from datamask import extensions
 from datamask.config import ResolvedSelect, Select, resolve
 from datamask.devices import pick_device
 from datamask.errors import DatamaskError, InputError, some
+from datamask.keywords import ArrayKeywords
 from datamask.selection.cover.target import read_words
 from datamask.selection.problem.pool import Pool, in_order_of_content
 from datamask.selection.problem.problem import Problem, make_problem
 from datamask.selection.result import Draft, Selection
 from datamask.selection.solvers import Report, solver_for
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    Array = ArrayLike | torch.Tensor
+
 GIVEN = "the texts given"  # in place of select.target's files
 SINGLE = 1000  # documents that are tried alone at most, where a solver found nothing
 
 
 def select(
-    features: Any,
-    quality: Any,
+    features: Array,
+    quality: Array,
     *,
-    tokens: Any = None,
-    groups: Mapping[str, Any] | None = None,
-    quality_weights: Any = None,
-    texts: Iterable[str] | None = None,
-    atoms: Any = None,
-    target: Iterable[str] | None = None,
+    tokens: Array | None = None,
+    groups: Mapping[str, Array] | None = None,
+    quality_weights: Array | None = None,
     settings: Select | None = None,
     progress: Report | None = None,
-    **keywords: Any,
+    **keywords: Unpack[ArrayKeywords],
 ) -> Selection:
     """Which documents to keep.
 
     features: (N, d) float, numpy (memory-mapped too) or torch; need not have unit length, must be finite and not zero.
     quality: (N,) or (N, Q), larger is better; quality_weights: (Q,), none negative. tokens: (N,) positive.
-    groups: column name -> (N,) values. settings and keywords: `config.Select`'s; keywords win.
-    For coverage of words: texts, N of them, or atoms, their (N, J) sparse counts; target: the texts to explain.
+    groups: column name -> (N,) values. progress: called with one record of the history after the other.
+    settings: the section `select`. Keywords win over it; they are the settings, and the words of `ArrayKeywords`.
 
     :raises InputError: the arrays do not fit together, hold what is not a number, or cannot meet the budget or limits.
     :raises ConfigError: a setting is unknown, invalid, or asks a solver for what it cannot do.
     """
+    changes: dict[str, Any] = {**keywords}
+    texts, atoms, target = (changes.pop(name, None) for name in ("texts", "atoms", "target"))
     given = settings or Select()
-    if target is not None and not (keywords.get("target") or given.target):
-        keywords["target"] = [GIVEN]
+    if target is not None and not given.target:
+        changes["target"] = [GIVEN]
     has_words = texts is not None or atoms is not None or target is not None
-    asked = resolve(given, keywords, words=has_words, tokens=tokens is not None)
+    asked = resolve(given, changes, words=has_words, tokens=tokens is not None)
     device = pick_device(asked.device)
     words = read_words(texts, atoms, target, asked)
     counts = {"ngrams": words.ngrams, "target": words.counts}

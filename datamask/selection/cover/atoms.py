@@ -16,7 +16,7 @@ The parts are column blocks of one matrix, so that a solver passes over the rows
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -121,10 +121,7 @@ class Atoms:
     targets: Mapping[str, np.ndarray]  # part -> (width,) t, adding up to 1
     bend: int  # the first column of n-grams that saturate
     anchors: np.ndarray  # (a, d) float32 unit rows, whose atoms come first
-
-    def take(self, rows: np.ndarray) -> Atoms:
-        """The atoms of these documents (row numbers)."""
-        return replace(self, rows=self.rows.take(rows))
+    mean: np.ndarray  # (width,) the whole pool's mixture
 
 
 def make_atoms(pool: Pool, weights: np.ndarray, settings: ResolvedSelect) -> Atoms:
@@ -162,7 +159,8 @@ def make_atoms(pool: Pool, weights: np.ndarray, settings: ResolvedSelect) -> Ato
         by = worth(pool.quality, pool.quality_weights, quality_ranges(judged))
         words = counted_words(words, rows.state(weights * by)[len(anchors) :])
     targets = targets_of(settings, len(anchors), words, pool.target)
-    kept[key] = Atoms(rows, targets, bend_column(settings, rows.width, blocks[-1].width), anchors)
+    bend = bend_column(settings, rows.width, blocks[-1].width)
+    kept[key] = Atoms(rows, targets, bend, anchors, rows.state(weights / weights.sum()))
     return kept[key]
 
 

@@ -319,12 +319,12 @@ class CoverRounds(Gathered):
         bend = int(self.laid[0].read("bend")[0])
         kind = index_type(len(total))
         nothing = AtomRows(np.zeros(1, np.int64), np.zeros(0, kind), np.zeros(0, np.float32), len(total))
-        atoms = Atoms(nothing, targets, bend, anchors)
+        atoms = Atoms(nothing, targets, bend, anchors, total / self.total)
         self.metrics: list[Coverage] = []
         for name in self.settings.metrics:
             metric = metric_class(name)(None, torch.zeros(0), self.size)  # type: ignore[arg-type]
             assert isinstance(metric, Coverage)
-            metric.measure(self.settings, atoms, total / self.total)
+            metric.use_atoms(self.settings, atoms)
             self.metrics.append(metric)
         self.random = random / np.maximum(spent, 1e-300)[:, None]
         self.pricing = self._least(LIMITED, self._ones) if self.limits else []

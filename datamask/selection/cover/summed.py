@@ -34,7 +34,7 @@ class SummedCoverage(CurvedSum):
         t = sum(scale * metric.t for scale, metric in zip(scales, metrics, strict=True))
         base = sum(scale * metric.base for scale, metric in zip(scales, metrics, strict=True))
         curves = Curves.of(np.asarray(t), first.curves.bend, first.curves.rate)
-        return cls(first.rows, np.asarray(t), first.mean, first.alpha, float(base), curves)
+        return cls(first.rows, np.asarray(t), first.atoms.mean, first.alpha, float(base), curves)
 
     @property
     def smooth(self) -> np.ndarray:  # type: ignore[override]

@@ -32,25 +32,21 @@ class Coverage(CurvedSum, MixtureMetric):
 
     def bind(self, settings: ResolvedSelect) -> None:
         """Builds the atoms these settings ask for. Called once, before anything else."""
-        atoms = make_atoms(self.pool, self.weights, settings)
-        mean = vars(atoms).get("_mean")
-        mean = atoms.rows.state(self.weights / self.weights.sum()) if mean is None else mean
-        vars(atoms)["_mean"] = mean
-        self.measure(settings, atoms, mean)
+        self.use_atoms(settings, make_atoms(self.pool, self.weights, settings))
 
-    def measure(self, settings: ResolvedSelect, atoms: Atoms, mean: np.ndarray) -> None:
-        """Takes atoms that were built elsewhere, and the whole pool's mixture: (J,). Called instead of `bind`."""
-        self.settings, self.atoms, self.mean = settings, atoms, mean
+    def use_atoms(self, settings: ResolvedSelect, atoms: Atoms) -> None:
+        """Takes atoms that were built elsewhere. Called instead of `bind`."""
+        self.settings, self.atoms = settings, atoms
         self.rows: AtomRows = atoms.rows
         self.t = atoms.targets[self.part]
-        missing = (self.t > 0) & ~(self.mean > 0)  # atoms that no document has: no choice can change them
+        missing = (self.t > 0) & ~(atoms.mean > 0)  # atoms that no document has: no choice can change them
         self.lost = float(self.t[missing].sum())
         self.t = np.where(missing, 0.0, self.t)
         self.alpha = settings.coverage.smoothing
-        self.smooth = self.alpha * mean
+        self.smooth = self.alpha * atoms.mean
         self.curves = Curves.of(self.t, atoms.bend, self.size / (1 - self.alpha))
         self.base = 0.0
-        self.base = self.of_state(mean)
+        self.base = self.of_state(atoms.mean)
 
     # -- a metric whose state is linear in the mask (`cover.tangent.StateMetric`)
 

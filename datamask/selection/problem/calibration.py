@@ -21,7 +21,7 @@ from datamask.selection.metrics import metric_class, metric_columns
 from datamask.selection.metrics.base import Metric, MixtureMetric, MomentMetric
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.objective import Objective, Term, balance
+from datamask.selection.problem.objective import Term
 from datamask.selection.problem.pool import Pool, row_hashes
 
 if TYPE_CHECKING:
@@ -35,11 +35,6 @@ FEWEST = 64  # the sample is large enough that at least so many of its documents
 RANDOM_SETS = 16  # random selections averaged for a metric without a closed form
 ITERATIONS = 8  # steps of the ascent; swaps do the rest
 ACCURACY = 5e-3  # tolerance of a sample's own best, as a share of −D at the uniform p
-
-
-def make_objective(problem: Problem) -> Objective:
-    """The problem's objective, its terms calibrated where `settings.calibrate` is set."""
-    return balance(problem, *make_terms(problem))
 
 
 def make_terms(problem: Problem, spans: Sequence[tuple[float, float]] | None = None) -> tuple[list[Term], list[Term]]:

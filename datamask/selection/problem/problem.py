@@ -10,6 +10,7 @@ tokens. The objective's means are over the same unit, so a token budget maximise
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,9 +18,9 @@ import numpy as np
 import torch
 
 from datamask.config import ResolvedSelect, Select, resolve
-from datamask.selection.problem.calibration import make_objective, sample_rows
+from datamask.selection.problem.calibration import make_terms, sample_rows
 from datamask.selection.problem.limits import Limits, make_limits
-from datamask.selection.problem.objective import Objective, balance
+from datamask.selection.problem.objective import Objective, Term, balance
 from datamask.selection.problem.pool import Pool, budget
 
 
@@ -34,6 +35,7 @@ class Problem:
     weights: torch.Tensor  # (N,) float64: what a document takes of the budget
     limits: Limits
     copies: float = 1.0  # how many documents of the corpus each of the pool represents, if it is a sample
+    terms: tuple[Sequence[Term], Sequence[Term]] | None = None  # calibrated before; None: on first use of `objective`
 
     def __len__(self) -> int:
         return len(self.pool)
@@ -46,7 +48,7 @@ class Problem:
     @cached_property
     def objective(self) -> Objective:
         """The objective to maximise. Made on first use, since calibrating it takes a small solve."""
-        return make_objective(self)
+        return balance(self, *(self.terms or make_terms(self)))
 
     @cached_property
     def sample(self) -> np.ndarray:
@@ -55,9 +57,8 @@ class Problem:
 
     def at(self, lamb: float) -> Problem:
         """The same problem at another λ, sharing this one's calibration, which does not depend on λ."""
-        other = replace(self, settings=self.settings.model_copy(update={"lamb": lamb}))
-        vars(other)["objective"] = balance(other, self.objective.quality, self.objective.diversity)
-        return other
+        terms = self.objective.quality, self.objective.diversity
+        return replace(self, settings=self.settings.model_copy(update={"lamb": lamb}), terms=terms)
 
     def generator(self, stream: int = 0) -> np.random.Generator:
         """A random generator from the problem's seed; different values of `stream` give independent sequences."""
