@@ -22,7 +22,7 @@ from typing import Any
 from orchestration import plainly, processor_seconds, split
 from prefect import flow
 
-from datamask.config import Config, load
+from datamask.config import Config, load_config
 from datamask.corpus import plan_shards
 from datamask.driver import Driver
 from datamask.maps import groups
@@ -144,7 +144,7 @@ def main() -> None:
         (folder / "corpus").mkdir()
         split(arguments.input, folder / "corpus", CURATED, 2)
         settings = [f"corpus.input=[{folder / 'corpus'}]", "corpus.group_bytes=0", "run.workers=2"]
-        config = load(overrides=[*settings, "encoder.dimensions=256", "encoder.fit_documents=2000"])
+        config = load_config(overrides=[*settings, "encoder.dimensions=256", "encoder.fit_documents=2000"])
         with session(server, shown=False):
             began = time.process_time()
             plainly(config, str(folder / "out"), 2)

@@ -20,7 +20,7 @@ import torch
 from selection_scale import embedded
 
 from datamask.config import Select
-from datamask.selection.arrays import solve
+from datamask.selection.arrays import solve_problem
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Problem, make_problem
 
@@ -166,7 +166,7 @@ def main() -> None:
         problem = make_problem(Pool(features[index], quality[index]), Select(algorithm="DiSF", budget_documents=k))
         linear, kernel = quadratic_of(problem)
         order = np.argsort(-(linear - kernel.diagonal()))
-        found, constant = solve(problem), problem.objective.constant
+        found, constant = solve_problem(problem), problem.objective.constant
         reached = found.objective - constant
         kernel = np.ascontiguousarray(kernel[np.ix_(order, order)], dtype=np.float64)
         best, looked = branch(linear[order], kernel, k, reached - 1e-9, MOST)
@@ -183,7 +183,7 @@ def main() -> None:
         index = rng.choice(len(quality), count, replace=False)
         for lamb in arguments.lamb:
             problem = make_problem(Pool(features[index], quality[index]), Select(algorithm="DiSF", lamb=lamb))
-            found, constant = solve(problem), problem.objective.constant
+            found, constant = solve_problem(problem), problem.objective.constant
             shift, annealed = "–", "–"
             below = "–"
             if count <= 12_000:

@@ -40,7 +40,7 @@ from datamask.filter.filters import filter_corpus
 from datamask.filter.programs import are_programs
 from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents
-from datamask.quality.pool_model import Model, fit, sample, write
+from datamask.quality.pool_model import PoolModel, fit_pool_model, sample, write_pool_model
 from datamask.stages import ShardFiles
 
 LANGUAGES = ("en", "de", "fr", "fi", "tr", "ko", "ar", "hi", "am", "ta", "zh", "ja", "th", "ru", "sw", "so", "yo")
@@ -57,7 +57,7 @@ ALIKE = {"concatenation", "paragraphs"}  # of these no side is the intact one
 
 
 def prepared(
-    folder: str, work: str, score: Mapping[str, float] | None = None, model: Model | None = None
+    folder: str, work: str, score: Mapping[str, float] | None = None, model: PoolModel | None = None
 ) -> tuple[list[ShardFiles], Config]:
     """The shards of a corpus, indexed and scored (no encoder is needed), and the default settings.
 
@@ -68,7 +68,7 @@ def prepared(
     files = []
     facts = {"pool": "quality/pool.safetensors" if model else None}
     if model:
-        write(f"{work}/quality/pool.safetensors", model)
+        write_pool_model(f"{work}/quality/pool.safetensors", model)
     for shard in plan_shards(config.corpus, work).shards:
         shard = convert_shard(shard, config, work)
         parts = []
@@ -219,7 +219,7 @@ def _numbered(text: str) -> str:
     return html.escape(text).encode("ascii", "xmlcharrefreplace").decode()
 
 
-def scored(model: Model, texts: list[str], languages: list[str]) -> dict[str, float]:
+def scored(model: PoolModel, texts: list[str], languages: list[str]) -> dict[str, float]:
     """The content score of texts."""
     documents = Documents(np.arange(len(texts)), texts, languages=languages)
     return dict(zip(texts, ContentScorer(model).score(documents).score.tolist(), strict=True))
@@ -258,7 +258,7 @@ def planted(corpus: str, with_scores: bool, seed: int, parts: int, wanted: Seque
             ]
             score = None
             if with_scores:  # the corpus is counted with the copies in it, as a run counts it
-                model = fit(*sample([*real, *((copy, language) for copy, _, _, language in chosen)]))
+                model = fit_pool_model(*sample([*real, *((copy, language) for copy, _, _, language in chosen)]))
                 both = {text: language for copy, base, _, language in chosen for text in (copy, base)}
                 score = scored(model, list(both), list(both.values()))
             report.append(_plant(rows, chosen, f"{folder}/{part}", rng, score, model))

@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 
 from datamask.config import EncoderSettings
-from datamask.encoders.choose import fit
+from datamask.encoders.choose import fit_static_encoder
 from datamask.encoders.load import load_encoder
 from datamask.encoders.pin import pin_model
 from datamask.quality import rules, signals
@@ -36,12 +36,12 @@ def real(pattern: str, cache: str | None = None) -> Embedded:
     texts = [text for (text,) in found.fetchall()]
     settings = EncoderSettings()
     with tempfile.TemporaryDirectory() as folder:
-        fit(texts[: settings.fit_documents], settings, f"{folder}/model")
+        fit_static_encoder(texts[: settings.fit_documents], settings, f"{folder}/model")
         pinned = pin_model(settings.model_copy(update={"model": f"{folder}/model"}), folder)
         encoder = load_encoder(pinned, "cpu")
         parts = [texts[start : start + 2000] for start in range(0, len(texts), 2000)]
         vectors = [encoder.compute(encoder.tokenise(part), settings.batch_tokens).vectors for part in parts]
-    scores = [rules.score(signals.compute(part)) for part in parts]
+    scores = [rules.score_rules(signals.compute(part)) for part in parts]
     features, quality = np.concatenate(vectors).astype(np.float32), np.concatenate(scores).astype(np.float64)
     if cache:
         np.savez(cache, features=features.astype(np.float16), quality=quality)

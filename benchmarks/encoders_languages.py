@@ -22,7 +22,7 @@ import numpy as np
 from encoders_static import small_model
 
 from datamask.config import EncoderSettings as Settings
-from datamask.encoders.choose import fit
+from datamask.encoders.choose import fit_static_encoder
 from datamask.encoders.load import load_encoder
 from datamask.encoders.pin import pin_model
 
@@ -70,7 +70,7 @@ def main() -> None:
     found = {}
     with tempfile.TemporaryDirectory() as work:
         began = time.perf_counter()
-        fit(sample, Settings(), f"{work}/static")
+        fit_static_encoder(sample, Settings(), f"{work}/static")
         print(f"fitted in {time.perf_counter() - began:.1f} s; {len(texts)} documents judged")
         for folder in arguments.beside:
             found[Path(folder).name] = encode(texts, folder, work, max_length=arguments.length)

@@ -26,7 +26,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.random_projection import SparseRandomProjection
 
 from datamask.config import EncoderSettings as Settings
-from datamask.encoders.choose import fit
+from datamask.encoders.choose import fit_static_encoder
 from datamask.encoders.load import load_encoder
 from datamask.encoders.pin import pin_model
 
@@ -78,7 +78,7 @@ def ours(**settings: object) -> Callable[[list[str], list[str]], tuple[float, fl
         chosen = Settings(**settings)  # type: ignore[arg-type]
         with tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()
-            fit(sample, chosen, f"{folder}/model")
+            fit_static_encoder(sample, chosen, f"{folder}/model")
             fitted = time.perf_counter()
             pinned = pin_model(chosen.model_copy(update={"model": f"{folder}/model"}), folder)
             encoder = load_encoder(pinned, "cpu")

@@ -467,11 +467,11 @@ def read_file(data: bytes, end: str, box: Path) -> str:
 
 def read_config(data: bytes, box: Path) -> str:
     """Loads the bytes as a configuration."""
-    from datamask.config import load, to_yaml
+    from datamask.config import load_config, to_yaml
 
     path = box / "x.yaml"
     path.write_bytes(data)
-    to_yaml(load(path))
+    to_yaml(load_config(path))
     path.unlink()
     return "read"
 
@@ -479,7 +479,7 @@ def read_config(data: bytes, box: Path) -> str:
 def bind_filter(data: bytes, box: Path) -> str:
     """Binds the bytes as a condition and evaluates it over rows."""
     from datamask.duck import connect
-    from datamask.filter.where import check
+    from datamask.filter.where import check_expression
 
     count = len(TEXTS)
     table = pa.table(
@@ -490,7 +490,7 @@ def bind_filter(data: bytes, box: Path) -> str:
             "quality_score": [0.5] * count,
         }
     )
-    condition = check(data.decode("utf-8", "replace"), table.schema)
+    condition = check_expression(data.decode("utf-8", "replace"), table.schema)
     with connect("256MB") as connection:
         kept = condition.keeps(connection, table)
     assert len(kept) == count

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask import run
-from datamask.config import Config, load
+from datamask.config import Config, load_config
 from datamask.corpus.inputs import find_inputs
 from datamask.progress import BOARD, Board
 from flows.commands import begin_server
@@ -93,7 +93,7 @@ def main() -> None:
 
 def measure(arguments: argparse.Namespace, settings: list[str], folder: Path) -> None:
     """The lines of the table, each with a folder of its own."""
-    few = load(overrides=[f"corpus.input=[{folder / 'corpus' / 'part-0000*'}]", *settings[1:]])
+    few = load_config(overrides=[f"corpus.input=[{folder / 'corpus' / 'part-0000*'}]", *settings[1:]])
     plainly(few, str(folder / "warm"), arguments.workers)  # libraries are loaded once per process
     from prefect import flow
 
@@ -105,7 +105,7 @@ def measure(arguments: argparse.Namespace, settings: list[str], folder: Path) ->
     for turn in range(arguments.repeat):  # in turns, for a machine's speed changes
         for size in (*([] if arguments.flow_alone else [None]), *arguments.shards_per_task):
             more = [f"run.shards_per_task={size}"] if size else []
-            config, out = load(overrides=[*settings, *more]), str(folder / f"out-{turn}-{size}")
+            config, out = load_config(overrides=[*settings, *more]), str(folder / f"out-{turn}-{size}")
             processors, began = processor_seconds(), time.perf_counter()
             release = plainly(config, out, arguments.workers) if size is None else with_prefect(config, out)["release"]
             seconds, processors = time.perf_counter() - began, processor_seconds() - processors

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from datamask.release.personal import KINDS, PersonalRules, find, luhn
+from datamask.release.personal import KINDS, PersonalRules, find_personal_data, luhn
 
 
 def card(draw: random.Random) -> str:
@@ -64,15 +64,17 @@ def main() -> None:
             words = draw.choice(texts).split()[:30] or ["x"]
             text = " ".join([*words, value, "and", *words[:5]])
             at = len(" ".join(words)) + 1
-            mine += (at, at + len(value), kind) in find(text, PersonalRules(KINDS, None, True))
+            mine += (at, at + len(value), kind) in find_personal_data(text, PersonalRules(KINDS, None, True))
             other += value not in theirs.format(text)
         print(f"| {kind} | {mine / 300:.3f} | {other / 300:.3f} |")
     size = sum(len(text.encode()) for text in texts) / 1e6
     began = time.perf_counter()
-    found = [(text, span) for text in texts for span in find(text, PersonalRules(KINDS, None, True))]
+    found = [(text, span) for text in texts for span in find_personal_data(text, PersonalRules(KINDS, None, True))]
     took = time.perf_counter() - began
     began = time.perf_counter()
-    both = [(text, span) for text in texts for span in find(text, PersonalRules(("email", "ip"), None, True))]
+    both = [
+        (text, span) for text in texts for span in find_personal_data(text, PersonalRules(("email", "ip"), None, True))
+    ]
     alike = time.perf_counter() - began
     began = time.perf_counter()
     changed = sum(theirs.format(text) != text for text in texts)

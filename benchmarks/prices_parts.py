@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from datamask.config import load
+from datamask.config import load_config
 from datamask.selection.cover import greedy_search, solve
 from datamask.selection.cover.counting import with_atoms
 from datamask.selection.problem import calibration
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[])
     arguments = parser.parse_args()
     all_files, config, work = recorded(arguments.corpus)
-    config = load(None, arguments.set, config.model_dump(mode="json"))
+    config = load_config(None, arguments.set, config.model_dump(mode="json"))
     ordered = sorted(all_files, key=lambda files: files.shard.name)
     shards = [read_candidates(with_atoms(files, config, work), config) for files in ordered]
     first = shards[0]

@@ -26,12 +26,12 @@ import duckdb
 import numpy as np
 
 from datamask.config import EncoderSettings as EncoderSettings
-from datamask.encoders.choose import fit as fit_encoder
+from datamask.encoders.choose import fit_static_encoder as fit_encoder
 from datamask.quality import RULES
 from datamask.quality.documents import Documents
 from datamask.quality.fit import Agreement, Labels, agreement, out_of_fold, read_labels
 from datamask.quality.probe import features
-from datamask.quality.rules import failing, score
+from datamask.quality.rules import failing, score_rules
 
 
 def load(data: str) -> list[dict[str, Any]]:
@@ -44,7 +44,7 @@ def load(data: str) -> list[dict[str, Any]]:
 def heuristics(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Signals (n, signals) and scores (n,)."""
     signals = Documents(np.arange(len(texts)), texts).signals
-    return signals, score(signals)
+    return signals, score_rules(signals)
 
 
 # ---------------------------------------------------------------- speed and verdicts

@@ -22,7 +22,7 @@ from sklearn.linear_model import LogisticRegression
 
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.code_shapes import PAIRS as ALL_PAIRS
-from datamask.quality.code_shapes import pair_name, pairs
+from datamask.quality.code_shapes import pair_name, shape_pairs
 
 CHARACTERS = 16_000  # of a file, its first
 PAIRS = 500  # that weigh most are kept
@@ -45,7 +45,7 @@ Kinds = dict[tuple[bool, str], sp.csr_matrix]
 def features(texts: list[str]) -> sp.csr_matrix:
     """(texts, pairs): the root of each pair's share, as `shape_loops.weigh_pairs` has it."""
     words = BatchWords(texts)
-    found = pairs(words, np.ones(len(words), bool))
+    found = shape_pairs(words, np.ones(len(words), bool))
     counted = np.flatnonzero(found >= 0)
     shape = len(texts), ALL_PAIRS
     counts = sp.csr_matrix((np.ones(len(counted)), (words.document[counted], found[counted])), shape=shape)

@@ -25,12 +25,12 @@ from sklearn.metrics import roc_auc_score
 from datamask.quality import pool_model as pool
 from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents
-from datamask.quality.rules import score as by_rules
+from datamask.quality.rules import score_rules as by_rules
 
 PLANTED_SOURCES = ("masakhanews", "de_federal_law", "movie_reviews", "udhr2")
 
 
-def scores(texts: Sequence[str], languages: Sequence[str | None], model: pool.Model) -> dict[str, np.ndarray]:
+def scores(texts: Sequence[str], languages: Sequence[str | None], model: pool.PoolModel) -> dict[str, np.ndarray]:
     documents = Documents(np.arange(len(texts)), texts, languages=languages)
     return {"content": ContentScorer(model).score(documents).score, "rules": by_rules(documents.signals)}
 
@@ -39,7 +39,7 @@ def auc(good: np.ndarray, bad: np.ndarray) -> float:
     return float(roc_auc_score(np.r_[np.ones(len(good)), np.zeros(len(bad))], np.r_[good, bad]))
 
 
-def plant(rows: list[dict[str, Any]], model: pool.Model, documents: int, seed: int) -> None:
+def plant(rows: list[dict[str, Any]], model: pool.PoolModel, documents: int, seed: int) -> None:
     chosen: dict[str, list[str]] = {}
     for row in rows:
         if row["source"] in PLANTED_SOURCES and row["language"] and len(row["text"].split()) >= 50:
@@ -120,7 +120,7 @@ def main() -> None:
     options = parser.parse_args()
     query = f"select text, source, quality, language from read_parquet('{options.data}') where trim(text) <> ''"
     rows = [row for row in duckdb.sql(query).to_arrow_table().to_pylist() if not row["text"].isspace()]
-    model = pool.fit(*pool.sample((row["text"], row["language"]) for row in rows))
+    model = pool.fit_pool_model(*pool.sample((row["text"], row["language"]) for row in rows))
     print(f"{len(rows):,} documents; groups: {', '.join(model.pool.languages.names)}")
     every = scores([row["text"] for row in rows], [row["language"] for row in rows], model)
     labels(rows, every)

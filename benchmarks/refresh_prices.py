@@ -24,7 +24,7 @@ import pyarrow as pa
 import torch
 
 from datamask import storage
-from datamask.config import Config, load
+from datamask.config import Config, load_config
 from datamask.selection import extend_prices, learn_prices, mask_shard
 from datamask.selection.cover.counting import count_shard, words_of
 from datamask.selection.problem.pool import Pool
@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[])
     arguments = parser.parse_args()
     all_files, config, _ = recorded(arguments.corpus)
-    config = load(None, arguments.set, config.model_dump(mode="json"))
+    config = load_config(None, arguments.set, config.model_dump(mode="json"))
     with tempfile.TemporaryDirectory(prefix="datamask-days-") as folder:
         import datamask.selection.cover.counting as counting
         import datamask.selection.extension as extension

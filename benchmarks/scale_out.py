@@ -46,7 +46,7 @@ import pyarrow.parquet as pq
 
 from datamask import storage
 from datamask.arithmetic import same_arithmetic
-from datamask.config import Config, load
+from datamask.config import Config, load_config
 from datamask.corpus.plan import Part, Shard
 from datamask.corpus.text_hashes import text_hash
 from datamask.filter import find_duplicates, sign_shard
@@ -310,7 +310,7 @@ def run(
 ) -> None:
     """Runs the stages on an engine."""
     named = [f"run.engine={engine.replace('plain', 'threads')}", f"run.workers={workers}", "select.device=cpu"]
-    config = load(overrides=[*named, *settings])
+    config = load_config(overrides=[*named, *settings])
     same_arithmetic()
     if engine == "plain":
         stages_of(files, config, work, lambda stage: here, peak, show, without)

@@ -42,7 +42,7 @@ from datamask.corpus.plan import Part, Shard
 from datamask.maps import here
 from datamask.pipeline import STAGES
 from datamask.selection import learn_prices
-from datamask.selection.arrays import solve
+from datamask.selection.arrays import solve_problem
 from datamask.selection.cover import counting as atoms
 from datamask.selection.cover import cover_shards as rounds
 from datamask.selection.problem.problem import make_problem
@@ -221,7 +221,7 @@ def real(arguments: argparse.Namespace) -> None:
     for lamb in arguments.lamb:
         at = problem.at(lamb)
         began = time.process_time()
-        best = solve(at)
+        best = solve_problem(at)
         joint = time.process_time() - began
         for room in arguments.rooms:
             config = Config(select=at.settings)

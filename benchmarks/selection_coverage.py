@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from datamask.config import resolve
-from datamask.selection.arrays import solve
+from datamask.selection.arrays import solve_problem
 from datamask.selection.cover import greedy_search as search
 from datamask.selection.cover.counting import with_atoms, words_of
 from datamask.selection.cover.summed import SummedCoverage
@@ -131,7 +131,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for lamb in arguments.lamb:
         here = problem.at(lamb)
-        found = solve(here)
+        found = solve_problem(here)
         relaxed = found.history[-1]["relaxed"]
         cells = [f"{lamb:g}", f"{found.upper_bound:.4f}", f"{1 - relaxed / found.upper_bound:.2%}"]
         cells += [f"**{found.objective:.4f}**", f"{found.gap:.1%}", f"{found.seconds:.1f}"]
@@ -142,7 +142,7 @@ def main() -> None:
             masks = [
                 concave.feasible.round(p, concave.price(concave.states(p))).numpy(),
                 grown_by_price(here, concave),
-                fill_in_order(here.limits, search.grow(joint, worth, here.limits)),
+                fill_in_order(here.limits, search.grow_greedily(joint, worth, here.limits)),
                 dsir(here, joint),
             ]
             mask, fraction = exponentiated(here, concave, found.seconds)

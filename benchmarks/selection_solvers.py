@@ -21,7 +21,7 @@ from policy_gradient import plain_step
 from submodlib import FacilityLocationFunction
 
 from datamask.config import resolve
-from datamask.selection.arrays import solve
+from datamask.selection.arrays import solve_problem
 from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.problem.objective import balance
 from datamask.selection.problem.pool import Pool
@@ -52,7 +52,7 @@ def facility(pool: Embedded) -> None:
         settings = resolve(
             None, {"solver": solver, "algorithm": "Facility", "lamb": 0.0, "calibrate": False}, tokens=False
         )
-        return solve(make_problem(problem_pool, settings)).indices
+        return solve_problem(make_problem(problem_pool, settings)).indices
 
     FacilityLocationSelection(2, metric="precomputed", optimizer="lazy").fit(np.eye(10))  # compiled before it is timed
     print(f"\nFacility location alone, {count} real documents, {k} selected; the kernel took {built:.1f} s")
@@ -92,7 +92,7 @@ def disf(pool: Embedded, plain_seconds: float, steps: int) -> None:
         ) -> None:
             reached.append((time.perf_counter() - began, record.get("objective", float("nan"))))
 
-        found = solve(problem, note)
+        found = solve_problem(problem, note)
         bound = found.upper_bound if bound is None else bound
         if keywords["solver"] != "policy-gradient":
             reached = [(found.seconds, found.objective)]  # before rounding there is no selection

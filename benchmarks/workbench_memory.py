@@ -89,7 +89,7 @@ def alone(what: str, folder: str, tests: list[str]) -> None:
     from datamask.filter.contamination import common_rows, contaminated
     from datamask.filter.leaks import find_leaks, items_of
     from datamask.release.data_files import DataLayout, write_stripe
-    from datamask.release.personal import PersonalRules, find
+    from datamask.release.personal import PersonalRules, find_personal_data
     from datamask.release.stripes import RowRange, Stripe
     from datamask.stages import ShardFiles
 
@@ -138,7 +138,7 @@ def alone(what: str, folder: str, tests: list[str]) -> None:
         if what == "test items":
             items_of(config).rows  # noqa: B018
         if what == "personal data":
-            find("Call +1 202 555 0143.", PersonalRules.of(config.release))  # type: ignore[arg-type]  # loads the library
+            find_personal_data("Call +1 202 555 0143.", PersonalRules.of(config.release))  # type: ignore[arg-type]  # loads the library
         process = psutil.Process()
         seen = [process.memory_info().rss]
         began = time.process_time()

@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
 
         return Release
     if name in ("curate", "refresh"):  # of the layer above
-        from datamask.layers import above
+        from datamask.layers import from_layer_above
 
-        return above("flows.functions", name)
+        return from_layer_above("flows.functions", name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

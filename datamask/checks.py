@@ -193,7 +193,7 @@ def check_settings(shards: Sequence[Shard], config: Config) -> None:
     PersonalRules.of(config.release)
     check_filters(shards, config)
     for scorer in config.quality.scorers:
-        if own := extensions.find("scorer", scorer.kind):
+        if own := extensions.find_extension("scorer", scorer.kind):
             own.load()
     _check_pool_columns(corpus_schema(shards, config).names, config)
 

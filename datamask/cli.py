@@ -26,9 +26,17 @@ import typer
 from typer.completion import completion_init
 from typer.core import TyperCommand, TyperGroup
 
-from datamask.errors import LESS_MEMORY, ConfigError, DatamaskError, ServerGoneError, full, out_of_memory, printable
+from datamask.errors import (
+    LESS_MEMORY,
+    ConfigError,
+    DatamaskError,
+    ServerGoneError,
+    disk_full,
+    out_of_memory,
+    printable,
+)
 from datamask.interrupts import CONTINUES, INTERRUPTS, STATUS
-from datamask.layers import claim, leave_working_directory
+from datamask.layers import claim_packages, leave_working_directory
 from datamask.records import JsonLines, as_line, asked_for, dumped, error_record
 from datamask.silence import SILENCE
 from datamask.surroundings import escaped, machines_fault, settle, settle_streams, shown
@@ -47,7 +55,7 @@ server_gone = False  # whether it ended because Prefect's server went away
 COMMANDS = {
     "curate": ("", "Curate a corpus, end to end: read, embed, score, select, filter, publish, report."),
     "refresh": ("", "Bring the last release up to date with what is new in its input; nothing new, no release."),
-    "plan": ("datamask.costs:plan", "Time a sample of each stage here and say what the whole corpus will cost."),
+    "plan": ("datamask.costs:plan_run", "Time a sample of each stage here and say what the whole corpus will cost."),
     "config": ("datamask.cli:show_config", "Print the complete configuration as YAML, a comment per setting."),
     "completion": ("datamask.cli:completion", "Print the script that completes commands and options in a shell."),
     "sample": ("datamask.corpus.commands:sample", "Gather a sample corpus from the Python packages of this machine."),
@@ -75,12 +83,12 @@ def show_config(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead, without comments.")] = False,
 ) -> None:
     """Print the complete configuration as YAML, a comment per setting."""
-    from datamask.config import load, to_yaml
+    from datamask.config import load_config, to_yaml
 
     if as_json:
-        print(escaped(load(config, set_ or []).model_dump(mode="json")))
+        print(escaped(load_config(config, set_ or []).model_dump(mode="json")))
         return
-    print(to_yaml(load(config, set_ or [])), end="")
+    print(to_yaml(load_config(config, set_ or [])), end="")
 
 
 def completion(
@@ -105,7 +113,7 @@ def _locate(name: str) -> Callable[..., Any]:
         module, _, attribute = place.partition(":")
         found: Callable[..., Any] = getattr(import_module(module), attribute)
         return found
-    claim()
+    claim_packages()
     for entry in metadata.entry_points(group=ENTRY_POINTS, name=name):
         loaded: Callable[..., Any] = entry.load()
         return loaded
@@ -239,7 +247,7 @@ def _run(arguments: list[str], debug: bool, as_json: bool) -> tuple[str, int]:
         if isinstance(error, DatamaskError):
             server_gone = isinstance(error, ServerGoneError)
             return f"datamask: {error}", error.exit_code
-        if told := full(error):
+        if told := disk_full(error):
             return f"datamask: {told}", 5
         if isinstance(error, OSError) and error.strerror:
             return f"datamask: {error.strerror}{f': {error.filename}' if error.filename else ''}", 5

@@ -22,7 +22,7 @@ from ruamel.yaml.error import YAMLError
 from datamask import extensions
 from datamask.errors import ConfigError, nearest
 
-Solver = str  # a name of `extensions.names("solver")`, or module:Class
+Solver = str  # a name of `extensions.extension_names("solver")`, or module:Class
 SCORERS = ("content", "heuristic", "transformer", "fasttext", "column", "probe", "encoder", "prox")  # built in
 Algorithm = str  # "pairwise" | "DiSF" | "facility", the published names, or a registered metric
 PUBLISHED_NAMES = {"Pair_simi": "pairwise", "DiSF": "disf", "Facility": "facility"}
@@ -143,7 +143,7 @@ class ScorerSettings(Section):
     def _named(cls, values: Any) -> Any:
         if not isinstance(values, dict) or "kind" not in values:
             return values
-        own = extensions.find("scorer", str(values["kind"]))
+        own = extensions.find_extension("scorer", str(values["kind"]))
         return {"name": re.sub(r"\W", "_", own.label) if own else values["kind"], **values}
 
     @field_validator("kind")
@@ -310,8 +310,8 @@ class Select(Section):
             if name.lower() in GONE_METRICS:
                 own = f"examples/own_metric.py:{GONE_METRICS[name.lower()]}"
                 raise ValueError(f"{name} is no algorithm but an example of a metric of your own: use {own}, or DiSF")
-            if name.lower() not in published and extensions.find("metric", name) is None:
-                valid = sorted([*extensions.names("metric"), *PUBLISHED_NAMES])
+            if name.lower() not in published and extensions.find_extension("metric", name) is None:
+                valid = sorted([*extensions.extension_names("metric"), *PUBLISHED_NAMES])
                 raise ValueError(f"unknown algorithm {name!r}; valid: {', '.join(valid)}, or MODULE:CLASS")
         if isinstance(value, dict) and not (value and all(weight > 0 for weight in value.values())):
             raise ValueError("several algorithms need a positive weight each, e.g. {DiSF: 1, Pair_simi: 0.5}")
@@ -439,7 +439,7 @@ def resolve(
 def _canonical(algorithm: str) -> str:
     """An algorithm's name among the metrics: pairwise, disf, facility, coverage, or a registered one."""
     published = {name.lower(): canonical for name, canonical in PUBLISHED_NAMES.items()}
-    own = extensions.find("metric", algorithm)
+    own = extensions.find_extension("metric", algorithm)
     return published.get(algorithm.lower()) or (own.name if own else algorithm.lower())
 
 
@@ -631,7 +631,7 @@ class Config(Section):
 # ---------------------------------------------------------------- in
 
 
-def load(
+def load_config(
     path: str | Path | None = None, overrides: Sequence[str] = (), base: Mapping[str, Any] | None = None
 ) -> Config:
     """The settings of a YAML file (all optional) with `section.name=value` overrides, values read as YAML.
@@ -675,7 +675,7 @@ def load(
 def validate(settings: Mapping[str, Any], source: str = "the settings") -> Config:
     """A Config from plain data, or one ConfigError that lists every invalid setting.
 
-    :raises ConfigError: see `load`.
+    :raises ConfigError: see `load_config`.
     """
     try:
         return Config.model_validate(settings)
@@ -750,14 +750,14 @@ def _paths_to_code(settings: Mapping[str, Any]) -> list[str]:
             for own in section.get("filter", {}).get("own", [])
         ),
     ]
-    found = [extensions.find(kind, name) for kind, name in given if isinstance(name, str)]
+    found = [extensions.find_extension(kind, name) for kind, name in given if isinstance(name, str)]
     return [each.target for each in found if each is not None and each.name == each.target]
 
 
 def validate_section(section: type[S], settings: Mapping[str, Any]) -> S:
     """One section's settings from plain data.
 
-    :raises ConfigError: see `load`.
+    :raises ConfigError: see `load_config`.
     """
     try:
         return section.model_validate(dict(settings))

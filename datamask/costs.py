@@ -26,7 +26,7 @@ import numpy as np
 import typer
 
 from datamask import storage
-from datamask.config import Config, load
+from datamask.config import Config, load_config
 from datamask.corpus import convert_shard, corpus_schema, plan_shards, read_batches
 from datamask.corpus.inputs import find_inputs
 from datamask.engine import Engine
@@ -111,7 +111,7 @@ class Costs:
         }
 
 
-def plan(
+def plan_run(
     input: Annotated[list[str], typer.Argument(help="Files, folders or globs.")],
     workers: Annotated[int, typer.Option(min=1, help="Workers that share the shards.")] = 1,
     documents: Annotated[int | None, typer.Option(min=1, help="Documents, if the corpus is larger than INPUT.")] = None,
@@ -120,7 +120,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Time a sample of each stage here and say what the whole corpus will cost."""
-    chosen = load(config, set_ or [])
+    chosen = load_config(config, set_ or [])
     chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update={"input": input})})
     found = estimate(chosen, workers, documents)
     if as_json:

@@ -1,4 +1,4 @@
-"""The inner loop of `maps.deal`; a module of its own, so that nobody waits for the compiler who deals nothing."""
+"""The inner loop of `maps.write_dealt`."""
 
 from __future__ import annotations
 

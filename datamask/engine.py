@@ -26,7 +26,7 @@ from datamask.libraries import loaded, loading
 from datamask.pipeline import STAGES, Stage
 from datamask.progress import BOARD, Board
 from datamask.release.release_folder import Picture, ReleaseFolder
-from datamask.shares import heard
+from datamask.shares import hear_shares
 from datamask.stages import ShardFiles
 from datamask.work import BatchWork, Done, OneWork, RoundWork, ShardFailure, ShardResult, ShardsFailed, Work, describe
 
@@ -145,7 +145,7 @@ class Engine:
         settings = self.config.run
         for attempt in range(settings.retries + 1):
             try:
-                with heard(partial(self.board.reach, stage.name)):
+                with hear_shares(partial(self.board.reach, stage.name)):
                     result = stage.call(maps=maps, config=self.config, **given)
                 break
             except Exception as error:

@@ -119,7 +119,7 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
-def full(error: BaseException | None) -> str | None:
+def disk_full(error: BaseException | None) -> str | None:
     """What to tell of an error that says in any way that nothing more can be written, or that its cause says so.
 
     Libraries hide the errno: DuckDB, tokenizers and safetensors have it in the words of their own exceptions alone.

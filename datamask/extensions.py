@@ -137,13 +137,13 @@ def registered(kind: Kind) -> dict[str, str]:
     return _entries()[kind]
 
 
-def names(kind: Kind) -> list[str]:
+def extension_names(kind: Kind) -> list[str]:
     """Lower-case names: built in first, then the registered ones."""
     built_in = BUILT_IN.get(kind, {})
     return [*built_in, *(name for name in sorted(registered(kind)) if name not in built_in)]
 
 
-def find(kind: Kind, name: str) -> Extension | None:
+def find_extension(kind: Kind, name: str) -> Extension | None:
     """What a setting names, or None where it is neither a path to a class nor the name of one."""
     if target := BUILT_IN.get(kind, {}).get(name.lower()) or registered(kind).get(name.lower()):
         return Extension(kind, name.lower(), target)
@@ -156,15 +156,15 @@ def require(kind: Kind, name: str, also: Iterable[str] = ()) -> Extension:
     :param also: further names that are valid there
     :raises ConfigError: nothing is called so.
     """
-    if found := find(kind, name):
+    if found := find_extension(kind, name):
         return found
-    valid = [*also, *names(kind)]
+    valid = [*also, *extension_names(kind)]
     raise ConfigError(f"unknown {kind} {name!r}{nearest(name, valid)}; valid: {', '.join(valid)}, or MODULE:CLASS")
 
 
-def code(kind: Kind, given: Iterable[str]) -> dict[str, str]:
+def fingerprints_of(kind: Kind, given: Iterable[str]) -> dict[str, str]:
     """Fingerprint by name, of those that are not built in: what a cache key takes of them."""
-    found = [extension for name in given if (extension := find(kind, name))]
+    found = [extension for name in given if (extension := find_extension(kind, name))]
     return {each.name: each.fingerprint() for each in found if each.name not in BUILT_IN.get(kind, {})}
 
 

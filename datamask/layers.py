@@ -18,7 +18,7 @@ from datamask.errors import ConfigError
 PACKAGES = ("tasks", "flows")  # in the order they import one another
 
 
-def claim() -> None:
+def claim_packages() -> None:
     """From now on `import flows` and `import tasks` give datamask's own, in this process and in those it starts.
 
     :raises ConfigError: another module of that name is imported already; names its file.
@@ -44,12 +44,12 @@ def claim() -> None:
         spec.loader.exec_module(module)
 
 
-def above(module: str, name: str) -> Any:
+def from_layer_above(module: str, name: str) -> Any:
     """What a module of the packages above has under a name; imported on first use, never by the packages here.
 
-    :raises ConfigError: see `claim`.
+    :raises ConfigError: see `claim_packages`.
     """
-    claim()
+    claim_packages()
     return getattr(importlib.import_module(module), name)
 
 

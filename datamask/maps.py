@@ -8,7 +8,7 @@
 The function of a round lies at the top of its module and is called with the round's state and an item; both, and what
 it returns, are small and picklable. What is large it publishes as a file under a name that follows from state and item,
 and an item whose file is there returns at once: so a stage that was killed goes on where it stopped, and an item that
-is tried again, on whatever machine, gives the same. Rounds regroup rows through files laid out by part (`deal`,
+is tried again, on whatever machine, gives the same. Rounds regroup rows through files laid out by part (`write_dealt`,
 `gather`), as Spark's sort shuffle does: one file for each item of a round, read in slices by the items of the next.
 
 What a map found in its own rows alone does not depend on what else the corpus holds: it is named by the key of these
@@ -140,7 +140,7 @@ def keeping(work: str, stage: str, key: str, names: Collection[str]) -> Iterator
     :param key: of the stage over the whole corpus.
     """
     folder = storage.join(work, KEPT, stage)
-    storage.touch(folder, names)
+    storage.touch_files(folder, names)
     yield folder
     storage.write_json(storage.join(folder, f"{key}.json"), sorted(names))
     storage.remove_others(folder, {*names, f"{key}.json"})
@@ -156,7 +156,7 @@ def rounds(work: str, stage: str, key: str) -> Iterator[str]:
     folder = storage.join(work, ROUNDS, name)
     if storage.is_remote(work):
         yield folder
-        clear(folder)
+        remove_folder(folder)
         return
     lock = Path(storage.filesystem(storage.join(work, SCRATCH))[1]) / f"{name}.lock"
     with storage.storage_errors(str(lock), "write"):
@@ -164,11 +164,11 @@ def rounds(work: str, stage: str, key: str) -> Iterator[str]:
     with locked(lock, shared=True):
         yield folder
     with contextlib.suppress(BlockingIOError), locked(lock, wait=False):
-        clear(folder)
+        remove_folder(folder)
         lock.unlink(missing_ok=True)
 
 
-def clear(folder: str) -> None:
+def remove_folder(folder: str) -> None:
     """Removes a folder with all it holds, if it is there and nobody else removes it meanwhile."""
     fs, path = storage.filesystem(folder)
     if storage.exists(folder):
@@ -217,9 +217,9 @@ def mapped(url: str) -> np.ndarray:
     """`write_array`'s array: on a disk what is looked at is read, of an object store all of it."""
     with storage.storage_errors(url):
         if not storage.is_remote(url):
-            return npy.load(storage.filesystem(url)[1], mapped=True)
+            return npy.load_array(storage.filesystem(url)[1], mapped=True)
         with storage.open_input(url) as file:
-            return npy.load(io.BytesIO(file.read()))
+            return npy.load_array(io.BytesIO(file.read()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,10 +238,10 @@ class Handed:
         if self.arrays is not None:
             return list(self.arrays)
         with storage.open_input(self.url) as file:
-            return npy.names(file)
+            return npy.array_names(file)
 
 
-def hand(folder: str | None, name: str, **arrays: np.ndarray) -> Handed:
+def hand_on(folder: str | None, name: str, **arrays: np.ndarray) -> Handed:
     """Hands arrays on, under a name that follows from what they are."""
     if folder is None:
         return Handed(arrays=arrays)
@@ -257,7 +257,7 @@ def handed(folder: str | None, name: str) -> Handed | None:
     return Handed(url)
 
 
-def deal(url: str, records: np.ndarray, part: np.ndarray, parts: int) -> None:
+def write_dealt(url: str, records: np.ndarray, part: np.ndarray, parts: int) -> None:
     """Publishes records (n,), of one structured type, laid out by their part (n,), within a part in their order."""
     size = records.dtype.itemsize
     unit, width = (np.uint8, size) if size % 4 else (np.uint32, size // 4)
@@ -266,21 +266,23 @@ def deal(url: str, records: np.ndarray, part: np.ndarray, parts: int) -> None:
 
 
 def deal_laid(url: str, records: np.ndarray, bounds: np.ndarray) -> None:
-    """As `deal`, of records, (n, …) of one type, that lie by part already: bounds (parts + 1,) int64, where each part
-    begins and the last ends."""
+    """As `write_dealt`, of records, (n, …) of one type, that lie by part already.
+
+    :param bounds: (parts + 1,) int64, where each part begins and the last ends.
+    """
     with storage.publish(url, durable=False) as temporary, temporary.open("wb") as file:
         file.write(np.int64(len(bounds) - 1).tobytes() + np.ascontiguousarray(bounds, np.int64).tobytes())
         file.write(np.ascontiguousarray(records).view(np.uint8).data)
 
 
 def gather(urls: Sequence[str], dtype: Any, first: int, last: int | None = None) -> np.ndarray:
-    """The records of a part, or of parts `first` to `last` − 1, of files that `deal` wrote, in the files' order."""
+    """The records of a part, or of parts `first` to `last` − 1, of `write_dealt`'s files, in the files' order."""
     kind = np.dtype(dtype)
-    found = [dealt(url, kind, first, first + 1 if last is None else last)[0] for url in urls]
+    found = [read_dealt(url, kind, first, first + 1 if last is None else last)[0] for url in urls]
     return np.concatenate(found) if found else np.zeros(0, kind)
 
 
-def dealt(url: str, dtype: Any, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+def read_dealt(url: str, dtype: Any, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
     """(records of parts `first` to `last` − 1 of one file, where each of these parts begins and the last ends)."""
     kind = np.dtype(dtype)
     with storage.open_slices(url) as read:

@@ -15,7 +15,7 @@ import numpy as np
 _reading = threading.Lock()
 
 
-def load(file: IO[bytes] | str, *, mapped: bool = False) -> np.ndarray:
+def load_array(file: IO[bytes] | str, *, mapped: bool = False) -> np.ndarray:
     """The array of an .npy file, given as a path or open. mapped: what is looked at is read, of a path alone."""
     with _reading:
         array: np.ndarray = np.load(file, mmap_mode="r" if mapped else None, allow_pickle=False)
@@ -31,7 +31,7 @@ def load_named(file: IO[bytes], *names: str) -> dict[str, np.ndarray]:
         return {name: held[name] for name in names or held.files}
 
 
-def names(file: IO[bytes]) -> list[str]:
+def array_names(file: IO[bytes]) -> list[str]:
     """The names of the arrays of an .npz file."""
     with np.load(file, allow_pickle=False) as held:  # reads the archive's list alone, no header
         return list(held.files)

@@ -18,13 +18,20 @@ from datamask.corpus.ngrams import count_ngrams
 from datamask.corpus.text_hashes import text_hashes
 from datamask.dealing import dealt_out
 from datamask.encoders.static import fit_static
-from datamask.filter.duplicate_candidates import Components, Samples, meetings, met, parts_of_groups, total_of_groups
+from datamask.filter.duplicate_candidates import (
+    Components,
+    Samples,
+    meetings,
+    pairs_that_met,
+    parts_of_groups,
+    total_of_groups,
+)
 from datamask.filter.held_texts import HeldTexts
-from datamask.filter.intact import Own, Pair
+from datamask.filter.intact import OwnText, TextPair
 from datamask.filter.posting_loops import by_hash, different, of_many, places_among
 from datamask.filter.postings import SeenDocuments, postings_of, sampled, shared_of
 from datamask.filter.shingles import likeness
-from datamask.filter.signatures import sign
+from datamask.filter.signatures import sign_texts
 from datamask.models.tokens import DocumentTokenizer
 from datamask.quality import pool_model as pool
 from datamask.quality.copies import CopyCounts
@@ -32,7 +39,7 @@ from datamask.report import page
 from datamask.selection import select
 from datamask.selection.cover.atoms import AtomRows, shares
 from datamask.selection.cover.curves import Curves
-from datamask.selection.cover.greedy_search import grow, improve
+from datamask.selection.cover.greedy_search import grow_greedily, improve
 from datamask.selection.cover.sharpen import sharpen
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.cover.tangent import Concave, maximise
@@ -55,9 +62,9 @@ def _words(texts: list[str]) -> None:
     tokenizer = DocumentTokenizer(fit_static(texts, vocabulary=300, dimensions=8, max_length=32, seed=0).tokenizer)
     tokenizer.count([*texts, "word " * 5000, " ".join(map(str, range(5000)))])  # more than the table has room for
     tokenizer.all(texts)
-    CopyCounts(pool.fit(texts, [None] * len(texts))).altered([(texts[0], texts[1])])
+    CopyCounts(pool.fit_pool_model(texts, [None] * len(texts))).altered([(texts[0], texts[1])])
     count_ngrams(texts)
-    sign(pa.array(range(len(texts))), pa.array(texts))
+    sign_texts(pa.array(range(len(texts))), pa.array(texts))
     text_hashes(pa.array(texts))
 
 
@@ -71,7 +78,7 @@ def _duplicates(texts: list[str]) -> None:
     sampled(lengths, _mapped(hashes))
     postings = postings_of(lengths, hashes)
     codes, part = meetings(shared_of(postings, lengths), 1)
-    met(codes, SeenDocuments(_mapped(np.zeros(2, np.int8)), _mapped(np.zeros((2, 1), np.uint16))))
+    pairs_that_met(codes, SeenDocuments(_mapped(np.zeros(2, np.int8)), _mapped(np.zeros((2, 1), np.uint16))))
     for unit in (np.uint8, np.uint32):
         dealt_out(np.zeros((2, 1), unit), np.zeros(2, np.int32), 1)
     samples, nobody = Samples(postings), np.zeros(1, np.int64)
@@ -82,9 +89,9 @@ def _duplicates(texts: list[str]) -> None:
     library = HeldTexts(lambda documents: [(documents, pa.array(texts[:1], pa.large_string()))], nobody, nobody)
     library.hold(nobody)
     held = library[0]
-    Own.of(held, held.shingles[1:])
+    OwnText.of(held, held.shingles[1:])
     likeness(held.shingles, held.shingles)
-    Pair.of(held, held)
+    TextPair.of(held, held)
 
 
 def _mapped(values: np.ndarray) -> np.ndarray:
@@ -105,7 +112,7 @@ def _coverage() -> None:
     rows.scores(uniform)
     rows.curvatures(uniform)
     improve(joint, linear, limits, np.arange(documents) < 8, 1.0)
-    grow(joint, linear, limits)
+    grow_greedily(joint, linear, limits)
     mass, nothing = np.full(documents, 1 / 8), np.zeros(documents)
     counts = csr_array((rows.value.copy(), rows.index.astype(np.int32), start), shape=(documents, atoms))
     shares(take_rows(counts, np.arange(8)))

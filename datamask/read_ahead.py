@@ -14,7 +14,7 @@ HELD = 4  # items made ahead of each of several sources
 _END: Any = object()
 
 
-def ahead(items: Iterable[T]) -> Iterator[T]:
+def one_ahead(items: Iterable[T]) -> Iterator[T]:
     """`items`, the next one made in another thread while the last is used: at most two are held."""
     with ExitStack() as stack:
         yield from read_ahead([lambda: items], 1, stack, held=1)

@@ -104,7 +104,7 @@ def wanted(config: Config) -> list[Stage]:
     return [stage for name, stage in STAGES.items() if name not in BY_RUN and needed.get(name, True)]
 
 
-def reads(config: Config) -> dict[str, set[str]]:
+def stage_reads(config: Config) -> dict[str, set[str]]:
     """What each stage waits for, of the stages that these settings need."""
     stages = wanted(config)
     names = {stage.name for stage in stages}
@@ -135,7 +135,7 @@ class Run(Driver):
         stages = wanted(config)
         early = {"duplicates", "filter"} if config.filter.order == "before" else {"duplicates"}
         super().__init__(
-            engine, stages, reads(config), map(ShardFiles, plan.shards), {stage.name for stage in stages} & early
+            engine, stages, stage_reads(config), map(ShardFiles, plan.shards), {stage.name for stage in stages} & early
         )
 
     def measure_and_decide(self) -> list[ShardFiles]:
@@ -256,7 +256,7 @@ class Run(Driver):
             )
             warnings = [dict(warning) for warning in report.warnings]
             release = self.engine.run(STAGES["publish"], staged=staged, pictures=report.pictures, warnings=warnings)
-        times.keep(self.work, self.plan, self.engine.board)
+        times.keep_times(self.work, self.plan, self.engine.board)
         found = numbers(release, self.engine, certificate, failed, self.plan.skipped)
         found |= {"warnings": warnings, "meanwhile": meanwhile(release, self.before, self.out)}
         self.engine.show(release, found, report.pictures, failed)

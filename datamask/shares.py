@@ -30,7 +30,7 @@ _PART: ContextVar[tuple[_Listener | None, float, float]] = ContextVar("_PART", d
 
 
 @contextlib.contextmanager
-def heard(show: Callable[[float], None]) -> Iterator[None]:
+def hear_shares(show: Callable[[float], None]) -> Iterator[None]:
     """What the block's work tells goes to `show`."""
     token = _PART.set((_Listener(show), 0.0, 1.0))
     try:
@@ -40,18 +40,18 @@ def heard(show: Callable[[float], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def part(first: float, last: float) -> Iterator[None]:
+def share_part(first: float, last: float) -> Iterator[None]:
     """The block is from share `first` to share `last` of the work around it, and done when it ends."""
     listener, begin, end = _PART.get()
     token = _PART.set((listener, begin + first * (end - begin), begin + last * (end - begin)))
     try:
         yield
-        tell(1.0)
+        tell_share(1.0)
     finally:
         _PART.reset(token)
 
 
-def tell(share: float) -> None:
+def tell_share(share: float) -> None:
     """So much of the work, or of the part of it that goes on, is done; less than was told before is not heard."""
     listener, begin, end = _PART.get()
     reached = begin + min(max(share, 0.0), 1.0) * (end - begin)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from datamask import storage
-from datamask.config import Config, load, validate
+from datamask.config import Config, load_config, validate
 from datamask.corpus.plan import Plan, Shard, from_json, to_json
 from datamask.errors import InputError
 from datamask.storage import Output
@@ -115,7 +115,7 @@ def check_place(place: str, overrides: Sequence[str], files: Sequence[str] = ())
     """
     _, config, work = recorded(place)
     if overrides:
-        load(None, overrides, config.model_dump(mode="json"))
+        load_config(None, overrides, config.model_dump(mode="json"))
     for pattern in files:
         if not storage.is_remote(pattern) and not storage.exists(storage.expand_patterns([pattern])[0]):
             raise InputError(f"{pattern} matches no file; check the path")

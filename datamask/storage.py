@@ -376,7 +376,7 @@ def remove_leftovers(folder: str) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def touch(folder: str, names: Iterable[str]) -> None:
+def touch_files(folder: str, names: Iterable[str]) -> None:
     """Says of files, as far as they are there, that they are in use: see `remove_others`. Local folders only."""
     if not is_remote(folder):
         for name in names:

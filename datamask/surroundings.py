@@ -52,7 +52,7 @@ def shown(path: str) -> str:
         return data.replace(b"\\x", b"\\x5cx").decode("utf-8", "backslashreplace")
 
 
-def notes() -> list[str]:
+def surroundings_notes() -> list[str]:
     """What `settle` changed that a user should know; each line is given once."""
     found = list(_NOTES)
     _NOTES.clear()

@@ -26,7 +26,7 @@ def expected(work: str, plan: Plan) -> dict[str, float]:
         return {}
 
 
-def keep(work: str, plan: Plan, board: Board) -> None:
+def keep_times(work: str, plan: Plan, board: Board) -> None:
     """Stores the seconds of the stages that did all their work in this run, beside what is known of the others."""
     found, size = _held(work), size_of(plan)
     for line in board.stages.values():

@@ -22,7 +22,7 @@ from datamask.errors import (
     DatamaskError,
     MissingExtraError,
     StorageError,
-    full,
+    disk_full,
     is_retryable,
     out_of_memory,
     several,
@@ -30,7 +30,7 @@ from datamask.errors import (
 from datamask.gpus import on_gpu
 from datamask.pipeline import Stage
 from datamask.progress import reporter
-from datamask.shares import heard
+from datamask.shares import hear_shares
 from datamask.stages import Progress, ShardFiles
 from datamask.surroundings import machines_fault
 
@@ -99,7 +99,7 @@ class BatchWork(Work):
 
     def __init__(self, stage: Stage, config: Config, batch: Sequence[ShardFiles], given: Mapping[str, Any]) -> None:
         """:param given: what the stage's function takes beside the shard, by name."""
-        super().__init__(stage, f"{stage.name}: {label(batch)}", config)
+        super().__init__(stage, f"{stage.name}: {batch_label(batch)}", config)
         self.batch, self.given = tuple(batch), dict(given)
 
     def __call__(self) -> Done:
@@ -119,7 +119,7 @@ class BatchWork(Work):
                 try:
                     done.append(self._one(files, config, reporter(self.stage.name, name)))
                 except Exception as error:
-                    if told := full(error):  # no other shard could be written either
+                    if told := disk_full(error):  # no other shard could be written either
                         raise StorageError(told) from error
                     if isinstance(error, MissingExtraError):
                         raise
@@ -206,7 +206,7 @@ class RoundWork(Work):
             state = replace(self.state, config=config)
             for item, rows in zip(self.items, self.rows, strict=True):
                 counted = Counted(report, rows)
-                with heard(counted.to):
+                with hear_shares(counted.to):
                     found.append(self.work(state, item))
                 counted.to(1.0)
         return Done(self.label, tuple(found), time.perf_counter() - began)
@@ -235,7 +235,7 @@ def published(work: str, folder: str) -> frozenset[str]:
         return frozenset()
 
 
-def label(batch: Sequence[ShardFiles]) -> str:
+def batch_label(batch: Sequence[ShardFiles]) -> str:
     """A batch in a task's name."""
     first, last = batch[0].shard.name, batch[-1].shard.name
     return first if len(batch) == 1 else f"{first} … {last} ({len(batch)})"

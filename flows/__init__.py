@@ -5,6 +5,6 @@ of one embedded corpus. `stage_runs` drives tasks on the engine that `engine` ch
 a run, `console` what a terminal shows, `commands` the command line.
 """
 
-from datamask.layers import claim
+from datamask.layers import claim_packages
 
-claim()  # `import tasks` in the modules here is datamask's, beside whatever tasks.py the user may have
+claim_packages()  # `import tasks` in the modules here is datamask's, beside whatever tasks.py the user may have

@@ -63,4 +63,4 @@ def compare_arms(output: str, seeds: int, documents: int, only: list[str], targe
         asked,
         lambda line: log.info("%s", line),
     )
-    return dict(arms.write(storage.join(work, "ablation"), found))
+    return dict(arms.write_ablation(storage.join(work, "ablation"), found))

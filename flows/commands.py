@@ -172,7 +172,7 @@ def _settings(
     base: dict[str, Any] | None = None,
     columns: Mapping[str, str | None] = MappingProxyType({}),
 ) -> settings.Config:
-    chosen = settings.load(path, overrides or [], base)
+    chosen = settings.load_config(path, overrides or [], base)
     if input:
         chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update={"input": input})})
     if target:
@@ -218,7 +218,7 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool, json_log: bool =
 def settle() -> None:
     """Sets what the run needs of its surroundings, and says what they lack."""
     surroundings.settle()
-    for line in surroundings.notes():
+    for line in surroundings.surroundings_notes():
         print(f"datamask: {line}", file=sys.stderr, flush=True)
 
 

@@ -90,7 +90,7 @@ def _config(
     target: str | Path | Sequence[str | Path],
 ) -> settings.Config:
     if isinstance(given, str | Path):
-        given = settings.load(given)
+        given = settings.load_config(given)
     plain = given.model_dump(mode="json", exclude_unset=True) if isinstance(given, settings.Config) else given
     base = settings.lay_settings(plain or {}, sections)
     for section, name, files in (("corpus", "input", input), ("select", "target", target)):

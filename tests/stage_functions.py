@@ -10,7 +10,7 @@ from threading import Event, Lock
 from datamask.config import Config
 from datamask.errors import InputError, TransientError
 from datamask.progress import BOARD
-from datamask.shares import tell
+from datamask.shares import tell_share
 from datamask.storage import Output
 
 
@@ -94,7 +94,7 @@ def counted(folder, config, maps, items):
 
 def _half(told, item):
     board = BOARD.get()
-    tell(0.5)
+    tell_share(0.5)
     return board.stages["prices"].rows
 
 

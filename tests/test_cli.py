@@ -102,7 +102,7 @@ def test_ctrl_c_in_a_command_ends_in_one_line(capsys, monkeypatch):
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("datamask.config.load", interrupted)
+    monkeypatch.setattr("datamask.config.load_config", interrupted)
     status, out, err = call(capsys, "config")
     assert (status, out, err.strip()) == (130, "", cli.INTERRUPTED)
 

@@ -7,7 +7,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from datamask import extensions, select
-from datamask.config import COUNT_DOCUMENTS, POOL_PARTS, TARGET_PARTS, Config, Select, load, resolve, to_yaml
+from datamask.config import COUNT_DOCUMENTS, POOL_PARTS, TARGET_PARTS, Config, Select, load_config, resolve, to_yaml
 from datamask.selection.solvers import solver_class
 from flows.curate import curate as flow
 from flows.curate import override
@@ -59,8 +59,8 @@ def test_every_way_in_comes_to_the_same(case, tmp_path):
     given, wanted = case
     path = tmp_path / "given.yaml"
     path.write_text(to_yaml(Config(select=Select(**given))))
-    by_file = load(path)
-    by_line = load(None, [f"select.{name}={json.dumps(value)}" for name, value in given.items()])
+    by_file = load_config(path)
+    by_line = load_config(None, [f"select.{name}={json.dumps(value)}" for name, value in given.items()])
     ways = {
         "form": override(form(given), input=["x"]),
         "parameters of a run": override(form({}), input=["x"], **given),
@@ -102,7 +102,7 @@ def test_what_was_not_given_stays_open():
 
 def test_a_budget_laid_over_settings_replaces_theirs():
     base = {"select": {"budget_tokens": 1000}}
-    assert load(None, ["select.select_ratio=0.2"], base).selection.facts()["select_ratio"] == 0.2
+    assert load_config(None, ["select.select_ratio=0.2"], base).selection.facts()["select_ratio"] == 0.2
     assert override(Config.model_validate(base), input=[], token_ratio=0.3).selection.facts()["token_ratio"] == 0.3
 
 

@@ -12,7 +12,7 @@ import pytest
 import datamask
 import flows
 import tasks
-from datamask.errors import DatamaskError, StorageError, full, printable
+from datamask.errors import DatamaskError, StorageError, disk_full, printable
 
 
 def classes():
@@ -49,17 +49,17 @@ def test_every_error_survives_pickling():
     ],
 )
 def test_a_full_disk_is_known_by_its_words(error):
-    assert "choose another place" in full(error)
+    assert "choose another place" in disk_full(error)
     try:
         try:
             raise error
         except Exception as cause:
             raise ValueError("in the midst of something") from cause
     except ValueError as outer:
-        assert full(outer) == full(error)
-    assert full(ValueError("no space in this name")) is None
+        assert disk_full(outer) == disk_full(error)
+    assert disk_full(ValueError("no space in this name")) is None
     known = StorageError("cannot write x: No space left on device; free some space")
-    assert full(known) == str(known)
+    assert disk_full(known) == str(known)
 
 
 def test_printable_keeps_text_and_shows_what_moves_a_terminal():

@@ -13,11 +13,11 @@ import pytest
 from datamask.config import Config, validate
 from datamask.corpus import convert_shard, index_shard, plan_shards
 from datamask.encoders import embed_shard, prepare_encoder
-from datamask.errors import full
+from datamask.errors import disk_full
 from datamask.filter.filters import filter_corpus
 from datamask.quality import prepare_quality, score_shard
 from datamask.release import Provenance, export, publish
-from datamask.release.push import push
+from datamask.release.push import upload_release
 from datamask.selection import learn_prices, mask_shard
 from datamask.stages import ShardFiles
 from tests.corpus import build
@@ -85,7 +85,7 @@ def test_every_stage_says_that_the_disk_is_full(disk, tmp_path, left):
             try:
                 run()
             except Exception as error:
-                told[name] = full(error)
+                told[name] = disk_full(error)
                 assert told[name], f"{name}: {type(error).__name__}: {error}"
             else:
                 assert left, f"{name} wrote nothing"
@@ -110,7 +110,7 @@ def test_every_stage_says_that_the_disk_is_full(disk, tmp_path, left):
     files = stage("masks", lambda: [replace(f, masks=mask_shard(f, prices, config, work)) for f in files])
     staged = stage("export", lambda: export(files, config, out, Provenance({}, {}, {})))
     release = stage("publish", lambda: publish(staged))
-    stage("push", lambda: push(release, str(disk / "pushed")))
+    stage("push", lambda: upload_release(release, str(disk / "pushed")))
     assert len(told) >= {0: 11, 4096: 8, 32768: 3}[left], told
     assert all("No space left on device" in text for text in told.values())
     assert not list(disk.rglob("*.tmp"))

@@ -13,16 +13,16 @@ from datamask.corpus.plan import Part, Shard
 from datamask.errors import DamagedFileError
 from datamask.maps import (
     Threads,
-    deal,
-    dealt,
     gather,
     groups,
     here,
     keeping,
     parts_of,
     read_arrays,
+    read_dealt,
     rounds,
     write_arrays,
+    write_dealt,
 )
 from datamask.stages import ShardFiles
 
@@ -60,7 +60,7 @@ def test_every_record_comes_to_its_part_in_the_files_order(tmp_path, seed):
         records["shard"] = number
         part = rng.integers(0, parts, len(records))
         urls.append(str(tmp_path / f"dealt-{number}"))
-        deal(urls[-1], records, part, parts)
+        write_dealt(urls[-1], records, part, parts)
         every.append(records)
         target.append(part)
     records, target = np.concatenate(every), np.concatenate(target)
@@ -69,14 +69,14 @@ def test_every_record_comes_to_its_part_in_the_files_order(tmp_path, seed):
     first, last = sorted(rng.integers(0, parts + 1, 2).tolist())
     own = np.split(target, np.cumsum([len(records) for records in every])[:-1])
     for url, records, part in zip(urls, every, own, strict=True):
-        found, bounds = dealt(url, RECORD, first, last)
+        found, bounds = read_dealt(url, RECORD, first, last)
         assert sorted(found.tolist()) == sorted(records[(part >= first) & (part < last)].tolist())
         assert np.array_equal(np.diff(bounds), np.bincount(part, minlength=parts)[first:last])
 
 
 def test_a_file_that_was_cut_short_is_an_error(tmp_path):
     url = tmp_path / "dealt"
-    deal(str(url), np.ones(10, RECORD), np.zeros(10, int), 1)
+    write_dealt(str(url), np.ones(10, RECORD), np.zeros(10, int), 1)
     url.write_bytes(url.read_bytes()[:-1])
     with pytest.raises(DamagedFileError, match="cut short"):
         gather([str(url)], RECORD, 0)

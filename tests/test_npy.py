@@ -38,9 +38,9 @@ def test_many_threads_read_at_once():
     array, named = saved(np.save, one), saved(np.savez, one=one, two=two)
 
     def read(_):
-        assert npy.names(io.BytesIO(named)) == ["one", "two"]
+        assert npy.array_names(io.BytesIO(named)) == ["one", "two"]
         found = npy.load_named(io.BytesIO(named), "two", "one")
-        return npy.load(io.BytesIO(array)), found["one"], found["two"], list(found)
+        return npy.load_array(io.BytesIO(array)), found["one"], found["two"], list(found)
 
     with ThreadPoolExecutor(8) as pool:
         for single, first, second, order in pool.map(read, range(2000)):

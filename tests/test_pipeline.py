@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from datamask import storage
-from datamask.config import Config, load
+from datamask.config import Config, load_config
 from datamask.corpus import convert_shard, index_shard, plan_shards
 from datamask.corpus.identify import identify_shard
 from datamask.encoders import embed_shard, prepare_encoder
@@ -86,14 +86,14 @@ def corpus(tmp_path_factory):
     (folder / "items.txt").write_text("the quick brown fox jumps over the lazy dog and runs away into the dark wood\n")
     settings = [f"corpus.input=[{folder / 'corpus'}]", f"filter.decontaminate=[{folder / 'items.txt'}]"]
     settings += [*SMALL, "filter.identify=always"]
-    return settings, str(folder / "work"), keys(load(overrides=settings), str(folder / "work"))
+    return settings, str(folder / "work"), keys(load_config(overrides=settings), str(folder / "work"))
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_setting_makes_again_what_depends_on_it_and_no_more(corpus, change, tmp_path):
     settings, work, before = corpus
     shutil.copytree(work, tmp_path / "work")
-    after = keys(load(overrides=[*settings, change]), str(tmp_path / "work"))
+    after = keys(load_config(overrides=[*settings, change]), str(tmp_path / "work"))
     assert {stage for stage in after if not after[stage] <= before[stage]} == CHANGES[change]
 
 
@@ -110,11 +110,11 @@ def test_what_is_declared_is_a_setting():
 def test_a_key_is_of_the_stage_its_version_its_settings_and_what_it_is_given():
     stage, config = STAGES["prices"], Config()
     key = stage.key(config, ["a"])
-    assert key == stage.key(load(overrides=["select.device=cpu", "release.name=other"]), ["a"])
+    assert key == stage.key(load_config(overrides=["select.device=cpu", "release.name=other"]), ["a"])
     others = [replace(stage, version=99), replace(stage, name="mask"), replace(stage, settings=("filter",))]
     assert key not in [other.key(config, ["a"]) for other in others]
     assert key not in [
         stage.key(config, ["b"]),
-        stage.key(load(overrides=["select.seed=1"]), ["a"]),
+        stage.key(load_config(overrides=["select.seed=1"]), ["a"]),
         stage.key(None, ["a"]),
     ]

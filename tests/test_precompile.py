@@ -16,15 +16,14 @@ import pkgutil
 import datamask
 from datamask.precompile import precompile
 # called by others and compiled with them
-INNER = ("empty_set", "set_of", "slot_of", "hashed")
-INNER += ("pair_slot", "mixed", "mix", "final", "counted", "code_point", "put", "joins", "clashes")
-INNER += ("series", "gain", "move", "allowed", "book", "_sift_down")
-INNER += ("rolled", "repeated", "read", "among", "without", "lift", "ordered", "own_of", "likely", "at_home")
-INNER += ("count_kinds", "hash_windows", "longest_of", "sort_even", "held_by_both", "missing_runs", "formula_end")
-INNER += ("own_maximum", "price", "_within", "likeness_doubled", "read_letters", "dashed", "unescaped")
-INNER += ("differs",)
-INNER += ("replace_escapes", "escape", "tag", "entity", "backslash", "mojibake", "byte_of", "digits", "is_letter")
-INNER += ("valid", "shape_of", "bend_of", "left")
+INNER = '''
+    empty_set set_of slot_of hashed pair_slot mix_hash mix_bits finish_hash counted code_point write_point
+    may_join clashes series row_gain move_row allowed book_row _sift_down rolled repeated read_escaped_letters
+    count_among without pair_lift ordered own_of likely at_home count_kinds hash_windows longest_of sort_even
+    held_by_both missing_runs formula_end own_maximum row_price _within likeness_doubled read_letters dashed
+    unescaped differs replace_escapes escape tag_meaning entity backslash mojibake byte_of digits is_letter
+    is_character shape_of bend_of factor_left mix_letter
+'''.split()
 precompile()
 for found in pkgutil.walk_packages(datamask.__path__, "datamask."):
     if "@compiled\\n" not in importlib.util.find_spec(found.name).loader.get_source(found.name):

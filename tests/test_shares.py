@@ -6,19 +6,19 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from datamask.selection.arrays import select
-from datamask.shares import heard, part, tell
+from datamask.shares import hear_shares, share_part, tell_share
 from datamask.work import Counted
 
 
 def test_parts_in_parts():
     found = []
-    with heard(found.append):
-        tell(0.1)
-        with part(0.2, 0.6):
-            tell(0.5)
-            with part(0.5, 1):
-                tell(0.5)
-        with part(0.6, 1):
+    with hear_shares(found.append):
+        tell_share(0.1)
+        with share_part(0.2, 0.6):
+            tell_share(0.5)
+            with share_part(0.5, 1):
+                tell_share(0.5)
+        with share_part(0.6, 1):
             pass
     assert [round(share, 9) for share in found] == [0.1, 0.4, 0.5, 0.6, 1]
 
@@ -26,15 +26,15 @@ def test_parts_in_parts():
 @given(st.lists(st.floats(-1, 2, allow_nan=False)))
 def test_a_share_only_grows_and_stays_within(told):
     found = []
-    with heard(found.append):
+    with hear_shares(found.append):
         for share in told:
-            tell(share)
+            tell_share(share)
     assert found == sorted(set(found)) and all(0 < share <= 1 for share in found)
 
 
 def test_nobody_need_listen():
-    with part(0, 0.5):
-        tell(0.3)
+    with share_part(0, 0.5):
+        tell_share(0.3)
 
 
 @given(st.integers(0, 1000), st.lists(st.floats(0, 1)))
@@ -49,7 +49,7 @@ def test_all_rows_are_counted_once(rows, shares):
 def test_a_solve_tells_how_far_it_is():
     generator, found = np.random.default_rng(3), []
     atoms = csr_array(generator.poisson(0.4, (300, 40)).astype(np.float32))
-    with heard(found.append):
+    with hear_shares(found.append):
         select(generator.standard_normal((300, 8)), generator.random(300), atoms=atoms, budget_documents=60)
     assert found == sorted(set(found)) and found[-1] == 1
     assert len(found) > 20 and all(after - before < 0.2 for before, after in zip([0, *found], found))

@@ -22,7 +22,7 @@ def own_environment(monkeypatch):
     for name in [*os.environ]:
         if "proxy" in name.lower() or name.startswith("PREFECT_"):
             del os.environ[name]
-    surroundings.notes()
+    surroundings.surroundings_notes()
 
 
 # ---------------------------------------------------------------- proxies
@@ -41,7 +41,7 @@ def test_loopback_goes_through_no_proxy(name, given, monkeypatch):
         for url in ("http://127.0.0.1:4200/api", "http://localhost:1", "http://[::1]:1"):
             assert client._transport_for_url(httpx.URL(url)) in (direct, None) or url.startswith("http://[::1]")
         assert given == "intern.example" or client._transport_for_url(httpx.URL("https://intern.example")) is not None
-    assert not surroundings.notes()
+    assert not surroundings.surroundings_notes()
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_loopback_goes_through_no_proxy(name, given, monkeypatch):
 def test_a_proxy_that_no_client_can_use_is_left_out_and_said(proxy, monkeypatch):
     monkeypatch.setenv("all_proxy", proxy)
     surroundings.settle()
-    [line] = surroundings.notes()
+    [line] = surroundings.surroundings_notes()
     assert line.startswith("all_proxy=") and "is left out" in line and "a:b" not in line
     httpx.Client().close()
     assert "all_proxy" not in os.environ
@@ -58,7 +58,7 @@ def test_a_proxy_that_no_client_can_use_is_left_out_and_said(proxy, monkeypatch)
 
 def test_without_proxies_nothing_is_changed():
     surroundings.settle()
-    assert "NO_PROXY" not in os.environ and not surroundings.notes()
+    assert "NO_PROXY" not in os.environ and not surroundings.surroundings_notes()
 
 
 # ---------------------------------------------------------------- home
@@ -71,7 +71,7 @@ def test_a_home_that_is_no_folder_is_replaced_and_said(home, tmp_path, monkeypat
     monkeypatch.setenv("HOME", home)
     surroundings.settle()
     assert os.environ["HOME"] == str(tmp_path / f"datamask-home-{os.getuid()}")
-    assert "set HOME to a folder" in surroundings.notes()[0]
+    assert "set HOME to a folder" in surroundings.surroundings_notes()[0]
 
 
 def test_prefects_records_go_elsewhere_where_the_home_cannot_be_written(tmp_path, monkeypatch):
@@ -83,7 +83,7 @@ def test_prefects_records_go_elsewhere_where_the_home_cannot_be_written(tmp_path
     surroundings.settle()
     assert os.environ["PREFECT_HOME"] == str(tmp_path / f"datamask-prefect-{os.getuid()}")
     assert os.environ["PREFECT_PROFILES_PATH"].endswith("home/.prefect/profiles.toml")  # the server it names is kept
-    assert os.environ["HOME"] == str(tmp_path / "home") and "set PREFECT_HOME" in surroundings.notes()[0]
+    assert os.environ["HOME"] == str(tmp_path / "home") and "set PREFECT_HOME" in surroundings.surroundings_notes()[0]
 
 
 def test_what_is_compiled_is_kept_outside_the_package_and_comes_with_an_installation(tmp_path, monkeypatch):

@@ -35,7 +35,7 @@ def own_folder(real: str, output: str | None) -> str | None:
 
 
 @dataclass
-class Found:
+class FoundFile:
     """A file that an input names."""
 
     path: str
@@ -47,14 +47,14 @@ class Found:
 class Belonging:
     """What the folders around the files that were found say of them."""
 
-    found: Iterable[Found]
+    found: Iterable[FoundFile]
     output: str | None = None  # of this run
     left_out: dict[str, tuple[str, str]] = field(default_factory=dict)  # path: what is told of, and why it is not read
     lacking: dict[str, str] = field(default_factory=dict)  # files that are said to be there and are not
     values: dict[str, dict[str, Value]] = field(default_factory=dict)  # of columns, by a Delta table's log
 
     def __post_init__(self) -> None:
-        folders: dict[str, list[Found]] = {}
+        folders: dict[str, list[FoundFile]] = {}
         for file in self.found:
             folder = posixpath.dirname(file.path)
             while folder.strip("/") and not folder.endswith(":"):
@@ -89,14 +89,14 @@ class Belonging:
         return data if isinstance(data, dict) else {}
 
     def _keep(
-        self, files: Iterable[Found], folder: str, belongs: Callable[[str], bool], why: str, tell: str = ""
+        self, files: Iterable[FoundFile], folder: str, belongs: Callable[[str], bool], why: str, tell: str = ""
     ) -> None:
         """Leaves out those whose path in the folder does not belong."""
         for file in files:
             if file.path not in self.left_out and not belongs(file.path[len(folder) + 1 :]):
                 self.left_out[file.path] = (tell or file.path, why)
 
-    def _outputs(self, folder: str, files: list[Found]) -> None:
+    def _outputs(self, folder: str, files: list[FoundFile]) -> None:
         """An output folder of datamask, met in a folder that was given: its releases are no corpus of the next one."""
         head, name = posixpath.split(folder)
         mark = "inputs.json" if name == "work" else None
@@ -118,12 +118,12 @@ class Belonging:
     def _is_release(self, folder: str) -> bool:
         return str(self._json(f"{folder}/manifest.json").get("format", "")).startswith("datamask release")
 
-    def _release(self, folder: str, files: list[Found]) -> None:
+    def _release(self, folder: str, files: list[FoundFile]) -> None:
         if self._is_release(folder):
             why = "of a release of datamask, whose documents are in data/"
             self._keep(files, folder, lambda path: path.startswith("data/"), why)
 
-    def _delta(self, folder: str, files: list[Found]) -> None:
+    def _delta(self, folder: str, files: list[FoundFile]) -> None:
         if not self._is_there(f"{folder}/{LOG}"):
             return
         live = {file.path: file.values for file in delta_files(folder)}
@@ -131,7 +131,7 @@ class Belonging:
         self.values |= {path: dict(values) for path, values in live.items()}
         self._miss(live, folder, files, f"{LOG} of the Delta table lists it, and it is not there; copy the table again")
 
-    def _miss(self, listed: Iterable[str], folder: str, files: list[Found], why: str) -> None:
+    def _miss(self, listed: Iterable[str], folder: str, files: list[FoundFile], why: str) -> None:
         whole = any(f"{folder}/".startswith(f"{file.base.rstrip('/')}/") for file in files)
         found = {file.path for file in files}
         for path in listed:
@@ -139,7 +139,7 @@ class Belonging:
                 hidden = "is hidden by its name" if self._is_there(path) else "is not there"
                 self.lacking[path] = why.replace("is not there", hidden)
 
-    def _other_table(self, folder: str, files: list[Found]) -> None:
+    def _other_table(self, folder: str, files: list[FoundFile]) -> None:
         kind, how = "", ""
         metadata = f"{folder}/metadata"
         if is_remote(folder):
@@ -161,7 +161,7 @@ class Belonging:
                 f"follow it; write its rows to a folder of parquet and give that: {how}"
             )
 
-    def _saved(self, folder: str, files: list[Found]) -> None:
+    def _saved(self, folder: str, files: list[FoundFile]) -> None:
         """A data set that `datasets` saved: beside its data may lie what a map or a shuffle left."""
         state = self._json(f"{folder}/state.json")
         listed = state.get("_data_files")
@@ -181,7 +181,7 @@ class Belonging:
             "state.json of the data set lists it, and it is not there; copy the data set again",
         )  # fmt: skip
 
-    def _splits(self, folder: str, files: list[Found]) -> None:
+    def _splits(self, folder: str, files: list[FoundFile]) -> None:
         splits = self._json(f"{folder}/dataset_dict.json").get("splits")
         if isinstance(splits, list):
             outside = [file for file in files if len(file.base) <= len(folder)]
@@ -192,7 +192,7 @@ class Belonging:
                 if not self._is_there(f"{folder}/{name}"):
                     self.lacking[f"{folder}/{name}"] = "dataset_dict.json lists this split, and it is not there"
 
-    def _prepared(self, folder: str, files: list[Found]) -> None:
+    def _prepared(self, folder: str, files: list[FoundFile]) -> None:
         """The cache of `datasets`: what it prepared, and what maps and shuffles left there."""
         if folder.endswith(".incomplete"):
             outside = [file for file in files if len(file.base) < len(folder)]
@@ -201,7 +201,7 @@ class Belonging:
             why = "left by a map or a shuffle of `datasets`, not of the data set itself"
             self._keep(files, folder, lambda path: "/" in path or not _CACHE.fullmatch(path), why)
 
-    def _snapshots(self, folder: str, files: list[Found]) -> None:
+    def _snapshots(self, folder: str, files: list[FoundFile]) -> None:
         """The hub's cache holds every revision that was fetched: the one that refs/main names is read."""
         head, name = posixpath.split(folder)
         if name != "snapshots" or not (self._is_there(f"{head}/blobs") or self._is_there(f"{head}/refs")):
@@ -222,7 +222,7 @@ class Belonging:
         why = f"of another revision than the one that refs/main names ({main}); to read it, give its folder"
         self._keep(within, folder, lambda path: path.split("/")[0] == main, why)
 
-    def _downloads(self, folder: str, files: list[Found]) -> None:
+    def _downloads(self, folder: str, files: list[FoundFile]) -> None:
         why = "what `datasets` notes of a download"
         self._keep(
             files,

@@ -87,7 +87,7 @@ def recognise(schema: pa.Schema, mapping: Mapping[str, str], where: str, drop: S
                 break
     if "text" not in taken:
         wanted_text = mapping.get("text")
-        there = shown(spelled(schema)) or "none"
+        there = shown_names(spelled(schema)) or "none"
         if wanted_text:
             raise InputError(
                 f"{where}: no column {wanted_text!r}, which corpus.columns names as the text"
@@ -136,7 +136,7 @@ def spelled(schema: pa.Schema) -> list[str]:
     return found
 
 
-def shown(names: Sequence[str]) -> str:
+def shown_names(names: Sequence[str]) -> str:
     """Columns' names in a message: each bounded, for what stands in a first line may be a whole document."""
     cut = [name if len(name) <= 60 else f"{name[:60]}…" for name in names[:40]]
     return ", ".join(printable(name) for name in cut) + (f" and {len(names) - 40} more" if len(names) > 40 else "")
@@ -251,7 +251,7 @@ def _type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
     return type_
 
 
-def union(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
+def union_schema(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
     """One schema that holds every (name, schema): FineWeb's columns first, then the others as they appear.
 
     Integers and floats widen, structs gain fields, nulls and empty lists give way.
@@ -280,7 +280,7 @@ def union(schemas: Sequence[tuple[str, pa.Schema]]) -> pa.Schema:
 
 
 def complete(schema: pa.Schema) -> pa.Schema:
-    """The schema of `union` once every shard is in it: what has no value anywhere is text."""
+    """The schema of `union_schema` once every shard is in it: what has no value anywhere is text."""
     return pa.schema([field.with_type(filled(field.type)) for field in schema])
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from datamask.config import Config
 from datamask.corpus import arrow, delimited, web
-from datamask.corpus.columns import Column, recognise, union
+from datamask.corpus.columns import Column, recognise, union_schema
 from datamask.corpus.damage import damage
 from datamask.corpus.hive import with_fields, with_values
 from datamask.corpus.inspect import content_of
@@ -73,7 +73,7 @@ class _Source:
 
 def _write(shard: Shard, config: Config, url: str, output_key: str) -> Output:
     sources = [SOURCES[part.format.partition(".")[0]](part, config) for part in shard.parts]
-    schema = union(
+    schema = union_schema(
         [
             (part.path, pa.schema([column.field for column in source.columns]))
             for part, source in zip(shard.parts, sources, strict=True)

@@ -29,7 +29,7 @@ def folder_values(path: str) -> dict[str, str | None]:
     return values
 
 
-def typed(values: Sequence[Mapping[str, str | None]]) -> list[tuple[tuple[str, Value], ...]]:
+def typed_values(values: Sequence[Mapping[str, str | None]]) -> list[tuple[tuple[str, Value], ...]]:
     """The values of each file, as integers in columns that hold nothing else."""
     texts = {name for each in values for name, value in each.items() if value and not _WHOLE.fullmatch(value)}
     return [

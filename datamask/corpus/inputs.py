@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from datamask.corpus.belonging import IN_OUTPUT, Belonging, Found, own_folder
-from datamask.corpus.hive import folder_values, typed
+from datamask.corpus.belonging import IN_OUTPUT, Belonging, FoundFile, own_folder
+from datamask.corpus.hive import folder_values, typed_values
 from datamask.corpus.plan import FailedFile, Reading, Value
-from datamask.corpus.walk import Entry, is_hidden, look, matches, walk
+from datamask.corpus.walk import Entry, is_hidden, look_at_path, matches, walk_folder
 from datamask.errors import InputError
 from datamask.storage import AMBIGUOUS, filesystem, is_remote, storage_errors
 from datamask.surroundings import shown
@@ -133,7 +133,7 @@ def find_inputs(inputs: Sequence[str], output: str | None = None, exact: bool = 
                 found[match.path] = match
         if not matched:
             raise InputError(f"input {given!r} matches no file; check the path (a glob needs quotes in the shell)")
-    there = [Found(match.path, match.base, match.entry.real) for match in found.values() if not match.named]
+    there = [FoundFile(match.path, match.base, match.entry.real) for match in found.values() if not match.named]
     return _sorted_out(found, Belonging(there, output))
 
 
@@ -166,7 +166,7 @@ def _sorted_out(found: dict[str, _Match], folders: Belonging) -> Inputs:
     read = {*files}
     skipped = [failed for failed in skipped if failed.path not in read]  # a file that is read under a link's name
     by_log = folders.values
-    named = typed([{} if file.path in by_log else folder_values(file.path) for file in files.values()])
+    named = typed_values([{} if file.path in by_log else folder_values(file.path) for file in files.values()])
     full = [
         replace(file, folders=tuple(by_log.get(file.path, dict(own)).items()))
         for file, own in zip(files.values(), named, strict=True)
@@ -225,11 +225,11 @@ def _matches(given: str, exact: bool) -> Iterator[_Match]:
     literal = path if exact else _literal(given, path)
     rest = path[len(literal) :]
     if os.path.lexists(path):
-        entry = look(path)
+        entry = look_at_path(path)
         if entry is not None:
             yield _Match(entry.path, posixpath.dirname(entry.path), entry, None, True)
         else:
-            yield from (_Match(entry.path, shown(path), entry, None, False) for entry in walk(path))
+            yield from (_Match(entry.path, shown(path), entry, None, False) for entry in walk_folder(path))
     elif any(sign in rest for sign in _SIGNS):
         pattern = glob.escape(literal) + rest
         base = literal + _fixed_part(rest)

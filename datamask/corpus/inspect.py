@@ -27,7 +27,7 @@ from datamask.corpus.json_lines import BLOCK_BYTES, json_columns, json_rows
 from datamask.corpus.plan import Part, Reading, Shard
 from datamask.corpus.pointers import check_pointer
 from datamask.corpus.project import EXTRA
-from datamask.corpus.sniff import sniff
+from datamask.corpus.sniff import sniff_reading
 from datamask.corpus.streams import open_stream
 from datamask.errors import DamagedFileError, InputError, MissingFileError
 from datamask.pipeline import STAGES
@@ -149,7 +149,7 @@ def _inspect(file: InputFile, settings: Corpus, relevant: str, fingerprint: str)
             with damage(file.path), open_input(file.path) as stream:
                 recognise(open_arrow(stream, file.path).schema, settings.columns, file.path, settings.drop)
         else:
-            reading = sniff(file.path, file.format, settings)
+            reading = sniff_reading(file.path, file.format, settings)
             empty = _check_stream(file, settings.group_bytes, reading)
             if file.format.startswith(("csv", "tsv")) and not empty:
                 part = Part(file.path, file.format, fingerprint, file.size, reading=reading)
@@ -200,7 +200,7 @@ def _check_stream(file: InputFile, small: int, reading: Reading | None) -> bool:
     with damage(file.path), open_stream(file.path, file.format, encoding) as stream:
         head = stream.read(BLOCK_BYTES)
         if file.format.startswith(("warc", "wet")):
-            web.check(bytes(head[:1000]), file.path)
+            web.is_archive(bytes(head[:1000]), file.path)
         if file.format != "jsonl" and file.size < small:
             while stream.read(BLOCK_BYTES):
                 pass

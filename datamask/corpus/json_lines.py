@@ -26,7 +26,7 @@ MAX_DEPTH = 50  # of nested values; parquet's readers and writers recurse
 UTF8_BOM = b"\xef\xbb\xbf"
 
 
-def lines(stream: pa.NativeFile, limit: int = MAX_LINE_BYTES, end: bytes = b"\n") -> Iterator[bytes | None]:
+def read_lines(stream: pa.NativeFile, limit: int = MAX_LINE_BYTES, end: bytes = b"\n") -> Iterator[bytes | None]:
     """Every line without its end (`end`, \\r\\n) and a first byte-order mark; None for one over `limit` bytes."""
     held: list[bytes] = []
     size = 0
@@ -60,8 +60,8 @@ def json_rows(part: Part) -> Iterator[tuple[list[dict[str, Any]], list[str | Non
     size = 0
     reading = part.reading or Reading("utf-8")
     with damage(part.path), open_stream(part.path, part.format, reading.encoding) as stream:
-        for line in lines(stream, end=reading.line_end.encode()):
-            row, reason = parse(line)
+        for line in read_lines(stream, end=reading.line_end.encode()):
+            row, reason = parse_line(line)
             rows.append(row)
             reasons.append(reason)
             excerpts.append(excerpt(line or b"") if reason else None)
@@ -78,7 +78,7 @@ def line_end(text: str) -> str:
     return "\r" if "\n" not in text and "\r" in text else "\n"
 
 
-def parse(line: bytes | None) -> tuple[dict[str, Any], str | None]:
+def parse_line(line: bytes | None) -> tuple[dict[str, Any], str | None]:
     """The line's object and None, or {} and why it is no document: one of `index.REASONS`."""
     if line is None:
         return {}, "line_too_long"

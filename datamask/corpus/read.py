@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask.config import Config
-from datamask.corpus.columns import FINEWEB, RESTATED, Column, complete, recognise, shown, spelled, union
+from datamask.corpus.columns import FINEWEB, RESTATED, Column, complete, recognise, shown_names, spelled, union_schema
 from datamask.corpus.damage import damage
 from datamask.corpus.hive import with_fields, with_values
 from datamask.corpus.plan import Part, Shard
@@ -46,10 +46,10 @@ _SCHEMAS: dict[tuple[object, ...], pa.Schema] = {}
 def shard_schema(shard: Shard, config: Config) -> pa.Schema:
     """The shard's columns under our names, without chunk_id: FineWeb's first, then the others.
 
-    :raises InputError: see `columns.recognise` and `columns.union`.
+    :raises InputError: see `columns.recognise` and `columns.union_schema`.
     """
     parts = [(_users_file(shard, part), _part_schema(part, config)) for part in shard.parts]
-    return complete(union([*parts, (shard.beside.path, BESIDE.remove(0))] if shard.beside else parts))
+    return complete(union_schema([*parts, (shard.beside.path, BESIDE.remove(0))] if shard.beside else parts))
 
 
 def _users_file(shard: Shard, part: Part) -> str:
@@ -69,7 +69,7 @@ def corpus_schema(shards: Sequence[Shard], config: Config) -> pa.Schema:
     with ThreadPoolExecutor(min(FOOTERS, len(parts) or 1), thread_name_prefix="footers") as pool:
         schemas = list(pool.map(lambda each: (_users_file(*each), _part_schema(each[1], config)), parts))
     beside = [(shard.beside.path, BESIDE.remove(0)) for shard in shards if shard.beside]
-    return complete(union([*schemas, *beside[:1]]))
+    return complete(union_schema([*schemas, *beside[:1]]))
 
 
 def check_columns(shards: Sequence[Shard], config: Config) -> None:
@@ -87,7 +87,7 @@ def check_columns(shards: Sequence[Shard], config: Config) -> None:
     for name, theirs in lacking.items():
         raise InputError(
             f"corpus.columns.{name}: no file has a column {theirs!r}{nearest(theirs, there)} "
-            f"(columns there are: {shown(list(there))})"
+            f"(columns there are: {shown_names(list(there))})"
         )
 
 

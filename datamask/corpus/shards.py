@@ -211,12 +211,12 @@ def unique_names(files: Sequence[InputFile], taken: set[str]) -> dict[str, str]:
 
 def _candidate(file: InputFile, level: int) -> str:
     if level == 0:
-        return safe(stem(file.relative))
+        return safe_name(stem(file.relative))
     if level == 1:
-        return safe(file.relative)
+        return safe_name(file.relative)
     folders = file.path[: -len(file.relative)].rstrip("/").split("/")
     longer = "/".join([*folders[max(0, len(folders) - level + 2) :], file.relative]) if level > 2 else file.relative
-    return f"{safe(longer)}-{_digest(longer)}"
+    return f"{safe_name(longer)}-{_digest(longer)}"
 
 
 def _group_name(files: Sequence[InputFile], names: Mapping[str, str]) -> str:
@@ -224,7 +224,7 @@ def _group_name(files: Sequence[InputFile], names: Mapping[str, str]) -> str:
     return f"{first}-and-{len(files) - 1}-more-{_digest(*(names[file.path] for file in files))}"
 
 
-def safe(name: str) -> str:
+def safe_name(name: str) -> str:
     """`name` as a file name of letters, digits, dot, dash and underscore, at most MAX_NAME characters."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", name.replace("/", ".")).lstrip("._-") or "shard"
     return plain if len(plain) <= MAX_NAME else f"{plain[: MAX_NAME - 9]}-{_digest(name)}"

@@ -39,7 +39,7 @@ MANY_QUOTES = 200  # are enough to decide what they are
 NAME = 64  # characters of a column's name, at most
 
 
-def sniff(path: str, format_: str, settings: Corpus) -> Reading | None:
+def sniff_reading(path: str, format_: str, settings: Corpus) -> Reading | None:
     """How the file is read; None: as its format is read by default.
 
     :raises InputError: it has no header line, or several encodings are as likely as one another.

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from datamask.corpus.code_points import tables
 from datamask.corpus.utf8 import utf8
-from datamask.corpus.utf8_loops import fold
+from datamask.corpus.utf8_loops import normalise_texts
 
 BLOCK_BYTES = 1 << 22  # of text, normalised at a time
 
@@ -52,7 +52,7 @@ def _normalised(texts: pa.Array) -> Iterator[bytes | memoryview]:
         last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + BLOCK_BYTES, side="right")) - 1)
         made = np.empty(2 * int(bounds[last] - bounds[first]), np.uint8)
         ends = np.empty(last - first, np.int64)
-        fold(raw, bounds[first : last + 1], *tables("NFC"), made, ends)
+        normalise_texts(raw, bounds[first : last + 1], *tables("NFC"), made, ends)
         begins = 0
         for row, end in zip(range(first, last), ends.tolist(), strict=True):
             if end < 0:

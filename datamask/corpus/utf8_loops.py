@@ -31,7 +31,7 @@ def code_point(raw, at):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def put(code, made, at):  # type: ignore[no-untyped-def]
+def write_point(code, made, at):  # type: ignore[no-untyped-def]
     """Writes a code point in UTF-8; returns where the next goes."""
     if code < 0x80:
         made[at] = code
@@ -48,7 +48,7 @@ def put(code, made, at):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def joins(first, second, order, pairs):  # type: ignore[no-untyped-def]
+def may_join(first, second, order, pairs):  # type: ignore[no-untyped-def]
     """Whether two code points may be others in their normal form; the tables are as `code_points.Tables` has them."""
     if first < TABLE and order[first] == COMPOSED:
         return True
@@ -70,11 +70,11 @@ def clashes(before, was, last, code, is_, order, pairs):  # type: ignore[no-unty
         return True
     if is_ == MARK:
         return marked and order[before] > order[code]
-    return joins(before, code, order, pairs) or joins(last, code, order, pairs)
+    return may_join(before, code, order, pairs) or may_join(last, code, order, pairs)
 
 
 @compiled
-def fold(raw, bounds, kind, order, becomes, pairs, made, ends):  # type: ignore[no-untyped-def]
+def normalise_texts(raw, bounds, kind, order, becomes, pairs, made, ends):  # type: ignore[no-untyped-def]
     """Fills `made` with the normalised texts in UTF-8, one after the other, and ends (texts,) with where each ends
     there: −1 for a text that is left to the library, and is not there.
 
@@ -122,9 +122,9 @@ def fold(raw, bounds, kind, order, becomes, pairs, made, ends):  # type: ignore[
                 last = np.int64(becomes[code, 0])
                 for step in range(1, WIDTH):
                     if becomes[code, step]:
-                        filled = put(last, made, filled)
+                        filled = write_point(last, made, filled)
                         last = np.int64(becomes[code, step])
-            filled = put(last, made, filled)
+            filled = write_point(last, made, filled)
         ends[text] = filled if good else -1
         if not good:
             filled = begun

@@ -36,7 +36,7 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
-def walk(folder: str) -> Iterator[Entry]:
+def walk_folder(folder: str) -> Iterator[Entry]:
     """Every file below a folder, links to files and folders followed, in the order of their names.
 
     Names that begin with a dot or an underscore are given as files, but not entered as folders.
@@ -65,7 +65,7 @@ def _walk(folder: str, real: str, above: tuple[tuple[int, int], ...]) -> Iterato
                 yield from _walk(path, beyond, above)
 
 
-def look(path: str) -> Entry | None:
+def look_at_path(path: str) -> Entry | None:
     """What lies at a path; None: a folder."""
     return _look(path, os.path.realpath(path))
 
@@ -95,17 +95,17 @@ def matches(pattern: str) -> Iterator[Entry]:
     deep = next((place for place, part in enumerate(parts) if "**" in part), None)
     if deep is None:
         for path in sorted(glob.glob(pattern, include_hidden=True)):
-            found = look(path)
+            found = look_at_path(path)
             if found is not None:
                 yield found
             else:
-                yield from walk(path)
+                yield from walk_folder(path)
         return
     wanted = re.compile(glob_translate(pattern))
     for head in sorted(glob.glob("/".join(parts[:deep]) or "/", include_hidden=True)):
         if not os.path.isdir(head):
             continue
-        for entry in walk(head):
+        for entry in walk_folder(head):
             inside = entry.path.split("/")
             folders = ("/".join(inside[:end]) for end in range(deep, len(inside) + 1))
             if any(wanted.match(folder) for folder in folders):

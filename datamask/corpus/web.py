@@ -38,7 +38,7 @@ _DUMP = re.compile(r"CC-(?:MAIN|NEWS)-\d{4}(?:-\d{2})?")
 Rows = tuple[pa.RecordBatch, list[str | None], list[str | None]]
 
 
-def check(head: bytes, path: str) -> None:
+def is_archive(head: bytes, path: str) -> None:
     """Whether a file begins as an archive does.
 
     :raises InputError: it does not. :raises MissingExtraError: the readers are not installed.

@@ -13,7 +13,7 @@ SEPARATOR, WORD, ALONE = 0, 1, 2  # kinds of character, as `ngrams` has them
 
 
 @compiled
-def mix(value):  # type: ignore[no-untyped-def]
+def mix_bits(value):  # type: ignore[no-untyped-def]
     """splitmix64's finaliser (Steele, Lea & Flood 2014)."""
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -36,25 +36,25 @@ def hash_words(points, ends, lower, kind, base, first, second, single, pair, doc
             point = min(points[at], last)
             of = kind[point]
             if open_ and of != WORD:
-                single[words], document[words] = mix(total), text
+                single[words], document[words] = mix_bits(total), text
                 words += 1
                 open_ = False
             if of != SEPARATOR:
                 if not open_:
                     total, power = np.uint64(0), np.uint64(1)
-                total += mix(np.uint64(lower[point]) + np.uint64(1)) * power
+                total += mix_bits(np.uint64(lower[point]) + np.uint64(1)) * power
                 power *= base
                 open_ = True
                 if of == ALONE:
-                    single[words], document[words] = mix(total), text
+                    single[words], document[words] = mix_bits(total), text
                     words += 1
                     open_ = False
         if open_:
-            single[words], document[words] = mix(total), text
+            single[words], document[words] = mix_bits(total), text
             words += 1
         start = ends[text]
     for word in range(words - 1):
-        pair[word] = mix(single[word] * first + single[word + 1] * second)
+        pair[word] = mix_bits(single[word] * first + single[word + 1] * second)
     return words
 
 

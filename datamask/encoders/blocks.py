@@ -26,7 +26,7 @@ def product(left: np.ndarray | scipy.sparse.csr_array, right: np.ndarray) -> np.
     return result
 
 
-def gram(columns: np.ndarray) -> np.ndarray:
+def gram_matrix(columns: np.ndarray) -> np.ndarray:
     """float64 [k, k]: columnsᵀ @ columns, by blocks of its rows, each as far as the diagonal: the rest is the same."""
     exact = columns.astype(np.float64)
     result = np.empty((exact.shape[1], exact.shape[1]))

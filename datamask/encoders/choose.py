@@ -30,10 +30,10 @@ from datamask.corpus.read import sample_texts
 from datamask.encoders import static
 from datamask.encoders.static import Counted
 from datamask.errors import ConfigError, InputError
-from datamask.maps import clear, read_arrays, write_arrays
+from datamask.maps import read_arrays, remove_folder, write_arrays
 from datamask.models.encoder_ref import EncoderRef
 from datamask.models.locate import local_folder
-from datamask.models.tokens import clean
+from datamask.models.tokens import clean_text
 from datamask.pipeline import STAGES
 from datamask.stages import ROUNDS
 
@@ -68,7 +68,7 @@ def prepare_encoder(
 
     if settings.model == "column":
         return pin_column(shards, config)
-    if own := extensions.find("encoder", settings.model):
+    if own := extensions.find_extension("encoder", settings.model):
         return pin_own(own, settings)
     return pin_model(settings, work)
 
@@ -163,7 +163,7 @@ def _fit_tokens(shards: Sequence[Shard], config: Config) -> tuple[Tokenizer, Cou
 
 
 def _tokens_of(texts: Sequence[str], settings: Settings) -> tuple[Tokenizer, Counted]:
-    texts = [clean(text) for text in texts]
+    texts = [clean_text(text) for text in texts]
     if not texts:
         raise InputError("no text to fit the static encoder on")
     return static.fit_tokens(texts, settings.vocabulary, settings.max_length, SEED)
@@ -184,7 +184,7 @@ def _begun(work: str, ref: EncoderRef) -> tuple[Tokenizer, Counted] | None:
         return None
     tokenizer = Tokenizer.from_file(str(Path(local_folder(folder)) / TOKENIZER))
     data, indices, indptr, shape, *groups = read_arrays(url, "data", "indices", "indptr", "shape", "languages", "kinds")
-    clear(url.rsplit("/", 1)[0])
+    remove_folder(url.rsplit("/", 1)[0])
     return tokenizer, Counted(scipy.sparse.csr_array((data, indices, indptr), shape=tuple(shape)), *groups)
 
 
@@ -192,7 +192,7 @@ def _name(folder: str) -> str:
     return folder.rstrip("/").rsplit("/", 1)[-1]
 
 
-def fit(texts: Sequence[str], settings: Settings, folder: str) -> None:
+def fit_static_encoder(texts: Sequence[str], settings: Settings, folder: str) -> None:
     """Fits the static encoder on `texts` and publishes its sentence-transformers folder, whole or not at all.
 
     :raises InputError: no text.
@@ -203,7 +203,7 @@ def fit(texts: Sequence[str], settings: Settings, folder: str) -> None:
 
 def _publish(fitted: Fitted, folder: str) -> None:
     with tempfile.TemporaryDirectory(prefix="datamask-encoder-") as temporary:
-        static.save(Path(temporary), fitted)
+        static.save_static(Path(temporary), fitted)
         publish_folder(Path(temporary), folder)
 
 

@@ -18,7 +18,7 @@ from datamask.corpus.read import read_documents
 from datamask.errors import ConservationError, ModelError, printable, several, some
 from datamask.models.encoder_ref import EncoderRef
 from datamask.pipeline import STAGES
-from datamask.read_ahead import ahead
+from datamask.read_ahead import one_ahead
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
@@ -73,7 +73,7 @@ def _compute(files: ShardFiles, ref: EncoderRef, config: Config, progress: Progr
     def tokenise(window: _Window) -> tuple[_Window, Any]:
         return replace(window, texts=[]), encoder.tokenise(window.texts)
 
-    for window, tokenised in ahead(map(tokenise, _windows(files, config))):
+    for window, tokenised in one_ahead(map(tokenise, _windows(files, config))):
         encoded = encoder.compute(tokenised, config.encoder.batch_tokens, progress)
         _check(encoded.vectors, window.chunk_ids, files, ref, "vector")
         if encoded.scores is not None:

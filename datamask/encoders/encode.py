@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from datamask.models.encoder_ref import EncoderRef
-from datamask.models.tokens import DocumentTokenizer, TokenWindows, cut
+from datamask.models.tokens import DocumentTokenizer, TokenWindows, cut_windows
 from datamask.stages import Progress, silent
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class StaticEncoder:
             texts = [self._ref.prompt + text for text in texts]
         if self._ref.long_documents == "first":
             return TokenWindows(*self._tokenizer.first(texts, self._ref.max_length), np.arange(len(texts)), len(texts))
-        return cut(*self._tokenizer.all(texts), self._ref.max_length, np.zeros(0, np.int32))
+        return cut_windows(*self._tokenizer.all(texts), self._ref.max_length, np.zeros(0, np.int32))
 
     @torch.inference_mode()
     def compute(self, tokenised: TokenWindows, batch_tokens: int, progress: Progress = silent) -> Encoded:

@@ -14,10 +14,10 @@ from transformers import PreTrainedTokenizerBase
 
 from datamask.encoders.encode import Encoded, finished, merge_scores, merge_vectors
 from datamask.errors import ModelError
-from datamask.models.batching import Batcher, limit, name_padding
+from datamask.models.batching import Batcher, name_padding, window_limit
 from datamask.models.encoder_ref import EncoderRef
 from datamask.models.load import loading
-from datamask.models.tokens import TokenWindows, clean
+from datamask.models.tokens import TokenWindows, clean_text
 from datamask.stages import Progress, silent
 
 
@@ -39,7 +39,7 @@ def load_model(ref: EncoderRef, device: torch.device) -> SentenceTransformer:
     first = model[0]
     if isinstance(first, Transformer) and isinstance(first.tokenizer, PreTrainedTokenizerBase):
         name_padding(first.tokenizer, first.model.config)
-        first.max_seq_length = limit(first.max_seq_length or ref.max_length, first.tokenizer, first.model.config)
+        first.max_seq_length = window_limit(first.max_seq_length or ref.max_length, first.tokenizer, first.model.config)
     size = model.get_embedding_dimension()
     if size is not None and size < ref.dimensions:
         raise ModelError(
@@ -102,7 +102,7 @@ class WholeEncoder:
 
     def tokenise(self, texts: Sequence[str]) -> list[str]:
         """The cleaned texts; the model tokenises them itself."""
-        return [clean(text) for text in texts]
+        return [clean_text(text) for text in texts]
 
     def compute(self, tokenised: list[str], batch_tokens: int, progress: Progress = silent) -> Encoded:
         """The embeddings of the texts."""

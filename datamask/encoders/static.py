@@ -239,7 +239,7 @@ MODULES = [
 SETTINGS: dict[str, object] = {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"}
 
 
-def save(folder: Path, fitted: Fitted) -> None:
+def save_static(folder: Path, fitted: Fitted) -> None:
     """Writes the sentence-transformers folder, without loading that library: the same fit gives the same bytes."""
     save_file({"embedding.weight": fitted.vectors}, folder / "model.safetensors", {"format": "pt"})
     fitted.tokenizer.save(str(folder / "tokenizer.json"))

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse
 
 from datamask.compiling import on_cores
-from datamask.encoders.blocks import gram, product
+from datamask.encoders.blocks import gram_matrix, product
 
 OVERSAMPLES = 32
 FEW = 2.0  # times the vectors looked for: up to so many rows their own products are the faster way, and exact
@@ -70,7 +70,7 @@ def right_singular(matrix: Centred, rank: int, generator: np.random.Generator) -
     for _ in range(POWER_ITERATIONS):
         range_ = orthonormal(matrix.times(matrix.transposed_times(range_)))
     inside = matrix.transposed_times(range_)
-    values, vectors = np.linalg.eigh(gram(inside))
+    values, vectors = np.linalg.eigh(gram_matrix(inside))
     return product(inside, _scaled(values, vectors, rank))
 
 
@@ -89,7 +89,7 @@ def _scaled(values: np.ndarray, vectors: np.ndarray, rank: int) -> np.ndarray:
 def orthonormal(columns: np.ndarray) -> np.ndarray:
     """An orthonormal basis of the columns' span, by their Gram matrix, twice, which is faster than QR and as exact."""
     for _ in range(2):
-        values, vectors = np.linalg.eigh(gram(columns))
+        values, vectors = np.linalg.eigh(gram_matrix(columns))
         kept = values > max(1e-10 * values.max(initial=0), 1e-12)
         columns = product(columns, (vectors[:, kept] / np.sqrt(values[kept])).astype(np.float32))
     return columns

@@ -17,7 +17,7 @@ import numpy as np
 from datamask import storage
 from datamask.filter.duplicate_candidates import groups_of_pairs
 from datamask.filter.resolve import Fall
-from datamask.maps import dealt, parts_of
+from datamask.maps import parts_of, read_dealt
 
 KINDS = ("exact", "near", "contained")
 # one for each document that falls; `falls` −1: the component is known, one for each. Places are among its documents.
@@ -104,8 +104,8 @@ def piece_of(records: np.ndarray, pieces: int) -> np.ndarray:
     return _piece(records["high"], pieces)
 
 
-def save(url: str, pieces: int, records: Iterable[np.ndarray]) -> None:
-    """Publishes the records (R,) of each piece, in the pieces' order, as the next run's `find` looks them up."""
+def save_decisions(url: str, pieces: int, records: Iterable[np.ndarray]) -> None:
+    """Publishes the records (R,) of each piece, in the pieces' order, for the next run's `find_decisions`."""
     with storage.publish(url, durable=False) as temporary, temporary.open("wb") as file:
         bounds = np.zeros(pieces + 1, np.int64)
         file.seek(8 * (pieces + 2))
@@ -118,7 +118,7 @@ def save(url: str, pieces: int, records: Iterable[np.ndarray]) -> None:
         file.write(np.int64(pieces).tobytes() + bounds.tobytes())
 
 
-def find(url: str | None, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def find_decisions(url: str | None, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(C,) bool, which of these components are known; and the RECORDs of those.
 
     :param url: of what an earlier run saved; None: there is none.
@@ -130,7 +130,7 @@ def find(url: str | None, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         pieces = int(np.frombuffer(file.read(8), np.int64)[0])
     piece = _piece(keys[:, 0], pieces)
     for number in np.unique(piece).tolist():
-        records = dealt(url, RECORD, number, number + 1)[0]
+        records = read_dealt(url, RECORD, number, number + 1)[0]
         mine = np.flatnonzero(piece == number)
         asked, names = _numbered((keys[mine, 0], keys[mine, 1]), (records["high"], records["low"]))
         known[mine] = np.isin(asked, names)

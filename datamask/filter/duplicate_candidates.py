@@ -74,7 +74,7 @@ def estimate(
     :param codes: (P,) codes of pairs. :param common: (P,) their sampled shingles in common.
     :param jaccard, containment: the thresholds of the verification.
     """
-    one, other = ends(codes)
+    one, other = pair_ends(codes)
     scale = np.maximum(documents.scale[one], documents.scale[other])
     sizes = [documents.sampled[side, scale].astype(np.int64) for side in (one, other)]
     smaller, union = np.maximum(np.minimum(*sizes), 1), np.maximum(sizes[0] + sizes[1] - common, 1)
@@ -108,7 +108,7 @@ def code_of(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return one.astype(np.uint64) << np.uint64(32) | other.astype(np.uint64)
 
 
-def ends(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def pair_ends(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(one, other): the document numbers (P,) int64 of codes of pairs."""
     return (codes >> np.uint64(32)).astype(np.int64), (codes & np.uint64(0xFFFF_FFFF)).astype(np.int64)
 
@@ -128,7 +128,7 @@ def meetings(shared: Shared, parts: int) -> tuple[np.ndarray, np.ndarray]:
     return codes, part
 
 
-def met(codes: np.ndarray, documents: SeenDocuments) -> np.ndarray:
+def pairs_that_met(codes: np.ndarray, documents: SeenDocuments) -> np.ndarray:
     """Codes of pairs, ascending, that share two keys, or one where the samples have room for few in common.
 
     :param codes: of all meetings of some pairs.

@@ -59,16 +59,16 @@ from datamask.filter.postings import (
 )
 from datamask.maps import (
     Handed,
-    deal,
     deal_laid,
-    dealt,
     gather,
-    hand,
+    hand_on,
     handed,
     mapped,
     read_arrays,
+    read_dealt,
     write_array,
     write_arrays,
+    write_dealt,
     write_joined,
 )
 from datamask.pipeline import STAGES
@@ -220,7 +220,7 @@ def load_documents(state: Searching, group: Group) -> Loaded:
                 values[name].append(found_values)
     postings = postings_of(np.concatenate(lengths), np.concatenate(hashes))
     ranges = state.partitions * RANGES
-    deal(state.postings(number), postings, partition_of(postings["hash"], ranges), ranges)
+    write_dealt(state.postings(number), postings, partition_of(postings["hash"], ranges), ranges)
     named = {f"group_{name}": np.concatenate(parts) for name, parts in values.items() if parts}
     arrays = {name: np.concatenate(parts) for name, parts in facts.items()}
     write_arrays(state.facts(number), **arrays, **named)
@@ -281,7 +281,7 @@ def pair_candidates(state: Searching, partition: int) -> None:
     if storage.exists(url):
         return
     ranges = partition * RANGES, (partition + 1) * RANGES
-    found = [dealt(state.postings(number), POSTING, *ranges) for number in range(state.groups)]
+    found = [read_dealt(state.postings(number), POSTING, *ranges) for number in range(state.groups)]
     first, windows, parts = 2 * np.array(state.first, np.uint32), state.column("windows"), list[Shared]()
     for place in range(RANGES):  # few at a time lie in the processor's cache while they are sorted
         own = [postings[bounds[place] : bounds[place + 1]] for postings, bounds in found]
@@ -289,8 +289,10 @@ def pair_candidates(state: Searching, partition: int) -> None:
         postings["document"] += np.repeat(first, [len(each) for each in own])
         parts.append(shared_of(postings, windows))
     shared = Shared.joined(parts)
-    deal(state.at("shared", partition), shared.postings(), part_of(shared.document, state.partitions), state.partitions)
-    deal(url, *candidates.meetings(shared, state.partitions), state.partitions)
+    write_dealt(
+        state.at("shared", partition), shared.postings(), part_of(shared.document, state.partitions), state.partitions
+    )
+    write_dealt(url, *candidates.meetings(shared, state.partitions), state.partitions)
 
 
 def gather_pairs(state: Searching, part: int) -> None:
@@ -299,10 +301,10 @@ def gather_pairs(state: Searching, part: int) -> None:
     if storage.exists(url):
         return
     meetings = [state.at("meetings", number) for number in range(state.partitions)]
-    codes = candidates.met(gather(meetings, np.uint64, part), state.documents())
-    codes = codes[candidates.ends(codes)[1] >= state.fixed]  # pairs within an earlier release stay
-    others = np.unique(candidates.ends(codes)[1])
-    deal(state.at("wanted", part), others, part_of(others, state.partitions), state.partitions)
+    codes = candidates.pairs_that_met(gather(meetings, np.uint64, part), state.documents())
+    codes = codes[candidates.pair_ends(codes)[1] >= state.fixed]  # pairs within an earlier release stay
+    others = np.unique(candidates.pair_ends(codes)[1])
+    write_dealt(state.at("wanted", part), others, part_of(others, state.partitions), state.partitions)
     write_array(url, codes)
 
 
@@ -312,7 +314,7 @@ def exchange_samples(state: Searching, part: int) -> None:
     if storage.exists(url):
         return
     samples = Samples(_samples(state, "shared", part), state.partitions)
-    wanted = [dealt(state.at("wanted", n), np.int64, part, part + 1)[0] for n in range(state.partitions)]
+    wanted = [read_dealt(state.at("wanted", n), np.int64, part, part + 1)[0] for n in range(state.partitions)]
     found, ends = samples.of(np.concatenate(wanted))
     deal_laid(url, found, ends[np.cumsum([0, *map(len, wanted)])])
 
@@ -327,7 +329,7 @@ def estimate_similarity(state: Searching, part: int) -> Handed:
     if found := handed(state.folder, name):
         return found
     codes = mapped(state.at("met", part) + ".npy")
-    one, other = candidates.ends(codes)
+    one, other = candidates.pair_ends(codes)
     firsts = Samples(_samples(state, "shared", part), state.partitions)
     seconds = Samples.in_runs(_samples(state, "lent", part))
     common = firsts.common(one, seconds, other)
@@ -337,8 +339,8 @@ def estimate_similarity(state: Searching, part: int) -> Handed:
         hashes = firsts.commons(made.one[first:last], seconds, made.other[first:last], made.common[first:last])
         hashes["pair"] += first
         partition = partition_of(hashes["hash"], state.partitions)
-        deal(state.at("common", part, block), hashes, partition, state.partitions)
-    return hand(state.folder, name, blocks=np.array([len(cuts) + 1]), **vars(made))
+        write_dealt(state.at("common", part, block), hashes, partition, state.partitions)
+    return hand_on(state.folder, name, blocks=np.array([len(cuts) + 1]), **vars(made))
 
 
 def mark_templates(state: Searching, partition: int) -> None:
@@ -358,7 +360,7 @@ def mark_templates(state: Searching, partition: int) -> None:
 def _asked(state: Searching, part: int, partition: int) -> Iterator[np.ndarray]:
     """COMMON of a partition's shingles that a part's pairs have in common, block by block."""
     for block in range(state.blocks[part]):
-        yield dealt(state.at("common", part, block), COMMON, partition, partition + 1)[0]
+        yield read_dealt(state.at("common", part, block), COMMON, partition, partition + 1)[0]
 
 
 def choose_pairs(state: Searching, part: int) -> Handed:
@@ -370,13 +372,13 @@ def choose_pairs(state: Searching, part: int) -> Handed:
     one, other, common, strong, wholly = read_arrays(state.at("estimated", part) + ".npz", *names)
     few = np.zeros(len(one), np.int64)
     for partition in range(state.partitions):
-        said = dealt(state.at("few", partition), np.bool_, part, part + 1)[0]
+        said = read_dealt(state.at("few", partition), np.bool_, part, part + 1)[0]
         for asked in _asked(state, part, partition):
             np.add.at(few, asked["pair"][said[: len(asked)]], 1)
             said = said[len(asked) :]
     nothing = np.zeros((0, 2), np.int64)
     made = candidates.pairs_to_read(Estimated(one, other, common, strong, wholly, nothing), few)
-    return hand(state.folder, name, one=made.one, other=made.other, own=made.own)
+    return hand_on(state.folder, name, one=made.one, other=made.other, own=made.own)
 
 
 def _samples(state: Searching, source: str, part: int) -> np.ndarray:
@@ -392,7 +394,7 @@ def group_pairs(state: Searching, part: int) -> None:
     one, other, own = read_arrays(state.at("chosen", part) + ".npz", "one", "other", "own")
     pairs = np.empty(len(one), PAIR)
     pairs["one"], pairs["other"], pairs["own"] = one, other, own
-    deal(url, pairs, state.column("part")[one].astype(np.int64), state.decided)
+    write_dealt(url, pairs, state.column("part")[one].astype(np.int64), state.decided)
 
 
 # ---------------------------------------------------------------- texts
@@ -404,7 +406,7 @@ def fetch_texts(state: Searching, group: Group) -> None:
     name = f"texts-{number}"
     if storage.exists(state.at(name, "places")):
         return
-    found = [dealt(state.at("asked", part), np.int64, number, number + 1)[0] for part in range(state.decided)]
+    found = [read_dealt(state.at("asked", part), np.int64, number, number + 1)[0] for part in range(state.decided)]
     documents, part = np.concatenate(found), np.repeat(np.arange(state.decided), [len(each) for each in found])
     order = np.argsort(documents)
     documents, part = documents[order], part[order]
@@ -426,7 +428,7 @@ def fetch_texts(state: Searching, group: Group) -> None:
                     places.append(at)
                     targets.append(np.full(batch.num_rows, target))
                     writer.write_batch(batch)
-    deal(state.at(name, "places"), np.concatenate(places), np.concatenate(targets), state.decided)
+    write_dealt(state.at(name, "places"), np.concatenate(places), np.concatenate(targets), state.decided)
 
 
 def _texts_of(
@@ -476,10 +478,10 @@ def recall_decisions(state: Searching, part: int) -> Handed:
     pairs = (found.one, found.other, found.own)
     about = (found.quality, found.text, found.chunk_id)
     keys = decisions.keys_of(component, found.documents, about, state.fixed, pairs, rules)
-    known, falls = decisions.find(state.earlier, keys)
+    known, falls = decisions.find_decisions(state.earlier, keys)
     new = found.documents[~known[component]]
-    deal(state.at("asked", part), new, state.group_of(new), state.groups)
-    return hand(state.folder, name, component=component, key=keys, known=known, falls=falls)
+    write_dealt(state.at("asked", part), new, state.group_of(new), state.groups)
+    return hand_on(state.folder, name, component=component, key=keys, known=known, falls=falls)
 
 
 def verify_pairs(state: Searching, part: int) -> None:
@@ -506,14 +508,14 @@ def verify_pairs(state: Searching, part: int) -> None:
     fallen = np.empty(len(columns["document"]), FALL)
     for name in FALL.names or ():
         fallen[name] = columns[name]
-    deal(state.at("fallen", part), fallen, state.group_of(fallen["document"]), state.groups)
-    deal(state.at("records", part), every, decisions.piece_of(every, state.pieces), state.pieces)
+    write_dealt(state.at("fallen", part), fallen, state.group_of(fallen["document"]), state.groups)
+    write_dealt(state.at("records", part), every, decisions.piece_of(every, state.pieces), state.pieces)
 
 
 @lru_cache(maxsize=2)
 def _copy_counts(url: str) -> CopyEvidence | None:
     """What tells which of two copies has words put in the place of others: the corpus's counts, if still there."""
-    return CopyCounts(pool.read(url)) if storage.exists(url) else None
+    return CopyCounts(pool.read_pool_model(url)) if storage.exists(url) else None
 
 
 class _FetchedTexts:
@@ -521,7 +523,7 @@ class _FetchedTexts:
 
     def __init__(self, state: Searching, part: int) -> None:
         self._state = state
-        found = [dealt(state.at("texts", n, "places"), PLACE, part, part + 1)[0] for n in range(state.groups)]
+        found = [read_dealt(state.at("texts", n, "places"), PLACE, part, part + 1)[0] for n in range(state.groups)]
         places, group = np.concatenate(found), np.repeat(np.arange(state.groups), [len(each) for each in found])
         order = np.argsort(places["document"])
         self._places, self._group = places[order], group[order]

@@ -276,7 +276,7 @@ class _Search:
         written = [self.state.at("records", number) for number in parts]
         pieces = range(self.state.pieces)
         records = (gather(written, decisions.RECORD, piece) for piece in pieces)
-        decisions.save(storage.join(self.state.kept, DECISIONS), len(pieces), records)
+        decisions.save_decisions(storage.join(self.state.kept, DECISIONS), len(pieces), records)
 
     def _part(self) -> int:
         """Writes the part that each document's pairs are decided in; returns how many documents are in pairs."""

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from datamask import storage
-from datamask.maps import deal, gather, read_arrays, write_arrays
+from datamask.maps import gather, read_arrays, write_arrays, write_dealt
 
 PART_ROWS = 1 << 18  # documents of a part: 8 MB, and some times that to sort them
 TEXT = np.dtype(
@@ -23,7 +23,7 @@ TEXT = np.dtype(
 PLACE = np.dtype([("shard", "<i4"), ("row", "<i4")])
 
 
-def texts(shard: int, rows: pa.Table, among: np.ndarray) -> np.ndarray:
+def text_records(shard: int, rows: pa.Table, among: np.ndarray) -> np.ndarray:
     """(n,) TEXT of a shard's documents; rows: text_hash and wear; among (rows,) bool: which of them are compared."""
     chosen = np.flatnonzero(among)
     found = np.zeros(len(chosen), TEXT)
@@ -57,7 +57,7 @@ class Exchange:
         if self.parts:
             every = np.concatenate(passed)
             part = ((every["high"] >> np.uint64(32)) * np.uint64(self.parts)) >> np.uint64(32)
-            deal(self._texts(group), every, part.astype(np.int64), self.parts)
+            write_dealt(self._texts(group), every, part.astype(np.int64), self.parts)
         ends = np.cumsum([len(each) for each in codes])
         write_arrays(self._codes(group), codes=np.concatenate(codes), chunk_id=np.concatenate(chunk_ids), ends=ends)
 
@@ -83,7 +83,7 @@ class Exchange:
         repeats[1:] = (every["high"][1:] == every["high"][:-1]) & (every["low"][1:] == every["low"][:-1])
         places = np.zeros(int(repeats.sum()), PLACE)
         places["shard"], places["row"] = every["shard"][repeats], every["row"][repeats]
-        deal(self._repeated(part), places, group[repeats], len(self.keys))
+        write_dealt(self._repeated(part), places, group[repeats], len(self.keys))
 
     def _codes(self, group: int) -> str:
         return storage.join(self.kept, codes_name(self.keys[group]))

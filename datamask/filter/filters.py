@@ -28,7 +28,7 @@ from datamask.errors import ConfigError, ConservationError, InputError, nearest
 from datamask.filter import contamination
 from datamask.filter import exact_duplicates as exact
 from datamask.filter.leaks import items_of
-from datamask.filter.where import Condition, check
+from datamask.filter.where import Condition, check_expression
 from datamask.maps import Mapper, groups, here, keeping, parts_of, rounds
 from datamask.pipeline import STAGES
 from datamask.stages import ShardFiles
@@ -197,7 +197,7 @@ def _plan(schema: pa.Schema, scores: Sequence[str], config: Config, scorers: Seq
         fields = [pa.field(name, pa.string() if name == "id" else pa.int64()) for name in LIGHT]
         fields += [pa.field(name, pa.float32()) for name in scores]
         known = pa.schema([*(f for f in schema if f.name not in hidden), *fields])
-        condition = check(settings.where, known, scorers)
+        condition = check_expression(settings.where, known, scorers)
         documents = [name for name in condition.columns if name not in hidden]
         wanted = [name for name in condition.columns if name in scores]
     if settings.languages:
@@ -318,7 +318,7 @@ def apply_filters(state: Filtering, group: Group) -> None:
             rows, candidate = _shard_rows(files, plan)
             codes.append(_shard_codes(files, rows, candidate, plan, connection))
             chunk_ids.append(rows["chunk_id"].to_numpy())
-            passed.append(exact.texts(place, rows, (codes[-1] == PASSED) & candidate))
+            passed.append(exact.text_records(place, rows, (codes[-1] == PASSED) & candidate))
     exchange.publish(number, codes, chunk_ids, passed)
 
 

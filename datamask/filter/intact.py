@@ -93,7 +93,7 @@ class Text:
         return len(_FIGURES.findall("\n" + self.text)) if self.surface.figures >= ROWS else 0
 
 
-class Own(NamedTuple):
+class OwnText(NamedTuple):
     """What a text says that another does not."""
 
     places: float  # where the texts differ
@@ -103,7 +103,7 @@ class Own(NamedTuple):
     echo: float  # of the places, the share equal to one before: whole words, or any with what is around them
 
     @classmethod
-    def of(cls, text: Text, other: np.ndarray) -> Own:
+    def of(cls, text: Text, other: np.ndarray) -> OwnText:
         """Beside another text's shingles."""
         found = np.empty(len(cls._fields))
         runs = own_runs(text.shingles, text.numbers, other, len(text.units), WINDOW)
@@ -112,16 +112,16 @@ class Own(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class TextPair:
     """Two texts beside each other."""
 
     texts: tuple[Text, Text]
     like: Likeness  # how much they share
     doubled: float  # the Jaccard of their shingles of 24 letters; nan: not asked for
-    own: tuple[Own, Own]  # what each says that the other does not; of nan: not asked for
+    own: tuple[OwnText, OwnText]  # what each says that the other does not; of nan: not asked for
 
     @classmethod
-    def of(cls, one: Text, other: Text) -> Pair:
+    def of(cls, one: Text, other: Text) -> TextPair:
         """With all that may be asked for."""
         return pairs_of([one, other], np.zeros(1, np.int64), np.ones(1, np.int64), 0.0, 0.0, 0.0)[0]
 
@@ -143,7 +143,7 @@ class Pair:
 
 def pairs_of(
     texts: Sequence[Text], one: np.ndarray, other: np.ndarray, strong: float, least: float, contained: float
-) -> list[Pair]:
+) -> list[TextPair]:
     """Pairs of texts, one and other (P,) their numbers, and what most rules ask of them, found together.
 
     :param strong: Jaccard from which `doubled` is asked for.
@@ -152,14 +152,14 @@ def pairs_of(
     columns = [[getattr(text, name) for text in texts] for name in ("numbers", "shingles", "units")]
     first = np.zeros((len(texts) + 1, 3), np.int64)
     first[1:] = np.cumsum([[len(values) for values in column] for column in columns], axis=1).T
-    likes, found = np.empty((len(one), 2)), np.empty((len(one), 2, len(Own._fields)))
+    likes, found = np.empty((len(one), 2)), np.empty((len(one), 2, len(OwnText._fields)))
     joined = [np.concatenate(column) for column in columns]
     side_by_side(*joined, first, one, other, (strong, least, contained), WINDOW, A_WORD, AROUND, likes, found)
     pairs = []
     told = zip(one.tolist(), other.tolist(), likes.tolist(), found.tolist(), strict=True)
     for a, b, (common, doubled), (mine, theirs) in told:
         like = Likeness.of(common, len(texts[a].shingles), len(texts[b].shingles))
-        pairs.append(Pair((texts[a], texts[b]), like, doubled, (Own(*mine), Own(*theirs))))
+        pairs.append(TextPair((texts[a], texts[b]), like, doubled, (OwnText(*mine), OwnText(*theirs))))
     return pairs
 
 
@@ -174,11 +174,11 @@ class CopyEvidence(Protocol):
         0: unknown."""
 
 
-def likelier(pairs: Sequence[Pair], margins: Sequence[float], counts: CopyEvidence | None) -> list[float]:
-    """The nats that `worse` is told of each pair: `CopyEvidence.altered` of all for which they decide; else 0."""
+def likelier(pairs: Sequence[TextPair], margins: Sequence[float], counts: CopyEvidence | None) -> list[float]:
+    """The nats that `which_falls` is told of each pair: `CopyEvidence.altered` of all for which they decide; else 0."""
     found, asked = [0.0] * len(pairs), list[int]()
     for place, (pair, margin) in enumerate(zip(pairs, margins, strict=True)):
-        if pair.like.jaccard < 1 and worse(pair, math.inf, margin) != worse(pair, -math.inf, margin):
+        if pair.like.jaccard < 1 and which_falls(pair, math.inf, margin) != which_falls(pair, -math.inf, margin):
             asked.append(place)
     if counts is not None and asked:
         said = counts.altered([pairs[place].written for place in asked])
@@ -187,7 +187,7 @@ def likelier(pairs: Sequence[Pair], margins: Sequence[float], counts: CopyEviden
     return found
 
 
-def worse(pair: Pair, nats: float = 0.0, margin: float = 0.0) -> int:
+def which_falls(pair: TextPair, nats: float = 0.0, margin: float = 0.0) -> int:
     """1 if b falls of the two, −1 if a does, 0 if nothing tells them apart; the first of these that applies decides.
 
     Of a text and the same with more around it, the one with more quotation falls, else the shorter one unless what is
@@ -206,24 +206,24 @@ def worse(pair: Pair, nats: float = 0.0, margin: float = 0.0) -> int:
     return _broken(pair) or _worn(pair) or quoting or int(np.sign(likelier_by)) or -pair.longer()
 
 
-def _broken(pair: Pair) -> int:
+def _broken(pair: TextPair) -> int:
     one, other = (text.surface.broken / max(len(text.units), 1) for text in pair.texts)
     return int(np.sign(other - one)) if abs(other - one) >= BROKEN else 0
 
 
-def _quoting(pair: Pair) -> int:
+def _quoting(pair: TextPair) -> int:
     """The text with more quotation, if that is half of what the two differ by."""
     one, other = (text.surface.quoted for text in pair.texts)
     said = int(np.sign(other - one))
     return said if 2 * abs(other - one) >= max(pair.own[said > 0].letters, 2 * QUOTED) else 0
 
 
-def _worn(pair: Pair) -> int:
+def _worn(pair: TextPair) -> int:
     one, other = (text.surface.wear + text.surface.broken for text in pair.texts)
     return int(np.sign(other - one)) if pair.like.jaccard == 1 else 0
 
 
-def _around(pair: Pair) -> int:
+def _around(pair: TextPair) -> int:
     """Which of two texts is the other with more before or behind it: 1 the second, −1 the first, 0 neither."""
     said = 1 if pair.own[1].letters >= pair.own[0].letters else -1
     lacks, adds = pair.own[::said]
@@ -231,10 +231,10 @@ def _around(pair: Pair) -> int:
     return said if whole and adds.letters > 0 and lacks.letters <= NOTHING * adds.letters else 0
 
 
-def foreign(pair: Pair, nats: float, margin: float) -> bool:
+def foreign(pair: TextPair, nats: float, margin: float) -> bool:
     """Whether what stands around a text is packaging: menus, teasers, tables, by its score, its words and its lines.
 
-    :param nats, margin: see `worse`, of the shorter text.
+    :param nats, margin: see `which_falls`, of the shorter text.
     """
     said = _around(pair)
     short, long = pair.texts[::said]
@@ -252,7 +252,7 @@ def prose_beside(short: Text, long: Text) -> float:
     return min(max(more, 0.0) * len(short.units) / short.surface.prose, 1.0)
 
 
-def siblings(pair: Pair) -> bool:
+def siblings(pair: TextPair) -> bool:
     """Whether texts that share most are two of a kind: each has a clause of its own, or a name throughout."""
     both = pair.own
     if min(found.longest for found in both) > CLAUSE:
@@ -260,7 +260,7 @@ def siblings(pair: Pair) -> bool:
     return min(found.echo for found in both) > NAMED and min(found.places for found in both) >= NAMES
 
 
-def other_figures(pair: Pair, contained: bool) -> bool:
+def other_figures(pair: TextPair, contained: bool) -> bool:
     """Whether the two are tables, or long prose such as laws, of other figures: there these are what is said.
 
     :param contained: one is to be a part of the other: then its figures are there as well.
@@ -279,7 +279,7 @@ def other_figures(pair: Pair, contained: bool) -> bool:
     return common < (IN_ROWS if rows else 0.5) * most
 
 
-def reworded(pair: Pair) -> bool:
+def reworded(pair: TextPair) -> bool:
     """Whether the texts differ as copies do, by a word here and there.
 
     Texts that share parts differ by whole sentences, and texts about another thing of the same kind by its name
@@ -288,7 +288,7 @@ def reworded(pair: Pair) -> bool:
     return min(found.longest for found in pair.own) <= SENTENCE and _scattered(pair.own, REWORDED)
 
 
-def replaced(pair: Pair) -> bool:
+def replaced(pair: TextPair) -> bool:
     """Whether one text may be the other with words replaced, if it is `garbled`."""
     sizes = sorted(len(text.shingles) for text in pair.texts)
     if not all(pair.written) or sizes[1] > GARBLED_LONGER * sizes[0]:
@@ -297,7 +297,7 @@ def replaced(pair: Pair) -> bool:
     return max(found.longest for found in both) <= GARBLED_PLACE and _scattered(both, GARBLED_REWORDED)
 
 
-def garbled(pairs: Sequence[Pair], counts: CopyEvidence | None) -> list[bool]:
+def garbled(pairs: Sequence[TextPair], counts: CopyEvidence | None) -> list[bool]:
     """Of each pair that may be so (`replaced`), whether one text is the other with words replaced: where they differ,
     its word order is less probable.
 
@@ -311,7 +311,7 @@ def garbled(pairs: Sequence[Pair], counts: CopyEvidence | None) -> list[bool]:
     ]
 
 
-def _scattered(both: Sequence[Own], letters: float) -> bool:
+def _scattered(both: Sequence[OwnText], letters: float) -> bool:
     """Whether two texts differ by words here and there, and not again and again by the same ones."""
     few = all(found.letters <= letters * found.places for found in both)
     return few and min(found.echo for found in both) <= ECHO

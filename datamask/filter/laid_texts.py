@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datamask.filter.shingles import WINDOW, once, tables
-from datamask.filter.signature_loops import laid
+from datamask.filter.shingles import WINDOW, tables, unique_sorted
+from datamask.filter.signature_loops import hash_shingles
 from datamask.filter.surface import Surface
 
 
@@ -30,7 +30,7 @@ class LaidTexts:
         room = 2 * int(bounds[-1] - bounds[0]) + WINDOW * texts
         units, hashes = np.empty(room, np.uint32), np.empty(room, np.uint32)
         first, numbers = np.zeros(texts + 1, np.int64), np.empty((texts, len(Surface._fields)), np.int64)
-        laid(raw, bounds, tables(), units, hashes, first, numbers)
+        hash_shingles(raw, bounds, tables(), units, hashes, first, numbers)
         return cls(units, hashes, first, numbers)
 
     def letters_of(self, text: int) -> np.ndarray:
@@ -50,4 +50,4 @@ class LaidTexts:
 def shingles(text: str) -> np.ndarray:
     """A text's shingles: their 32-bit hashes, ascending, each once, (n,) uint32."""
     raw = np.frombuffer(text.encode(errors="surrogatepass"), np.uint8)
-    return once(LaidTexts.of(raw, np.array([0, len(raw)])).shingles_of(0))
+    return unique_sorted(LaidTexts.of(raw, np.array([0, len(raw)])).shingles_of(0))

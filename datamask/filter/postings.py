@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from datamask.filter.posting_loops import by_hash, flagged, several, sort_within, within_scales
-from datamask.filter.signatures import COARSEST, bound
+from datamask.filter.signatures import COARSEST, sample_bound
 
 KEYS = 8  # smallest shingles of a sample, by which a document finds others: at containment 0.6 all 8 miss one in 1,500
 PARTITION = 1 << 23  # postings of a partition, about: 100 MB, and 50 to sort a range of them
@@ -50,7 +50,7 @@ def partition_of(hashes: np.ndarray, partitions: int) -> np.ndarray:
 def sampled(lengths: np.ndarray, hashes: np.ndarray) -> np.ndarray:
     """(n, COARSEST + 1) uint16: how many of each sample are within each scale's bound."""
     found = np.empty((len(lengths), COARSEST + 1), np.uint16)
-    within_scales(lengths, hashes, bound(np.arange(COARSEST + 1)), found)
+    within_scales(lengths, hashes, sample_bound(np.arange(COARSEST + 1)), found)
     return found
 
 

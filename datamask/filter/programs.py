@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.code_shapes import code
+from datamask.quality.code_shapes import code_probability
 
 READ = 1 << 12  # characters, as they are and without comments, that tell whether a text is a program
 CODE = 0.1  # probability from which it may be one: .99 of 1,161 programs reach it, .03 of 5,315 other texts
@@ -29,7 +29,7 @@ def are_programs(texts: Sequence[str]) -> np.ndarray:
         asked = [place for place in asked if not found[place]]
         if asked:
             read = [_COMMENT.sub(" ", texts[place][: 4 * READ])[:READ] if strip else begun[place] for place in asked]
-            found[asked] = code(BatchWords(read)) > CODE
+            found[asked] = code_probability(BatchWords(read)) > CODE
     return found
 
 

@@ -40,7 +40,7 @@ class Fall:
     similarity: float
 
 
-def stars(edges: Sequence[Edge], length: Mapping[int, int], fixed: Collection[int] = ()) -> dict[int, Fall]:
+def resolve_edges(edges: Sequence[Edge], length: Mapping[int, int], fixed: Collection[int] = ()) -> dict[int, Fall]:
     """Which documents fall, and to which each: one that stays, by a pair that was verified.
 
     First the ones that lose to fewest others, then the longest, then the first seen (the lowest number); what a

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from datamask.filter.pair_loops import in_common
-from datamask.filter.surface import TABLE, kinds
+from datamask.filter.surface import TABLE, byte_kinds
 from datamask.filter.unescape_loops import entities
 
 WINDOW = 12  # letters: 2.5 English words; benchmarks/LOG.md has 8 to 20
@@ -53,7 +53,7 @@ class Tables(NamedTuple):
     letters: np.ndarray  # (TABLE,) uint32: the normalised letter, DIGIT for a digit, 0 for what is none
     latin: np.ndarray  # the same in a text of Latin letters, where a capital is that which it looks like
     weights: np.ndarray  # (TABLE,) uint8: for how many letters a letter counts
-    kinds: np.ndarray  # (TABLE,) uint8: see `surface.kinds`
+    kinds: np.ndarray  # (TABLE,) uint8: see `surface.byte_kinds`
     names: np.ndarray  # (N,) and (N, 2): see `unescape_loops.entities`
     values: np.ndarray
 
@@ -78,7 +78,7 @@ def tables() -> Tables:
     weights = np.ones(TABLE, np.uint8)
     for first, last, weight in WEIGHTS:
         weights[first : last + 1] = weight
-    return Tables(letters, latin, weights, kinds(), *entities())
+    return Tables(letters, latin, weights, byte_kinds(), *entities())
 
 
 def _confusable() -> dict[str, str]:
@@ -108,7 +108,7 @@ def unspaced(units: np.ndarray) -> np.ndarray:
     return found
 
 
-def once(values: np.ndarray) -> np.ndarray:
+def unique_sorted(values: np.ndarray) -> np.ndarray:
     """The values ascending, each once; numpy.unique, which hashes first, takes five times as long on these."""
     ordered = np.sort(values)
     new = np.ones(len(ordered), bool)

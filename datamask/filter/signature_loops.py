@@ -46,7 +46,7 @@ EVEN, DRAWERS = 256, 6  # hashes that `sort_even` deals to drawers, at most; bit
 
 
 @compiled
-def mixed(unit, one, two):  # type: ignore[no-untyped-def]
+def mix_letter(unit, one, two):  # type: ignore[no-untyped-def]
     """A letter, mixed as the odd numbers say, before the polynomial."""
     value = np.uint32(unit * one)
     value = np.uint32(value ^ (value >> np.uint32(15)))
@@ -54,7 +54,7 @@ def mixed(unit, one, two):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def final(value, two, three):  # type: ignore[no-untyped-def]
+def finish_hash(value, two, three):  # type: ignore[no-untyped-def]
     """A polynomial's value, its bits mixed as murmur3 does at the end."""
     value = np.uint32(np.uint32(value ^ (value >> np.uint32(16))) * two)
     value = np.uint32(np.uint32(value ^ (value >> np.uint32(13))) * three)
@@ -62,7 +62,7 @@ def final(value, two, three):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def read(raw, at, end, tables, room, units, row, numbers):  # type: ignore[no-untyped-def]
+def read_escaped_letters(raw, at, end, tables, room, units, row, numbers):  # type: ignore[no-untyped-def]
     """Reads a text's bytes from `at` to `end`: fills `units` with its letters, zeros after fewer than WINDOW, and
     returns how many these are.
 
@@ -102,7 +102,7 @@ def differs(raw, letters, latin):  # type: ignore[no-untyped-def]
 
 @compiled
 def read_letters(raw, letters, weights, kinds, units, row, numbers):  # type: ignore[no-untyped-def]
-    """Fills units, row and numbers as `read` does, of a text without escapes; returns how many letters it has.
+    """Fills units, row and numbers as `read_escaped_letters` does, of a text without escapes; returns its letters.
 
     First, without branches that nobody could foretell, each character's letter and kind; then what kinds say, many at
     a time. A number is one DIGIT, however long; so are several with nothing but marks between them.
@@ -203,13 +203,13 @@ def hash_windows(units, many, numbers, found):  # type: ignore[no-untyped-def]
     """
     one, two, three, once, twice, four, eight = numbers
     for at in range(many):
-        found[at] = mixed(units[at], one, two)
+        found[at] = mix_letter(units[at], one, two)
     for at in range(many - 1):
         found[at] = np.uint32(found[at] * once + found[at + 1])
     for at in range(many - 3):
         found[at] = np.uint32(found[at] * twice + found[at + 2])
     for at in range(many - WINDOW + 1):
-        found[at] = final(np.uint32(found[at] * eight + found[at + 4] * four + found[at + 8]), two, three)
+        found[at] = finish_hash(np.uint32(found[at] * eight + found[at + 4] * four + found[at + 8]), two, three)
 
 
 @compiled
@@ -222,15 +222,17 @@ def longest_of(bounds):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def laid(raw, bounds, tables, units, hashes, first, numbers):  # type: ignore[no-untyped-def]
+def hash_shingles(raw, bounds, tables, units, hashes, first, numbers):  # type: ignore[no-untyped-def]
     """Fills units and hashes with the letters of texts and the 32-bit hashes of their shingles, one text after another
-    from the same places on, first (texts + 1,) with these, and numbers (texts, 7) as `read` does.
+    from the same places on, first (texts + 1,) with these, and numbers (texts, 7) as `read_escaped_letters` does.
     """
     longest = 2 * longest_of(bounds) + BEFORE
     room, row = (np.empty(longest, np.uint8), np.empty(longest, np.uint8)), np.empty(longest, np.uint8)
     for text in range(len(numbers)):
         begun = first[text]
-        many = read(raw, bounds[text], bounds[text + 1], tables, room, units[begun:], row, numbers[text])
+        many = read_escaped_letters(
+            raw, bounds[text], bounds[text + 1], tables, room, units[begun:], row, numbers[text]
+        )
         hash_windows(units[begun:], many, HIGH, hashes[begun:])
         first[text + 1] = begun + many
 
@@ -272,7 +274,7 @@ def signed(raw, bounds, tables, sample, coarsest, count, scale, wear, values, of
     room, row = (np.empty(longest, np.uint8), np.empty(longest, np.uint8)), np.empty(longest, np.uint8)
     numbers, filled = np.zeros(7, np.int64), 0
     for text in range(len(count)):
-        many = read(raw, bounds[text], bounds[text + 1], tables, room, units, row, numbers)
+        many = read_escaped_letters(raw, bounds[text], bounds[text + 1], tables, room, units, row, numbers)
         wear[text] = numbers[1]
         # the shingles
         windows = max(many - WINDOW + 1, 0)

@@ -58,7 +58,7 @@ def sign_shard(shard: Shard, config: Config, work: str, progress: Progress = sil
 def _batches(shard: Shard, config: Config, progress: Progress) -> Iterator[pa.RecordBatch]:
     for batch in read_batches(shard, config, ["text"]):
         for block in _blocks(batch):
-            yield sign(block["chunk_id"], block["text"])
+            yield sign_texts(block["chunk_id"], block["text"])
         progress(batch.num_rows)
 
 
@@ -70,7 +70,7 @@ def _blocks(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, stop - start)
 
 
-def sign(chunk_id: pa.Array, texts: pa.Array) -> pa.RecordBatch:
+def sign_texts(chunk_id: pa.Array, texts: pa.Array) -> pa.RecordBatch:
     """The signatures of some texts."""
     raw, bounds = utf8(texts)
     count, scale, wear = np.empty(len(texts), np.int64), np.empty(len(texts), np.int8), np.empty(len(texts), np.int32)
@@ -80,6 +80,6 @@ def sign(chunk_id: pa.Array, texts: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([chunk_id, *map(pa.array, (count, scale, wear)), samples], schema=SCHEMA)
 
 
-def bound(scale: np.ndarray) -> np.ndarray:
+def sample_bound(scale: np.ndarray) -> np.ndarray:
     """(n,) uint64: a 64-bit hash is in a sample of this scale if it is not above."""
     return np.uint64(0xFFFF_FFFF_FFFF_FFFF) >> scale.astype(np.uint64)

@@ -23,7 +23,7 @@ LONG = 200  # characters, from which a text on one line may have lost its line e
 
 
 @cache
-def kinds() -> np.ndarray:
+def byte_kinds() -> np.ndarray:
     """(TABLE,) uint8: capitals, small letters, spaces within a line, ends of sentences, line ends, other marks,
     characters that stand for none; a letter with an accent is one with a mark."""
     table = np.zeros(TABLE, np.uint8)

@@ -12,7 +12,7 @@ from html.entities import html5
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.corpus.utf8_loops import code_point, put
+from datamask.corpus.utf8_loops import code_point, write_point
 
 PASSES = 4  # encodings that may lie one over another
 LONGEST_TAG, LONGEST_NAME = 400, 32  # bytes
@@ -61,7 +61,7 @@ def is_letter(byte):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def tag(raw, at, end):  # type: ignore[no-untyped-def]
+def tag_meaning(raw, at, end):  # type: ignore[no-untyped-def]
     """A tag: a new line where it begins a paragraph, a row or a heading, else nothing."""
     name = at + 1 + (at + 1 < end and raw[at + 1] == 47)  # /
     if name >= end:
@@ -102,7 +102,7 @@ def entity(raw, at, end, names, values):  # type: ignore[no-untyped-def]
         code = digits(raw, at + 3, stop, 16) if hexadecimal else digits(raw, at + 2, stop, 10)
         if 0x80 <= code < 0xA0:
             code = CP1252[code - 0x80]
-        return (stop + 1 - at, code, 0) if valid(code) else NOTHING
+        return (stop + 1 - at, code, 0) if is_character(code) else NOTHING
     hash_ = BASIS
     for place in range(at + 1, stop):
         hash_ = (hash_ ^ np.uint64(raw[place])) * PRIME
@@ -113,7 +113,7 @@ def entity(raw, at, end, names, values):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def valid(code):  # type: ignore[no-untyped-def]
+def is_character(code):  # type: ignore[no-untyped-def]
     """Whether a number is a character's."""
     return 0 < code < 0xD800 or 0xE000 <= code <= 0x10FFFF
 
@@ -146,7 +146,7 @@ def backslash(raw, at, end):  # type: ignore[no-untyped-def]
         size, code = 4, digits(raw, at + 2, at + 4, 16)
     elif 48 <= letter <= 51 and at + 4 <= end:
         size, code = 4, digits(raw, at + 1, at + 4, 8)
-    return (size, code, 0) if valid(code) else NOTHING
+    return (size, code, 0) if is_character(code) else NOTHING
 
 
 @compiled
@@ -179,7 +179,7 @@ def mojibake(raw, at, end):  # type: ignore[no-untyped-def]
         code, place = code << 6 | byte & 0x3F, place + size
     if (spaced and more == 2) or NO_MOJIBAKE[0] <= code < NO_MOJIBAKE[1] or code < 0x80 << (4 * (more - 1)):
         return NOTHING
-    return (place - at, code, 0) if valid(code) else NOTHING
+    return (place - at, code, 0) if is_character(code) else NOTHING
 
 
 @compiled
@@ -187,7 +187,7 @@ def escape(raw, at, end, names, values):  # type: ignore[no-untyped-def]
     """(bytes, code point, another or 0) of the escape that begins `at`; NOTHING if none does."""
     byte = raw[at]
     if byte == 60:
-        return tag(raw, at, end)
+        return tag_meaning(raw, at, end)
     if byte == 38:
         return entity(raw, at, end, names, values)
     if byte == 92:
@@ -230,8 +230,8 @@ def replace_escapes(raw, names, values, made):  # type: ignore[no-untyped-def]
                     made[filled] = letter
                     filled += letter != 0
             else:
-                filled = put(code, made, filled) if code else filled
-                filled = put(more, made, filled) if more else filled
+                filled = write_point(code, made, filled) if code else filled
+                filled = write_point(more, made, filled) if more else filled
                 escapes += 1
             copied = at + size
         at += max(size, 1)

@@ -21,12 +21,12 @@ from datamask.filter.duplicate_candidates import (
     WHOLLY,
     CandidatePairs,
     code_of,
-    ends,
+    pair_ends,
 )
 from datamask.filter.held_texts import HeldTexts, windows_of_pairs
 from datamask.filter.intact import (
     CopyEvidence,
-    Pair,
+    TextPair,
     garbled,
     likelier,
     other_figures,
@@ -35,12 +35,12 @@ from datamask.filter.intact import (
     replaced,
     reworded,
     siblings,
-    worse,
+    which_falls,
 )
 from datamask.filter.programs import another_program, are_programs
-from datamask.filter.resolve import Edge, Fall, stars
-from datamask.shares import part as share_of
-from datamask.shares import tell
+from datamask.filter.resolve import Edge, Fall, resolve_edges
+from datamask.shares import share_part as share_of
+from datamask.shares import tell_share
 
 # Candidates are split into about PARTS parts, each of at least LEAST letters and at most ROOM, or one connected group.
 ROOM = 1 << 26
@@ -115,7 +115,7 @@ class _Alike(NamedTuple):
 
     one: int
     other: int
-    pair: Pair
+    pair: TextPair
     kind: str
     unless: str = ""
 
@@ -155,7 +155,7 @@ class _Judge:
                     if edge is not None:
                         found[place] = edge
             done += len(places)
-            tell(done / len(one))
+            tell_share(done / len(one))
         self._edges |= {(found[place].one, found[place].other): found[place] for place in sorted(found)}
         self._seen = np.union1d(self._seen, code_of(pairs.one, pairs.other))
 
@@ -187,7 +187,7 @@ class _Judge:
             return another_program(*found.pair.written, contained)
         return not found.pair.same and other_figures(found.pair, contained)
 
-    def _read(self, one: int, other: int, pair: Pair, own: float) -> _Alike | None:
+    def _read(self, one: int, other: int, pair: TextPair, own: float) -> _Alike | None:
         """The pair if it is verified. own: the share of their common shingles that belong to no template."""
         (a, b), like = pair.texts, pair.like
         theirs = own >= OWN
@@ -233,7 +233,7 @@ class _Judge:
     def _edge(self, found: _Alike, nats: float, margin: float) -> Edge:
         """Which of two that are verified falls: of two copies either may."""
         one, other, pair, kind, _ = found
-        said = worse(pair, nats, margin)
+        said = which_falls(pair, nats, margin)
         falls = other if said > 0 else one if said < 0 else -1
         if kind == "copies":
             return Edge(one, other, "exact" if pair.same else "near", pair.like.jaccard, falls)
@@ -243,12 +243,12 @@ class _Judge:
     def falls(self) -> dict[int, tuple[Fall, int]]:
         """The dropped documents, after those that stay of each group were compared with its longest ones too."""
         for last in [False] * (ROUNDS - 1) + [True]:
-            fallen = stars(list(self._edges.values()), self._texts.shingles, range(self._fixed))
+            fallen = resolve_edges(list(self._edges.values()), self._texts.shingles, range(self._fixed))
             clusters = _clusters(self._edges)
             new = np.zeros(0, np.uint64) if last else self._with_longest(clusters, fallen)
             if not len(new):
                 break
-            one, other = ends(new)
+            one, other = pair_ends(new)
             self.compare(CandidatePairs(one, other, np.zeros(len(new), np.float32)))
         return {document: (fall, clusters[document]) for document, fall in fallen.items()}
 
@@ -275,7 +275,7 @@ class _Judge:
         return np.setdiff1d(np.concatenate(codes), self._seen) if codes else np.zeros(0, np.uint64)
 
 
-def _siblings(pair: Pair) -> bool:
+def _siblings(pair: TextPair) -> bool:
     """Whether two texts that share most are two of a kind: neither is the other with something added."""
     small, large = sorted((0, 1), key=lambda side: len(pair.texts[side].shingles))
     shorter, longer = pair.texts[small], pair.texts[large]

@@ -98,7 +98,7 @@ class Condition:
         if not self.columns:  # a constant condition still has a value for each row
             named = pa.table({"_": pa.nulls(table.num_rows, pa.int8())})
         try:
-            return run(connection, f"SELECT coalesce({self.sql}, false) AS kept FROM documents", named)[
+            return run_query(connection, f"SELECT coalesce({self.sql}, false) AS kept FROM documents", named)[
                 "kept"
             ].to_numpy()
         except duckdb.Error as error:
@@ -112,7 +112,7 @@ class Condition:
         return re.sub(r"\b_\d+\b", lambda found: named.get(found[0], found[0]), first_line(error))
 
 
-def run(connection: duckdb.DuckDBPyConnection, sql: str, documents: pa.Table) -> pa.Table:
+def run_query(connection: duckdb.DuckDBPyConnection, sql: str, documents: pa.Table) -> pa.Table:
     """The result of `sql` over an Arrow table called `documents`."""
     connection.register("documents", documents)
     try:
@@ -121,7 +121,7 @@ def run(connection: duckdb.DuckDBPyConnection, sql: str, documents: pa.Table) ->
         connection.unregister("documents")
 
 
-def check(expression: str, schema: pa.Schema, scorers: Collection[str] = ()) -> Condition:
+def check_expression(expression: str, schema: pa.Schema, scorers: Collection[str] = ()) -> Condition:
     """The condition of an expression over columns of `schema`.
 
     :param scorers: names that any signals may follow (rules.words): float columns that `schema` does not have yet.
@@ -287,13 +287,13 @@ def _bind(connection: duckdb.DuckDBPyConnection, condition: Condition, schema: p
     )
     for name, field in zip(condition.columns, empty.schema, strict=False):
         try:
-            run(connection, f'SELECT "{field.name}" FROM documents', empty.select([field.name]))
+            run_query(connection, f'SELECT "{field.name}" FROM documents', empty.select([field.name]))
         except duckdb.Error as error:
             raise ConfigError(
                 f"filter.where: column {name} has type {field.type}, which a condition cannot read"
             ) from error
     try:
-        result = run(connection, f"SELECT {condition.sql} FROM documents", empty)
+        result = run_query(connection, f"SELECT {condition.sql} FROM documents", empty)
     except (duckdb.Error, pa.ArrowException) as error:
         raise ConfigError(f"filter.where: {condition.explain(error)}") from error
     if not pa.types.is_boolean(result.schema.types[0]):

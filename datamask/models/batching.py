@@ -17,7 +17,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from datamask.errors import ModelError
-from datamask.models.tokens import DocumentTokenizer, TokenWindows, cut
+from datamask.models.tokens import DocumentTokenizer, TokenWindows, cut_windows
 
 ROUND_TO = 8  # batches are padded to a multiple of so many tokens: kinder to the matrix kernels
 
@@ -52,7 +52,7 @@ class Batcher:
         texts = [self._prompt + text for text in texts] if self._prompt else texts
         if long_documents == "first":
             return TokenWindows(*self._tokenizer.first(texts, self._room), np.arange(len(texts)), len(texts))
-        return cut(*self._tokenizer.all(texts), self._room, self._prompt_ids)
+        return cut_windows(*self._tokenizer.all(texts), self._room, self._prompt_ids)
 
     def batches(self, windows: TokenWindows, budget: int) -> Iterator[tuple[np.ndarray, torch.Tensor, torch.Tensor]]:
         """Window numbers int64 [rows], and their input_ids and attention_mask, both int64 [rows, width]; the longest
@@ -60,7 +60,7 @@ class Batcher:
         lengths = windows.lengths + len(self._begin) + len(self._end)
         starts = windows.starts
         ends = starts + windows.lengths
-        for rows, width in plan(lengths, budget, self._limit):
+        for rows, width in plan_batches(lengths, budget, self._limit):
             ids = np.full((len(rows), width), self._pad_id, np.int64)
             mask = np.zeros((len(rows), width), np.int64)
             for i, row in enumerate(rows):
@@ -70,7 +70,7 @@ class Batcher:
             yield rows, torch.from_numpy(ids), torch.from_numpy(mask)
 
 
-def plan(lengths: np.ndarray, budget: int, limit: int) -> Iterator[tuple[np.ndarray, int]]:
+def plan_batches(lengths: np.ndarray, budget: int, limit: int) -> Iterator[tuple[np.ndarray, int]]:
     """Window numbers, longest first, and the width they are padded to: all windows once, within `budget` tokens each.
 
     :param lengths: int64 [windows], tokens of each
@@ -95,7 +95,7 @@ _OFFSET_POSITIONS = {
 }  # positions begin after the padding id
 
 
-def limit(asked: int, tokenizer: Any, config: Any) -> int:
+def window_limit(asked: int, tokenizer: Any, config: Any) -> int:
     """The greatest number of tokens of a window: what is asked for, the tokenizer and the model allow."""
     positions = getattr(config, "max_position_embeddings", None) or asked
     offset = (getattr(config, "pad_token_id", None) or 0) + 1 if config.model_type in _OFFSET_POSITIONS else 0

@@ -43,12 +43,12 @@ class TokenWindows:
         return np.cumsum(self.lengths) - self.lengths
 
 
-def clean(text: str) -> str:
+def clean_text(text: str) -> str:
     """`text` with lone surrogates, which UTF-8 cannot hold, replaced by U+FFFD."""
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
-def cut(ids: np.ndarray, lengths: np.ndarray, room: int, prompt: np.ndarray) -> TokenWindows:
+def cut_windows(ids: np.ndarray, lengths: np.ndarray, room: int, prompt: np.ndarray) -> TokenWindows:
     """Windows of at most `room` tokens of documents (ids int32 [tokens], lengths int64 [documents]); each after a
     document's first begins with the prompt again."""
     if not len(prompt):
@@ -167,7 +167,7 @@ def _readable(call: Callable[[Sequence[str]], T], texts: Sequence[str]) -> T:
     try:
         return call(texts)
     except (UnicodeEncodeError, TypeError):
-        return call([clean(text) for text in texts])
+        return call([clean_text(text) for text in texts])
 
 
 class _PythonTokenizer:
@@ -177,7 +177,7 @@ class _PythonTokenizer:
         self._tokenizer = tokenizer
 
     def count(self, texts: Sequence[str]) -> np.ndarray:
-        return np.array([len(self._tokenizer.tokenize(clean(text))) for text in texts], np.int64)
+        return np.array([len(self._tokenizer.tokenize(clean_text(text))) for text in texts], np.int64)
 
 
 def _beginning(text: str, reach: int) -> str:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.corpus.utf8_loops import code_point, put
+from datamask.corpus.utf8_loops import code_point, write_point
 from datamask.models.word_letters import BEYOND, LETTER, MARKED, SIGN, SPACE, TABLE
 
 WORD_OF_SIGNS = LETTER | SIGN  # kinds of byte
 
 
 @compiled
-def split(raw, bounds, kinds, lower, spelled, starts, firsts):  # type: ignore[no-untyped-def]
+def find_words(raw, bounds, kinds, lower, spelled, starts, firsts):  # type: ignore[no-untyped-def]
     """Fills `spelled` with the words' bytes, `starts` with where each word begins there and the last one ends, and
     `firsts` (texts + 1,) with each text's first word. Returns the number of words.
 
@@ -92,7 +92,7 @@ def place_again(hashes, known, slots):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def sums(numbers, firsts, ends, found):  # type: ignore[no-untyped-def]
+def sum_tokens(numbers, firsts, ends, found):  # type: ignore[no-untyped-def]
     """Fills found (texts,) with the tokens of each text. ends: where a known word's tokens end, after a 0."""
     for text in range(len(found)):
         total = 0
@@ -156,14 +156,14 @@ def lowered(raw, ends, kinds, letters, spelled, bounds, able):  # type: ignore[n
             if letter == 0 or (mark and (marked or filled == begun)):
                 good = False
                 break
-            filled = put(np.int64(letter & np.uint32(MARKED - 1)), spelled, filled)
+            filled = write_point(np.int64(letter & np.uint32(MARKED - 1)), spelled, filled)
             marked = mark
         able[word] = good and not (beyond and signs)
         bounds[word + 1] = filled
 
 
 @compiled
-def merge(letters, ends, able, of_byte, pairs, made, longest, ids, lengths):  # type: ignore[no-untyped-def]
+def merge_pairs(letters, ends, able, of_byte, pairs, made, longest, ids, lengths):  # type: ignore[no-untyped-def]
     """Byte-pair encoding of words: while there is one, the first pair of the least rank becomes one token.
 
     Fills lengths (words,) with each word's tokens, and ids with them, one word's after the other's; a length of −1 is

@@ -17,7 +17,16 @@ import pyarrow as pa
 from tokenizers import Tokenizer
 
 from datamask.models.word_letters import KINDS, LOWER, letters
-from datamask.models.word_loops import learn_merges, lowered, merge, number, place_again, split, sums, tokens
+from datamask.models.word_loops import (
+    find_words,
+    learn_merges,
+    lowered,
+    merge_pairs,
+    number,
+    place_again,
+    sum_tokens,
+    tokens,
+)
 
 SEPARATOR = "\x1e"  # between words tokenised together: a token of its own, and in next to no word
 MERGED = 64  # bytes of a word that is merged by the compiled loop: its time grows with the square
@@ -61,7 +70,7 @@ class _Found(NamedTuple):
     def sums(self) -> np.ndarray:
         """int64 [texts]: tokens of each."""
         found = np.empty(len(self.texts) - 1, np.int64)
-        sums(self.numbers, self.texts, self.ends, found)
+        sum_tokens(self.numbers, self.texts, self.ends, found)
         return found
 
 
@@ -233,7 +242,7 @@ class _Merges:
         able = np.empty(len(words), bool)
         lowered(raw, ends, KINDS, letters(), spelled, bounds, able)
         ids, lengths = np.empty(bounds[-1], np.int32), np.empty(len(words), np.int64)
-        filled = merge(spelled, bounds, able, self._of_byte, self._pairs, self._made, MERGED, ids, lengths)
+        filled = merge_pairs(spelled, bounds, able, self._of_byte, self._pairs, self._made, MERGED, ids, lengths)
         return ids[:filled], lengths
 
 
@@ -260,7 +269,7 @@ def split_words(texts: Sequence[str]) -> tuple[pa.LargeStringArray, np.ndarray]:
     raw = np.frombuffer(data, np.uint8, bounds[-1]) if data else np.zeros(0, np.uint8)
     spelled, starts = np.empty(len(raw), np.uint8), np.empty(len(raw) + 1, np.int64)
     firsts = np.empty(len(bounds), np.int64)
-    count = split(raw, bounds, KINDS, LOWER, spelled, starts, firsts)
+    count = find_words(raw, bounds, KINDS, LOWER, spelled, starts, firsts)
     starts = starts[: count + 1].copy()
     words = pa.LargeStringArray.from_buffers(count, pa.py_buffer(starts), pa.py_buffer(spelled[: starts[-1]]))
     return words, firsts

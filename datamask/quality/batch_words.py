@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from datamask.quality.inner_loops import lay
+from datamask.quality.inner_loops import find_tokens
 from datamask.quality.page_layout import _BASE
 from datamask.quality.word_tables import SINGLE, tables
 
@@ -30,11 +30,11 @@ class BatchWords:
         sizes = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
         self.ends = np.cumsum(sizes + 1)
         self.starts = self.ends - sizes
-        self.characters = np.zeros((len(texts), 11), np.int64)  # numbers of code points, see `inner_loops.lay`
+        self.characters = np.zeros((len(texts), 11), np.int64)  # numbers of code points, see `inner_loops.find_tokens`
         room, marks = len(self.points), np.empty(len(self.points), np.int64)
         found = [np.empty(room, kind) for kind in (np.int64, np.int64, np.uint8, bool, bool, *[np.uint64] * 3)]
         packed = tables().packed
-        tokens, angles = lay(self.points, packed, np.uint64(_BASE), self.ends, *found, self.characters, marks)
+        tokens, angles = find_tokens(self.points, packed, np.uint64(_BASE), self.ends, *found, self.characters, marks)
         self.start, self.end, self.kinds, self.is_word, self.closes, self.hashes, self.heads, self.tails = (
             values[:tokens].copy() for values in found
         )
@@ -59,7 +59,7 @@ class BatchWords:
         return parted
 
 
-def mix(values: np.ndarray) -> np.ndarray:
+def mix_bits(values: np.ndarray) -> np.ndarray:
     """(n,) uint64 scrambled in place: every bit depends on every bit."""
     values ^= values >> np.uint64(31)
     values *= np.uint64(0xBF58476D1CE4E5B9)

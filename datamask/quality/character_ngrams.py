@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from datamask.quality.batch_words import BatchWords, mix
+from datamask.quality.batch_words import BatchWords, mix_bits
 from datamask.quality.inner_loops import beginnings, look_up_all
 
 HALVES = 2
@@ -23,7 +23,7 @@ _COUNTS = np.concatenate([[0], 2 ** (np.arange((1 << _COUNT_BITS) - 1) / _STEPS)
 
 
 @dataclass(frozen=True)
-class Table:
+class CountTable:
     """Counts by 64-bit key in each half, within 9 %, in a slot of 16 bits each.
 
     Of keys that meet in one slot the most frequent stays. One key in a thousand that is not there is taken for one
@@ -33,7 +33,7 @@ class Table:
     slots: np.ndarray  # (HALVES, 2**k) uint16
 
     @classmethod
-    def of(cls, keys: Sequence[np.ndarray]) -> Table:
+    def of(cls, keys: Sequence[np.ndarray]) -> CountTable:
         """Of each half's (n,) uint64 keys, one for each occurrence."""
         distinct = [np.unique(half, return_counts=True) for half in keys]
         bits = max(10, int(2 * max(len(found) for found, _ in distinct)).bit_length())
@@ -70,11 +70,11 @@ def _check(keys: np.ndarray) -> np.ndarray:
 class NgramCounts:
     """What was counted in the sample."""
 
-    words: Table
-    pairs: Table  # of words
-    tails: Table  # how words end
-    heads: Table  # how words begin
-    joints: Table  # how one ends and the next begins
+    words: CountTable
+    pairs: CountTable  # of words
+    tails: CountTable  # how words end
+    heads: CountTable  # how words begin
+    joints: CountTable  # how one ends and the next begins
 
 
 TABLES = tuple(field.name for field in fields(NgramCounts))
@@ -86,11 +86,11 @@ def neighbours(words: BatchWords, apart: int = 1) -> np.ndarray:
     return place[words.document[: len(place)] == words.document[len(words.start) - len(place) :]]
 
 
-def pairs(words: BatchWords, place: np.ndarray, apart: int = 1) -> tuple[np.ndarray, np.ndarray]:
+def word_pairs(words: BatchWords, place: np.ndarray, apart: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """(m,) uint64 keys of both words of each pair, and of their joint."""
     return (
-        mix(words.hashes[place] * PAIR + words.hashes[place + apart]),
-        mix(words.tails[place] * PAIR + words.heads[place + apart]),
+        mix_bits(words.hashes[place] * PAIR + words.hashes[place + apart]),
+        mix_bits(words.tails[place] * PAIR + words.heads[place + apart]),
     )
 
 
@@ -98,10 +98,10 @@ def halves(words: BatchWords) -> np.ndarray:
     """(documents,) 0 or 1, by the first BEGINNING words whatever their order: a sample may hold no more of it."""
     sums = np.empty(len(words), np.uint64)
     beginnings(words.hashes, words.first, BEGINNING, sums)
-    return (mix(sums) >> np.uint64(63)).astype(np.int64)
+    return (mix_bits(sums) >> np.uint64(63)).astype(np.int64)
 
 
-def count(batches: Iterable[BatchWords]) -> NgramCounts:
+def count_ngrams_by_half(batches: Iterable[BatchWords]) -> NgramCounts:
     """The counts of both halves of a sample."""
     held: dict[str, list[list[np.ndarray]]] = {
         name: [[np.zeros(0, np.uint64)] for _ in range(HALVES)] for name in TABLES
@@ -109,9 +109,9 @@ def count(batches: Iterable[BatchWords]) -> NgramCounts:
     for words in batches:
         place, half = neighbours(words), halves(words)[words.document]
         of_words = {"words": words.hashes, "tails": words.tails, "heads": words.heads}
-        of_pairs = dict(zip(("pairs", "joints"), pairs(words, place), strict=True))
+        of_pairs = dict(zip(("pairs", "joints"), word_pairs(words, place), strict=True))
         for one in range(HALVES):
             for mine, keys in ((half == one, of_words), (half[place] == one, of_pairs)):
                 for name, values in keys.items():
                     held[name][one].append(values[mine])
-    return NgramCounts(**{name: Table.of([np.concatenate(half) for half in held.pop(name)]) for name in TABLES})
+    return NgramCounts(**{name: CountTable.of([np.concatenate(half) for half in held.pop(name)]) for name in TABLES})

@@ -27,17 +27,17 @@ _WORDS = ("lower", "Capital", "UPPER", "mixed", "number", "letters", "letter")  
 NAMES: tuple[str, ...] = (*_WORDS, *MARKS, "mark", *(mark * 2 for mark in MARKS), "marks")  # doubled: a run of it
 
 
-def code(words: BatchWords) -> np.ndarray:
+def code_probability(words: BatchWords) -> np.ndarray:
     """(documents,) float64: the probability that each is source code; 0 where it has hardly a mark of code."""
     weights, intercept = _weights()
     marks = words.characters[:, 7] > LEAST_MARKS * np.maximum(words.characters[:, 0], 1)
     sums = np.zeros(len(words))
-    weigh_pairs(pairs(words, marks), words.first, marks, weights, sums)
+    weigh_pairs(shape_pairs(words, marks), words.first, marks, weights, sums)
     found: np.ndarray = np.where(marks, 1 / (1 + np.exp(-(sums + intercept))), 0.0)
     return found
 
 
-def pairs(words: BatchWords, wanted: np.ndarray) -> np.ndarray:
+def shape_pairs(words: BatchWords, wanted: np.ndarray) -> np.ndarray:
     """(tokens,) int64: which pair of shapes each token and the one before it are; −1: none that counts.
 
     :param wanted: (documents,) bool, of which documents

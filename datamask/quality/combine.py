@@ -11,7 +11,7 @@ from datamask.quality.quality_ref import QualityRef, Statistics
 GRID = 1001  # quantiles kept, in steps of a tenth of a per cent
 
 
-def fit(scores: np.ndarray) -> Statistics:
+def fit_grid(scores: np.ndarray) -> Statistics:
     """Mean, deviation and percentile grid of a sample of finite scores (n,)."""
     values = np.asarray(scores, dtype=np.float64)
     grid = np.quantile(values, np.linspace(0, 1, GRID)) if len(values) else np.zeros(0)

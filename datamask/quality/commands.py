@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from datamask.config import load
+from datamask.config import load_config
 from datamask.errors import ConfigError, InputError, nearest
 from datamask.quality.documents import Documents
-from datamask.quality.probe import CHECK_SENTENCES, features, save
-from datamask.quality.rules import score
+from datamask.quality.probe import CHECK_SENTENCES, features, save_probe
+from datamask.quality.rules import score_rules
 from datamask.storage import open_parquet
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def fit_quality(
     """Fit a quality score on labelled documents: a linear model on embeddings and heuristic signals."""
     overrides = [*(set_ or []), *([] if encoder in (None, "none") else [f"encoder.model={json.dumps(encoder)}"])]
     source = LabelledFile(labels, column, text, positive, group)
-    described = fit_from_file(source, output, None if encoder == "none" else load(config, overrides), seed)
+    described = fit_from_file(source, output, None if encoder == "none" else load_config(config, overrides), seed)
     if as_json:
         print(json.dumps(described, sort_keys=True))
         return
@@ -101,7 +101,7 @@ def fit_from_file(source: LabelledFile, output: Path, config: Config | None, see
     found = features(vectors, documents)
     lengths = np.array([len(value) for value in texts], dtype=np.float64)
     others = {"signals alone": features(None, documents)} if vectors is not None else {}
-    measured = compare(found, {"heuristic": score(documents.signals), "length": lengths}, labels, seed, str(path))
+    measured = compare(found, {"heuristic": score_rules(documents.signals), "length": lengths}, labels, seed, str(path))
     for name, fewer in others.items():
         measured[f"probe, {name}"] = compare(fewer, {}, labels, seed, str(path))["probe"]
     described = {
@@ -114,7 +114,7 @@ def fit_from_file(source: LabelledFile, output: Path, config: Config | None, see
         "positive": labels.positive,
         "seed": seed,
     }
-    save(output, fit_probe(found, labels, seed), described, check)
+    save_probe(output, fit_probe(found, labels, seed), described, check)
     return described
 
 

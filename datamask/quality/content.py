@@ -19,7 +19,7 @@ class ContentScorer:
     needs: frozenset[Need] = frozenset({"texts", "languages"})
     columns: tuple[str, ...] = ()
 
-    def __init__(self, model: pool.Model) -> None:
+    def __init__(self, model: pool.PoolModel) -> None:
         self._model = model
 
     def score(self, documents: Documents) -> Scores:
@@ -28,16 +28,16 @@ class ContentScorer:
         scores, signals = [np.zeros(0, np.float32)], [np.zeros((0, len(self.signals)), np.float32)]
         for words, names in pool.batches(documents.texts, given):
             measured, group = measure(words, names, self._model.pool)
-            found, faults = terms.score(measured, group, self._model.usual)
+            found, faults = terms.score_terms(measured, group, self._model.usual)
             scores.append(found)
             signals.append(np.concatenate([measured, faults.astype(np.float32)], axis=1))
         return Scores(np.concatenate(scores), np.concatenate(signals))
 
 
 @lru_cache(maxsize=4)
-def load(url: str, fingerprint: str) -> ContentScorer:
+def load_content_scorer(url: str, fingerprint: str) -> ContentScorer:
     """The scorer of a model's file, read once a process.
 
     :param fingerprint: of the file's bytes, so that another file at the same place is read
     """
-    return ContentScorer(pool.read(url))
+    return ContentScorer(pool.read_pool_model(url))

@@ -16,8 +16,8 @@ import numpy as np
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.character_ngrams import HALVES, halves
 from datamask.quality.copy_loops import altered_of_pairs, held_in, neighbours
-from datamask.quality.measures import order
-from datamask.quality.pool_model import CHARACTERS, Model
+from datamask.quality.measures import word_order
+from datamask.quality.pool_model import CHARACTERS, PoolModel
 
 LEAST = 100_000.0  # words of a language: where its group has fewer, most that hold its words are in other groups
 
@@ -26,7 +26,7 @@ LEAST = 100_000.0  # words of a language: where its group has fewer, most that h
 class CopyCounts:
     """The counts of the pool by which copies of one text are told apart."""
 
-    model: Model
+    model: PoolModel
 
     def natural(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, float]]:
         """Of each pair, copies of one text, how naturally the words of either follow one another, by the counts of both
@@ -36,7 +36,7 @@ class CopyCounts:
         """
         words = BatchWords([text for pair in pairs for text in pair])
         group = np.repeat(self.model.pool.languages.by_words(words, np.arange(0, len(words), 2)), 2)
-        found = order(words, self.model.pool, group).tolist()
+        found = word_order(words, self.model.pool, group).tolist()
         return list(zip(found[::2], found[1::2], strict=True))
 
     def altered(self, pairs: Sequence[tuple[str, str]]) -> list[float]:

@@ -7,7 +7,7 @@ import numpy as np
 from datamask.compiling import compiled
 from datamask.hash_sets import set_of, slot_of
 from datamask.quality.character_ngrams import PAIR
-from datamask.quality.inner_loops import counted, mixed
+from datamask.quality.inner_loops import counted, mix_hash
 from datamask.quality.measures import _STRENGTH, CHANCE, JOINTS, UNIT
 from datamask.quality.measures import MOST as MOST_OF_PAIR
 
@@ -23,12 +23,13 @@ OF_PAIRS, OF_JOINTS = _STRENGTH["pairs"], _STRENGTH["joints"]
 
 @compiled
 def neighbours(left, right):  # type: ignore[no-untyped-def]
-    """(tokens,) uint64: the key of each token's `left` and the next one's `right`, as `character_ngrams.pairs` makes
-    them; the last has none.
+    """(tokens,) uint64: the key of each token's `left` and the next one's `right`; the last has none.
+
+    Made as `character_ngrams.word_pairs` makes them.
     """
     found = np.zeros(len(left), np.uint64)
     for at in range(len(left) - 1):
-        found[at] = mixed(left[at] * PAIR + right[at + 1])
+        found[at] = mix_hash(left[at] * PAIR + right[at + 1])
     return found
 
 
@@ -50,7 +51,7 @@ def held_in(slots, shift, counts, keys, first, half):  # type: ignore[no-untyped
 
 
 @compiled
-def among(ascending, value):  # type: ignore[no-untyped-def]
+def count_among(ascending, value):  # type: ignore[no-untyped-def]
     """How often a value is among ascending ones."""
     low = np.searchsorted(ascending, value)
     high = low
@@ -73,18 +74,18 @@ def without(table, keys, mine, half, theirs, other):  # type: ignore[no-untyped-
             found[at] = counted(slots[one], shift, counts, keys[at])
         if half == one:
             for at in range(len(keys)):
-                found[at] -= among(mine, keys[at])
+                found[at] -= count_among(mine, keys[at])
         if other == one:
             for at in range(len(keys)):
-                found[at] -= among(theirs, keys[at])
+                found[at] -= count_among(theirs, keys[at])
         for at in range(len(keys)):  # counts are kept within 9 %
             total[at] += found[at] * (found[at] >= 0.5)
     return total
 
 
 @compiled
-def lift(first, second, both, size, strength):  # type: ignore[no-untyped-def]
-    """As `measures.lift`, in nats; 0 where the pool lacks one of the words."""
+def pair_lift(first, second, both, size, strength):  # type: ignore[no-untyped-def]
+    """As `measures.pair_lift`, in nats; 0 where the pool lacks one of the words."""
     if first <= 0 or second <= 0:
         return 0.0
     found = np.log((both / min(second / size, np.float64(CHANCE)) + strength) / (first + strength))
@@ -169,8 +170,8 @@ def likely(is_word, mine, theirs, tokens, others, held, size, tables):  # type: 
     joint = without(tables[4], by_joint[places], mine[4], held[0], theirs[4], held[1])
     said = 0.0
     for place in range(number):
-        joined = JOINTS * lift(ends[place], begins[place], joint[place], size, OF_JOINTS)
-        said += lift(known[places[place]], known[places[place] + 1], both[place], size, OF_PAIRS) + joined
+        joined = JOINTS * pair_lift(ends[place], begins[place], joint[place], size, OF_JOINTS)
+        said += pair_lift(known[places[place]], known[places[place] + 1], both[place], size, OF_PAIRS) + joined
     own = np.zeros(len(hashes), np.bool_)
     for at in range(len(hashes)):
         begun, ended = before[at] or at == 0, after[at] or at == len(hashes) - 1

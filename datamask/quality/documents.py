@@ -61,6 +61,6 @@ class Scorer(Protocol):
         """The documents' scores. Scores may be infinite or NaN; the caller reports these as errors."""
 
 
-def plain(score: np.ndarray) -> Scores:
+def plain_scores(score: np.ndarray) -> Scores:
     """Scores without signals."""
     return Scores(np.asarray(score, dtype=np.float32), np.zeros((len(score), 0), dtype=np.float32))

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from datamask.errors import MissingExtraError, ModelError, nearest
-from datamask.quality.documents import Documents, Need, Scores, plain
+from datamask.quality.documents import Documents, Need, Scores, plain_scores
 from datamask.quality.fasttext_file import check_file
 
 LABEL = "__label__"
@@ -99,7 +99,7 @@ class FastTextScorer:
 
     def score(self, documents: Documents) -> Scores:
         """See `Scorer.score`: the positive label's probability."""
-        return plain(np.array([self._one(text) for text in documents.texts], dtype=np.float32))
+        return plain_scores(np.array([self._one(text) for text in documents.texts], dtype=np.float32))
 
     def _one(self, text: str) -> float:
         line = _readable(self._prepare(text)).replace("\n", " ") + "\n"

@@ -48,8 +48,8 @@ FORMULA = 200  # code points at most, white space left out
 
 
 @compiled
-def mixed(value):  # type: ignore[no-untyped-def]
-    """As `batch_words.mix`."""
+def mix_hash(value):  # type: ignore[no-untyped-def]
+    """As `batch_words.mix_bits`."""
     value ^= value >> np.uint64(31)
     value *= np.uint64(0xBF58476D1CE4E5B9)
     value ^= value >> np.uint64(29)
@@ -93,7 +93,7 @@ def formula_end(points, table, at, end):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, heads, tails, counts, marks):  # type: ignore[no-untyped-def]
+def find_tokens(points, table, base, ends, start, end, kinds, is_word, closes, hashes, heads, tails, counts, marks):  # type: ignore[no-untyped-def]
     """Fills of each token where it starts and ends, the kind of its first code point, whether it is a word, whether it
     closes a sentence or a clause, and the hashes of it and of its first and last LETTERS, polynomials in `base` of its
     folded code points. Fills `marks` with the places of "<" and "&". Returns the number of tokens, and of marks.
@@ -143,13 +143,13 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
         if open_ and (blank or not follows):
             token = tokens - 1
             end[token] = at
-            hashes[token] = heads[token] = tails[token] = mixed(total)
+            hashes[token] = heads[token] = tails[token] = mix_hash(total)
             if size > LETTERS:
-                heads[token] = mixed(head)
+                heads[token] = mix_hash(head)
                 total, power = np.uint64(0), np.uint64(1)
                 for place in range(at - LETTERS, at):
                     total, power = hashed(table[points[place]], base, total, power)
-                tails[token] = mixed(total)
+                tails[token] = mix_hash(total)
             if is_word[token]:
                 of_name = tall == at - start[token] and (begins or names > 0)
                 names, named, begins = (names + 1, named + tall, False) if of_name else (0, 0, False)
@@ -225,7 +225,7 @@ def lay(points, table, base, ends, start, end, kinds, is_word, closes, hashes, h
 
 
 @compiled
-def tags(points, table, marks, ends, start, end, hashes, elements, found):  # type: ignore[no-untyped-def]
+def count_tags(points, table, marks, ends, start, end, hashes, elements, found):  # type: ignore[no-untyped-def]
     """Adds to found (documents,) the number of "<" before an HTML element's name, "/" and one, or "!"; and of "&"
     before a name or number and ";".
 
@@ -310,13 +310,13 @@ def repeated(points, start, end, kinds, hashes, first, pair, found):  # type: ig
             key = hashes[low + at]
             if kinds[low + at] & DIGIT:
                 for place in range(start[low + at], end[low + at]):
-                    key = mixed(key * pair + points[place] + AS_FOLDED)
+                    key = mix_hash(key * pair + points[place] + AS_FOLDED)
             keys[at] = key
         step = 1
         while step < RUN:
             size -= step
             for at in range(size):
-                keys[at] = mixed(keys[at] * pair + keys[at + step])
+                keys[at] = mix_hash(keys[at] * pair + keys[at + step])
             step *= 2
         room = 2
         while room < 2 * runs:
@@ -364,7 +364,7 @@ def counted(slots, shift, counts, key):  # type: ignore[no-untyped-def]
 @compiled
 def look_up_all(slots, shift, counts, keys, first, half, found):  # type: ignore[no-untyped-def]
     """Fills found (n,) float32 with the counts of keys (n,), document d's from first[d] to first[d + 1], in its half
-    (documents,); see `character_ngrams.Table`.
+    (documents,); see `character_ngrams.CountTable`.
 
     slots: (halves, 2**k) uint16; shift: 64 − k; counts: (64,).
     """
@@ -421,7 +421,7 @@ def usual_words(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def lifts(apart, first, left, right, before, after, half, slots, shift, counts, pair, size, strength, found, number):  # type: ignore[no-untyped-def]
+def lifts_of(apart, first, left, right, before, after, half, slots, shift, counts, pair, size, strength, found, number):  # type: ignore[no-untyped-def]
     """Fills `found` with P(second | first) / P(second), the former smoothed towards the latter, of the tokens that have
     another `apart` places further in their document, both of them known; and number (documents,) with how many each
     has. Returns how many there are.
@@ -436,7 +436,7 @@ def lifts(apart, first, left, right, before, after, half, slots, shift, counts, 
         for here in range(first[document], first[document + 1] - apart):
             there = here + apart
             if before[here] > 0 and after[there] > 0:
-                both = counted(mine, shift, counts, mixed(left[here] * pair + right[there]))
+                both = counted(mine, shift, counts, mix_hash(left[here] * pair + right[there]))
                 chance = min(after[there] / size[document], CHANCE)
                 found[filled] = (both / chance + strength) / (before[here] + strength)
                 filled += 1

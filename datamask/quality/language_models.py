@@ -131,7 +131,9 @@ def _scripts(words: BatchWords, wanted: np.ndarray) -> np.ndarray:
     return counts.argmax(axis=1)
 
 
-def fit(batches: Sequence[BatchWords], given: Sequence[Sequence[str | None]], code: Sequence[np.ndarray]) -> Languages:
+def fit_language_models(
+    batches: Sequence[BatchWords], given: Sequence[Sequence[str | None]], code: Sequence[np.ndarray]
+) -> Languages:
     """The groups of a sample: batches of documents, their stated languages, their shares of code."""
     stated: dict[str, list[np.ndarray]] = {}
     for words, names, share in zip(batches, given, code, strict=True):

@@ -11,7 +11,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from datamask.quality.batch_words import BatchWords, mix
+from datamask.quality.batch_words import BatchWords, mix_bits
 from datamask.quality.character_ngrams import PAIR
 from datamask.quality.inner_loops import within
 from datamask.quality.word_tables import SINGLE
@@ -185,7 +185,7 @@ class Lexicon:
         single = single[single + 1 < len(words.start)]
         if len(single):
             first = single[
-                _within(self.pairs, self._slots[1], mix(words.hashes[single] * PAIR + words.hashes[single + 1]))
+                _within(self.pairs, self._slots[1], mix_bits(words.hashes[single] * PAIR + words.hashes[single + 1]))
             ]
             found[first] = found[first + 1] = True
         return found
@@ -210,4 +210,4 @@ def lexicon(kind: str) -> Lexicon:
     words = BatchWords(sorted({word for words in lists.values() for word in words.split()}))
     size = np.diff(words.first)
     one, two = words.first[:-1][size == 1], words.first[:-1][size == 2]
-    return Lexicon(np.unique(words.hashes[one]), np.unique(mix(words.hashes[two] * PAIR + words.hashes[two + 1])))
+    return Lexicon(np.unique(words.hashes[one]), np.unique(mix_bits(words.hashes[two] * PAIR + words.hashes[two + 1])))

@@ -12,7 +12,7 @@ import numpy as np
 from datamask.quality import code_shapes
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.character_ngrams import HALVES, PAIR, NgramCounts, halves
-from datamask.quality.inner_loops import CHANCE, lifts, repeated, standing, summed, tags, usual_words
+from datamask.quality.inner_loops import CHANCE, count_tags, lifts_of, repeated, standing, summed, usual_words
 from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import lexicon
 from datamask.quality.word_tables import BAR, DIGIT, tables
@@ -73,7 +73,7 @@ def measure(words: BatchWords, given: Sequence[str | None], pool: MeasuredPool) 
 
     :param given: the corpus's own statement of each document's language
     """
-    found = plain(words)
+    found = pool_free_measures(words)
     group = pool.languages.groups(words, given, found["code"])
     found |= in_pool(words, pool, group, found["words"])
     # Code of which nobody says a language may be in another programming language than most of the pool's: its words
@@ -88,13 +88,13 @@ def share(count: np.ndarray, total: np.ndarray) -> np.ndarray:
     return np.where(total > 0, count / np.maximum(total, 1), np.nan)
 
 
-def plain(words: BatchWords) -> dict[str, np.ndarray]:
+def pool_free_measures(words: BatchWords) -> dict[str, np.ndarray]:
     """The measures that need no pool, by name: (documents,) each."""
     ink, digits, letters, upper, shouts, broken, bars, _, misread, links, small = words.characters.T
     letters = letters - digits
     tagged = np.zeros(len(words), np.int64)
     tokens = words.start, words.end, words.hashes
-    tags(words.points, tables().packed, words.marks, words.ends, *tokens, _elements(), tagged)
+    count_tags(words.points, tables().packed, words.marks, words.ends, *tokens, _elements(), tagged)
     stands, runs = np.empty((len(words), 2), np.int64), np.empty((len(words), 2), np.int64)
     standing(words.first, words.is_word, words.closes, stands)
     number, said = stands.T
@@ -109,7 +109,7 @@ def plain(words: BatchWords) -> dict[str, np.ndarray]:
         "broken": share(broken + 2 * misread, ink),
         "shouts": (shouts + 3 * links) / np.maximum(number, 1),
         "bars": bars / np.maximum(number, 1),
-        "code": code_shapes.code(words),
+        "code": code_shapes.code_probability(words),
     }
 
 
@@ -145,8 +145,8 @@ def _listed(words: BatchWords, kind: str) -> np.ndarray:
     return np.bincount(words.document, lexicon(kind).held(words), len(words))
 
 
-def order(words: BatchWords, pool: MeasuredPool, group: np.ndarray) -> np.ndarray:
-    """(documents,) the measure `order`, averaged over both halves of the pool, so that any two texts are comparable."""
+def word_order(words: BatchWords, pool: MeasuredPool, group: np.ndarray) -> np.ndarray:
+    """(documents,) the measure `order`, averaged over both halves of the pool: any two texts are comparable."""
     every = [np.full(len(words), half, dtype=np.int64) for half in range(HALVES)]
     known = [pool.counts.words.of_documents(words.hashes, words.first, half) for half in every]
     found: np.ndarray = np.mean(
@@ -199,20 +199,20 @@ def _parts(first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _lifts(first: np.ndarray, apart: int, pairs: tuple[Any, ...], size: np.ndarray, kind: str) -> np.ndarray:
-    """(documents,) mean `lift` in nats of the pairs of a document whose parts the pool knows.
+    """(documents,) mean `pair_lift` in nats of the pairs of a document whose parts the pool knows.
 
     :param apart: places between the two
-    :param pairs: what `inner_loops.lifts` has of them, from the keys to the table
+    :param pairs: what `inner_loops.lifts_of` has of them, from the keys to the table
     :param size: (documents,) words of the document's language in a half
     """
     found, number = np.empty(first[-1], np.float32), np.empty(len(first) - 1, np.int64)
     sums = np.empty(len(number), np.int64)
-    filled = lifts(apart, first, *pairs, PAIR, size, np.float32(_STRENGTH[kind]), found, number)
+    filled = lifts_of(apart, first, *pairs, PAIR, size, np.float32(_STRENGTH[kind]), found, number)
     summed(np.log(found[:filled]), number, np.float32(MOST), np.float32(UNIT), sums)
     return share(sums / UNIT, number)
 
 
-def lift(first: np.ndarray, second: np.ndarray, both: np.ndarray, size: np.ndarray, kind: str) -> np.ndarray:
+def pair_lift(first: np.ndarray, second: np.ndarray, both: np.ndarray, size: np.ndarray, kind: str) -> np.ndarray:
     """(m,) int64, in 1/UNIT nats: ln P(second | first) / P(second), the former smoothed towards the latter.
 
     `UNKNOWN`, which means leave out, where the pool lacks one of the two words.

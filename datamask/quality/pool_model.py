@@ -23,10 +23,10 @@ from datamask.quality import character_ngrams as ngrams
 from datamask.quality import language_models as languages
 from datamask.quality import terms
 from datamask.quality.batch_words import BatchWords
-from datamask.quality.character_ngrams import NgramCounts, Table
+from datamask.quality.character_ngrams import CountTable, NgramCounts
 from datamask.quality.language_models import Languages
-from datamask.quality.measures import PLAIN, MeasuredPool, measure, plain
-from datamask.quality.terms import Usual
+from datamask.quality.measures import PLAIN, MeasuredPool, measure, pool_free_measures
+from datamask.quality.terms import UsualTerms
 
 DOCUMENTS = 10_000  # of the sample: more, and the most frequent languages have fewer of theirs
 STATED = 1000  # documents of a language at most, and of those that state none four times as many
@@ -35,11 +35,11 @@ BATCH = 250_000  # characters laid out at a time: the arrays then stay in the pr
 
 
 @dataclass(frozen=True)
-class Model:
+class PoolModel:
     """All that the content score knows of a corpus."""
 
     pool: MeasuredPool
-    usual: Usual
+    usual: UsualTerms
 
 
 def batches(texts: Sequence[str], given: Sequence[str | None]) -> Iterator[tuple[BatchWords, Sequence[str | None]]]:
@@ -56,20 +56,20 @@ def measured(texts: Sequence[str]) -> np.ndarray:
     """(n, len(PLAIN)) float64: what is measured of texts without a pool; NaN where there is nothing to measure."""
     parts = [np.zeros((0, len(PLAIN)))]
     for words, _ in batches(texts, [None] * len(texts)):
-        found = plain(words)
+        found = pool_free_measures(words)
         parts.append(np.stack([found[name] for name in PLAIN], axis=1))
     return np.concatenate(parts)
 
 
-def fit(texts: Sequence[str], given: Sequence[str | None]) -> Model:
+def fit_pool_model(texts: Sequence[str], given: Sequence[str | None]) -> PoolModel:
     """Of a sample's texts and the languages they are said to be in."""
     laid = list(batches([text[:CHARACTERS] for text in texts], given))
     words, stated = [one for one, _ in laid], [names for _, names in laid]
-    code = [np.nan_to_num(plain(one)["code"]) for one in words]
-    pool = MeasuredPool(ngrams.count(words), languages.fit(words, stated, code))
+    code = [np.nan_to_num(pool_free_measures(one)["code"]) for one in words]
+    pool = MeasuredPool(ngrams.count_ngrams_by_half(words), languages.fit_language_models(words, stated, code))
     found = [measure(one, names, pool) for one, names in laid]
     measured, group = (np.concatenate([part[place] for part in found]) for place in (0, 1))
-    return Model(pool, terms.fit(measured, group, pool.languages.names))
+    return PoolModel(pool, terms.fit_usual(measured, group, pool.languages.names))
 
 
 def sample(rows: Iterable[tuple[str, str | None]]) -> tuple[list[str], list[str | None]]:
@@ -107,7 +107,7 @@ def _most(language: str | None, cap: int) -> int:
 # ---------------------------------------------------------------- the file
 
 
-def write(url: str, model: Model) -> None:
+def write_pool_model(url: str, model: PoolModel) -> None:
     """Publishes the model as one safetensors file; the same model gives the same bytes."""
     told = model.pool.languages
     tensors = {f"counts.{name}": getattr(model.pool.counts, name).slots for name in ngrams.TABLES}
@@ -123,8 +123,8 @@ _LANGUAGES = ("keys", "likelihood", "frequent", "words", "usual")
 _USUAL = ("median", "spread", "ranks")
 
 
-def read(url: str) -> Model:
-    """The inverse of `write`.
+def read_pool_model(url: str) -> PoolModel:
+    """The inverse of `write_pool_model`.
 
     :raises ModelError: the file is damaged or of another version.
     :raises MissingFileError: it is not there.
@@ -136,11 +136,11 @@ def read(url: str) -> Model:
         facts = json.loads(tensors["facts"].tobytes())
         if facts["signals"] != list(terms.SIGNALS):
             raise ValueError("it holds other measures than this version's")
-        counts = NgramCounts(**{name: Table(tensors[f"counts.{name}"]) for name in ngrams.TABLES})
+        counts = NgramCounts(**{name: CountTable(tensors[f"counts.{name}"]) for name in ngrams.TABLES})
         told = Languages(
             tuple(facts["names"]), facts["languages"], *(tensors[f"languages.{name}"] for name in _LANGUAGES)
         )
-        usual = Usual(*(tensors[f"usual.{name}"] for name in _USUAL))
+        usual = UsualTerms(*(tensors[f"usual.{name}"] for name in _USUAL))
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ModelError(f"{url}: damaged ({error}); remove it and run again, it is fitted anew") from error
-    return Model(MeasuredPool(counts, told), usual)
+    return PoolModel(MeasuredPool(counts, told), usual)

@@ -19,11 +19,11 @@ from datamask.corpus.read import read_batches, shard_schema
 from datamask.errors import ConfigError, InputError, ModelError, nearest
 from datamask.pipeline import STAGES
 from datamask.quality import pool_model as pool
-from datamask.quality.combine import fit
+from datamask.quality.combine import fit_grid
 from datamask.quality.documents import Documents, Scorer
 from datamask.quality.probe import CHECK_SENTENCES, ProbeScorer
 from datamask.quality.quality_ref import QualityRef, ScorerRef, Statistics
-from datamask.quality.scorers import load_scorer, pin, pin_content
+from datamask.quality.scorers import load_scorer, pin_content, pin_scorers
 
 if TYPE_CHECKING:
     from datamask.encoders import EncoderRef
@@ -55,7 +55,7 @@ def prepare_quality(
     """
     settings = config.quality
     refs = tuple(
-        _content(scorer, shards, config, work, previous) if scorer.kind == "content" else pin(scorer, config)
+        _content(scorer, shards, config, work, previous) if scorer.kind == "content" else pin_scorers(scorer, config)
         for scorer in settings.scorers
     )
     scorers = [load_scorer(ref, config, work) for ref in refs]
@@ -91,7 +91,7 @@ def _content(
         texts, languages = pool.sample(_texts(shards, config))
         if not texts:
             raise InputError(why_no_text(shards, config))
-        pool.write(storage.join(work, path), pool.fit(texts, languages))
+        pool.write_pool_model(storage.join(work, path), pool.fit_pool_model(texts, languages))
     return pin_content(settings, path, work)
 
 
@@ -161,7 +161,7 @@ def _fit(
                 f"scorer {ref.name} gives no number for {int((~np.isfinite(score)).sum())} of {len(score)} sampled "
                 f"documents; mend the model or the column, or leave the scorer out"
             )
-        fitted[ref.name] = fit(score)
+        fitted[ref.name] = fit_grid(score)
     return fitted
 
 

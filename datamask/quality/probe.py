@@ -17,10 +17,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from datamask.errors import ModelError
-from datamask.quality.documents import Documents, Need, Scores, plain
+from datamask.quality.documents import Documents, Need, Scores, plain_scores
 from datamask.quality.pool_model import PLAIN, measured
 from datamask.quality.rules import SIGNALS
-from datamask.quality.rules import score as heuristic_score
+from datamask.quality.rules import score_rules as heuristic_score
 
 WEIGHTS = ("probe.safetensors", "probe.json")
 FORMAT = 5
@@ -64,7 +64,7 @@ def features(vectors: np.ndarray | None, documents: Documents) -> np.ndarray:
     return rules if vectors is None else np.column_stack([vectors.astype(np.float64), rules])
 
 
-def save(folder: str | Path, probe: Probe, description: Mapping[str, Any], check: np.ndarray | None) -> None:
+def save_probe(folder: str | Path, probe: Probe, description: Mapping[str, Any], check: np.ndarray | None) -> None:
     """Writes the probe's two files; the same probe gives the same bytes.
 
     :param check: (len(CHECK_SENTENCES), dimensions), the encoder's vectors of CHECK_SENTENCES; None: no embeddings used
@@ -105,7 +105,7 @@ def read_description(folder: str | Path) -> dict[str, Any]:
     return described
 
 
-def read(folder: str | Path) -> tuple[Probe, np.ndarray | None, dict[str, Any]]:
+def read_probe(folder: str | Path) -> tuple[Probe, np.ndarray | None, dict[str, Any]]:
     """The probe, its check vectors, and its description.
 
     :raises ModelError: see `read_description`.
@@ -128,7 +128,7 @@ def read(folder: str | Path) -> tuple[Probe, np.ndarray | None, dict[str, Any]]:
 class ProbeScorer:
     """A fitted probe's probability or number.
 
-    :raises ModelError: see `read`.
+    :raises ModelError: see `read_probe`.
     """
 
     signals: tuple[str, ...] = ()
@@ -136,7 +136,7 @@ class ProbeScorer:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._probe, self._check, self._described = read(folder)
+        self._probe, self._check, self._described = read_probe(folder)
         self._dimensions = int(self._described["dimensions"])
         self.needs: frozenset[Need] = frozenset({"texts", "vectors"} if self._dimensions else {"texts"})
 
@@ -148,7 +148,7 @@ class ProbeScorer:
         vectors = documents.vectors if self._dimensions else None
         if vectors is not None and vectors.shape[1] != self._dimensions:
             raise ModelError(self._other(f"{vectors.shape[1]} dimensions instead of {self._dimensions}"))
-        return plain(self._probe.predict(features(vectors, documents)))
+        return plain_scores(self._probe.predict(features(vectors, documents)))
 
     def check_encoder(self, vectors: np.ndarray) -> None:
         """Checks that the vectors a run's encoder gives for CHECK_SENTENCES are those the probe was fitted with.

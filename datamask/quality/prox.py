@@ -15,10 +15,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from datamask.config import Config
 from datamask.devices import pick_device, pick_dtype
 from datamask.errors import ModelError
-from datamask.models.batching import plan
+from datamask.models.batching import plan_batches
 from datamask.models.load import loading
 from datamask.models.tokens import DocumentTokenizer
-from datamask.quality.documents import Documents, Need, Scores, plain
+from datamask.quality.documents import Documents, Need, Scores, plain_scores
 from datamask.quality.quality_ref import ScorerRef
 
 MAX_LENGTH = 2000  # tokens of a prompt, as published
@@ -79,12 +79,12 @@ class ProxScorer:
         prompts = [np.concatenate([self._before, text, self._after]) for text in texts]
         sizes = np.array([len(prompt) for prompt in prompts], np.int64)
         scores = np.zeros(len(prompts), dtype=np.float32)
-        for rows, width in plan(sizes, self._budget, self._limit):
+        for rows, width in plan_batches(sizes, self._budget, self._limit):
             padded = np.zeros((len(rows), width), np.int64)
             for place, row in enumerate(rows):
                 padded[place, : sizes[row]] = prompts[row]
             scores[rows] = self._forward(torch.from_numpy(padded), torch.from_numpy(sizes[rows]))
-        return plain(scores)
+        return plain_scores(scores)
 
     @torch.inference_mode()
     def _forward(self, ids: torch.Tensor, sizes: torch.Tensor) -> np.ndarray:

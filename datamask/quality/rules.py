@@ -99,7 +99,7 @@ def explain(signals: Mapping[str, float | None]) -> list[str]:
     ]
 
 
-def score(signals: np.ndarray) -> np.ndarray:
+def score_rules(signals: np.ndarray) -> np.ndarray:
     """(documents, signals) to (documents,) float32 in [0, 1]: how well a document keeps the rules, by degrees.
 
     Each rule gives the share 1 / (1 + v/t) of its value v and threshold t (or its complement where the rule asks for

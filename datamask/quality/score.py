@@ -20,7 +20,7 @@ from datamask.quality.combine import combine
 from datamask.quality.documents import Documents, Scorer
 from datamask.quality.quality_ref import QualityRef
 from datamask.quality.scorers import load_scorer
-from datamask.read_ahead import ahead
+from datamask.read_ahead import one_ahead
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
@@ -89,7 +89,7 @@ class _Scoring:
         self._documents = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for documents in ahead(self._windows()):
+        for documents in one_ahead(self._windows()):
             yield self._score(documents)
             self._progress(len(documents))
 

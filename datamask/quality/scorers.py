@@ -25,7 +25,7 @@ CONTENT_VERSION = 8  # raised when a measure, a term or the score changes
 HEURISTIC_VERSION = 1  # raised when a rule, a signal or the score changes
 
 
-def pin(settings: Settings, config: Config) -> ScorerRef:
+def pin_scorers(settings: Settings, config: Config) -> ScorerRef:
     """What the settings name, found and fingerprinted.
 
     :raises ModelError: the model is not there; says where it was looked for.
@@ -39,7 +39,7 @@ def pin(settings: Settings, config: Config) -> ScorerRef:
         return ScorerRef(settings, "", None, storage.key(kind, settings.column))
     if kind == "encoder":
         return ScorerRef(settings, "", None, storage.key(kind))
-    if own := extensions.find("scorer", kind):
+    if own := extensions.find_extension("scorer", kind):
         options = dict(settings.options)
         return ScorerRef(settings, "", None, storage.key("own", own.fingerprint(), options))
     assert settings.model is not None
@@ -82,13 +82,13 @@ def load_scorer(ref: ScorerRef, config: Config, work: str = "") -> Scorer:
     if settings.kind == "heuristic":
         return simple.HeuristicScorer()
     if settings.kind == "content":
-        return content.load(storage.join(work, ref.path), ref.fingerprint)
+        return content.load_content_scorer(storage.join(work, ref.path), ref.fingerprint)
     if settings.kind == "column":
         assert settings.column is not None
         return simple.ColumnScorer(settings.column)
     if settings.kind == "encoder":
         return simple.EncoderScorer()
-    if own := extensions.find("scorer", settings.kind):
+    if own := extensions.find_extension("scorer", settings.kind):
         return simple.OwnScorer(own.make(settings.options), settings.name)
     return _cache().get((ref.fingerprint, config.encoder.device), lambda: _load(ref, config))
 

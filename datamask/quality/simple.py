@@ -10,11 +10,11 @@ import numpy as np
 from datamask import extensions
 from datamask.errors import ConfigError
 from datamask.quality import rules
-from datamask.quality.documents import Documents, Need, Scores, plain
+from datamask.quality.documents import Documents, Need, Scores, plain_scores
 
 
 class HeuristicScorer:
-    """Gopher's, C4's and FineWeb's rules as one score in [0, 1]; see `rules.score` and `rules.explain`."""
+    """Gopher's, C4's and FineWeb's rules as one score in [0, 1]; see `rules.score_rules` and `rules.explain`."""
 
     signals = rules.SIGNALS
     needs: frozenset[Need] = frozenset({"texts"})
@@ -22,7 +22,7 @@ class HeuristicScorer:
 
     def score(self, documents: Documents) -> Scores:
         """See `Scorer.score`: how well the published rules are kept, in [0, 1]."""
-        return Scores(rules.score(documents.signals), documents.signals)
+        return Scores(rules.score_rules(documents.signals), documents.signals)
 
 
 class ColumnScorer:
@@ -36,7 +36,7 @@ class ColumnScorer:
 
     def score(self, documents: Documents) -> Scores:
         """See `Scorer.score`: the column's values."""
-        return plain(documents.columns[self.columns[0]])
+        return plain_scores(documents.columns[self.columns[0]])
 
 
 class EncoderScorer:
@@ -49,7 +49,7 @@ class EncoderScorer:
     def score(self, documents: Documents) -> Scores:
         """See `Scorer.score`: the encoder's own scores."""
         assert documents.encoder_scores is not None
-        return plain(np.asarray(documents.encoder_scores))
+        return plain_scores(np.asarray(documents.encoder_scores))
 
 
 class OwnScorer:
@@ -84,7 +84,7 @@ class OwnScorer:
         """
         with extensions.named_in_errors():
             found = self._scorer.score(documents)
-        found = found if isinstance(found, Scores) else plain(found)
+        found = found if isinstance(found, Scores) else plain_scores(found)
         shapes = (np.shape(found.score), np.shape(found.signals))
         wanted = ((len(documents),), (len(documents), len(self.signals)))
         if shapes != wanted:

@@ -72,7 +72,7 @@ SIGNALS: tuple[str, ...] = (*MEASURES, *(f"{term.measure}_fault" for term in TER
 
 
 @dataclass(frozen=True)
-class Usual:
+class UsualTerms:
     """What is usual in each group: medians and spreads of the terms, and the distribution of what they come to."""
 
     median: np.ndarray  # (groups, TERMS) float64
@@ -80,7 +80,7 @@ class Usual:
     ranks: np.ndarray  # (groups, GRID) float64: quantiles of the goodness in each group
 
 
-def fit(measured: np.ndarray, group: np.ndarray, names: Sequence[str]) -> Usual:
+def fit_usual(measured: np.ndarray, group: np.ndarray, names: Sequence[str]) -> UsualTerms:
     """Of a sample: (n, MEASURES), its (n,) groups and their names.
 
     Documents of no language that the sample has (groups that begin with OTHER) are compared with the whole pool, by
@@ -106,7 +106,7 @@ def fit(measured: np.ndarray, group: np.ndarray, names: Sequence[str]) -> Usual:
         spread[one] = np.where(zero, least, np.maximum((high - low) / 1.349, least))
         if strange[one]:
             spread[one, [term.measure == "order" for term in TERMS]] = np.inf
-    usual = Usual(median, spread, np.zeros((groups, len(GRID))))
+    usual = UsualTerms(median, spread, np.zeros((groups, len(GRID))))
     goodness = 1 - faults(measured, group, usual).sum(axis=1)
     everyone = np.quantile(goodness, GRID)
     ranks = np.zeros((groups, len(GRID)))
@@ -116,7 +116,7 @@ def fit(measured: np.ndarray, group: np.ndarray, names: Sequence[str]) -> Usual:
         ranks[one] = weight * np.quantile(mine, GRID) + (1 - weight) * everyone if weight else everyone
         if names[one] == CODE:  # ranked no higher than its faults rank in the whole pool
             ranks[one] = np.maximum(ranks[one], everyone)
-    return Usual(median, spread, ranks)
+    return UsualTerms(median, spread, ranks)
 
 
 def _quartiles(values: np.ndarray) -> np.ndarray:
@@ -135,7 +135,7 @@ def evidence(measured: np.ndarray) -> np.ndarray:
     return number / (number + EVIDENCE**2)
 
 
-def faults(measured: np.ndarray, group: np.ndarray, usual: Usual) -> np.ndarray:
+def faults(measured: np.ndarray, group: np.ndarray, usual: UsualTerms) -> np.ndarray:
     """(n, TERMS) float64, 0 and more: each term's weight times its distance beyond what is usual."""
     sure = evidence(measured)
     found = np.zeros((len(measured), len(TERMS)))
@@ -165,7 +165,7 @@ def by_chance(measured: np.ndarray, median: np.ndarray, spread: np.ndarray) -> n
     return np.where(np.isfinite(spread), found, 0.0)
 
 
-def score(measured: np.ndarray, group: np.ndarray, usual: Usual) -> tuple[np.ndarray, np.ndarray]:
+def score_terms(measured: np.ndarray, group: np.ndarray, usual: UsualTerms) -> tuple[np.ndarray, np.ndarray]:
     """(n,) float32 in [0, 1], and the (n, TERMS) faults."""
     found = faults(measured, group, usual)
     goodness = 1 - found.sum(axis=1)

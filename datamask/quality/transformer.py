@@ -16,7 +16,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreT
 from datamask.config import Config
 from datamask.devices import pick_device, pick_dtype
 from datamask.errors import ModelError, nearest
-from datamask.models.batching import Batcher, limit, name_padding, special_tokens
+from datamask.models.batching import Batcher, name_padding, special_tokens, window_limit
 from datamask.models.load import loading
 from datamask.quality.documents import Documents, Need, Scores
 from datamask.quality.quality_ref import ScorerRef
@@ -46,7 +46,7 @@ class TransformerScorer:
             raise ModelError(f"classifier {ref.path}: its tokenizer has no fast version; save it with tokenizer.json")
         name_padding(tokenizer, model.config)
         self._model = model.to(device).eval()
-        self._batcher = Batcher(tokenizer, limit(ref.settings.max_length or MAX_LENGTH, tokenizer, model.config))
+        self._batcher = Batcher(tokenizer, window_limit(ref.settings.max_length or MAX_LENGTH, tokenizer, model.config))
         self._class = _class(ref, model.config)
         self._sigmoid = model.config.problem_type == "multi_label_classification"
         self._lock = threading.Lock()

@@ -10,10 +10,10 @@ from datamask.errors import ConfigError, InputError, printable, several, some
 from datamask.release.compare import compare
 from datamask.release.dropped import read_dropped
 from datamask.release.explain import explain as look
+from datamask.release.printing import print_table as _table
 from datamask.release.printing import show_dropped, show_explanation
 from datamask.release.printing import size as _size
-from datamask.release.printing import table as _table
-from datamask.release.push import push as upload
+from datamask.release.push import upload_release as upload
 from datamask.release.release_folder import (
     ReleaseFolder,
     find_release,

@@ -34,7 +34,7 @@ class Differences:
     equal: bool  # word for word the same
 
 
-def clean(text: str | None, characters: int | None = None) -> str:
+def clean_line(text: str | None, characters: int | None = None) -> str:
     """A text on one line, safe to show: no control, private-use or direction-changing characters."""
     read = (text or "") if characters is None else (text or "")[: 4 * characters]
     line = " ".join(read.split())
@@ -44,8 +44,8 @@ def clean(text: str | None, characters: int | None = None) -> str:
 
 
 def excerpt(text: str | None, characters: int) -> str:
-    """The beginning of a text, as `clean` gives it."""
-    line = clean(text, characters)
+    """The beginning of a text, as `clean_line` gives it."""
+    line = clean_line(text, characters)
     return line if len(line) <= characters else line[: characters - 1] + "…"
 
 
@@ -87,7 +87,7 @@ def _jaccard(a: list[str], b: list[str]) -> float:
 
 def _words(text: str) -> list[str]:
     """Words and marks, each with the space that follows it."""
-    line = clean(text)
+    line = clean_line(text)
     starts = [match.start() for match in _WORD.finditer(line)]
     return [line[start:end] for start, end in zip(starts, [*starts[1:], len(line)], strict=True)] if starts else []
 

@@ -10,7 +10,7 @@ import typer
 
 from datamask.errors import several
 from datamask.release.housekeeping import remove, roll_back, survey, unneeded
-from datamask.release.printing import size, table
+from datamask.release.printing import print_table, size
 from datamask.release.trends import gather, write_page
 
 Out = Annotated[str, typer.Argument(help="An output folder or URL.")]
@@ -33,7 +33,7 @@ def status(out: Out = "out/curated", json_: Json = False) -> None:
         print(f"begun:    a release {key} was not finished; the same command goes on with it")
     for warning in found.warnings:
         print(f"warning:  {warning}")
-    table(["work/", "files", "size"], [[stage.name, stage.files, size(stage.bytes)] for stage in found.work])
+    print_table(["work/", "files", "size"], [[stage.name, stage.files, size(stage.bytes)] for stage in found.work])
     if found.frees:
         print(f"`datamask clean {out}` would free {size(found.frees)}")
     if found.free is not None:
@@ -65,7 +65,7 @@ def clean(
     if not found.paths:
         print(f"{out}: nothing to remove; all of work/ is needed by {', '.join(found.kept_for)}")
         return
-    table(["work/", "files", "size"], [[stage.name, stage.files, size(stage.bytes)] for stage in found.stages])
+    print_table(["work/", "files", "size"], [[stage.name, stage.files, size(stage.bytes)] for stage in found.stages])
     kept = f"what {', '.join(found.kept_for)} and the last run need stays"
     print(f"{'removed' if yes else 'can go'}: {several(len(found.paths), 'file')}, {size(found.bytes)}; {kept}")
     if not yes:
@@ -108,5 +108,5 @@ def trends(
         return
     columns = ["version", "created", "read", "selected", "tokens", "quality", "gap", "seconds"]
     columns += [] if price is None else ["cost"]
-    table(columns, [[row[name] for name in columns] for row in rows])
+    print_table(columns, [[row[name] for name in columns] for row in rows])
     print(f"page: {page}")

@@ -141,12 +141,12 @@ def decide(files: ShardFiles, connection: duckdb.DuckDBPyConnection) -> tuple[pa
         )
     if undecided := joined["outcome"].null_count:
         raise ConservationError(f"shard {name}: {undecided} rows are neither selected nor have a reason why not")
-    found = sums(joined)
+    found = sum_decisions(joined)
     found.check(f"shard {name}")
     return joined, found
 
 
-def sums(decided: pa.Table) -> Conservation:
+def sum_decisions(decided: pa.Table) -> Conservation:
     """The numbers of DECISIONS rows; of characters too where the table has them. What is selected counts as often as
     it is repeated in tokens and characters, once in rows."""
     outcome = decided["outcome"]

@@ -69,7 +69,7 @@ class PersonalRules:
         return cls(kinds, settings.personal_region, settings.personal == "replace")
 
 
-def find(text: str, rules: PersonalRules) -> list[tuple[int, int, str]]:
+def find_personal_data(text: str, rules: PersonalRules) -> list[tuple[int, int, str]]:
     """(start, end, kind) of what is personal data in the text, in order, none over another."""
     taken: list[tuple[int, int, str]] = []
     for kind in rules.kinds:
@@ -84,7 +84,7 @@ def replaced(text: str, rules: PersonalRules) -> tuple[str, dict[str, int]]:
     counts = dict.fromkeys(KINDS, 0)
     parts = []
     last = 0
-    for start, end, kind in find(text, rules):
+    for start, end, kind in find_personal_data(text, rules):
         put = REPLACEMENTS[kind]
         parts += [text[last:start], put[counts[kind] % len(put)]]
         counts[kind] += 1

@@ -28,7 +28,7 @@ def size(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
     """Prints a table to the terminal; columns of numbers are aligned to the right."""
     from rich import box
     from rich.console import Console
@@ -86,7 +86,7 @@ def show_explanation(found: Explanation) -> None:
     facts += [["repeat", decision["repeat"]]] if "repeat" in decision else []
     place = place_by_price(found.price_rank) if found.price_rank else ""
     if not found.quarantine:
-        table(["", ""], facts)
+        print_table(["", ""], facts)
     if place:  # below the table: a sentence in a cell makes it as wide as the terminal
         print(f"place by price: {place}\n")
     if found.detail:
@@ -98,11 +98,11 @@ def show_explanation(found: Explanation) -> None:
     if found.pair:
         show_pair(console(BOTH), found.pair["dropped"], found.pair["kept"], found.pair["shared"])
     if found.scores:
-        table(["score or signal", "value"], [[name, value] for name, value in found.scores.items()])
+        print_table(["score or signal", "value"], [[name, value] for name, value in found.scores.items()])
     if found.rules:
-        table(["what pulls its quality down"], [[rule] for rule in found.rules])
+        print_table(["what pulls its quality down"], [[rule] for rule in found.rules])
     if found.neighbours:
-        table(
+        print_table(
             ["cosine", "id", "shard/row", "quality_score"],
             [[n["cosine"], n["id"], f"{n['shard']}/{n['chunk_id']}", n["quality_score"]] for n in found.neighbours],
             "nearest selected documents",

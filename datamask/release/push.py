@@ -46,7 +46,7 @@ def nothing(path: str, size: int) -> None:
     """The Sent that shows nothing."""
 
 
-def push(release: ReleaseFolder, url: str, sent: Sent = nothing, public: bool = False) -> Pushed:
+def upload_release(release: ReleaseFolder, url: str, sent: Sent = nothing, public: bool = False) -> Pushed:
     """Uploads a release to `url`, which becomes the release's folder or data set repository.
 
     :param url: hf://datasets/OWNER/NAME[@revision], s3://bucket/folder, gs://…, or a local folder.

@@ -30,7 +30,7 @@ from datamask.release.merge import Conservation
 from datamask.release.personal import FIELD, KINDS, add_up
 from datamask.release.quarantine import QUARANTINED, RowRun, quarantine_rows
 from datamask.release.release_folder import QUARANTINE, Provenance, Staged, list_versions, version_key, version_path
-from datamask.release.stripes import Folders, Stripe, cut
+from datamask.release.stripes import Folders, Stripe, cut_stripes
 from datamask.stages import ShardFiles
 
 THREADS = 8  # files written side by side by a plain call, at most
@@ -124,7 +124,9 @@ def _stage(
             there = each.conservation.quarantined
             writer.write_table(quarantine_rows(files) if there else QUARANTINED.empty_table())
     folders = Folders()
-    stripes = list(cut(_selections(decided, folders), config.release.rows_per_file, config.release.bytes_per_file))
+    stripes = list(
+        cut_stripes(_selections(decided, folders), config.release.rows_per_file, config.release.bytes_per_file)
+    )
     names = folders.names()
     readers = -(-min(THREADS, os.cpu_count() or 1) // len(stripes))
     stripe_items = [(stripe, {run.shard: ordered[run.shard] for run in stripe.runs}) for stripe in stripes]

@@ -40,7 +40,7 @@ class Stripe:
     rows: int = 0
 
 
-def cut(
+def cut_stripes(
     selections: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]], rows_per_file: int, bytes_per_file: int
 ) -> Iterator[Stripe]:
     """Stripes such that no dump has more than `rows_per_file` rows or `bytes_per_file` bytes of text in one of them.

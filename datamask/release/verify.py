@@ -34,7 +34,7 @@ from datamask.errors import DamagedFileError, DatamaskError, one_line, printable
 from datamask.release.against import compare_with_corpus
 from datamask.release.data_files import KEY_METADATA
 from datamask.release.manifest import FORMATS, parse_manifest, problems_of, release_key, render_manifest
-from datamask.release.merge import Conservation, schema_of, sums
+from datamask.release.merge import Conservation, schema_of, sum_decisions
 from datamask.release.personal import FIELD, add_up
 from datamask.release.quarantine import QUARANTINED
 from datamask.release.release_folder import MANIFEST, QUARANTINE, ReleaseFolder
@@ -290,7 +290,7 @@ def _check_rows(
         if pc.unique(decisions["shard"]).to_pylist() not in ([], [shard]):
             found.problems.append(f"{path} holds rows of other shards")
         recorded = shards[shard]
-        actual = sums(decisions)
+        actual = sum_decisions(decisions)
         whole.add(actual)
         if problem := _unlike(recorded, actual):
             found.problems.append(f"conservation of shard {shard}: {problem}")

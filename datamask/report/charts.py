@@ -34,7 +34,7 @@ class Values:
         return self.rows
 
 
-def data(rows: Rows) -> alt.Data:
+def chart_rows(rows: Rows) -> alt.Data:
     """Rows for a chart."""
     return alt.Data(values=Values(rows))
 
@@ -71,7 +71,7 @@ def _dash(rows: Rows) -> alt.StrokeDash:
 
 
 def _chart(rows: Rows, height: int = HEIGHT) -> alt.Chart:
-    return alt.Chart(data(rows)).properties(width="container", height=height)
+    return alt.Chart(chart_rows(rows)).properties(width="container", height=height)
 
 
 def outline(rows: Rows, title: str, log: bool = False, root: bool = False) -> alt.Chart:
@@ -178,7 +178,7 @@ def history(rows: Rows, step: str, bound: float | None) -> alt.TopLevelMixin:
     )
     if bound is None:
         return line
-    limit = data([{"bound": bound, "label": f"upper bound {bound:.5f}"}])
+    limit = chart_rows([{"bound": bound, "label": f"upper bound {bound:.5f}"}])
     rule = alt.Chart(limit).mark_rule(strokeDash=[6, 4], strokeWidth=1.5).encode(y="bound:Q")
     text = (
         alt.Chart(limit)
@@ -194,7 +194,9 @@ def document_map(rows: Rows, panel: str, columns: Sequence[str] = ()) -> alt.Lay
     reach = max(abs(min(places)), abs(max(places))) * 1.05
     scale = alt.Scale(domain=[-reach, reach], nice=False)
     x, y = (alt.X("x:Q", axis=None, scale=scale), alt.Y("y:Q", axis=None, scale=scale))
-    background = alt.Chart(data([{"x": r["x"], "y": r["y"], "arm": "pool"} for r in rows if r["panel"] == "pool"]))
+    background = alt.Chart(
+        chart_rows([{"x": r["x"], "y": r["y"], "arm": "pool"} for r in rows if r["panel"] == "pool"])
+    )
     tooltip = [
         alt.Tooltip("document:N"),
         alt.Tooltip("id:N"),
@@ -205,7 +207,7 @@ def document_map(rows: Rows, panel: str, columns: Sequence[str] = ()) -> alt.Lay
     chosen = [{**row, "arm": panel} for row in rows if row["panel"] == panel]
     legend = [{"arm": "pool"}, {"arm": panel}]
     points = (
-        alt.Chart(data(chosen))
+        alt.Chart(chart_rows(chosen))
         .mark_circle(size=26, opacity=0.75)
         .encode(x=x, y=y, color=_color(legend), tooltip=tooltip)
     )

@@ -21,15 +21,15 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Show a release's report in the terminal, and build its page and pictures again from its report.json."""
-    from datamask.report.report import PAGE, facts, load, write_findings
+    from datamask.report.report import PAGE, headline_numbers, load_findings, write_findings
 
     folder = _release_folder(release)
-    findings = load(folder)
+    findings = load_findings(folder)
     if to is not None:
         write_findings(to, findings)
         folder = to
     if as_json:
-        print(escaped({**facts(findings), "page": join(folder, PAGE)}))
+        print(escaped({**headline_numbers(findings), "page": join(folder, PAGE)}))
         return
     from datamask.report.terminal import show_report
 

@@ -36,7 +36,7 @@ print(json.dumps([base64.b64encode(one).decode() for one in drawn]))
 """
 
 
-def png(specification: Mapping[str, Any]) -> bytes:
+def draw_png(specification: Mapping[str, Any]) -> bytes:
     """A PNG of the Vega-Lite specification, twice its nominal size so that it is sharp. Opens no network connection."""
     return vl_convert.vegalite_to_png(dict(specification), **OPTIONS)
 
@@ -64,7 +64,7 @@ class Drawing:
             self._thread.join()
         if self._process.returncode == 0:
             return [base64.b64decode(one) for one in json.loads(self._answer)]
-        return [png(one) for one in self._asked]
+        return [draw_png(one) for one in self._asked]
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from datamask.config import Config, ResolvedSelect, Select, load, resolve
+from datamask.config import Config, ResolvedSelect, Select, load_config, resolve
 from datamask.devices import pick_device
 from datamask.errors import ConfigError, InputError
 from datamask.report import statistics
@@ -148,7 +148,7 @@ def load_corpus(place: str, documents: int, overrides: Sequence[str] = (), seed:
     :raises ConfigError: an override is wrong.
     """
     all_files, config, work = recorded(place)
-    config = load(None, overrides, config.model_dump(mode="json")) if overrides else config
+    config = load_config(None, overrides, config.model_dump(mode="json")) if overrides else config
     total = sum(files.masks.rows for files in all_files if files.masks)
     sample = read_sample(all_files, config, documents, seed)
     rows = np.flatnonzero(sample.candidates)

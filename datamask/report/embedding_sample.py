@@ -23,7 +23,7 @@ from datamask.config import Config, ResolvedSelect
 from datamask.corpus.plan import Shard
 from datamask.corpus.rows import corpus_columns, corpus_rows
 from datamask.errors import ConservationError
-from datamask.maps import Handed, Mapper, groups, hand, here
+from datamask.maps import Handed, Mapper, groups, hand_on, here
 from datamask.report.tally import Signals, Tally, as_strings, counted, signals_of, summed
 from datamask.selection.metrics import pool_columns
 from datamask.selection.sharded.candidates import hash_vectors
@@ -37,7 +37,7 @@ MAX_GROUPS = 1000  # a column with more values in the sample is no grouping (an 
 
 
 @dataclass(frozen=True)
-class Total:
+class OutcomeTotal:
     """Documents and tokens that ended one way: selected, not_selected, filter:<name> or quarantine:<reason>."""
 
     outcome: str
@@ -51,7 +51,7 @@ class Sample:
 
     config: Config
     files: Sequence[ShardFiles]
-    totals: list[Total]  # exact, over every row read
+    totals: list[OutcomeTotal]  # exact, over every row read
     rate: float  # share of the rows that is in the sample
     shard: npt.NDArray[np.int32]  # position in `files`
     chunk_id: npt.NDArray[np.int64]
@@ -199,7 +199,7 @@ def read_sample(
     return Sample(
         config=config,
         files=list(all_files),
-        totals=[Total(name, *counts) for name, counts in sorted(totals.items())],
+        totals=[OutcomeTotal(name, *counts) for name, counts in sorted(totals.items())],
         rate=rate,
         **own_columns,
         reason=_objects(table["reason"]),
@@ -243,7 +243,7 @@ class SampleRound:
 
 
 @dataclass(frozen=True)
-class Read:
+class GroupRead:
     """What is said of a group of shards."""
 
     totals: Mapping[str, Sequence[int]]  # outcome: documents, tokens
@@ -252,7 +252,7 @@ class Read:
     rows: Taken  # of the sample
 
 
-def read_group(state: SampleRound, item: tuple[int, Sequence[ShardFiles]]) -> Read:
+def read_group(state: SampleRound, item: tuple[int, Sequence[ShardFiles]]) -> GroupRead:
     """The statistics of some shards, the first of them at this place among all, and their part of the sample."""
     first, shards = item
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
@@ -284,14 +284,14 @@ def read_group(state: SampleRound, item: tuple[int, Sequence[ShardFiles]]) -> Re
             table = table.append_column(f"group {name}", values)
         rows.append(table)
     kept_rows, kept_counts = pa.concat_tables(rows), summed(counts)
-    return Read(
+    return GroupRead(
         dict(totals), signals, _hand(state, f"counts-{first}", kept_counts), _hand(state, f"rows-{first}", kept_rows)
     )
 
 
 def read_vectors(state: SampleRound, item: Sequence[tuple[str, npt.NDArray[np.int64]]]) -> Handed:
     """The vectors of the named rows of some embeddings files, one file's after another's."""
-    return hand(state.folder, _named("vectors", item), vectors=np.concatenate([_embeddings(*one) for one in item]))
+    return hand_on(state.folder, _named("vectors", item), vectors=np.concatenate([_embeddings(*one) for one in item]))
 
 
 def read_rows(state: SampleRound, item: Sequence[tuple[Shard, npt.NDArray[np.int64]]]) -> list[list[dict[str, Any]]]:

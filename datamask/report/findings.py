@@ -34,9 +34,9 @@ from datamask.report.embedding_sample import (
     read_sample,
 )
 from datamask.report.tally import LENGTH, Tally
-from datamask.selection.cover.atoms import quality_ranges, weighs_documents, worth
+from datamask.selection.cover.atoms import quality_ranges, weighs_documents, word_worth
 from datamask.selection.cover.counting import target_of
-from datamask.shares import tell
+from datamask.shares import tell_share
 from datamask.stages import ShardFiles
 
 POOL, RANDOM, TOP, OURS = "pool", "random", "top-quality", "selected"
@@ -122,11 +122,11 @@ class Findings:
 
     def as_json(self) -> dict[str, Any]:
         """All fields, ready for JSON."""
-        return plain(asdict(self))
+        return plain_json(asdict(self))
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # more wait for each other
-def find(
+def find_findings(
     all_files: Sequence[ShardFiles],
     config: Config,
     certificate: Mapping[str, Any],
@@ -147,7 +147,7 @@ def find(
         tally = Tally(connection, grouping_columns(config))
         sample = read_sample(all_files, config, SAMPLE_ROWS, tally=tally, maps=maps, folder=folder)
         outcomes, warnings = count_losses(tally, config)
-    tell(0.04)
+    tell_share(0.04)
     signals = losses.signal_rows(tally.signals())
     generator = np.random.default_rng([config.selection.seed, 7])
     arms = choose_arms(sample, generator, tokens=config.selection.in_tokens)
@@ -159,10 +159,10 @@ def find(
     scorers = [scorer for scorer in sample.scores if scorer != "quality_score"]
     if len(scorers) > 1 or not scorers:
         scorers = ["quality_score", *scorers]
-    tell(0.08)
+    tell_share(0.08)
     asked = {arm: np.sort(generator.permutation(len(compared[arm]))[:NEIGHBOUR_QUERIES]) for arm in ARMS}
     drawn = examples.draw_map(sample, vectors, compared, diverse, config, generator) if vectors else {}
-    tell(0.15)
+    tell_share(0.15)
     with ThreadPoolExecutor(1) as beside:  # the map takes half of the time
         placed = beside.submit(examples.place_map, sample, vectors, drawn) if vectors else None
         spectra, neighbours, table = [], [], []
@@ -178,9 +178,9 @@ def find(
                 row |= _vector_figures(values, nearest, features)
                 del features
             table.append(row)
-        tell(0.3)
+        tell_share(0.3)
         shown, fallen = examples.unlike(vectors, disputed), pairs.draw_pairs(sample)
-        read, reference = coverage.draw(
+        read, reference = coverage.draw_rows(
             {arm: compared[arm] for arm in (RANDOM, TOP, OURS)},
             diverse,
             np.random.default_rng([config.selection.seed, 13]),
@@ -188,17 +188,17 @@ def find(
         rows = np.concatenate([*drawn.values(), *shown.values(), *read.values(), reference])
         wanted = [*fallen.places, *sample.places(rows)]
         documents = DocumentColumns(sample, wanted, ["id", "url", "text", *grouping_columns(config)])
-        tell(0.4)
+        tell_share(0.4)
         covering = Covering(sample, vectors, documents, compared, read, diverse, reference)
         covered = beside.submit(covering.words)
         duplicates = pairs.describe_groups(fallen, documents)
         warnings = losses.in_order([*warnings, *losses.junk_warnings(signals), *losses.pair_warnings(duplicates)])
-        tell(0.5)
+        tell_share(0.5)
         clusters = covering.clusters() if vectors else []
         shown_on_map = examples.map_points(sample, drawn, placed.result(), documents) if placed else []
-        tell(0.8)
+        tell_share(0.8)
         found = covered.result()
-    tell(0.9)
+    tell_share(0.9)
     return Findings(
         name=name or config.release.name,
         totals=[asdict(total) for total in sample.totals],
@@ -240,14 +240,14 @@ class Covering:
     reference: npt.NDArray[np.intp]  # candidates, with texts
 
     def words(self) -> dict[str, Any]:
-        """Of `uncovered.words`."""
+        """Of `uncovered.uncovered_words`."""
         settings, worths = self.sample.config.selection, None
         target = target_of(settings)
         texts = target.texts if target else ()
         if weighs_documents(settings) and len(self.reference):
             quality = self.sample.quality[:, None].astype(np.float64)
-            worths = worth(quality, np.ones(1), quality_ranges(quality[self.reference]))
-        return coverage.words(self._texts, self._weights, self.read, self.reference, OURS, texts, worths)
+            worths = word_worth(quality, np.ones(1), quality_ranges(quality[self.reference]))
+        return coverage.uncovered_words(self._texts, self._weights, self.read, self.reference, OURS, texts, worths)
 
     def clusters(self) -> Rows:
         """Of `uncovered.clusters`."""
@@ -477,12 +477,12 @@ def _mean(values: npt.NDArray[Any]) -> float:
     return float(np.mean(values, dtype=np.float64)) if len(values) else float("nan")
 
 
-def plain(value: Any) -> Any:
+def plain_json(value: Any) -> Any:
     """JSON without NaN or infinity: those become null."""
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [plain_json(item) for item in value]
     if isinstance(value, float | np.floating):
         return float(value) if np.isfinite(value) else None
     return int(value) if isinstance(value, np.integer) else value

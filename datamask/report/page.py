@@ -25,7 +25,7 @@ from datamask.report.figures import Figure, make_figures
 from datamask.report.findings import OURS, POOL, TOP, Findings
 from datamask.report.formatting import count, number, percent, short
 from datamask.report.sections import PageSection, make_sections
-from datamask.report.warnings import WARNINGS, look
+from datamask.report.warnings import WARNINGS, look_command
 from datamask.surroundings import cache_folder
 
 
@@ -35,12 +35,14 @@ def render(findings: Findings) -> str:
     sections = make_sections(findings, figures)
     title = f"{findings.name}: selection report"
     told = warnings(findings)
-    return assemble(title, findings.name, lead(findings), tiles(findings), sections, figures, told, origin(findings))
+    return assemble(
+        title, findings.name, lead(findings), head_figures(findings), sections, figures, told, origin(findings)
+    )
 
 
 def warnings(f: Findings) -> list[dict[str, str]]:
     """The warnings at the top: what, the command that shows the documents, what to do."""
-    shown = [{"text": w["text"], "look": look(w), "remedy": w["remedy"]} for w in f.warnings[:WARNINGS]]
+    shown = [{"text": w["text"], "look": look_command(w), "remedy": w["remedy"]} for w in f.warnings[:WARNINGS]]
     if more := len(f.warnings) - len(shown):
         shown[-1]["remedy"] += f" ({more:,} more in report.json)"
     return shown
@@ -129,7 +131,7 @@ def lead(f: Findings) -> str:
     return text
 
 
-def tiles(f: Findings) -> list[dict[str, str]]:
+def head_figures(f: Findings) -> list[dict[str, str]]:
     """The figures at the head of the page: label, value and note of each."""
     top, ours = f.arm(TOP), f.arm(OURS)
     pool = f.arm(POOL)

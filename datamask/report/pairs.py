@@ -28,7 +28,7 @@ Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Pair:
+class FallenPair:
     """A document that fell, and the one it fell to."""
 
     dropped: Place
@@ -45,7 +45,7 @@ class PairsShown:
     sizes: Rows
     groups: int
     largest: list[tuple[Place, int, float]]  # the one that stays, the group's size, the least similarity
-    drawn: list[Pair]  # at random, CHECKED at most
+    drawn: list[FallenPair]  # at random, CHECKED at most
 
     @property
     def places(self) -> list[Place]:
@@ -78,7 +78,7 @@ def draw_pairs(sample: Sample) -> PairsShown:
     generator = np.random.default_rng([sample.config.selection.seed, 13])
     places = np.sort(generator.permutation(joined.num_rows)[:CHECKED])
     drawn = [
-        Pair(
+        FallenPair(
             (row["shard"], row["chunk_id"]),
             (row["duplicate_of_shard"], row["duplicate_of"]),
             row["similarity"],
@@ -141,7 +141,7 @@ def side_by_side(sample: Sample, pairs: PairsShown, documents: DocumentColumns, 
     return sorted(found, key=lambda pair: (pair["shared"], pair["id"]))
 
 
-def _shown(pair: Pair, documents: DocumentColumns, groups: Mapping[str, str]) -> dict[str, Any]:
+def _shown(pair: FallenPair, documents: DocumentColumns, groups: Mapping[str, str]) -> dict[str, Any]:
     dropped, kept = documents(*pair.dropped), documents(*pair.kept)
     difference = compare(dropped.get("text") or "", kept.get("text") or "")
     return {

@@ -22,8 +22,8 @@ from datamask.release import Picture, Staged
 from datamask.release.release_folder import next_version
 from datamask.report import charts, page, themes
 from datamask.report.drawing import Drawing
-from datamask.report.findings import Findings, StageTime, find
-from datamask.shares import part, tell
+from datamask.report.findings import Findings, StageTime, find_findings
+from datamask.shares import share_part, tell_share
 from datamask.stages import ShardFiles, record
 
 PAGE = "report.html"
@@ -61,18 +61,18 @@ def write_report(
     """
     record(storage.join(staged.out, "work"), all_files, config)
     if staged.published:
-        return describe(staged.folder, load(staged.folder))
+        return describe(staged.folder, load_findings(staged.folder))
     library = Thread(target=page.library, daemon=True)  # on a core of its own, while the findings are computed
     library.start()
     work = storage.join(staged.out, "work")
     with Drawing() as drawing:
-        with rounds(work, "report", staged.key) as folder, part(0, 0.6):
-            findings = find(all_files, config, certificate, stages, work=work, maps=maps, folder=folder)
+        with rounds(work, "report", staged.key) as folder, share_part(0, 0.6):
+            findings = find_findings(all_files, config, certificate, stages, work=work, maps=maps, folder=folder)
         library.join()
         findings = replace(
             findings, unread=_unread(staged), personal=staged.personal(), release=_origin(staged, config)
         )
-        with part(0.6, 1):
+        with share_part(0.6, 1):
             return _write(staged.folder, findings, drawing)
 
 
@@ -98,20 +98,20 @@ def write_findings(folder: str, findings: Findings) -> Report:
 
 def _write(folder: str, findings: Findings, drawing: Drawing) -> Report:
     storage.write_json(storage.join(folder, DATA), findings.as_json())
-    findings = load(folder)  # what is drawn is what is stored
+    findings = load_findings(folder)  # what is drawn is what is stored
     pictures = _pictures(findings)
     with charts.unchecked():
         drawing.begin([themes.picture(chart(), picture.title) for picture, chart in pictures])
         with storage.publish(storage.join(folder, PAGE)) as temporary:
             temporary.write_text(page.render(findings), encoding="utf-8")
-    tell(0.5)
+    tell_share(0.5)
     for (picture, _), drawn in zip(pictures, drawing.finish(), strict=True):
         with storage.publish(storage.join(folder, picture.path)) as temporary:
             temporary.write_bytes(drawn)
     return describe(folder, findings)
 
 
-def load(folder: str) -> Findings:
+def load_findings(folder: str) -> Findings:
     """The findings stored in a release.
 
     :raises InputError: there are none, or another version wrote them.
@@ -132,11 +132,14 @@ def load(folder: str) -> Findings:
 def describe(folder: str, findings: Findings) -> Report:
     """What a report in `folder` consists of."""
     return Report(
-        folder, tuple(picture for picture, _ in _pictures(findings)), facts(findings), tuple(findings.warnings)
+        folder,
+        tuple(picture for picture, _ in _pictures(findings)),
+        headline_numbers(findings),
+        tuple(findings.warnings),
     )
 
 
-def facts(findings: Findings) -> dict[str, Any]:
+def headline_numbers(findings: Findings) -> dict[str, Any]:
     """The headline numbers."""
     ours = findings.arm("selected")
     return {

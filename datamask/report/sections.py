@@ -433,7 +433,11 @@ def _examples(f: Findings) -> list[Block]:
     blocks: list[Block] = []
     for kind, (title, note) in kinds.items():
         documents = [
-            {"why": why(d), "text": d["text"], "source": " · ".join(x for x in [_place(d), d["id"], d["url"]] if x)}
+            {
+                "why": reason_in_numbers(d),
+                "text": d["text"],
+                "source": " · ".join(x for x in [_place(d), d["id"], d["url"]] if x),
+            }
             for d in f.examples
             if d["kind"] == kind
         ]
@@ -458,7 +462,7 @@ def _place(d: dict[str, Any]) -> str:
     return ", ".join(value for value in d["groups"].values() if value)
 
 
-def why(d: dict[str, Any]) -> str:
+def reason_in_numbers(d: dict[str, Any]) -> str:
     """The reason in numbers."""
     quality = f"quality {d['quality']:.3f} (percentile {d['percentile']:.0f}; top-quality's cut is {number(d['quality_cut'])})"
     if d.get("explained", 1.0) < EXPLAINED:

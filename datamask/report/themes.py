@@ -51,7 +51,7 @@ PICTURE = config("#1c1e21", "#555b63", "#d8dce1", LIGHT) | {"background": "white
 
 
 def picture(chart: alt.TopLevelMixin, title: str, width: int = 640) -> dict[str, Any]:
-    """The Vega-Lite specification of the chart as a picture on white, for `drawing.png`."""
+    """The Vega-Lite specification of the chart as a picture on white, for `drawing.draw_png`."""
     specification: dict[str, Any] = json.loads(json.dumps(chart.to_dict(validate=False)))
     _set_width(specification, width)
     specification["title"] = {"text": title, "anchor": "start", "fontSize": 14, "offset": 10}

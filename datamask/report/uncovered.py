@@ -80,14 +80,14 @@ class WordShares:
 
 
 @dataclass(frozen=True)
-class Mean:
+class WeightedMean:
     """Weighted mean of the rows, and its standard error: (V,) each."""
 
     share: npt.NDArray[np.float64]
     error: npt.NDArray[np.float64]
 
     @classmethod
-    def of(cls, shares: csr_array, weights: npt.NDArray[np.floating]) -> Mean:
+    def of(cls, shares: csr_array, weights: npt.NDArray[np.floating]) -> WeightedMean:
         """The weighted mean of sparse rows (n, J), with its standard error. weights: (n,)."""
         w = np.asarray(weights, np.float64) / max(float(np.sum(weights)), 1e-12)
         mean = np.asarray(w @ shares)
@@ -97,7 +97,7 @@ class Mean:
         return cls(mean, np.sqrt(np.maximum(spread, 0)))
 
 
-def draw(
+def draw_rows(
     arms: Mapping[str, Indices], reference: Indices, generator: np.random.Generator
 ) -> tuple[dict[str, Indices], Indices]:
     """Rows of each arm, and of the reference, whose words are counted."""
@@ -105,7 +105,7 @@ def draw(
     return drawn, np.sort(generator.permutation(reference)[:TEXTS])
 
 
-def words(
+def uncovered_words(
     texts: Mapping[int, str],
     weights: npt.NDArray[np.floating],
     drawn: Mapping[str, Indices],
@@ -128,16 +128,16 @@ def words(
         worth = None
     if worth is not None:
         by[""] = by[""] * worth[reference]
-    means = {arm: Mean.of(counted.shares[place], by[arm]) for arm, place in of.items() if len(place)}
+    means = {arm: WeightedMean.of(counted.shares[place], by[arm]) for arm, place in of.items() if len(place)}
     if chosen not in means or "" not in means:
         return {}
     pool, ours = means[""], means[chosen]
     wanted = pool
     if target:
-        wanted = Mean.of(counted.shares[len(rows) :], np.ones(len(target)))
+        wanted = WeightedMean.of(counted.shares[len(rows) :], np.ones(len(target)))
     part = SMOOTHED / max(len(of[chosen]), 1)
 
-    def smooth(mean: Mean) -> npt.NDArray[np.float64]:
+    def smooth(mean: WeightedMean) -> npt.NDArray[np.float64]:
         return (1 - part) * mean.share + part * (wanted.share + pool.share + ours.share) / 3
 
     def lost(t: npt.NDArray[np.float64], c: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -10,10 +10,10 @@ WARNINGS = 8  # shown at the top; the others are counted
 
 def sentence(warning: Mapping[str, Any], out: str = "OUT") -> str:
     """A warning with the command that shows the documents, and its remedy."""
-    return f"{warning['text']} Look: {look(warning, out)}; {warning['remedy']}."
+    return f"{warning['text']} Look: {look_command(warning, out)}; {warning['remedy']}."
 
 
-def look(warning: Mapping[str, Any], out: str = "OUT") -> str:
+def look_command(warning: Mapping[str, Any], out: str = "OUT") -> str:
     """The command that lists documents a warning is about."""
     return " ".join(_quoted(word) for word in ["datamask", "explain", out, *warning["look"]])
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from datamask.extensions import names
+from datamask.extensions import extension_names
 
 if TYPE_CHECKING:
     from datamask.selection.arrays import select
@@ -34,7 +34,7 @@ __all__ = ["Selection", "extend_prices", "learn_prices", "mask_shard", "metric_n
 
 def metric_names() -> list[str]:
     """Canonical names of the diversity metrics: those built in, and the registered ones."""
-    return names("metric")
+    return extension_names("metric")
 
 
 def __getattr__(name: str) -> Any:

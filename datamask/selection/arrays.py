@@ -77,8 +77,8 @@ def select(
 def _solved(pool: Pool, settings: ResolvedSelect, progress: Report | None) -> Selection:
     order = in_order_of_content(pool, settings.seed)
     if order is None:
-        return solve(make_problem(pool, settings), progress)
-    return solve(make_problem(pool.take(order), settings), progress).back(order)
+        return solve_problem(make_problem(pool, settings), progress)
+    return solve_problem(make_problem(pool.take(order), settings), progress).back(order)
 
 
 def _without(pool: Pool, leaked: np.ndarray, settings: ResolvedSelect, progress: Report | None) -> Selection:
@@ -103,7 +103,7 @@ def _without(pool: Pool, leaked: np.ndarray, settings: ResolvedSelect, progress:
     return replace(found, selected=columns[0], probability=columns[1], price=columns[2], repeat=repeat)
 
 
-def solve(problem: Problem, progress: Report | None = None) -> Selection:
+def solve_problem(problem: Problem, progress: Report | None = None) -> Selection:
     """The settings' solver run on a problem, its answer checked and evaluated exactly.
 
     :raises ConfigError: a metric or solver of the user's raises; names its file and line.

@@ -13,7 +13,7 @@ from typer import Option
 
 from datamask import extensions
 from datamask.certificate_words import describe
-from datamask.config import ResolvedSelect, Select, load, resolve
+from datamask.config import ResolvedSelect, Select, load_config, resolve
 from datamask.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def select(
         raise ConfigError("--budget-documents and --budget-tokens are both set; keep one")
     if keep_duplicates:
         given["semantic_duplicates"] = None
-    asked = load(config, set_ or []).select
+    asked = load_config(config, set_ or []).select
     settings = resolve(asked, given, words=False, tokens=TOKENS in columns_of(input_))
     pick_device(settings.device)  # before a large file is read
     pool = read_pool(input_, settings, quality or ["quality_score"])

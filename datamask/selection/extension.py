@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from datamask import storage
 from datamask.config import Config
-from datamask.maps import Handed, Mapper, groups, hand, handed, here, rounds
+from datamask.maps import Handed, Mapper, groups, hand_on, handed, here, rounds
 from datamask.pipeline import STAGES
 from datamask.selection.cover.counting import target_facts, with_atoms
 from datamask.selection.cover.cover_beside import cover_beside
@@ -99,7 +99,7 @@ def _extend(
     counts = [sum(files.shard.rows or 0 for files in shards) for _, shards in items]
     read = maps(gather_candidates, state, items, counts)
     asked = [
-        Stays(n, group, tuple(known[one.shard.name].path if one.shard.name in known else "" for one in files))
+        StayingGroup(n, group, tuple(known[one.shard.name].path if one.shard.name in known else "" for one in files))
         for (n, files), group in zip(items, read, strict=True)
     ]
     kept = maps(read_stays, state, asked, counts)
@@ -126,14 +126,14 @@ def _extend(
     return rows, {**found.facts, **drift.as_dict()}
 
 
-class Known(NamedTuple):
+class KnownShard(NamedTuple):
     """A shard that was decided on."""
 
     path: str
     row: Row
 
 
-def _known(work: str, prices: Output, ordered: Sequence[ShardFiles]) -> dict[str, Known]:
+def _known(work: str, prices: Output, ordered: Sequence[ShardFiles]) -> dict[str, KnownShard]:
     """The shards whose decisions stand, by name."""
     table = storage.read_table(prices.path)
     by = decided_by(prices.path, prices.key)
@@ -144,11 +144,11 @@ def _known(work: str, prices: Output, ordered: Sequence[ShardFiles]) -> dict[str
         if row := before.get(files.shard.name):
             path = decision_path(work, files.shard.name, row[3])
             if storage.find_output(path, decided_key(files, row[3])):
-                found[files.shard.name] = Known(path, row)
+                found[files.shard.name] = KnownShard(path, row)
     return found
 
 
-class Stays(NamedTuple):
+class StayingGroup(NamedTuple):
     """An item of `read_stays`: a group of shards, and where their decisions are ("": the shard is new)."""
 
     number: int
@@ -156,7 +156,7 @@ class Stays(NamedTuple):
     paths: tuple[str, ...]
 
 
-def read_stays(state: Learning, item: Stays) -> Handed:
+def read_stays(state: Learning, item: StayingGroup) -> Handed:
     """Map: of a group's candidates (n,) which are new, and of the others which are selected, and their p."""
     name = f"stays-of-{item.number}"
     if found := handed(state.folder, name):
@@ -171,7 +171,7 @@ def read_stays(state: Learning, item: Stays) -> Handed:
             selected[part] = table["selected"].to_numpy()[index[part]]
             probability[part] = table["probability"].to_numpy()[index[part]]
         start = end
-    return hand(state.folder, name, new=new, selected=selected, probability=probability)
+    return hand_on(state.folder, name, new=new, selected=selected, probability=probability)
 
 
 def measure_own_drift(state: Learning, item: tuple[Sequence[ShardFiles], Sequence[str]]) -> Drift:

@@ -22,7 +22,7 @@ def copy_rows(start, index, value, rows, to_start, to_index, to_value):  # type:
             at += 1
 
 
-def taken(
+def taken_rows(
     start: np.ndarray, index: np.ndarray, value: np.ndarray, rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """These rows, in this order: their start (n + 1,) int64, index and value."""
@@ -38,7 +38,7 @@ def take_rows(matrix: csr_array, rows: np.ndarray) -> csr_array:
     """matrix[rows]. rows: row numbers or (N,) bool."""
     rows = np.asarray(rows)
     rows = np.flatnonzero(rows) if rows.dtype == bool else rows
-    start, index, value = taken(matrix.indptr.astype(np.int64), matrix.indices, matrix.data, rows)
+    start, index, value = taken_rows(matrix.indptr.astype(np.int64), matrix.indices, matrix.data, rows)
     return csr_array((value, index, start), shape=(len(rows), matrix.shape[1]))
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from datamask import extensions, storage
 from datamask.config import Config
 from datamask.errors import ConfigError, InputError
-from datamask.maps import Handed, Mapper, groups, hand, here, rounds
+from datamask.maps import Handed, Mapper, groups, hand_on, here, rounds
 from datamask.pipeline import STAGES
 from datamask.selection.cover.counting import check_room, held_words, reads_words, target_facts, with_atoms
 from datamask.selection.cover.cover_shards import GROUP_ROWS, JOINT_NUMBERS, can_cover, cover_shards, numbers_of
@@ -30,7 +30,7 @@ from datamask.selection.sharded.gathered import UndecidedTooFew
 from datamask.selection.sharded.joint import JOINT_DOCUMENTS, Decision, select_corpus
 from datamask.selection.sharded.passes import select_shards
 from datamask.selection.sharded.prices import Prices
-from datamask.shares import part, tell
+from datamask.shares import share_part, tell_share
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
@@ -136,22 +136,24 @@ def _jointly(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper, numbe
 def solve_jointly(state: Learning, ordered: Sequence[ShardFiles]) -> Learned:
     """All candidates as one problem, on one worker."""
     shards = []
-    with part(0, 0.03):
+    with share_part(0, 0.03):
         for files in ordered:
             shards.append(read_candidates(files, state.config))
-            tell(len(shards) / len(ordered))
-    with part(0.03, 0.97):
+            tell_share(len(shards) / len(ordered))
+    with share_part(0.03, 0.97):
         chosen = select_corpus(shards, state.config.selection)
     rows = []
-    with part(0.97, 1):
+    with share_part(0.97, 1):
         for files, candidates, decision in zip(ordered, shards, chosen.decisions, strict=True):
             rows.append(_decide(files, candidates, decision, state))
-            tell(len(rows) / len(ordered))
+            tell_share(len(rows) / len(ordered))
     _save(chosen.prices, state)
     return Learned(tuple(rows), chosen.facts)
 
 
-NOTHING = hand(None, "", selected=np.zeros(0, bool), probability=np.zeros(0, np.float32), price=np.zeros(0, np.float32))
+NOTHING = hand_on(
+    None, "", selected=np.zeros(0, bool), probability=np.zeros(0, np.float32), price=np.zeros(0, np.float32)
+)
 
 
 class Decided(NamedTuple):
@@ -305,7 +307,7 @@ def decided_by(path: str, key: str) -> Mapping[str, str]:
 def code_of(config: Config) -> dict[str, str]:
     """The code, as keys hold it, of metrics and a solver of the user's own."""
     select = config.selection
-    return extensions.code("metric", select.metrics) | extensions.code("solver", [select.solver])
+    return extensions.fingerprints_of("metric", select.metrics) | extensions.fingerprints_of("solver", [select.solver])
 
 
 def inputs_of(files: ShardFiles) -> list[str | None]:

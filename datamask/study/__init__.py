@@ -7,7 +7,7 @@
 `datamask judge OUT --targets …` does all of it, with random draws, intervals and controls (docs/judge.md).
 """
 
-from datamask.study.coder import Coded, code, mean_bits
-from datamask.study.targets import Item, Target, cut, read_targets
+from datamask.study.coder import CodedItems, code_targets, mean_bits
+from datamask.study.targets import Item, Target, cut_texts, read_targets
 
-__all__ = ["Coded", "Item", "Target", "code", "cut", "mean_bits", "read_targets"]
+__all__ = ["CodedItems", "Item", "Target", "code_targets", "cut_texts", "mean_bits", "read_targets"]

@@ -24,13 +24,13 @@ from datamask.errors import ConfigError, DatamaskError
 from datamask.report import statistics
 from datamask.report.embedded import Embedded
 from datamask.report.statistics import Interval
-from datamask.selection.arrays import solve
+from datamask.selection.arrays import solve_problem
 from datamask.selection.problem.problem import Problem, make_problem
 from datamask.study.choices import RANDOM, bytes_of
 from datamask.study.chosen import chosen, names_of, texts_of
 from datamask.study.coder import Coder
 from datamask.study.overlap import without_overlap
-from datamask.study.run import hear
+from datamask.study.run import read_choices
 from datamask.study.targets import Target
 from datamask.study.verdict import Judged, conclude
 
@@ -206,7 +206,7 @@ def _judge(
     ]
     limit = min(bytes_of(held, mask) for held, by_arm in zip(texts, masks, strict=True) for mask in by_arm.values())
     limit = min(limit, *(bytes_of(held, np.ones(len(held), bool)) // 2 for held in texts))  # draws repeat nothing
-    heard = hear(Coder(), list(zip(texts, masks, strict=True)), kept, limit, DRAWS, 3, 0, progress)
+    heard = read_choices(Coder(), list(zip(texts, masks, strict=True)), kept, limit, DRAWS, 3, 0, progress)
     return conclude({"coder": heard}, []).judges[0], limit
 
 
@@ -265,7 +265,7 @@ class SelectionJudge:
         self.metrics: dict[str, Problem] = {
             str(change["algorithm"]): make_problem(arrays, settings.model_copy(update=change)) for change in changes
         }
-        self.bounds = {metric: solve(problem).upper_bound for metric, problem in self.metrics.items()}
+        self.bounds = {metric: solve_problem(problem).upper_bound for metric, problem in self.metrics.items()}
         self.size = self.metrics[METRICS[0]].size
 
     def columns(self, selected: npt.NDArray[Any]) -> dict[str, float]:

@@ -10,7 +10,7 @@ import altair as alt
 from datamask import storage
 from datamask.report import formatting, page
 from datamask.report.figures import Figure
-from datamask.report.findings import plain
+from datamask.report.findings import plain_json
 from datamask.report.formatting import count
 from datamask.report.sections import PageSection, chart_grid, table
 from datamask.report.statistics import Interval
@@ -150,10 +150,10 @@ def _scatter(found: Ablation) -> Any:
     return alt.layer(dots, labels).properties(width="container", height=420)
 
 
-def write(folder: str, found: Ablation) -> dict[str, str]:
+def write_ablation(folder: str, found: Ablation) -> dict[str, str]:
     """Writes ablation.json, ablation.html and ablation.md into `folder`; returns their paths by kind."""
     paths = {kind: storage.join(folder, name) for kind, name in _FILES.items()}
-    storage.write_json(paths["data"], plain(found.as_json()))
+    storage.write_json(paths["data"], plain_json(found.as_json()))
     for kind, text in (("page", render(found)), ("markdown", markdown(found))):
         with storage.publish(paths[kind]) as temporary:
             temporary.write_text(text, encoding="utf-8")

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from datamask.config import ResolvedSelect
 from datamask.errors import InputError
-from datamask.study.targets import BETWEEN, cut
+from datamask.study.targets import BETWEEN, cut_texts
 
 RANDOM, SHUFFLED, JUNK, CLEAN = "random", "random, words shuffled", "planted junk", "planted junk left out"
 CONTROLS = (SHUFFLED, JUNK, CLEAN)
@@ -157,6 +157,6 @@ def _join(texts: Sequence[bytes], limit: int) -> bytes:
 
 def _named(name: str, texts: Sequence[bytes], limit: int, seed: Sequence[int]) -> bytes:
     try:
-        return cut(texts, limit, seed)
+        return cut_texts(texts, limit, seed)
     except InputError as error:
         raise InputError(f"arm {name}: {error}") from error

@@ -35,7 +35,7 @@ _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Coded:
+class CodedItems:
     """What a target's items cost after a choice. All (items,) arrays; answers are nan-free zeros in plain text."""
 
     target: str
@@ -56,8 +56,10 @@ class Coded:
         return float(self.answer_bits.sum() / total) if total else float("nan")
 
 
-def code(choice: bytes, targets: Sequence[Target], order: int = ORDER, fork: bool | None = None) -> dict[str, Coded]:
-    """Each target's cost after reading `choice` (see `targets.cut`), by the targets' names, in their order.
+def code_targets(
+    choice: bytes, targets: Sequence[Target], order: int = ORDER, fork: bool | None = None
+) -> dict[str, CodedItems]:
+    """Each target's cost after reading `choice` (see `targets.cut_texts`), by the targets' names, in their order.
 
     :param order: of the model, 2 to 64 bytes.
     :param fork: read the choice once and fork for each target; by default where the platform can.
@@ -77,7 +79,7 @@ def code(choice: bytes, targets: Sequence[Target], order: int = ORDER, fork: boo
         else:
             counts = _in_child(encoder, target)
         table = np.asarray(counts, dtype=np.int64).reshape(-1, 2)
-        found[target.name] = Coded(
+        found[target.name] = CodedItems(
             target=target.name,
             bits=np.asarray(8.0 * table.sum(axis=1)),
             bytes=np.array([len(BETWEEN) + len(item.whole) for item in target.items]),
@@ -96,12 +98,12 @@ class Coder:
     def __init__(self, order: int = ORDER) -> None:
         self.order = order
 
-    def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, Coded]:
+    def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, CodedItems]:
         """The code lengths of the targets, by name, after reading the choice."""
-        return code(choice, targets, self.order)
+        return code_targets(choice, targets, self.order)
 
 
-def mean_bits(read: Mapping[str, Coded], own: Sequence[str] = ()) -> float:
+def mean_bits(read: Mapping[str, CodedItems], own: Sequence[str] = ()) -> float:
     """Bits a byte, the mean of the targets, each alike; without those named in `own`."""
     return float(np.mean([coded.bits_per_byte for name, coded in read.items() if name not in own]))
 

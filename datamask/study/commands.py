@@ -69,8 +69,8 @@ def judge(
         arms=read_arms(arm or []),
     )
     with terminal.progress_line() as line:
-        found = judged.study(corpus, targets, settings, set_ or [], line)
-    paths = judge_page.write(to or join(work, "judge"), found)
+        found = judged.run_study(corpus, targets, settings, set_ or [], line)
+    paths = judge_page.write_judgement(to or join(work, "judge"), found)
     if as_json:
         print(escaped({**judge_page.as_json(found), "paths": paths}))
         return

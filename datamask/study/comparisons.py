@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from datamask.config import load, validate
+from datamask.config import load_config, validate
 from datamask.errors import ConfigError
 from datamask.stages import check_place
 from datamask.storage import expand_patterns, join, publish
@@ -43,9 +43,9 @@ def sweep(
     pool = embedded.load_corpus(corpus, documents, set_ or [])
     lambdas = [*(round(point / (points - 1), 6) for point in range(points)), pool.config.selection.lamb]
     with terminal.progress_line() as line:
-        found = measured.sweep(pool, lambdas, lambda lamb, seconds: line(f"λ {lamb:.2f}  {seconds:.1f} s"))
-    paths = front.write(to or join(pool.work, "sweep"), found)
-    picked = measured.pick(found, pick) if pick else None
+        found = measured.sweep_lambdas(pool, lambdas, lambda lamb, seconds: line(f"λ {lamb:.2f}  {seconds:.1f} s"))
+    paths = front.write_front(to or join(pool.work, "sweep"), found)
+    picked = measured.pick_point(found, pick) if pick else None
     if picked and config:
         write_lamb(config, picked.lamb)
     if as_json:
@@ -83,9 +83,9 @@ def ablate(
             asked,
             line,
         )
-    paths = arms.write(to or join(work, "ablation"), found)
+    paths = arms.write_ablation(to or join(work, "ablation"), found)
     if as_json:
-        print(escaped({**findings.plain(found.as_json()), "paths": paths}))
+        print(escaped({**findings.plain_json(found.as_json()), "paths": paths}))
     else:
         study_terminal.show_ablation(found, paths)
 
@@ -114,7 +114,7 @@ def _read_yaml(path: Path) -> tuple[Any, Any]:
     from ruamel.yaml import YAML
     from ruamel.yaml.comments import CommentedMap
 
-    load(path)  # one clear message for everything that may be wrong with it
+    load_config(path)  # one clear message for everything that may be wrong with it
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = 4096

@@ -9,7 +9,7 @@ import altair as alt
 
 from datamask import storage
 from datamask.report import page, themes
-from datamask.report.drawing import png
+from datamask.report.drawing import draw_png
 from datamask.report.figures import Figure
 from datamask.report.formatting import count, number, percent
 from datamask.report.sections import PageSection, chart_grid, table
@@ -19,13 +19,13 @@ LOWEST = -1.0  # a diversity term below (top-quality can be far worse than rando
 SHOWN_VALUES = 8  # of a column, in the chart of shares over λ
 
 
-def marks(front: Sweep, point: Point) -> str:
+def point_marks(front: Sweep, point: Point) -> str:
     """ "knee", "chosen", both or neither."""
     found = ["knee"] if point is front.points[front.knee] else []
     return ", ".join([*found, "chosen"] if abs(point.lamb - front.chosen) < 1e-9 else found)
 
 
-def rows(front: Sweep, columns: Sequence[str] = ()) -> tuple[list[str], list[list[str]]]:
+def front_rows(front: Sweep, columns: Sequence[str] = ()) -> tuple[list[str], list[list[str]]]:
     """Head and a row per λ; `columns`: those whose effective number is shown."""
     head = ["λ", "quality term", "diversity term", "objective", "bound", "gap", "mean quality", "Vendi", "near-dup."]
     head += ["length ratio", *(f"eff. {column}" for column in columns), "shared with λ before", "s", ""]
@@ -44,14 +44,14 @@ def rows(front: Sweep, columns: Sequence[str] = ()) -> tuple[list[str], list[lis
             *(number(point.effective[column], 1) for column in columns),
             percent(point.overlap_before, 0),
             f"{point.seconds:.1f}",
-            marks(front, point),
+            point_marks(front, point),
         ]
         for point in front.points
     ]
     return head, body
 
 
-def chart(front: Sweep) -> alt.LayerChart | alt.FacetChart:
+def front_chart(front: Sweep) -> alt.LayerChart | alt.FacetChart:
     """Quality against diversity: a point per λ, joined in order, under the curve that no selection can pass."""
     low = max(min(point.diversity for point in front.points), LOWEST)
     points: list[dict[str, Any]] = [
@@ -61,8 +61,8 @@ def chart(front: Sweep) -> alt.LayerChart | alt.FacetChart:
             "height": max(point.diversity, low),
             "lamb": point.lamb,
             "label": f"λ {point.lamb:g}" + (f" (at −{-point.diversity:.1f})" if point.diversity < low else ""),
-            "kind": marks(front, point).split(", ")[0] or "measured",
-            "area": 220 if marks(front, point) else 60,
+            "kind": point_marks(front, point).split(", ")[0] or "measured",
+            "area": 220 if point_marks(front, point) else 60,
             "mean_quality": point.mean_quality,
             "vendi": point.vendi,
             "near_duplicates": point.near_duplicates,
@@ -147,7 +147,7 @@ def render(front: Sweep) -> str:
     columns = list(first.effective)
     figures = {
         "front": Figure(
-            chart(front),
+            front_chart(front),
             "The front: what a gain in quality costs in diversity",
             "Each mark is the best selection found for one λ. The dashed curve is made of the certificates: no selection of "
             "this size lies above it, so where the marks touch it they cannot be improved. The diamond is the knee: the "
@@ -156,7 +156,7 @@ def render(front: Sweep) -> str:
         )
     }
     figures |= {f"share-{column}": Figure(share_chart(front, column), f"Share by {column}") for column in columns}
-    head, body = rows(front, columns)
+    head, body = front_rows(front, columns)
     knee = front.points[front.knee]
     note = (
         "Terms are calibrated: 0 is a random selection, 1 is the best that quality, or diversity, alone could do. Length ratio: "
@@ -176,14 +176,16 @@ def render(front: Sweep) -> str:
     return page.assemble(f"{front.name}: sweep over λ", f"{front.name}: the balance", lead, [], sections, figures)
 
 
-def write(folder: str, front: Sweep) -> dict[str, str]:
+def write_front(folder: str, front: Sweep) -> dict[str, str]:
     """Writes sweep.json, sweep.html and front.png into `folder`; returns their paths by kind."""
     paths = {kind: storage.join(folder, name) for kind, name in _FILES.items()}
     storage.write_json(paths["data"], front.as_json())
     with storage.publish(paths["page"]) as temporary:
         temporary.write_text(render(front), encoding="utf-8")
     with storage.publish(paths["picture"]) as temporary:
-        temporary.write_bytes(png(themes.picture(chart(front), "Quality against diversity for λ from 0 to 1")))
+        temporary.write_bytes(
+            draw_png(themes.picture(front_chart(front), "Quality against diversity for λ from 0 to 1"))
+        )
     return paths
 
 

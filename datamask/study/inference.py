@@ -27,10 +27,10 @@ import numpy.typing as npt
 from scipy import stats
 
 from datamask.errors import InputError
-from datamask.study.coder import Coded
+from datamask.study.coder import CodedItems
 
 Floats = npt.NDArray[np.float64]
-Draw = Mapping[str, Coded]  # target -> cost, of one choice
+Draw = Mapping[str, CodedItems]  # target -> cost, of one choice
 Readings = Mapping[str, Sequence[Sequence[Draw]]]  # arm -> pool -> draw
 ROUNDS = 2_000
 LEVEL = 0.05

@@ -12,7 +12,7 @@ import altair as alt
 from datamask import storage
 from datamask.report import formatting, page
 from datamask.report.figures import Figure
-from datamask.report.findings import plain
+from datamask.report.findings import plain_json
 from datamask.report.formatting import count
 from datamask.report.sections import PageSection, chart_grid, table
 from datamask.study.choices import RANDOM
@@ -204,7 +204,7 @@ def forest(judges: Sequence[Judged]) -> Any:
     return alt.layer(line, bars, dots).properties(width="container", height=height)
 
 
-def write(folder: str, found: Finding) -> dict[str, str]:
+def write_judgement(folder: str, found: Finding) -> dict[str, str]:
     """Writes judge.json, judge.html and judge.md into `folder`; returns their paths by kind."""
     paths = {kind: storage.join(folder, name) for kind, name in _FILES.items()}
     storage.write_json(paths["data"], as_json(found))
@@ -222,5 +222,5 @@ def as_json(found: Finding) -> dict[str, Any]:
         for kind in ("against", "named"):
             for row, contrast in zip(told[kind], getattr(judge, kind), strict=True):
                 row["says"] = contrast.says
-    result: dict[str, Any] = plain(whole)
+    result: dict[str, Any] = plain_json(whole)
     return result

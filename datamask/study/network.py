@@ -31,7 +31,7 @@ import numpy.typing as npt
 import torch
 
 from datamask.errors import InputError
-from datamask.study.coder import Coded
+from datamask.study.coder import CodedItems
 from datamask.study.proxy import END, ProxySettings, batches, build_model, deterministic, loss_of, train_tokenizer
 from datamask.study.targets import BETWEEN, Target
 
@@ -150,14 +150,14 @@ class Network:
         """Whether there is text enough to start from; with less it starts from noise, as its notes show."""
         return bool(self.size.before) and sum(map(len, self._before)) >= self.size.before * ENOUGH
 
-    def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, Coded]:
+    def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, CodedItems]:
         """Each target's cost after training on `choice`, the mean of the seeds at the choice's best rate.
 
         :raises InputError: the choice is shorter than one batch.
         """
         started = time.perf_counter()
         blocks = self._blocks(choice)
-        by_rate: dict[float, list[dict[str, Coded]]] = {}
+        by_rate: dict[float, list[dict[str, CodedItems]]] = {}
         model = None
         for rate in self.size.rates:
             for seed in range(self.size.seeds):
@@ -244,7 +244,7 @@ class Network:
                     parameter.copy_(total / CHECKPOINTS)
         return model
 
-    def _cost(self, model: Any, target: Target) -> Coded:
+    def _cost(self, model: Any, target: Target) -> CodedItems:
         """Bits of each item: after END, in windows of the model's context; a longer item's later windows start anew."""
         context, end = self.size.model.context, self.tokenizer.token_to_id(END) or 0
         windows, owners, answers = [], [], []
@@ -260,7 +260,7 @@ class Network:
         count = len(target.items)
         bits = np.bincount(owners, weights=[cost.sum() for cost in costs], minlength=count)
         of_answers = [cost[place:].sum() for cost, place in zip(costs, answers, strict=True)]
-        return Coded(
+        return CodedItems(
             target=target.name,
             bits=bits.astype(np.float64),
             bytes=np.array([len(item.whole) for item in target.items]),
@@ -288,11 +288,11 @@ def _add(totals: list[torch.Tensor], values: list[torch.Tensor]) -> list[torch.T
     return [a + b for a, b in zip(totals, values, strict=True)] if totals else [value.clone() for value in values]
 
 
-def _mean(read: dict[str, Coded]) -> float:
+def _mean(read: dict[str, CodedItems]) -> float:
     return float(np.mean([coded.bits_per_byte for coded in read.values()]))
 
 
-def _average(reads: Sequence[Coded]) -> Coded:
+def _average(reads: Sequence[CodedItems]) -> CodedItems:
     return replace(
         copy.copy(reads[0]),
         bits=np.mean([read.bits for read in reads], axis=0),

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from datamask.errors import InputError
-from datamask.study.coder import Coded
+from datamask.study.coder import CodedItems
 from datamask.study.targets import BETWEEN, Target
 
 BUCKETS = 10_000
@@ -78,7 +78,7 @@ class Ngrams:
     name, kind = "n-grams", "counts"
     parameters, epochs = 0, 1.0
 
-    def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, Coded]:
+    def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, CodedItems]:
         """Each target's cost, by name.
 
         :raises InputError: no targets.
@@ -89,9 +89,9 @@ class Ngrams:
         return {target.name: _cost(target, pairs) for target in targets}
 
 
-def _cost(target: Target, pairs: WordPairs) -> Coded:
+def _cost(target: Target, pairs: WordPairs) -> CodedItems:
     zeros = np.zeros(len(target.items))
-    return Coded(
+    return CodedItems(
         target=target.name,
         bits=np.array([pairs.bits(words_of(item.whole)) for item in target.items]),
         bytes=np.array([len(BETWEEN) + len(item.whole) for item in target.items]),

@@ -24,12 +24,12 @@ from datamask.report.embedded import Embedded, load_corpus
 from datamask.storage import expand_patterns
 from datamask.study.choices import RANDOM, bytes_of, choices, most_bytes
 from datamask.study.chosen import chosen, names_of, texts_of
-from datamask.study.coder import ORDER, Coded, Coder
+from datamask.study.coder import ORDER, CodedItems, Coder
 from datamask.study.inference import Draw
 from datamask.study.ngram_judge import Ngrams
 from datamask.study.overlap import without_overlap
 from datamask.study.targets import BYTES, Item, Target, read_targets, target_of
-from datamask.study.verdict import Finding, Heard, Reach, conclude
+from datamask.study.verdict import Finding, JudgeReadings, JudgeSize, conclude
 
 DEFAULT, TOP_QUALITY, SEMDEDUP = "default", "top-quality", "semdedup"
 ARMS: Mapping[str, Mapping[str, Any]] = {
@@ -69,7 +69,7 @@ class Judge(Protocol):
         """How often it reads a choice."""
         ...
 
-    def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, Coded]:
+    def read(self, choice: bytes, targets: Sequence[Target]) -> dict[str, CodedItems]:
         """The code lengths of the targets, by name, after reading the choice."""
         ...
 
@@ -101,7 +101,7 @@ class _Pool:
     masks: Mapping[str, npt.NDArray[np.bool_]]
 
 
-def study(
+def run_study(
     place: str,
     targets: Sequence[str],
     settings: Settings,
@@ -116,7 +116,7 @@ def study(
     :raises ConfigError: an unknown judge or size, too few pools or draws, an arm that does not differ in settings.
     :raises InputError: bad targets (missing, empty, in the pool), or choices smaller than the bytes asked for.
     """
-    check(settings)
+    check_settings(settings)
     read = read_targets(expand_patterns(targets), settings.target_bytes, settings.seed)
     whole = load_corpus(place, settings.documents * (2 if settings.pools > 1 else 1), overrides, settings.seed)
     texts = texts_of(whole)
@@ -139,7 +139,9 @@ def study(
     judged = [*kept, *own]
     for judge, draws, count in _judges(settings, pools[0].texts, before):
         read_pools = [(pool.texts, pool.masks) for pool in pools[:count]]
-        heard[judge.name] = hear(judge, read_pools, judged, limit, draws, settings.controls, settings.seed, progress)
+        heard[judge.name] = read_choices(
+            judge, read_pools, judged, limit, draws, settings.controls, settings.seed, progress
+        )
     facts: dict[str, object] = {
         "corpus": whole.config.release.name,
         "algorithm": whole.config.selection.metric,
@@ -161,7 +163,7 @@ def study(
     return conclude(heard, NAMED, [target.name for target in own], facts)
 
 
-def check(settings: Settings) -> None:
+def check_settings(settings: Settings) -> None:
     """:raises ConfigError: settings that no study can be made with."""
     from datamask.study.network import SIZES
 
@@ -276,7 +278,7 @@ def _judges(
             yield network, max(2, settings.network_draws), settings.network_pools or settings.pools
 
 
-def hear(
+def read_choices(
     judge: Judge,
     pools: Sequence[tuple[Sequence[bytes], Mapping[str, npt.NDArray[np.bool_]]]],
     targets: Sequence[Target],
@@ -285,7 +287,7 @@ def hear(
     controls: int,
     seed: int,
     progress: Tell,
-) -> Heard:
+) -> JudgeReadings:
     """A judge's readings of every choice of every pool (texts, and arm -> mask)."""
     readings: dict[str, list[list[Draw]]] = {}
     seconds = []
@@ -303,5 +305,5 @@ def hear(
     notes = getattr(judge, "notes", "")
     if not all(len(by_pool) == len(pools) for by_pool in readings.values()):
         raise DatamaskError(f"{judge.name} did not read every arm on every pool")
-    reach = Reach(limit, judge.parameters, judge.epochs)
-    return Heard(judge.kind, readings, float(np.mean(seconds)), reach, notes() if callable(notes) else "")
+    reach = JudgeSize(limit, judge.parameters, judge.epochs)
+    return JudgeReadings(judge.kind, readings, float(np.mean(seconds)), reach, notes() if callable(notes) else "")

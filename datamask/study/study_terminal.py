@@ -33,7 +33,7 @@ def show_finding(found: Finding, paths: Mapping[str, str]) -> None:
 def show_sweep(found: Sweep, paths: Mapping[str, str], picked: Point | None, config: Path | None) -> None:
     """Prints a sweep's table, the path of its page and the λ that was picked."""
     console = new_console()
-    head, rows = front.rows(found)
+    head, rows = front.front_rows(found)
     print_table(console, head, rows, f"{found.chosen:.2f}")
     console.print(f"{len(found.points)} λ in {found.seconds:.1f} s; page: {paths['page']}", soft_wrap=True)
     if picked:

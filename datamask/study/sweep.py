@@ -21,7 +21,7 @@ from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError
 from datamask.report import statistics
 from datamask.report.embedded import Embedded
-from datamask.selection.arrays import finish, solve
+from datamask.selection.arrays import finish, solve_problem
 from datamask.selection.cover.counting import reads_words
 from datamask.selection.cover.target import read_words
 from datamask.selection.problem.pool import Pool
@@ -75,7 +75,7 @@ class Sweep:
         return asdict(self)
 
 
-def sweep(
+def sweep_lambdas(
     corpus: Embedded, lambdas: Sequence[float], progress: Callable[[float, float], None] = lambda lamb, seconds: None
 ) -> Sweep:
     """Solves and measures every λ, from quality alone, which needs no search, down to diversity alone.
@@ -130,16 +130,16 @@ def solve_all(
     problem: Problem, grid: Sequence[float], progress: Callable[[float, float], None] = lambda lamb, seconds: None
 ) -> list[Selection]:
     """The problem solved at every λ of an ascending grid, from the last one down, each beginning at the one above."""
-    warm = relaxation.Warm(tolerance=TOLERANCE)
+    warm = relaxation.WarmStart(tolerance=TOLERANCE)
     solved: list[Selection] = []
     for lamb in reversed(grid):
         began = time.perf_counter()
         at = problem.at(lamb)
         if problem.settings.solver == "relaxation":
-            draft = relaxation.solve(at, lambda record: None, warm)
+            draft = relaxation.solve_by_relaxation(at, lambda record: None, warm)
             selection = finish(at, draft, 0.0)
         else:
-            selection = solve(at)
+            selection = solve_problem(at)
         seconds = time.perf_counter() - began
         solved.insert(0, replace(selection, seconds=seconds))
         progress(lamb, seconds)
@@ -209,7 +209,7 @@ def _random_terms(corpus: Embedded, problem: Problem) -> tuple[float, float]:
     return _terms(corpus, problem.objective.evaluate(torch.from_numpy(mask)).terms)
 
 
-def pick(front: Sweep, wish: str) -> Point:
+def pick_point(front: Sweep, wish: str) -> Point:
     """The point a wish names: "knee", or "quality=0.9": the most diverse whose mean quality is at least that.
 
     :raises ConfigError: another wish, or a quality no point reaches; says which there are.

@@ -95,7 +95,7 @@ def target_of(name: str, items: Sequence[Item], limit: int = BYTES, seed: int = 
     return Target(name, tuple(taken), own)
 
 
-def cut(texts: Iterable[str | bytes], limit: int, seed: int | Sequence[int] = 0) -> bytes:
+def cut_texts(texts: Iterable[str | bytes], limit: int, seed: int | Sequence[int] = 0) -> bytes:
     """Exactly `limit` bytes of the texts, in the order drawn by `seed`, BETWEEN before each; the last one is cut.
 
     Every arm of a comparison is read through this, so that none is judged on more text than another.

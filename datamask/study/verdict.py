@@ -22,7 +22,7 @@ PAIRS = 3  # of a control's draws, from which their differences are drawn
 
 
 @dataclass(frozen=True)
-class Reach:
+class JudgeSize:
     """How much a judge read and how large it is: a verdict says nothing of more text or of larger models."""
 
     bytes: int  # of each choice
@@ -36,13 +36,13 @@ class Reach:
 
 
 @dataclass(frozen=True)
-class Heard:
+class JudgeReadings:
     """A judge's readings. kind: counts, or network."""
 
     kind: str
     readings: Readings
     seconds: float = float("nan")  # a choice
-    reach: Reach | None = None
+    reach: JudgeSize | None = None
     notes: str = ""
 
 
@@ -69,7 +69,7 @@ class Judged:
     controls: Sequence[Control]
     components: Components
     seconds: float
-    reach: Reach | None = None
+    reach: JudgeSize | None = None
     notes: str = ""
 
     @property
@@ -86,7 +86,7 @@ class Verdict:
     second: str
     says: str
     why: str
-    reach: Mapping[str, Reach] = field(default_factory=dict)
+    reach: Mapping[str, JudgeSize] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Finding:
 
 
 def conclude(
-    heard: Mapping[str, Heard],
+    heard: Mapping[str, JudgeReadings],
     named: Sequence[tuple[str, str]],
     own: Sequence[str] = (),
     facts: Mapping[str, object] | None = None,
@@ -115,7 +115,7 @@ def conclude(
     return Finding(judges, pairs, [_verdict(first, second, judges) for first, second in named], facts or {})
 
 
-def _judged(name: str, heard: Heard, named: Sequence[tuple[str, str]], own: Sequence[str]) -> Judged:
+def _judged(name: str, heard: JudgeReadings, named: Sequence[tuple[str, str]], own: Sequence[str]) -> Judged:
     arms = {arm: by_pool for arm, by_pool in heard.readings.items() if arm not in CONTROLS}
     trial = Trial(arms, own=own)
     there = [(first, second) for first, second in named if first in arms and second in arms]
@@ -180,7 +180,7 @@ def _verdict(first: str, second: str, judges: Sequence[Judged]) -> Verdict:
     failed = [judge for judge in judges if not judge.passed]
     told: dict[str, list[str]] = {}
     kinds: dict[str, set[str]] = {}
-    reach: dict[str, Reach] = {}
+    reach: dict[str, JudgeSize] = {}
     for judge in judges:
         for contrast in judge.named:
             if judge.passed and (contrast.first, contrast.second) == (first, second):

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datamask.corpus import convert_shard, read_batches, shard_schema
-from datamask.corpus.json_lines import lines, parse
+from datamask.corpus.json_lines import parse_line, read_lines
 from datamask.errors import InputError
 from tests.corpus import build
 
@@ -79,7 +79,7 @@ def test_lines_are_split_whatever_the_block(data: list[bytes], block: int, ended
         expected[0] = expected[0].removeprefix(b"\xef\xbb\xbf")
         expected = [] if expected == [b""] and not content.endswith(b"\n") else expected
     limit = 6
-    assert list(lines(stream, limit)) == [  # type: ignore[arg-type]
+    assert list(read_lines(stream, limit)) == [  # type: ignore[arg-type]
         line.removesuffix(b"\r") if len(line) <= limit else None for line in expected
     ]
 
@@ -94,7 +94,7 @@ class _Blocks(io.BytesIO):
 
 
 def test_a_line_of_any_length_is_passed_over() -> None:
-    assert parse(None) == ({}, "line_too_long")
+    assert parse_line(None) == ({}, "line_too_long")
 
 
 def test_what_python_writes_is_read(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from datamask.config import Config, Corpus
 from datamask.corpus import convert_shard, plan_shards, read_batches
-from datamask.corpus.sniff import _where_they_differ, sniff
+from datamask.corpus.sniff import _where_they_differ, sniff_reading
 from datamask.errors import ConfigError, InputError
 from tests.corpus import build
 
@@ -49,7 +49,7 @@ def test_separators_are_found_and_recorded(tmp_path, separator, name):
     path = tmp_path / name
     path.write_text(as_csv(separator))
     assert texts(tmp_path, path) == rows()
-    reading = sniff(str(path), name[2:], Corpus())
+    reading = sniff_reading(str(path), name[2:], Corpus())
     own = {"x.csv": ",", "x.tsv": "\t"}[name]
     assert (reading is None) if separator == own else (reading.separator == separator)
     planned, _, _ = build.plan(tmp_path, path)
@@ -75,7 +75,7 @@ def test_encodings_are_found_and_guesses_are_said(tmp_path, encoding, kind):
         assert texts(tmp_path, path, encoding="cp1252") == rows()
         return
     assert texts(tmp_path, path) == rows()
-    reading = sniff(str(path), kind, Corpus())
+    reading = sniff_reading(str(path), kind, Corpus())
     if encoding.startswith("utf-8"):
         assert reading is None
     else:
@@ -93,7 +93,7 @@ def test_a_few_broken_bytes_are_damage_and_no_other_encoding(tmp_path):
     path = tmp_path / "x.csv"
     data = as_csv(count=400).encode() + b"900,broken \xff here\n901,torn \xc3\n"
     path.write_bytes(data)
-    assert sniff(str(path), "csv", Corpus()) is None
+    assert sniff_reading(str(path), "csv", Corpus()) is None
     found = build.read(tmp_path, path, columns=["_reason"])
     assert [row["_reason"] for row in found].count("undecodable_text") == 2 and len(found) == 402
 
@@ -105,9 +105,9 @@ def test_the_encoding_given_is_that_of_files_that_do_not_tell_theirs(tmp_path):
     assert set(texts(tmp_path, tmp_path / "in", encoding="cp1252")) == set(rows())
     (tmp_path / "one.txt").write_bytes("Größe".encode("cp1252"))  # too few to guess from, yet no UTF-8
     (tmp_path / "two.txt").write_bytes("日本語".encode("iso2022_jp"))  # ASCII, as its bytes go
-    assert sniff(str(tmp_path / "one.txt"), "txt", Corpus(encoding="cp1252")).encoding == "cp1252"
-    assert sniff(str(tmp_path / "two.txt"), "txt", Corpus(encoding="iso2022_jp")).encoding == "iso2022_jp"
-    assert sniff(str(tmp_path / "two.txt"), "txt", Corpus(encoding="cp1252")) is None
+    assert sniff_reading(str(tmp_path / "one.txt"), "txt", Corpus(encoding="cp1252")).encoding == "cp1252"
+    assert sniff_reading(str(tmp_path / "two.txt"), "txt", Corpus(encoding="iso2022_jp")).encoding == "iso2022_jp"
+    assert sniff_reading(str(tmp_path / "two.txt"), "txt", Corpus(encoding="cp1252")) is None
 
 
 def test_an_encoding_that_is_not_the_files_is_one_message(tmp_path):
@@ -247,7 +247,7 @@ def test_another_reading_is_another_shard(tmp_path):
 def test_other_legacy_encodings_are_guessed_where_a_language_speaks_for_them(tmp_path, encoding, text):
     path = tmp_path / "x.csv"
     path.write_bytes("".join(["id,text\n", *(f"{n},{text} {n}\n" for n in range(30))]).encode(encoding))
-    assert sniff(str(path), "csv", Corpus()).guessed
+    assert sniff_reading(str(path), "csv", Corpus()).guessed
     assert texts(tmp_path, path) == [(str(n), f"{text} {n}") for n in range(30)]
 
 

@@ -109,14 +109,14 @@ def test_a_file_that_grows_while_it_is_read_is_refused(tmp_path, name, monkeypat
     planned, config, work = build.plan(tmp_path, path)
     import datamask.corpus.convert as convert
 
-    union, more = convert.union, path.read_bytes()
+    union, more = convert.union_schema, path.read_bytes()
 
     def grown(schemas):  # between the two passes
         with path.open("ab") as file:
             file.write(more)
         return union(schemas)
 
-    monkeypatch.setattr(convert, "union", grown)
+    monkeypatch.setattr(convert, "union_schema", grown)
     with pytest.raises(InputError, match=r"x\.\S+: was changed while it was read"):
         convert_shard(planned.shards[0], config, work)
     assert not list((tmp_path / "work").rglob("*.parquet"))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from datamask.corpus import Plan, convert_shard, plan, read_batches
 from datamask.corpus.inputs import InputFile
-from datamask.corpus.shards import safe, unique_names
+from datamask.corpus.shards import safe_name, unique_names
 from datamask.errors import InputError
 from tests.corpus import build
 
@@ -242,4 +242,4 @@ def test_names_are_unique_safe_and_independent_of_order(found: list, shuffle: ra
     }
     assert len({name.casefold() for name in first.values()}) == len(split)
     for name in first.values():
-        assert name == safe(name) and len(name) < 130
+        assert name == safe_name(name) and len(name) < 130

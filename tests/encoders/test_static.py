@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from datamask.encoders import EncoderRef, static
-from datamask.encoders.choose import fit
+from datamask.encoders.choose import fit_static_encoder
 from datamask.encoders.counts import WordSample, count_tokens
 from datamask.encoders.load import load_encoder
 from datamask.errors import InputError
@@ -45,7 +45,7 @@ def folder_hash(folder: Path) -> str:
 
 def test_it_tells_topics_apart(tmp_path: Path) -> None:
     texts, _ = topics(300, 0)
-    fit(texts, settings().encoder, str(tmp_path / "model"))
+    fit_static_encoder(texts, settings().encoder, str(tmp_path / "model"))
     held_out, labels = topics(90, 1)
     model = SentenceTransformer(str(tmp_path / "model"), device="cpu")
     vectors = model.encode(held_out)
@@ -59,14 +59,14 @@ def test_it_tells_topics_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("texts", [["one text alone"], ["a b c", "d e f"], ["\x00"], ["same words"] * 30])
 def test_fewer_documents_than_dimensions(tmp_path: Path, texts: list[str]) -> None:
-    fit(texts, settings(dimensions=768).encoder, str(tmp_path / "model"))
+    fit_static_encoder(texts, settings(dimensions=768).encoder, str(tmp_path / "model"))
     vectors = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode([*texts, "words never seen 😀"])
     assert vectors.shape == (len(texts) + 1, 768)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-4)
 
 
 def test_unseen_texts_have_directions_of_their_own(tmp_path: Path) -> None:
-    fit(sentences(200), settings().encoder, str(tmp_path / "model"))
+    fit_static_encoder(sentences(200), settings().encoder, str(tmp_path / "model"))
     vectors = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(
         ["漢字仮名", "ελληνικά", "😀🎉", "漢字仮名"]
     )
@@ -105,7 +105,7 @@ def test_it_is_lsa() -> None:
 def test_the_folder_is_what_sentence_transformers_would_write(tmp_path: Path) -> None:
     """Loaded, saved and loaded by that library: the same vectors; and ours are the library's."""
     texts = sentences(200)
-    fit(texts, settings().encoder, str(tmp_path / "model"))
+    fit_static_encoder(texts, settings().encoder, str(tmp_path / "model"))
     model = SentenceTransformer(str(tmp_path / "model"), device="cpu")
     assert [type(module).__name__ for module in model] == ["StaticEmbedding", "Normalize"]
     model.save(str(tmp_path / "again"), create_model_card=False)
@@ -141,7 +141,7 @@ def language(script: str, documents: int, seed: int) -> tuple[list[str], np.ndar
 def test_documents_of_a_small_language_are_apart_and_by_topic(tmp_path: Path) -> None:
     sizes = {"latin": 900, "greek": 60, "thai": 40, "lao": 24}
     languages = {script: language(script, size, 7) for script, size in sizes.items()}
-    fit(
+    fit_static_encoder(
         [text for texts, _ in languages.values() for text in texts],
         settings(vocabulary=2000).encoder,
         str(tmp_path / "m"),
@@ -159,7 +159,7 @@ def test_documents_of_a_small_language_are_apart_and_by_topic(tmp_path: Path) ->
 def test_texts_of_languages_with_one_text_each_are_apart(tmp_path: Path) -> None:
     """Neither a group of one, nor one whose documents are all the same, leaves its tokens without a direction."""
     alone = [language(script, 1, 3)[0][0] for script in ("greek", "thai")] + ["ለሁሉም ሰው መብት"] * 8 + ["மனித உரிமை"] * 8
-    fit([*language("latin", 300, 7)[0], *alone], settings(vocabulary=1000).encoder, str(tmp_path / "m"))
+    fit_static_encoder([*language("latin", 300, 7)[0], *alone], settings(vocabulary=1000).encoder, str(tmp_path / "m"))
     vectors = SentenceTransformer(str(tmp_path / "m"), device="cpu").encode([*dict.fromkeys(alone)])
     cosines = vectors @ vectors.T
     assert np.abs(cosines[np.triu_indices(4, 1)]).max() < 0.5
@@ -170,9 +170,9 @@ def test_threads_and_hash_seeds_change_no_byte(tmp_path: Path) -> None:
     """In processes of their own: a library's pool takes its size when it is loaded, which may be late."""
     code = (
         "import sys; from tests.encoders.conftest import sentences, settings; from tests.encoders.test_static import *;"
-        "from datamask.encoders.choose import fit;"
+        "from datamask.encoders.choose import fit_static_encoder;"
         "texts = sentences(300) + [t for s in LETTERS for t in language(s, 900, 1)[0]];"
-        "fit(texts, settings(dimensions=128, vocabulary=3000).encoder, sys.argv[1])"
+        "fit_static_encoder(texts, settings(dimensions=128, vocabulary=3000).encoder, sys.argv[1])"
     )
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
     plain = {name: value for name, value in os.environ.items() if name not in names}
@@ -187,7 +187,7 @@ def test_threads_and_hash_seeds_change_no_byte(tmp_path: Path) -> None:
 
 def test_no_text_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no text to fit"):
-        fit([], settings().encoder, str(tmp_path / "model"))
+        fit_static_encoder([], settings().encoder, str(tmp_path / "model"))
     assert not (tmp_path / "model").exists()
 
 

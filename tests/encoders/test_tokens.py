@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from datamask.models import tokens
-from datamask.models.batching import Batcher, cut, plan
+from datamask.models.batching import Batcher, cut_windows, plan_batches
 from datamask.models.tokens import DocumentTokenizer
 from tests.encoders.conftest import fit_tokenizer, sentences
 
@@ -83,7 +83,7 @@ def test_blocks_bound_what_is_tokenised_at_once(trained: Tokenizer, monkeypatch:
 @given(st.lists(st.integers(0, 70), max_size=60), st.integers(1, 300), st.integers(70, 80))
 def test_batches_hold_each_window_once_within_the_budget(sizes: list[int], budget: int, limit: int) -> None:
     lengths = np.array(sizes, np.int64)
-    found = list(plan(lengths, budget, limit))
+    found = list(plan_batches(lengths, budget, limit))
     rows = np.concatenate([np.zeros(0, np.int64), *[rows for rows, _ in found]])
     assert sorted(rows.tolist()) == list(range(len(sizes)))
     for batch, width in found:
@@ -117,7 +117,7 @@ def test_windows_cover_every_token_once(sizes: list[int], room: int, prompt_size
     lengths = np.array(sizes, np.int64)
     prompt = np.full(prompt_size, -1, np.int32)
     ids = np.arange(lengths.sum(), dtype=np.int32)
-    windows = cut(ids, lengths, room, prompt)
+    windows = cut_windows(ids, lengths, room, prompt)
     assert windows.documents == len(sizes) and set(windows.owners.tolist()) == set(range(len(sizes)))
     assert (windows.lengths <= room).all() and (np.diff(windows.owners) >= 0).all()
     assert np.array_equal(windows.ids[windows.ids >= 0], ids)

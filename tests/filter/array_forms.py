@@ -28,7 +28,7 @@ from datamask.filter.surface import (
     TABLE,
     UPPER,
     Surface,
-    kinds,
+    byte_kinds,
 )
 
 FIRST_WEIGHTED = WEIGHTS[0][0]
@@ -132,7 +132,7 @@ def _other_half(units: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 def surface(text: str) -> Surface:
     """What `read` says of a text without escapes, line by line; the digest is left out."""
-    kind = [BREAK] * 3 + [int(kinds()[min(ord(c), TABLE - 1)]) for c in text]
+    kind = [BREAK] * 3 + [int(byte_kinds()[min(ord(c), TABLE - 1)]) for c in text]
     white, letter = SPACE | RETURN | BREAK, UPPER | LOWER
     places = range(3, len(kind))
     cased = [k for k in kind if k & letter]
@@ -150,7 +150,7 @@ def surface(text: str) -> Surface:
     for line in re.findall("[^\n]*\n|[^\n]+$", text):
         codes, ends = codes_of(pa.array([line]))
         letters_ = len(windows(codes, ends).units) if len(windows(codes, ends).hashes) else 0
-        marks = [int(kinds()[min(ord(c), TABLE - 1)]) for c in line]
+        marks = [int(byte_kinds()[min(ord(c), TABLE - 1)]) for c in line]
         if line.lstrip(" \t\r\u00a0").startswith(">"):
             quoted += letters_
         elif letters_ >= PARAGRAPH or (letters_ >= SENTENCE and STOP in marks[-3:]):

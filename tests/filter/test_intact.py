@@ -12,16 +12,16 @@ import pytest
 
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.intact import (
-    Own,
-    Pair,
+    OwnText,
     Text,
+    TextPair,
     garbled,
     likelier,
     pairs_of,
     prose_beside,
     replaced,
     reworded,
-    worse,
+    which_falls,
 )
 from datamask.filter.pair_loops import own_runs, repeated
 from datamask.filter.shingles import WINDOW, likeness
@@ -47,8 +47,8 @@ def text(value: str) -> Text:
     return held[0]
 
 
-def pair(one: Text, other: Text) -> Pair:
-    return Pair.of(one, other)
+def pair(one: Text, other: Text) -> TextPair:
+    return TextPair.of(one, other)
 
 
 def changed(share: float, insert: bool) -> str:
@@ -97,24 +97,24 @@ TOLD = {
 def test_the_altered_copy_is_told_whichever_comes_first(what):
     a, b = text(ORIGINAL), text(ALTERED[what])
     for margin in (-0.5, 0.5):  # whatever the score says
-        assert worse(pair(a, b), 0.0, margin) == 1
-        assert worse(pair(b, a), 0.0, -margin) == -1
+        assert which_falls(pair(a, b), 0.0, margin) == 1
+        assert which_falls(pair(b, a), 0.0, -margin) == -1
 
 
 @pytest.mark.parametrize("what", TOLD)
 def test_words_that_do_not_belong_are_told_by_the_counts_then_by_the_score(what):
     a, b = text(ORIGINAL), text(TOLD[what])
     counted = -1 if what == "said twice" else 1  # of texts of other lengths the score alone is asked
-    assert worse(pair(a, b), 5.0, -0.5) == counted and worse(pair(b, a), -5.0, 0.5) == -counted
-    assert worse(pair(a, b), 0.0, 0.5) == 1 and worse(pair(b, a), 0.0, -0.5) == -1
+    assert which_falls(pair(a, b), 5.0, -0.5) == counted and which_falls(pair(b, a), -5.0, 0.5) == -counted
+    assert which_falls(pair(a, b), 0.0, 0.5) == 1 and which_falls(pair(b, a), 0.0, -0.5) == -1
 
 
 def test_of_copies_as_intact_the_longer_one_stays_and_equal_ones_are_equal():
     fuller = text(ORIGINAL + " It ended well for everybody who had stayed on shore that night.")
     a = text(ORIGINAL)
-    assert worse(pair(a, fuller)) == -1
-    assert worse(pair(a, text(ORIGINAL))) == 0
-    assert worse(pair(a, text(ORIGINAL)), 0.0, float("nan")) == 0
+    assert which_falls(pair(a, fuller)) == -1
+    assert which_falls(pair(a, text(ORIGINAL))) == 0
+    assert which_falls(pair(a, text(ORIGINAL)), 0.0, float("nan")) == 0
 
 
 def test_texts_are_the_same_if_their_figures_are():
@@ -126,10 +126,10 @@ def test_texts_are_the_same_if_their_figures_are():
 def test_own_letters_are_those_that_were_put_in():
     a = text("one two three four five six seven eight nine ten eleven twelve")
     b = text("one two three four five six zebra seven eight nine ten eleven twelve")
-    found = Own.of(b, a.shingles)
+    found = OwnText.of(b, a.shingles)
     assert (found.letters, found.places, found.outer) == (5, 1, 0)
-    assert Own.of(a, b.shingles)[:2] == (1, 0)
-    assert Own.of(a, a.shingles).places == 0
+    assert OwnText.of(a, b.shingles)[:2] == (1, 0)
+    assert OwnText.of(a, a.shingles).places == 0
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -141,7 +141,7 @@ def test_what_a_text_has_of_its_own_is_what_a_plain_count_says(seed: int) -> Non
         kept = "".join(map(chr, one.units))
         at = generator.randrange(len(kept) + 1)
         one = text(kept[:at] + "x1y" + kept[at:] + "9" * (seed % 3))
-    found = Own.of(one, other.shingles)
+    found = OwnText.of(one, other.shingles)
     present = [bool(np.isin(value, other.shingles)) for value in one.hashes]
     covered = {letter for place, there in enumerate(present) if there for letter in range(place, place + 12)}
     letters = [letter for letter in range(len(one.units)) if letter not in covered]
@@ -151,7 +151,7 @@ def test_what_a_text_has_of_its_own_is_what_a_plain_count_says(seed: int) -> Non
     assert sum(stop - start for start, stop in runs) == found.letters
     assert found.outer == sum(stop - start for start, stop in runs if start == 0 or stop == len(one.units))
     both = pair(one, other)
-    assert both.own == (found, Own.of(other, one.shingles)) == pair(other, one).own[::-1]
+    assert both.own == (found, OwnText.of(other, one.shingles)) == pair(other, one).own[::-1]
     assert both.like == pair(other, one).like
 
 
@@ -177,14 +177,14 @@ def test_menus_are_no_prose_beside_a_text_and_its_other_half_is():
 )
 def test_a_page_falls_to_its_text_if_what_it_adds_is_foreign(nats, margin, falls):
     page, own = text(MENU + "\n" + ORIGINAL), text(ORIGINAL)
-    assert worse(pair(own, page), nats, margin) == (1 if falls == "page" else -1)
-    assert worse(pair(page, own), -nats, -margin) == (-1 if falls == "page" else 1)
+    assert which_falls(pair(own, page), nats, margin) == (1 if falls == "page" else -1)
+    assert which_falls(pair(page, own), -nats, -margin) == (-1 if falls == "page" else 1)
 
 
 def test_another_name_throughout_is_another_document():
     lines = [f"{words} The harbour master of NAME was asked again." for words in ORIGINAL.split("\n")]
     one, other = (text("\n".join(lines).replace("NAME", name)) for name in ("Rotterdam", "Antwerpen"))
-    assert Own.of(one, other.shingles).echo == Own.of(other, one.shingles).echo == pytest.approx(5 / 6)
+    assert OwnText.of(one, other.shingles).echo == OwnText.of(other, one.shingles).echo == pytest.approx(5 / 6)
     assert not reworded(pair(one, other))
 
 
@@ -212,7 +212,7 @@ def test_a_word_put_in_the_place_of_another_is_told_by_how_words_follow_one_anot
     there, back = pair(a, b), pair(b, a)
     said = likelier([there, pair(a, a), back], [0.0] * 3, Told(altered=altered))
     assert said == [9.0, 0.0, -9.0]  # two texts with the same words are asked about by nobody
-    assert worse(there, said[0]) == 1 and worse(back, said[2]) == -1
+    assert which_falls(there, said[0]) == 1 and which_falls(back, said[2]) == -1
     assert likelier([there, back], [0.0, 0.0], Told()) == likelier([there, back], [0.0, 0.0], None) == [0.0, 0.0]
 
 
@@ -233,7 +233,7 @@ def test_texts_with_a_sentence_of_their_own_each_are_no_copies() -> None:
     own_one = "Nobody had asked the engineers what they thought about replacing every single pump at once."
     own_other = "Yesterday's proposal was withdrawn because two members objected to its fourth paragraph."
     one, other = (text(changed_once(sentence_)) for sentence_ in (own_one, own_other))
-    assert min(Own.of(one, other.shingles).longest, Own.of(other, one.shingles).longest) > 70
+    assert min(OwnText.of(one, other.shingles).longest, OwnText.of(other, one.shingles).longest) > 70
     assert not reworded(pair(one, other))
     assert reworded(pair(text(ORIGINAL), text(changed(0.05, insert=False))))
 
@@ -289,6 +289,6 @@ def test_pairs_found_together_are_told_what_each_is_told_alone() -> None:
         if found.like.jaccard >= 0.5:
             assert found.doubled == alone.doubled
         if not np.isnan(found.own[0].places):
-            assert found.own == (Own.of(texts[a], texts[b].shingles), Own.of(texts[b], texts[a].shingles))
+            assert found.own == (OwnText.of(texts[a], texts[b].shingles), OwnText.of(texts[b], texts[a].shingles))
             asked += 1
     assert asked > len(texts)

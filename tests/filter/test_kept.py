@@ -120,12 +120,12 @@ def test_decisions_come_back_for_the_same_components_alone(tmp_path, seed):
     records = decisions.records(found, numbers, component, keys, none)
     shuffled, pieces = records[rng.permutation(len(records))], decisions.pieces_of(len(records))
     piece = decisions.piece_of(shuffled, pieces)
-    decisions.save(str(tmp_path / "d"), pieces, (shuffled[piece == number] for number in range(pieces)))
+    decisions.save_decisions(str(tmp_path / "d"), pieces, (shuffled[piece == number] for number in range(pieces)))
     moved = numbers + 5 * np.arange(len(numbers)) + 17  # the same documents elsewhere in the corpus, in the same order
     changed = about[0].copy()
     changed[position[0][0]] += 1
     component, keys = keyed(moved, own, [changed])
-    known, falls = decisions.find(str(tmp_path / "d"), keys)
+    known, falls = decisions.find_decisions(str(tmp_path / "d"), keys)
     assert known.sum() == count - 1 and not known[component[position[0][0]]]
     back = decisions.falls_of(falls, moved, component, keys)
     place = dict(zip(numbers.tolist(), moved.tolist(), strict=True))
@@ -137,4 +137,4 @@ def test_decisions_come_back_for_the_same_components_alone(tmp_path, seed):
     }
     told = zip(back["document"].tolist(), back["stays"].tolist(), back["cluster"].tolist(), strict=True)
     assert {document: (stays, cluster) for document, stays, cluster in told} == expected
-    assert not decisions.find(None, keys)[0].any()
+    assert not decisions.find_decisions(None, keys)[0].any()

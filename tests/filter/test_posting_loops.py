@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datamask.dealing import dealt_out
-from datamask.filter.duplicate_candidates import NEIGHBOURS, code_of, meetings, met
+from datamask.filter.duplicate_candidates import NEIGHBOURS, code_of, meetings, pairs_that_met
 from datamask.filter.posting_loops import (
     INSERTED,
     by_document,
@@ -19,7 +19,7 @@ from datamask.filter.posting_loops import (
     sort_within,
 )
 from datamask.filter.postings import KEYS, SeenDocuments, Shared, partition_of, postings_of, sampled
-from datamask.filter.signatures import COARSEST, bound
+from datamask.filter.signatures import COARSEST, sample_bound
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=60), st.integers(1, 20))
@@ -80,7 +80,7 @@ def test_postings_name_documents_keys_and_partitions_in_order() -> None:
     assert (np.diff(partition_of(np.sort(found["hash"]), 7)) >= 0).all()
     scales = sampled(lengths, hashes)
     for scale in range(COARSEST + 1):
-        within = hashes <= bound(np.array([scale]))[0]
+        within = hashes <= sample_bound(np.array([scale]))[0]
         assert scales[:, scale].tolist() == [sum(part) for part in np.split(within, np.cumsum(lengths)[:-1])]
 
 
@@ -121,8 +121,8 @@ def test_pairs_have_met_that_share_two_keys_or_one_where_there_is_no_room(seed: 
         both = max(scale[a], scale[b])
         if count > 1 or min(sampled[a, both], sampled[b, both]) < KEYS // 2:
             expected.append(int(code))
-    assert met(codes, SeenDocuments(scale, sampled)).tolist() == expected
-    assert len(met(codes[:0], SeenDocuments(scale, sampled))) == 0
+    assert pairs_that_met(codes, SeenDocuments(scale, sampled)).tolist() == expected
+    assert len(pairs_that_met(codes[:0], SeenDocuments(scale, sampled))) == 0
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 1000])

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datamask.filter import resolve
-from datamask.filter.resolve import Edge, stars
+from datamask.filter.resolve import Edge, resolve_edges
 
 
 @st.composite
@@ -30,7 +30,7 @@ def graphs(draw):
 @given(graphs())
 def test_stars(graph):
     edges, length, fixed = graph
-    fallen = stars(edges, length, fixed)
+    fallen = resolve_edges(edges, length, fixed)
     pairs = {frozenset((e.one, e.other)): e for e in edges}
     for document, fall in fallen.items():
         assert fall.stays not in fallen and document not in fixed
@@ -45,19 +45,19 @@ def test_stars(graph):
 
 @given(graphs())
 def test_what_was_listed_before_need_not_be_listed_again(graph):
-    expected = stars(*graph)
+    expected = resolve_edges(*graph)
     with pytest.MonkeyPatch.context() as patch:
         once = resolve._first_containers
         patch.setattr(resolve, "_first_containers", lambda document, around, listed: once(document, around, set()))
-        assert stars(*graph) == expected
+        assert resolve_edges(*graph) == expected
 
 
 def test_a_pair_goes_by_who_lost_then_length_then_first_seen():
-    assert set(stars([Edge(0, 1, "near", 0.9, falls=0)], {0: 9, 1: 1})) == {0}
-    assert set(stars([Edge(0, 1, "near", 0.9)], {0: 1, 1: 9})) == {0}
-    assert set(stars([Edge(0, 1, "near", 0.9)], {0: 5, 1: 5})) == {1}
+    assert set(resolve_edges([Edge(0, 1, "near", 0.9, falls=0)], {0: 9, 1: 1})) == {0}
+    assert set(resolve_edges([Edge(0, 1, "near", 0.9)], {0: 1, 1: 9})) == {0}
+    assert set(resolve_edges([Edge(0, 1, "near", 0.9)], {0: 5, 1: 5})) == {1}
 
 
 def test_no_chains_a_document_like_one_that_falls_stays():
-    fallen = stars([Edge(0, 1, "near", 0.9, falls=1), Edge(1, 2, "near", 0.9, falls=2)], {0: 3, 1: 2, 2: 1})
+    fallen = resolve_edges([Edge(0, 1, "near", 0.9, falls=1), Edge(1, 2, "near", 0.9, falls=2)], {0: 3, 1: 2, 2: 1})
     assert set(fallen) == {1} and fallen[1].stays == 0

@@ -14,7 +14,7 @@ from datamask.filter.laid_texts import shingles
 from datamask.filter.pair_loops import likeness_doubled, numbered
 from datamask.filter.postings import sampled
 from datamask.filter.shingles import WINDOW, Likeness, likeness
-from datamask.filter.signatures import COARSEST, SAMPLE, bound, sign
+from datamask.filter.signatures import COARSEST, SAMPLE, sample_bound, sign_texts
 from tests.filter.array_forms import codes_of, windows
 
 TEXT = "The quick brown fox, as they say, jumps over the lazy dog: not once but 27 times a day."
@@ -99,7 +99,7 @@ def test_a_signature_samples_by_the_bound_of_its_length():
     generator = np.random.default_rng(0)
     words = np.array(["".join(generator.choice(list("abcdefghij"), 6)) for _ in range(500)])
     texts = [" ".join(generator.choice(words, n)) for n in (1, 10, 60, 400, 4000)] + [None, "  "]
-    batch = sign(pa.array(range(len(texts))), pa.array(texts, pa.string()))
+    batch = sign_texts(pa.array(range(len(texts))), pa.array(texts, pa.string()))
     count = batch["windows"].to_numpy()
     assert count[-1] == count[-2] == 0
     scale = batch["scale"].to_numpy().astype(np.int64)
@@ -108,7 +108,7 @@ def test_a_signature_samples_by_the_bound_of_its_length():
     for place, sample in enumerate(batch["sample"].to_pylist()):
         first = whole.first[place]
         wide = np.unique(whole.wide(np.arange(first, first + whole.count[place])))
-        assert sample == wide[wide <= bound(scale[[place]])[0]].tolist()
+        assert sample == wide[wide <= sample_bound(scale[[place]])[0]].tolist()
     assert SAMPLE / 2 <= len(batch["sample"][3]) <= 3 * SAMPLE
     lengths = np.array([len(s) for s in batch["sample"].to_pylist()])
     counted = sampled(lengths, batch["sample"].flatten().to_numpy()).astype(int)
@@ -116,8 +116,8 @@ def test_a_signature_samples_by_the_bound_of_its_length():
 
 
 def test_signatures_do_not_depend_on_what_is_read_with_them():
-    alone = sign(pa.array([0]), pa.array([TEXT]))
-    among = sign(pa.array([0, 1, 2]), pa.array(["x" * 50, TEXT, None]))
+    alone = sign_texts(pa.array([0]), pa.array([TEXT]))
+    among = sign_texts(pa.array([0, 1, 2]), pa.array(["x" * 50, TEXT, None]))
     assert alone.to_pylist()[0]["sample"] == among.to_pylist()[1]["sample"]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from datamask.filter.held_texts import HeldTexts
 from datamask.filter.shingles import WINDOW
-from datamask.filter.signatures import COARSEST, SAMPLE, bound, sign
+from datamask.filter.signatures import COARSEST, SAMPLE, sample_bound, sign_texts
 from tests.filter.array_forms import codes_of, surface, windows
 
 LETTERS = "abcXYZ  ..,!\n\n\r\t12ßİſéñ中文字かなカ한국አማהשָנָيَّة\u0301\u00a0𠀀😀ꟿ"
@@ -23,7 +23,7 @@ def test_as_by_arrays(seed: int) -> None:
     generator = np.random.default_rng(seed)
     sizes = [0, 1, 3, 5, 11, 12, 13, 300, 700, 5000, 40_000, 0]
     texts = pa.array([drawn(generator, size) for size in generator.permutation(sizes)] + [None, "", "word " * 900])
-    found = sign(pa.array(np.arange(len(texts))), texts)
+    found = sign_texts(pa.array(np.arange(len(texts))), texts)
     codes, ends = codes_of(texts)
     assert found["wear"].to_pylist() == [surface(text or "").wear for text in texts.to_pylist()]
     made = windows(codes, ends)
@@ -32,7 +32,7 @@ def test_as_by_arrays(seed: int) -> None:
         scale = int(np.clip(np.floor(np.log2(max(count, 1) / SAMPLE)), 0, COARSEST))
         hashes = made.wide(np.arange(first, first + count))
         assert found["scale"][row].as_py() == scale
-        assert found["sample"][row].as_py() == np.unique(hashes[hashes <= bound(np.array([scale]))]).tolist()
+        assert found["sample"][row].as_py() == np.unique(hashes[hashes <= sample_bound(np.array([scale]))]).tolist()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -67,13 +67,13 @@ def test_texts_held_for_comparison_as_by_arrays(seed: int) -> None:
 
 def test_of_a_slice() -> None:
     texts = pa.array(["One text of some length.", None, "Another: it is longer than the first one.", "a"])
-    whole = sign(pa.array(np.arange(4)), texts)
+    whole = sign_texts(pa.array(np.arange(4)), texts)
     for first in range(4):
-        part = sign(pa.array(np.arange(first, 4)), texts.slice(first))
+        part = sign_texts(pa.array(np.arange(first, 4)), texts.slice(first))
         assert part["sample"].to_pylist() == whole["sample"].to_pylist()[first:]
 
 
 @pytest.mark.parametrize("texts", [[], [None], ["", ""]])
 def test_of_nothing(texts: list[str | None]) -> None:
-    found = sign(pa.array(np.arange(len(texts))), pa.array(texts, pa.string()))
+    found = sign_texts(pa.array(np.arange(len(texts))), pa.array(texts, pa.string()))
     assert found.num_rows == len(texts) and sum(found["windows"].to_pylist()) == 0

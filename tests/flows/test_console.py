@@ -146,9 +146,9 @@ def test_times_of_the_last_run_scale_with_the_input(tmp_path):
     for each in board.stages.values():
         each.last = each.started + 8
     board.stages["embed"].cached = 1  # a part of it was there: says nothing
-    times.keep(work, plan(100), board)
+    times.keep_times(work, plan(100), board)
     assert times.expected(work, plan(300)) == {"encoder": 8.0, "prices": 24.0}
-    times.keep(work, plan(300), Board())
+    times.keep_times(work, plan(300), Board())
     assert times.expected(work, plan(300)) == {"encoder": 8.0, "prices": 24.0}
     (tmp_path / "times.json").write_text("[]")
     assert times.expected(work, plan(1)) == {}

@@ -17,7 +17,7 @@ from datamask.engine import EndedError, Threads
 from datamask.errors import InputError
 from datamask.pipeline import STAGES, Stage
 from datamask.stages import ShardFiles
-from datamask.work import label
+from datamask.work import batch_label
 from flows.stage_runs import Stages
 from tests import stage_functions
 from tests.stage_functions import Gate
@@ -106,7 +106,7 @@ def test_a_round_of_brief_items_is_a_task_for_each_worker_once_that_is_known(on,
     for kind in (Threads, Stages):
         submit = kind.submit
         monkeypatch.setattr(
-            kind, "submit", lambda self, work, submit=submit: labels.append(work.label) or submit(self, work)
+            kind, "submit", lambda self, work, submit=submit: labels.append(work.batch_label) or submit(self, work)
         )
     found = on(lambda engine: engine.rounds(COUNTED, lambda found: False, 1000, folder=str(tmp_path), items=items))
     assert found == [item + sum(items) for item in items]
@@ -248,8 +248,8 @@ def test_the_error_of_a_stage_of_one_worker_is_the_runs(on):
 
 
 def test_names_say_which_shards():
-    assert label(shards(1)) == "s0"
-    assert label(shards(3)) == "s0 … s2 (3)"
+    assert batch_label(shards(1)) == "s0"
+    assert batch_label(shards(3)) == "s0 … s2 (3)"
 
 
 @pytest.mark.parametrize(

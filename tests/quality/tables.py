@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from datamask.quality.character_ngrams import Table
+from datamask.quality.character_ngrams import CountTable
 
 
-def counts_of(table: Table, keys: np.ndarray, half: np.ndarray) -> np.ndarray:
+def counts_of(table: CountTable, keys: np.ndarray, half: np.ndarray) -> np.ndarray:
     """(n,) float32 counts of the keys (n,), each in its own half (n,)."""
     return table.of_documents(keys, np.arange(len(keys) + 1), half)

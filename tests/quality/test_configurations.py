@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datamask.config import Config, Select, load, resolve
+from datamask.config import Config, Select, load_config, resolve
 from datamask.quality.prepare import prepare_quality
 from datamask.selection.cover.counting import reads_words
 from tests.quality import build, models
@@ -54,7 +54,7 @@ def test_it_is_valid_and_scores(name: str, stand_ins: dict[str, Path], tmp_path:
     text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
     assert f"--config deployments/configurations/{name}.yaml" in text
     path = build.corpus(tmp_path / "in", [{"text": text} for text in models.TEXTS])
-    config = load(FOLDER / f"{name}.yaml", [f"corpus.input=[{path}]"])
+    config = load_config(FOLDER / f"{name}.yaml", [f"corpus.input=[{path}]"])
     assert config.select.solver == {"fineweb-mask": "policy-gradient", "fineweb-semdedup": "semdedup"}.get(
         name, "top-quality"
     )

@@ -57,11 +57,11 @@ def corpus() -> tuple[list[str], list[str]]:
 
 
 @pytest.fixture(scope="module")
-def model(corpus: tuple[list[str], list[str]]) -> pool.Model:
-    return pool.fit(*corpus)
+def model(corpus: tuple[list[str], list[str]]) -> pool.PoolModel:
+    return pool.fit_pool_model(*corpus)
 
 
-def score(model: pool.Model, texts: list[str], language: str | None) -> np.ndarray:
+def score(model: pool.PoolModel, texts: list[str], language: str | None) -> np.ndarray:
     found = ContentScorer(model).score(Documents(np.arange(len(texts)), texts, languages=[language] * len(texts)))
     return found.score
 
@@ -92,7 +92,7 @@ def test_words_lose_nothing_but_white_space(batch: list[str]) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(documents)
-def test_measures_depend_on_neither_the_batch_nor_the_layout(model: pool.Model, batch: list[str]) -> None:
+def test_measures_depend_on_neither_the_batch_nor_the_layout(model: pool.PoolModel, batch: list[str]) -> None:
     names = [None] * len(batch)
     together, groups = measures.measure(BatchWords(batch), names, model.pool) if batch else (np.zeros((0, 1)), [])
     for place, text in enumerate(batch):
@@ -103,7 +103,7 @@ def test_measures_depend_on_neither_the_batch_nor_the_layout(model: pool.Model, 
             np.testing.assert_array_equal(measures.measure(BatchWords([laid]), [None], model.pool)[0], alone)
 
 
-def test_a_broken_no_break_space_is_one_in_every_layout(model: pool.Model) -> None:
+def test_a_broken_no_break_space_is_one_in_every_layout(model: pool.PoolModel) -> None:
     broken = measures.MEASURES.index("broken")
 
     def share(text: str) -> float:
@@ -120,7 +120,7 @@ def test_a_broken_no_break_space_is_one_in_every_layout(model: pool.Model) -> No
 def test_counts_are_near_the_true_ones() -> None:
     generator = np.random.default_rng(0)
     keys = ngrams.mix(generator.zipf(1.3, 40_000).clip(max=20_000).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
-    table = ngrams.Table.of([keys, keys[:0]])
+    table = ngrams.CountTable.of([keys, keys[:0]])
     true = Counter(keys.tolist())
     distinct = np.array(list(true), dtype=np.uint64)
     found = counts_of(table, distinct, np.zeros(len(distinct), np.int64))
@@ -136,9 +136,9 @@ def test_a_document_is_not_judged_by_itself(corpus: tuple[list[str], list[str]])
     """Counts without the document give the same measures as counts with it; a copy is no help either."""
     texts = [*corpus[0][:60], "Zyzzyva quokka wobbegong, xerus yapok zorilla; zyzzyva quokka!"]
     own = [BatchWords(texts[-1:])]
-    languages = pool.fit(*corpus).pool.languages
-    every = measures.MeasuredPool(ngrams.count([BatchWords([*texts, texts[-1]])]), languages)
-    without = measures.MeasuredPool(ngrams.count([BatchWords(texts[:-1])]), languages)
+    languages = pool.fit_pool_model(*corpus).pool.languages
+    every = measures.MeasuredPool(ngrams.count_ngrams_by_half([BatchWords([*texts, texts[-1]])]), languages)
+    without = measures.MeasuredPool(ngrams.count_ngrams_by_half([BatchWords(texts[:-1])]), languages)
     one, other = (measures.measure(own[0], [None], counts)[0] for counts in (every, without))
     np.testing.assert_array_equal(one, other)
     assert np.isnan(one[0, measures.MEASURES.index("order")])  # none of its words is known
@@ -164,21 +164,21 @@ def test_the_sample_is_the_same_in_any_order(monkeypatch: pytest.MonkeyPatch) ->
     assert len(first[0]) <= 60 and counts["aa"] == counts["bb"] == counts["cc"] > 5
 
 
-def test_the_file_holds_the_model(model: pool.Model, tmp_path: Path) -> None:
+def test_the_file_holds_the_model(model: pool.PoolModel, tmp_path: Path) -> None:
     one, two = str(tmp_path / "one"), str(tmp_path / "two")
-    pool.write(one, model)
-    pool.write(two, pool.read(one))
+    pool.write_pool_model(one, model)
+    pool.write_pool_model(two, pool.read_pool_model(one))
     assert Path(one).read_bytes() == Path(two).read_bytes()
-    np.testing.assert_array_equal(score(pool.read(one), [PROSE], None), score(model, [PROSE], None))
+    np.testing.assert_array_equal(score(pool.read_pool_model(one), [PROSE], None), score(model, [PROSE], None))
     Path(two).write_bytes(Path(one).read_bytes()[:-9])
     with pytest.raises(ModelError, match="remove it and run again"):
-        pool.read(two)
+        pool.read_pool_model(two)
 
 
 # ---------------------------------------------------------------- the score
 
 
-def test_junk_falls_below_what_it_is_made_of(model: pool.Model) -> None:
+def test_junk_falls_below_what_it_is_made_of(model: pool.PoolModel) -> None:
     generator = random.Random(7)
     for language, name in enumerate(("xa", "xb")):
         texts = [grammar(language, generator, 10) for _ in range(40)]
@@ -196,7 +196,7 @@ def test_junk_falls_below_what_it_is_made_of(model: pool.Model) -> None:
             assert roc_auc_score(np.r_[np.ones(40), np.zeros(40)], np.r_[good, bad]) > 0.95, (name, kind)
 
 
-def test_a_menu_in_front_of_a_text_is_seen_though_most_of_it_is_in_order(model: pool.Model) -> None:
+def test_a_menu_in_front_of_a_text_is_seen_though_most_of_it_is_in_order(model: pool.PoolModel) -> None:
     """Words in no order, for a third of the text, without a mark or a capital that would tell them otherwise."""
     generator = random.Random(8)
     texts = [grammar(0, generator, 40) for _ in range(30)]
@@ -211,20 +211,22 @@ def rank(score: np.ndarray) -> np.ndarray:
     return 1 - (1 - score.astype(np.float64)) ** (1 / terms.SATURATION)
 
 
-def test_a_languages_scores_spread_over_the_whole_range(model: pool.Model, corpus: tuple[list[str], list[str]]) -> None:
+def test_a_languages_scores_spread_over_the_whole_range(
+    model: pool.PoolModel, corpus: tuple[list[str], list[str]]
+) -> None:
     for name in ("xa", "xb"):
         found = rank(score(model, [text for text, said in zip(*corpus) if said == name], name))
         assert 0.35 < np.median(found) < 0.65 < found.max() + 0.2 and found.min() < 0.2
 
 
-def test_undecided_is_not_good(model: pool.Model) -> None:
+def test_undecided_is_not_good(model: pool.PoolModel) -> None:
     """A text too short to judge lies below most texts of its language, and above the worst."""
     short = rank(score(model, ["Bak.", "Ok!", "a b", "xyz 12", "http://www.bakelo.com"], "xa"))
     assert ((short > 0.02) & (short < 0.25)).all()
     assert (short < np.median(rank(score(model, [grammar(0, random.Random(n), 10) for n in range(20)], "xa")))).all()
 
 
-def test_language_is_told_where_it_is_not_said(model: pool.Model) -> None:
+def test_language_is_told_where_it_is_not_said(model: pool.PoolModel) -> None:
     texts = [grammar(n % 2, random.Random(n), 6) for n in range(20)]
     group = model.pool.languages.groups(BatchWords(texts), [None] * 20, np.zeros(20))
     assert [model.pool.languages.names[place] for place in group] == ["xa", "xb"] * 10
@@ -236,21 +238,21 @@ def test_a_small_language_takes_no_text_of_a_large_one() -> None:
     """A word that a language lacks counts the same against each, though a small sample's shares are coarser."""
     generator = random.Random(4)
     texts = [grammar(0, generator, 20) for _ in range(200)] + [grammar(1, generator, 2) for _ in range(20)]
-    groups = pool.fit(texts, ["xa"] * 200 + ["xb"] * 20).pool.languages
+    groups = pool.fit_pool_model(texts, ["xa"] * 200 + ["xb"] * 20).pool.languages
     mixed = " ".join(f"stranger{n} {word}" for n, word in enumerate(grammar(0, generator, 8).split()))
     assert [groups.names[place] for place in groups.groups(BatchWords([mixed]), [None], np.zeros(1))] == ["xa"]
 
 
 def plain(text: str) -> dict[str, float]:
-    return {name: float(values[0]) for name, values in measures.plain(BatchWords([text])).items()}
+    return {name: float(values[0]) for name, values in measures.pool_free_measures(BatchWords([text])).items()}
 
 
-def measured(model: pool.Model, text: str) -> dict[str, float]:
+def measured(model: pool.PoolModel, text: str) -> dict[str, float]:
     found = measures.measure(BatchWords([text]), [None], model.pool)[0][0]
     return dict(zip(measures.MEASURES, found.tolist(), strict=True))
 
 
-def test_menus_notices_and_advertisements_are_told_by_their_words(model: pool.Model) -> None:
+def test_menus_notices_and_advertisements_are_told_by_their_words(model: pool.PoolModel) -> None:
     menu = "Home About us Products News Contact Login Search Privacy Policy Terms Sitemap Share on Facebook Twitter"
     offer = "Buy cheap replica rolex now, best price guaranteed, free shipping, order today, all watches on sale"
     assert measured(model, menu)["menus"] > 0.9 > 0.1 > measured(model, PROSE)["menus"]
@@ -262,7 +264,7 @@ def test_menus_notices_and_advertisements_are_told_by_their_words(model: pool.Mo
     assert shares[0] == shares[1] > 0.05
 
 
-def test_words_of_menus_in_prose_are_no_menu(model: pool.Model) -> None:
+def test_words_of_menus_in_prose_are_no_menu(model: pool.PoolModel) -> None:
     """The same words among the function words of a language are sentences, and beside none of them a menu."""
     words = "home contact search login news".split()
     sentence = " ".join(f"{word} ke lo" for word in words) + "."
@@ -303,7 +305,7 @@ def test_prose_and_lists_with_many_marks_are_no_code(name: str) -> None:
 def test_code_is_judged_by_every_term(corpus: tuple[list[str], list[str]]) -> None:
     """No term is switched off in the group of code, and its best rank no higher than their faults do in the pool."""
     texts = [*corpus[0], *(text * (2 + n % 3) for n in range(8) for text in CODE.values())]
-    usual = pool.fit(texts, [*corpus[1], *[None] * 40])
+    usual = pool.fit_pool_model(texts, [*corpus[1], *[None] * 40])
     code = usual.pool.languages.names.index("code")
     assert np.isfinite(usual.usual.spread[code]).all()
     minified = "".join(f"var {a}={a}.b||{{}};if({a}&&c[{a}])c[{a}]({a},!0);" for a in "defghijklm")
@@ -327,17 +329,17 @@ def test_tags_are_html_and_no_formulas(text: str, tags: int) -> None:
 
 
 @pytest.mark.parametrize("text", [" ", "\x00" * 50, "😀" * 500, "a\ud800b", "." * 900, "中" * 300, "{" * 100, "<" * 99])
-def test_odd_texts_have_a_score(model: pool.Model, text: str) -> None:
+def test_odd_texts_have_a_score(model: pool.PoolModel, text: str) -> None:
     found = score(model, [text, PROSE, text], None)
     assert np.isfinite(found).all() and ((found >= 0) & (found <= 1)).all() and found[0] == found[2]
 
 
 def test_a_pool_without_languages_or_of_one_document() -> None:
     for texts in (["one"], [PROSE] * 3, [" "]):
-        assert np.isfinite(score(pool.fit(texts, [None] * len(texts)), [PROSE, "x"], None)).all()
+        assert np.isfinite(score(pool.fit_pool_model(texts, [None] * len(texts)), [PROSE, "x"], None)).all()
 
 
-def test_reasons_name_what_pulled_it_down(model: pool.Model) -> None:
+def test_reasons_name_what_pulled_it_down(model: pool.PoolModel) -> None:
     text = grammar(0, random.Random(3), 12)
     found = ContentScorer(model).score(Documents(np.arange(2), [text.upper(), text], languages=["xa", "xa"]))
     rows = [
@@ -378,7 +380,7 @@ def test_a_refresh_scores_by_the_stored_model(tmp_path: Path, corpus: tuple[list
 def test_planted_junk_in_real_languages() -> None:
     """Of human-edited news in four languages and two scripts: AUC above 0.95 by each kind that the issue names."""
     rows = [row for row in real.documents(2) if row["source"] == "masakhanews" and len(row["text"].split()) >= 50]
-    model = pool.fit(*pool.sample((row["text"], row["language"]) for row in real.documents(2)))
+    model = pool.fit_pool_model(*pool.sample((row["text"], row["language"]) for row in real.documents(2)))
     generator = random.Random(0)
     for language in ("en", "sw", "yo", "am"):
         texts = [row["text"] for row in rows if row["language"] == language][:60]

@@ -30,7 +30,7 @@ def texts() -> list[str]:
 
 @pytest.fixture(scope="module")
 def counts(texts: list[str]) -> CopyCounts:
-    return CopyCounts(pool.fit(texts, ["xa"] * TEXTS))
+    return CopyCounts(pool.fit_pool_model(texts, ["xa"] * TEXTS))
 
 
 def test_the_intact_copy_is_the_likelier_one(texts: list[str], counts: CopyCounts) -> None:
@@ -69,8 +69,8 @@ def test_what_a_copy_was_counted_for_is_left_out(texts: list[str]) -> None:
     for n, place in enumerate(random.Random(3).sample(range(len(words)), 8)):
         words[place] = f"stranger{n}"
     copy = " ".join(words)
-    [alone] = CopyCounts(pool.fit(texts[1:], ["xa"] * (TEXTS - 1))).altered([(base, copy)])
-    [with_it] = CopyCounts(pool.fit([*texts[1:], copy], ["xa"] * TEXTS)).altered([(base, copy)])
+    [alone] = CopyCounts(pool.fit_pool_model(texts[1:], ["xa"] * (TEXTS - 1))).altered([(base, copy)])
+    [with_it] = CopyCounts(pool.fit_pool_model([*texts[1:], copy], ["xa"] * TEXTS)).altered([(base, copy)])
     assert alone > 0
     assert with_it == pytest.approx(alone, rel=0.25)
 

@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from datamask.quality import RULES, SIGNALS, explain
 from datamask.quality.documents import Documents
 from datamask.quality.page_layout import PageLayout
-from datamask.quality.rules import failing, failures, score
+from datamask.quality.rules import failing, failures, score_rules
 from datamask.quality.signals import compute
 from tests.quality import peers, real
 
@@ -82,7 +82,7 @@ def test_signals_do_not_depend_on_the_batch(batch: list[str]) -> None:
     ],
 )
 def test_odd_texts_have_finite_scores(text: str) -> None:
-    found = score(compute([text, PROSE, text]))
+    found = score_rules(compute([text, PROSE, text]))
     assert np.isfinite(found).all() and (found >= 0).all() and (found <= 1).all()
     assert found[0] == found[2] < found[1]
 
@@ -255,7 +255,7 @@ def test_explanation_names_value_threshold_and_source() -> None:
 
 
 def test_score_is_half_way_at_the_thresholds_and_falls_with_each_fault() -> None:
-    good = score(compute([PROSE]))[0]
+    good = score_rules(compute([PROSE]))[0]
     faults = [
         PROSE.replace("price", "{price}"),
         PROSE.replace(".", ""),
@@ -265,7 +265,7 @@ def test_score_is_half_way_at_the_thresholds_and_falls_with_each_fault() -> None
         PROSE[:150],
         PROSE.replace("the ", "### "),
     ]
-    assert (score(compute(faults)) < good).all()
+    assert (score_rules(compute(faults)) < good).all()
 
 
 @pytest.mark.slow
@@ -273,7 +273,7 @@ def test_score_tells_main_content_from_whole_pages() -> None:
     """Area under the curve above 0.84 for wcxb_main against wcxb_page; not a measure of length; few ties."""
     rows = [row for row in real.documents(5) if row["source"] in ("wcxb_main", "wcxb_page", "fineweb_gpt4_lines")]
     texts = [row["text"] for row in rows]
-    found = score(Documents(np.arange(len(texts)), texts).signals)
+    found = score_rules(Documents(np.arange(len(texts)), texts).signals)
     source = np.array([row["source"] for row in rows])
     main, page, fineweb = (source == name for name in ("wcxb_main", "wcxb_page", "fineweb_gpt4_lines"))
     labels = np.concatenate([np.ones(main.sum()), np.zeros(page.sum())])
@@ -292,7 +292,7 @@ def test_other_languages_do_not_collapse() -> None:
     rows = [row for row in real.documents(5) if row["source"] == "masakhanews"]
     rows = rows[::4]
     texts = [row["text"] for row in rows]
-    found = score(Documents(np.arange(len(texts)), texts).signals)
+    found = score_rules(Documents(np.arange(len(texts)), texts).signals)
     language = np.array([row["language"] for row in rows])
     medians = {name: float(np.median(found[language == name])) for name in np.unique(language)}
     assert max(abs(value - medians["en"]) for value in medians.values()) < 0.15, medians

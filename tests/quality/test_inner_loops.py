@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from datamask.quality import characters as ch
 from datamask.quality import word_tables as w
-from datamask.quality.batch_words import BatchWords, mix
-from datamask.quality.character_ngrams import PAIR, Table
+from datamask.quality.batch_words import BatchWords, mix_bits
+from datamask.quality.character_ngrams import PAIR, CountTable
 from datamask.quality.inner_loops import (
     CHANCE,
     REACH,
@@ -21,12 +21,12 @@ from datamask.quality.inner_loops import (
     SENTENCE,
     SEVERAL,
     formula_end,
-    lifts,
+    lifts_of,
     repeated,
     standing,
     usual_words,
 )
-from datamask.quality.measures import plain
+from datamask.quality.measures import pool_free_measures
 from datamask.quality.page_layout import _BASE
 from tests.quality.tables import counts_of
 
@@ -81,7 +81,7 @@ def test_tokens(texts: list[str]) -> None:
                 (int(table.folded[ord(joined[at])]) + 0x51ED270B) * pow(_BASE, at - start, 1 << 64)
                 for at in range(start, end)
             )
-            assert mix(np.array([sum(terms) % (1 << 64)], np.uint64))[0] == found
+            assert mix_bits(np.array([sum(terms) % (1 << 64)], np.uint64))[0] == found
 
 
 @settings(max_examples=200, deadline=None)
@@ -199,7 +199,7 @@ def test_tags(text: str, number: int) -> None:
     for around in ([], [""], ["b>", "x;"], ["/b", "<"]):
         words = BatchWords([*around, text, *around])
         low, high = words.first[len(around)], words.first[len(around) + 1]
-        assert plain(words)["tags"][len(around)] == number / max(1, words.is_word[low:high].sum())
+        assert pool_free_measures(words)["tags"][len(around)] == number / max(1, words.is_word[low:high].sum())
 
 
 class Tokens(NamedTuple):
@@ -277,16 +277,16 @@ def test_lifts() -> None:
     generator = np.random.default_rng(5)
     first, hashes = np.array([0, 40, 40, 100]), generator.integers(9, size=100).astype(np.uint64)
     counts = (generator.random(100) * 5).astype(np.float32) * (generator.random(100) < 0.7).astype(np.float32)
-    keys = mix(hashes[:-1] * PAIR + hashes[1:])
-    table, half = Table.of([keys, keys[:50]]), np.array([1, 0, 0])
+    keys = mix_bits(hashes[:-1] * PAIR + hashes[1:])
+    table, half = CountTable.of([keys, keys[:50]]), np.array([1, 0, 0])
     size, found, number = np.array([20, 30, 50], np.float32), np.empty(100, np.float32), np.empty(3, np.int64)
     given_ = hashes, hashes, counts, counts, half, *table.places, PAIR, size, np.float32(4)
-    filled = lifts(3, first, *given_, found, number)
+    filled = lifts_of(3, first, *given_, found, number)
     expected, numbers = [], [0, 0, 0]
     for document in range(3):
         for at in range(first[document], first[document + 1] - 3):
             if counts[at] and counts[at + 3]:
-                both = counts_of(table, mix(hashes[[at]] * PAIR + hashes[[at + 3]]), half[[document]])
+                both = counts_of(table, mix_bits(hashes[[at]] * PAIR + hashes[[at + 3]]), half[[document]])
                 chance = min(counts[at + 3] / size[document], CHANCE)
                 expected.append((both[0] / chance + np.float32(4)) / (counts[at] + np.float32(4)))
                 numbers[document] += 1
@@ -297,7 +297,7 @@ def test_counts_within_a_step() -> None:
     generator = np.random.default_rng(3)
     keys = [generator.integers((1 << 64) - 1, size=300, dtype=np.uint64) for _ in range(2)]
     times = [generator.integers(1, 50, 300) for _ in range(2)]
-    table = Table.of([np.repeat(key, often) for key, often in zip(keys, times, strict=True)])
+    table = CountTable.of([np.repeat(key, often) for key, often in zip(keys, times, strict=True)])
     for half in range(2):
         found = counts_of(table, keys[half], np.full(300, half))
         assert np.mean(np.abs(found / times[half] - 1) < 0.1) > 0.7  # of two in one slot the rarer is lost

@@ -22,7 +22,7 @@ from datamask.quality import prepare_quality
 from datamask.quality.commands import fit_quality
 from datamask.quality.documents import Documents
 from datamask.quality.fit import agreement, fit_probe, out_of_fold, read_labels
-from datamask.quality.probe import CHECK_SENTENCES, features, read, read_description, save
+from datamask.quality.probe import CHECK_SENTENCES, features, read_description, read_probe, save_probe
 from tests.quality import build, models, real
 from tests.quality.test_heuristic import PROSE
 
@@ -107,9 +107,9 @@ def test_another_encoder_is_refused(encoder: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "labels.parquet", labelled(100))
     arguments = ["--labels", file, "--encoder", str(encoder), "--set", "encoder.dimensions=32"]
     run(*arguments, "--output", str(tmp_path / "probe"))
-    probe, check, described = read(tmp_path / "probe")
+    probe, check, described = read_probe(tmp_path / "probe")
     assert check.shape == (len(CHECK_SENTENCES), 32)
-    save(tmp_path / "turned", probe, described, -check)
+    save_probe(tmp_path / "turned", probe, described, -check)
 
     from datamask.encoders import prepare_encoder
 
@@ -184,21 +184,21 @@ def test_broken_probes(tmp_path: Path) -> None:
     with pytest.raises(
         ModelError, match=r"no probe.safetensors and no probe.json there; fit one with `datamask fit-qual"
     ):
-        read(tmp_path)
+        read_probe(tmp_path)
     rows = labelled(60)
     texts = [row["text"] for row in rows]
     inputs = features(None, Documents(np.arange(60), texts))
     probe = fit_probe(inputs, read_labels([row["label"] for row in rows], None, None, "here"), 0)
-    save(tmp_path, probe, {"dimensions": 0, "encoder": None}, None)
-    np.testing.assert_allclose(read(tmp_path)[0].predict(inputs), probe.predict(inputs), atol=1e-5)
+    save_probe(tmp_path, probe, {"dimensions": 0, "encoder": None}, None)
+    np.testing.assert_allclose(read_probe(tmp_path)[0].predict(inputs), probe.predict(inputs), atol=1e-5)
     weights = (tmp_path / "probe.safetensors").read_bytes()
     (tmp_path / "probe.safetensors").write_bytes(weights[: len(weights) // 2])
     with pytest.raises(ModelError, match="probe.safetensors is broken"):
-        read(tmp_path)
+        read_probe(tmp_path)
     described = storage.read_json(str(tmp_path / "probe.json"))
     (tmp_path / "probe.json").write_text(json.dumps({**described, "signals": ["words"]}))
     with pytest.raises(ModelError, match="fitted on other signals"):
-        read(tmp_path)
+        read_probe(tmp_path)
 
 
 def test_on_real_pages_it_beats_the_rules() -> None:

@@ -16,10 +16,10 @@ from types import FrameType
 
 from hypothesis import strategies as st
 
-from datamask.config import Config, load, to_yaml
+from datamask.config import Config, load_config, to_yaml
 from datamask.duck import connect
 from datamask.errors import ConfigError
-from datamask.filter.where import check
+from datamask.filter.where import check_expression
 from tests.release.test_where import ATTACKS, SCHEMA, TABLE, WORDS
 
 SECONDS = 20  # an example that takes longer hangs
@@ -107,14 +107,14 @@ def expressions(secret: Path) -> st.SearchStrategy[str]:
     return mutated([*VALID, *(attack for attack in attacks if len(attack) < 500)], [*WORDS, f"'{secret}'"])
 
 
-def check_expression(expression: str, watch: Watch) -> bool:
+def try_expression(expression: str, watch: Watch) -> bool:
     """Runs one expression if it is a condition; True if it is.
 
     :raises AssertionError: it crashes, hangs, or touches a file.
     """
     with time_limit(expression):
         try:
-            condition = check(expression, SCHEMA)
+            condition = check_expression(expression, SCHEMA)
             with connect("100MB") as connection:
                 kept = condition.keeps(connection, TABLE)
             assert len(kept) == TABLE.num_rows
@@ -165,7 +165,7 @@ def check_configuration(data: bytes, folder: Path, watch: Watch) -> bool:
     watch.events()
     with time_limit(repr(data)):
         try:
-            config = load(path)
+            config = load_config(path)
         except ConfigError as error:
             assert str(path) in str(error)
             config = None
@@ -173,5 +173,5 @@ def check_configuration(data: bytes, folder: Path, watch: Watch) -> bool:
     assert not touched, f"{data!r} touched {touched}"
     if config is not None:
         path.write_text(to_yaml(config), encoding="utf-8")
-        assert load(path) == config
+        assert load_config(path) == config
     return config is not None

@@ -24,7 +24,7 @@ from datamask.release import ReleaseFolder
 from datamask.release.compare import compare
 from datamask.release.explain import explain
 from datamask.release.manifest import release_key, render_manifest
-from datamask.release.push import push
+from datamask.release.push import upload_release
 from datamask.release.release_folder import find_release
 from datamask.release.verify import verify
 
@@ -174,7 +174,7 @@ def attempt(root: Path, good: ReleaseFolder, corpus: Path, target: Path) -> dict
         "explain all": run(lambda: [explain(release(), f"s1/{n}") for n in (0, 5, 11)]),
         "diff": run(lambda: compare(good, release())),
         "diff back": run(lambda: compare(release(), good)),
-        "push": run(lambda: push(release(), str(target))),
+        "push": run(lambda: upload_release(release(), str(target))),
     }
 
 

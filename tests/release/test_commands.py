@@ -15,7 +15,7 @@ from datamask.filter.filters import filter_corpus
 from datamask.release import ReleaseFolder, export, publish
 from datamask.release.compare import compare
 from datamask.release.explain import explain
-from datamask.release.push import push
+from datamask.release.push import upload_release
 from datamask.release.verify import verify
 from tests.release.made import PROVENANCE, documents, make_corpus, make_masks, make_shard, settings
 
@@ -278,11 +278,11 @@ def test_push_skips_what_is_there_and_goes_on(two, tmp_path, capsys):
     data = bytearray(first.read_bytes())
     data[100] ^= 1
     first.write_bytes(data)
-    pushed = push(release, str(target))
+    pushed = upload_release(release, str(target))
     changed = first.relative_to(target).as_posix()
     assert sorted(pushed.uploaded) == sorted(["README.md", changed, "manifest.json"])
     assert verify(ReleaseFolder(str(target), release.version, release.key)).problems == []
-    again = push(release, str(target))
+    again = upload_release(release, str(target))
     assert again.uploaded == [] and again.bytes == 0
     code, out, _ = run(capsys, "push", release.path, target)
     assert code == 0 and "0 files uploaded" in out
@@ -291,19 +291,19 @@ def test_push_skips_what_is_there_and_goes_on(two, tmp_path, capsys):
 def test_push_over_an_older_release_leaves_no_mixture(two, tmp_path):
     _, ((_, first), (_, second)) = two
     target = str(tmp_path / "pushed")
-    push(first, target)
+    upload_release(first, target)
     Path(target, "notes.md").write_text("the user's own")
-    pushed = push(second, target)
+    pushed = upload_release(second, target)
     found = verify(ReleaseFolder(target, second.version, second.key))
     assert found.problems == ["notes.md was added"] and "manifest.json" in pushed.removed
-    back = push(first, target)
+    back = upload_release(first, target)
     assert any(path.startswith("decisions/t") for path in back.removed)
 
 
 def test_push_interrupted_is_no_release(two, tmp_path, monkeypatch):
     _, ((_, first), (_, second)) = two
     target = str(tmp_path / "pushed")
-    push(first, target)
+    upload_release(first, target)
 
     class Stopped(Exception):
         pass
@@ -316,12 +316,12 @@ def test_push_interrupted_is_no_release(two, tmp_path, monkeypatch):
             raise Stopped
 
     with pytest.raises(Stopped):
-        push(second, target, stop)
+        upload_release(second, target, stop)
     with pytest.raises(InputError, match="no release at"):
         from datamask.release.release_folder import find_release
 
         find_release(target)
-    pushed = push(second, target)
+    pushed = upload_release(second, target)
     assert set(done) <= set(pushed.skipped)
     assert verify(ReleaseFolder(target, second.version, second.key)).problems == []
 
@@ -332,7 +332,7 @@ def test_push_refuses_a_release_that_is_not_whole_and_urls_that_are_none(two, tm
     shutil.copytree(release.path, broken)
     (broken / "README.md").unlink()
     with pytest.raises(StorageError, match="README.md is not as the manifest says"):
-        push(ReleaseFolder(str(broken), release.version, release.key), str(tmp_path / "x"))
+        upload_release(ReleaseFolder(str(broken), release.version, release.key), str(tmp_path / "x"))
     for url in ("hf://owner/name", "hf://datasets/name", "hf://spaces/owner/name"):
         with pytest.raises(StorageError, match="hf://datasets/OWNER/NAME"):
-            push(release, url)
+            upload_release(release, url)

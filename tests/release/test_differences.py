@@ -5,7 +5,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datamask.release.differences import SHOWN, clean, compare, excerpt, shared_words
+from datamask.release.differences import SHOWN, clean_line, compare, excerpt, shared_words
 
 WORDS = st.lists(st.sampled_from(["sea", "ship", "the", "ሰላም", "नमस्ते", "1,000", "(", "今"]), max_size=40)
 
@@ -48,6 +48,6 @@ def test_scripts_without_spaces_are_compared_by_letters():
 
 def test_nothing_unsafe_is_shown():
     hostile = "a\u202eb\x00c\x07 d\ue000"
-    assert clean(hostile) == "abc d" and excerpt(hostile, 4) == "abc…"
+    assert clean_line(hostile) == "abc d" and excerpt(hostile, 4) == "abc…"
     parts = compare(hostile, "x").first
     assert not any(c in text for _, text in parts for c in "\u202e\x00\x07\ue000")

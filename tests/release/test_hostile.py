@@ -13,7 +13,7 @@ from datamask.release import ReleaseFolder
 from datamask.release.compare import compare
 from datamask.release.explain import explain
 from datamask.release.manifest import release_key
-from datamask.release.push import push
+from datamask.release.push import upload_release
 from datamask.release.verify import verify
 from tests.release.fuzz_hostile import check_hostile
 from tests.release.made import released, settings
@@ -62,7 +62,7 @@ def test_a_shards_name_never_becomes_a_path_elsewhere(original, release, tmp_pat
     for use in (
         lambda: explain(release, "s0/0"),
         lambda: compare(release, release),
-        lambda: push(release, str(tmp_path / "there")),
+        lambda: upload_release(release, str(tmp_path / "there")),
     ):
         with pytest.raises(DatamaskError, match="no release has such a manifest"):
             use()
@@ -84,7 +84,7 @@ def test_a_files_path_is_never_one_elsewhere(release, tmp_path, path):
     rewrite_manifest(release, change)
     target = tmp_path / "there" / "target"
     with pytest.raises(InputError, match="no release has such a manifest"):
-        push(release, str(target))
+        upload_release(release, str(target))
     assert not target.parent.exists()
     assert verify(release).problems
 
@@ -96,7 +96,7 @@ def test_a_link_in_a_release_sends_no_other_file(release, tmp_path):
     path.unlink()
     path.symlink_to(secret)
     with pytest.raises(StorageError, match="a symbolic link to a file outside the release"):
-        push(release, str(tmp_path / "there"))
+        upload_release(release, str(tmp_path / "there"))
     sent = [p.read_bytes() for p in (tmp_path / "there").rglob("*") if p.is_file()]
     assert secret.read_bytes() not in sent
     assert not (tmp_path / "there" / "manifest.json").exists()
@@ -110,7 +110,7 @@ def test_a_pipe_in_a_release_makes_nobody_wait(release, tmp_path, name):
     with pytest.raises(StorageError, match="a pipe, socket or device"):
         verify(release)
     with pytest.raises(StorageError):
-        push(release, str(tmp_path / "there"))
+        upload_release(release, str(tmp_path / "there"))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from datamask.errors import StorageError, TransientError
 from datamask.release import ReleaseFolder
-from datamask.release.push import push
+from datamask.release.push import upload_release
 from datamask.release.verify import verify
 from tests.release.hub import running
 from tests.release.made import released, settings
@@ -42,14 +42,14 @@ def on_disk(hub, folder):
 
 def test_a_release_is_one_commit_and_whole(two, hub, tmp_path):
     first, second = two
-    pushed = push(first, URL)
+    pushed = upload_release(first, URL)
     assert hub.commits == [f"Release {first.version}"]
     assert set(pushed.uploaded) == hub.files.keys() and not pushed.skipped
     assert verify(ReleaseFolder(on_disk(hub, tmp_path / "one"), first.version, first.key)).problems == []
     hub.uploads.clear()
-    again = push(first, URL)
+    again = upload_release(first, URL)
     assert hub.uploads == [] and set(again.uploaded) == {"manifest.json"}
-    pushed = push(second, URL)
+    pushed = upload_release(second, URL)
     assert pushed.removed and all(path.startswith("data/") for path in pushed.removed)
     assert verify(ReleaseFolder(on_disk(hub, tmp_path / "two"), second.version, second.key)).problems == []
 
@@ -58,12 +58,12 @@ def test_an_interrupted_upload_goes_on(two, hub):
     first, _ = two
     hub.fail = lambda method, path: 403 if path.endswith("commit/main") else 0
     with pytest.raises(StorageError, match=r"the hub refused \(403: planned\); log in"):
-        push(first, URL)
+        upload_release(first, URL)
     assert hub.commits == [] and hub.files == {}
     sent = len(hub.uploads)
     assert sent
     hub.fail = lambda method, path: 0
-    push(first, URL)
+    upload_release(first, URL)
     assert len(hub.uploads) == sent and len(hub.commits) == 1
     assert hub.files["manifest.json"] == Path(first.path, "manifest.json").read_bytes()
 
@@ -72,24 +72,24 @@ def test_refusals_and_failures_are_told_apart(two, hub, monkeypatch):
     first, _ = two
     hub.fail = lambda method, path: 401
     with pytest.raises(StorageError, match="HF_TOKEN"):
-        push(first, URL)
+        upload_release(first, URL)
     hub.fail = lambda method, path: 400
     with pytest.raises(StorageError, match=r"the hub refused \(400"):
-        push(first, URL)
+        upload_release(first, URL)
     hub.fail = lambda method, path: 503
     with pytest.raises(TransientError, match=r"the hub failed \(503"):
-        push(first, URL)
+        upload_release(first, URL)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # nobody listens
     with pytest.raises(TransientError, match="cannot be reached"):
-        push(first, URL)
+        upload_release(first, URL)
 
 
 def test_a_repository_is_private_unless_it_is_asked_to_be_public(two, hub):
     first, _ = two
-    push(first, URL)
+    upload_release(first, URL)
     assert hub.private is True
     hub.private = None
-    push(first, URL, public=True)
+    upload_release(first, URL, public=True)
     assert hub.private is False
 
 
@@ -97,9 +97,9 @@ def test_nothing_is_sent_to_a_public_repository_without_saying_so(two, hub):
     first, _ = two
     hub.private = False
     with pytest.raises(StorageError, match="is a public data set.*--public"):
-        push(first, URL)
+        upload_release(first, URL)
     assert hub.files == {} and hub.uploads == []
-    push(first, URL, public=True)
+    upload_release(first, URL, public=True)
     assert "manifest.json" in hub.files
 
 
@@ -112,5 +112,5 @@ def test_a_file_that_is_not_the_manifests_is_not_sent(two, hub, tmp_path):
     secret.write_bytes(b"s" * path.stat().st_size)
     path.write_bytes(secret.read_bytes())
     with pytest.raises(StorageError, match="is not as the manifest says"):
-        push(ReleaseFolder(str(folder), first.version, first.key), URL)
+        upload_release(ReleaseFolder(str(folder), first.version, first.key), URL)
     assert hub.files == {}

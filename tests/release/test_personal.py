@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from datamask.config import ReleaseSettings
-from datamask.release.personal import FIELD, KINDS, PersonalRules, find, luhn, replaced
+from datamask.release.personal import FIELD, KINDS, PersonalRules, find_personal_data, luhn, replaced
 from datamask.release.verify import verify
 from tests.release.made import documents, make_shard, released, settings
 
@@ -34,7 +34,7 @@ NOT = [
 
 @pytest.mark.parametrize(("text", "kind", "what"), FOUND)
 def test_what_is_found(text, kind, what):
-    [(start, end, found)] = find(text, RULES)
+    [(start, end, found)] = find_personal_data(text, RULES)
     assert (text[start:end], found) == (what, kind)
     published, counts = replaced(text, RULES)
     assert what not in published and counts[kind] == 1 == sum(counts.values())
@@ -45,14 +45,14 @@ def test_what_is_found(text, kind, what):
 
 @pytest.mark.parametrize("text", NOT)
 def test_what_is_none(text):
-    assert find(text, RULES) == [] and replaced(text, RULES)[0] is text
+    assert find_personal_data(text, RULES) == [] and replaced(text, RULES)[0] is text
 
 
 def test_numbers_of_a_region_and_chosen_kinds():
     text = "Telefon 0228 730123, info@uni-bonn.de"
-    assert [kind for *_, kind in find(text, RULES)] == ["email"]
-    assert [kind for *_, kind in find(text, PersonalRules(KINDS, "DE", True))] == ["phone", "email"]
-    assert [kind for *_, kind in find(text, PersonalRules(("ip",), "DE", True))] == []
+    assert [kind for *_, kind in find_personal_data(text, RULES)] == ["email"]
+    assert [kind for *_, kind in find_personal_data(text, PersonalRules(KINDS, "DE", True))] == ["phone", "email"]
+    assert [kind for *_, kind in find_personal_data(text, PersonalRules(("ip",), "DE", True))] == []
 
 
 def test_a_document_alone_decides_what_it_becomes():
@@ -88,7 +88,7 @@ def test_emails_and_addresses_are_datatroves():
     for _ in range(300):
         text = " ".join(draw.choices(pieces, k=6))
         theirs = PIIFormatter(email_replacement="§", ip_replacement="$").format(text)
-        spans = find(text, PersonalRules(("email", "ip"), None, True))
+        spans = find_personal_data(text, PersonalRules(("email", "ip"), None, True))
         for start, end, kind in reversed(spans):
             text = text[:start] + {"email": "§", "ip": "$"}[kind] + text[end:]
         assert text == theirs

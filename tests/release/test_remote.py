@@ -11,7 +11,7 @@ from datamask import storage
 from datamask.errors import TransientError
 from datamask.filter.filters import filter_corpus
 from datamask.release import ReleaseFolder, export, publish
-from datamask.release.push import push
+from datamask.release.push import upload_release
 from datamask.release.release_folder import find_release, latest_version, list_versions
 from datamask.release.verify import verify
 from tests.object_store import clear_clients, running
@@ -115,10 +115,10 @@ def test_push_is_resumable(store, tmp_path):
             raise Stopped
 
     with pytest.raises(Stopped):
-        push(release, url, stop)
+        upload_release(release, url, stop)
     assert "manifest.json" not in names(url)
     store.requests.clear()
-    pushed = push(release, url)
+    pushed = upload_release(release, url)
     assert set(sent) <= set(pushed.skipped)
     uploaded = {path for method, path in store.requests if method == "PUT"}
     assert not any(path.endswith(f"/{name}") for path in uploaded for name in sent)
@@ -127,7 +127,7 @@ def test_push_is_resumable(store, tmp_path):
         [*(i["path"] for i in release.manifest()["files"]), "manifest.json"]
     )
     store.requests.clear()
-    assert push(release, url).uploaded == []
+    assert upload_release(release, url).uploaded == []
     assert not [path for method, path in store.requests if method == "PUT"]
 
 
@@ -145,8 +145,8 @@ def test_push_from_a_store_and_a_fault_that_passes(store, tmp_path):
 
     store.fault = fail
     with pytest.raises(TransientError):
-        push(release, str(target))
+        upload_release(release, str(target))
     store.fault = lambda number, method, path: None
-    push(release, str(target))
+    upload_release(release, str(target))
     assert verify(ReleaseFolder(str(target), release.version, release.key)).problems == []
     assert json.loads(Path(target, "manifest.json").read_text())["key"] == release.key

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from datamask.read_ahead import ahead, read_ahead
-from datamask.release.stripes import ENOUGH, Folders, cut
+from datamask.read_ahead import one_ahead, read_ahead
+from datamask.release.stripes import ENOUGH, Folders, cut_stripes
 
 SHARDS = st.lists(
     st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4), st.integers(1, 40)), max_size=40), max_size=5
@@ -28,7 +28,7 @@ def test_every_row_once_in_order_and_within_bounds(shards, rows_per_file, bytes_
         sizes = np.array([size for _, _, size in documents], dtype=np.int64)
         selections.append((ids, dumps, sizes))
         rows |= {(shard, int(i)): (int(d), int(s)) for i, d, s in zip(ids, dumps, sizes, strict=True)}
-    stripes = list(cut(selections, rows_per_file, bytes_per_file))
+    stripes = list(cut_stripes(selections, rows_per_file, bytes_per_file))
     seen = []
     for number, stripe in enumerate(stripes):
         assert stripe.number == number and stripe.runs
@@ -55,7 +55,11 @@ def test_every_row_once_in_order_and_within_bounds(shards, rows_per_file, bytes_
 
 def test_a_corpus_dump_by_dump_has_a_stripe_for_each():
     selections = [(np.arange(100), np.full(100, shard // 2), np.full(100, 10)) for shard in range(6)]
-    assert [[run.shard for run in stripe.runs] for stripe in cut(selections, 500, 10**6)] == [[0, 1], [2, 3], [4, 5]]
+    assert [[run.shard for run in stripe.runs] for stripe in cut_stripes(selections, 500, 10**6)] == [
+        [0, 1],
+        [2, 3],
+        [4, 5],
+    ]
 
 
 @given(st.lists(st.one_of(st.none(), st.text(max_size=120), st.from_regex(r"[./A-Za-z-]{1,8}")), max_size=30))
@@ -108,7 +112,7 @@ def test_ahead_makes_one_item_while_the_last_is_used():
             yield number
 
     found = []
-    for item in ahead(items()):
+    for item in one_ahead(items()):
         found.append(item)
         for _ in range(1 if item else 2):  # its own, and the next one; there is none after the last
             assert item == 5 or made.acquire(timeout=10)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from datamask.duck import connect
 from datamask.errors import ConfigError
-from datamask.filter.where import ALLOWED, MAX_LENGTH, check
+from datamask.filter.where import ALLOWED, MAX_LENGTH, check_expression
 
 SCHEMA = pa.schema(
     [
@@ -46,7 +46,7 @@ TABLE = pa.Table.from_pylist(ROWS, SCHEMA)
 
 
 def kept(expression: str) -> list[int]:
-    condition = check(expression, SCHEMA)
+    condition = check_expression(expression, SCHEMA)
     with connect("100MB") as connection:
         return np.flatnonzero(condition.keeps(connection, TABLE)).tolist()
 
@@ -96,8 +96,8 @@ def test_conditions_mean_what_they_say(expression, rows):
 
 
 def test_only_the_columns_named_are_asked_for():
-    assert check("token_count > 5 and rules.words > 1", SCHEMA).columns == ("token_count", "rules.words")
-    assert check("list_filter(tags, lambda text: text = 'a') = []", SCHEMA).columns == ("tags",)
+    assert check_expression("token_count > 5 and rules.words > 1", SCHEMA).columns == ("token_count", "rules.words")
+    assert check_expression("list_filter(tags, lambda text: text = 'a') = []", SCHEMA).columns == ("tags",)
 
 
 # what an attacker may try: each must be refused with a message, and touch nothing
@@ -271,7 +271,7 @@ ATTACKS = [
 @pytest.mark.parametrize("expression", ATTACKS, ids=range(len(ATTACKS)))
 def test_attacks_are_refused_with_a_message(expression):
     with pytest.raises(ConfigError) as caught:
-        check(expression, SCHEMA)
+        check_expression(expression, SCHEMA)
     message = str(caught.value)
     assert message.startswith("filter.where") and "\n" not in message and len(message) < 4000
 
@@ -294,7 +294,7 @@ def test_attacks_are_refused_with_a_message(expression):
 )  # fmt: skip
 def test_messages_say_what_and_what_is_valid(expression, says):
     with pytest.raises(ConfigError) as caught:
-        check(expression, SCHEMA)
+        check_expression(expression, SCHEMA)
     assert says in str(caught.value)
 
 
@@ -386,7 +386,7 @@ WORDS = [
 @given(st.lists(st.one_of(st.sampled_from(WORDS), st.text(string.printable, max_size=5)), max_size=25).map(" ".join))
 def test_whatever_is_typed_gives_a_condition_or_one_message(expression):
     try:
-        condition = check(expression, SCHEMA)
+        condition = check_expression(expression, SCHEMA)
     except ConfigError as error:
         assert str(error).startswith("filter.where")
     else:

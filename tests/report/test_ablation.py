@@ -16,7 +16,7 @@ from datamask.study import Item, Target
 from datamask.study import arms as page
 from datamask.study.ablation import METRICS, Ablation, Arm, SelectionJudge, ablate, choose, standard_arms
 from datamask.study.chosen import texts_of
-from datamask.study.sweep import sweep
+from datamask.study.sweep import sweep_lambdas
 from tests.report.build import corpus
 
 TARGET = Target("outside", tuple(Item(f"Text {n} about law and code of year {n}.".encode()) for n in range(600, 640)))
@@ -107,7 +107,7 @@ def test_the_standard_arms_cover_every_solver_and_metric(embedded: Embedded) -> 
 
 
 def test_tables_pages_and_files(table: Ablation, tmp_path: Path) -> None:
-    paths = page.write(str(tmp_path), table)
+    paths = page.write_ablation(str(tmp_path), table)
     text = Path(paths["markdown"]).read_text(encoding="utf-8")
     assert "| random |" in text and "±" in text and "### What a model learns, by the coder" in text
     assert len(Path(paths["page"]).read_text(encoding="utf-8")) < 2_000_000
@@ -138,7 +138,7 @@ def test_a_document_taken_twice_counts_twice(embedded: Embedded) -> None:
     assert "of its bound: facility" not in rows["relaxation, pairwise"].columns
     assert 0.9 < rows["relaxation, pairwise"].columns["of its bound: pairwise"].mean <= 1 + 1e-9
     assert found.judged_bytes > sum(map(len, texts_of(twice))) // 2
-    [point] = sweep(twice, [0.5]).points
+    [point] = sweep_lambdas(twice, [0.5]).points
     chosen = choose(twice, Arm("x", {"solver": "relaxation", "algorithm": "pairwise"}), 0)
     measured = twice.measure(chosen)
     assert set(np.unique(chosen)) == {0, 1, 2} or set(np.unique(chosen)) == {1, 2}

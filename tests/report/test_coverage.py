@@ -31,7 +31,7 @@ def rows_of(first: int, last: int) -> np.ndarray:
 
 def test_words_that_are_lacking_and_in_excess_are_named(texts: dict[int, str]) -> None:
     drawn = {"random": rows_of(0, COUNT), "selected": rows_of(200, COUNT)}
-    found = coverage.words(texts, np.ones(COUNT), drawn, rows_of(0, COUNT), "selected")
+    found = coverage.uncovered_words(texts, np.ones(COUNT), drawn, rows_of(0, COUNT), "selected")
     assert {"velvet", "curtain", "velvet curtain"} <= {row["name"] for row in found["lacking"]}
     assert "命" in {row["name"] for row in found["excess"]}
     velvet = next(row for row in found["lacking"] if row["name"] == "velvet")
@@ -48,13 +48,13 @@ def test_words_that_are_lacking_and_in_excess_are_named(texts: dict[int, str]) -
 def test_what_could_be_chance_is_not_listed(texts: dict[int, str]) -> None:
     generator = np.random.default_rng(1)
     some, others = np.split(generator.permutation(COUNT), 2)
-    found = coverage.words(texts, np.ones(COUNT), {"selected": np.sort(some)}, np.sort(others), "selected")
+    found = coverage.uncovered_words(texts, np.ones(COUNT), {"selected": np.sort(some)}, np.sort(others), "selected")
     assert found["lacking"] == [] and found["excess"] == []
 
 
 def test_a_target_is_what_is_lacked(texts: dict[int, str]) -> None:
     target = ["velvet curtain " * 10] * 40
-    found = coverage.words(
+    found = coverage.uncovered_words(
         texts, np.ones(COUNT), {"selected": rows_of(100, 300)}, rows_of(0, COUNT), "selected", target
     )
     assert found["target"] and found["lacking"][0]["name"] in ("velvet", "curtain", "velvet curtain", "curtain velvet")
@@ -64,7 +64,7 @@ def test_a_target_is_what_is_lacked(texts: dict[int, str]) -> None:
 def test_weights_are_those_of_the_budget(texts: dict[int, str]) -> None:
     weights = np.ones(COUNT)
     weights[:100] = 9
-    found = coverage.words(texts, weights, {"selected": rows_of(100, COUNT)}, rows_of(0, COUNT), "selected")
+    found = coverage.uncovered_words(texts, weights, {"selected": rows_of(100, COUNT)}, rows_of(0, COUNT), "selected")
     velvet = next(row for row in found["lacking"] if row["name"] == "velvet")
     assert velvet["pool"] == pytest.approx(9 * 100 / (900 + 300) / 63, rel=0.01)
 
@@ -73,7 +73,7 @@ def test_worth_is_of_the_pool_alone(texts: dict[int, str]) -> None:
     worth = np.ones(COUNT)
     worth[:100] = 0.25
     drawn = {"selected": rows_of(0, COUNT)}
-    found = coverage.words(texts, np.ones(COUNT), drawn, rows_of(0, COUNT), "selected", worth=worth)
+    found = coverage.uncovered_words(texts, np.ones(COUNT), drawn, rows_of(0, COUNT), "selected", worth=worth)
     velvet = next(row for row in found["excess"] if row["name"] == "velvet")
     assert found["weighed"]
     assert velvet["pool"] == pytest.approx(25 / (25 + 300) / 63, rel=0.01)
@@ -100,9 +100,9 @@ def test_clusters_are_named_by_their_words(texts: dict[int, str]) -> None:
 
 def test_empty_texts_and_choices_are_no_error() -> None:
     nothing = dict.fromkeys(range(4), "")
-    found = coverage.words(nothing, np.ones(4), {"selected": rows_of(0, 2)}, rows_of(0, 4), "selected")
+    found = coverage.uncovered_words(nothing, np.ones(4), {"selected": rows_of(0, 2)}, rows_of(0, 4), "selected")
     assert found["lacking"] == [] and found["divergence"]["selected"] == 0
-    assert coverage.words(nothing, np.ones(4), {"selected": rows_of(0, 0)}, rows_of(0, 4), "selected") == {}
+    assert coverage.uncovered_words(nothing, np.ones(4), {"selected": rows_of(0, 0)}, rows_of(0, 4), "selected") == {}
 
 
 def test_log_determinant_is_that_of_the_second_moment() -> None:

@@ -26,7 +26,7 @@ from datamask.report import embedding_sample as sample
 from datamask.report.drawing import Drawing
 from datamask.report.embedding_sample import read_sample
 from datamask.report.figures import make_figures
-from datamask.report.findings import ARMS, Findings, choose_arms, find
+from datamask.report.findings import ARMS, Findings, choose_arms, find_findings
 from tests.report.build import HOSTILE, ROWS, corpus
 
 STAGES = [StageTime("embed", 3, 0, 12.5), StageTime("score", 0, 3, 0.0)]
@@ -52,7 +52,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict:
         "certificate": certificate,
         "report": written,
         "folder": Path(staged.folder),
-        "findings": report.load(staged.folder),
+        "findings": report.load_findings(staged.folder),
         "html": (Path(staged.folder) / "report.html").read_text(encoding="utf-8"),
     }
 
@@ -64,7 +64,7 @@ def test_personal_data_is_told_where_it_was_looked_for(made: dict, tmp_path: Pat
     release = findings.settings["release"] | {"personal": "replace", "personal_kinds": ["email", "ip"]}
     found = replace(findings, personal=counts, settings=findings.settings | {"release": release})
     report.write_findings(str(tmp_path), found)
-    assert report.load(str(tmp_path)).personal == counts
+    assert report.load_findings(str(tmp_path)).personal == counts
     [section] = [one for one in sections.make_sections(found, {}) if one.id == "personal"]
     assert section.blocks[0]["rows"] == [["e-mail addresses", "31"], ["IP addresses", "4"]]
     assert "12 of " in section.blocks[0]["note"] and "replaced" in section.blocks[0]["note"]
@@ -271,7 +271,7 @@ def test_duplicate_groups_are_counted(made: dict) -> None:
 
 
 def test_the_same_input_gives_the_same_data(made: dict) -> None:
-    again = find(made["files"], made["config"], made["certificate"], STAGES)
+    again = find_findings(made["files"], made["config"], made["certificate"], STAGES)
     again = replace(again, unread=made["findings"].unread, release=made["findings"].release)  # and its date
     assert json.dumps(again.as_json(), sort_keys=True) == json.dumps(made["findings"].as_json(), sort_keys=True)
 
@@ -286,14 +286,14 @@ def test_a_published_release_is_left_as_it_is(made: dict) -> None:
 
 def test_a_folder_without_a_report_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no report\.json"):
-        report.load(str(tmp_path))
+        report.load_findings(str(tmp_path))
     (tmp_path / "report.json").write_text('{"name": 1}')
     with pytest.raises(InputError, match="another version"):
-        report.load(str(tmp_path))
+        report.load_findings(str(tmp_path))
 
 
 def test_a_selection_without_a_certificate_still_has_a_page(made: dict) -> None:
-    findings = find(made["files"], made["config"], {})
+    findings = find_findings(made["files"], made["config"], {})
     html = page.render(findings)
     assert 'id="diversity"' in html and 'id="objective"' not in html
 
@@ -309,7 +309,7 @@ def test_a_gap_that_whole_documents_cost_is_told_from_the_solvers() -> None:
 
 
 def test_the_findings_are_the_same_whoever_reads_the_shards(made, tmp_path, monkeypatch):
-    expected = find(made["files"], made["config"], made["certificate"], STAGES).as_json()
+    expected = find_findings(made["files"], made["config"], made["certificate"], STAGES).as_json()
     for number, size in enumerate((1, 100)):
         places = [(*range(len(made["files"])),)[n : n + size] for n in range(0, len(made["files"]), size)]
         monkeypatch.setattr(sample, "groups", lambda files, places=places: places)
@@ -323,8 +323,8 @@ def test_the_findings_are_the_same_whoever_reads_the_shards(made, tmp_path, monk
 
         given = made["files"], made["config"], made["certificate"], STAGES
         with pytest.raises(ConnectionResetError):
-            find(*given, maps=broken, folder=folder)
-        assert find(*given, maps=Threads(2), folder=folder).as_json() == expected
+            find_findings(*given, maps=broken, folder=folder)
+        assert find_findings(*given, maps=Threads(2), folder=folder).as_json() == expected
 
 
 def test_what_fails_while_pictures_are_drawn_is_what_is_told() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datamask.config import load
+from datamask.config import load_config
 from datamask.errors import ConfigError, InputError
 from datamask.report.embedded import Embedded, load_corpus
 from datamask.selection import select
@@ -16,7 +16,7 @@ from datamask.stages import record
 from datamask.study import front as front_page
 from datamask.study.chosen import texts_of
 from datamask.study.comparisons import write_lamb
-from datamask.study.sweep import Sweep, envelope, pick, sweep
+from datamask.study.sweep import Sweep, envelope, pick_point, sweep_lambdas
 from tests.report.build import corpus
 
 LAMBDAS = np.linspace(0, 1, 6)
@@ -28,7 +28,7 @@ def swept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     all_files, config, _ = corpus(folder, metric=request.param)
     record(str(folder / "work"), all_files, config)
     embedded = load_corpus(str(folder), 100_000)
-    return embedded, sweep(embedded, LAMBDAS)
+    return embedded, sweep_lambdas(embedded, LAMBDAS)
 
 
 @pytest.mark.slow
@@ -36,7 +36,7 @@ def test_coverage_of_words_is_swept_with_the_texts(tmp_path: Path) -> None:
     all_files, config, _ = corpus(tmp_path, metric="coverage")
     record(str(tmp_path / "work"), all_files, config)
     embedded = load_corpus(str(tmp_path), 100_000)
-    front = sweep(embedded, [0.5, 1.0])
+    front = sweep_lambdas(embedded, [0.5, 1.0])
     texts = [text.decode() for text in texts_of(embedded)]
     for point in front.points:
         settings = embedded.settings(lamb=point.lamb)
@@ -90,7 +90,7 @@ def test_the_knee_without_calibration_is_measured_from_a_random_selection(tmp_pa
     all_files, config, _ = corpus(tmp_path)
     raw = config.model_copy(update={"select": config.selection.model_copy(update={"calibrate": False})})
     record(str(tmp_path / "work"), all_files, raw)
-    front = sweep(load_corpus(str(tmp_path), 100_000), LAMBDAS)
+    front = sweep_lambdas(load_corpus(str(tmp_path), 100_000), LAMBDAS)
     assert all(point.diversity < 0 for point in front.points)  # minus a mean cosine: 0 would be no reference
     assert front.knee not in (0, len(front.points) - 1)
 
@@ -111,26 +111,26 @@ def test_overlaps_join_neighbours(swept: tuple[Embedded, Sweep]) -> None:
 
 def test_picks(swept: tuple[Embedded, Sweep]) -> None:
     front = swept[1]
-    assert pick(front, "knee") is front.points[front.knee]
+    assert pick_point(front, "knee") is front.points[front.knee]
     middle = front.points[3].mean_quality
-    chosen = pick(front, f"quality={middle}")
+    chosen = pick_point(front, f"quality={middle}")
     assert chosen.mean_quality >= middle and all(
         point.mean_quality < middle for point in front.points if point.lamb < chosen.lamb
     )
     with pytest.raises(ConfigError, match="the greatest is"):
-        pick(front, "quality=7")
+        pick_point(front, "quality=7")
     for wish in ("elbow", "quality", "quality=high"):
         with pytest.raises(ConfigError, match="valid are knee"):
-            pick(front, wish)
+            pick_point(front, wish)
 
 
 def test_a_lambda_outside_is_refused(swept: tuple[Embedded, Sweep]) -> None:
     with pytest.raises(ConfigError, match="between 0 and 1"):
-        sweep(swept[0], [0.5, 1.5])
+        sweep_lambdas(swept[0], [0.5, 1.5])
 
 
 def test_page_and_files(swept: tuple[Embedded, Sweep], tmp_path: Path) -> None:
-    paths = front_page.write(str(tmp_path), swept[1])
+    paths = front_page.write_front(str(tmp_path), swept[1])
     html = Path(paths["page"]).read_text(encoding="utf-8")
     assert len(html) < 2_000_000 and "The knee is at λ" in html
     assert Path(paths["picture"]).read_bytes().startswith(b"\x89PNG")
@@ -153,7 +153,7 @@ def test_the_pick_is_written_into_a_configuration_with_its_comments(tmp_path: Pa
     assert path.read_text() == "# ours\nselect:\n  lamb: 0.7  # halfway\n  seed: 3\ncorpus:\n  input: [a]  # there\n"
     path.write_text("# only this\ncorpus:\n  input: [a]\n")
     write_lamb(path, 0.3)
-    assert load(path).select.lamb == 0.3 and path.read_text().startswith("# only this")
+    assert load_config(path).select.lamb == 0.3 and path.read_text().startswith("# only this")
     path.write_text("select: 3\n")
     with pytest.raises(ConfigError):
         write_lamb(path, 0.3)

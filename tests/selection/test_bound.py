@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from datamask.config import Select
-from datamask.selection.arrays import solve
+from datamask.selection.arrays import solve_problem
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import make_problem
 from tests.selection.instances import FAMILIES, instance
@@ -66,7 +66,7 @@ def test_no_selection_exceeds_the_bound(family, limits, algorithm):
         allowed = feasible(limits, seed)
         compared += len(allowed)
         best = float(problem.objective.values(allowed).max())
-        found = solve(problem)
+        found = solve_problem(problem)
         assert found.upper_bound is not None
         slack = 1e-5 * (1 + abs(best))  # prices are float32
         assert best <= found.upper_bound + slack, (seed, lamb)
@@ -82,7 +82,7 @@ def test_several_terms_and_columns(algorithm):
         columns = np.stack([quality, -quality[::-1], features[:, 0]], axis=1)
         pool = Pool(features, columns, quality_weights=[1, 2, 0.5])
         problem = make_problem(pool, Select(algorithm=algorithm, select_ratio=None, budget_documents=4))
-        found = solve(problem)
+        found = solve_problem(problem)
         best = float(problem.objective.values(EVERY[EVERY.sum(1) == 4]).max())
         assert found.upper_bound is not None
         assert found.objective <= best + 1e-6 * (1 + abs(best))

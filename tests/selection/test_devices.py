@@ -15,7 +15,7 @@ import torch
 
 from datamask.config import Select
 from datamask.errors import ConfigError
-from datamask.selection.arrays import solve
+from datamask.selection.arrays import solve_problem
 from datamask.selection.near_duplicates import keep_first, max_earlier_similarity, spherical_kmeans
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import make_problem
@@ -90,7 +90,7 @@ def test_every_solver(solver, algorithm, budget, place):
     with place() as device:
         problem = make_problem(Pool(FEATURES, QUALITY, TOKENS, GROUPS, device=device), asked)
         try:
-            found = solve(problem)
+            found = solve_problem(problem)
         except ConfigError as refused:  # a solver that cannot hold the limit, or has no form of the metric
             assert "cannot hold" in str(refused)
             return
@@ -102,9 +102,9 @@ def test_every_solver(solver, algorithm, budget, place):
 def test_another_device_gives_the_same_selection():
     for algorithm in ("Pair_simi", "DiSF", "Facility"):
         asked = settings(algorithm=algorithm, budget_documents=12)
-        here = solve(make_problem(Pool(FEATURES, QUALITY), asked))
+        here = solve_problem(make_problem(Pool(FEATURES, QUALITY), asked))
         with fake() as device:
-            there = solve(make_problem(Pool(FEATURES, QUALITY, device=device), asked))
+            there = solve_problem(make_problem(Pool(FEATURES, QUALITY, device=device), asked))
         assert np.array_equal(here.selected, there.selected) and here.upper_bound == there.upper_bound
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from datamask.config import Select
-from datamask.selection.arrays import solve
+from datamask.selection.arrays import solve_problem
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import make_problem
 from datamask.selection.sharded.drift import drift_of
@@ -26,7 +26,7 @@ def problem(documents=400, seed=0, **settings):
 @pytest.mark.parametrize("settings", [{}, {"algorithm": "DiSF"}, {"select_ratio": None, "budget_tokens": 9000}])
 def test_a_solved_selection_fills_the_budget_within_a_small_gap(settings):
     given = problem(**settings)
-    chosen = solve(given)
+    chosen = solve_problem(given)
     drift = drift_of(given, chosen.selected)
     assert drift.budget == pytest.approx(1, abs=0.02)
     assert drift.objective == pytest.approx(chosen.objective, abs=1e-5)
@@ -47,7 +47,7 @@ def test_no_selection_of_the_size_is_above_the_bound(seed):
 
 def test_a_bad_selection_and_a_missed_budget_show():
     given = problem()
-    chosen = solve(given).selected
+    chosen = solve_problem(given).selected
     alike = np.zeros(len(given), bool)
     alike[np.argsort(-given.pool.quality[:, 0])[: chosen.sum()]] = True  # top quality alone
     assert drift_of(given, alike).gap > drift_of(given, chosen).gap + 0.01
@@ -72,9 +72,9 @@ def test_prices_that_miss_a_quota_or_a_length_bound_show():
             Pool(features, quality, tokens, {"domain": domain}),
             Select(algorithm="Pair_simi", lamb=0.9, select_ratio=0.1, **limit),
         )
-        (broken,) = drift_of(held, solve(free).selected).broken
+        (broken,) = drift_of(held, solve_problem(free).selected).broken
         assert words in broken
-        assert drift_of(held, solve(held).selected).broken == ()
+        assert drift_of(held, solve_problem(held).selected).broken == ()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -90,7 +90,7 @@ def test_prices_are_those_of_the_selection_that_is_returned(seed, monkeypatch):
     if seed % 2:
         monkeypatch.setattr(relaxation, "_or_greedy", worse)
     given = problem(40, seed, algorithm="DiSF", select_ratio=None, budget_documents=4, lamb=0.2)
-    chosen = solve(given)
+    chosen = solve_problem(given)
     assert not np.array_equal(chosen.selected, first.numpy())
     (term,) = given.objective.diversity
     z = term.metric.prepare(given.pool.rows(slice(None), torch.float64)).numpy()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from datamask.config import Config, Quota, Select, resolve
-from datamask.selection.arrays import solve
+from datamask.selection.arrays import solve_problem
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Problem, make_problem
 from datamask.selection.sharded import exchange
@@ -68,7 +68,7 @@ def test_sorted_shards_reach_the_joint_solve_in_four_reads(metric, budget):
     data = documents(20_000)
     settings = Select(algorithm=metric, **budget)
     problem = joint(data, settings)
-    best = solve(problem)
+    best = solve_problem(problem)
     found, mask, made = run(data, shards(data, np.argsort(data[3], kind="stable"), 20), settings, room=6000)
     reached = problem.objective.evaluate(torch.from_numpy(mask)).objective
     assert reached > 0.995 * best.objective
@@ -85,7 +85,7 @@ def test_a_small_sample_is_made_up_for(metric, monkeypatch):
     data = documents(20_000, seed=6)
     settings = Select(select_ratio=0.1, algorithm=metric)
     problem = joint(data, settings)
-    best = solve(problem).objective
+    best = solve_problem(problem).objective
     monkeypatch.setattr(exchange, "SAMPLE", 400)
 
     def reached() -> float:
@@ -124,7 +124,7 @@ def test_bound_covers_the_joint_solution():
     """The certificate is for the whole corpus, however few documents were left undecided."""
     data = documents(20_000, seed=3)
     settings = Select(select_ratio=0.1, algorithm="pairwise", calibrate=False, lamb=0.3)
-    best = solve(joint(data, settings))
+    best = solve_problem(joint(data, settings))
     found, mask, _ = run(data, shards(data, np.arange(20_000), 5), settings, room=500)
     assert found.facts["upper_bound"] >= best.objective
     exact = joint(data, settings).objective.evaluate(torch.from_numpy(mask))
@@ -151,7 +151,7 @@ def test_room_for_all_is_the_joint_solve():
     problem = joint(data, settings)
     _, mask, _ = run(data, shards(data, np.arange(3000), 3), settings, room=3000)
     reached = problem.objective.evaluate(torch.from_numpy(mask)).objective
-    assert reached == pytest.approx(solve(problem).objective, rel=1e-3)
+    assert reached == pytest.approx(solve_problem(problem).objective, rel=1e-3)
 
 
 def test_prices_score_what_was_not_seen():
@@ -202,7 +202,7 @@ def test_limits_hold_across_shards_without_gathering(metric, limit):
     mask = np.zeros(8000, bool)
     mask[np.concatenate(parts)] = found.selected
     assert not problem.limits.violations(mask)
-    assert problem.objective.evaluate(torch.from_numpy(mask)).objective > 0.995 * solve(problem).objective
+    assert problem.objective.evaluate(torch.from_numpy(mask)).objective > 0.995 * solve_problem(problem).objective
     assert found.facts["upper_bound"] >= found.facts["objective"]
 
 
@@ -213,8 +213,8 @@ def test_the_sample_does_not_depend_on_the_shards(monkeypatch):
     whole = exchange.sketch(features, ones, column, seed=0)
     order = np.random.default_rng(0).permutation(2000)
     parts = [exchange.sketch(features[p], ones[p], column[p], seed=0) for p in np.array_split(order, 6)]
-    assert (exchange.merge(parts).hashes == whole.hashes).all()
-    assert (exchange.merge(parts).features == whole.features).all()
+    assert (exchange.merge_sketches(parts).hashes == whole.hashes).all()
+    assert (exchange.merge_sketches(parts).features == whole.features).all()
     assert (exchange.sketch(features, ones, column, seed=1).hashes != whole.hashes).any()
 
 

@@ -60,7 +60,7 @@ def test_drawn_estimates_converge_to_enumeration(gradient):
     n, k = 6, 3
     logits, orders, probabilities, masks, rewards = instance(n, k, 3)
     values = {tuple(sorted(o)): r for o, r in zip(orders.tolist(), rewards.tolist(), strict=True)}
-    drawn = pl.draw(logits.detach(), k, 100_000, torch.Generator().manual_seed(0))
+    drawn = pl.draw_orders(logits.detach(), k, 100_000, torch.Generator().manual_seed(0))
     got = torch.tensor([values[tuple(sorted(o))] for o in drawn.tolist()], dtype=torch.float64)
     weighted = (probabilities * rewards).detach() * len(orders)
     if gradient == "order":
@@ -74,7 +74,7 @@ def test_drawn_estimates_converge_to_enumeration(gradient):
 
 def test_gumbel_top_k_draws_orders_with_their_probability():
     logits, orders, probabilities, _, _ = instance(4, 2, 0)
-    drawn = pl.draw(logits.detach(), 2, 200_000, torch.Generator().manual_seed(1))
+    drawn = pl.draw_orders(logits.detach(), 2, 200_000, torch.Generator().manual_seed(1))
     number = {tuple(order): i for i, order in enumerate(orders.tolist())}
     counts = torch.zeros(len(orders), dtype=torch.float64)
     for order, count in zip(*torch.unique(drawn, dim=0, return_counts=True), strict=True):
@@ -106,7 +106,7 @@ def test_logits_hundreds_apart_stay_finite():
     assert torch.isfinite(found).all()
 
 
-@pytest.mark.parametrize("draw", [lambda *given: pl.as_masks(pl.draw(*given), 8), pl.draw_masks])
+@pytest.mark.parametrize("draw", [lambda *given: pl.as_masks(pl.draw_orders(*given), 8), pl.draw_masks])
 def test_draws_of_logits_hundreds_apart(draw):
     """Where the cut falls decides, however far the others are: three certain, then one of two alike."""
     logits = torch.tensor([500.0, 160.0, 90.0, 3.0, 3.0, -1.0, -150.0, -600.0])
@@ -119,7 +119,7 @@ def test_draws_of_logits_hundreds_apart(draw):
 def test_inclusion_sums_to_k_and_agrees_with_drawing(k):
     logits = 2 * torch.randn(300, generator=torch.Generator().manual_seed(0))
     found = pl.inclusion(logits, k)
-    drawn = pl.as_masks(pl.draw(logits, k, 4000, torch.Generator().manual_seed(1)), 300).mean(0)
+    drawn = pl.as_masks(pl.draw_orders(logits, k, 4000, torch.Generator().manual_seed(1)), 300).mean(0)
     assert float(found.sum()) == pytest.approx(k, rel=1e-4)
     assert float((found - drawn).abs().max()) < 0.05
     assert (pl.inclusion(logits, 300) == 1).all()

@@ -30,7 +30,7 @@ def pool_of(n, d=8, seed=0):
 
 def random_masks(n, k, count, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    return plackett_luce.as_masks(plackett_luce.draw(torch.zeros(n), k, count, generator), n)
+    return plackett_luce.as_masks(plackett_luce.draw_orders(torch.zeros(n), k, count, generator), n)
 
 
 @pytest.mark.parametrize("metric_class", [Pairwise, DiSF, FacilityLocation])

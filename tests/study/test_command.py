@@ -116,14 +116,14 @@ def test_the_network_is_asked_for_by_name_and_the_same_twice(out, target, tmp_pa
     given, texts_of = [], module.texts_of
     monkeypatch.setattr(module, "texts_of", lambda corpus: given.append(texts_of(corpus)) or given[-1])
     pools: list[set[bytes]] = []
-    hear, starts = module.hear, []
+    hear, starts = module.read_choices, []
 
     def watched(judge, read_pools, *rest):
         pools.extend(set(texts) for texts, _ in read_pools)
         starts.append(judge._before)
         return hear(judge, read_pools, *rest)
 
-    monkeypatch.setattr(module, "hear", watched)
+    monkeypatch.setattr(module, "read_choices", watched)
     arguments = ["judge", out, "--targets", target, "--pools", "1", "--bytes", "6000", "--judge", "network"]
     told = []
     for _ in range(2):

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from datamask.errors import InputError
-from datamask.study.coder import Coded
+from datamask.study.coder import CodedItems
 from datamask.study.inference import Trial, agreement, holm
 
 
-def coded(name: str, bits: np.ndarray, size: int = 100) -> Coded:
+def coded(name: str, bits: np.ndarray, size: int = 100) -> CodedItems:
     zeros = np.zeros(len(bits))
-    return Coded(name, np.asarray(bits, dtype=float), np.full(len(bits), size), zeros, zeros.astype(np.int64))
+    return CodedItems(name, np.asarray(bits, dtype=float), np.full(len(bits), size), zeros, zeros.astype(np.int64))
 
 
 def readings(generator, arms, pools=1, draws=8, items=60, pool_sd=0.0, draw_sd=1.0, item_sd=20.0, own=0.0):
@@ -118,7 +118,7 @@ def test_the_items_spread_is_scipys_bootstrap_of_the_same_mean():
     generator = np.random.default_rng(3)
     bits, size = generator.uniform(100, 300, 80), generator.integers(50, 150, 80)
     zeros = np.zeros(80)
-    one = Coded("a", bits, size, zeros, zeros.astype(np.int64))
+    one = CodedItems("a", bits, size, zeros, zeros.astype(np.int64))
     found = {"random": [[{"a": one}, {"a": one}]], "x": [[{"a": one}]]}
     expected = stats.bootstrap(
         (bits, size), lambda b, s, axis=-1: b.sum(axis) / s.sum(axis), paired=True, n_resamples=5_000, random_state=4

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from datamask.errors import InputError
-from datamask.study import Item, Target, cut
+from datamask.study import Item, Target, cut_texts
 from datamask.study.network import SIZES, Network, Size
 from datamask.study.proxy import ProxySettings, batches, build_model
 from tests.study.test_verdict import documents, noise
@@ -38,7 +38,7 @@ def asked() -> list[Target]:
 
 def test_it_is_the_same_twice_keeps_the_random_state_and_prefers_what_is_like_the_target(network, asked):
     state = torch.random.get_rng_state()
-    sense, nonsense = cut(documents(1, 80), 12_000), cut(noise(1, 80), 12_000)
+    sense, nonsense = cut_texts(documents(1, 80), 12_000), cut_texts(noise(1, 80), 12_000)
     first, other = network.read(sense, asked)["t"], network.read(nonsense, asked)["t"]
     assert torch.equal(torch.random.get_rng_state(), state)
     assert first.bits_per_byte + 0.5 < other.bits_per_byte
@@ -52,7 +52,7 @@ def test_it_is_the_same_twice_keeps_the_random_state_and_prefers_what_is_like_th
 
 def test_seeds_are_averaged_and_differ(asked):
     network = Network(replace(TINY, rates=(1e-2,), seeds=3), documents(0, 60), "cpu")
-    read = network.read(cut(documents(1, 40), 8_000), asked)["t"]
+    read = network.read(cut_texts(documents(1, 40), 8_000), asked)["t"]
     values = network.trained[0].by_rate[1e-2]
     assert len(set(values)) == 3 and read.bits_per_byte == pytest.approx(np.mean(values))
     assert "SD of a seed" in network.notes()
@@ -80,7 +80,7 @@ def test_bits_are_the_models_own_losses_token_by_token(network):
 
 def test_the_last_five_checkpoints_are_averaged(network, monkeypatch):
     """With a rate of zero all checkpoints are the start: their mean is the start, not a fifth or twice of it."""
-    frozen = network._train(network._blocks(cut(documents(1, 40), 8_000)), 0.0, 5)
+    frozen = network._train(network._blocks(cut_texts(documents(1, 40), 8_000)), 0.0, 5)
     for trained, start in zip(frozen.parameters(), build_model(SHAPE, 5).parameters(), strict=True):
         torch.testing.assert_close(trained, start, rtol=1e-5, atol=1e-6)
 
@@ -109,10 +109,10 @@ def test_choices_start_from_what_was_read_before_and_its_notes_say_so(asked):
     """From a start like the target a choice costs less than from noise; every choice starts from the same weights."""
     size = replace(TINY, rates=(1e-2,), before=20_000)
     cold, warm = Network(size, documents(0, 60), "cpu"), Network(size, documents(0, 60), "cpu", before=documents(5, 60))
-    choice = cut(documents(1, 60), 6_000)
+    choice = cut_texts(documents(1, 60), 6_000)
     assert warm.read(choice, asked)["t"].bits_per_byte + 0.2 < cold.read(choice, asked)["t"].bits_per_byte
     start = {name: value.clone() for name, value in warm.starts[0].items()}
-    warm.read(cut(noise(1, 60), 6_000), asked)
+    warm.read(cut_texts(noise(1, 60), 6_000), asked)
     assert all(torch.equal(start[name], value) for name, value in warm.starts[0].items())
     again = Network(size, documents(0, 60), "cpu", before=documents(5, 60))
     np.testing.assert_array_equal(again.read(choice, asked)["t"].bits, warm.read(choice, asked)["t"].bits)
@@ -121,7 +121,7 @@ def test_choices_start_from_what_was_read_before_and_its_notes_say_so(asked):
 
 def test_the_rate_falls_to_nothing_only_on_the_choice(network):
     """A start is trained at a constant rate; on a choice the last step moves the weights hardly at all."""
-    blocks = network._blocks(cut(documents(1, 60), 8_000))
+    blocks = network._blocks(cut_texts(documents(1, 60), 8_000))
     moves = {}
     for falls in (True, False):
         ends = []

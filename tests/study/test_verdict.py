@@ -13,9 +13,9 @@ from datamask.study import Item, Target
 from datamask.study.choices import CLEAN, CONTROLS, JUNK, RANDOM, SHUFFLED, bytes_of, choices, most_bytes, shuffle_words
 from datamask.study.coder import Coder
 from datamask.study.ngram_judge import BUCKETS, Ngrams, WordPairs, words_of
-from datamask.study.run import hear
+from datamask.study.run import read_choices
 from datamask.study.targets import BETWEEN
-from datamask.study.verdict import NO_VERDICT, Heard, Reach, conclude, controls
+from datamask.study.verdict import NO_VERDICT, JudgeReadings, JudgeSize, conclude, controls
 from tests.study.test_inference import coded, readings
 
 SUBJECTS = "the king,a sailor,my sister,this old dog,every teacher,our neighbour".split(",")
@@ -55,7 +55,7 @@ def pools():
 
 @pytest.fixture(scope="module")
 def heard(pools, targets):
-    return hear(Coder(), pools, targets, 12_000, 8, 3, 0, lambda line: None)
+    return read_choices(Coder(), pools, targets, 12_000, 8, 3, 0, lambda line: None)
 
 
 def test_every_choice_has_the_same_bytes_and_none_is_like_another(pools):
@@ -131,15 +131,15 @@ def test_one_kind_of_judge_gives_no_verdict_two_that_agree_do(heard):
     alone = conclude({"coder": heard}, NAMED)
     assert {verdict.says for verdict in alone.verdicts} == {NO_VERDICT}
     assert "a verdict needs judges of two kinds" in alone.verdicts[0].why
-    both = conclude({"coder": heard, "net": Heard("network", heard.readings)}, NAMED)
+    both = conclude({"coder": heard, "net": JudgeReadings("network", heard.readings)}, NAMED)
     assert [verdict.says for verdict in both.verdicts] == ["better", "better", "not told apart"]
     assert both.agreement == {"coder, net": pytest.approx(1.0)}
 
 
 def test_a_verdict_states_how_much_its_judges_read_and_how_large_they_are(heard):
-    net = Heard("network", heard.readings, reach=Reach(12_000, 160_000, 2.0))
+    net = JudgeReadings("network", heard.readings, reach=JudgeSize(12_000, 160_000, 2.0))
     verdict = conclude({"coder": heard, "net": net}, NAMED).verdicts[0]
-    assert verdict.reach == {"coder": Reach(12_000), "net": Reach(12_000, 160_000, 2.0)}
+    assert verdict.reach == {"coder": JudgeSize(12_000), "net": JudgeSize(12_000, 160_000, 2.0)}
     assert str(verdict.reach["net"]) == "12,000 bytes a choice, 0.16 M parameters, 2 epochs"
     assert str(verdict.reach["coder"]) == "12,000 bytes a choice, no parameters, 1 epoch"
 
@@ -150,13 +150,13 @@ def test_judges_that_contradict_each_other_give_no_verdict(heard):
         "top-quality": heard.readings["default"],
         **{arm: by for arm, by in heard.readings.items() if arm not in ("default", "top-quality")},
     }
-    found = conclude({"coder": heard, "net": Heard("network", turned)}, NAMED[:1])
+    found = conclude({"coder": heard, "net": JudgeReadings("network", turned)}, NAMED[:1])
     assert found.verdicts[0].says == NO_VERDICT and "contradict each other" in found.verdicts[0].why
 
 
 def test_a_judge_that_failed_a_control_is_not_heard(heard):
     partial = {arm: by_pool for arm, by_pool in heard.readings.items() if arm != JUNK}
-    found = conclude({"coder": heard, "net": Heard("network", partial)}, NAMED[:1])
+    found = conclude({"coder": heard, "net": JudgeReadings("network", partial)}, NAMED[:1])
     assert found.verdicts[0].says == NO_VERDICT
     assert "net failed its control planted junk: was not read" in found.verdicts[0].why
 
@@ -171,9 +171,11 @@ def test_a_control_of_few_draws_is_told_apart_by_the_spread_of_the_random_ones(w
 @pytest.mark.slow
 def test_the_pools_own_documents_are_shown_and_in_no_mean(pools, targets):
     own = Target("own", tuple(Item(text) for text in pools[0][0][:10]), own=True)
-    read = hear(Coder(), pools, [*targets, own], 12_000, 8, 3, 0, lambda line: None)
+    read = read_choices(Coder(), pools, [*targets, own], 12_000, 8, 3, 0, lambda line: None)
     found = conclude({"coder": read}, NAMED, own=["own"]).judges[0]
-    plain = conclude({"coder": hear(Coder(), pools, targets, 12_000, 8, 3, 0, lambda line: None)}, NAMED).judges[0]
+    plain = conclude(
+        {"coder": read_choices(Coder(), pools, targets, 12_000, 8, 3, 0, lambda line: None)}, NAMED
+    ).judges[0]
     assert found.means == plain.means and found.own["default"] != found.means["default"]
 
 
@@ -200,7 +202,7 @@ def test_words_cost_what_witten_and_bell_say():
 
 
 def test_the_ngrams_see_words_shuffled(pools, targets):
-    found = hear(Ngrams(), pools, targets, 12_000, 8, 4, 0, lambda line: None).readings
+    found = read_choices(Ngrams(), pools, targets, 12_000, 8, 4, 0, lambda line: None).readings
     assert {control.name: control.passed for control in controls(found)}["words shuffled"]
 
 

@@ -29,11 +29,11 @@ from datamask.errors import ConfigError, InputError
 from datamask.selection.cover import compiled
 from datamask.selection.cover.curves import Curves
 from datamask.selection.problem.pool import SMALL, Pool, row_hashes
-from datamask.selection.sparse_rows import taken
+from datamask.selection.sparse_rows import taken_rows
 
 NEAREST = 128  # a document's kernel is kept at so many of its nearest anchors
 BLOCK = 2048  # rows of the kernel computed at a time
-JUDGED = 1000  # documents, those with the least hashes, of whose quality `worth` takes the quantiles
+JUDGED = 1000  # documents, those with the least hashes, of whose quality `word_worth` takes the quantiles
 LOW, HIGH = 0.05, 0.95  # the quantiles
 NARROW = 1 << 16  # atoms that uint16 can number
 SHARED = 1 << 20  # numbers in rows from which cores share a pass over them
@@ -79,7 +79,7 @@ class AtomRows:
         parts = {first: np.zeros(self.width) for first in firsts}
 
         def work(first: int, last: int) -> None:
-            compiled.state(self.start, self.index, self.value, mass, parts[first], first, last)
+            compiled.add_state(self.start, self.index, self.value, mass, parts[first], first, last)
 
         self._each(work, len(self))
         return sum(parts.values(), np.zeros(self.width))
@@ -93,11 +93,11 @@ class AtomRows:
         which: np.ndarray,
         found: np.ndarray,
     ) -> None:
-        """Fills found (N,) at the rows `which`, as `compiled.gains` does."""
+        """Fills found (N,) at the rows `which`, as `compiled.row_gains` does."""
         rows = (self.start, self.index, self.value)
 
         def work(first: int, last: int) -> None:
-            compiled.gains(*rows, *mixture, mass, linear, selected, which, found, first, last)
+            compiled.row_gains(*rows, *mixture, mass, linear, selected, which, found, first, last)
 
         self._each(work, len(which))
 
@@ -110,7 +110,7 @@ class AtomRows:
 
     def take(self, rows: np.ndarray) -> AtomRows:
         """These rows, in this order (copied)."""
-        return AtomRows(*taken(self.start, self.index, self.value, rows), self.width)
+        return AtomRows(*taken_rows(self.start, self.index, self.value, rows), self.width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +156,7 @@ def make_atoms(pool: Pool, weights: np.ndarray, settings: ResolvedSelect) -> Ato
     words = rows.state(weights)[len(anchors) :] if of_words else np.zeros(0)
     if weighs_documents(settings):
         judged = pool.quality[least_hashes(hashes, JUDGED)]
-        by = worth(pool.quality, pool.quality_weights, quality_ranges(judged))
+        by = word_worth(pool.quality, pool.quality_weights, quality_ranges(judged))
         words = counted_words(words, rows.state(weights * by)[len(anchors) :])
     targets = targets_of(settings, len(anchors), words, pool.target)
     bend = bend_column(settings, rows.width, blocks[-1].width)
@@ -170,7 +170,7 @@ def word_rows(
     """The blocks of these documents' n-grams (N, J). weights: (N,)."""
     saturated = saturates(settings)
     blocks = [] if saturated and "target" not in parts_of(settings) else [shares(counts, dtype)]
-    return [*blocks, hits(counts, weights, dtype)] if saturated else blocks
+    return [*blocks, hit_rows(counts, weights, dtype)] if saturated else blocks
 
 
 def bend_column(settings: ResolvedSelect, width: int, last: int) -> int:
@@ -206,7 +206,7 @@ def quality_ranges(quality: np.ndarray) -> np.ndarray:
     return np.stack([np.minimum(low, 0.0), high], axis=1)
 
 
-def worth(quality: np.ndarray, quality_weights: np.ndarray, ranges: np.ndarray) -> np.ndarray:
+def word_worth(quality: np.ndarray, quality_weights: np.ndarray, ranges: np.ndarray) -> np.ndarray:
     """(n,) float64 from 0 to 1: by how much documents count in the words to be covered; 1 for all in a column whose
     range is empty. quality: (n, Q); quality_weights: (Q,), adding up to 1; ranges: (Q, 2)."""
     low, width = ranges[:, 0], ranges[:, 1] - ranges[:, 0]
@@ -288,7 +288,7 @@ def shares(counts: csr_array, dtype: type = np.float32) -> AtomRows:
     return AtomRows(start, counts.indices.astype(index_type(counts.shape[1])), value, counts.shape[1])
 
 
-def hits(counts: csr_array, weights: np.ndarray, dtype: type = np.float32) -> AtomRows:
+def hit_rows(counts: csr_array, weights: np.ndarray, dtype: type = np.float32) -> AtomRows:
     """(N, J) one over a document's weight where it holds a word: its share of the budget times that, and times the
     budget, is one document. weights: (N,), positive."""
     if not (counts.data > 0).all():

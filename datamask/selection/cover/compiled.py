@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.selection.cover.curves import SMALLEST, bend_of, left
+from datamask.selection.cover.curves import SMALLEST, bend_of, factor_left
 
 CROWD, PATIENCE = 32, 400  # see `anneal`: crowd of candidates; draws at most for each pair evaluated
 SERIES = 0.02  # below this, log(1 + x) is four terms of its series: exact to 1e-10 of the first term
@@ -48,7 +48,7 @@ def to_shares(start, value):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def state(start, index, value, mass, found, first, last):  # type: ignore[no-untyped-def]
+def add_state(start, index, value, mass, found, first, last):  # type: ignore[no-untyped-def]
     """found (J,) += Aᵀ mass, of the rows `first` to `last` − 1. mass: (N,)."""
     for row in range(first, last):
         m = mass[row]
@@ -64,7 +64,7 @@ def series(x):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def gain(start, index, value, t, level, curves, mass, row):  # type: ignore[no-untyped-def]
+def row_gain(start, index, value, t, level, curves, mass, row):  # type: ignore[no-untyped-def]
     """The change of coverage when `mass` of a row is added (or removed): Σ_j t_j log(1 + mass·A_ij / level_j), and of
     words that saturate a share of what they still have to give.
 
@@ -76,7 +76,7 @@ def gain(start, index, value, t, level, curves, mass, row):  # type: ignore[no-u
     if last < start[row + 1]:
         for place in range(last, start[row + 1]):
             total += level[index[place]]
-        total *= curves.worth * (1.0 - left(mass, value[last], curves.rate))
+        total *= curves.worth * (1.0 - factor_left(mass, value[last], curves.rate))
     ratio, term = np.empty(BLOCK), np.empty(BLOCK)
     while at < last:
         size = min(BLOCK, last - at)
@@ -100,24 +100,24 @@ def gain(start, index, value, t, level, curves, mass, row):  # type: ignore[no-u
 
 
 @compiled
-def gains(start, index, value, t, level, curves, mass, linear, selected, which, found, first, last):  # type: ignore[no-untyped-def]
+def row_gains(start, index, value, t, level, curves, mass, linear, selected, which, found, first, last):  # type: ignore[no-untyped-def]
     """Fills found (N,) with the marginal values of the rows which[first:last]: the gain of adding a document, or the
     loss of removing a selected one."""
     for row in which[first:last]:
         if selected[row]:
-            found[row] = linear[row] - gain(start, index, value, t, level, curves, -mass[row], row)
+            found[row] = linear[row] - row_gain(start, index, value, t, level, curves, -mass[row], row)
         else:
-            found[row] = linear[row] + gain(start, index, value, t, level, curves, mass[row], row)
+            found[row] = linear[row] + row_gain(start, index, value, t, level, curves, mass[row], row)
 
 
 @compiled
-def move(start, index, value, level, curves, mass, row):  # type: ignore[no-untyped-def]
+def move_row(start, index, value, level, curves, mass, row):  # type: ignore[no-untyped-def]
     """Adds `mass` of a row to the levels in place (negative mass: removes it)."""
     last = bend_of(index, start[row], start[row + 1], curves.bend)
     for at in range(start[row], last):
         level[index[at]] += mass * value[at]
     if last < start[row + 1]:
-        factor = left(mass, value[last], curves.rate)
+        factor = factor_left(mass, value[last], curves.rate)
         for at in range(last, start[row + 1]):
             level[index[at]] = min(1.0, max(level[index[at]] * factor, SMALLEST))
 
@@ -159,7 +159,7 @@ def allowed(leaving, entering, weights, spent, room, groups, sums, low, high, le
 
 
 @compiled
-def book(row, sign, weights, groups, sums, lengths, length):  # type: ignore[no-untyped-def]
+def book_row(row, sign, weights, groups, sums, lengths, length):  # type: ignore[no-untyped-def]
     """Updates the groups' sums and the length's sum in place when a row enters (sign 1) or leaves (sign −1)."""
     for column in range(groups.shape[1]):
         sums[groups[row, column]] += sign * weights[row]
@@ -168,7 +168,7 @@ def book(row, sign, weights, groups, sums, lengths, length):  # type: ignore[no-
 
 
 @compiled
-def sweep(  # type: ignore[no-untyped-def]
+def sweep_swaps(  # type: ignore[no-untyped-def]
     start, index, value, t, level, curves, mass, linear, selected, order, candidates, stale, most, least,
     weights, spent, room, groups, sums, low, high, lengths, length,
 ):  # fmt: skip
@@ -182,8 +182,8 @@ def sweep(  # type: ignore[no-untyped-def]
     total, swaps = 0.0, 0
     for step in range(len(order)):
         out = order[step]
-        back = -gain(start, index, value, t, level, curves, -mass[out], out) + linear[out]
-        move(start, index, value, level, curves, -mass[out], out)
+        back = -row_gain(start, index, value, t, level, curves, -mass[out], out) + linear[out]
+        move_row(start, index, value, level, curves, -mass[out], out)
         best, place = back + least, -1
         tried = 0
         for at in range(len(candidates)):
@@ -192,19 +192,19 @@ def sweep(  # type: ignore[no-untyped-def]
             into = candidates[at]
             if selected[into] or not allowed(out, into, weights, spent, room, groups, sums, low, high, lengths, length):
                 continue
-            stale[at] = linear[into] + gain(start, index, value, t, level, curves, mass[into], into)
+            stale[at] = linear[into] + row_gain(start, index, value, t, level, curves, mass[into], into)
             tried += 1
             if stale[at] > best:
                 best, place = stale[at], at
         if place < 0:
-            move(start, index, value, level, curves, mass[out], out)
+            move_row(start, index, value, level, curves, mass[out], out)
         else:
             into = candidates[place]
-            move(start, index, value, level, curves, mass[into], into)
+            move_row(start, index, value, level, curves, mass[into], into)
             selected[out], selected[into] = False, True
             spent += weights[into] - weights[out]
-            book(out, -1.0, weights, groups, sums, lengths, length)
-            book(into, 1.0, weights, groups, sums, lengths, length)
+            book_row(out, -1.0, weights, groups, sums, lengths, length)
+            book_row(into, 1.0, weights, groups, sums, lengths, length)
             total += best - back
             swaps += 1
             candidates[place], stale[place] = out, back
@@ -254,24 +254,24 @@ def anneal(  # type: ignore[no-untyped-def]
         done += 1
         if not allowed(out, into, weights, spent, room, groups, sums, low, high, lengths, length):
             continue
-        lost = gain(start, index, value, t, level, curves, -mass[out], out) - linear[out]
+        lost = row_gain(start, index, value, t, level, curves, -mass[out], out) - linear[out]
         stale[out] = -lost
-        stale[into] = linear[into] + gain(start, index, value, t, level, curves, mass[into], into)
+        stale[into] = linear[into] + row_gain(start, index, value, t, level, curves, mass[into], into)
         if lost + stale[into] < 4 * least:
             continue
-        move(start, index, value, level, curves, -mass[out], out)
-        fresh = linear[into] + gain(start, index, value, t, level, curves, mass[into], into)
+        move_row(start, index, value, level, curves, -mass[out], out)
+        fresh = linear[into] + row_gain(start, index, value, t, level, curves, mass[into], into)
         if lost + fresh >= least:
-            move(start, index, value, level, curves, mass[into], into)
+            move_row(start, index, value, level, curves, mass[into], into)
             selected[out], selected[into] = False, True
             inside[a], outside[b] = into, out
             stale[into] = fresh
             spent += weights[into] - weights[out]
-            book(out, -1.0, weights, groups, sums, lengths, length)
-            book(into, 1.0, weights, groups, sums, lengths, length)
+            book_row(out, -1.0, weights, groups, sums, lengths, length)
+            book_row(into, 1.0, weights, groups, sums, lengths, length)
             swaps += 1
         else:
-            move(start, index, value, level, curves, mass[out], out)
+            move_row(start, index, value, level, curves, mass[out], out)
     return done, turns, swaps, spent
 
 
@@ -287,7 +287,7 @@ def lazy_greedy(start, index, value, t, level, curves, mass, linear, weights, si
     key = np.empty(count)
     for at in range(count):
         row = heap[at]
-        key[at] = (linear[row] + gain(start, index, value, t, level, curves, mass[row], row)) / weights[row]
+        key[at] = (linear[row] + row_gain(start, index, value, t, level, curves, mass[row], row)) / weights[row]
     for at in range(count // 2 - 1, -1, -1):
         _sift_down(heap, key, at, count)
     spent, taken = 0.0, 0
@@ -296,7 +296,7 @@ def lazy_greedy(start, index, value, t, level, curves, mass, linear, weights, si
         if spent + weights[row] > size + 1e-9:
             fresh = -np.inf
         else:
-            fresh = (linear[row] + gain(start, index, value, t, level, curves, mass[row], row)) / weights[row]
+            fresh = (linear[row] + row_gain(start, index, value, t, level, curves, mass[row], row)) / weights[row]
         second = -np.inf
         if count > 1:
             second = key[1]
@@ -304,7 +304,7 @@ def lazy_greedy(start, index, value, t, level, curves, mass, linear, weights, si
             second = key[2]
         if fresh == -np.inf or fresh >= second:
             if fresh > -np.inf:
-                move(start, index, value, level, curves, mass[row], row)
+                move_row(start, index, value, level, curves, mass[row], row)
                 ranking[taken] = row
                 taken += 1
                 spent += weights[row]

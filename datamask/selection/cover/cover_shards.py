@@ -33,7 +33,7 @@ import torch
 from scipy.optimize import Bounds, minimize
 
 from datamask.config import Config, ResolvedSelect
-from datamask.maps import Handed, Mapper, hand, here
+from datamask.maps import Handed, Mapper, hand_on, here
 from datamask.selection.cover.atoms import (
     JUDGED,
     NEAREST,
@@ -67,7 +67,7 @@ from datamask.selection.metrics import metric_class
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Spent
-from datamask.selection.problem.objective import Term, scaled_quality, weigh
+from datamask.selection.problem.objective import Term, scaled_quality, weigh_terms
 from datamask.selection.sharded.cuts import Filling, ascending
 from datamask.selection.sharded.gathered import (
     Exchanged,
@@ -76,7 +76,7 @@ from datamask.selection.sharded.gathered import (
     LimitPrices,
     Reduced,
     UndecidedTooFew,
-    fits,
+    fits_limits,
     quality_of,
 )
 from datamask.selection.sharded.prices import make_prices
@@ -364,7 +364,7 @@ class CoverRounds(Gathered):
         ]
         pairs = zip(self.metrics, metric_spans, strict=True)
         diversity = [Term(metric.name, 0.0, *span, metric=metric) for metric, span in pairs]
-        self.terms, self.diversity = weigh(settings, np.full(self.columns, 1 / self.columns), terms, diversity)
+        self.terms, self.diversity = weigh_terms(settings, np.full(self.columns, 1 / self.columns), terms, diversity)
         self.state = replace(self.state, terms=self.terms)
         every = [*self.terms, *self.diversity]
         self.objective_span = span_of_objective(every, settings.calibrate)
@@ -470,7 +470,7 @@ class CoverRounds(Gathered):
         """
         self.own, self.spent = self.limits_at(index), spent
         limits = self.own.less(spent)
-        if not fits(limits):
+        if not fits_limits(limits):
             raise UndecidedTooFew
         self.index, self.fixed = list(index), list(fixed)
         self.starts = np.cumsum([0, *map(len, index)])
@@ -546,7 +546,7 @@ class CoverRounds(Gathered):
             selected += int(own.sum())
             columns = {"selected": own, "probability": probability(place).astype(np.float32)}
             columns["price"] = (price * weights / self.size).astype(np.float32)
-            decided.append(hand(self.folder, f"decided-{group.number}", **columns))
+            decided.append(hand_on(self.folder, f"decided-{group.number}", **columns))
         raw = {term.name: float(sums[term.column]) / self.size for term in self.terms}
         raw |= {metric.name: metric.of_state(state) for metric in self.metrics}
         terms = (*self.terms, *self.diversity)

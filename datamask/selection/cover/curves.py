@@ -45,13 +45,13 @@ def levels(state: np.ndarray, smooth: np.ndarray, curves: Curves) -> np.ndarray:
     return np.maximum(found, SMALLEST)
 
 
-def value(t: np.ndarray, level: np.ndarray, curves: Curves) -> float:
+def curve_value(t: np.ndarray, level: np.ndarray, curves: Curves) -> float:
     """Σ_j t_j curve_j. t, level: (J,)."""
     bend, used = curves.bend, np.flatnonzero(t[: curves.bend])
     return float(t[used] @ np.log(level[used]) + t[bend:].sum() - t[bend:] @ level[bend:])
 
 
-def slope(t: np.ndarray, level: np.ndarray, curves: Curves) -> np.ndarray:
+def curve_slope(t: np.ndarray, level: np.ndarray, curves: Curves) -> np.ndarray:
     """(J,) the derivative with respect to the state."""
     found = t * level * (np.log(2) * curves.rate)
     found[: curves.bend] = t[: curves.bend] / level[: curves.bend]
@@ -88,11 +88,11 @@ class CurvedSum:
 
     def of_state(self, state: np.ndarray) -> float:
         """The sum at this state."""
-        return value(self.t, self.level(state), self.curves) - self.base
+        return curve_value(self.t, self.level(state), self.curves) - self.base
 
     def slope(self, state: np.ndarray) -> np.ndarray:
         """The gradient with respect to the state: (J,)."""
-        return (1 - self.alpha) * slope(self.t, self.level(state), self.curves)
+        return (1 - self.alpha) * curve_slope(self.t, self.level(state), self.curves)
 
     def inside(self, state: np.ndarray) -> bool:
         """Whether the sum is defined at this state (an extrapolated one may not be)."""
@@ -117,6 +117,6 @@ def bend_of(index, first, last, bend):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def left(mass, value, rate):  # type: ignore[no-untyped-def]
+def factor_left(mass, value, rate):  # type: ignore[no-untyped-def]
     """The factor on the levels of words when `mass` of a row that has this number for them is added."""
     return 2.0 ** (-rate * mass * value)

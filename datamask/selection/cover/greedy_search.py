@@ -4,11 +4,11 @@
 
 Each document that enters changes the mixture, and with it every other document's marginal value. A round computes all
 marginal values at the present mask. It then takes the selected documents in rising order of theirs, removes each from
-the mixture, and puts the best candidate in, evaluated at the mixture without it (`compiled.sweep`). In large pools
-the fractional optimum is followed to a mask before these rounds (`sharpen`). In small ones, and where there are quotas
-or a length bound, simulated annealing goes between two runs of rounds, by random swaps (`compiled.anneal`), which keep
-these. Documents compete by their gain less the budget's dual price for their share of it, and the mask is brought
-within the budget at the end.
+the mixture, and puts the best candidate in, evaluated at the mixture without it (`compiled.sweep_swaps`). In large
+pools the fractional optimum is followed to a mask before these rounds (`sharpen`). In small ones, and where there are
+quotas or a length bound, simulated annealing goes between two runs of rounds, by random swaps (`compiled.anneal`),
+which keep these. Documents compete by their gain less the budget's dual price for their share of it, and the mask is
+brought within the budget at the end.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import numpy as np
 
 from datamask.selection.cover import compiled
 from datamask.selection.cover.curves import Curves
-from datamask.selection.cover.curves import value as value_at
+from datamask.selection.cover.curves import curve_value as value_at
 from datamask.selection.cover.sharpen import sharpen
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.problem.feasible import fill_in_order
 from datamask.selection.problem.limits import Limits
-from datamask.shares import part, tell
+from datamask.shares import share_part, tell_share
 
 CANDIDATES, MOST = 1024, 24  # candidates to enter in a round; how many are evaluated anew for each selected document
 ROUNDS, LEAST = 24, 3e-5  # rounds at most; stop after a round that gains less than this share of the scale
@@ -41,7 +41,7 @@ ROOM = 0.002  # how far the search may be off a token budget, as a share of it
 
 
 @dataclass(eq=False)
-class Books:
+class RunningSums:
     """The budget's and the limits' running sums, as arrays for the compiled loops."""
 
     weights: np.ndarray
@@ -55,7 +55,7 @@ class Books:
     length: np.ndarray  # sum, low, high
 
     @classmethod
-    def of(cls, limits: Limits, selected: np.ndarray) -> Books:
+    def of(cls, limits: Limits, selected: np.ndarray) -> RunningSums:
         """The sums at this mask. selected: (N,) bool."""
         columns, low, high, first = [], [], [], 0
         for grouping in limits.groupings:
@@ -127,15 +127,15 @@ def improve(
     if limits or len(joint.rows.index) <= SMALL or p is None:
         above = None
     if effort.search and above is not None and p is not None:
-        with part(0, 0.9):
+        with share_part(0, 0.9):
             if joint.curves.worth:  # whole documents: greedy is above what sharpening finds, in a fifth of the time
-                selected = fill_in_order(limits, grow(joint, linear, limits, size))
+                selected = fill_in_order(limits, grow_greedily(joint, linear, limits, size))
             else:
                 selected = sharpen(joint, mass, value, p, above, limits, effort.search)
-        selected = _mended(joint, mass, linear, limits, selected, Books.of(limits, selected))
-    books = Books.of(limits, selected)
+        selected = _mended(joint, mass, linear, limits, selected, RunningSums.of(limits, selected))
+    books = RunningSums.of(limits, selected)
     if effort.search and above is None:
-        with part(0, 0.25):
+        with share_part(0, 0.25):
             _rounds(joint, mass, value, selected, books, scale, rounds)
         found.append(_mended(joint, mass, linear, limits, selected, books))
         gain = _gains(joint, mass, value, selected)
@@ -144,9 +144,9 @@ def improve(
         unit = scale / count
         pairs = min(round(effort.search * DRAWS) * count, MOST_READ // (2 * each))
         schedule = Schedule(pairs, WARM * unit, COOL * unit, effort.seed)
-        with part(0.25, 0.9):
+        with share_part(0.25, 0.9):
             _anneal(joint, mass, value, selected, near, gain, books, schedule)
-    with part(0.9 if effort.search else 0, 1):
+    with share_part(0.9 if effort.search else 0, 1):
         _rounds(joint, mass, value, selected, books, scale, rounds)
     found.append(_mended(joint, mass, linear, limits, selected, books))
     within = [mask for mask in found if mask is before or not limits.violations(mask)]
@@ -158,7 +158,7 @@ def value_of(joint: SummedCoverage, linear: np.ndarray, mass: np.ndarray, mask: 
     return float(linear[mask].sum()) + value_at(joint.t, joint.levels(mass * mask), joint.curves)
 
 
-def grow(joint: SummedCoverage, linear: np.ndarray, limits: Limits, size: float | None = None) -> np.ndarray:
+def grow_greedily(joint: SummedCoverage, linear: np.ndarray, limits: Limits, size: float | None = None) -> np.ndarray:
     """Row numbers in the order in which exact greedy takes them (cynical selection, arXiv 1709.02279, made lazy)."""
     mass = (1 - joint.alpha) * limits.weights / (size or limits.size)
     ranking = np.empty(len(linear), np.int64)
@@ -173,13 +173,13 @@ def grow(joint: SummedCoverage, linear: np.ndarray, limits: Limits, size: float 
 
 
 def _rounds(
-    joint: SummedCoverage, mass: np.ndarray, value: np.ndarray, selected: np.ndarray, books: Books,
+    joint: SummedCoverage, mass: np.ndarray, value: np.ndarray, selected: np.ndarray, books: RunningSums,
     scale: float, rounds: int,
 ) -> None:  # fmt: skip
     gain = np.empty(len(value))
     near = np.zeros(0, np.int64)
     for number in range(rounds):
-        tell(number / rounds)
+        tell_share(number / rounds)
         inside = np.flatnonzero(selected)
         whole = number % EVERY == 0
         outside = np.flatnonzero(~selected) if whole else near[~selected[near]]
@@ -191,7 +191,7 @@ def _rounds(
             near = np.sort(np.concatenate([inside, outside[np.argsort(-gain[outside], kind="stable")[:SCREENED]]]))
         wanted = min(CANDIDATES, len(outside))
         best = outside[np.argsort(-gain[outside], kind="stable")[:wanted]]
-        gained, swaps, books.spent = compiled.sweep(
+        gained, swaps, books.spent = compiled.sweep_swaps(
             *_arrays(joint), joint.levels(mass * selected), joint.curves, mass, value, selected, order, best,
             gain[best], MOST, 1e-9 * scale, books.weights, books.spent, books.room, *books.bounds,
         )  # fmt: skip
@@ -201,7 +201,7 @@ def _rounds(
 
 def _anneal(
     joint: SummedCoverage, mass: np.ndarray, value: np.ndarray, selected: np.ndarray, near: np.ndarray,
-    gain: np.ndarray, books: Books, schedule: Schedule,
+    gain: np.ndarray, books: RunningSums, schedule: Schedule,
 ) -> None:  # fmt: skip
     """Random swaps with the documents `near`, in place; gains are computed anew now and then."""
     level, inside, outside = joint.levels(mass * selected), np.flatnonzero(selected), near
@@ -210,7 +210,7 @@ def _anneal(
     compiled.seeded(seed)
     done, turns, swaps = 0, 0, renewed
     while done < pairs and turns < compiled.PATIENCE * pairs:
-        tell(done / pairs)
+        tell_share(done / pairs)
         if swaps >= renewed:
             which = np.concatenate([inside, outside])
             joint.rows.gains((joint.t, level, joint.curves), mass, value, selected, which, gain)
@@ -227,7 +227,7 @@ def _mended(
     linear: np.ndarray,
     limits: Limits,
     selected: np.ndarray,
-    books: Books,
+    books: RunningSums,
 ) -> np.ndarray:
     """A copy of the mask, brought within the budget: the least marginal values per unit of it are removed, then the
     greatest added that still fit."""
@@ -248,7 +248,7 @@ def _mended(
                 selected[row] = entering
                 sign = 1.0 if entering else -1.0
                 books.spent += sign * weights[row]
-                compiled.book(row, sign, weights, *books.bounds[:2], *books.bounds[4:])
+                compiled.book_row(row, sign, weights, *books.bounds[:2], *books.bounds[4:])
     return selected
 
 

@@ -66,7 +66,7 @@ class Copies:
         return self.metric.products(slope)[self.index]
 
 
-def solve(problem: Problem, terms: list[Term], progress: Report) -> Draft:
+def solve_repeats(problem: Problem, terms: list[Term], progress: Report) -> Draft:
     """Solves the problem with repeats; the draft's `repeat` (N,) says how often each document is taken.
 
     :raises ConfigError: a metric for which the effect of a second copy of a document is not defined.
@@ -102,7 +102,7 @@ def solve(problem: Problem, terms: list[Term], progress: Report) -> Draft:
 def refuse(terms: list[Term]) -> None:
     """Refuses metrics that repeats are not defined for.
 
-    :raises ConfigError: as `solve`.
+    :raises ConfigError: as `solve_repeats`.
     """
     strange = [term.name for term in terms if as_state(term.metric) is None]
     if strange:
@@ -200,7 +200,7 @@ def _value(concave: Concave, mask: np.ndarray) -> float:
     return concave.value(p, concave.states(p))
 
 
-def span(problem: Problem, metric: Any) -> tuple[float, float]:
+def repeat_span(problem: Problem, metric: Any) -> tuple[float, float]:
     """A metric's mean over random selections, and the value of its own fractional optimum.
 
     A random selection takes every document once before it takes any twice.

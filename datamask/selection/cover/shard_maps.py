@@ -12,7 +12,7 @@ import torch
 
 from datamask.config import Config
 from datamask.devices import pick_device
-from datamask.maps import Handed, hand, handed, mapped, write_array
+from datamask.maps import Handed, hand_on, handed, mapped, write_array
 from datamask.selection.cover.atoms import (
     JUDGED,
     AtomRows,
@@ -22,7 +22,7 @@ from datamask.selection.cover.atoms import (
     kernel,
     least_hashes,
     word_rows,
-    worth,
+    word_worth,
 )
 from datamask.selection.cover.greedy_search import Effort
 from datamask.selection.cover.solve import ACCURACY, STEPS, best_alone, to_mask
@@ -65,7 +65,7 @@ def sample_group(state: Covering, group: Group) -> Handed:
     anchors = settings.coverage.anchors if "coverage-embedding" in settings.metrics else 0
     least = least_hashes(hashes, max(anchors, JUDGED))
     kept = {"rows": pool.rows(least[:anchors]).numpy(), "judged": quality_of(group.shard)[least[:JUDGED]]}
-    return hand(state.folder, f"sketch-{group.number}", hashes=hashes, least=hashes[least], **kept)
+    return hand_on(state.folder, f"sketch-{group.number}", hashes=hashes, least=hashes[least], **kept)
 
 
 def write_atoms(state: Covering, group: Group) -> Handed:
@@ -91,9 +91,9 @@ def write_atoms(state: Covering, group: Group) -> Handed:
     by = np.zeros(0)
     if state.ranges is not None:
         quality = quality_of(group.shard)
-        by = rows.state(weights * worth(quality, np.full(quality.shape[1], 1 / quality.shape[1]), state.ranges))
+        by = rows.state(weights * word_worth(quality, np.full(quality.shape[1], 1 / quality.shape[1]), state.ranges))
     drawn = np.random.default_rng([settings.seed, 17, group.number]).random((RANDOM_SETS, len(weights))) < state.share
-    return hand(
+    return hand_on(
         state.folder,
         name,
         length=np.diff(rows.start).astype(np.int32),
@@ -117,7 +117,7 @@ def read_undecided(state: Covering, group: Group) -> Handed:
     taken = rows.take(at)
     arrays = {"start": taken.start, "index": taken.index, "value": taken.value}
     offset = mass @ scaled_quality(state.terms, quality_of(group.shard))
-    return hand(state.folder, name, **arrays, state=rows.state(mass), offset=np.asarray(offset))
+    return hand_on(state.folder, name, **arrays, state=rows.state(mass), offset=np.asarray(offset))
 
 
 def price_group(state: Covering, group: Group) -> Handed:
@@ -127,7 +127,7 @@ def price_group(state: Covering, group: Group) -> Handed:
         return found
     rows, linear = _laid(state, group.number), scaled_quality(state.terms, quality_of(group.shard))
     prices = {f"price_{place}": linear + rows.scores(slope) for place, slope in enumerate(state.slopes)}
-    return hand(state.folder, name, **prices)
+    return hand_on(state.folder, name, **prices)
 
 
 def _laid(state: Covering, number: int) -> AtomRows:

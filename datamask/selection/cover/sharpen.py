@@ -19,10 +19,10 @@ from __future__ import annotations
 import numpy as np
 
 from datamask.compiling import compiled, vectorised
-from datamask.selection.cover.curves import bend_of, left, second, slope
+from datamask.selection.cover.curves import bend_of, curve_slope, factor_left, second
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.problem.limits import Limits
-from datamask.shares import tell
+from datamask.shares import tell_share
 
 SWEEPS = 500  # over the documents that may change sides
 MOST_READ = 12_000_000_000  # numbers of their rows times sweeps at most: of which about half are read
@@ -47,7 +47,7 @@ TOLD = 32  # calls of `tell`
 
 
 @vectorised
-def price(index, value, ratio, first, last):  # type: ignore[no-untyped-def]
+def row_price(index, value, ratio, first, last):  # type: ignore[no-untyped-def]
     """Σ_j ratio_j A_ij of a row's places first to last − 1, in float32."""
     total = np.float32(0)
     for at in range(first, last):
@@ -92,7 +92,7 @@ def sweeps(  # type: ignore[no-untyped-def]
                 rest[row] -= 1
                 continue
             first, last, w, k, here = start[row], start[row + 1], weights[row], curvature[row], p[row]
-            gain = mass[row] * price(index, value, ratio, first, last) + linear[row] - w * (toll + stiff * over)
+            gain = mass[row] * row_price(index, value, ratio, first, last) + linear[row] - w * (toll + stiff * over)
             slope = k * (1 - mu) + stiff * w**2
             aim = gain + (k + stiff * w**2) * here - 0.5 * mu * k
             q = own_maximum(slope, heat * unit[row], aim)
@@ -113,7 +113,7 @@ def sweeps(  # type: ignore[no-untyped-def]
                 level[atom] = max(level[atom] + m * value[at], SMALLEST)
                 ratio[atom] = t[atom] / level[atom]
             if bend < last:
-                factor = left(m, value[bend], curves.rate)
+                factor = factor_left(m, value[bend], curves.rate)
                 for at in range(bend, last):
                     atom = index[at]
                     level[atom] = min(1.0, max(level[atom] * factor, SMALLEST))
@@ -147,13 +147,13 @@ def sharpen(
     rows, weights, inside = joint.rows.take(near), limits.weights[near], whole[near]
     count = max(2, int(share * min(SWEEPS, MOST_READ / max(len(rows.index), 1))))
     matrix = rows.start, rows.index, rows.value.astype(np.float32, copy=False)
-    ratio = slope(joint.t, level, joint.curves).astype(np.float32)
+    ratio = curve_slope(joint.t, level, joint.curves).astype(np.float32)
     mixture = joint.t.astype(np.float32), level, ratio, joint.curves
     columns = mass[near], curvature[near], unit[near], value[near], inside, np.zeros(len(near), np.int64), weights
     stiff = SPENT * curvature[near].mean() / weights.mean() ** 2
     over, toll = float(limits.weights @ whole) - limits.size, 0.0
     for number, some in enumerate(np.array_split(np.linspace(first, 1, count), TOLD)):
-        tell(number / TOLD)
+        tell_share(number / TOLD)
         over, toll = sweeps(*matrix, *mixture, *columns, over, toll, stiff, some)
     whole[near] = inside
     return whole > 0.5

@@ -21,7 +21,7 @@ from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.objective import Objective, Term
 from datamask.selection.result import Draft
-from datamask.shares import part, tell
+from datamask.shares import share_part, tell_share
 
 if TYPE_CHECKING:
     from datamask.selection.problem.problem import Problem
@@ -37,23 +37,23 @@ TRIED = (
 OTHER_ROUNDS = 6  # rounds of search between which the other metrics' prices are computed anew
 
 
-def suits(terms: list[Term]) -> bool:
-    """Whether `solve` can maximise these terms: all are functions of linear sums, and not all are quadratic."""
+def suits_mixture(terms: list[Term]) -> bool:
+    """Whether `solve_mixture` can maximise these terms: all are functions of linear sums, and not all are quadratic."""
     states = [as_state(term.metric) for term in terms]
     return all(state is not None for state in states) and not all(isinstance(t.metric, MomentMetric) for t in terms)
 
 
-def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Report) -> Draft:
+def solve_mixture(problem: Problem, terms: list[Term], feasible: Feasible, progress: Report) -> Draft:
     """Fractional optimum by `tangent.maximise`, rounded and improved by local search; the draft has an upper bound."""
     objective, size = problem.objective, problem.size
     concave, joint, others = make_concave(problem, terms, feasible)
     record, history = recorder(objective, progress)
     objective_span = span_of_objective([*terms, *objective.quality], problem.settings.calibrate)
     tolerance = ACCURACY * objective_span * (ROUGHER if joint is not None and joint.curves.worth else 1)
-    with part(0, 0.2):
+    with share_part(0, 0.2):
         found = maximise(concave, feasible.uniform_start(), tolerance, STEPS, closing(tolerance, record))
     selected = feasible.round(found.p, found.price).numpy()
-    with part(0.2, 1):
+    with share_part(0.2, 1):
         effort = search.Effort(seed=problem.settings.seed)
         selected = to_mask(concave, joint, found.price, selected, objective_span, effort, found.p)
     mask = torch.from_numpy(selected)
@@ -115,7 +115,7 @@ def closing(tolerance: float, record: Record) -> Record:
         gap = max(step["upper_bound"] - step["objective"], tolerance)
         first = first or gap
         if first > tolerance:
-            tell(math.log(first / gap) / math.log(first / tolerance))
+            tell_share(math.log(first / gap) / math.log(first / tolerance))
 
     return told
 
@@ -143,10 +143,14 @@ def to_mask(
         linear = concave.linear.numpy() * weights / concave.size
         starts = [selected]
         if len(joint.rows.index) <= search.SMALL:  # rounding loses most there, and more starts cost little
-            starts += [fill_in_order(limits, search.grow(joint, linear, limits, concave.size)), selected, selected]
+            starts += [
+                fill_in_order(limits, search.grow_greedily(joint, linear, limits, concave.size)),
+                selected,
+                selected,
+            ]
         found, at = [], p.numpy()
         for number, start in enumerate(starts):
-            with part(number / len(starts), (number + 1) / len(starts)):
+            with share_part(number / len(starts), (number + 1) / len(starts)):
                 own, size = replace(effort, seed=effort.seed + number), concave.size
                 mask = search.improve(joint, linear, limits, start, objective_span, per_token, above, own, size, at)
                 found.append(mask)
@@ -155,7 +159,7 @@ def to_mask(
     best, reached = selected, _value(concave, selected)
     for number in range(OTHER_ROUNDS):
         linear = rest.price(rest.states(torch.from_numpy(selected).double())).numpy() * weights / concave.size
-        with part(number / OTHER_ROUNDS, (number + 1) / OTHER_ROUNDS):
+        with share_part(number / OTHER_ROUNDS, (number + 1) / OTHER_ROUNDS):
             own, size = search.Effort(rounds=2, search=0, seed=number), concave.size
             selected = search.improve(joint, linear, limits, selected, objective_span, per_token, None, own, size)
         value = _value(concave, selected)
@@ -197,7 +201,7 @@ def span_of_objective(terms: Sequence[Term], calibrated: bool) -> float:
     return max(sum(abs(term.scale) for term in terms), 1e-12) * 1e-2
 
 
-def span(problem: Problem, metric: Any) -> tuple[float, float]:
+def mixture_span(problem: Problem, metric: Any) -> tuple[float, float]:
     """A metric's mean over random selections, and the best value found for it alone."""
     state = as_state(metric)
     assert state is not None
@@ -222,7 +226,7 @@ def best_alone(metric: StateMetric, limits: Limits, zero: float) -> float:
     )
     feasible, nothing = Feasible(limits), torch.zeros(len(limits.weights), dtype=torch.float64)
     concave = Concave([joint or metric], [1.0], nothing, feasible, limits.size)
-    with part(0, 0.1):
+    with share_part(0, 0.1):
         rough = maximise(concave, feasible.uniform(), ROUGH * max(abs(zero), 1e-9), 60, lambda step: None)
     selected = feasible.round(rough.p, rough.price).numpy()
     if joint is None:
@@ -230,7 +234,7 @@ def best_alone(metric: StateMetric, limits: Limits, zero: float) -> float:
     cut = feasible.cut(rough.price)
     per_token, above = cut / limits.size, (rough.price.numpy() - cut) * limits.weights / limits.size
     unit = max(rough.bound - zero, 1e-12)
-    with part(0.1, 1):
+    with share_part(0.1, 1):
         effort = search.Effort(search=1 / 6)
         best = search.improve(
             joint, nothing.numpy(), limits, selected, unit, per_token, above, effort, p=rough.p.numpy()

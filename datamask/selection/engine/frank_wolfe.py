@@ -29,7 +29,7 @@ TRIALS = 3  # gradient evaluations inside the bracket of a line search
 SWAP_ROUNDS = 6  # rounds of facility location's swaps at most
 
 
-def solve(problem: Problem, terms: list[Term], feasible: Feasible, progress: Report) -> Draft:
+def solve_facility(problem: Problem, terms: list[Term], feasible: Feasible, progress: Report) -> Draft:
     """Solves the problem by Frank–Wolfe and rounds; returns the selection with prices and an upper bound.
 
     terms: the diversity terms with a non-zero scale. Facility location's neighbour graph compares all pairs: O(N²·d).

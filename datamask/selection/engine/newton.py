@@ -55,7 +55,7 @@ class DualPoint(NamedTuple):
         return DualPoint(self.m / share, WIDER * share * self.epsilon)
 
 
-def suits(quadratic: Quadratic) -> bool:
+def suits_newton(quadratic: Quadratic) -> bool:
     """Whether `newton` can solve it: one metric, its moment a vector, and no linear programme for the response."""
     return len(quadratic.prepared) == 1 and quadratic.prepared[0].metric.vector and not quadratic.feasible.is_programme
 
@@ -65,8 +65,8 @@ def newton(
 ) -> tuple[Ascent, DualPoint]:
     """Solves the relaxation until the bound is within `tolerance` (absolute) of the value.
 
-    quadratic: one for which `suits` is true. start: a feasible p (N,), or the end of an earlier path. Returns the best
-    iterate and the point at which the path ended.
+    quadratic: one for which `suits_newton` is true. start: a feasible p (N,), or the end of an earlier path.
+    Returns the best iterate and the point at which the path ended.
     """
     best: Ascent | None = None
     gap = math.inf

@@ -10,7 +10,7 @@ TRIED = 32  # the best entrants are tried so many at a time, each against every 
 
 
 @compiled
-def swap(  # type: ignore[no-untyped-def]
+def swap_best(  # type: ignore[no-untyped-def]
     kernel,  # (n, n) float32 Σ_m c_m w_i w_j ⟨v_i, v_j⟩
     gain,  # (n,) marginal value of taking each document, to first order; written to
     charged,  # (n,) what the limits' dual prices charge for it; the greatest gain − charged is tried first

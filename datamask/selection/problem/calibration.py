@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from datamask.errors import ConfigError, nearest
-from datamask.selection.cover.repeat import span as span_of_repeats
-from datamask.selection.cover.solve import span
+from datamask.selection.cover.repeat import repeat_span as span_of_repeats
+from datamask.selection.cover.solve import mixture_span
 from datamask.selection.engine.ascent import ascend_multilinear
 from datamask.selection.engine.quadratic import Quadratic, prepare, row_type
 from datamask.selection.engine.swaps import improve
@@ -85,7 +85,7 @@ def diversity_span(problem: Problem, metric: Metric) -> tuple[float, float]:
     if isinstance(metric, MomentMetric):
         return _random_moment(problem, metric), _best_moment(problem, metric)
     if isinstance(metric, MixtureMetric):
-        return span(problem, metric)
+        return mixture_span(problem, metric)
     calibrate = getattr(metric, "calibrate", None)
     if calibrate is not None:
         return calibrate(problem)

@@ -19,7 +19,7 @@ import torch
 from datamask.selection.engine.levels import Levels, clipped, find_level
 from datamask.selection.problem.limits import GRAIN, Limits
 from datamask.selection.problem.loops import least_taken, spent_at, triple
-from datamask.selection.problem.repair import fill_one, mend
+from datamask.selection.problem.repair import fill_one, repair_selection
 
 SPENT = 1e-6  # tolerance of the budget in a projection, as a share of it
 NEAR = 1e-3, 1e-2, 1e-1  # weights of the proximal term in a linear maximisation, tried in turn; × the prices' deviation
@@ -148,7 +148,7 @@ class Feasible:
             return torch.from_numpy(fill_in_order(self.limits, order))
         above = self.reduced(price).numpy()
         kept = float(np.median(np.abs(above))) or 1.0
-        return torch.from_numpy(mend(self.limits, above / kept + 2 * p.numpy() - 1, p.numpy() > 0.5))
+        return torch.from_numpy(repair_selection(self.limits, above / kept + 2 * p.numpy() - 1, p.numpy() > 0.5))
 
     # -- one budget: closed forms
 
@@ -203,7 +203,7 @@ def fill_in_order(limits: Limits, order: np.ndarray) -> np.ndarray:
         value = np.empty(len(order))
         value[order] = 1 - np.arange(len(order)) / len(order)
         above = Feasible(limits).reduced(torch.from_numpy(value)).numpy()
-        return mend(limits, above, above > 0)
+        return repair_selection(limits, above, above > 0)
     selected = np.zeros(len(order), dtype=bool)
     if limits.counted:
         selected[order[: int(limits.size + GRAIN)]] = True

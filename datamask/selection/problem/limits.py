@@ -199,7 +199,7 @@ class Census:
 
 
 @dataclass(frozen=True, eq=False)
-class Ends:
+class LimitBounds:
     """The limits of a pool without its documents: of any of these, `of` makes the `Limits`."""
 
     size: float
@@ -256,7 +256,7 @@ class Ends:
         return np.ones(len(tokens)) if self.in_tokens else np.asarray(tokens, dtype=np.float64)
 
 
-def make_ends(settings: ResolvedSelect, size: float, census: Census) -> Ends:
+def make_ends(settings: ResolvedSelect, size: float, census: Census) -> LimitBounds:
     """The limits of these settings on a pool of which this is the census.
 
     :raises InputError: the quotas contradict one another or ask for more than the pool has.
@@ -286,7 +286,7 @@ def make_ends(settings: ResolvedSelect, size: float, census: Census) -> Ends:
         per_weight = 1 / census.tokens if in_tokens else census.tokens
         weight = census.counts * (census.tokens if in_tokens else 1.0)
         _check_length(length, per_weight, repeat * weight, size, counted)
-    return Ends(size, in_tokens, unspent, groupings, length, scale)
+    return LimitBounds(size, in_tokens, unspent, groupings, length, scale)
 
 
 def make_limits(

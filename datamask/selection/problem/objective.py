@@ -128,12 +128,12 @@ class Objective:
 def balance(problem: Problem, quality: Sequence[Term], diversity: Sequence[Term]) -> Objective:
     """The objective of these terms weighted by the problem's λ. Calibration does not depend on λ, so it is kept."""
     pool = problem.pool
-    quality, diversity = weigh(problem.settings, pool.quality_weights, quality, diversity)
+    quality, diversity = weigh_terms(problem.settings, pool.quality_weights, quality, diversity)
     constant = -sum(term.scale * term.zero for term in (*quality, *diversity))
     return Objective(problem, quality, diversity, torch.from_numpy(scaled_quality(quality, pool.quality)), constant)
 
 
-def weigh(
+def weigh_terms(
     settings: ResolvedSelect, quality_weights: np.ndarray, quality: Sequence[Term], diversity: Sequence[Term]
 ) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
     """The terms with their weights: λ is shared among quality's and 1 − λ among diversity's.

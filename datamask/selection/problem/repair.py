@@ -32,7 +32,7 @@ def fill_one(limits: Limits, order: np.ndarray) -> np.ndarray:
     return selected
 
 
-def mend(limits: Limits, value: np.ndarray, start: np.ndarray) -> np.ndarray:
+def repair_selection(limits: Limits, value: np.ndarray, start: np.ndarray) -> np.ndarray:
     """(N,) bool: a selection within the limits that maximises Σ w·value, documents whose value is far from 0 fixed.
 
     value: (N,) reduced prices, per unit of the budget. start: (N,) bool, the selection that fixes the far documents.

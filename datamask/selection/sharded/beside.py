@@ -23,10 +23,10 @@ from datamask import storage
 from datamask.config import Config
 from datamask.devices import pick_device
 from datamask.errors import DatamaskError, InputError
-from datamask.maps import Handed, Mapper, hand, handed, here
+from datamask.maps import Handed, Mapper, hand_on, handed, here
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import GRAIN, Limits, Spent
-from datamask.selection.sharded.gathered import Gathered, Group, fits, weights_of
+from datamask.selection.sharded.gathered import Gathered, Group, fits_limits, weights_of
 from datamask.selection.sharded.prices import Prices
 
 
@@ -99,7 +99,7 @@ def fill_beside(
     mask = np.zeros(len(price), bool)
     if not is_spent(limits, spent):
         left = limits.less(spent)
-        if not fits(left):
+        if not fits_limits(left):
             raise MustSolve("the new documents cannot fill what is left of the budget and the limits")
         feasible, gain = Feasible(left), torch.from_numpy(price)
         try:
@@ -119,7 +119,7 @@ def fill_beside(
         taken[own], gains[own] = chosen, of_new * rounds.weights(group)[own]
         selected += int(taken.sum())
         columns = {"selected": taken, "probability": taken.astype(np.float32), "price": gains}
-        decided.append(hand(folder, f"decided-{group.number}", **columns))
+        decided.append(hand_on(folder, f"decided-{group.number}", **columns))
     return Beside(decided, {"documents": rounds.count, "selected": selected, "budget": share})
 
 
@@ -141,4 +141,4 @@ def price_new(state: Pricing, group: Group) -> Handed:
         price = prices.score(shard.features()[at], np.asarray(shard.quality)[at], device, words, weights).astype(
             np.float64
         )
-    return hand(state.folder, name, price=price)
+    return hand_on(state.folder, name, price=price)

@@ -14,7 +14,7 @@ from datamask.config import Config
 from datamask.corpus.read import INDEX_COLUMNS, read_documents, shard_schema
 from datamask.errors import ConservationError, InputError
 from datamask.filter.resolve import REASONS as DUPLICATES
-from datamask.maps import Handed, hand, handed
+from datamask.maps import Handed, hand_on, handed
 from datamask.selection.cover.counting import read_ngrams
 from datamask.selection.metrics import pool_columns
 from datamask.selection.sparse_rows import stack_rows
@@ -182,7 +182,9 @@ def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> Can
         "ends": np.cumsum([len(each) for each in read]),
         **{f"groups_{name}": np.concatenate([each.groups[name] for each in read]) for name in columns},
     }
-    return CandidateGroup(paths, hand(state.folder, name, **arrays), int(arrays["ends"][-1]), columns, words, buckets)
+    return CandidateGroup(
+        paths, hand_on(state.folder, name, **arrays), int(arrays["ends"][-1]), columns, words, buckets
+    )
 
 
 def vectors_path(files: ShardFiles, config: Config) -> str:

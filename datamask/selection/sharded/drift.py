@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from datamask.config import Config
-from datamask.selection.arrays import pick_device, solve
+from datamask.selection.arrays import pick_device, solve_problem
 from datamask.selection.cover.counting import words_of
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.pool import Pool
@@ -86,7 +86,7 @@ def drift_of(problem: Problem, selected: np.ndarray) -> Drift:
     _, best = Feasible(problem.limits).respond(torch.from_numpy(gain))
     bound = objective + best - float((weights * gain)[selected].sum())
     if problem.settings.solver == "relaxation":
-        bound = min(bound, solve(problem).upper_bound or bound)
+        bound = min(bound, solve_problem(problem).upper_bound or bound)
     limits = replace(problem.limits, size=float(weights[selected].sum()))  # the budget is reported separately
     broken = tuple(limits.violations(selected)) if limits else ()
     return Drift(float(weights[selected].sum()) / problem.size, objective, max(bound, objective), broken)

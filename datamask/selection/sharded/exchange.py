@@ -32,7 +32,7 @@ from datamask.selection.metrics.disf import DiSF
 from datamask.selection.problem.calibration import SAMPLE, make_terms
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.objective import Term, scaled_quality, weigh
+from datamask.selection.problem.objective import Term, scaled_quality, weigh_terms
 from datamask.selection.problem.pool import Pool, row_hashes
 from datamask.selection.problem.problem import Problem
 from datamask.selection.solvers import relaxation
@@ -164,7 +164,7 @@ def sketch(
     return Sketch(hashes[index], first + index, features[index], weights[index], quality[index])
 
 
-def merge(sketches: Sequence[Sketch]) -> Sketch:
+def merge_sketches(sketches: Sequence[Sketch]) -> Sketch:
     """Reduce: the sketch of all shards' documents together."""
     joined = Sketch(*(np.concatenate(parts) for parts in zip(*sketches, strict=True)))
     index = np.argsort(joined.hashes, kind="stable")[: 2 * SAMPLE]
@@ -181,7 +181,7 @@ class Learned(NamedTuple):
     scale: float  # the length bound's `Levels.scale` there
 
 
-def learn(
+def learn_first_prices(
     sample: Sketch,
     limits: Limits,
     total: float,
@@ -208,7 +208,7 @@ def learn(
         copies=1 / share,
     )
     terms = make_terms(problem, spans)
-    plan = ExchangePlan(settings, unit, size, *weigh(settings, pool.quality_weights, *terms), pool.device)
+    plan = ExchangePlan(settings, unit, size, *weigh_terms(settings, pool.quality_weights, *terms), pool.device)
     small = Quadratic(
         [prepare(metric, pool) for metric in plan.metrics],
         [c / share**2 for c in plan.coefficients],

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from datamask.config import Config, ResolvedSelect
-from datamask.maps import Handed, Mapper, hand, handed
+from datamask.maps import Handed, Mapper, hand_on, handed
 from datamask.selection.problem.limits import Census, Limits, add_census, make_ends, take_census
 from datamask.selection.problem.pool import budget_of
 from datamask.selection.sharded.cuts import Cut, descending, find_cut, value_of
@@ -119,7 +119,7 @@ class Gathered:
 
     def hand(self, name: str, **arrays: np.ndarray) -> Handed:
         """Hands arrays on by this name, or finds those that an interrupted run handed on."""
-        return handed(self.folder, name) or hand(self.folder, name, **arrays)
+        return handed(self.folder, name) or hand_on(self.folder, name, **arrays)
 
     def _code(self, group: Group) -> Handed:
         codes = self.limits.codes(group.shard.groups)
@@ -215,7 +215,7 @@ class Gathered:
         return self.limits.charge(*self.known(group), *dual) if self.limits else np.zeros(len(group.shard))
 
 
-def fits(part: Limits) -> bool:
+def fits_limits(part: Limits) -> bool:
     """Whether the undecided documents can, by their sums, fill what is left of the budget and the limits (`part`)."""
     if not 0 < part.size <= float(part.weights.sum()) * (1 + 1e-12):
         return False

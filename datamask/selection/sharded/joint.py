@@ -22,7 +22,7 @@ import torch
 from datamask.config import Config, Select, resolve
 from datamask.devices import pick_device
 from datamask.errors import InputError
-from datamask.selection.arrays import solve
+from datamask.selection.arrays import solve_problem
 from datamask.selection.cover.counting import words_of
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.coverage import Coverage
@@ -33,7 +33,7 @@ from datamask.selection.sharded.exchange import ExchangeShard, can_exchange
 from datamask.selection.sharded.gathered import UndecidedTooFew
 from datamask.selection.sharded.passes import select_shards
 from datamask.selection.sharded.prices import Prices, make_prices
-from datamask.shares import part, tell
+from datamask.shares import share_part, tell_share
 from datamask.storage import scratch_array
 
 JOINT_DOCUMENTS = 500_000  # at most so many candidates are solved as one problem
@@ -77,9 +77,9 @@ def select_corpus(
             exchanged = (found.selected, found.probability, found.price)
             return CorpusSelection(tuple(_split(exchanged, lengths)), found.prices, found.facts)
     with tempfile.TemporaryDirectory(prefix="datamask-") as folder:
-        with part(0, 0.1):
+        with share_part(0, 0.1):
             features = _gather(shards, folder, progress)
-            tell(0.25)
+            tell_share(0.25)
             pool = Pool(
                 features,
                 np.concatenate([shard.quality for shard in present]),
@@ -88,10 +88,10 @@ def select_corpus(
                 device=pick_device(settings.device),
                 **words_of(present, settings),
             )
-        with part(0.1, 0.97):
+        with share_part(0.1, 0.97):
             order = in_order_of_content(pool, settings.seed)
             problem = make_problem(pool if order is None else pool.take(order), settings)
-            chosen = solve(problem)
+            chosen = solve_problem(problem)
         prices = prices_of(problem, chosen)
         chosen = chosen if order is None else chosen.back(order)
     facts = {name: value for name, value in chosen.facts().items() if name != "seconds"}

@@ -4,7 +4,7 @@
 
 Only workers hold features. One worker solves the undecided, whose features fill `room_bytes`, or more if the budget
 takes more documents than that holds; the caller holds some numbers of each of these and of the sample's documents, and
-nothing of the others (`gathered`). Arrays are passed from round to round by `maps.hand`.
+nothing of the others (`gathered`). Arrays are passed from round to round by `maps.hand_on`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 
 from datamask.config import Config
 from datamask.devices import pick_device
-from datamask.maps import Handed, Mapper, hand, handed, here
+from datamask.maps import Handed, Mapper, hand_on, handed, here
 from datamask.selection.engine.ascent import Ascent
 from datamask.selection.engine.quadratic import Quadratic, prepare, rounding_of, weighted_norms
 from datamask.selection.metrics.disf import DiSF
@@ -38,9 +38,9 @@ from datamask.selection.sharded.exchange import (
     Outcome,
     Sketch,
     facts_of,
-    learn,
+    learn_first_prices,
     make_cut_range,
-    merge,
+    merge_sketches,
     multipliers_of,
 )
 from datamask.selection.sharded.gathered import (
@@ -49,7 +49,7 @@ from datamask.selection.sharded.gathered import (
     Group,
     LimitPrices,
     UndecidedTooFew,
-    fits,
+    fits_limits,
     quality_of,
     weights_of,
 )
@@ -90,7 +90,7 @@ def sample_group(state: Exchanging, group: Group) -> Handed:
         return found
     weights, quality = weights_of(state.config.selection, group.shard), quality_of(group.shard)
     made = exchange.sketch(group.shard.features(), weights, quality, state.config.select.seed, group.first, state.below)
-    return hand(state.folder, name, **made._asdict())
+    return hand_on(state.folder, name, **made._asdict())
 
 
 def measure_marginals(state: Exchanging, group: Group) -> tuple[Handed, int]:
@@ -106,7 +106,7 @@ def measure_marginals(state: Exchanging, group: Group) -> tuple[Handed, int]:
     made = exchange.marginals(plan, group.shard.features(), weights, quality, moments, beside, charge, state.cut_range)
     base = {f"base_{number}": moment.cpu().numpy() for number, moment in enumerate(made.base)}
     count = len(made.features)
-    return hand(
+    return hand_on(
         state.folder, name, marginal=made.marginal, features=made.features, undecided=np.array(count), **base
     ), count
 
@@ -126,7 +126,7 @@ def measure_group(state: Exchanging, group: Group) -> Handed:
     for number, pair in enumerate(made.sums):
         if pair is not None:
             arrays |= {f"sums_{number}_{side}": part.cpu().numpy() for side, part in enumerate(pair)}
-    return hand(state.folder, name, relaxed=made.relaxed, price=made.price, **arrays)
+    return hand_on(state.folder, name, relaxed=made.relaxed, price=made.price, **arrays)
 
 
 # ---------------------------------------------------------------- the undecided
@@ -173,7 +173,7 @@ def solve_undecided(state: Exchanging, posed: Undecided) -> UndecidedSolution:
     def record(step: dict[str, float]) -> None:
         history.append({name: value + plan.constant for name, value in step.items()})
 
-    relaxed = relaxation.relax(problem, problem.feasible.uniform_start(), relaxation.TOLERANCE, record)
+    relaxed = relaxation.relax_mask(problem, problem.feasible.uniform_start(), relaxation.TOLERANCE, record)
     chosen, _, p = relaxation.to_mask(problem, relaxed, relaxation.TOLERANCE / 4, record)
     at = multipliers_of(problem, problem.price(relaxed.best))
     relaxed = replace(relaxed, moments=_on("cpu", relaxed.moments), best=_on("cpu", relaxed.best))
@@ -215,7 +215,7 @@ class _Selecting(Gathered):
         places = self._places(sample)
         of_sample = self._of_sample(sample, places)
         spans = self.spans() if self.config.selection.calibrate else []
-        plan, moments, beside, multipliers, scale = learn(
+        plan, moments, beside, multipliers, scale = learn_first_prices(
             sample, of_sample, self.total, spans, self.unit, self.config.selection, self.device
         )
         dual = LimitPrices(multipliers, scale)
@@ -253,9 +253,9 @@ class _Selecting(Gathered):
         for below in (*bounds, None):  # many equal documents may leave too few below the bound: then use none
             state = Exchanging(self.config, self.folder, round="bounded" if below else "all", below=below)
             found = self.maps(sample_group, state, self.groups, self.rows)
-            merged = merge([Sketch(*found[0].read(*Sketch._fields))])
+            merged = merge_sketches([Sketch(*found[0].read(*Sketch._fields))])
             for each in found[1:]:
-                merged = merge([merged, Sketch(*each.read(*Sketch._fields))])
+                merged = merge_sketches([merged, Sketch(*each.read(*Sketch._fields))])
             if len(merged.hashes) >= most or below is None:
                 break
         return merged
@@ -332,7 +332,7 @@ class _Selecting(Gathered):
         self.own = self.limits_at(self.index)
         self.spent = reduce(add, spent)
         limits = self.own.less(self.spent)
-        if not fits(limits):
+        if not fits_limits(limits):
             return None
         fixed = [torch.from_numpy(part) for part in base]
         return Undecided(self.marginals, np.concatenate(linear), limits, fixed, math.fsum(offsets))
@@ -417,7 +417,7 @@ class _Selecting(Gathered):
             sums.append(float(weights @ np.abs(at_relaxed)))
             quality, selected = quality + (weights * taken) @ quality_of(group.shard), selected + int(taken.sum())
             columns = {"selected": taken, "probability": probability, "price": (at_chosen * weights).astype(np.float32)}
-            decided.append(hand(self.folder, f"decided-{group.number}", **columns))
+            decided.append(hand_on(self.folder, f"decided-{group.number}", **columns))
         assert total is not None
         _, most, _ = self.reduced("relaxed", lambda: (done.read("relaxed")[0] for done in measured), dual)
         held = weighted_norms(plan.coefficients, relaxed.best)

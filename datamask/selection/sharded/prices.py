@@ -17,7 +17,7 @@ import torch
 
 from datamask.errors import InputError
 from datamask.npy import load_named
-from datamask.selection.cover.atoms import hits, kernel, shares
+from datamask.selection.cover.atoms import hit_rows, kernel, shares
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.metrics.disf import whiten
 from datamask.selection.problem.objective import Term
@@ -97,7 +97,7 @@ class Prices:
             if len(self.words):
                 price += shares(ngrams).scores(self.words)
             if len(self.hits):
-                price += hits(ngrams, weights).scores(self.hits)
+                price += hit_rows(ngrams, weights).scores(self.hits)
         return price.astype(np.float32)
 
 

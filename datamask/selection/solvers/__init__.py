@@ -82,7 +82,7 @@ def check_solver(settings: ResolvedSelect) -> None:
     """
     if not (lacks := _lacks(settings.solver, settings)):
         return
-    able = [other for other in extensions.names("solver") if can_solve(other, settings)]
+    able = [other for other in extensions.extension_names("solver") if can_solve(other, settings)]
     raise ConfigError(
         f"solver {settings.solver} cannot hold {' and '.join(lacks)}; these can: {', '.join(able) or 'none'}"
     )

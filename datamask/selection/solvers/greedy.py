@@ -15,7 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from datamask.selection.cover.greedy_search import grow
+from datamask.selection.cover.greedy_search import grow_greedily
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.engine.lazy_greedy import Columns, lazy_greedy
 from datamask.selection.metrics.base import MomentMetric
@@ -41,10 +41,10 @@ class Greedy(Solver):
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
         """See `Solver.solve`."""
-        return solve(problem, progress)
+        return solve_greedily(problem, progress)
 
 
-def solve(problem: Problem, progress: Report) -> Draft:
+def solve_greedily(problem: Problem, progress: Report) -> Draft:
     """The first k documents of a greedy ranking, by the metrics' incremental form."""
     terms = [term for term in problem.objective.diversity if term.scale]
     k = int(problem.size)
@@ -55,7 +55,7 @@ def solve(problem: Problem, progress: Report) -> Draft:
     else:
         covers = [term.metric for term in terms if isinstance(term.metric, Coverage)]
         joint = SummedCoverage.of(covers, [term.scale for term in terms])
-        ranking = torch.from_numpy(grow(joint, (problem.objective.linear / k).numpy(), problem.limits)[:k])
+        ranking = torch.from_numpy(grow_greedily(joint, (problem.objective.linear / k).numpy(), problem.limits)[:k])
     selected = torch.zeros(len(problem), dtype=torch.bool)
     selected[ranking.cpu()] = True
     return Draft(selected, selected.float())

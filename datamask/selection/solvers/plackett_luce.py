@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 
-def draw(logits: Tensor, k: int, rollouts: int, generator: torch.Generator) -> Tensor:
+def draw_orders(logits: Tensor, k: int, rollouts: int, generator: torch.Generator) -> Tensor:
     """`rollouts` draws of k of n documents without replacement from softmax(logits): orders (G, k), exact."""
     return _arrivals(logits, k, rollouts, generator).topk(k, dim=1, largest=False).indices
 
 
 def draw_masks(logits: Tensor, k: int, rollouts: int, generator: torch.Generator) -> Tensor:
-    """As `draw`, as masks (G, n) float32, in no order: several times faster."""
+    """As `draw_orders`, as masks (G, n) float32, in no order: several times faster."""
     arrivals = _arrivals(logits, k, rollouts, generator)
     if arrivals.device.type == "cpu":
         cut = np.partition(arrivals.numpy(), k - 1, axis=1)[:, k - 1 : k]  # vectorised, as topk is not

@@ -51,10 +51,10 @@ class PolicyGradient(Solver):
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
         """See `Solver.solve`."""
-        return solve(problem, progress)
+        return solve_by_policy_gradient(problem, progress)
 
 
-def solve(problem: Problem, progress: Report) -> Draft:
+def solve_by_policy_gradient(problem: Problem, progress: Report) -> Draft:
     """Learns the logits block by block; the selection is each block's documents of greatest logits.
 
     :raises ConfigError: pruning leaves fewer documents than the budget.
@@ -140,7 +140,7 @@ class Policy:
         """Orders (G, k), if the gradient uses them, and masks (G, n)."""
         rollouts = self.problem.settings.n_rollout
         if self.problem.settings.gradient == "order":
-            orders = plackett_luce.draw(logits, k, rollouts, self.generator)
+            orders = plackett_luce.draw_orders(logits, k, rollouts, self.generator)
             return orders, plackett_luce.as_masks(orders, len(logits))
         return None, plackett_luce.draw_masks(logits, k, rollouts, self.generator)
 
@@ -230,7 +230,7 @@ class Policy:
             return
         reward, self.latest[batch] = self._rewards(batch, masks, held)
         logits = torch.cat([reward, reward.new_zeros(1)]) / self.temperature
-        drawn = int(plackett_luce.draw(logits, 1, 1, self.generator))
+        drawn = int(plackett_luce.draw_orders(logits, 1, 1, self.generator))
         if drawn < len(masks):
             self.selected[batch] = masks[drawn].bool()
             for _, term in self.terms:

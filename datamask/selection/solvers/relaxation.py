@@ -17,7 +17,7 @@ from datamask.selection.cover import repeat
 from datamask.selection.cover import solve as cover
 from datamask.selection.engine import frank_wolfe
 from datamask.selection.engine.ascent import Ascent, Record, ascend, ascend_multilinear, standing
-from datamask.selection.engine.newton import DualPoint, newton, suits
+from datamask.selection.engine.newton import DualPoint, newton, suits_newton
 from datamask.selection.engine.quadratic import (
     Prepared,
     Quadratic,
@@ -36,7 +36,7 @@ from datamask.selection.problem.objective import Term
 from datamask.selection.problem.problem import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Report, Solver, greedy
-from datamask.shares import part
+from datamask.shares import share_part
 
 TOLERANCE = 2e-4  # the ascent stops when bound − value is at most this (the calibrated objective is about 1)
 WHOLE, ITERATIONS = 32, 100  # steps of one ascent at most: on all documents, and on the undecided alone
@@ -60,28 +60,28 @@ class Relaxation(Solver):
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
         """See `Solver.solve`; the draft has an upper bound."""
-        return solve(problem, progress)
+        return solve_by_relaxation(problem, progress)
 
 
 @dataclass
-class Warm:
-    """A warm start: what one solve leaves to the next on the same pool. Empty at first; `solve` fills it."""
+class WarmStart:
+    """What one solve leaves to the next on the same pool. Empty at first; `solve_by_relaxation` fills it."""
 
     prepared: list[Prepared] = field(default_factory=list)
     mask: torch.Tensor | None = None  # (N,) the fractional optimum of the last solve
     tolerance: float = TOLERANCE
 
 
-def solve(problem: Problem, progress: Report, warm: Warm | None = None) -> Draft:
+def solve_by_relaxation(problem: Problem, progress: Report, warm: WarmStart | None = None) -> Draft:
     """Solves the problem by the method that suits its metrics; see `Solver.solve`.
 
     warm: left by a solve of the same pool and metrics at another λ. The solve starts there and updates it.
     """
-    with part(0, 0.25):
+    with share_part(0, 0.25):
         objective = problem.objective
     terms = [term for term in objective.diversity if term.scale]
     if problem.settings.repeat > 1:
-        return repeat.solve(problem, terms, progress)
+        return repeat.solve_repeats(problem, terms, progress)
     feasible = Feasible(problem.limits)
     if feasible.everything and not problem.settings.quotas and problem.settings.length_tolerance is None:
         return _everything(problem)
@@ -92,13 +92,13 @@ def solve(problem: Problem, progress: Report, warm: Warm | None = None) -> Draft
         rounding = rounding_of(float(feasible.weights @ price.abs()), objective.margin, terms=len(problem))
         return Draft(selected, p.float(), price * feasible.weights, bound + objective.constant + rounding)
     if all(isinstance(term.metric, MomentMetric) for term in terms):
-        return _or_greedy(problem, terms, _quadratic(problem, terms, feasible, progress, warm or Warm()))
+        return _or_greedy(problem, terms, _quadratic(problem, terms, feasible, progress, warm or WarmStart()))
     if len(terms) == 1 and isinstance(terms[0].metric, FacilityLocation):
         return _facility(problem, terms[0].scale, terms[0].metric, feasible)
-    if cover.suits(terms):
-        with part(0.25, 1):
-            return cover.solve(problem, terms, feasible, progress)
-    return frank_wolfe.solve(problem, terms, feasible, progress)
+    if cover.suits_mixture(terms):
+        with share_part(0.25, 1):
+            return cover.solve_mixture(problem, terms, feasible, progress)
+    return frank_wolfe.solve_facility(problem, terms, feasible, progress)
 
 
 def _everything(problem: Problem) -> Draft:
@@ -148,7 +148,7 @@ def _facility(problem: Problem, scale: float, metric: FacilityLocation, feasible
     return Draft(selected, mean.float().clamp(0, 1), price * feasible.weights, bound + objective.constant + rounding)
 
 
-def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress: Report, warm: Warm) -> Draft:
+def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress: Report, warm: WarmStart) -> Draft:
     objective = problem.objective
     metrics = [term.metric for term in terms if isinstance(term.metric, MomentMetric)]
     warm.prepared = warm.prepared or [prepare(metric) for metric in metrics]
@@ -162,7 +162,7 @@ def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress
         progress(history[-1])
 
     start = _first_guess(problem, quadratic) if warm.mask is None else warm.mask
-    relaxed = relax(quadratic, start, warm.tolerance, record)
+    relaxed = relax_mask(quadratic, start, warm.tolerance, record)
     warm.mask = relaxed.p
     bound = certified(problem.pool, metrics, coefficients, quadratic.linear, feasible, relaxed.best, objective.constant)
     bound += rounding_of(objective.margin, terms=8)
@@ -171,12 +171,12 @@ def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress
     return Draft(selected, p.float(), price * feasible.weights, bound, value, tuple(history))
 
 
-def relax(quadratic: Quadratic, start: torch.Tensor | DualPoint, tolerance: float, record: Record) -> Ascent:
+def relax_mask(quadratic: Quadratic, start: torch.Tensor | DualPoint, tolerance: float, record: Record) -> Ascent:
     """The fractional optimum with its bound: a few steps on all documents, then on the undecided alone.
 
-    start: a feasible p (N,), or the end of Newton's path on a sample where `newton.suits` holds.
+    start: a feasible p (N,), or the end of Newton's path on a sample where `newton.suits_newton` holds.
     """
-    if suits(quadratic):
+    if suits_newton(quadratic):
         return newton(quadratic, start, tolerance, record)[0]
     assert isinstance(start, torch.Tensor)
     opening = FROM_SAMPLE if len(quadratic) > 2 * SAMPLE else FROM_UNIFORM
@@ -242,7 +242,7 @@ def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor | DualP
     rows = np.sort(problem.sample)
     small = sampled(quadratic, rows)
     share = float(small.feasible.weights.sum() / feasible.weights.sum())
-    if suits(quadratic):
+    if suits_newton(quadratic):
         _, end = newton(small, small.feasible.uniform(), ROUGH)
         return end.beyond(share)
     copies = len(quadratic) / len(rows)

@@ -28,10 +28,10 @@ class SemDeDup(Solver):
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
         """See `Solver.solve`."""
-        return solve(problem, progress)
+        return solve_by_semdedup(problem, progress)
 
 
-def solve(problem: Problem, progress: Report) -> Draft:
+def solve_by_semdedup(problem: Problem, progress: Report) -> Draft:
     """Clusters the pool and keeps the k documents with the least cosine to an earlier one of their cluster."""
     pool, count, k = problem.pool, len(problem), int(problem.size)
     generator = torch.Generator().manual_seed(problem.settings.seed)

@@ -11,7 +11,7 @@ from datamask import select
 from datamask.config import resolve
 from datamask.corpus.ngrams import count_ngrams
 from datamask.errors import ConfigError, InputError
-from datamask.selection.arrays import solve
+from datamask.selection.arrays import solve_problem
 from datamask.selection.cover.solve import make_concave
 from datamask.selection.cover.tangent import scaling
 from datamask.selection.problem.feasible import Feasible
@@ -73,7 +73,7 @@ def test_no_selection_is_above_the_bound_and_the_best_is_found(name: str, lamb: 
     for seed, adversarial in ((0, False), (1, True)):
         problem = problem_of(pool_of(seed, 10, adversarial), lamb=lamb, **ALGORITHMS[name])
         values = problem.objective.values(torch.from_numpy(feasible_masks(problem))).numpy()
-        found = solve(problem)
+        found = solve_problem(problem)
         assert found.upper_bound >= values.max() - 1e-9
         assert found.objective == pytest.approx(
             float(problem.objective.values(torch.from_numpy(found.selected[None]))[0]), abs=1e-6
@@ -96,7 +96,7 @@ def test_budgets_and_limits_hold_and_the_bound_covers_them(name: str, limits: di
     problem = problem_of(pool_of(3), lamb=0.4, **ALGORITHMS[name], **limits)
     masks = feasible_masks(problem)
     values = problem.objective.values(torch.from_numpy(masks)).numpy()
-    found = solve(problem)  # raises where a limit is broken
+    found = solve_problem(problem)  # raises where a limit is broken
     assert found.upper_bound >= values.max() - 1e-9
     assert (values > found.objective + 1e-9).mean() <= 0.15
 
@@ -207,14 +207,14 @@ def test_the_mask_is_above_rounding_and_growing() -> None:
     pool = pool_of(11, 300)
     for settings in ({"budget_documents": 30}, {"budget_tokens": 150}):
         problem = problem_of(pool, algorithm="coverage", coverage={"atoms": {"ngrams": 1}}, lamb=0.3, **settings)
-        found = solve(problem)
+        found = solve_problem(problem)
         feasible = Feasible(problem.limits)
         p = torch.from_numpy(found.probability).double()
         rounded = feasible.round(p, torch.from_numpy(found.price).double())
         term = problem.objective.diversity[0]
         joint = SummedCoverage.of([term.metric], [term.scale])
         worth = problem.objective.linear.numpy() * problem.limits.weights / problem.size
-        grown = torch.from_numpy(fill_in_order(problem.limits, search.grow(joint, worth, problem.limits)))
+        grown = torch.from_numpy(fill_in_order(problem.limits, search.grow_greedily(joint, worth, problem.limits)))
         others = problem.objective.values(torch.stack([rounded, grown])).numpy()
         assert (found.objective > others).all()
         assert found.history[-1]["upper_bound"] - found.history[-1]["relaxed"] <= 1e-3
@@ -227,7 +227,7 @@ def test_same_mask_whatever_the_threads_and_the_order() -> None:
     for threads in (1, 2):
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
-        found.append(solve(problem_of(pool, lamb=0.4, budget_documents=12, **ALGORITHMS["mixture"])).selected)
+        found.append(solve_problem(problem_of(pool, lamb=0.4, budget_documents=12, **ALGORITHMS["mixture"])).selected)
         torch.set_num_threads(before)
     assert (found[0] == found[1]).all()
 
@@ -290,12 +290,12 @@ def test_settings() -> None:
 
 def test_other_solvers_take_coverage() -> None:
     pool = pool_of(17, 40)
-    best = solve(problem_of(pool, lamb=0.2, **ALGORITHMS["mixture"])).objective
+    best = solve_problem(problem_of(pool, lamb=0.2, **ALGORITHMS["mixture"])).objective
     learned = {"n_epochs": 300, "n_rollout": 32, "partial": 0.5}
     for solver, extra in (("policy-gradient", learned), ("direct", {}), ("greedy", {})):
-        found = solve(problem_of(pool, lamb=0.2, solver=solver, **ALGORITHMS["mixture"], **extra))
+        found = solve_problem(problem_of(pool, lamb=0.2, solver=solver, **ALGORITHMS["mixture"], **extra))
         assert found.selected.sum() == 4 and found.objective <= best + 1e-9
         assert found.objective > 0.3 * best or solver == "direct"
     published = {"solver": "policy-gradient", "published": True, "n_epochs": 5, "n_rollout": 8}
-    assert solve(problem_of(pool, lamb=0.2, **ALGORITHMS["mixture"], **published)).selected.sum() == 4
+    assert solve_problem(problem_of(pool, lamb=0.2, **ALGORITHMS["mixture"], **published)).selected.sum() == 4
     assert count_ngrams(["a b"]).sum() == 3

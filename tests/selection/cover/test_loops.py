@@ -7,8 +7,8 @@ import pytest
 from scipy.sparse import csr_array
 
 from datamask.selection.cover import atoms, compiled
-from datamask.selection.cover.atoms import AtomRows, beside, hits, shares
-from datamask.selection.cover.curves import Curves, at_slope, levels, slope
+from datamask.selection.cover.atoms import AtomRows, beside, hit_rows, shares
+from datamask.selection.cover.curves import Curves, at_slope, curve_slope, levels
 
 
 @pytest.mark.parametrize("shared", [0, 1 << 60])
@@ -57,7 +57,7 @@ def test_words_that_saturate_count_documents(seed: int) -> None:
     counts[:, 0], counts[:, 1], counts[5:9] = 1, 0, counts[5]
     weights, sparse = 10.0 ** generator.uniform(0, 5, 40), csr_array(counts)
     size, alpha = float(weights.sum()) / 3, 0.02
-    rows = beside(shares(sparse, np.float64), hits(sparse, weights, np.float64))
+    rows = beside(shares(sparse, np.float64), hit_rows(sparse, weights, np.float64))
     held = counts > 0
     t = np.concatenate([generator.random(many), held.any(axis=0) / 29])
     t[1] = 0
@@ -76,8 +76,8 @@ def test_words_that_saturate_count_documents(seed: int) -> None:
     expected = [abs(worth(other) - worth(mask)) for other in flipped]
     assert found == pytest.approx(expected, rel=1e-6, abs=1e-12)
     for row in range(40):  # there and back, past levels of 2^−40
-        compiled.move(rows.start, rows.index, rows.value, level, curves, (-1) ** mask[row] * mass[row], row)
+        compiled.move_row(rows.start, rows.index, rows.value, level, curves, (-1) ** mask[row] * mass[row], row)
     assert level == pytest.approx(levels(rows.state(mass * ~mask), alpha * mean, curves), rel=1e-9)
     used, here = t > 0, np.maximum(rows.state(mass * mask), 1e-3)
-    slopes, of_used = slope(t, levels(here, alpha * mean, curves), curves), curves._replace(bend=many - 1)
+    slopes, of_used = curve_slope(t, levels(here, alpha * mean, curves), curves), curves._replace(bend=many - 1)
     assert at_slope(t[used], slopes[used], alpha * mean[used], of_used) == pytest.approx(here[used], rel=1e-9)

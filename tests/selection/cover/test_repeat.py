@@ -12,7 +12,7 @@ from scipy.optimize import LinearConstraint, minimize
 from datamask import select
 from datamask.config import Select, resolve
 from datamask.errors import ConfigError, InputError
-from datamask.selection.arrays import solve
+from datamask.selection.arrays import solve_problem
 from datamask.selection.sharded.joint import prices_of
 from datamask.selection.solvers import check_solver
 from tests.selection.cover.test_coverage import ALGORITHMS, pool_of, problem_of
@@ -46,7 +46,7 @@ def test_no_choice_of_whole_numbers_is_above_the_bound(name: str, limits: dict) 
         problem = problem_of(
             pool_of(seed, 7, adversarial), lamb=0.4, budget_tokens=20, repeat=MOST, **EVERY[name], **limits
         )
-        found = solve(problem)  # raises where a limit is broken
+        found = solve_problem(problem)  # raises where a limit is broken
         counts = choices(problem)
         every = values(problem, counts)
         assert found.upper_bound >= every.max() - 1e-9
@@ -59,7 +59,7 @@ def test_no_choice_of_whole_numbers_is_above_the_bound(name: str, limits: dict) 
 @pytest.mark.parametrize("name", EVERY)
 def test_the_fractional_weights_reach_their_bound(name: str) -> None:
     problem = problem_of(pool_of(4, 60), lamb=0.3, budget_tokens=70, repeat=MOST, **EVERY[name])
-    found = solve(problem)
+    found = solve_problem(problem)
     if name not in ("pairwise", "disf"):  # theirs covers what whole documents may leave unspent, to their advantage
         assert (found.upper_bound - found.relaxed) / abs(found.upper_bound) <= 1e-4
     weights = torch.from_numpy(found.probability.astype(np.float64))
@@ -82,14 +82,14 @@ def test_the_fractional_weights_are_those_of_scipy(name: str) -> None:
         loss, np.full(14, 30 / weights.sum()), method="SLSQP", bounds=[(0, MOST)] * 14,
         constraints=[LinearConstraint(weights, 30, 30)], options={"maxiter": 300, "ftol": 1e-10},
     )  # fmt: skip
-    assert solve(problem).relaxed == pytest.approx(-found.fun, abs=2e-4)
+    assert solve_problem(problem).relaxed == pytest.approx(-found.fun, abs=2e-4)
 
 
 def test_once_is_todays_mask() -> None:
     pool = pool_of(5, 40)
     for name in ("mixture", "pairwise"):
-        plain = solve(problem_of(pool, lamb=0.4, budget_tokens=60, **EVERY[name]))
-        once = solve(problem_of(pool, lamb=0.4, budget_tokens=60, repeat=1, **EVERY[name]))
+        plain = solve_problem(problem_of(pool, lamb=0.4, budget_tokens=60, **EVERY[name]))
+        once = solve_problem(problem_of(pool, lamb=0.4, budget_tokens=60, repeat=1, **EVERY[name]))
         assert plain.selected.tobytes() == once.selected.tobytes()
         assert plain.probability.tobytes() == once.probability.tobytes()
         assert plain.facts().keys() == once.facts().keys()
@@ -104,16 +104,16 @@ def test_more_repeats_are_never_worse_on_the_same_scale() -> None:
             pool, lamb=0.0, calibrate=False, budget_tokens=60, repeat=most, algorithm="coverage",
             coverage={"atoms": {"target": 1}},
         )  # fmt: skip
-        reached.append(solve(problem).relaxed)
+        reached.append(solve_problem(problem).relaxed)
     assert reached[0] < reached[1] < reached[2]
 
 
 def test_a_budget_may_be_more_than_the_pool() -> None:
     pool = pool_of(7, 20)
     total = int(pool.tokens.sum())
-    found = solve(problem_of(pool, lamb=0.5, budget_tokens=2 * total, repeat=3, algorithm="coverage"))
+    found = solve_problem(problem_of(pool, lamb=0.5, budget_tokens=2 * total, repeat=3, algorithm="coverage"))
     assert found.repeat @ pool.tokens > 1.9 * total
-    whole = solve(problem_of(pool, lamb=0.5, budget_tokens=3 * total, repeat=3, algorithm="coverage"))
+    whole = solve_problem(problem_of(pool, lamb=0.5, budget_tokens=3 * total, repeat=3, algorithm="coverage"))
     assert (whole.repeat == 3).all()
     with pytest.raises(InputError, match="each 3 times"):
         problem_of(pool, budget_tokens=3 * total + 1, repeat=3, algorithm="coverage")
@@ -121,7 +121,7 @@ def test_a_budget_may_be_more_than_the_pool() -> None:
 
 def test_quality_alone_repeats_the_best() -> None:
     pool = pool_of(8, 30)
-    found = solve(problem_of(pool, lamb=1.0, budget_tokens=40, repeat=4, algorithm="coverage"))
+    found = solve_problem(problem_of(pool, lamb=1.0, budget_tokens=40, repeat=4, algorithm="coverage"))
     best = int(np.argmax(pool.quality[:, 0]))
     assert found.repeat[best] == 4
     assert found.gap <= 0.2
@@ -138,7 +138,7 @@ def test_order_of_documents_does_not_matter() -> None:
 
 def test_prices_score_new_documents() -> None:
     problem = problem_of(pool_of(10, 40), budget_tokens=60, repeat=3, lamb=0.4, algorithm="coverage")
-    found = solve(problem)
+    found = solve_problem(problem)
     prices = prices_of(problem, found)
     scores = prices.score(problem.pool.features, problem.pool.quality, problem.pool.device)
     assert scores[found.repeat == 3].min() > np.median(scores[found.repeat == 0])

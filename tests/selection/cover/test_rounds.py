@@ -15,7 +15,7 @@ from datamask.config import Config, Quota, resolve
 from datamask.errors import InputError
 from datamask.maps import Threads, here
 from datamask.selection import extend_prices, learn_prices, mask_shard, stage
-from datamask.selection.arrays import solve
+from datamask.selection.arrays import solve_problem
 from datamask.selection.cover import atoms, shard_maps
 from datamask.selection.cover import cover_shards as rounds
 from datamask.selection.problem.pool import Pool
@@ -102,10 +102,10 @@ def test_documents_count_by_quality_as_in_the_joint_solve(weighed, monkeypatch, 
 
 def test_one_score_far_off_does_not_make_the_others_alike():
     quality = np.append(np.linspace(0, 1, 999), 1e9)[:, None]
-    found = atoms.worth(quality, np.ones(1), atoms.quality_ranges(quality))
+    found = atoms.word_worth(quality, np.ones(1), atoms.quality_ranges(quality))
     assert found[[0, 474, 999]].tolist() == pytest.approx([0, 0.5, 1], abs=0.01)
-    assert (atoms.worth(quality * 0, np.ones(1), atoms.quality_ranges(quality * 0)) == 1).all()
-    below = atoms.worth(quality[:999] - 5, np.ones(1), atoms.quality_ranges(quality[:999] - 5))
+    assert (atoms.word_worth(quality * 0, np.ones(1), atoms.quality_ranges(quality * 0)) == 1).all()
+    below = atoms.word_worth(quality[:999] - 5, np.ones(1), atoms.quality_ranges(quality[:999] - 5))
     assert below[[0, 499, 998]].tolist() == pytest.approx([0, 0.5, 1], abs=0.01)
 
 
@@ -115,7 +115,7 @@ def test_topic_sorted_shards_come_near_the_joint_solve(part, budget, tmp_path):
     whole, topic = documents(2000)
     settings = settings_of(part, **budget)
     problem = joint(whole, settings)
-    best = solve(problem)
+    best = solve_problem(problem)
     length = 30 * (part != "embedding") + 9 * (part != "ngrams")
     order = np.argsort(topic, kind="stable")
     found, mask = by_rounds(whole, order, 7, settings, tmp_path, room=500 * length)
@@ -133,7 +133,7 @@ def test_with_room_for_all_rounds_are_the_joint_solve(part, tmp_path):
     whole, _ = documents(400, seed=3)
     settings = settings_of(part, calibrate=False, lamb=0.05)
     problem = joint(whole, settings)
-    best = solve(problem)
+    best = solve_problem(problem)
     found, mask = by_rounds(whole, np.arange(400), 1, settings, tmp_path)
     assert found.facts["undecided"] == 400
     if part != "ngrams":  # anchors, and with them the atoms, are the same documents

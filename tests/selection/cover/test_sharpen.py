@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from datamask.selection.arrays import solve
+from datamask.selection.arrays import solve_problem
 from datamask.selection.cover import greedy_search as search
 from datamask.selection.cover import sharpen
-from datamask.selection.cover.curves import second, slope
+from datamask.selection.cover.curves import curve_slope, second
 from datamask.selection.cover.solve import STEPS, make_concave, to_mask
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.cover.tangent import maximise
@@ -33,13 +33,13 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("lamb", [0.0, 0.5])
 def test_the_budget_is_spent_and_the_mask_is_as_good_as_by_swaps(budget, lamb, monkeypatch) -> None:
     problem = problem_of(pool_of(3, 1500), lamb=lamb, **NGRAMS, **budget)
-    found, again = solve(problem), solve(problem)
+    found, again = solve_problem(problem), solve_problem(problem)
     weights = problem.limits.weights
     assert (found.selected == again.selected).all()
     assert not problem.limits.violations(found.selected)
     assert weights[found.selected].sum() > problem.size - weights.min()
     monkeypatch.setattr(search, "SMALL", len(problem.objective.diversity[0].metric.rows.index))
-    swapped = solve(problem)
+    swapped = solve_problem(problem)
     assert (found.selected != swapped.selected).any()
     assert found.objective > swapped.objective - 0.02
 
@@ -48,7 +48,7 @@ def test_the_budget_is_spent_and_the_mask_is_as_good_as_by_swaps(budget, lamb, m
 def test_no_mask_exceeds_the_best_of_all(seed: int) -> None:
     """Few documents, one of which is most of an atom: the series does not hold for it."""
     problem = problem_of(pool_of(seed, adversarial=seed % 2 == 0), lamb=0.3, **NGRAMS)
-    found = solve(problem)
+    found = solve_problem(problem)
     values = problem.objective.values(torch.from_numpy(feasible_masks(problem)))
     assert not problem.limits.violations(found.selected)
     assert found.objective <= float(values.max()) + 1e-9 <= found.upper_bound + 2e-9
@@ -62,7 +62,7 @@ def test_the_mixture_that_sweeps_keep_is_their_documents_own(curve: str) -> None
     joint = SummedCoverage.of([term.metric], [term.scale])
     mass, p = np.full(300, (1 - joint.alpha) / 30), np.full(300, 0.1)
     level = joint.levels(mass * p)
-    ratio, rows = slope(joint.t, level, joint.curves), joint.rows
+    ratio, rows = curve_slope(joint.t, level, joint.curves), joint.rows
     curvature = mass**2 * rows.curvatures(second(joint.t, level, joint.curves))
     over, _ = sharpen.sweeps(
         rows.start, rows.index, rows.value, joint.t, level, ratio, joint.curves, mass, curvature, curvature,
@@ -72,7 +72,7 @@ def test_the_mixture_that_sweeps_keep_is_their_documents_own(curve: str) -> None
     assert ((p == 0) | (p == 1)).mean() > 0.9
     assert np.isclose(over, p.sum() - 30)
     assert np.allclose(level, joint.levels(mass * p), atol=1e-12)
-    assert np.allclose(ratio, slope(joint.t, level, joint.curves))
+    assert np.allclose(ratio, curve_slope(joint.t, level, joint.curves))
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.3, 2.0])
