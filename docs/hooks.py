@@ -25,6 +25,14 @@ HOMES = {page: source for source, page in PAGES.items()}
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)")
 
 
+def on_config(config: Any) -> Any:
+    """The pages say of which version they are."""
+    from datamask import __version__
+
+    config.copyright = f"datamask {__version__}"
+    return config
+
+
 def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
@@ -35,6 +43,30 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
+def kind(annotation: Any) -> str:
+    """A setting's type in words: `number`, `list of text`, or the values that are valid."""
+    from typing import Annotated, Literal, get_args, get_origin
+
+    parts = [part for part in get_args(annotation) if part is not type(None)]
+    if get_origin(annotation) is Literal:
+        return " or ".join(str(part) for part in parts)
+    if get_origin(annotation) is Annotated:
+        return kind(parts[0])
+    if get_origin(annotation) in (list, tuple, dict):
+        return f"{'mapping to' if get_origin(annotation) is dict else 'list of'} {kind(parts[-1])}"
+    if parts:
+        return " or ".join(dict.fromkeys(kind(part) for part in parts))
+    names = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false", "Any": "any value"}
+    return names.get(getattr(annotation, "__name__", str(annotation)), "settings")
+
+
+def shown(value: Any) -> Any:
+    """A default as YAML would have it: of settings within it, those that say something."""
+    if hasattr(value, "model_dump"):
+        return {name: each for name, each in value.model_dump(mode="json").items() if each}
+    return [shown(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 def settings() -> str:
     """A table for each section of the configuration."""
     from datamask.config import Config
@@ -42,15 +74,14 @@ def settings() -> str:
     pages = []
     for name, section in Config.model_fields.items():
         about = section.annotation.__doc__ or ""  # type: ignore[union-attr]
-        pages.append(f"## {name}\n\n{about}\n\n| setting | kind | default | |\n|---|---|---|---|\n")
+        lines = [f"## {name}", "", about, "", "| setting | kind | default | |", "|---|---|---|---|"]
         for setting, field in section.annotation.model_fields.items():  # type: ignore[union-attr]
-            kind = str(getattr(field.annotation, "__name__", field.annotation)).replace("typing.", "")
-            kind = kind.replace(" | None", "").replace(" | ", " or ")
-            value = field.get_default(call_default_factory=True)
-            default = "null" if value is None else repr(value)
-            cells = (f"`{name}.{setting}`", f"`{kind}`", f"`{default}`", field.description or "")
-            pages.append("| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |\n")
-    return "".join(pages)
+            value = shown(field.get_default(call_default_factory=True))
+            default = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+            cells = (f"`{setting}`", kind(field.annotation), f"`{default or '(empty)'}`", field.description or "")
+            lines.append("| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |")
+        pages.append("\n".join(lines))
+    return "\n\n".join(pages) + "\n"
 
 
 def commands() -> str:
