@@ -16,7 +16,7 @@ from datamask import cli
 from datamask.config import Config, validate
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SECTIONS = Config.model_fields
 # not settings: modules, files, functions and tables that are called like a section
 OTHERS = {"release", "corpus", "quality", "select", "encoder", "run", "filter"}
