@@ -20,20 +20,20 @@ from datamask.config import load_config
 from datamask.selection.cover import greedy_search, solve
 from datamask.selection.cover.counting import with_atoms
 from datamask.selection.problem import calibration
-from datamask.selection.sharded import joint
+from datamask.selection.sharded import corpus_selection
 from datamask.selection.sharded.candidates import read_candidates
 from datamask.stages import recorded
 
 PARTS: list[tuple[str, Any, str]] = [
-    ("read features", joint, "_gather"),
-    ("read words", joint, "words_of"),
-    ("solve", joint, "solve"),
+    ("read features", corpus_selection, "_gather"),
+    ("read words", corpus_selection, "words_of"),
+    ("solve", corpus_selection, "solve"),
     ("calibration", calibration, "diversity_span"),
     ("fractional optimum and bound (calibration's too)", solve, "maximise"),
     ("search for the mask", solve, "to_mask"),
     ("rounds of comparing (calibration's too)", greedy_search, "_rounds"),
     ("following to a mask (calibration's too)", greedy_search, "sharpen"),
-    ("prices", joint, "prices_of"),
+    ("prices", corpus_selection, "prices_of"),
 ]
 
 
@@ -61,12 +61,12 @@ def main() -> None:
     groups = {name: np.asarray(values)[:300] for name, values in first.groups.items()}
     some = {name: getattr(first, name)[:300] for name in ("index", "quality", "tokens")}
     few = [replace(first, groups=groups, **some)]
-    joint.select_corpus(few, config.selection)
+    corpus_selection.select_corpus(few, config.selection)
     seconds: dict[str, float] = {}
     for name, module, function in PARTS:
         setattr(module, function, timed(getattr(module, function), seconds, name))
     began = time.process_time()
-    facts = joint.select_corpus(shards, config.selection).facts
+    facts = corpus_selection.select_corpus(shards, config.selection).facts
     seconds["in all"] = time.process_time() - began
     print("| part | processor s |\n|---|--:|")
     for name in (*(name for name, *_ in PARTS), "in all"):

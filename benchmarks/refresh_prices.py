@@ -29,8 +29,8 @@ from datamask.selection import extend_prices, learn_prices, mask_shard
 from datamask.selection.cover.counting import count_shard, words_of
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import make_problem
-from datamask.selection.sharded.beside import MustSolve
 from datamask.selection.sharded.candidates import read_candidates
+from datamask.selection.sharded.extension_by_prices import MustSolve
 from datamask.stages import ShardFiles, recorded
 
 SHARDS = 4  # a day

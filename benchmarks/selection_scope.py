@@ -15,8 +15,8 @@ from selection_scale import embedded
 from datamask.config import Config, Select
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import make_problem
-from datamask.selection.sharded.joint import select_corpus
-from datamask.selection.sharded.passes import select_shards
+from datamask.selection.sharded.corpus_selection import select_corpus
+from datamask.selection.sharded.moment_rounds import select_shards
 
 
 @dataclass

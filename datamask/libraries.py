@@ -17,8 +17,8 @@ FIRST = (
 )  # fmt: skip  # what the first stages need
 REST = (
     "torch", "sklearn.manifold", "datamask.encoders.encode", "datamask.selection.cover.counting",
-    "datamask.filter.duplicates", "datamask.selection.sharded.joint", "datamask.selection.solvers.relaxation",
-    "datamask.release.staging", "datamask.report.report",
+    "datamask.filter.duplicates", "datamask.selection.sharded.corpus_selection",
+    "datamask.selection.solvers.relaxation", "datamask.release.staging", "datamask.report.report",
 )  # fmt: skip
 
 

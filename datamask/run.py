@@ -38,7 +38,7 @@ from datamask.release.release_folder import Provenance, ReleaseFolder, Staged, l
 from datamask.run_numbers import numbers
 from datamask.selection.cover.counting import check_target, reads_words
 from datamask.selection.extension import extend_prices
-from datamask.selection.sharded.beside import MustSolve
+from datamask.selection.sharded.extension_by_prices import MustSolve
 from datamask.selection.solvers import check_solver
 from datamask.selection.stage import learn_prices
 from datamask.stages import ShardFiles

@@ -8,7 +8,7 @@ import pytest
 from datamask import cli
 from datamask.costs import JOINT_DOCUMENTS, Costs, StageCost, _fit, _Measured
 from datamask.pipeline import STAGES
-from datamask.selection.sharded import joint as corpus
+from datamask.selection.sharded import corpus_selection as corpus
 from tests.flows.conftest import SMALL, write_shard
 
 GB = 10**9

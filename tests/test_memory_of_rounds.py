@@ -19,7 +19,7 @@ from datamask.config import Config, Quota, Select
 from datamask.filter import duplicates, find_duplicates
 from datamask.maps import Mapper, here
 from datamask.selection.cover import cover_shards as covering
-from datamask.selection.sharded import cuts, gathered, passes
+from datamask.selection.sharded import budget_cuts, grouped_corpus, moment_rounds
 from tests.filter.test_stage import corpus, document
 from tests.selection.cover.test_rounds import Rows, settings_of
 
@@ -85,8 +85,8 @@ BUDGETS = [
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if these documents were more than the constant number of which some numbers are held."""
-    monkeypatch.setattr(gathered, "HELD", 0)
-    monkeypatch.setattr(cuts, "SORTED", 100)
+    monkeypatch.setattr(grouped_corpus, "HELD", 0)
+    monkeypatch.setattr(budget_cuts, "SORTED", 100)
 
 
 @pytest.mark.slow
@@ -109,13 +109,13 @@ def test_prices_of_coverage_hold_nothing_of_a_document(tmp_path: Path, monkeypat
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_prices_of_pairs_hold_nothing_of_a_document(tmp_path: Path, monkeypatch, budget):
-    monkeypatch.setattr(passes.exchange, "SAMPLE", 200)
+    monkeypatch.setattr(moment_rounds.exchange, "SAMPLE", 200)
     config = Config(select=Select(algorithm="Pair_simi", select_ratio=None, **budget))
     shards = shards_of(SHARDS[1])
 
     def run(maps: Mapper, count: int) -> None:
         work = tmp_path / f"{count}-{isinstance(maps, Watching)}"
-        passes.select_shards(shards[:count], config, maps, str(work), room_bytes=2500 * 2 * 12)
+        moment_rounds.select_shards(shards[:count], config, maps, str(work), room_bytes=2500 * 2 * 12)
 
     assert bytes_a_document(run) < OBJECTS
 

@@ -4,10 +4,10 @@
     masks = [mask_shard(files, extended, config, work) for files in all_files]
 
 The files of shards that a selection before decided on are not touched: their masks are found under the keys they have.
-A shard is new where none of these decided on it as it is now, its filters included. What the new documents may take is
-the budget over all documents less what stays selected. With coverage alone they are selected together, in the mixture
-with what stays (`cover.cover_beside`); with other metrics by the saved prices (`sharded.beside`). How far the whole is
-from the best selection of all documents is in the facts, which tells a refresh when to solve again.
+A shard is new where none of these decided on it as it is now, its filters included. New documents may take the budget
+over all documents less what stays selected. Coverage alone selects them together, in the mixture with what stays
+(`cover.cover_beside`); other metrics select by the saved prices (`sharded.extension_by_prices`). The facts say how far
+the whole is from the best selection of all documents. By that a refresh decides when to solve again.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from datamask.pipeline import STAGES
 from datamask.selection.cover.counting import target_facts, with_atoms
 from datamask.selection.cover.cover_beside import cover_beside
 from datamask.selection.cover.cover_shards import GROUP_ROWS, can_cover
-from datamask.selection.sharded.beside import MustSolve, fill_beside
 from datamask.selection.sharded.candidates import CandidateGroup, gather_candidates
-from datamask.selection.sharded.drift import Drift, measure_drift
+from datamask.selection.sharded.extension_by_prices import MustSolve, select_by_prices
+from datamask.selection.sharded.selection_gap import SelectionGap, measure_files_gap
 from datamask.selection.stage import (
     NOTHING,
     PRICES_SCHEMA,
@@ -98,11 +98,11 @@ def _extend(
     items = [(n, tuple(ordered[place] for place in group)) for n, group in enumerate(grouped)]
     counts = [sum(files.shard.rows or 0 for files in shards) for _, shards in items]
     read = maps(gather_candidates, state, items, counts)
-    asked = [
-        StayingGroup(n, group, tuple(known[one.shard.name].path if one.shard.name in known else "" for one in files))
-        for (n, files), group in zip(items, read, strict=True)
-    ]
-    kept = maps(read_stays, state, asked, counts)
+    asked = []
+    for (number, files), group in zip(items, read, strict=True):
+        decided_on = (known.get(one.shard.name) for one in files)
+        asked.append(StandingDecisions(number, group, tuple(one.path if one else "" for one in decided_on)))
+    kept = maps(read_standing_decisions, state, asked, counts)
     present = [(group, own) for group, own in zip(read, kept, strict=True) if len(group)]
     if not present:
         raise MustSolve("no document is left to select from")
@@ -110,7 +110,7 @@ def _extend(
     if covers:
         found = cover_beside(shards, stays, prices.facts["scales"], config, state.folder, maps)
     else:
-        found = fill_beside(shards, stays, saved_prices(state.work, prices.key), config, state.folder, maps)
+        found = select_by_prices(shards, stays, saved_prices(state.work, prices.key), config, state.folder, maps)
     made = iter(found.decided)
     decided = [
         Decided(files, next(made) if len(group) else NOTHING, frozenset(one.shard.name for one in files) & known.keys())
@@ -122,18 +122,18 @@ def _extend(
     if covers:
         return rows, found.facts
     paths = tuple(decision_path(state.work, name, by) for name, _, _, by in rows)
-    [drift] = maps(measure_own_drift, state, [(tuple(ordered), paths)], rest=True)
-    return rows, {**found.facts, **drift.as_dict()}
+    [gap] = maps(measure_selection_gap, state, [(tuple(ordered), paths)], rest=True)
+    return rows, {**found.facts, **gap.as_dict()}
 
 
-class KnownShard(NamedTuple):
+class DecidedShard(NamedTuple):
     """A shard that was decided on."""
 
     path: str
     row: Row
 
 
-def _known(work: str, prices: Output, ordered: Sequence[ShardFiles]) -> dict[str, KnownShard]:
+def _known(work: str, prices: Output, ordered: Sequence[ShardFiles]) -> dict[str, DecidedShard]:
     """The shards whose decisions stand, by name."""
     table = storage.read_table(prices.path)
     by = decided_by(prices.path, prices.key)
@@ -144,19 +144,19 @@ def _known(work: str, prices: Output, ordered: Sequence[ShardFiles]) -> dict[str
         if row := before.get(files.shard.name):
             path = decision_path(work, files.shard.name, row[3])
             if storage.find_output(path, decided_key(files, row[3])):
-                found[files.shard.name] = KnownShard(path, row)
+                found[files.shard.name] = DecidedShard(path, row)
     return found
 
 
-class StayingGroup(NamedTuple):
-    """An item of `read_stays`: a group of shards, and where their decisions are ("": the shard is new)."""
+class StandingDecisions(NamedTuple):
+    """An item of `read_standing_decisions`: a group of shards, and where their decisions are ("": the shard is new)."""
 
     number: int
     group: CandidateGroup
     paths: tuple[str, ...]
 
 
-def read_stays(state: Learning, item: StayingGroup) -> Handed:
+def read_standing_decisions(state: Learning, item: StandingDecisions) -> Handed:
     """Map: of a group's candidates (n,) which are new, and of the others which are selected, and their p."""
     name = f"stays-of-{item.number}"
     if found := handed(state.folder, name):
@@ -174,7 +174,7 @@ def read_stays(state: Learning, item: StayingGroup) -> Handed:
     return hand_on(state.folder, name, new=new, selected=selected, probability=probability)
 
 
-def measure_own_drift(state: Learning, item: tuple[Sequence[ShardFiles], Sequence[str]]) -> Drift:
+def measure_selection_gap(state: Learning, item: tuple[Sequence[ShardFiles], Sequence[str]]) -> SelectionGap:
     """How far the selection is from the best one, on one worker that holds all candidates."""
     files, paths = item
-    return measure_drift(files, paths, state.config)
+    return measure_files_gap(files, paths, state.config)

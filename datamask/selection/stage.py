@@ -25,10 +25,10 @@ from datamask.pipeline import STAGES
 from datamask.selection.cover.counting import check_room, held_words, reads_words, target_facts, with_atoms
 from datamask.selection.cover.cover_shards import GROUP_ROWS, JOINT_NUMBERS, can_cover, cover_shards, numbers_of
 from datamask.selection.sharded.candidates import Candidates, gather_candidates, read_candidates
-from datamask.selection.sharded.exchange import can_exchange
-from datamask.selection.sharded.gathered import UndecidedTooFew
-from datamask.selection.sharded.joint import JOINT_DOCUMENTS, Decision, select_corpus
-from datamask.selection.sharded.passes import select_shards
+from datamask.selection.sharded.corpus_selection import JOINT_DOCUMENTS, Decision, select_corpus
+from datamask.selection.sharded.grouped_corpus import UndecidedTooFew
+from datamask.selection.sharded.moment_rounds import select_shards
+from datamask.selection.sharded.moment_sums import can_sum_moments
 from datamask.selection.sharded.prices import Prices
 from datamask.shares import share_part, tell_share
 from datamask.stages import Progress, ShardFiles, silent
@@ -54,7 +54,7 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
     Facts: the objective with its terms, bound, gap and history (`Selection.facts` without seconds), scope and budget.
 
     :param maps: who runs the rounds: up to `JOINT_DOCUMENTS` candidates, and `JOINT_NUMBERS` of their atoms, are one
-        item, more as `sharded.passes` and `cover.cover_shards` say.
+        item, more as `sharded.moment_rounds` and `cover.cover_shards` say.
     :raises InputError: no candidates, or the budget or a limit asks for more than there is.
     :raises ConfigError: the solver cannot do what the settings ask.
     """
@@ -101,7 +101,7 @@ def _learn(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper) -> Lear
     total = sum(files.scores.rows for files in ordered if files.scores)
     covers = any(name.startswith("coverage-") for name in settings.metrics)
     numbers = numbers_of(settings, held_words(ordered) if reads_words(settings) else 0, total) if covers else 0
-    able = can_cover(settings) if covers else can_exchange(settings)
+    able = can_cover(settings) if covers else can_sum_moments(settings)
     if (total <= JOINT_DOCUMENTS and numbers <= JOINT_NUMBERS) or not able:
         return _jointly(ordered, state, maps, numbers)
     grouped = groups(ordered, GROUP_ROWS) if covers else groups(ordered)
@@ -130,10 +130,10 @@ def _learn(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper) -> Lear
 def _jointly(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper, numbers: int) -> Learned:
     """:raises InputError: what coverage holds of all candidates does not fit into the memory of one process."""
     check_room(numbers, state.config.selection)
-    return maps(solve_jointly, state, [tuple(ordered)], rest=True)[0]
+    return maps(solve_all_candidates, state, [tuple(ordered)], rest=True)[0]
 
 
-def solve_jointly(state: Learning, ordered: Sequence[ShardFiles]) -> Learned:
+def solve_all_candidates(state: Learning, ordered: Sequence[ShardFiles]) -> Learned:
     """All candidates as one problem, on one worker."""
     shards = []
     with share_part(0, 0.03):

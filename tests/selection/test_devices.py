@@ -19,13 +19,13 @@ from datamask.selection.arrays import solve_problem
 from datamask.selection.near_duplicates import keep_first, max_earlier_similarity, spherical_kmeans
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import make_problem
-from datamask.selection.sharded import exchange
-from datamask.selection.sharded import joint as corpus
-from datamask.selection.sharded.drift import drift_of
+from datamask.selection.sharded import corpus_selection as corpus
+from datamask.selection.sharded import moment_sums
+from datamask.selection.sharded.selection_gap import measure_gap
 from datamask.selection.solvers import SOLVERS
 
 from .fake_device import FAR, Mixed, fake_device
-from .test_exchange import Rows
+from .test_moment_rounds import Rows
 
 COUNT, WIDTH = 48, 6
 GENERATOR = np.random.default_rng(0)
@@ -94,7 +94,7 @@ def test_every_solver(solver, algorithm, budget, place):
         except ConfigError as refused:  # a solver that cannot hold the limit, or has no form of the metric
             assert "cannot hold" in str(refused)
             return
-        drift = drift_of(problem, found.selected)
+        drift = measure_gap(problem, found.selected)
     assert not problem.limits.violations(found.selected)
     assert np.isfinite([found.objective, drift.objective]).all()
 
@@ -113,7 +113,7 @@ def test_another_device_gives_the_same_selection():
 @pytest.mark.parametrize("algorithm", ["Pair_simi", "DiSF"])
 def test_the_exchange_of_sums(algorithm, budget, place, monkeypatch):
     monkeypatch.setattr(corpus, "JOINT_DOCUMENTS", 30)
-    monkeypatch.setattr(exchange, "SAMPLE", 20)
+    monkeypatch.setattr(moment_sums, "SAMPLE", 20)
     parts = np.array_split(np.arange(COUNT), 3)
     shards = [Rows(FEATURES[p], QUALITY[p], TOKENS[p], {"domain": GROUPS["domain"][p]}) for p in parts]
     with place() as device:

@@ -14,7 +14,7 @@ from datamask.config import Config, validate
 from datamask.errors import InputError
 from datamask.maps import Threads
 from datamask.selection import extend_prices, learn_prices, mask_shard
-from datamask.selection.sharded.beside import MustSolve
+from datamask.selection.sharded.extension_by_prices import MustSolve
 from tests.selection.cover.test_stage import texts_of
 from tests.selection.cover.test_stage import write_shard as write_texts
 from tests.selection.test_stage import configured, write_shard

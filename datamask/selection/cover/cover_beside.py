@@ -21,15 +21,15 @@ from datamask.maps import Handed, Mapper, here
 from datamask.selection.cover.cover_shards import JOINT_NUMBERS, CoverRounds
 from datamask.selection.cover.shard_maps import solve_fractions
 from datamask.selection.problem.limits import Spent
-from datamask.selection.sharded.beside import Beside, MustSolve, fixed_parts, is_spent
-from datamask.selection.sharded.gathered import UndecidedTooFew
+from datamask.selection.sharded.extension_by_prices import Extension, MustSolve, is_budget_spent, standing_documents
+from datamask.selection.sharded.grouped_corpus import UndecidedTooFew
 
 Scales = Mapping[str, Mapping[str, float]]  # `Objective.scales`
 
 
 def cover_beside(
     shards: Sequence[Any], kept: Sequence[Handed], scales: Scales, config: Config, folder: str, maps: Mapper = here
-) -> Beside:
+) -> Extension:
     """Selects among the new documents.
 
     kept: of each shard `new` (n,) bool, `selected` (n,) bool and `probability` (n,), both 0 where it is new. scales: of
@@ -54,10 +54,10 @@ class _Beside(CoverRounds):
         super().__init__(shards, config, maps, folder, None)
         self.kept, self.scales = kept, scales
 
-    def run(self) -> Beside:  # type: ignore[override]
+    def run(self) -> Extension:  # type: ignore[override]
         """Selects among the new documents."""
-        index, stays, spent = fixed_parts(self, self.kept)
-        nothing = is_spent(self.limits_at(index), spent)
+        index, stays, spent = standing_documents(self, self.kept)
+        nothing = is_budget_spent(self.limits_at(index), spent)
         self.lay_out()
         self.greatest_room = self.room  # what takes a greater one is as well solved anew
         pairs = zip(self.lengths(), index, strict=True)
@@ -83,7 +83,7 @@ class _Beside(CoverRounds):
         at = self.state_of("stays", stays) if state is None else state
         found = self.finished(relaxed, chosen, lambda place: probability[place].read("p")[0], at)
         share = (spent if nothing else self.spent + self.own.spent(mask)).weight / self.size
-        return Beside(found.decided, {**found.facts, "budget": share, "broken": []})
+        return Extension(found.decided, {**found.facts, "budget": share, "broken": []})
 
     def _select(
         self, index: Sequence[np.ndarray], stays: Sequence[Handed], spent: Spent

@@ -68,13 +68,13 @@ from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Spent
 from datamask.selection.problem.objective import Term, scaled_quality, weigh_terms
-from datamask.selection.sharded.cuts import Filling, ascending
-from datamask.selection.sharded.gathered import (
-    Exchanged,
-    Gathered,
+from datamask.selection.sharded.budget_cuts import Filling, ascending
+from datamask.selection.sharded.grouped_corpus import (
     Group,
-    LimitPrices,
-    Reduced,
+    GroupedCorpus,
+    LimitDuals,
+    ReducedPrices,
+    ShardedSelection,
     UndecidedTooFew,
     fits_limits,
     quality_of,
@@ -119,10 +119,10 @@ def numbers_of(settings: ResolvedSelect, words: int, documents: int) -> int:
 
 def cover_shards(
     shards: Sequence[Any], config: Config, folder: str, maps: Mapper = here, room: int | None = None
-) -> Exchanged:
+) -> ShardedSelection:
     """Runs all rounds and returns the selection.
 
-    shards: `exchange.ExchangeShard`s with `ngrams()`, none of them empty. folder: for the arrays passed between rounds.
+    shards: `ShardCandidates` with `ngrams()`, none of them empty. folder: for the arrays passed between rounds.
     room: numbers in the undecided documents' rows, by default FEW documents', and JOINT_NUMBERS if these are too few.
 
     :raises InputError: as `make_problem` and `make_atoms`, or no selection holds the limits.
@@ -140,7 +140,7 @@ class _Priced(NamedTuple):
     """Every document's price at a state, per unit of the budget and times size."""
 
     prices: Callable[[], Iterator[np.ndarray]]  # (n,) of each group
-    reduced: Reduced
+    reduced: ReducedPrices
     bound: float  # of the tangent plane, for the whole corpus
 
 
@@ -153,7 +153,7 @@ class Relaxed(NamedTuple):
     bound: float
 
 
-class CoverRounds(Gathered):
+class CoverRounds(GroupedCorpus):
     """The rounds, and what is known between them."""
 
     def __init__(self, shards: Sequence[Any], config: Config, maps: Mapper, folder: str, room: int | None) -> None:
@@ -170,7 +170,7 @@ class CoverRounds(Gathered):
         self.answers: Feasible | None = None  # of the documents that the limits' prices are learned on
         self.state = Covering(config, folder, share=self.size / self.total, size=self.size)
 
-    def run(self) -> Exchanged:
+    def run(self) -> ShardedSelection:
         """Selects from the whole corpus."""
         self.lay_out()
         sample = self._least(self.room_of_sample, self._lengths)
@@ -414,10 +414,10 @@ class CoverRounds(Gathered):
             priced.append(_Priced(prices, reduced, bound))
         return priced
 
-    def _dual(self, prices: Callable[[], Iterator[np.ndarray]]) -> LimitPrices:
+    def _dual(self, prices: Callable[[], Iterator[np.ndarray]]) -> LimitDuals:
         """The limits' dual prices, from the documents with the least hashes."""
         if not self.limits:
-            return LimitPrices()
+            return LimitDuals()
         if self.answers is None:
             limits = self.limits_at(self.pricing)
             share = float(limits.weights.sum()) / self.total
@@ -425,7 +425,7 @@ class CoverRounds(Gathered):
         some = np.concatenate([price[at] for price, at in zip(prices(), self.pricing, strict=True)])
         _, dual = self.answers.answer(torch.from_numpy(some))
         assert self.answers.answers is not None
-        return LimitPrices(dual.multipliers, float(self.answers.answers.scale))
+        return LimitDuals(dual.multipliers, float(self.answers.answers.scale))
 
     # ------------------------------------------------------------ the undecided
 
@@ -535,7 +535,7 @@ class CoverRounds(Gathered):
         chosen: Callable[[int], np.ndarray],
         probability: Callable[[int], np.ndarray],
         state: np.ndarray,
-    ) -> Exchanged:
+    ) -> ShardedSelection:
         """The selection that has this state (J,): (n,) bool `chosen` of each group, by its number."""
         last = self.price("chosen", state)
         bound = min(relaxed.bound, last.bound) + self.constant
@@ -574,7 +574,7 @@ class CoverRounds(Gathered):
         }
         moments = [torch.from_numpy(relaxed.solved.state) for _ in self.metrics]
         prices = make_prices(self.terms, self.diversity, moments, self.dimensions, self.size, self.unit == "tokens")
-        return Exchanged(decided, prices, facts)
+        return ShardedSelection(decided, prices, facts)
 
 
 def _sum(arrays: Iterable[np.ndarray]) -> np.ndarray:

@@ -32,7 +32,7 @@ from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.objective import Term, scaled_quality
 from datamask.selection.problem.pool import Pool, row_hashes
-from datamask.selection.sharded.gathered import Group, quality_of, weights_of
+from datamask.selection.sharded.grouped_corpus import Group, quality_of, weights_of
 
 RANDOM_SETS = 8  # random selections averaged for a term's zero
 BRIEF = 0.25  # of the usual search for a mask: one process works alone meanwhile

@@ -13,7 +13,7 @@ from datamask import select
 from datamask.config import Select, resolve
 from datamask.errors import ConfigError, InputError
 from datamask.selection.arrays import solve_problem
-from datamask.selection.sharded.joint import prices_of
+from datamask.selection.sharded.corpus_selection import prices_of
 from datamask.selection.solvers import check_solver
 from tests.selection.cover.test_coverage import ALGORITHMS, pool_of, problem_of
 

@@ -20,7 +20,7 @@ from datamask.selection.cover import atoms, shard_maps
 from datamask.selection.cover import cover_shards as rounds
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import make_problem
-from datamask.selection.sharded.gathered import UndecidedTooFew
+from datamask.selection.sharded.grouped_corpus import UndecidedTooFew
 from tests.selection.cover.test_stage import configured, texts_of, write_shard
 
 PARTS = {"ngrams": {"ngrams": 1.0}, "embedding": {"embedding": 1.0}, "both": {"ngrams": 0.5, "embedding": 0.5}}

@@ -1,4 +1,4 @@
-"""Where a corpus is cut: the place in an order at which documents have spent a budget, without the corpus in memory.
+"""Where an order of documents has spent a budget, found without the corpus in memory.
 
     cut = find_cut(blocks, budget)
     taken = Filling(blocks, room).take(keys, weights)
@@ -24,7 +24,7 @@ SORTED = 1 << 18  # keys that are sorted, at most
 HIGH = np.uint64(1 << 63)
 
 
-class Cut(NamedTuple):
+class BudgetCut(NamedTuple):
     """The key at which the sum of weights reaches what was asked for, and the sum of those of lower keys."""
 
     key: np.uint64
@@ -48,7 +48,7 @@ def value_of(key: np.uint64, falling: bool = False) -> float:
     return float(np.array(key ^ HIGH if key >= HIGH else ~key).view(np.float64))
 
 
-def find_cut(blocks: Blocks, budget: float) -> Cut | None:
+def find_cut(blocks: Blocks, budget: float) -> BudgetCut | None:
     """The least key at which the weights of all keys up to it add up to `budget` or more; None: all are less.
 
     Sums of whole numbers below 2⁵³ are exact in any order.
@@ -73,8 +73,8 @@ def find_cut(blocks: Blocks, budget: float) -> Cut | None:
             different, index = np.unique(keys, return_inverse=True)
             ends = before + np.cumsum(np.bincount(index, weights))
             place = min(int(np.searchsorted(ends, budget)), len(ends) - 1)
-            return Cut(different[place], float(ends[place - 1]) if place else before)
-    return Cut(found, before)
+            return BudgetCut(different[place], float(ends[place - 1]) if place else before)
+    return BudgetCut(found, before)
 
 
 def _begun(keys: np.ndarray, weights: np.ndarray, found: np.uint64, shift: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,8 +1,8 @@
-"""The corpus as the process that runs the rounds holds it: sums, cuts, and where each group's arrays are.
+"""The corpus in groups of shards, as the process that runs the rounds sees it: its limits, sums and budget cuts.
 
-No array of the caller has the length of the corpus. What every document has (its price, whether it is taken) lies in
-files, one a group of shards, and is looked at group by group. With a budget in documents and no limits nothing but the
-prices is read; otherwise the documents' lengths and their values of the limited columns too.
+No array of this process has the length of the corpus. Prices and decisions lie in files, one for each group of shards,
+and are read group by group. A budget in documents without limits reads the prices alone. Otherwise the documents'
+lengths and their values of the limited columns are read too.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from datamask.config import Config, ResolvedSelect
 from datamask.maps import Handed, Mapper, hand_on, handed
 from datamask.selection.problem.limits import Census, Limits, add_census, make_ends, take_census
 from datamask.selection.problem.pool import budget_of
-from datamask.selection.sharded.cuts import Cut, descending, find_cut, value_of
-from datamask.selection.sharded.exchange import ExchangeShard
+from datamask.selection.sharded.budget_cuts import BudgetCut, descending, find_cut, value_of
+from datamask.selection.sharded.moment_sums import Documents, ShardCandidates
 from datamask.selection.sharded.prices import Prices
 
-HELD = 1 << 21  # with at most so many documents what they have is read once, not at each pass: 16 MB a column
-SPENT = 1 - 1e-15  # of the budget, as a share: with so much of it spent, it is spent
+HELD = 1 << 21  # documents, up to which a column is held after its first read: 16 MB a column
+SPENT = 1 - 1e-15  # share of the budget that counts as all of it
 
 
 @dataclass(frozen=True, eq=False)
-class Exchanged:
-    """The selection from all shards; its arrays are read from the rounds' folder, as long as that is there."""
+class ShardedSelection:
+    """The selection from all shards. Its arrays are read from the rounds' folder while that is there."""
 
     decided: Sequence[Handed]  # each group's `selected` (bool), `probability` and `price` (float32): (n,) each
     prices: Prices
@@ -55,48 +55,59 @@ class Exchanged:
 
 
 class UndecidedTooFew(Exception):
-    """The undecided documents cannot meet the limits, or are too few for the optimum; the corpus must be gathered and
-    solved as one problem."""
+    """The undecided documents cannot meet the limits, or are too few for the optimum.
+
+    The corpus must then be gathered and solved as one problem.
+    """
 
 
 class Group(NamedTuple):
     """An item of a round's map: shards whose features are read together."""
 
     number: int
-    shard: ExchangeShard
+    shard: ShardCandidates
     first: int  # the row number of its first candidate in the corpus
     now: Handed | None = None  # the arrays that this round needs, (n,) each
 
+    def documents(self, settings: ResolvedSelect) -> Documents:
+        """What the maps read, the features anew at each call."""
+        return Documents(self.shard.features(), weights_of(settings, self.shard), quality_of(self.shard))
 
-class LimitPrices(NamedTuple):
+    def given(self, *names: str) -> tuple[np.ndarray, ...]:
+        """These arrays of this round."""
+        assert self.now is not None
+        return tuple(self.now.read(*names))
+
+
+class LimitDuals(NamedTuple):
     """The limits' dual prices."""
 
     multipliers: np.ndarray = np.zeros(0)  # (R,)
     scale: float = 1.0  # the length bound's `Levels.scale` where they were found
 
 
-class Reduced(NamedTuple):
-    """Prices of the corpus against what the budget and the limits charge."""
+class ReducedPrices(NamedTuple):
+    """Prices of the corpus less what the limits charge."""
 
-    level: float  # the budget's
+    level: float  # the budget's dual price
     most: float  # an upper bound on Σ w·price over all selections within the budget and the limits
     above: Callable[[], Iterator[np.ndarray]]  # of each group, the prices (n,) less all charges but the level
 
 
-def weights_of(settings: ResolvedSelect, shard: ExchangeShard) -> np.ndarray:
+def weights_of(settings: ResolvedSelect, shard: ShardCandidates) -> np.ndarray:
     """(n,) float64: what each document takes of the budget."""
     return np.asarray(shard.tokens, dtype=np.float64) if settings.in_tokens else np.ones(len(shard))
 
 
-def quality_of(shard: ExchangeShard) -> np.ndarray:
+def quality_of(shard: ShardCandidates) -> np.ndarray:
     """(n, Q) float64."""
     return np.asarray(shard.quality, dtype=np.float64).reshape(len(shard), -1)
 
 
-class Gathered:
+class GroupedCorpus:
     """The budget and the limits of a corpus, and the sums and cuts over it."""
 
-    def __init__(self, shards: Sequence[ExchangeShard], config: Config, maps: Mapper, folder: str | None) -> None:
+    def __init__(self, shards: Sequence[ShardCandidates], config: Config, maps: Mapper, folder: str | None) -> None:
         settings = config.selection
         self.config, self.maps, self.folder = config, maps, folder
         self.rows = [len(shard) for shard in shards]
@@ -104,9 +115,9 @@ class Gathered:
         firsts = np.cumsum([0, *self.rows[:-1]]).tolist()
         self.groups = [Group(number, *each) for number, each in enumerate(zip(shards, firsts, strict=True))]
         self.columns = quality_of(shards[0]).shape[1]
-        # whether the budget or the limits ask for more of a document than that it is there
-        self.told = bool(settings.in_tokens or settings.quotas or settings.length_tolerance is not None)
-        if self.told:
+        # whether token counts or group columns are needed
+        self.reads_columns = bool(settings.in_tokens or settings.quotas or settings.length_tolerance is not None)
+        if self.reads_columns:
             census = reduce(add_census, (take_census(settings, shard.tokens, shard.groups) for shard in shards))
         else:
             census = Census(np.ones(1), np.array([self.count]), {})
@@ -147,11 +158,13 @@ class Gathered:
         """(n,) each: the documents' lengths, and their codes in the limited columns."""
         names = [f"codes_{place}" for place in range(len(self.limits.groupings))]
         codes = self.coded[group.number].read(*names) if names else []
-        return np.asarray(group.shard.tokens, dtype=np.float64) if self.told else np.ones(len(group.shard)), codes
+        return np.asarray(group.shard.tokens, dtype=np.float64) if self.reads_columns else np.ones(
+            len(group.shard)
+        ), codes
 
     def limits_at(self, rows: Sequence[np.ndarray]) -> Limits:
         """The corpus's limits on some documents: the places (n,) of each group's, one group after the other."""
-        if not self.told:
+        if not self.reads_columns:
             return self.limits.of(np.ones(sum(map(len, rows))), [])
         known = [self.known(group) for group in self.groups]
         tokens = np.concatenate([tokens[at] for (tokens, _), at in zip(known, rows, strict=True)])
@@ -178,7 +191,7 @@ class Gathered:
         mean = math.fsum(float(weights @ quality) for quality, weights in each()) / self.total
         return mean, (best + last * (self.size - cut.before)) / self.size
 
-    def _cut(self, blocks: Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]], share: float = 1.0) -> Cut:
+    def _cut(self, blocks: Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]], share: float = 1.0) -> BudgetCut:
         """Where the budget is spent. share: of it."""
         found = find_cut(blocks, share * min(self.size, self.total))
         assert found is not None
@@ -188,7 +201,7 @@ class Gathered:
         for group, price in zip(self.groups, prices(), strict=True):
             yield descending(price), self.weights(group)
 
-    def reduced(self, name: str, prices: Callable[[], Iterator[np.ndarray]], dual: LimitPrices) -> Reduced:
+    def reduced(self, name: str, prices: Callable[[], Iterator[np.ndarray]], dual: LimitDuals) -> ReducedPrices:
         """The level at which these prices (n,) of each group, less what the limits charge, spend the budget.
 
         Any dual prices give a bound; at this level of the budget's it is the least for the limits' prices given.
@@ -208,9 +221,9 @@ class Gathered:
             float(self.weights(group) @ (each - level).clip(min=0))
             for group, each in zip(self.groups, above(), strict=True)
         )
-        return Reduced(level, over + self.limits.held(level, *dual), above)
+        return ReducedPrices(level, over + self.limits.held(level, *dual), above)
 
-    def charge(self, group: Group, dual: LimitPrices) -> np.ndarray:
+    def charge(self, group: Group, dual: LimitDuals) -> np.ndarray:
         """(n,) what the limits' dual prices charge for each document, per unit of the budget."""
         return self.limits.charge(*self.known(group), *dual) if self.limits else np.zeros(len(group.shard))
 

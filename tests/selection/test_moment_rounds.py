@@ -12,9 +12,10 @@ from datamask.config import Config, Quota, Select, resolve
 from datamask.selection.arrays import solve_problem
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Problem, make_problem
-from datamask.selection.sharded import exchange
-from datamask.selection.sharded import joint as corpus
-from datamask.selection.sharded import passes as rounds
+from datamask.selection.sharded import corpus_selection as corpus
+from datamask.selection.sharded import moment_rounds as rounds
+from datamask.selection.sharded import moment_sums
+from datamask.selection.sharded.moment_sums import Documents
 
 WIDTH = 24
 
@@ -49,7 +50,7 @@ def shards(data: tuple[np.ndarray, ...], order: np.ndarray, count: int) -> tuple
     return [Rows(data[0][part], data[1][part], data[2][part]) for part in parts], parts
 
 
-def run(data, parts_of, settings: Select, room: int) -> tuple[rounds.Exchanged, np.ndarray, list[Rows]]:
+def run(data, parts_of, settings: Select, room: int) -> tuple[rounds.ShardedSelection, np.ndarray, list[Rows]]:
     """The exchange, its mask in the documents' own order, and the shards."""
     made, parts = parts_of
     found = rounds.select_shards(made, Config(select=settings), room_bytes=room * 2 * WIDTH)
@@ -86,7 +87,7 @@ def test_a_small_sample_is_made_up_for(metric, monkeypatch):
     settings = Select(select_ratio=0.1, algorithm=metric)
     problem = joint(data, settings)
     best = solve_problem(problem).objective
-    monkeypatch.setattr(exchange, "SAMPLE", 400)
+    monkeypatch.setattr(moment_sums, "SAMPLE", 400)
 
     def reached() -> float:
         _, mask, made = run(data, shards(data, np.argsort(data[3], kind="stable"), 20), settings, room=6000)
@@ -102,7 +103,7 @@ def test_a_small_sample_is_made_up_for(metric, monkeypatch):
 def test_a_sample_that_misjudges_costs_one_more_read(monkeypatch):
     """Prices of the sample say nothing about where the cut is: exact ranks do, and the budget is spent all the same."""
     data = documents(5000, seed=7)
-    monkeypatch.setattr(exchange, "stands_for", lambda sampled, count, learned: np.full(sampled, 1e-3))
+    monkeypatch.setattr(moment_sums, "documents_represented", lambda sampled, count, learned: np.full(sampled, 1e-3))
     _, mask, made = run(
         data, shards(data, np.arange(5000), 3), Select(select_ratio=0.1, algorithm="pairwise"), room=1000
     )
@@ -113,11 +114,11 @@ def test_a_sample_that_misjudges_costs_one_more_read(monkeypatch):
 def test_the_band_holds_the_room_around_the_cut():
     worth = np.array([5.0, 1.0, 3.0, 4.0, 2.0, 0.0])
     ones = np.ones(6)
-    assert exchange.make_cut_range(worth, ones, ones, size=3, room=2) == (2.0, 3.0)
-    assert exchange.make_cut_range(worth, ones, ones, size=1, room=4) == (2.0, np.inf)
-    assert exchange.make_cut_range(worth, ones, ones, size=5, room=4) == (-np.inf, 3.0)
-    assert exchange.make_cut_range(worth, ones, ones, size=3, room=6) == (-np.inf, np.inf)
-    assert exchange.make_cut_range(worth, ones, 2 * ones, size=6, room=4) == (2.0, 3.0)
+    assert moment_sums.make_cut_range(worth, ones, ones, size=3, room=2) == (2.0, 3.0)
+    assert moment_sums.make_cut_range(worth, ones, ones, size=1, room=4) == (2.0, np.inf)
+    assert moment_sums.make_cut_range(worth, ones, ones, size=5, room=4) == (-np.inf, 3.0)
+    assert moment_sums.make_cut_range(worth, ones, ones, size=3, room=6) == (-np.inf, np.inf)
+    assert moment_sums.make_cut_range(worth, ones, 2 * ones, size=6, room=4) == (2.0, 3.0)
 
 
 def test_bound_covers_the_joint_solution():
@@ -145,7 +146,7 @@ def test_any_order_and_number_of_shards(metric):
     assert (masks[0] & masks[1]).sum() > 0.9 * masks[0].sum()
 
 
-def test_room_for_all_is_the_joint_solve():
+def test_room_for_all_is_the_joint_solve_problem():
     data = documents(3000, seed=2)
     settings = Select(select_ratio=0.1, algorithm="pairwise")
     problem = joint(data, settings)
@@ -181,10 +182,10 @@ def test_large_corpora_exchange_and_small_ones_do_not(monkeypatch):
 
 
 def test_what_has_no_sums_is_gathered():
-    assert exchange.can_exchange(resolve(Select(select_ratio=0.1, algorithm="DiSF")))
-    assert not exchange.can_exchange(resolve(Select(select_ratio=0.1, algorithm="Facility")))
-    assert not exchange.can_exchange(resolve(Select(select_ratio=0.1, solver="greedy")))
-    assert exchange.can_exchange(
+    assert moment_sums.can_sum_moments(resolve(Select(select_ratio=0.1, algorithm="DiSF")))
+    assert not moment_sums.can_sum_moments(resolve(Select(select_ratio=0.1, algorithm="Facility")))
+    assert not moment_sums.can_sum_moments(resolve(Select(select_ratio=0.1, solver="greedy")))
+    assert moment_sums.can_sum_moments(
         resolve(Select(select_ratio=0.1, algorithm="Pair_simi", quotas=[Quota(column="domain", maximum={"a": 0.5})]))
     )
 
@@ -207,15 +208,17 @@ def test_limits_hold_across_shards_without_gathering(metric, limit):
 
 
 def test_the_sample_does_not_depend_on_the_shards(monkeypatch):
-    monkeypatch.setattr(exchange, "SAMPLE", 300)
+    monkeypatch.setattr(moment_sums, "SAMPLE", 300)
     features, quality, _, _ = documents(2000)
     ones, column = np.ones(2000), quality[:, None]
-    whole = exchange.sketch(features, ones, column, seed=0)
+    whole = moment_sums.sample_shard(Documents(features, ones, column), seed=0)
     order = np.random.default_rng(0).permutation(2000)
-    parts = [exchange.sketch(features[p], ones[p], column[p], seed=0) for p in np.array_split(order, 6)]
-    assert (exchange.merge_sketches(parts).hashes == whole.hashes).all()
-    assert (exchange.merge_sketches(parts).features == whole.features).all()
-    assert (exchange.sketch(features, ones, column, seed=1).hashes != whole.hashes).any()
+    parts = [
+        moment_sums.sample_shard(Documents(features[p], ones[p], column[p]), seed=0) for p in np.array_split(order, 6)
+    ]
+    assert (moment_sums.merge_samples(parts).hashes == whole.hashes).all()
+    assert (moment_sums.merge_samples(parts).features == whole.features).all()
+    assert (moment_sums.sample_shard(Documents(features, ones, column), seed=1).hashes != whole.hashes).any()
 
 
 def test_there_is_room_for_what_the_budget_takes():

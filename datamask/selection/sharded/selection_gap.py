@@ -1,12 +1,12 @@
-"""Drift: how far a selection by saved prices is from the best one, which tells a refresh when to solve again.
+"""How far a selection by saved prices is from the best one. By this a refresh decides when to solve again.
 
-    drift = measure_drift(all_files, paths, config)
-    drift.budget, drift.objective, drift.upper_bound, drift.gap
+    found = measure_files_gap(all_files, paths, config)
+    found.budget, found.objective, found.upper_bound, found.gap
 
-Prices judge each new document by itself, against what was selected before. Where the new documents are many or unlike
-the old, the selection is redundant among them. The upper bound is that of a solve by the relaxation. Another solver has
-none; then it is the tangent bound at this selection: f is concave, so no selection within the budget exceeds the
-maximum of f's tangent over the feasible set. That is loose, as a mask is far from the fractional optimum.
+Prices judge each new document by itself, against what was selected before. Where new documents are many or unlike the
+old, the selection is redundant among them. The upper bound comes from a solve by the relaxation. Other solvers have no
+bound, so the tangent at this selection gives one: f is concave, so no selection within the budget exceeds the maximum
+of f's tangent over the feasible set. That bound is loose, because a mask is far from the fractional optimum.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Problem, make_problem
 from datamask.selection.sharded.candidates import read_candidates
-from datamask.selection.sharded.joint import _gather, prices_of
+from datamask.selection.sharded.corpus_selection import _gather, prices_of
 from datamask.stages import ShardFiles
 from datamask.storage import read_table
 
 
 @dataclass(frozen=True)
-class Drift:
+class SelectionGap:
     """A selection compared with its problem."""
 
     budget: float  # what is spent, as a share of the budget
@@ -51,8 +51,8 @@ class Drift:
         return {**asdict(self), "gap": self.gap}
 
 
-def measure_drift(all_files: Sequence[ShardFiles], masks: Sequence[str], config: Config) -> Drift:
-    """The drift of a selection, for the problem that the settings pose on all candidates. masks: each shard's, a path.
+def measure_files_gap(all_files: Sequence[ShardFiles], masks: Sequence[str], config: Config) -> SelectionGap:
+    """The gap of a selection, for the problem that the settings pose on all candidates. masks: each shard's, a path.
 
     :raises InputError: as `make_problem`.
     """
@@ -71,11 +71,11 @@ def measure_drift(all_files: Sequence[ShardFiles], masks: Sequence[str], config:
             device=pick_device(config.selection.device),
             **words_of(candidates, config.selection),
         )
-        return drift_of(make_problem(pool, config.selection), selected)
+        return measure_gap(make_problem(pool, config.selection), selected)
 
 
-def drift_of(problem: Problem, selected: np.ndarray) -> Drift:
-    """The drift of a selection. selected: (N,) bool; far from the budget's size, objective and bound mean little."""
+def measure_gap(problem: Problem, selected: np.ndarray) -> SelectionGap:
+    """The gap of a selection. selected: (N,) bool; far from the budget's size, objective and bound mean little."""
     weights = problem.weights.cpu().numpy()
     objective = problem.objective.evaluate(torch.from_numpy(selected)).objective
     chosen: Any = SimpleNamespace(selected=selected, repeat=None)
@@ -89,4 +89,4 @@ def drift_of(problem: Problem, selected: np.ndarray) -> Drift:
         bound = min(bound, solve_problem(problem).upper_bound or bound)
     limits = replace(problem.limits, size=float(weights[selected].sum()))  # the budget is reported separately
     broken = tuple(limits.violations(selected)) if limits else ()
-    return Drift(float(weights[selected].sum()) / problem.size, objective, max(bound, objective), broken)
+    return SelectionGap(float(weights[selected].sum()) / problem.size, objective, max(bound, objective), broken)

@@ -11,7 +11,7 @@ from datamask.config import Select
 from datamask.selection.arrays import solve_problem
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import make_problem
-from datamask.selection.sharded.drift import drift_of
+from datamask.selection.sharded.selection_gap import measure_gap
 
 
 def problem(documents=400, seed=0, **settings):
@@ -27,7 +27,7 @@ def problem(documents=400, seed=0, **settings):
 def test_a_solved_selection_fills_the_budget_within_a_small_gap(settings):
     given = problem(**settings)
     chosen = solve_problem(given)
-    drift = drift_of(given, chosen.selected)
+    drift = measure_gap(given, chosen.selected)
     assert drift.budget == pytest.approx(1, abs=0.02)
     assert drift.objective == pytest.approx(chosen.objective, abs=1e-5)
     assert drift.objective <= drift.upper_bound
@@ -42,7 +42,7 @@ def test_no_selection_of_the_size_is_above_the_bound(seed):
         masks[row, list(choice)] = True
     best = float(given.objective.values(torch.from_numpy(masks)).max())
     for mask in masks[::17]:
-        assert drift_of(given, mask).upper_bound >= best - 1e-6
+        assert measure_gap(given, mask).upper_bound >= best - 1e-6
 
 
 def test_a_bad_selection_and_a_missed_budget_show():
@@ -50,10 +50,10 @@ def test_a_bad_selection_and_a_missed_budget_show():
     chosen = solve_problem(given).selected
     alike = np.zeros(len(given), bool)
     alike[np.argsort(-given.pool.quality[:, 0])[: chosen.sum()]] = True  # top quality alone
-    assert drift_of(given, alike).gap > drift_of(given, chosen).gap + 0.01
+    assert measure_gap(given, alike).gap > measure_gap(given, chosen).gap + 0.01
     half = chosen.copy()
     half[np.flatnonzero(chosen)[::2]] = False
-    assert drift_of(given, half).budget == pytest.approx(0.5, abs=0.02)
+    assert measure_gap(given, half).budget == pytest.approx(0.5, abs=0.02)
 
 
 def test_prices_that_miss_a_quota_or_a_length_bound_show():
@@ -72,9 +72,9 @@ def test_prices_that_miss_a_quota_or_a_length_bound_show():
             Pool(features, quality, tokens, {"domain": domain}),
             Select(algorithm="Pair_simi", lamb=0.9, select_ratio=0.1, **limit),
         )
-        (broken,) = drift_of(held, solve_problem(free).selected).broken
+        (broken,) = measure_gap(held, solve_problem(free).selected).broken
         assert words in broken
-        assert drift_of(held, solve_problem(held).selected).broken == ()
+        assert measure_gap(held, solve_problem(held).selected).broken == ()
 
 
 @pytest.mark.parametrize("seed", range(6))

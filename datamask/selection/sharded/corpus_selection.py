@@ -4,8 +4,8 @@
     chosen.decisions[0].selected, chosen.prices, chosen.facts
 
 A shard has `features()` (read anew at each pass), `quality`, `tokens`, `groups`, and a length. Up to `JOINT_DOCUMENTS`
-candidates are gathered and solved as one problem. In larger corpora shards exchange sums (`sharded.passes`) where the
-solver and the metrics allow it.
+candidates are gathered and solved as one problem. In larger corpora shards exchange sums (`sharded.moment_rounds`)
+where the solver and the metrics allow it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.problem.pool import Pool, in_order_of_content
 from datamask.selection.problem.problem import Problem, make_problem
 from datamask.selection.result import Selection
-from datamask.selection.sharded.exchange import ExchangeShard, can_exchange
-from datamask.selection.sharded.gathered import UndecidedTooFew
-from datamask.selection.sharded.passes import select_shards
+from datamask.selection.sharded.grouped_corpus import UndecidedTooFew
+from datamask.selection.sharded.moment_rounds import select_shards
+from datamask.selection.sharded.moment_sums import ShardCandidates, can_sum_moments
 from datamask.selection.sharded.prices import Prices, make_prices
 from datamask.shares import share_part, tell_share
 from datamask.storage import scratch_array
@@ -60,7 +60,7 @@ class CorpusSelection:
 
 
 def select_corpus(
-    shards: Sequence[ExchangeShard], settings: Select, progress: Callable[[int], None] = lambda rows: None
+    shards: Sequence[ShardCandidates], settings: Select, progress: Callable[[int], None] = lambda rows: None
 ) -> CorpusSelection:
     """Selects from all shards' candidates together. progress: called with the number of rows just gathered.
 
@@ -71,7 +71,7 @@ def select_corpus(
         raise InputError("no document is left to select from; loosen the filters")
     present = [shard for shard in shards if len(shard)]
     lengths = [len(shard) for shard in shards]
-    if sum(lengths) > JOINT_DOCUMENTS and can_exchange(settings):
+    if sum(lengths) > JOINT_DOCUMENTS and can_sum_moments(settings):
         with contextlib.suppress(UndecidedTooFew):
             found = select_shards(present, Config(select=settings))
             exchanged = (found.selected, found.probability, found.price)
@@ -125,7 +125,7 @@ def _moment(metric: Any, mask: torch.Tensor, fractional: torch.Tensor) -> torch.
     return None
 
 
-def _gather(shards: Sequence[ExchangeShard], folder: str, progress: Callable[[int], None]) -> np.ndarray:
+def _gather(shards: Sequence[ShardCandidates], folder: str, progress: Callable[[int], None]) -> np.ndarray:
     """All candidates' features in the order of the shards: float16 in memory, or in a temporary file."""
     count = sum(len(shard) for shard in shards)
     gathered: np.ndarray | None = None

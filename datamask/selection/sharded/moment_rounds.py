@@ -1,4 +1,4 @@
-"""The four reads of `sharded.exchange` as rounds of maps: every worker holds a group of shards' features.
+"""The four reads of `sharded.moment_sums` as rounds of maps: every worker holds a group of shards' features.
 
     found = select_shards(shards, config, maps=maps, folder=folder)
 
@@ -29,29 +29,28 @@ from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.objective import scaled_quality
 from datamask.selection.problem.pool import Pool
-from datamask.selection.sharded import exchange
-from datamask.selection.sharded.cuts import Filling, descending, find_cut, value_of
-from datamask.selection.sharded.exchange import (
-    CutRange,
-    ExchangePlan,
-    ExchangeShard,
-    Outcome,
-    Sketch,
-    facts_of,
-    learn_first_prices,
-    make_cut_range,
-    merge_sketches,
-    multipliers_of,
-)
-from datamask.selection.sharded.gathered import (
-    Exchanged,
-    Gathered,
+from datamask.selection.sharded import moment_sums
+from datamask.selection.sharded.budget_cuts import Filling, descending, find_cut, value_of
+from datamask.selection.sharded.grouped_corpus import (
     Group,
-    LimitPrices,
+    GroupedCorpus,
+    LimitDuals,
+    ShardedSelection,
     UndecidedTooFew,
     fits_limits,
     quality_of,
-    weights_of,
+)
+from datamask.selection.sharded.moment_sums import (
+    CutRange,
+    MomentPlan,
+    Outcome,
+    Sample,
+    ShardCandidates,
+    dual_prices_of,
+    facts_of_rounds,
+    learn_first_prices,
+    make_cut_range,
+    merge_samples,
 )
 from datamask.selection.sharded.prices import make_prices
 from datamask.selection.solvers import relaxation
@@ -64,46 +63,45 @@ SPARE = 1.25  # the first bound on the sample's hashes lets this many times its 
 
 
 @dataclass(frozen=True, eq=False)
-class Exchanging:
+class MomentState:
     """The state of a round: what every worker is given beside its item."""
 
     config: Config
     folder: str | None
     round: str = ""
-    below: int | None = None  # a bound on hashes: see `exchange.sketch`
-    plan: ExchangePlan | None = None
+    below: int | None = None  # a bound on hashes: see `moment_sums.sample_shard`
+    plan: MomentPlan | None = None
     moments: Sequence[torch.Tensor] = ()
     cut_range: CutRange = EVERYTHING
     chosen: Sequence[torch.Tensor] = ()  # moments of the selection
 
     @property
-    def here(self) -> ExchangePlan:
+    def here(self) -> MomentPlan:
         """The plan, on this worker's device."""
         assert self.plan is not None
         return replace(self.plan, device=pick_device(self.config.selection.device))
 
 
-def sample_group(state: Exchanging, group: Group) -> Handed:
-    """Map: the group's part of the sample; the arrays of a `Sketch`."""
+def sample_documents(state: MomentState, group: Group) -> Handed:
+    """Map: the group's part of the sample; the arrays of a `Sample`."""
     name = f"sketch-{state.round}-{group.number}"
     if found := handed(state.folder, name):
         return found
-    weights, quality = weights_of(state.config.selection, group.shard), quality_of(group.shard)
-    made = exchange.sketch(group.shard.features(), weights, quality, state.config.select.seed, group.first, state.below)
+    settings = state.config.selection
+    made = moment_sums.sample_shard(group.documents(settings), settings.seed, group.first, state.below)
     return hand_on(state.folder, name, **made._asdict())
 
 
-def measure_marginals(state: Exchanging, group: Group) -> tuple[Handed, int]:
-    """Map: `exchange.marginals` of a group: values, the undecided documents' features, base moments; their number."""
+def measure_marginal_values(state: MomentState, group: Group) -> tuple[Handed, int]:
+    """Map: a group's marginal values, base moments, and its undecided documents' features; and the number of these."""
     name = f"marginals-{state.round}-{group.number}"
     if found := handed(state.folder, name):
         return found, int(found.read("undecided")[0])
-    assert group.now is not None
-    weights, quality = weights_of(state.config.selection, group.shard), quality_of(group.shard)
-    beside, charge = group.now.read("beside", "charge")
+    multiplicity, charge = group.given("multiplicity", "charge")
     plan = state.here
     moments = _on(plan.device, state.moments)
-    made = exchange.marginals(plan, group.shard.features(), weights, quality, moments, beside, charge, state.cut_range)
+    documents = group.documents(state.config.selection)
+    made = moment_sums.find_marginals(plan, documents, moments, multiplicity, charge, state.cut_range)
     base = {f"base_{number}": moment.cpu().numpy() for number, moment in enumerate(made.base)}
     count = len(made.features)
     return hand_on(
@@ -111,17 +109,16 @@ def measure_marginals(state: Exchanging, group: Group) -> tuple[Handed, int]:
     ), count
 
 
-def measure_group(state: Exchanging, group: Group) -> Handed:
-    """Map: `exchange.measure` of a group: its part of the upper bound and of the exact objective."""
+def measure_selection(state: MomentState, group: Group) -> Handed:
+    """Map: `moment_sums.measure_shard` of a group: its part of the upper bound and of the exact objective."""
     name = f"measure-{state.round}-{group.number}"
     if found := handed(state.folder, name):
         return found
-    assert group.now is not None
-    weights, quality = weights_of(state.config.selection, group.shard), quality_of(group.shard)
-    selected, thresholds = group.now.read("selected", "thresholds")
+    selected, thresholds = group.given("selected", "thresholds")
     plan = state.here
     relaxed, chosen = _on(plan.device, state.moments), _on(plan.device, state.chosen)
-    made = exchange.measure(plan, group.shard.features(), weights, quality, selected, relaxed, chosen, thresholds)
+    documents = group.documents(state.config.selection)
+    made = moment_sums.measure_shard(plan, documents, selected, relaxed, chosen, thresholds)
     arrays = {f"moment_{number}": moment.cpu().numpy() for number, moment in enumerate(made.moments)}
     for number, pair in enumerate(made.sums):
         if pair is not None:
@@ -133,7 +130,7 @@ def measure_group(state: Exchanging, group: Group) -> Handed:
 
 
 @dataclass(frozen=True, eq=False)
-class Undecided:
+class UndecidedProblem:
     """The problem of the m undecided documents, with the rest of the corpus fixed."""
 
     marginals: Sequence[Handed]  # where their features are
@@ -156,7 +153,7 @@ class UndecidedSolution(NamedTuple):
     history: list[dict[str, float]]
 
 
-def solve_undecided(state: Exchanging, posed: Undecided) -> UndecidedSolution:
+def solve_undecided_documents(state: MomentState, posed: UndecidedProblem) -> UndecidedSolution:
     """Solves the undecided on one worker, which holds their features in memory."""
     plan, history = state.here, list[dict[str, float]]()
     features = np.concatenate([marginals.read("features")[0] for marginals in posed.marginals])
@@ -175,7 +172,7 @@ def solve_undecided(state: Exchanging, posed: Undecided) -> UndecidedSolution:
 
     relaxed = relaxation.relax_mask(problem, problem.feasible.uniform_start(), relaxation.TOLERANCE, record)
     chosen, _, p = relaxation.to_mask(problem, relaxed, relaxation.TOLERANCE / 4, record)
-    at = multipliers_of(problem, problem.price(relaxed.best))
+    at = dual_prices_of(problem, problem.price(relaxed.best))
     relaxed = replace(relaxed, moments=_on("cpu", relaxed.moments), best=_on("cpu", relaxed.best))
     return UndecidedSolution(
         chosen.numpy(), p.numpy(), relaxed, _on("cpu", problem.moments(chosen.double())), *at, history=history
@@ -186,12 +183,12 @@ def solve_undecided(state: Exchanging, posed: Undecided) -> UndecidedSolution:
 
 
 def select_shards(
-    shards: Sequence[ExchangeShard],
+    shards: Sequence[ShardCandidates],
     config: Config,
     maps: Mapper = here,
     folder: str | None = None,
     room_bytes: int = ROOM_BYTES,
-) -> Exchanged:
+) -> ShardedSelection:
     """Runs all rounds and returns the selection.
 
     shards: none of them empty. folder: for the arrays passed between rounds; None keeps them in memory. room_bytes:
@@ -203,22 +200,22 @@ def select_shards(
     return _Selecting(shards, config, maps, folder, room_bytes).run()
 
 
-class _Selecting(Gathered):
+class _Selecting(GroupedCorpus):
     def __init__(
-        self, shards: Sequence[ExchangeShard], config: Config, maps: Mapper, folder: str | None, room_bytes: int
+        self, shards: Sequence[ShardCandidates], config: Config, maps: Mapper, folder: str | None, room_bytes: int
     ) -> None:
         super().__init__(shards, config, maps, folder)
         self.room_bytes, self.device = room_bytes, pick_device(config.selection.device)
 
-    def run(self) -> Exchanged:
+    def run(self) -> ShardedSelection:
         sample = self._sample()
         places = self._places(sample)
         of_sample = self._of_sample(sample, places)
         spans = self.spans() if self.config.selection.calibrate else []
-        plan, moments, beside, multipliers, scale = learn_first_prices(
+        plan, moments, multiplicity, multipliers, scale = learn_first_prices(
             sample, of_sample, self.total, spans, self.unit, self.config.selection, self.device
         )
-        dual = LimitPrices(multipliers, scale)
+        dual = LimitDuals(multipliers, scale)
         known = Pool(sample.features, sample.quality, device=self.device)
         # At least as many undecided as the budget takes: with 40 % of that, two solves ended 68 to 95 % from
         # the bound; with 60 % as near as with all in memory.
@@ -228,12 +225,12 @@ class _Selecting(Gathered):
         for number in range(SOLVES):
             if chosen:
                 parts = [found.read("selected")[0][at] for found, at in zip(chosen, places, strict=True)]
-                beside = np.concatenate(parts).astype(np.float64)[np.argsort(np.argsort(sample.rows))]
+                multiplicity = np.concatenate(parts).astype(np.float64)[np.argsort(np.argsort(sample.rows))]
             charged = self._charged(of_sample, dual)
-            about = exchange.appraise(plan, known, sample.weights, moments, beside) - charged
-            stands = exchange.stands_for(len(about), self.count, learned=number == 0)
+            about = moment_sums.value_marginally(plan, known, sample.weights, moments, multiplicity) - charged
+            stands = moment_sums.documents_represented(len(about), self.count, learned=number == 0)
             cut_range = make_cut_range(about, sample.weights, stands, self.size, room)
-            counts = partial(self._counts, sample, places, beside, chosen)
+            counts = partial(self._counts, sample, places, multiplicity, chosen)
             posed = self._pose(f"{number}", plan, cut_range, moments, counts, dual, round(OVERFLOW * room))
             if posed is None:  # the sample misjudged the range: make it from exact ranks, at the cost of one more read
                 exact = self._exact_range(room)
@@ -241,36 +238,36 @@ class _Selecting(Gathered):
                 if posed is None:
                     raise UndecidedTooFew
             solved = self._solve(number, plan, posed)
-            moments, dual = solved.moments, LimitPrices(solved.multipliers, solved.scale)
+            moments, dual = solved.moments, LimitDuals(solved.multipliers, solved.scale)
             chosen = self._chosen(number, solved)
         return self._finished(plan, solved, chosen, sample.features.shape[1])
 
     # ------------------------------------------------------------ the sample
 
-    def _sample(self) -> Sketch:
-        most = 2 * exchange.SAMPLE
+    def _sample(self) -> Sample:
+        most = 2 * moment_sums.SAMPLE
         bounds = [int(SPARE * most / self.count * 2**64)] if SPARE * most < self.count / 2 else []
         for below in (*bounds, None):  # many equal documents may leave too few below the bound: then use none
-            state = Exchanging(self.config, self.folder, round="bounded" if below else "all", below=below)
-            found = self.maps(sample_group, state, self.groups, self.rows)
-            merged = merge_sketches([Sketch(*found[0].read(*Sketch._fields))])
+            state = MomentState(self.config, self.folder, round="bounded" if below else "all", below=below)
+            found = self.maps(sample_documents, state, self.groups, self.rows)
+            merged = merge_samples([Sample(*found[0].read(*Sample._fields))])
             for each in found[1:]:
-                merged = merge_sketches([merged, Sketch(*each.read(*Sketch._fields))])
+                merged = merge_samples([merged, Sample(*each.read(*Sample._fields))])
             if len(merged.hashes) >= most or below is None:
                 break
         return merged
 
-    def _places(self, sample: Sketch) -> list[np.ndarray]:
+    def _places(self, sample: Sample) -> list[np.ndarray]:
         """The sample's documents as places in each group."""
         rows = np.sort(sample.rows)
         cuts = np.searchsorted(rows, [group.first for group in self.groups])
         return [part - group.first for part, group in zip(np.split(rows, cuts[1:]), self.groups, strict=True)]
 
-    def _of_sample(self, sample: Sketch, places: Sequence[np.ndarray]) -> Limits:
+    def _of_sample(self, sample: Sample, places: Sequence[np.ndarray]) -> Limits:
         """The corpus's limits on the sample's documents, in the sample's order."""
         return self.limits_at(places).at(np.argsort(np.argsort(sample.rows)))
 
-    def _charged(self, of_sample: Limits, dual: LimitPrices) -> np.ndarray:
+    def _charged(self, of_sample: Limits, dual: LimitDuals) -> np.ndarray:
         """(n,) what the limits charge for the documents of the sample."""
         if not self.limits:
             return np.zeros(len(of_sample.weights))
@@ -279,13 +276,13 @@ class _Selecting(Gathered):
         return self.limits.charge(tokens, [each.codes for each in of_sample.groupings], *dual)
 
     def _counts(
-        self, sample: Sketch, places: Sequence[np.ndarray], beside: np.ndarray, chosen: Sequence[Handed]
+        self, sample: Sample, places: Sequence[np.ndarray], multiplicity: np.ndarray, chosen: Sequence[Handed]
     ) -> Iterator[np.ndarray]:
         """How often each document (n,) of each group counts in the moments."""
         if chosen:
             yield from (found.read("selected")[0].astype(np.float64) for found in chosen)
             return
-        sorted_, start = beside[np.argsort(sample.rows)], 0
+        sorted_, start = multiplicity[np.argsort(sample.rows)], 0
         for group, at in zip(self.groups, places, strict=True):
             counts = np.zeros(len(group.shard))
             counts[at] = sorted_[start : start + len(at)]
@@ -297,21 +294,25 @@ class _Selecting(Gathered):
     def _pose(
         self,
         name: str,
-        plan: ExchangePlan,
+        plan: MomentPlan,
         cut_range: CutRange,
         moments: Sequence[torch.Tensor],
         counts: Callable[[], Iterator[np.ndarray]],
-        dual: LimitPrices,
+        dual: LimitDuals,
         most: int,
-    ) -> Undecided | None:
+    ) -> UndecidedProblem | None:
         """The problem of the undecided; None if there are more than `most`, or if they cannot meet what is left of the
         budget and the limits."""
         items = [
-            group._replace(now=self.hand(f"now-{name}-{group.number}", beside=beside, charge=self.charge(group, dual)))
-            for group, beside in zip(self.groups, counts(), strict=True)
+            group._replace(
+                now=self.hand(
+                    f"given-{name}-{group.number}", multiplicity=multiplicity, charge=self.charge(group, dual)
+                )
+            )
+            for group, multiplicity in zip(self.groups, counts(), strict=True)
         ]
-        state = Exchanging(self.config, self.folder, name, plan=plan, moments=_on("cpu", moments), cut_range=cut_range)
-        found = self.maps(measure_marginals, state, items, self.rows)
+        state = MomentState(self.config, self.folder, name, plan=plan, moments=_on("cpu", moments), cut_range=cut_range)
+        found = self.maps(measure_marginal_values, state, items, self.rows)
         self.marginals = [marginals for marginals, _ in found]
         base: list[np.ndarray] | None = None
         spent, offsets, linear = [], [], []
@@ -335,7 +336,7 @@ class _Selecting(Gathered):
         if not fits_limits(limits):
             return None
         fixed = [torch.from_numpy(part) for part in base]
-        return Undecided(self.marginals, np.concatenate(linear), limits, fixed, math.fsum(offsets))
+        return UndecidedProblem(self.marginals, np.concatenate(linear), limits, fixed, math.fsum(offsets))
 
     def _exact_range(self, room: int) -> CutRange:
         """`make_cut_range` of all marginal values."""
@@ -361,9 +362,9 @@ class _Selecting(Gathered):
             -np.inf if below >= under else at(over + below), np.inf if above >= over else at(over - above + 1)
         )
 
-    def _solve(self, number: int, plan: ExchangePlan, posed: Undecided) -> UndecidedSolution:
-        state = Exchanging(self.config, self.folder, f"{number}", plan=plan)
-        [solved] = self.maps(solve_undecided, state, [posed])
+    def _solve(self, number: int, plan: MomentPlan, posed: UndecidedProblem) -> UndecidedSolution:
+        state = MomentState(self.config, self.folder, f"{number}", plan=plan)
+        [solved] = self.maps(solve_undecided_documents, state, [posed])
         self.history += [{"step": len(self.history) + place, **step} for place, step in enumerate(solved.history)]
         return solved
 
@@ -385,9 +386,9 @@ class _Selecting(Gathered):
     # ------------------------------------------------------------ the end
 
     def _finished(
-        self, plan: ExchangePlan, solved: UndecidedSolution, chosen: Sequence[Handed], width: int
-    ) -> Exchanged:
-        relaxed, dual = solved.relaxed, LimitPrices(solved.multipliers, solved.scale)
+        self, plan: MomentPlan, solved: UndecidedSolution, chosen: Sequence[Handed], width: int
+    ) -> ShardedSelection:
+        relaxed, dual = solved.relaxed, LimitDuals(solved.multipliers, solved.scale)
         if broken := self.own.broken(self.spent + self.own.spent(solved.chosen)):
             raise UndecidedTooFew(broken[0])
         items = []
@@ -395,10 +396,10 @@ class _Selecting(Gathered):
             thresholds = solved.level + self.charge(group, dual)
             now = self.hand(f"last-{group.number}", selected=found.read("selected")[0], thresholds=thresholds)
             items.append(group._replace(now=now))
-        state = Exchanging(
+        state = MomentState(
             self.config, self.folder, plan=plan, moments=_on("cpu", relaxed.best), chosen=_on("cpu", solved.moments)
         )
-        measured = self.maps(measure_group, state, items, self.rows)
+        measured = self.maps(measure_selection, state, items, self.rows)
         total: list[torch.Tensor] | None = None
         statistics: list[Any] = [None] * len(plan.metrics)
         names = [f"moment_{place}" for place in range(len(plan.metrics))]
@@ -426,7 +427,7 @@ class _Selecting(Gathered):
         value = relaxed.value + plan.constant
         outcome = Outcome(self.count, selected, quality, total, statistics, bound, value, self.history)
         prices = make_prices(plan.quality, plan.diversity, total, width, self.size, self.unit == "tokens")
-        return Exchanged(decided, prices, facts_of(plan, outcome))
+        return ShardedSelection(decided, prices, facts_of_rounds(plan, outcome))
 
 
 def _on(device: torch.device | str, moments: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -1,17 +1,17 @@
 """Corpus scope without the corpus in memory: shards exchange sums, in four reads of the features.
 
-    1. sketch(shard)     map: the shard's part of a sample that does not depend on the split into shards
-       merge, learn      reduce: terms, calibration and first prices, from the sample
-    2. marginals(shard)  map: each document's marginal value at these prices; the moments of the documents that are
-                         surely selected, and the features of the undecided, whose marginal value is near the cut
-       solve             reduce: the undecided as one problem, the rest of the corpus a constant
-    3. marginals, solve  the same at that solution's prices, which also know documents that the sample did not hold
-    4. measure(shard)    map: prices for the upper bound, and the exact sums of the selected documents
+    1. sample_shard        map: the shard's part of a sample that does not depend on the split into shards
+       learn_first_prices  reduce: terms, calibration and first prices, from the merged sample
+    2. find_marginals      map: each document's marginal value at these prices; the moments of the documents that are
+                           surely selected, and the features of the undecided, whose marginal value is near the cut
+       a solve             reduce: the undecided as one problem, the rest of the corpus a constant
+    3. both again          at that solution's prices, which also know documents that the sample did not hold
+    4. measure_shard       map: prices for the upper bound, and the exact sums of the selected documents
 
 Quotas and a length bound add a few numbers: a document's marginal value is taken net of the limits' dual prices.
 
-Each map is a function of one shard and a small state (d or d² numbers); `sharded.passes` runs them in rounds. The
-calibration of diversity and DiSF's standardisation come from the sample; the bound covers the whole corpus.
+Each map is a function of one shard and a small state (d or d² numbers); `sharded.moment_rounds` runs them in rounds.
+The calibration of diversity and DiSF's standardisation come from the sample; the bound covers the whole corpus.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from datamask.selection.solvers import relaxation
 LEARNING_STEPS = 40  # steps of the ascent on the sample at most
 
 
-class ExchangeShard(Protocol):
+class ShardCandidates(Protocol):
     """A shard's candidates as the maps read them."""
 
     @property
@@ -65,7 +65,15 @@ class ExchangeShard(Protocol):
         ...
 
 
-class Sketch(NamedTuple):
+class Documents(NamedTuple):
+    """What the maps read of a shard's candidates."""
+
+    features: np.ndarray  # (n, d)
+    weights: np.ndarray  # (n,) float64: what each takes of the budget
+    quality: np.ndarray  # (n, Q) float64
+
+
+class Sample(NamedTuple):
     """The sample: the 2·`SAMPLE` documents whose features have the least hashes. Half is learned from, half tests."""
 
     hashes: np.ndarray  # (n,) uint64, ascending
@@ -76,7 +84,7 @@ class Sketch(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class ExchangePlan:
+class MomentPlan:
     """The state sent to the maps: the budget, and the objective's terms with the metrics' statistics."""
 
     settings: ResolvedSelect
@@ -119,7 +127,7 @@ class CutRange(NamedTuple):
 
 
 class Marginals(NamedTuple):
-    """A shard's output of `marginals`."""
+    """A shard's output of `find_marginals`."""
 
     marginal: np.ndarray  # (n,) float64 marginal values, net of the limits' charge
     base: list[torch.Tensor]  # moments of the documents that are surely selected
@@ -127,7 +135,7 @@ class Marginals(NamedTuple):
 
 
 class ShardSums(NamedTuple):
-    """A shard's output of `measure`."""
+    """A shard's output of `measure_shard`."""
 
     relaxed: np.ndarray  # (n,) prices at the fractional optimum plus their rounding error, for the upper bound
     price: np.ndarray  # (n,) prices at the selection
@@ -135,7 +143,7 @@ class ShardSums(NamedTuple):
     sums: list[tuple[torch.Tensor, torch.Tensor] | None]  # sums for DiSF's published statistic
 
 
-def can_exchange(settings: ResolvedSelect) -> bool:
+def can_sum_moments(settings: ResolvedSelect) -> bool:
     """Whether these settings can be solved by exchanging sums: solver relaxation, moment metrics that read features
     alone, no repeats."""
     moments = all(issubclass(metric_class(name), MomentMetric) for name in settings.metrics)
@@ -143,59 +151,51 @@ def can_exchange(settings: ResolvedSelect) -> bool:
     return settings.solver == "relaxation" and moments and not columns and settings.repeat == 1
 
 
-def sketch(
-    features: np.ndarray,
-    weights: np.ndarray,
-    quality: np.ndarray,
-    seed: int,
-    first: int = 0,
-    below: int | None = None,
-) -> Sketch:
-    """Map: the sketch of one shard, whose rows begin at `first` in the corpus.
-
-    features: (n, d); weights: (n,); quality: (n, Q).
+def sample_shard(documents: Documents, seed: int, first: int = 0, below: int | None = None) -> Sample:
+    """Map: the sample of one shard, whose rows begin at `first` in the corpus.
 
     :param below: only documents with hashes below this are kept.
     """
+    features, weights, quality = documents
     hashes = row_hashes(features, seed)
     index = np.argsort(hashes, kind="stable")[: 2 * SAMPLE]
     if below is not None:
         index = index[hashes[index] < np.uint64(below)]
-    return Sketch(hashes[index], first + index, features[index], weights[index], quality[index])
+    return Sample(hashes[index], first + index, features[index], weights[index], quality[index])
 
 
-def merge_sketches(sketches: Sequence[Sketch]) -> Sketch:
-    """Reduce: the sketch of all shards' documents together."""
-    joined = Sketch(*(np.concatenate(parts) for parts in zip(*sketches, strict=True)))
+def merge_samples(samples: Sequence[Sample]) -> Sample:
+    """Reduce: the sample of all shards' documents together."""
+    joined = Sample(*(np.concatenate(parts) for parts in zip(*samples, strict=True)))
     index = np.argsort(joined.hashes, kind="stable")[: 2 * SAMPLE]
-    return Sketch(*(column[index] for column in joined))
+    return Sample(*(column[index] for column in joined))
 
 
-class Learned(NamedTuple):
+class FirstPrices(NamedTuple):
     """What the sample says."""
 
-    plan: ExchangePlan
+    plan: MomentPlan
     moments: list[torch.Tensor]  # at which to price first
-    beside: np.ndarray  # (n,) how often each document of the sample counts in these moments
+    multiplicity: np.ndarray  # (n,) how often each document of the sample counts in these moments
     multipliers: np.ndarray  # (R,) the limits' dual prices
     scale: float  # the length bound's `Levels.scale` there
 
 
 def learn_first_prices(
-    sample: Sketch,
+    sample: Sample,
     limits: Limits,
     total: float,
     spans: Sequence[tuple[float, float]],
     unit: str,
     settings: ResolvedSelect,
     device: Any,
-) -> Learned:
+) -> FirstPrices:
     """Solves the first `SAMPLE` documents of the sample, which stand for the corpus.
 
     limits: the corpus's, on the documents of the sample; total: the corpus's weight; spans: its quality's (zero, one).
     """
     count, size = len(sample.hashes), limits.size
-    sample = Sketch(*(column[:SAMPLE] for column in sample))
+    sample = Sample(*(column[:SAMPLE] for column in sample))
     share = float(sample.weights.sum() / total)
     pool = Pool(sample.features, sample.quality, device=device)
     problem = Problem(
@@ -208,7 +208,7 @@ def learn_first_prices(
         copies=1 / share,
     )
     terms = make_terms(problem, spans)
-    plan = ExchangePlan(settings, unit, size, *weigh_terms(settings, pool.quality_weights, *terms), pool.device)
+    plan = MomentPlan(settings, unit, size, *weigh_terms(settings, pool.quality_weights, *terms), pool.device)
     small = Quadratic(
         [prepare(metric, pool) for metric in plan.metrics],
         [c / share**2 for c in plan.coefficients],
@@ -216,26 +216,26 @@ def learn_first_prices(
         Feasible(problem.limits),
     )
     found = ascend_multilinear(small, small.feasible.uniform(), relaxation.TOLERANCE, LEARNING_STEPS, copies=1 / share)
-    beside = np.zeros(count)
-    beside[: len(sample.rows)] = found.p.numpy() / share
-    _, multipliers, scale = multipliers_of(small, found.price)
-    return Learned(plan, [moment / share for moment in found.moments], beside, multipliers * share, scale)
+    multiplicity = np.zeros(count)
+    multiplicity[: len(sample.rows)] = found.p.numpy() / share
+    _, multipliers, scale = dual_prices_of(small, found.price)
+    return FirstPrices(plan, [moment / share for moment in found.moments], multiplicity, multipliers * share, scale)
 
 
-def multipliers_of(part: Quadratic, price: torch.Tensor) -> tuple[float, np.ndarray, float]:
+def dual_prices_of(part: Quadratic, price: torch.Tensor) -> tuple[float, np.ndarray, float]:
     """The budget's dual price, the limits' multipliers (R,) and the length bound's `Levels.scale`, at these prices."""
     _, dual = part.feasible.answer(price)
     answers = part.feasible.answers
     return dual.level, dual.multipliers, float(answers.scale) if answers is not None else 1.0
 
 
-def appraise(
-    plan: ExchangePlan, pool: Pool, weights: np.ndarray, moments: Sequence[torch.Tensor], beside: np.ndarray
+def value_marginally(
+    plan: MomentPlan, pool: Pool, weights: np.ndarray, moments: Sequence[torch.Tensor], multiplicity: np.ndarray
 ) -> np.ndarray:
     """(n,) float64: each document's marginal value to a selection of these moments, per unit of the budget.
 
-    beside: (n,) how often each document counts in the moments. Its price charges the self-term 2·beside times, whereas
-    adding or removing a whole document costs it once; the difference is corrected here.
+    multiplicity: (n,) how often each document counts in the moments. Its price charges the self-term 2·multiplicity
+    times. Adding or removing a whole document costs it once. The difference is corrected here.
     """
     self_terms = torch.zeros(len(pool), dtype=torch.float64)
     for c, metric in zip(plan.coefficients, plan.metrics, strict=True):
@@ -244,35 +244,32 @@ def appraise(
             continue
         for part, rows in pool.blocks():
             self_terms[part] += c * metric.squares(metric.prepare(rows)).double().cpu()
-    return price_of(plan, pool, moments) + (2 * beside - 1) * weights * self_terms.numpy()
+    return prices_at(plan, pool, moments) + (2 * multiplicity - 1) * weights * self_terms.numpy()
 
 
-def marginals(
-    plan: ExchangePlan,
-    features: np.ndarray,
-    weights: np.ndarray,
-    quality: np.ndarray,
+def find_marginals(
+    plan: MomentPlan,
+    documents: Documents,
     moments: Sequence[torch.Tensor],
-    beside: np.ndarray,
+    multiplicity: np.ndarray,
     charge: np.ndarray,
     cut_range: CutRange,
 ) -> Marginals:
     """Map: a shard's marginal values, its part of the fixed moments, and its undecided documents' features.
 
-    features: (n, d); weights, beside, charge: (n,).
+    multiplicity, charge: (n,).
     """
+    features, weights, quality = documents
     pool = Pool(features, quality, device=plan.device)
-    value = appraise(plan, pool, weights, moments, beside) - charge
+    value = value_marginally(plan, pool, weights, moments, multiplicity) - charge
     taken = torch.from_numpy(weights * cut_range.inside(value))
     base = [metric.sum_over(pool, taken, torch.float32) for metric in plan.metrics]
     return Marginals(value, base, features[cut_range.undecided(value)])
 
 
-def measure(
-    plan: ExchangePlan,
-    features: np.ndarray,
-    weights: np.ndarray,
-    quality: np.ndarray,
+def measure_shard(
+    plan: MomentPlan,
+    documents: Documents,
     selected: np.ndarray,
     relaxed: Sequence[torch.Tensor],
     chosen: Sequence[torch.Tensor],
@@ -283,12 +280,12 @@ def measure(
     relaxed, chosen: moments of the fractional optimum and of the selection, to price at. thresholds: (n,) about the
     dual prices at the first; prices that may be above them are computed again in float64.
     """
-    pool = Pool(features, quality, device=plan.device)
+    pool = Pool(documents.features, documents.quality, device=plan.device)
     index = torch.from_numpy(np.flatnonzero(selected))
     moments: list[torch.Tensor] = []
     sums: list[tuple[torch.Tensor, torch.Tensor] | None] = []
     for metric in plan.metrics:
-        mass = torch.from_numpy(weights * selected)
+        mass = torch.from_numpy(documents.weights * selected)
         moments.append(metric.sum_over(pool, mass))
         sums.append(metric.exact_sums(pool.rows(index, torch.float64)) if isinstance(metric, DiSF) else None)
     linear = torch.from_numpy(scaled_quality(plan.quality, pool.quality) / plan.size)
@@ -299,7 +296,7 @@ def measure(
         at = near.to(pool.device)
         exact, error = priced(pool, plan.metrics, plan.coefficients, linear[near], relaxed, at, errors=True)
         most[near] = exact + error
-    return ShardSums(most.numpy(), price_of(plan, pool, chosen), moments, sums)
+    return ShardSums(most.numpy(), prices_at(plan, pool, chosen), moments, sums)
 
 
 def make_cut_range(marginal: np.ndarray, weights: np.ndarray, stands: np.ndarray, size: float, room: int) -> CutRange:
@@ -321,7 +318,7 @@ def make_cut_range(marginal: np.ndarray, weights: np.ndarray, stands: np.ndarray
     return CutRange(-np.inf if below >= under else float(marginal[order[last]]), high)
 
 
-def stands_for(sampled: int, count: int, learned: bool) -> np.ndarray:
+def documents_represented(sampled: int, count: int, learned: bool) -> np.ndarray:
     """(sampled,) how many of the corpus's `count` documents each document of a sample represents.
 
     If the prices were learned on the first `SAMPLE` of them, these represent only themselves, and the others the rest.
@@ -345,7 +342,7 @@ class Outcome(NamedTuple):
     history: list[dict[str, float]]
 
 
-def facts_of(plan: ExchangePlan, outcome: Outcome) -> dict[str, Any]:
+def facts_of_rounds(plan: MomentPlan, outcome: Outcome) -> dict[str, Any]:
     """The selection's facts, as `Selection.facts` has them without seconds."""
     documents, selected, quality, moments, sums, bound, relaxed, history = outcome
     raw = {term.name: float(quality[term.column]) / plan.size for term in plan.quality}
@@ -372,7 +369,7 @@ def facts_of(plan: ExchangePlan, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def price_of(plan: ExchangePlan, pool: Pool, moments: Sequence[torch.Tensor]) -> np.ndarray:
+def prices_at(plan: MomentPlan, pool: Pool, moments: Sequence[torch.Tensor]) -> np.ndarray:
     """(n,) float64: prices per unit of the budget, at a selection of these moments."""
     linear = torch.from_numpy(scaled_quality(plan.quality, pool.quality) / plan.size)
     return exact_price(pool, plan.metrics, plan.coefficients, linear, moments).numpy()

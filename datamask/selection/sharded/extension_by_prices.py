@@ -1,11 +1,10 @@
-"""New documents beside a selection that stays: they fill what the old ones leave of the budget and the limits.
+"""A selection extended by new documents, which fill what the old ones leave of the budget and the limits.
 
-    found = fill_beside(groups, kept, prices, config, folder, maps)
+    found = select_by_prices(groups, kept, prices, config, folder, maps)
 
-By the saved prices, each new document for itself: those of the highest prices are taken, so many that the budget is
-spent. The old cut would take too many or too few of them: at the optimum many documents are in part, all of them at
-the cut, and new ones of their kind lie on both sides of it. (Coverage looks at the new documents together:
-`cover.cover_beside`.)
+Saved prices value each new document by itself. The documents of the highest prices are taken until the budget is spent.
+The old cut would take too many or too few. At the optimum many documents are selected in part, all of them at the cut,
+and new ones of their kind lie on both sides of it. Coverage selects the new documents together: `cover.cover_beside`.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from datamask.errors import DatamaskError, InputError
 from datamask.maps import Handed, Mapper, hand_on, handed, here
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import GRAIN, Limits, Spent
-from datamask.selection.sharded.gathered import Gathered, Group, fits_limits, weights_of
+from datamask.selection.sharded.grouped_corpus import Group, GroupedCorpus, fits_limits, weights_of
 from datamask.selection.sharded.prices import Prices
 
 
 class MustSolve(DatamaskError):
-    """New documents cannot be selected beside the old selection: all must be selected anew. The message says why."""
+    """New documents cannot extend the old selection, so all must be selected anew. The message says why."""
 
 
 @dataclass(frozen=True)
-class Beside:
-    """The new documents' decisions; its arrays are read from the rounds' folder, as long as that is there."""
+class Extension:
+    """The decisions on the new documents. Its arrays are read from the rounds' folder while that is there."""
 
     decided: Sequence[Handed]  # each group's `selected`, `probability` and `price`, (n,) each; of the new ones alone
     facts: Mapping[str, Any]
@@ -51,9 +50,12 @@ class Pricing:
     prices: str  # path of the saved prices
 
 
-def fixed_parts(rounds: Gathered, kept: Sequence[Handed]) -> tuple[list[np.ndarray], list[Handed], Spent]:
-    """The places of the new documents in each group; these (`at`) with what stays selected (`inside`, (n,) bool); and
-    what that spends. kept: of each group, `new` and `selected` (n,) bool."""
+def standing_documents(rounds: GroupedCorpus, kept: Sequence[Handed]) -> tuple[list[np.ndarray], list[Handed], Spent]:
+    """The places of each group's new documents, the arrays for its round, and what the standing selection spends.
+
+    The arrays: these places (`at`), and what stays selected (`inside`, (n,) bool). kept: of each group, `new` and
+    `selected` (n,) bool.
+    """
     index, fixed, spent = [], [], []
     for group, own in zip(rounds.groups, kept, strict=True):
         new, selected = own.read("new", "selected")
@@ -63,8 +65,10 @@ def fixed_parts(rounds: Gathered, kept: Sequence[Handed]) -> tuple[list[np.ndarr
     return index, fixed, reduce(add, spent)
 
 
-def is_spent(limits: Limits, spent: Spent) -> bool:
-    """Whether no new document fits into what is left. limits: the corpus's, on the new documents; spent: by the others.
+def is_budget_spent(limits: Limits, spent: Spent) -> bool:
+    """Whether no new document fits into the rest of the budget.
+
+    limits: the corpus's, on the new documents; spent: by the standing selection.
 
     :raises MustSolve: what stays selected takes more than the budget, or is outside the limits if nothing is added.
     """
@@ -81,23 +85,23 @@ def is_spent(limits: Limits, spent: Spent) -> bool:
     return True
 
 
-def fill_beside(
+def select_by_prices(
     shards: Sequence[Any], kept: Sequence[Handed], prices: str, config: Config, folder: str, maps: Mapper = here
-) -> Beside:
+) -> Extension:
     """Selects the new documents of the highest prices.
 
-    shards: `exchange.ExchangeShard`s, none of them empty; kept: as `fixed_parts`; prices: path of `Prices`.
+    shards: `moment_sums.ShardCandidates`s, none of them empty; kept: as `standing_documents`; prices: path of `Prices`.
 
     :raises MustSolve: what is left of the budget and the limits cannot be filled by new documents.
     """
-    rounds = Gathered(shards, config, maps, folder)
-    index, fixed, spent = fixed_parts(rounds, kept)
+    rounds = GroupedCorpus(shards, config, maps, folder)
+    index, fixed, spent = standing_documents(rounds, kept)
     limits = rounds.limits_at(index)
     items = [group._replace(now=now) for group, now in zip(rounds.groups, fixed, strict=True)]
-    priced = maps(price_new, Pricing(config, folder, prices), items, rounds.rows)
+    priced = maps(price_new_documents, Pricing(config, folder, prices), items, rounds.rows)
     price = np.concatenate([found.read("price")[0] for found in priced])
     mask = np.zeros(len(price), bool)
-    if not is_spent(limits, spent):
+    if not is_budget_spent(limits, spent):
         left = limits.less(spent)
         if not fits_limits(left):
             raise MustSolve("the new documents cannot fill what is left of the budget and the limits")
@@ -120,16 +124,15 @@ def fill_beside(
         selected += int(taken.sum())
         columns = {"selected": taken, "probability": taken.astype(np.float32), "price": gains}
         decided.append(hand_on(folder, f"decided-{group.number}", **columns))
-    return Beside(decided, {"documents": rounds.count, "selected": selected, "budget": share})
+    return Extension(decided, {"documents": rounds.count, "selected": selected, "budget": share})
 
 
-def price_new(state: Pricing, group: Group) -> Handed:
+def price_new_documents(state: Pricing, group: Group) -> Handed:
     """Map: the prices (m,) of a group's new documents, per unit of the budget."""
     name = f"price-{group.number}"
     if found := handed(state.folder, name):
         return found
-    assert group.now is not None
-    [at] = group.now.read("at")
+    [at] = group.given("at")
     price = np.zeros(0)
     if len(at):
         with storage.open_input(state.prices) as file:
