@@ -57,7 +57,7 @@ def main() -> None:
     shutil.copy(out / "work" / "sweep" / "front.png", IMAGES / "front.png")
     if os.environ.get("PREFECT_API_URL"):
         pages = pages_of_prefect()
-        take(browser, pages["run"], "run", 1100, 670)
+        take(browser, pages["run"], "run", 1100, 760)
         take(browser, pages["form"], "form", 1100, 1100)
 
 

@@ -39,7 +39,7 @@ def paragraphs(text: str) -> list[str]:
 
 def sentences(paragraph: str) -> list[int]:
     """Words of each sentence; what stands in backquotes is one word."""
-    plain = re.sub(r"`[^`]*`", "code", re.sub(r"\]\([^)]*\)", "]", paragraph))
+    plain = re.sub(r"`[^`]*`", "Code", re.sub(r"\]\([^)]*\)", "]", paragraph))
     counts = [len(re.findall(r"\w[\w.,'’/-]*", part)) for part in re.split(r"(?<=[.!?])[\"'”)*_]*\s+(?=[^a-z])", plain)]
     return [count for count in counts if count]
 
