@@ -70,8 +70,8 @@ def main() -> None:
                 most, sharpen.MOST_READ = sharpen.MOST_READ, int(sharpen.MOST_READ * max(times, 1))
                 for seed in range(arguments.seeds):
                     effort = search.Effort(search=times, seed=seed)
-                    at = cut / size, alone, effort, size, found.p.numpy()
-                    mask = search.improve(joint, linear, limits, start.numpy(), 1.0, *at)
+                    at = search.Optimum(cut / size, alone, found.p.numpy())
+                    mask = search.improve(joint, linear, limits, start.numpy(), 1.0, effort, size, at)
                     gaps.append(gap(mask))
                 sharpen.MOST_READ = most
                 spread = f" ± {np.ptp(gaps) / 2:.2%}" if len(gaps) > 1 else ""

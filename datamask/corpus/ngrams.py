@@ -55,7 +55,7 @@ def hashed_words(texts: Iterable[str]) -> Iterator[tuple[np.ndarray, np.ndarray,
         points, ends = nfkc(block)
         single, pair = np.empty(len(points), np.uint64), np.empty(len(points), np.uint64)
         document = np.empty(len(points), np.int64)
-        words = hash_words(points, ends, lower, kind, BASE, FIRST, SECOND, single, pair, document)
+        words = hash_words(points, ends, lower, kind, (BASE, FIRST, SECOND), single, pair, document)
         yield single[:words].copy(), pair[: max(words - 1, 0)].copy(), document[:words].copy(), len(block)
 
 

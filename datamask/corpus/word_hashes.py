@@ -21,13 +21,14 @@ def mix_bits(value):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def hash_words(points, ends, lower, kind, base, first, second, single, pair, document):  # type: ignore[no-untyped-def]
+def hash_words(points, ends, lower, kind, factors, single, pair, document):  # type: ignore[no-untyped-def]
     """Fills `single` with the words' hashes, `pair` with those of each word and the next, `document` with their texts.
 
     Returns the number of words. points: (C,) uint32 code points of all texts, one after the other; ends: (texts,) where
-    each ends. A word's hash is a polynomial of its code points in `base`, the first one's power being 0. pair[n]
-    combines words n and n + 1 even if these are of two texts.
+    each ends. factors: of the polynomial of a word's code points, the first one's power being 0; and of the first and
+    the second word of a pair. pair[n] combines words n and n + 1 even if these are of two texts.
     """
+    base, first, second = factors
     last = np.uint32(len(kind) - 1)
     words, start = 0, 0
     for text in range(len(ends)):

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from datamask.filter.pair_loops import measured, own_runs, side_by_side
+from datamask.filter.pair_loops import Asked, Texts, Widths, measured, own_runs, side_by_side
 from datamask.filter.shingles import WINDOW, Likeness, unspaced
 from datamask.filter.surface import Surface
 
@@ -153,8 +153,9 @@ def pairs_of(
     first = np.zeros((len(texts) + 1, 3), np.int64)
     first[1:] = np.cumsum([[len(values) for values in column] for column in columns], axis=1).T
     likes, found = np.empty((len(one), 2)), np.empty((len(one), 2, len(OwnText._fields)))
-    joined = [np.concatenate(column) for column in columns]
-    side_by_side(*joined, first, one, other, (strong, least, contained), WINDOW, A_WORD, AROUND, likes, found)
+    numbers, shingles, units = map(np.concatenate, columns)
+    joined = Texts(numbers, shingles, units, first)
+    side_by_side(joined, one, other, Asked(strong, least, contained), Widths(WINDOW, A_WORD, AROUND), likes, found)
     pairs = []
     told = zip(one.tolist(), other.tolist(), likes.tolist(), found.tolist(), strict=True)
     for a, b, (common, doubled), (mine, theirs) in told:

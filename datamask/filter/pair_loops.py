@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from datamask.compiling import compiled
@@ -215,16 +217,42 @@ def repeated(units, runs, least, around):  # type: ignore[no-untyped-def]
     return 1 - (number - again) / number if number else 0.0
 
 
+class Texts(NamedTuple):
+    """Texts one after another, see `numbered`."""
+
+    numbers: np.ndarray
+    shingles: np.ndarray
+    units: np.ndarray
+    first: np.ndarray  # (texts + 1, 3), where each text's of these begin
+
+
+class Widths(NamedTuple):
+    """Letters: of a shingle, of a word, and around a run, see `measured`."""
+
+    window: int
+    word: int
+    around: int
+
+
+class Asked(NamedTuple):
+    """Likeness from which more is asked of a pair."""
+
+    strong: float  # Jaccard
+    least: float  # Jaccard
+    contained: float  # containment
+
+
 @compiled
-def side_by_side(numbers, shingles, units, first, one, other, asked, window, word, around, likes, found):  # type: ignore[no-untyped-def]
+def side_by_side(texts, one, other, asked, widths, likes, found):  # type: ignore[no-untyped-def]
     """Fills likes (P, 2) with how many shingles the texts of each pair have in common, and, where their Jaccard is
     `strong`, with `likeness_doubled`, else nan; found (P, 2, 5) with what is `measured` of what each has of its own,
     where their Jaccard is `least` or their containment `contained`, else nan.
 
-    numbers, shingles, units: of texts, one after another, see `numbered`; first: (texts + 1, 3) where each text's
-    begin; one, other: (P,) numbers of texts; asked: strong, least and contained; window, word, around: see `measured`.
+    texts: `Texts`; one, other: (P,) their numbers; asked: `Asked`; widths: `Widths`.
     """
+    numbers, shingles, units, first = texts
     strong, least, contained = asked
+    window, word, around = widths
     most = 0
     for text in range(len(first) - 1):
         most = max(most, first[text + 1, 1] - first[text, 1])

@@ -6,6 +6,8 @@ A module of its own, so that importing `signatures` does not wait for the compil
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from datamask.compiling import compiled
@@ -261,14 +263,23 @@ def sort_even(values, bits):  # type: ignore[no-untyped-def]
         values[at] = value
 
 
-@compiled
-def signed(raw, bounds, tables, sample, coarsest, count, scale, wear, values, offsets):  # type: ignore[no-untyped-def]
-    """Fills count, scale and wear (texts,), offsets (texts + 1,) and `values` with the samples, each ascending and each
-    hash once.
+class Signed(NamedTuple):
+    """Room for the signatures of texts."""
 
-    raw, bounds: the texts in UTF-8, and where each begins. values: room for a hash each byte of the longest text and
-    WINDOW more, beyond what is filled.
+    windows: np.ndarray  # (texts,) int64, shingles
+    scale: np.ndarray  # (texts,) int8, one in 2^scale is sampled
+    wear: np.ndarray  # (texts,) int32, of the surface
+    values: np.ndarray  # uint64, the samples; for a hash each byte of the longest text and WINDOW more than is filled
+    offsets: np.ndarray  # (texts + 1,) int32, where each text's sample begins; 0 at first
+
+
+@compiled
+def signed(raw, bounds, tables, sample, coarsest, found):  # type: ignore[no-untyped-def]
+    """Fills `found`, a `Signed`, each sample ascending and each hash once; returns how many hashes there are.
+
+    raw, bounds: the texts in UTF-8, and where each begins.
     """
+    count, scale, wear, values, offsets = found
     longest = 2 * longest_of(bounds) + WINDOW
     units, hashes, lower = np.empty(longest, np.uint32), np.empty(longest, np.uint32), np.empty(longest, np.uint32)
     room, row = (np.empty(longest, np.uint8), np.empty(longest, np.uint8)), np.empty(longest, np.uint8)

@@ -22,7 +22,7 @@ from datamask.corpus.plan import Shard
 from datamask.corpus.read import read_batches
 from datamask.corpus.utf8 import utf8
 from datamask.filter.shingles import WINDOW, tables
-from datamask.filter.signature_loops import signed
+from datamask.filter.signature_loops import Signed, signed
 from datamask.pipeline import STAGES
 from datamask.stages import Progress, silent
 from datamask.storage import Output
@@ -75,7 +75,7 @@ def sign_texts(chunk_id: pa.Array, texts: pa.Array) -> pa.RecordBatch:
     raw, bounds = utf8(texts)
     count, scale, wear = np.empty(len(texts), np.int64), np.empty(len(texts), np.int8), np.empty(len(texts), np.int32)
     values, offsets = np.empty(2 * (bounds[-1] - bounds[0]) + WINDOW, np.uint64), np.zeros(len(texts) + 1, np.int32)
-    filled = signed(raw, bounds, tables(), SAMPLE, COARSEST, count, scale, wear, values, offsets)
+    filled = signed(raw, bounds, tables(), SAMPLE, COARSEST, Signed(count, scale, wear, values, offsets))
     samples = pa.ListArray.from_arrays(pa.array(offsets), pa.array(values[:filled]))
     return pa.RecordBatch.from_arrays([chunk_id, *map(pa.array, (count, scale, wear)), samples], schema=SCHEMA)
 

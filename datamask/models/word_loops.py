@@ -5,6 +5,8 @@ A module of its own, so that importing `words` does not wait for the compiler.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from datamask.compiling import compiled
@@ -41,13 +43,30 @@ def find_words(raw, bounds, kinds, lower, spelled, starts, firsts):  # type: ign
     return words
 
 
+class WordTable(NamedTuple):
+    """Known words: there must be room for all, with slots to spare."""
+
+    slots: np.ndarray  # int32, a power of two of them, open addressing; −1 is empty
+    hashes: np.ndarray
+    ends: np.ndarray  # of each word's bytes in `letters`; ends[n + 1] is the end of word n
+    letters: np.ndarray
+
+
+class Merges(NamedTuple):
+    """What byte-pair encoding knows."""
+
+    of_byte: np.ndarray  # (256,) the token of each byte, or −1
+    pairs: np.ndarray  # see `pair_slot`
+    made: np.ndarray  # (merges,) the token that each makes
+
+
 @compiled
-def number(spelled, starts, words, slots, hashes, ends, letters, known, numbers):  # type: ignore[no-untyped-def]
+def number_words(spelled, starts, words, table, known, numbers):  # type: ignore[no-untyped-def]
     """Fills `numbers` with the number each of the `words` is known by; new ones are added. Returns how many are known.
 
-    slots: int32, a power of two of them, open addressing; −1 is empty. Of known words: hashes, and where the bytes of
-    each in `letters` end (ends[n + 1] is the end of word n). There must be room for all words, with slots to spare.
+    table: a `WordTable`.
     """
+    slots, hashes, ends, letters = table
     mask = len(slots) - 1
     for word in range(words):
         first, last = starts[word], starts[word + 1]
@@ -163,14 +182,15 @@ def lowered(raw, ends, kinds, letters, spelled, bounds, able):  # type: ignore[n
 
 
 @compiled
-def merge_pairs(letters, ends, able, of_byte, pairs, made, longest, ids, lengths):  # type: ignore[no-untyped-def]
+def merge_pairs(letters, ends, able, merges, longest, ids, lengths):  # type: ignore[no-untyped-def]
     """Byte-pair encoding of words: while there is one, the first pair of the least rank becomes one token.
 
     Fills lengths (words,) with each word's tokens, and ids with them, one word's after the other's; a length of −1 is
     of a word that is not `able` (words,), is longer than `longest` bytes or holds a byte that `of_byte` (256,) has no
     token for. Returns the number of tokens. letters, ends: the words' bytes, and where each begins and the last ends.
-    made: (merges,) the token that each makes.
+    merges: a `Merges`.
     """
+    of_byte, pairs, made = merges
     filled = 0
     token, rank = np.empty(longest, np.int64), np.empty(longest, np.int64)
     none = np.int64(len(made))

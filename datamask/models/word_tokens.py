@@ -18,11 +18,13 @@ from tokenizers import Tokenizer
 
 from datamask.models.word_letters import KINDS, LOWER, letters
 from datamask.models.word_loops import (
+    Merges,
+    WordTable,
     find_words,
     learn_merges,
     lowered,
     merge_pairs,
-    number,
+    number_words,
     place_again,
     sum_tokens,
     tokens,
@@ -197,9 +199,8 @@ class _KnownWords:
             self._slots = np.full(1 << (2 * most).bit_length(), -1, np.int32)
             place_again(self._hashes, self.known, self._slots)
         numbers = np.empty(len(words), np.int32)
-        self.known = number(
-            spelled, starts, len(words), self._slots, self._hashes, self._ends, self._letters, self.known, numbers
-        )
+        table = WordTable(self._slots, self._hashes, self._ends, self._letters)
+        self.known = number_words(spelled, starts, len(words), table, self.known, numbers)
         return numbers
 
     def since(self, first: int) -> pa.LargeStringArray:
@@ -242,7 +243,8 @@ class _Merges:
         able = np.empty(len(words), bool)
         lowered(raw, ends, KINDS, letters(), spelled, bounds, able)
         ids, lengths = np.empty(bounds[-1], np.int32), np.empty(len(words), np.int64)
-        filled = merge_pairs(spelled, bounds, able, self._of_byte, self._pairs, self._made, MERGED, ids, lengths)
+        merges = Merges(self._of_byte, self._pairs, self._made)
+        filled = merge_pairs(spelled, bounds, able, merges, MERGED, ids, lengths)
         return ids[:filled], lengths
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from datamask.quality.inner_loops import find_tokens
+from datamask.quality.inner_loops import Tokens, find_tokens
 from datamask.quality.page_layout import _BASE
 from datamask.quality.word_tables import SINGLE, tables
 
@@ -32,9 +32,10 @@ class BatchWords:
         self.starts = self.ends - sizes
         self.characters = np.zeros((len(texts), 11), np.int64)  # numbers of code points, see `inner_loops.find_tokens`
         room, marks = len(self.points), np.empty(len(self.points), np.int64)
-        found = [np.empty(room, kind) for kind in (np.int64, np.int64, np.uint8, bool, bool, *[np.uint64] * 3)]
+        kinds = (np.int64, np.int64, np.uint8, bool, bool, *[np.uint64] * 3)
+        found = Tokens(*(np.empty(room, kind) for kind in kinds))
         packed = tables().packed
-        tokens, angles = find_tokens(self.points, packed, np.uint64(_BASE), self.ends, *found, self.characters, marks)
+        tokens, angles = find_tokens(self.points, packed, np.uint64(_BASE), self.ends, found, self.characters, marks)
         self.start, self.end, self.kinds, self.is_word, self.closes, self.hashes, self.heads, self.tails = (
             values[:tokens].copy() for values in found
         )

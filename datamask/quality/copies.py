@@ -15,7 +15,7 @@ import numpy as np
 
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.character_ngrams import HALVES, halves
-from datamask.quality.copy_loops import altered_of_pairs, held_in, neighbours
+from datamask.quality.copy_loops import CopyTexts, altered_of_pairs, held_in, neighbours
 from datamask.quality.measures import word_order
 from datamask.quality.pool_model import CHARACTERS, PoolModel
 
@@ -61,5 +61,6 @@ class CopyCounts:
             keys = neighbours(counted.hashes, counted.hashes)
         held = halves(counted)  # the half that each text was counted in
         held_in(*counts.pairs.places, keys, counted.first, held)
-        altered_of_pairs(one, other, size, words.first, words.is_word, tokens, held, *(t.places for t in tables), found)
+        of_texts, places = CopyTexts(words.first, words.is_word, held), tuple(table.places for table in tables)
+        altered_of_pairs(one, other, size, of_texts, tokens, places, found)
         return found.tolist()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from datamask.compiling import compiled
@@ -103,13 +105,22 @@ def ordered(values, first, held, fewer):  # type: ignore[no-untyped-def]
     return found
 
 
+class CopyTexts(NamedTuple):
+    """Texts by their tokens."""
+
+    first: np.ndarray  # (texts + 1,) into the tokens
+    is_word: np.ndarray  # (tokens,)
+    held: np.ndarray  # (texts,) see `held_in`
+
+
 @compiled
-def altered_of_pairs(one, other, size, first, is_word, tokens, held, words, tails, heads, pairs, joints, found):  # type: ignore[no-untyped-def]
+def altered_of_pairs(one, other, size, texts, tokens, tables, found):  # type: ignore[no-untyped-def]
     """Fills found (P,) with `CopyCounts.altered` of pairs of texts: one, other (P,) their numbers.
 
-    size: (P,) words of their language; first: (texts + 1,) into the tokens; tokens: of each its hash, tail, head, and
-    its keys with the next (`neighbours`); held: (texts,) see `held_in`; words and so on: the tables.
+    size: (P,) words of their language; texts: `CopyTexts`; tokens: of each its hash, tail, head, and its keys with the
+    next (`neighbours`); tables: of the pool's words, tails, heads, pairs and joints.
     """
+    first, is_word, held = texts
     hashes, ends, begins, by_word, by_joint = tokens
     counted_for = (
         ordered(hashes, first, held, 0),
@@ -131,7 +142,7 @@ def altered_of_pairs(one, other, size, first, is_word, tokens, held, words, tail
                 by_word[first[copy] : max(first[copy + 1] - 1, first[copy])],
                 (held[text], held[copy]),
                 size[pair],
-                (words, tails, heads, pairs, joints),
+                tables,
             )
         found[pair] = nats[0] - nats[1]
 

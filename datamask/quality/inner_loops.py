@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from datamask.compiling import compiled
@@ -92,11 +94,43 @@ def formula_end(points, table, at, end):  # type: ignore[no-untyped-def]
     return at
 
 
+class Tokens(NamedTuple):
+    """Of each token: where it starts and ends, the kind of its first code point, whether it is a word, whether it
+    closes a sentence or a clause, and the hashes of it and of its first and last LETTERS."""
+
+    start: np.ndarray
+    end: np.ndarray
+    kinds: np.ndarray
+    is_word: np.ndarray
+    closes: np.ndarray
+    hashes: np.ndarray
+    heads: np.ndarray
+    tails: np.ndarray
+
+
+class WordsInGroup(NamedTuple):
+    """What `Languages` looks a word up in."""
+
+    place: np.ndarray  # rows of `keys` by the first bits of a hash
+    shift: np.uint64  # bits by which a hash is shifted
+    keys: np.ndarray
+    frequent: np.ndarray  # (keys, groups) bool
+    usual: np.ndarray  # (groups,) shares of frequent words
+
+
+class PairKeys(NamedTuple):
+    """(tokens,) each: keys of the first and the second of a pair, and their counts, float32, 0 if not known."""
+
+    left: np.ndarray
+    right: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+
+
 @compiled
-def find_tokens(points, table, base, ends, start, end, kinds, is_word, closes, hashes, heads, tails, counts, marks):  # type: ignore[no-untyped-def]
-    """Fills of each token where it starts and ends, the kind of its first code point, whether it is a word, whether it
-    closes a sentence or a clause, and the hashes of it and of its first and last LETTERS, polynomials in `base` of its
-    folded code points. Fills `marks` with the places of "<" and "&". Returns the number of tokens, and of marks.
+def find_tokens(points, table, base, ends, found, counts, marks):  # type: ignore[no-untyped-def]
+    """Fills `found`, `Tokens` with room for all, and `marks` with the places of "<" and "&". Hashes are polynomials in
+    `base` of the folded code points. Returns the number of tokens, and of marks.
 
     A word begins where the one before is none, or where a letter stands alone; a mark for itself begins always, but a
     run of the same mark is one. A joiner between two letters is of their word.
@@ -110,6 +144,7 @@ def find_tokens(points, table, base, ends, start, end, kinds, is_word, closes, h
 
     points: between line ends; ends: (documents,) where the line end after each stands; table: `WordTables.packed`.
     """
+    start, end, kinds, is_word, closes, hashes, heads, tails = found
     tokens, angles, document, last = 0, 0, 0, len(points) - 1
     plain, ink, digits, letters, upper, shouts, broken, bars, code, misread, links = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
     quotes, formula, small = 0, 0, 0  # right ones less left ones; where the last formula ends; small letters
@@ -225,14 +260,16 @@ def find_tokens(points, table, base, ends, start, end, kinds, is_word, closes, h
 
 
 @compiled
-def count_tags(points, table, marks, ends, start, end, hashes, elements, found):  # type: ignore[no-untyped-def]
+def count_tags(points, table, marks, ends, tokens, elements, found):  # type: ignore[no-untyped-def]
     """Adds to found (documents,) the number of "<" before an HTML element's name, "/" and one, or "!"; and of "&"
     before a name or number and ";".
 
     What only looks so is left out: names of one letter ("a<b" in a formula) that neither ">" nor "href" follows.
 
-    marks: places of "<" and "&"; start, end, hashes: of the tokens; elements: hashes of names, ascending.
+    marks: places of "<" and "&"; tokens: where each starts and ends, and its hash; elements: hashes of names,
+    ascending.
     """
+    start, end, hashes = tokens
     document, token, last = 0, 0, len(points) - 1
     for mark in marks:
         while mark >= ends[document]:
@@ -376,14 +413,16 @@ def look_up_all(slots, shift, counts, keys, first, half, found):  # type: ignore
 
 @compiled
 def usual_words(  # type: ignore[no-untyped-def]
-    first, hashes, kinds, is_word, menus, group, place, shift, keys, frequent, usual, found
+    first, words, group, looked_up, found
 ):
     """Fills found (documents, 2) with numbers of words: of prose, which are those among which there are enough of the
     words that most documents of the group hold, few capitals and few digits; and of the others, those among which stand
     SEVERAL of `menus`.
 
-    menus: (tokens,) bool; group: (documents,); place, keys, frequent, usual: as `Languages` has them.
+    words: hashes, kinds, whether each is a word, and one of menus; group: (documents,); looked_up: `WordsInGroup`.
     """
+    hashes, kinds, is_word, menus = words
+    place, shift, keys, frequent, usual = looked_up
     function = np.empty(len(hashes), np.bool_)
     nothing = len(keys) - 1
     for document in range(len(first) - 1):
@@ -421,15 +460,16 @@ def usual_words(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def lifts_of(apart, first, left, right, before, after, half, slots, shift, counts, pair, size, strength, found, number):  # type: ignore[no-untyped-def]
+def lifts_of(apart, first, pairs, half, table, size, found, number):  # type: ignore[no-untyped-def]
     """Fills `found` with P(second | first) / P(second), the former smoothed towards the latter, of the tokens that have
     another `apart` places further in their document, both of them known; and number (documents,) with how many each
     has. Returns how many there are.
 
-    left, right: (tokens,) keys of the first and the second of a pair; before, after: their counts, float32, 0 if not
-    known; half: (documents,); slots, shift, counts: of the table of pairs; size: (documents,) float32 words of each
-    document's language in a half; strength: float32 pseudo-counts.
+    pairs: `PairKeys`; half: (documents,); table: slots, shift and counts of the table of pairs, the factor of a pair's
+    first key, and float32 pseudo-counts; size: (documents,) float32 words of each document's language in a half.
     """
+    left, right, before, after = pairs
+    slots, shift, counts, pair, strength = table
     filled = 0
     for document in range(len(first) - 1):
         begun, mine = filled, slots[half[document]]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from datamask.quality.batch_words import BatchWords
+from datamask.quality.inner_loops import WordsInGroup
 from datamask.quality.word_tables import SCRIPTS, tables
 
 LEAST = 20  # documents of the sample that make a group
@@ -101,10 +102,9 @@ class Languages:
         return told, share
 
     @property
-    def places(self) -> tuple[np.ndarray, np.uint64, np.ndarray, np.ndarray, np.ndarray]:
-        """What the loops look a word up in: rows by the first bits of a hash, by how many bits it is shifted, the keys,
-        the groups' frequent words and their usual shares."""
-        return self._place, np.uint64(64 - _BITS), self.keys, self.frequent, self.usual  # type: ignore[attr-defined]
+    def places(self) -> WordsInGroup:
+        """What the loops look a word up in."""
+        return WordsInGroup(self._place, np.uint64(64 - _BITS), self.keys, self.frequent, self.usual)  # type: ignore[attr-defined]
 
 
 def _slot(hashes: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from datamask.quality import code_shapes
 from datamask.quality.batch_words import BatchWords
 from datamask.quality.character_ngrams import HALVES, PAIR, NgramCounts, halves
-from datamask.quality.inner_loops import CHANCE, count_tags, lifts_of, repeated, standing, summed, usual_words
+from datamask.quality.inner_loops import CHANCE, PairKeys, count_tags, lifts_of, repeated, standing, summed, usual_words
 from datamask.quality.language_models import Languages
 from datamask.quality.lexicon import lexicon
 from datamask.quality.word_tables import BAR, DIGIT, tables
@@ -94,7 +94,7 @@ def pool_free_measures(words: BatchWords) -> dict[str, np.ndarray]:
     letters = letters - digits
     tagged = np.zeros(len(words), np.int64)
     tokens = words.start, words.end, words.hashes
-    count_tags(words.points, tables().packed, words.marks, words.ends, *tokens, _elements(), tagged)
+    count_tags(words.points, tables().packed, words.marks, words.ends, tokens, _elements(), tagged)
     stands, runs = np.empty((len(words), 2), np.int64), np.empty((len(words), 2), np.int64)
     standing(words.first, words.is_word, words.closes, stands)
     number, said = stands.T
@@ -130,7 +130,7 @@ def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np
     known *= (words.kinds & DIGIT == 0) & ~bars  # what stands in a table follows no words
     found = np.empty((len(words), 2), np.int64)
     of_tokens = words.hashes, words.kinds, words.is_word, lexicon("menus").held(words)
-    usual_words(words.first, *of_tokens, group, *pool.languages.places, found)
+    usual_words(words.first, of_tokens, group, pool.languages.places, found)
     reads, menus = found.T
     return {
         "order": _near_less_far(words, pool, group, half, known, words.parted),
@@ -179,11 +179,16 @@ def _near_less_far(
     half = half[owner]
     said = []
     for apart, after in ((1, second), (APART, np.True_)):
-        by_word = (words.hashes, words.hashes, known, known * after, half, *counts.pairs.places)
-        by_joint = (words.tails, words.heads, tails, heads * after, half, *counts.joints.places)
-        said.append(
-            _lifts(first, apart, by_word, size, "pairs") + JOINTS * _lifts(first, apart, by_joint, size, "joints")
-        )
+        by_word = PairKeys(words.hashes, words.hashes, known, known * after)
+        by_joint = PairKeys(words.tails, words.heads, tails, heads * after)
+        found = np.zeros(len(first) - 1)
+        for kind, keys, table, weight in (
+            ("pairs", by_word, counts.pairs, 1),
+            ("joints", by_joint, counts.joints, JOINTS),
+        ):
+            looked_up = (*table.places, PAIR, np.float32(_STRENGTH[kind]))
+            found += weight * _lifts(first, apart, keys, half, looked_up, size)
+        said.append(found)
     found = np.full(len(words), np.inf)
     np.fmin.at(found, owner, said[0] - said[1])
     return np.where(np.isfinite(found), found, np.nan)
@@ -198,16 +203,18 @@ def _parts(first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.append(first[owner] + sizes[owner] * place // number[owner], first[-1]), owner
 
 
-def _lifts(first: np.ndarray, apart: int, pairs: tuple[Any, ...], size: np.ndarray, kind: str) -> np.ndarray:
+def _lifts(
+    first: np.ndarray, apart: int, pairs: PairKeys, half: np.ndarray, table: tuple[Any, ...], size: np.ndarray
+) -> np.ndarray:
     """(documents,) mean `pair_lift` in nats of the pairs of a document whose parts the pool knows.
 
     :param apart: places between the two
-    :param pairs: what `inner_loops.lifts_of` has of them, from the keys to the table
+    :param table: what `inner_loops.lifts_of` looks pairs up in
     :param size: (documents,) words of the document's language in a half
     """
     found, number = np.empty(first[-1], np.float32), np.empty(len(first) - 1, np.int64)
     sums = np.empty(len(number), np.int64)
-    filled = lifts_of(apart, first, *pairs, PAIR, size, np.float32(_STRENGTH[kind]), found, number)
+    filled = lifts_of(apart, first, pairs, half, table, size, found, number)
     summed(np.log(found[:filled]), number, np.float32(MOST), np.float32(UNIT), sums)
     return share(sums / UNIT, number)
 

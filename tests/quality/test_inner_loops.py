@@ -20,6 +20,8 @@ from datamask.quality.inner_loops import (
     RUN,
     SENTENCE,
     SEVERAL,
+    PairKeys,
+    WordsInGroup,
     formula_end,
     lifts_of,
     repeated,
@@ -262,7 +264,8 @@ def test_usual_words(tokens: Tokens) -> None:
     hashes, usual = tokens.hashes << np.uint64(46), np.array([0.5, 0.001])
     group = np.arange(len(tokens.first) - 1) % 2
     found = np.empty((len(group), 2), np.int64)
-    usual_words(tokens.first, hashes, kinds, is_word, menus, group, place, np.uint64(46), keys, frequent, usual, found)
+    looked_up = WordsInGroup(place, np.uint64(46), keys, frequent, usual)
+    usual_words(tokens.first, (hashes, kinds, is_word, menus), group, looked_up, found)
     function = np.array([frequent[min(int(word), 4)] for word in tokens.hashes], bool).reshape(-1, 2)
     for document, mine in enumerate(map(slice, tokens.first, tokens.first[1:])):
         words, theirs = is_word[mine], function[mine, group[document]] & is_word[mine]
@@ -280,8 +283,8 @@ def test_lifts() -> None:
     keys = mix_bits(hashes[:-1] * PAIR + hashes[1:])
     table, half = CountTable.of([keys, keys[:50]]), np.array([1, 0, 0])
     size, found, number = np.array([20, 30, 50], np.float32), np.empty(100, np.float32), np.empty(3, np.int64)
-    given_ = hashes, hashes, counts, counts, half, *table.places, PAIR, size, np.float32(4)
-    filled = lifts_of(3, first, *given_, found, number)
+    pairs, looked_up = PairKeys(hashes, hashes, counts, counts), (*table.places, PAIR, np.float32(4))
+    filled = lifts_of(3, first, pairs, half, looked_up, size, found, number)
     expected, numbers = [], [0, 0, 0]
     for document in range(3):
         for at in range(first[document], first[document + 1] - 3):

@@ -27,7 +27,6 @@ from datamask.compiling import blocks_of, on_cores
 from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError, InputError
 from datamask.selection.cover import compiled
-from datamask.selection.cover.curves import Curves
 from datamask.selection.problem.pool import SMALL, Pool, row_hashes
 from datamask.selection.sparse_rows import taken_rows
 
@@ -51,6 +50,11 @@ class AtomRows:
 
     def __len__(self) -> int:
         return len(self.start) - 1
+
+    @property
+    def arrays(self) -> compiled.Rows:
+        """The matrix as the compiled loops take it."""
+        return compiled.Rows(self.start, self.index, self.value)
 
     def scores(self, price: np.ndarray) -> np.ndarray:
         """(N,) float64: A · price. price: (width,)."""
@@ -86,18 +90,15 @@ class AtomRows:
 
     def gains(
         self,
-        mixture: tuple[np.ndarray, np.ndarray, Curves],  # t, levels, curves
-        mass: np.ndarray,
-        linear: np.ndarray,
-        selected: np.ndarray,
+        mixture: compiled.Mixture,
+        documents: compiled.Documents,
         which: np.ndarray,
         found: np.ndarray,
     ) -> None:
         """Fills found (N,) at the rows `which`, as `compiled.row_gains` does."""
-        rows = (self.start, self.index, self.value)
 
         def work(first: int, last: int) -> None:
-            compiled.row_gains(*rows, *mixture, mass, linear, selected, which, found, first, last)
+            compiled.row_gains(self.arrays, mixture, documents, which, found, first, last)
 
         self._each(work, len(which))
 

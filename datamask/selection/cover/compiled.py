@@ -6,14 +6,62 @@ Row i's atoms are index[start[i]:start[i + 1]] (uint16 or uint32), with values `
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from datamask.compiling import compiled
-from datamask.selection.cover.curves import SMALLEST, bend_of, factor_left
+from datamask.selection.cover.curves import SMALLEST, Curves, bend_of, factor_left
 
 CROWD, PATIENCE = 32, 400  # see `anneal`: crowd of candidates; draws at most for each pair evaluated
 SERIES = 0.02  # below this, log(1 + x) is four terms of its series: exact to 1e-10 of the first term
+MOST = 24  # candidates that are evaluated anew for each selected document
 BLOCK = 64  # atoms of a row whose terms are computed together
+
+
+class Rows(NamedTuple):
+    """Sparse rows."""
+
+    start: np.ndarray
+    atoms: np.ndarray
+    value: np.ndarray
+
+
+class Mixture(NamedTuple):
+    """What is covered: the target distribution, the levels at this mask, and the curves."""
+
+    t: np.ndarray
+    level: np.ndarray
+    curves: Curves
+
+
+class Documents(NamedTuple):
+    """(N,) each: the factor on a document's row, the linear part of its gain, and whether it is selected."""
+
+    mass: np.ndarray
+    linear: np.ndarray
+    selected: np.ndarray
+
+
+class Bounds(NamedTuple):
+    """What the budget and the limits are of, and the sums over the selection."""
+
+    weights: np.ndarray  # (N,) what each document takes of the budget
+    groups: np.ndarray  # (N, columns) int32: group numbers, all columns' groups numbered consecutively
+    sums: np.ndarray  # (groups,) what is spent of each
+    low: np.ndarray  # (groups,)
+    high: np.ndarray  # (groups,)
+    lengths: np.ndarray  # (N,), or empty
+    length: np.ndarray  # the sum of `lengths` over the selection, and its low and high ends
+
+
+class Schedule(NamedTuple):
+    """Of `anneal`: pairs evaluated, swaps after which gains are computed anew, first and last temperature."""
+
+    draws: int
+    renewed: int
+    warm: float
+    cool: float
 
 
 @compiled
@@ -64,13 +112,15 @@ def series(x):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def row_gain(start, index, value, t, level, curves, mass, row):  # type: ignore[no-untyped-def]
+def row_gain(rows, mixture, mass, row):  # type: ignore[no-untyped-def]
     """The change of coverage when `mass` of a row is added (or removed): Σ_j t_j log(1 + mass·A_ij / level_j), and of
     words that saturate a share of what they still have to give.
 
     A block of atoms at a time: the series for all of them in a loop without branches, which the compiler vectorises,
     then the logarithm of the few that lie outside it, then the sum in the atoms' order.
     """
+    start, index, value = rows
+    t, level, curves = mixture
     total = 0.0
     at, last = start[row], bend_of(index, start[row], start[row + 1], curves.bend)
     if last < start[row + 1]:
@@ -100,19 +150,22 @@ def row_gain(start, index, value, t, level, curves, mass, row):  # type: ignore[
 
 
 @compiled
-def row_gains(start, index, value, t, level, curves, mass, linear, selected, which, found, first, last):  # type: ignore[no-untyped-def]
+def row_gains(rows, mixture, documents, which, found, first, last):  # type: ignore[no-untyped-def]
     """Fills found (N,) with the marginal values of the rows which[first:last]: the gain of adding a document, or the
     loss of removing a selected one."""
+    mass, linear, selected = documents
     for row in which[first:last]:
         if selected[row]:
-            found[row] = linear[row] - row_gain(start, index, value, t, level, curves, -mass[row], row)
+            found[row] = linear[row] - row_gain(rows, mixture, -mass[row], row)
         else:
-            found[row] = linear[row] + row_gain(start, index, value, t, level, curves, mass[row], row)
+            found[row] = linear[row] + row_gain(rows, mixture, mass[row], row)
 
 
 @compiled
-def move_row(start, index, value, level, curves, mass, row):  # type: ignore[no-untyped-def]
+def move_row(rows, mixture, mass, row):  # type: ignore[no-untyped-def]
     """Adds `mass` of a row to the levels in place (negative mass: removes it)."""
+    start, index, value = rows
+    _, level, curves = mixture
     last = bend_of(index, start[row], start[row + 1], curves.bend)
     for at in range(start[row], last):
         level[index[at]] += mass * value[at]
@@ -123,12 +176,12 @@ def move_row(start, index, value, level, curves, mass, row):  # type: ignore[no-
 
 
 @compiled
-def allowed(leaving, entering, weights, spent, room, groups, sums, low, high, lengths, length):  # type: ignore[no-untyped-def]
+def allowed(leaving, entering, spent, room, bounds):  # type: ignore[no-untyped-def]
     """Whether a swap keeps the budget (within `room` of it), the groups' bounds and the length bound.
 
-    leaving is −1 for an addition, entering −1 for a removal. spent: what is spent beyond the budget. length: the sum of
-    `lengths` over the selection, and its low and high ends.
+    leaving is −1 for an addition, entering −1 for a removal. spent: what is spent beyond the budget.
     """
+    weights, groups, sums, low, high, lengths, length = bounds
     more = weights[entering] if entering >= 0 else 0.0
     less = weights[leaving] if leaving >= 0 else 0.0
     after = spent + more - less
@@ -159,57 +212,57 @@ def allowed(leaving, entering, weights, spent, room, groups, sums, low, high, le
 
 
 @compiled
-def book_row(row, sign, weights, groups, sums, lengths, length):  # type: ignore[no-untyped-def]
+def book_row(row, sign, bounds):  # type: ignore[no-untyped-def]
     """Updates the groups' sums and the length's sum in place when a row enters (sign 1) or leaves (sign −1)."""
-    for column in range(groups.shape[1]):
-        sums[groups[row, column]] += sign * weights[row]
-    if len(lengths):
-        length[0] += sign * lengths[row]
+    for column in range(bounds.groups.shape[1]):
+        bounds.sums[bounds.groups[row, column]] += sign * bounds.weights[row]
+    if len(bounds.lengths):
+        bounds.length[0] += sign * bounds.lengths[row]
 
 
 @compiled
-def sweep_swaps(  # type: ignore[no-untyped-def]
-    start, index, value, t, level, curves, mass, linear, selected, order, candidates, stale, most, least,
-    weights, spent, room, groups, sums, low, high, lengths, length,
-):  # fmt: skip
+def sweep_swaps(rows, mixture, documents, order, candidates, stale, budget, bounds):  # type: ignore[no-untyped-def]
     """Compares each selected document of `order` with the best candidates by exact gains, and swaps where that gains.
 
     stale: (C,) the candidates' last known gains, descending at first; they are evaluated anew in this order until the
-    best is no less than the next stale gain (at most `most` of them). linear: (N,) the linear part of a document's
-    gain, less the budget's dual price. least: the least gain of a swap. Returns the total gain, the number of swaps and
-    what is spent beyond the budget.
+    best is no less than the next stale gain (at most MOST of them). documents: their linear gain is less the budget's
+    dual price. budget: what is spent beyond it, how far off it a swap may be, and the least gain of a swap. Returns the
+    total gain, the number of swaps and what is spent beyond the budget.
     """
+    mass, linear, selected = documents
+    weights = bounds.weights
+    spent, room, least = budget
     total, swaps = 0.0, 0
     for step in range(len(order)):
         out = order[step]
-        back = -row_gain(start, index, value, t, level, curves, -mass[out], out) + linear[out]
-        move_row(start, index, value, level, curves, -mass[out], out)
+        back = -row_gain(rows, mixture, -mass[out], out) + linear[out]
+        move_row(rows, mixture, -mass[out], out)
         best, place = back + least, -1
         tried = 0
         for at in range(len(candidates)):
-            if tried >= most or stale[at] <= best:
+            if tried >= MOST or stale[at] <= best:
                 break
             into = candidates[at]
-            if selected[into] or not allowed(out, into, weights, spent, room, groups, sums, low, high, lengths, length):
+            if selected[into] or not allowed(out, into, spent, room, bounds):
                 continue
-            stale[at] = linear[into] + row_gain(start, index, value, t, level, curves, mass[into], into)
+            stale[at] = linear[into] + row_gain(rows, mixture, mass[into], into)
             tried += 1
             if stale[at] > best:
                 best, place = stale[at], at
         if place < 0:
-            move_row(start, index, value, level, curves, mass[out], out)
+            move_row(rows, mixture, mass[out], out)
         else:
             into = candidates[place]
-            move_row(start, index, value, level, curves, mass[into], into)
+            move_row(rows, mixture, mass[into], into)
             selected[out], selected[into] = False, True
             spent += weights[into] - weights[out]
-            book_row(out, -1.0, weights, groups, sums, lengths, length)
-            book_row(into, 1.0, weights, groups, sums, lengths, length)
+            book_row(out, -1.0, bounds)
+            book_row(into, 1.0, bounds)
             total += best - back
             swaps += 1
             candidates[place], stale[place] = out, back
         # gains of the candidates tried have changed: an insertion sort of the front keeps them in order
-        for at in range(1, min(len(candidates), 2 * most)):
+        for at in range(1, min(len(candidates), 2 * MOST)):
             c, s = candidates[at], stale[at]
             to = at
             while to > 0 and stale[to - 1] < s:
@@ -226,19 +279,24 @@ def seeded(seed):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def anneal(  # type: ignore[no-untyped-def]
-    start, index, value, t, level, curves, mass, linear, selected, inside, outside, stale, done, draws, turns, renewed,
-    warm, cool, weights, spent, room, groups, sums, low, high, lengths, length,
-):  # fmt: skip
+def anneal(rows, mixture, documents, sides, progress, schedule, budget, bounds):  # type: ignore[no-untyped-def]
     """Random swaps, a loss taken with probability exp(loss / temperature), which falls from `warm` to `cool`.
 
-    Simulated annealing (Metropolis et al. 1953; Kirkpatrick, Gelatt & Vecchi 1983). stale: (N,) the last known marginal
-    values; outside: in falling order of theirs. A draw takes a selected document and an acceptable loss, and then one
-    of the unselected documents that by their stale gains lose no more than that. If only n < `CROWD` qualify, the draw
-    is kept with probability n / CROWD, so that documents with few possible replacements are tried less often. Ends
-    after `draws` pairs evaluated exactly, or after `renewed` swaps, when all gains should be computed anew. Returns the
-    pairs `done`, the draws in all (`turns`), the swaps, and what is spent beyond the budget.
+    Simulated annealing (Metropolis et al. 1953; Kirkpatrick, Gelatt & Vecchi 1983). sides: the selected row numbers,
+    the others in falling order of their last known marginal values, and these values (N,). A draw takes a selected
+    document and an acceptable loss, and then one of the unselected documents that by their stale gains lose no more
+    than that. If only n < `CROWD` qualify, the draw is kept with probability n / CROWD, so that documents with few
+    possible replacements are tried less often. Ends after `draws` pairs evaluated exactly, or after `renewed` swaps,
+    when all gains should be computed anew. progress: pairs done and draws in all before. budget: what is spent beyond
+    it, and how far off it a swap may be. Returns the pairs done, the draws in all, the swaps, and what is spent beyond
+    the budget.
     """
+    mass, linear, selected = documents
+    inside, outside, stale = sides
+    done, turns = progress
+    draws, renewed, warm, cool = schedule
+    spent, room = budget
+    weights = bounds.weights
     keys, swaps = -stale[outside], 0
     while done < draws and turns < PATIENCE * draws and swaps < renewed:
         turns += 1
@@ -252,31 +310,31 @@ def anneal(  # type: ignore[no-untyped-def]
         b = np.random.randint(able)
         into = outside[b]
         done += 1
-        if not allowed(out, into, weights, spent, room, groups, sums, low, high, lengths, length):
+        if not allowed(out, into, spent, room, bounds):
             continue
-        lost = row_gain(start, index, value, t, level, curves, -mass[out], out) - linear[out]
+        lost = row_gain(rows, mixture, -mass[out], out) - linear[out]
         stale[out] = -lost
-        stale[into] = linear[into] + row_gain(start, index, value, t, level, curves, mass[into], into)
+        stale[into] = linear[into] + row_gain(rows, mixture, mass[into], into)
         if lost + stale[into] < 4 * least:
             continue
-        move_row(start, index, value, level, curves, -mass[out], out)
-        fresh = linear[into] + row_gain(start, index, value, t, level, curves, mass[into], into)
+        move_row(rows, mixture, -mass[out], out)
+        fresh = linear[into] + row_gain(rows, mixture, mass[into], into)
         if lost + fresh >= least:
-            move_row(start, index, value, level, curves, mass[into], into)
+            move_row(rows, mixture, mass[into], into)
             selected[out], selected[into] = False, True
             inside[a], outside[b] = into, out
             stale[into] = fresh
             spent += weights[into] - weights[out]
-            book_row(out, -1.0, weights, groups, sums, lengths, length)
-            book_row(into, 1.0, weights, groups, sums, lengths, length)
+            book_row(out, -1.0, bounds)
+            book_row(into, 1.0, bounds)
             swaps += 1
         else:
-            move_row(start, index, value, level, curves, mass[out], out)
+            move_row(rows, mixture, mass[out], out)
     return done, turns, swaps, spent
 
 
 @compiled
-def lazy_greedy(start, index, value, t, level, curves, mass, linear, weights, size, order, ranking):  # type: ignore[no-untyped-def]
+def lazy_greedy(rows, mixture, mass, linear, weights, size, order, ranking):  # type: ignore[no-untyped-def]
     """Fills `ranking` with documents in the order greedy takes them, by gain per unit; returns how many were taken.
 
     level is that of an empty selection at first. Gains only fall as it grows, so a stale gain is an upper bound (Minoux
@@ -287,7 +345,7 @@ def lazy_greedy(start, index, value, t, level, curves, mass, linear, weights, si
     key = np.empty(count)
     for at in range(count):
         row = heap[at]
-        key[at] = (linear[row] + row_gain(start, index, value, t, level, curves, mass[row], row)) / weights[row]
+        key[at] = (linear[row] + row_gain(rows, mixture, mass[row], row)) / weights[row]
     for at in range(count // 2 - 1, -1, -1):
         _sift_down(heap, key, at, count)
     spent, taken = 0.0, 0
@@ -296,7 +354,7 @@ def lazy_greedy(start, index, value, t, level, curves, mass, linear, weights, si
         if spent + weights[row] > size + 1e-9:
             fresh = -np.inf
         else:
-            fresh = (linear[row] + row_gain(start, index, value, t, level, curves, mass[row], row)) / weights[row]
+            fresh = (linear[row] + row_gain(rows, mixture, mass[row], row)) / weights[row]
         second = -np.inf
         if count > 1:
             second = key[1]
@@ -304,7 +362,7 @@ def lazy_greedy(start, index, value, t, level, curves, mass, linear, weights, si
             second = key[2]
         if fresh == -np.inf or fresh >= second:
             if fresh > -np.inf:
-                move_row(start, index, value, level, curves, mass[row], row)
+                move_row(rows, mixture, mass[row], row)
                 ranking[taken] = row
                 taken += 1
                 spent += weights[row]

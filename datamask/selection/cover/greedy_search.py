@@ -13,13 +13,11 @@ brought within the budget at the end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
 from datamask.selection.cover import compiled
-from datamask.selection.cover.curves import Curves
 from datamask.selection.cover.curves import curve_value as value_at
 from datamask.selection.cover.sharpen import sharpen
 from datamask.selection.cover.summed import SummedCoverage
@@ -27,7 +25,7 @@ from datamask.selection.problem.feasible import fill_in_order
 from datamask.selection.problem.limits import Limits
 from datamask.shares import share_part, tell_share
 
-CANDIDATES, MOST = 1024, 24  # candidates to enter in a round; how many are evaluated anew for each selected document
+CANDIDATES = 1024  # to enter in a round
 ROUNDS, LEAST = 24, 3e-5  # rounds at most; stop after a round that gains less than this share of the scale
 # Between rounds in which all unselected documents are evaluated, so many in all, only the best of the last such are.
 EVERY, SCREENED = 6, 8192
@@ -42,17 +40,11 @@ ROOM = 0.002  # how far the search may be off a token budget, as a share of it
 
 @dataclass(eq=False)
 class RunningSums:
-    """The budget's and the limits' running sums, as arrays for the compiled loops."""
+    """The budget's and the limits' running sums, for the compiled loops."""
 
-    weights: np.ndarray
     spent: float  # beyond the budget
     room: float
-    groups: np.ndarray  # (N, columns) int32: group numbers, all columns' groups numbered consecutively
-    sums: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    lengths: np.ndarray
-    length: np.ndarray  # sum, low, high
+    bounds: compiled.Bounds
 
     @classmethod
     def of(cls, limits: Limits, selected: np.ndarray) -> RunningSums:
@@ -76,12 +68,7 @@ class RunningSums:
             length = np.array([lengths[selected].sum(), limits.length.low, limits.length.high])
         spent = float(limits.weights[selected].sum()) - limits.size
         room = 0.0 if whole else max(ROOM * limits.size, float(np.median(limits.weights)))
-        return cls(limits.weights, spent, room, groups, sums, ends[0], ends[1], lengths, length)
-
-    @property
-    def bounds(self) -> tuple[np.ndarray, ...]:
-        """The arguments that `compiled.allowed` takes after `room`."""
-        return self.groups, self.sums, self.low, self.high, self.lengths, self.length
+        return cls(spent, room, compiled.Bounds(limits.weights, groups, sums, ends[0], ends[1], lengths, length))
 
 
 @dataclass(frozen=True)
@@ -94,13 +81,13 @@ class Effort:
     seed: int = 0  # of the random swaps
 
 
-class Schedule(NamedTuple):
-    """Of the annealing: pairs evaluated, temperatures from `warm` to `cool`, and the seed of the random numbers."""
+@dataclass(frozen=True)
+class Optimum:
+    """What is known of the fractional optimum, beside which a mask is searched."""
 
-    pairs: int
-    warm: float
-    cool: float
-    seed: int
+    price: float = 0.0  # the budget's dual price
+    above: np.ndarray | None = None  # (N,) a document's gain there, less that price
+    p: np.ndarray | None = None  # (N,) itself; without it, or `above`, random swaps search
 
 
 def improve(
@@ -109,20 +96,19 @@ def improve(
     limits: Limits,
     selected: np.ndarray,  # (N,) bool, within the limits
     scale: float,  # the span of f, which tolerances and temperatures are relative to
-    price: float = 0.0,  # the budget's dual price
-    above: np.ndarray | None = None,  # (N,) a document's gain at the fractional optimum, less that price
     effort: Effort = Effort(),
     size: float | None = None,  # the whole budget, if these rows and limits are a part of the problem
-    p: np.ndarray | None = None,  # (N,) the fractional optimum; without it, or `above`, by random swaps
+    optimum: Optimum = Optimum(),
 ) -> np.ndarray:
     """(N,) bool: a mask whose value is no less than that of `selected`, within the same limits."""
     before, selected = selected, selected.copy()
     mass = (1 - joint.alpha) * limits.weights / (size or limits.size)
-    value = linear - price * limits.weights  # net of the budget's dual price, so that lengths compare
+    above, p = optimum.above, optimum.p
+    value = linear - optimum.price * limits.weights  # net of the budget's dual price, so that lengths compare
     if not 0 < selected.sum() < len(selected):
         return selected
     count, each = int(selected.sum()), max(1, len(joint.rows.index) // len(selected))
-    rounds = min(effort.rounds, max(2, MOST_READ // (count * MOST * each)))
+    rounds = min(effort.rounds, max(2, MOST_READ // (count * compiled.MOST * each)))
     found = [before]
     if limits or len(joint.rows.index) <= SMALL or p is None:
         above = None
@@ -132,23 +118,26 @@ def improve(
                 selected = fill_in_order(limits, grow_greedily(joint, linear, limits, size))
             else:
                 selected = sharpen(joint, mass, value, p, above, limits, effort.search)
-        selected = _mended(joint, mass, linear, limits, selected, RunningSums.of(limits, selected))
-    books = RunningSums.of(limits, selected)
+        roughly = compiled.Documents(mass, linear, selected)
+        selected = _mended(joint, roughly, limits, RunningSums.of(limits, selected))
+    books, documents = RunningSums.of(limits, selected), compiled.Documents(mass, value, selected)
     if effort.search and above is None:
         with share_part(0, 0.25):
-            _rounds(joint, mass, value, selected, books, scale, rounds)
-        found.append(_mended(joint, mass, linear, limits, selected, books))
-        gain = _gains(joint, mass, value, selected)
+            _rounds(joint, documents, books, scale, rounds)
+        found.append(_mended(joint, documents._replace(linear=linear), limits, books))
+        gain = _gains(joint, documents)
         outside = np.flatnonzero(~selected)
         near = outside[np.argsort(-gain[outside], kind="stable")[: NEAR * count]]
         unit = scale / count
         pairs = min(round(effort.search * DRAWS) * count, MOST_READ // (2 * each))
-        schedule = Schedule(pairs, WARM * unit, COOL * unit, effort.seed)
+        renewed = max(RENEWED, count // OFTEN)
+        schedule = compiled.Schedule(pairs, renewed, WARM * unit, COOL * unit)
+        compiled.seeded(effort.seed)
         with share_part(0.25, 0.9):
-            _anneal(joint, mass, value, selected, near, gain, books, schedule)
+            _anneal(joint, documents, near, gain, books, schedule)
     with share_part(0.9 if effort.search else 0, 1):
-        _rounds(joint, mass, value, selected, books, scale, rounds)
-    found.append(_mended(joint, mass, linear, limits, selected, books))
+        _rounds(joint, documents, books, scale, rounds)
+    found.append(_mended(joint, documents._replace(linear=linear), limits, books))
     within = [mask for mask in found if mask is before or not limits.violations(mask)]
     return max(within, key=lambda mask: value_of(joint, linear, mass, mask))
 
@@ -163,107 +152,92 @@ def grow_greedily(joint: SummedCoverage, linear: np.ndarray, limits: Limits, siz
     mass = (1 - joint.alpha) * limits.weights / (size or limits.size)
     ranking = np.empty(len(linear), np.int64)
     level = np.maximum(joint.levels(0.0), 1e-12)
-    taken = compiled.lazy_greedy(
-        *_arrays(joint), level, joint.curves, mass, linear, limits.weights, limits.size,
-        np.arange(len(linear)), ranking,
-    )  # fmt: skip
+    mixture, order = compiled.Mixture(joint.t, level, joint.curves), np.arange(len(linear))
+    rows = joint.rows.arrays
+    taken = compiled.lazy_greedy(rows, mixture, mass, linear, limits.weights, limits.size, order, ranking)
     rest = np.ones(len(linear), bool)
     rest[ranking[:taken]] = False
     return np.concatenate([ranking[:taken], np.flatnonzero(rest)])
 
 
 def _rounds(
-    joint: SummedCoverage, mass: np.ndarray, value: np.ndarray, selected: np.ndarray, books: RunningSums,
-    scale: float, rounds: int,
-) -> None:  # fmt: skip
-    gain = np.empty(len(value))
+    joint: SummedCoverage, documents: compiled.Documents, books: RunningSums, scale: float, rounds: int
+) -> None:
+    """Changes what is selected, in place."""
+    selected = documents.selected
+    gain = np.empty(len(selected))
     near = np.zeros(0, np.int64)
     for number in range(rounds):
         tell_share(number / rounds)
         inside = np.flatnonzero(selected)
         whole = number % EVERY == 0
         outside = np.flatnonzero(~selected) if whole else near[~selected[near]]
-        joint.rows.gains(
-            _mixture(joint, mass, selected), mass, value, selected, np.concatenate([inside, outside]), gain
-        )
+        joint.rows.gains(_mixture(joint, documents), documents, np.concatenate([inside, outside]), gain)
         order = inside[np.argsort(gain[inside], kind="stable")]
         if whole:  # documents that leave are looked at too
             near = np.sort(np.concatenate([inside, outside[np.argsort(-gain[outside], kind="stable")[:SCREENED]]]))
-        wanted = min(CANDIDATES, len(outside))
-        best = outside[np.argsort(-gain[outside], kind="stable")[:wanted]]
+        best = outside[np.argsort(-gain[outside], kind="stable")[:CANDIDATES]]
+        budget, mixture = (books.spent, books.room, 1e-9 * scale), _mixture(joint, documents)
         gained, swaps, books.spent = compiled.sweep_swaps(
-            *_arrays(joint), joint.levels(mass * selected), joint.curves, mass, value, selected, order, best,
-            gain[best], MOST, 1e-9 * scale, books.weights, books.spent, books.room, *books.bounds,
-        )  # fmt: skip
+            joint.rows.arrays, mixture, documents, order, best, gain[best], budget, books.bounds
+        )
         if not swaps or gained < LEAST * scale:
             break
 
 
 def _anneal(
-    joint: SummedCoverage, mass: np.ndarray, value: np.ndarray, selected: np.ndarray, near: np.ndarray,
-    gain: np.ndarray, books: RunningSums, schedule: Schedule,
-) -> None:  # fmt: skip
-    """Random swaps with the documents `near`, in place; gains are computed anew now and then."""
-    level, inside, outside = joint.levels(mass * selected), np.flatnonzero(selected), near
-    renewed = max(RENEWED, int(selected.sum()) // OFTEN)
-    pairs, warm, cool, seed = schedule
-    compiled.seeded(seed)
-    done, turns, swaps = 0, 0, renewed
-    while done < pairs and turns < compiled.PATIENCE * pairs:
-        tell_share(done / pairs)
-        if swaps >= renewed:
-            which = np.concatenate([inside, outside])
-            joint.rows.gains((joint.t, level, joint.curves), mass, value, selected, which, gain)
-            outside = outside[np.argsort(-gain[outside], kind="stable")]
-        done, turns, swaps, books.spent = compiled.anneal(
-            *_arrays(joint), level, joint.curves, mass, value, selected, inside, outside, gain, done, pairs, turns,
-            renewed, warm, cool, books.weights, books.spent, books.room, *books.bounds,
-        )  # fmt: skip
-
-
-def _mended(
     joint: SummedCoverage,
-    mass: np.ndarray,
-    linear: np.ndarray,
-    limits: Limits,
-    selected: np.ndarray,
+    documents: compiled.Documents,
+    near: np.ndarray,
+    gain: np.ndarray,
     books: RunningSums,
-) -> np.ndarray:
+    schedule: compiled.Schedule,
+) -> None:
+    """Random swaps with the documents `near`, in place; gains are computed anew now and then."""
+    mixture, inside, outside = _mixture(joint, documents), np.flatnonzero(documents.selected), near
+    done, turns, swaps = 0, 0, schedule.renewed
+    while done < schedule.draws and turns < compiled.PATIENCE * schedule.draws:
+        tell_share(done / schedule.draws)
+        if swaps >= schedule.renewed:
+            joint.rows.gains(mixture, documents, np.concatenate([inside, outside]), gain)
+            outside = outside[np.argsort(-gain[outside], kind="stable")]
+        sides, progress, budget = (inside, outside, gain), (done, turns), (books.spent, books.room)
+        done, turns, swaps, books.spent = compiled.anneal(
+            joint.rows.arrays, mixture, documents, sides, progress, schedule, budget, books.bounds
+        )
+
+
+def _mended(joint: SummedCoverage, documents: compiled.Documents, limits: Limits, books: RunningSums) -> np.ndarray:
     """A copy of the mask, brought within the budget: the least marginal values per unit of it are removed, then the
     greatest added that still fit."""
-    selected, weights = selected.copy(), limits.weights
+    selected, weights = documents.selected.copy(), limits.weights
     if limits.counted and not books.spent:
         return selected
-    books = replace(books, sums=books.sums.copy(), length=books.length.copy())
+    documents, spent = documents._replace(selected=selected), books.spent
+    bounds = books.bounds._replace(sums=books.bounds.sums.copy(), length=books.bounds.length.copy())
     for entering in (False, True):
-        gain = _gains(joint, mass, linear, selected) / weights
+        gain = _gains(joint, documents) / weights
         order = np.argsort(-gain if entering else gain, kind="stable")
         for row in order[selected[order] != entering]:
-            if not entering and books.spent <= 1e-9:
+            if not entering and spent <= 1e-9:
                 break
-            if entering and books.spent + weights[row] > 1e-9:
+            if entering and spent + weights[row] > 1e-9:
                 continue
             pair = (-1, row) if entering else (row, -1)
-            if compiled.allowed(*pair, weights, books.spent, np.inf, *books.bounds):
+            if compiled.allowed(*pair, spent, np.inf, bounds):
                 selected[row] = entering
                 sign = 1.0 if entering else -1.0
-                books.spent += sign * weights[row]
-                compiled.book_row(row, sign, weights, *books.bounds[:2], *books.bounds[4:])
+                spent += sign * weights[row]
+                compiled.book_row(row, sign, bounds)
     return selected
 
 
-def _arrays(joint: SummedCoverage) -> tuple[np.ndarray, ...]:
-    """The arguments that the compiled loops take first."""
-    return joint.rows.start, joint.rows.index, joint.rows.value, joint.t
-
-
-def _gains(joint: SummedCoverage, mass: np.ndarray, value: np.ndarray, selected: np.ndarray) -> np.ndarray:
-    found = np.empty(len(value))
-    which = np.arange(len(value))
-    joint.rows.gains(_mixture(joint, mass, selected), mass, value, selected, which, found)
+def _gains(joint: SummedCoverage, documents: compiled.Documents) -> np.ndarray:
+    found = np.empty(len(documents.selected))
+    joint.rows.gains(_mixture(joint, documents), documents, np.arange(len(found)), found)
     return found
 
 
-def _mixture(joint: SummedCoverage, mass: np.ndarray, selected: np.ndarray) -> tuple[np.ndarray, np.ndarray, Curves]:
-    """t, the levels at this mask, and the curves."""
-    return joint.t, joint.levels(mass * selected), joint.curves
+def _mixture(joint: SummedCoverage, documents: compiled.Documents) -> compiled.Mixture:
+    """The mixture at this mask."""
+    return compiled.Mixture(joint.t, joint.levels(documents.mass * documents.selected), joint.curves)

@@ -16,9 +16,12 @@ another to its own maximum and beyond it (successive over-relaxation; Young 1954
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from datamask.compiling import compiled, vectorised
+from datamask.selection.cover.compiled import Mixture, Rows
 from datamask.selection.cover.curves import bend_of, curve_slope, factor_left, second
 from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.problem.limits import Limits
@@ -44,6 +47,18 @@ SPENT = 0.1  # curvature that the budget has, as a share of the mean document's,
 LEAST = 0.1  # a curvature is taken where no atom is below this share of the pool's mixture
 SMALLEST = 1e-30  # a mixture's least share of an atom
 TOLD = 32  # calls of `tell`
+
+
+class Columns(NamedTuple):
+    """(n,) each, of the documents that may change sides."""
+
+    mass: np.ndarray  # the factor on a document's row in the mixture
+    curvature: np.ndarray
+    unit: np.ndarray  # the geometric mean of its own curvature and the mean one
+    linear: np.ndarray  # the linear part of its gain, less what its share of the budget costs
+    p: np.ndarray
+    rest: np.ndarray  # sweeps until it is looked at again
+    weights: np.ndarray  # what it takes of the budget
 
 
 @vectorised
@@ -75,15 +90,16 @@ def own_maximum(slope, unit, aim):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def sweeps(  # type: ignore[no-untyped-def]
-    start, index, value, t, level, ratio, curves, mass, curvature, unit, linear, p, rest, weights, over, toll, stiff,
-    steps,
-):  # fmt: skip
-    """A sweep over the documents at each μ of `steps` (S,). ratio: the slope at `level`, float32 (J,).
+def sweeps(rows, mixture, ratio, columns, over, toll, stiff, steps):  # type: ignore[no-untyped-def]
+    """A sweep over the documents at each μ of `steps` (S,).
 
-    rest: (n,) sweeps until a document is looked at again; over: what is spent beyond the budget, toll: its price less
-    that in `linear`, stiff: its curvature. level, ratio, p and rest: changed in place. Returns over and toll.
+    columns: `Columns`; ratio: the slope at the mixture's level, float32 (J,); over: what is spent beyond the budget,
+    toll: its price less that in the documents' linear gain, stiff: its curvature. level, ratio, p and rest are changed
+    in place. Returns over and toll.
     """
+    start, index, value = rows
+    t, level, curves = mixture
+    mass, curvature, unit, linear, p, rest, weights = columns
     steep = np.log(2.0) * curves.rate * curves.worth
     for mu in steps:
         heat = WARM * (1 - mu) + LAST
@@ -146,15 +162,16 @@ def sharpen(
     level = np.maximum(joint.levels(mass * whole), SMALLEST)
     rows, weights, inside = joint.rows.take(near), limits.weights[near], whole[near]
     count = max(2, int(share * min(SWEEPS, MOST_READ / max(len(rows.index), 1))))
-    matrix = rows.start, rows.index, rows.value.astype(np.float32, copy=False)
+    matrix = Rows(rows.start, rows.index, rows.value.astype(np.float32, copy=False))
     ratio = curve_slope(joint.t, level, joint.curves).astype(np.float32)
-    mixture = joint.t.astype(np.float32), level, ratio, joint.curves
-    columns = mass[near], curvature[near], unit[near], value[near], inside, np.zeros(len(near), np.int64), weights
+    mixture = Mixture(joint.t.astype(np.float32), level, joint.curves)
+    rest = np.zeros(len(near), np.int64)
+    columns = Columns(mass[near], curvature[near], unit[near], value[near], inside, rest, weights)
     stiff = SPENT * curvature[near].mean() / weights.mean() ** 2
     over, toll = float(limits.weights @ whole) - limits.size, 0.0
     for number, some in enumerate(np.array_split(np.linspace(first, 1, count), TOLD)):
         tell_share(number / TOLD)
-        over, toll = sweeps(*matrix, *mixture, *columns, over, toll, stiff, some)
+        over, toll = sweeps(matrix, mixture, ratio, columns, over, toll, stiff, some)
     whole[near] = inside
     return whole > 0.5
 

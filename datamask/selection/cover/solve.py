@@ -148,11 +148,11 @@ def to_mask(
                 selected,
                 selected,
             ]
-        found, at = [], p.numpy()
+        found, at = [], search.Optimum(per_token, above, p.numpy())
         for number, start in enumerate(starts):
             with share_part(number / len(starts), (number + 1) / len(starts)):
                 own, size = replace(effort, seed=effort.seed + number), concave.size
-                mask = search.improve(joint, linear, limits, start, objective_span, per_token, above, own, size, at)
+                mask = search.improve(joint, linear, limits, start, objective_span, own, size, at)
                 found.append(mask)
         return max(found, key=lambda mask: _value(concave, mask))
     rest = Concave(concave.metrics[1:], concave.scales[1:], concave.linear, concave.feasible, concave.size)
@@ -161,7 +161,8 @@ def to_mask(
         linear = rest.price(rest.states(torch.from_numpy(selected).double())).numpy() * weights / concave.size
         with share_part(number / OTHER_ROUNDS, (number + 1) / OTHER_ROUNDS):
             own, size = search.Effort(rounds=2, search=0, seed=number), concave.size
-            selected = search.improve(joint, linear, limits, selected, objective_span, per_token, None, own, size)
+            at = search.Optimum(per_token)
+            selected = search.improve(joint, linear, limits, selected, objective_span, own, size, at)
         value = _value(concave, selected)
         if value <= reached:
             break
@@ -235,8 +236,6 @@ def best_alone(metric: StateMetric, limits: Limits, zero: float) -> float:
     per_token, above = cut / limits.size, (rough.price.numpy() - cut) * limits.weights / limits.size
     unit = max(rough.bound - zero, 1e-12)
     with share_part(0.1, 1):
-        effort = search.Effort(search=1 / 6)
-        best = search.improve(
-            joint, nothing.numpy(), limits, selected, unit, per_token, above, effort, p=rough.p.numpy()
-        )
+        effort, at = search.Effort(search=1 / 6), search.Optimum(per_token, above, rough.p.numpy())
+        best = search.improve(joint, nothing.numpy(), limits, selected, unit, effort, optimum=at)
     return _value(concave, best)

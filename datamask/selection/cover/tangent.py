@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -163,24 +163,28 @@ def maximise(problem: Concave, start: torch.Tensor, tolerance: float, steps: int
     def few(found: AscentResult) -> bool:
         return undecided(problem, found) is not None
 
-    found, spent = ascend(problem, start, tolerance, steps, scale, record=record, enough=few)
+    found, spent = ascend(problem, start, tolerance, steps, FirstStep(scale), record=record, enough=few)
     while found.bound - found.value > tolerance and spent < steps:
         before = found.bound - found.value
         part = undecided(problem, found)
         if part is None:
             found, more = ascend(
-                problem, found.p, tolerance, steps - spent, scale, found.step, record, found.bound, few
+                problem, found.p, tolerance, steps - spent, FirstStep(scale, found.step), record, found.bound, few
             )
         else:
             index, inside = part
             of_part = None if scale is None else scale[index]
-            inner, more = ascend(inside, found.p[index], max(tolerance / 3, before / 20), INNER, of_part, found.step)
+            inner, more = ascend(
+                inside, found.p[index], max(tolerance / 3, before / 20), INNER, FirstStep(of_part, found.step)
+            )
             p = found.p.clone()
             p[index] = inner.p
             spent += more // 3
-            found, more = ascend(problem, p, tolerance, 3, scale, inner.step, record, found.bound)
+            found, more = ascend(problem, p, tolerance, 3, FirstStep(scale, inner.step), record, found.bound)
             if before - (found.bound - found.value) < before / 10:  # some fixed documents were not decided after all
-                found, again = ascend(problem, found.p, tolerance, SCREEN, scale, found.step, record, found.bound)
+                found, again = ascend(
+                    problem, found.p, tolerance, SCREEN, FirstStep(scale, found.step), record, found.bound
+                )
                 more += again
         spent += more
     return found
@@ -200,19 +204,26 @@ def scaling(problem: Concave, p: torch.Tensor) -> torch.Tensor | None:
     return torch.from_numpy(np.sqrt(np.maximum(found / middle, LEAST_CURVED))) if middle > 0 else None
 
 
+class FirstStep(NamedTuple):
+    """How far the first step goes."""
+
+    scale: torch.Tensor | None = None  # (N,) each document's step is divided by this
+    length: float | None = None  # None: one over the prices' deviation
+
+
 def ascend(
     problem: Concave,
     start: torch.Tensor,  # (N,) float64, feasible
     tolerance: float,
     steps: int,
-    scale: torch.Tensor | None = None,  # (N,) each document's step is divided by this
-    step: float | None = None,
+    first: FirstStep = FirstStep(),
     record: Record | None = None,
     bound: float = float("inf"),
     enough: Callable[[AscentResult], bool] | None = None,  # called every `SCREEN` steps: whether to stop
 ) -> tuple[AscentResult, int]:
     """Accelerated projected ascent; returns the best point and the number of steps made."""
     weights, size, feasible = problem.feasible.weights, problem.size, problem.feasible
+    scale, step = first
     norm = weights if scale is None else weights * scale
     p, states = start, problem.states(start)
     value = problem.value(p, states)

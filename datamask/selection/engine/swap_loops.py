@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from datamask.compiling import compiled
 
 TRIED = 32  # the best entrants are tried so many at a time, each against every selected document of the window
+
+
+class SwapBounds(NamedTuple):
+    """What swaps must stay within."""
+
+    weights: np.ndarray  # (n,) what each takes of the budget
+    budget: np.ndarray  # (3,) what is spent, the least and the most that may be
+    codes: np.ndarray  # (G, n) int64, each column's value of a document
+    sums: np.ndarray  # (3, G, V) what is spent of each column's values, the least and the most that may be
+    length: np.ndarray  # (n,) each document's part of the length bound's sum
+    bound: np.ndarray  # (3,) that sum, the least and the most that it may be
 
 
 @compiled
@@ -16,14 +29,10 @@ def swap_best(  # type: ignore[no-untyped-def]
     charged,  # (n,) what the limits' dual prices charge for it; the greatest gain − charged is tried first
     inside,  # (n,) bool: which documents are selected; written to
     floor,  # what a swap must gain more than
-    weights,  # (n,) what each takes of the budget
-    budget,  # (3,) what is spent, the least and the most that may be
-    codes,  # (G, n) int64, each column's value of a document
-    sums,  # (3, G, V) what is spent of each column's values, the least and the most that may be
-    length,  # (n,) each document's part of the length bound's sum
-    bound,  # (3,) that sum, the least and the most that it may be
+    ends,  # SwapBounds, written to
 ):
     """Makes the best swap, one after the other, until none gains more than `floor`."""
+    weights, budget, codes, sums, length, bound = ends
     n = len(gain)
     self_terms = np.empty(n, np.float64)
     for i in range(n):
@@ -67,7 +76,7 @@ def swap_best(  # type: ignore[no-untyped-def]
                 fits = (change >= least) & (change <= largest)
                 gained[j] = enters + leaves[j] + 2 * row[j] if fits else -np.inf
             for j in range(n):
-                if gained[j] > most and _within(i, j, weights, codes, sums, length, bound):
+                if gained[j] > most and _within(i, j, ends):
                     most = gained[j]
                     comes, goes = i, j
         if comes < 0:
@@ -86,8 +95,9 @@ def swap_best(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _within(comes, goes, weights, codes, sums, length, bound):  # type: ignore[no-untyped-def]
+def _within(comes, goes, ends):  # type: ignore[no-untyped-def]
     """Whether `comes` may replace `goes` within the limits beside the budget."""
+    weights, _, codes, sums, length, bound = ends
     change = weights[comes] - weights[goes]
     if not bound[1] <= bound[0] + length[comes] - length[goes] <= bound[2]:
         return False

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from datamask.selection.engine.quadratic import Quadratic
-from datamask.selection.engine.swap_loops import swap_best
+from datamask.selection.engine.swap_loops import SwapBounds, swap_best
 from datamask.selection.problem.limits import GRAIN, Limits
 
 # Documents on each side of the window: if all metrics' moments are vectors (rounding loses less there), and otherwise.
@@ -88,5 +88,6 @@ def best_swaps(
         bound[:] = spent.length, limits.length.low, limits.length.high
     inside = mask[window]
     floor = max(least, 1e-9 * float(np.abs(gain).max() + kernel.diagonal().max()))
-    swap_best(kernel, gain.copy(), charged, inside, floor, weights, budget, codes, sums, each, bound)
+    ends = SwapBounds(weights, budget, codes, sums, each, bound)
+    swap_best(kernel, gain.copy(), charged, inside, floor, ends)
     return window[inside != mask[window]]

@@ -8,6 +8,7 @@ from scipy.sparse import csr_array
 
 from datamask.selection.cover import atoms, compiled
 from datamask.selection.cover.atoms import AtomRows, beside, hit_rows, shares
+from datamask.selection.cover.compiled import Documents, Mixture
 from datamask.selection.cover.curves import Curves, at_slope, curve_slope, levels
 
 
@@ -26,7 +27,7 @@ def test_gains_and_scores(shared: int, monkeypatch: pytest.MonkeyPatch) -> None:
     mass, worth = generator.random(60) * 10.0 ** generator.integers(-6, 0, 60), generator.random(60)
     selected, which = np.zeros(60, bool), generator.permutation(60)[:50]
     found = np.full(60, np.nan)
-    rows.gains((t, level, curves), mass, worth, selected, which, found)
+    rows.gains(Mixture(t, level, curves), Documents(mass, worth, selected), which, found)
     exact = worth + np.log1p(mass[:, None] * dense.astype(np.float32) / level) @ t
     assert np.allclose(found[which], exact[which], rtol=1e-9)
     assert np.isnan(np.delete(found, which)).all()
@@ -43,7 +44,8 @@ def test_cores_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     for shared in (0, 1 << 60):
         monkeypatch.setattr(atoms, "SHARED", shared)
         gains = np.zeros(500)
-        rows.gains((price, price + 0.1, Curves.of(price, 500, 1.0)), price, price, price < 0.5, np.arange(500), gains)
+        mixture = Mixture(price, price + 0.1, Curves.of(price, 500, 1.0))
+        rows.gains(mixture, Documents(price, price, price < 0.5), np.arange(500), gains)
         found.append(rows.scores(price).tobytes() + gains.tobytes())
     assert found[0] == found[1]
 
@@ -71,12 +73,13 @@ def test_words_that_saturate_count_documents(seed: int) -> None:
 
     mask = generator.random(40) < 0.3
     level, found = levels(rows.state(mass * mask), alpha * mean, curves), np.zeros(40)
-    rows.gains((t, level, curves), mass, np.zeros(40), mask, np.arange(40), found)
+    mixture = Mixture(t, level, curves)
+    rows.gains(mixture, Documents(mass, np.zeros(40), mask), np.arange(40), found)
     flipped = [mask ^ (np.arange(40) == row) for row in range(40)]
     expected = [abs(worth(other) - worth(mask)) for other in flipped]
     assert found == pytest.approx(expected, rel=1e-6, abs=1e-12)
     for row in range(40):  # there and back, past levels of 2^−40
-        compiled.move_row(rows.start, rows.index, rows.value, level, curves, (-1) ** mask[row] * mass[row], row)
+        compiled.move_row(rows.arrays, mixture, (-1) ** mask[row] * mass[row], row)
     assert level == pytest.approx(levels(rows.state(mass * ~mask), alpha * mean, curves), rel=1e-9)
     used, here = t > 0, np.maximum(rows.state(mass * mask), 1e-3)
     slopes, of_used = curve_slope(t, levels(here, alpha * mean, curves), curves), curves._replace(bend=many - 1)
