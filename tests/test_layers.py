@@ -1,5 +1,7 @@
-"""`flows` and `tasks` are datamask's, beside whatever the user calls so."""
+"""`flows` and `tasks` are datamask's, beside whatever the user calls so; who imports whom."""
 
+import ast
+import graphlib
 import os
 import subprocess
 import sys
@@ -53,3 +55,49 @@ def test_the_wheel_has_both(tmp_path):
 
     include = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
     assert {"flows", "tasks", "datamask.release"} <= set(find_packages(str(ROOT), include=include))
+
+
+# ---------------------------------------------------------------- what modules import, and how functions are called
+
+LATE = 60  # imports inside functions, at most: of what is heavy, where a light path must not wait for it
+WIDE = 8  # parameters, at most, of all but commands
+COMMANDS = {"curate", "refresh", "select", "judge", "explain", "fit_quality"}
+
+
+def modules():
+    found = {}
+    for top in ("datamask", "flows", "tasks"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            found[name] = ast.parse(path.read_text("utf8"))
+    return found
+
+
+def imported(known, module, node, late=False):
+    """(module, whether inside a function) of every import of ours that is not for types alone."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+            continue
+        names = [alias.name for alias in child.names] if isinstance(child, ast.Import | ast.ImportFrom) else []
+        if isinstance(child, ast.ImportFrom):
+            names = [f"{child.module}.{name}" if f"{child.module}.{name}" in known else child.module for name in names]
+        if ours := {name for name in names if name in known and name != module}:
+            yield ours, late
+        yield from imported(known, module, child, late or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def test_no_module_imports_another_in_a_circle_and_few_import_late():
+    known = modules()
+    found = {name: list(imported(known, name, tree)) for name, tree in known.items()}
+    graph = {name: set().union(*(ours for ours, _ in each)) if each else set() for name, each in found.items()}
+    list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle
+    late = sum(late for each in found.values() for _, late in each)
+    assert late < LATE, f"{late} imports inside functions; let the module's top import what is light"
+
+
+def test_no_function_takes_more_than_eight_parameters():
+    for name, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and node.name not in COMMANDS:
+                count = len(node.args.posonlyargs) + len(node.args.args) + len(node.args.kwonlyargs)
+                assert count <= WIDE, f"{name}.{node.name} takes {count}: group them in a named tuple or a dataclass"

@@ -14,6 +14,7 @@ import torch
 from datamask.selection.arrays import solve_problem
 from datamask.selection.cover import greedy_search as search
 from datamask.selection.cover import sharpen
+from datamask.selection.cover.compiled import Mixture
 from datamask.selection.cover.curves import curve_slope, second
 from datamask.selection.cover.solve import STEPS, make_concave, to_mask
 from datamask.selection.cover.summed import SummedCoverage
@@ -64,11 +65,10 @@ def test_the_mixture_that_sweeps_keep_is_their_documents_own(curve: str) -> None
     level = joint.levels(mass * p)
     ratio, rows = curve_slope(joint.t, level, joint.curves), joint.rows
     curvature = mass**2 * rows.curvatures(second(joint.t, level, joint.curves))
-    over, _ = sharpen.sweeps(
-        rows.start, rows.index, rows.value, joint.t, level, ratio, joint.curves, mass, curvature, curvature,
-        np.zeros(300), p, np.zeros(300, np.int64), np.ones(300), 0.0, 0.0, 0.1 * curvature.mean(),
-        np.linspace(0.35, 1, 40),
-    )  # fmt: skip
+    mixture, rest = Mixture(joint.t, level, joint.curves), np.zeros(300, np.int64)
+    columns = sharpen.Columns(mass, curvature, curvature, np.zeros(300), p, rest, np.ones(300))
+    stiff = 0.1 * curvature.mean()
+    over, _ = sharpen.sweeps(rows.arrays, mixture, ratio, columns, 0.0, 0.0, stiff, np.linspace(0.35, 1, 40))
     assert ((p == 0) | (p == 1)).mean() > 0.9
     assert np.isclose(over, p.sum() - 30)
     assert np.allclose(level, joint.levels(mass * p), atol=1e-12)
@@ -111,6 +111,7 @@ def test_loops_read_from_the_cache_compute_what_the_process_that_compiled_them_d
     script = """
 import numpy as np
 from datamask.selection.cover import sharpen
+from datamask.selection.cover.compiled import Mixture, Rows
 from datamask.selection.cover.curves import Curves
 g = np.random.default_rng(0)
 rows, atoms, each = 3000, 2000, 62
@@ -118,8 +119,10 @@ half = g.standard_normal((rows, each // 2)).astype(np.float32)
 value = g.permuted(np.concatenate([half, -half], axis=1), axis=1).ravel()
 index, start = g.integers(0, atoms, rows * each).astype(np.uint16), np.arange(rows + 1) * each
 p, t, level, ones = np.full(rows, 0.5), np.ones(atoms, np.float32), np.ones(atoms), np.ones(rows)
-sharpen.sweeps(start, index, value, t, level, np.ones(atoms, np.float32), Curves(atoms, 1.0, 0.0), ones, 1e-8 * ones,
-               1e-8 * ones, 0 * ones, p, np.zeros(rows, np.int64), ones, 0.0, 0.0, 0.0, np.ones(1))
+columns = sharpen.Columns(ones, 1e-8 * ones, 1e-8 * ones, 0 * ones, p, np.zeros(rows, np.int64), ones)
+mixture = Mixture(t, level, Curves(atoms, 1.0, 0.0))
+matrix, ratio = Rows(start, index, value), np.ones(atoms, np.float32)
+sharpen.sweeps(matrix, mixture, ratio, columns, 0.0, 0.0, 0.0, np.ones(1))
 print(p.mean(), p.tobytes().hex())
 """
     there = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
