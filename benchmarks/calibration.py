@@ -36,7 +36,7 @@ def main() -> None:
             begun = time.perf_counter()
             term = problem.objective.diversity[0]
             calibrated = time.perf_counter()
-            found = relaxation.solve_by_relaxation(problem, lambda step: None)
+            found = relaxation.Relaxation().solve(problem, lambda step: None)
             ended = time.perf_counter()
             metric = term.metric
             assert isinstance(metric, MomentMetric)

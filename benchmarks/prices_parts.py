@@ -25,7 +25,7 @@ from datamask.selection.sharded.candidates import read_candidates
 from datamask.stages import recorded
 
 PARTS: list[tuple[str, Any, str]] = [
-    ("read features", corpus_selection, "_gather"),
+    ("read features", corpus_selection, "_gather_features"),
     ("read words", corpus_selection, "words_of"),
     ("solve", corpus_selection, "solve"),
     ("calibration", calibration, "diversity_span"),

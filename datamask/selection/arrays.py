@@ -78,7 +78,7 @@ def _solved(pool: Pool, settings: ResolvedSelect, progress: Report | None) -> Se
     order = in_order_of_content(pool, settings.seed)
     if order is None:
         return solve_problem(make_problem(pool, settings), progress)
-    return solve_problem(make_problem(pool.take(order), settings), progress).back(order)
+    return solve_problem(make_problem(pool.take(order), settings), progress).placed(order, len(pool))
 
 
 def _without(pool: Pool, leaked: np.ndarray, settings: ResolvedSelect, progress: Report | None) -> Selection:
@@ -91,16 +91,7 @@ def _without(pool: Pool, leaked: np.ndarray, settings: ResolvedSelect, progress:
     rest = np.setdiff1d(np.arange(len(pool)), leaked)
     if not len(rest):
         raise InputError("every document holds words in a row of the target; name a target from outside the pool")
-    found = _solved(pool.take(rest), settings, progress)
-
-    def scatter(values: np.ndarray) -> np.ndarray:
-        every = np.zeros(len(pool), values.dtype)
-        every[rest] = values
-        return every
-
-    columns = (scatter(found.selected), scatter(found.probability), scatter(found.price))
-    repeat = None if found.repeat is None else scatter(found.repeat)
-    return replace(found, selected=columns[0], probability=columns[1], price=columns[2], repeat=repeat)
+    return _solved(pool.take(rest), settings, progress).placed(rest, len(pool))
 
 
 def solve_problem(problem: Problem, progress: Report | None = None) -> Selection:

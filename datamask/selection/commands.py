@@ -18,6 +18,7 @@ from datamask.errors import ConfigError
 
 if TYPE_CHECKING:
     from datamask.selection.problem.pool_file import PoolFile
+    from datamask.selection.result import Selection
 
 
 def select(
@@ -81,9 +82,9 @@ def select(
     settings = resolve(asked, given, words=False, tokens=TOKENS in columns_of(input_))
     pick_device(settings.device)  # before a large file is read
     pool = read_pool(input_, settings, quality or ["quality_score"])
-    selected, probability, times, facts = _run(pool, settings, (lambda record: None) if quiet else _Report())
+    found, facts = _run(pool, settings, (lambda record: None) if quiet else _Report())
     facts = {"input": input_, "output": output, **facts}
-    write_mask(output, pool, selected, probability, times, {name: facts[name] for name in facts if name != "seconds"})
+    write_mask(output, pool, found, {name: facts[name] for name in facts if name != "seconds"})
     print(json.dumps(facts) if json_ else _summary(facts, settings.calibrate))
 
 
@@ -101,8 +102,8 @@ class _Report:
 
 def _run(
     pool: PoolFile, settings: ResolvedSelect, report: Callable[[Mapping[str, float]], None]
-) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """selected (N,), probability (N,), repeat (N,) or None, facts: near-duplicates out, then the solver."""
+) -> tuple[Selection, dict[str, Any]]:
+    """The selection from the whole file, and its facts. Near-duplicates are left out before the solver runs."""
     import numpy as np
 
     from datamask.selection.arrays import select as select_arrays
@@ -123,14 +124,8 @@ def _run(
         settings=settings,
         progress=report,
     )
-    selected, probability = np.zeros(count, dtype=bool), np.zeros(count, dtype=np.float32)
-    selected[keep], probability[keep] = found.selected, found.probability
-    repeat = None
-    if found.repeat is not None:
-        repeat = np.zeros(count, dtype=np.int32)
-        repeat[keep] = found.repeat
     left_out = {"documents": count, "semantic_duplicates": count - len(keep)}
-    return selected, probability, repeat, {**found.facts(), **left_out}
+    return found.placed(keep, count), {**found.facts(), **left_out}
 
 
 def _summary(facts: Mapping[str, Any], calibrated: bool) -> str:

@@ -22,26 +22,25 @@ import pyarrow as pa
 
 from datamask import storage
 from datamask.config import Config
-from datamask.maps import Handed, Mapper, groups, hand_on, handed, here, rounds
+from datamask.maps import Handed, Mapper, hand_on, handed, here, rounds
 from datamask.pipeline import STAGES
 from datamask.selection.cover.counting import target_facts, with_atoms
 from datamask.selection.cover.cover_beside import cover_beside
-from datamask.selection.cover.cover_shards import GROUP_ROWS, can_cover
-from datamask.selection.sharded.candidates import CandidateGroup, gather_candidates
+from datamask.selection.cover.cover_shards import can_cover
+from datamask.selection.sharded.candidates import CandidateGroup
 from datamask.selection.sharded.extension_by_prices import MustSolve, select_by_prices
 from datamask.selection.sharded.selection_gap import SelectionGap, measure_files_gap
 from datamask.selection.stage import (
-    NOTHING,
     PRICES_SCHEMA,
-    Decided,
     Learning,
     code_of,
     decided_by,
     decided_key,
     decision_path,
+    gather_groups,
     inputs_of,
     saved_prices,
-    write_decisions,
+    write_groups,
 )
 from datamask.stages import ShardFiles
 from datamask.storage import Output
@@ -94,16 +93,13 @@ def _extend(
     if not known:
         raise MustSolve("the saved prices have decided on none of these shards as they are now")
     covers = can_cover(config.selection)
-    grouped = groups(ordered, GROUP_ROWS) if covers else groups(ordered)
-    items = [(n, tuple(ordered[place] for place in group)) for n, group in enumerate(grouped)]
-    counts = [sum(files.shard.rows or 0 for files in shards) for _, shards in items]
-    read = maps(gather_candidates, state, items, counts)
+    corpus = gather_groups(ordered, state, maps)
     asked = []
-    for (number, files), group in zip(items, read, strict=True):
+    for number, (files, group) in enumerate(zip(corpus.groups, corpus.candidates, strict=True)):
         decided_on = (known.get(one.shard.name) for one in files)
         asked.append(StandingDecisions(number, group, tuple(one.path if one else "" for one in decided_on)))
-    kept = maps(read_standing_decisions, state, asked, counts)
-    present = [(group, own) for group, own in zip(read, kept, strict=True) if len(group)]
+    kept = maps(read_standing_decisions, state, asked, corpus.rows)
+    present = [(group, own) for group, own in zip(corpus.candidates, kept, strict=True) if len(group)]
     if not present:
         raise MustSolve("no document is left to select from")
     shards, stays = zip(*present, strict=True)
@@ -111,12 +107,7 @@ def _extend(
         found = cover_beside(shards, stays, prices.facts["scales"], config, state.folder, maps)
     else:
         found = select_by_prices(shards, stays, saved_prices(state.work, prices.key), config, state.folder, maps)
-    made = iter(found.decided)
-    decided = [
-        Decided(files, next(made) if len(group) else NOTHING, frozenset(one.shard.name for one in files) & known.keys())
-        for (_, files), group in zip(items, read, strict=True)
-    ]
-    new = {row[0]: row for group in maps(write_decisions, state, decided, counts) for row in group}
+    new = {row[0]: row for row in write_groups(corpus, found.decided, state, maps, known)}
     names = [files.shard.name for files in ordered]
     rows = [(*new[name], state.key) if name in new else known[name].row for name in names]
     if covers:

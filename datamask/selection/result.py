@@ -65,21 +65,17 @@ class Selection:
         """(N,) how often each document is taken: `repeat`, or the mask."""
         return self.selected if self.repeat is None else self.repeat
 
-    def back(self, order: np.ndarray) -> Selection:
-        """The same of the pool that this one's rows were taken from. order: (N,) row numbers there."""
+    def placed(self, rows: np.ndarray, count: int) -> Selection:
+        """The same in the pool of `count` documents that these rows (N,) were taken from. Others are not selected."""
 
-        def placed(values: np.ndarray) -> np.ndarray:
-            found = np.empty_like(values)
-            found[order] = values
+        def scatter(values: np.ndarray) -> np.ndarray:
+            found = np.zeros(count, values.dtype)
+            found[rows] = values
             return found
 
-        return replace(
-            self,
-            selected=placed(self.selected),
-            probability=placed(self.probability),
-            price=placed(self.price),
-            repeat=None if self.repeat is None else placed(self.repeat),
-        )
+        repeat = None if self.repeat is None else scatter(self.repeat)
+        selected, probability, price = (scatter(each) for each in (self.selected, self.probability, self.price))
+        return replace(self, selected=selected, probability=probability, price=price, repeat=repeat)
 
     @property
     def gap(self) -> float | None:

@@ -9,7 +9,7 @@ alone, as the paper does.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from datamask.maps import Handed, Mapper, groups, hand_on, here, rounds
 from datamask.pipeline import STAGES
 from datamask.selection.cover.counting import check_room, held_words, reads_words, target_facts, with_atoms
 from datamask.selection.cover.cover_shards import GROUP_ROWS, JOINT_NUMBERS, can_cover, cover_shards, numbers_of
-from datamask.selection.sharded.candidates import Candidates, gather_candidates, read_candidates
+from datamask.selection.sharded.candidates import CandidateGroup, Candidates, gather_candidates, read_candidates
 from datamask.selection.sharded.corpus_selection import JOINT_DOCUMENTS, Decision, select_corpus
 from datamask.selection.sharded.grouped_corpus import UndecidedTooFew
 from datamask.selection.sharded.moment_rounds import select_shards
@@ -104,11 +104,8 @@ def _learn(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper) -> Lear
     able = can_cover(settings) if covers else can_sum_moments(settings)
     if (total <= JOINT_DOCUMENTS and numbers <= JOINT_NUMBERS) or not able:
         return _jointly(ordered, state, maps, numbers)
-    grouped = groups(ordered, GROUP_ROWS) if covers else groups(ordered)
-    items = [(n, tuple(ordered[place] for place in group)) for n, group in enumerate(grouped)]
-    counts = [sum(files.shard.rows or 0 for files in shards) for _, shards in items]
-    read = maps(gather_candidates, state, items, counts)
-    present = [group for group in read if len(group)]
+    corpus = gather_groups(ordered, state, maps)
+    present = [group for group in corpus.candidates if len(group)]
     if not present or (sum(map(len, present)) <= JOINT_DOCUMENTS and not covers):
         return _jointly(ordered, state, maps, numbers)
     try:
@@ -118,13 +115,39 @@ def _learn(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper) -> Lear
             found = select_shards(present, state.config, maps, state.folder)
     except UndecidedTooFew:
         return _jointly(ordered, state, maps, numbers)
-    made = iter(found.decided)
-    decided = [
-        Decided(shards, next(made) if len(group) else NOTHING) for (_, shards), group in zip(items, read, strict=True)
-    ]
-    rows = tuple(row for group in maps(write_decisions, state, decided, counts) for row in group)
+    rows = tuple(write_groups(corpus, found.decided, state, maps))
     _save(found.prices, state)
     return Learned(rows, found.facts)
+
+
+class GatheredCorpus(NamedTuple):
+    """The corpus in groups of shards, each group's candidates read by one worker."""
+
+    groups: list[tuple[ShardFiles, ...]]
+    rows: list[int]  # of each group
+    candidates: list[CandidateGroup]
+
+
+def gather_groups(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper) -> GatheredCorpus:
+    """The groups of these shards, smaller ones where coverage holds their atoms, with their candidates."""
+    grouped = groups(ordered, GROUP_ROWS) if can_cover(state.config.selection) else groups(ordered)
+    shards = [tuple(ordered[place] for place in group) for group in grouped]
+    rows = [sum(files.shard.rows or 0 for files in group) for group in shards]
+    return GatheredCorpus(shards, rows, maps(gather_candidates, state, list(enumerate(shards)), rows))
+
+
+def write_groups(
+    corpus: GatheredCorpus, made: Sequence[Handed], state: Learning, maps: Mapper, stay: Collection[str] = ()
+) -> list[tuple[str, int, int]]:
+    """Writes what was decided, and returns a row for each shard. made: of each group that has candidates.
+
+    stay: names of the shards whose decisions are there already.
+    """
+    left, decided = iter(made), []
+    for shards, group in zip(corpus.groups, corpus.candidates, strict=True):
+        kept = frozenset(files.shard.name for files in shards if files.shard.name in stay)
+        decided.append(Decided(shards, next(left) if len(group) else NOTHING, kept))
+    return [row for rows in maps(write_decisions, state, decided, corpus.rows) for row in rows]
 
 
 def _jointly(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper, numbers: int) -> Learned:

@@ -136,7 +136,7 @@ def solve_all(
         began = time.perf_counter()
         at = problem.at(lamb)
         if problem.settings.solver == "relaxation":
-            draft = relaxation.solve_by_relaxation(at, lambda record: None, warm)
+            draft = relaxation.Relaxation().solve(at, lambda record: None, warm)
             selection = finish(at, draft, 0.0)
         else:
             selection = solve_problem(at)

@@ -74,7 +74,7 @@ def _check_columns(name: str, pool: Pool) -> None:
 def quality_span(weights: np.ndarray, size: float, quality: np.ndarray) -> tuple[float, float]:
     """A quality column's weighted means over the whole pool (scores 0) and over the best documents that fill the budget
     (scores 1). weights, quality: (N,); size: the budget."""
-    best = Feasible(Limits(weights, size)).best_fill(torch.from_numpy(quality.copy()))
+    best = Feasible(Limits(weights, size)).fill_budget(torch.from_numpy(quality.copy()))
     return float(weights @ quality / weights.sum()), float(weights @ (best.numpy() * quality) / size)
 
 

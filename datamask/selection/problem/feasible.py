@@ -77,7 +77,7 @@ class Feasible:
         p = (z - (level if scale is None else level / scale)).clamp_(0, 1)
         if abs(spent_at(p.numpy(), np.zeros(0), self.limits.weights, 0.0)[0] - self.size) > SPENT * self.size:
             # z is so large that no float64 level splits the last document: take the vertex
-            return self._fill(z if scale is None else scale * z)
+            return self.fill_budget(z if scale is None else scale * z)
         return p
 
     def respond(self, price: torch.Tensor) -> tuple[torch.Tensor, float]:
@@ -88,8 +88,8 @@ class Feasible:
     def answer(self, price: torch.Tensor) -> tuple[torch.Tensor, LimitPrices]:
         """A feasible s that (nearly) maximises Σ w·price·s, and dual prices that prove it by `most`."""
         if self.answers is None:
-            s = self._fill(price)
-            return s, LimitPrices(self._threshold(price, s))
+            s = self.fill_budget(price)
+            return s, LimitPrices(float(least_taken(price.numpy(), s.numpy())))
         if len(price) <= PROGRAMME:
             s, level, multipliers = self.answers.programme(price, self.limits.unspent)
             return s, LimitPrices(
@@ -133,12 +133,8 @@ class Feasible:
     def cut(self, price: torch.Tensor) -> float:
         """The price of the last document taken when the budget is filled by falling price, ignoring limits."""
         if self.unit_weights:
-            return self._threshold(price, self._fill(price))
+            return float(least_taken(price.numpy(), self.fill_budget(price).numpy()))
         return _weighted_cut(price, self.weights, self.size)
-
-    def best_fill(self, gain: torch.Tensor) -> torch.Tensor:
-        """(N,) in [0, 1]: the budget filled by falling gain per unit, the last document in part, ignoring limits."""
-        return self._fill(gain)
 
     def round(self, p: torch.Tensor, price: torch.Tensor) -> torch.Tensor:
         """(N,) bool: the documents of greatest p within the budget and the limits; ties go to the greater price, then
@@ -168,8 +164,8 @@ class Feasible:
 
         return find_level(excess, level, least, most, 1e-9 * self.size)
 
-    def _fill(self, price: torch.Tensor) -> torch.Tensor:
-        """Greatest prices first until the budget is spent, the last document in part."""
+    def fill_budget(self, price: torch.Tensor) -> torch.Tensor:
+        """(N,) in [0, 1]: the budget filled by falling price, the last document in part, ignoring limits."""
         s = torch.zeros_like(price)
         if self.unit_weights:
             whole = min(int(self.size), len(price))
@@ -185,9 +181,6 @@ class Feasible:
         before = self.weights[at].cumsum(0) - self.weights[at]
         s[at] = ((left - before) / self.weights[at]).clamp(0, 1)
         return s
-
-    def _threshold(self, price: torch.Tensor, s: torch.Tensor) -> float:
-        return float(least_taken(price.numpy(), s.numpy()))
 
 
 def fill_in_order(limits: Limits, order: np.ndarray) -> np.ndarray:

@@ -87,10 +87,7 @@ class Limits:
         """The most of the budget that a selection may leave unspent, in the budget's unit."""
         if self.slack is not None:
             return self.slack
-        if self.counted:
-            return 0.0
-        forced = most_unspent(self.weights, self.size)
-        return max(forced, TOLERANCE * self.size) if self else forced
+        return 0.0 if self.counted else self._unspent(1)
 
     def at(self, index: np.ndarray) -> Limits:
         """The same limits on the documents `index` (n,) alone."""

@@ -15,6 +15,7 @@ from datamask import storage
 from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError, InputError, nearest, some
 from datamask.selection.metrics import pool_columns
+from datamask.selection.result import Selection
 from datamask.selection.sharded.candidates import duplicate_ids, read_features
 
 TOKENS = "token_count"
@@ -63,22 +64,15 @@ def read_pool(url: str, settings: ResolvedSelect, quality: Sequence[str] = ("qua
     )
 
 
-def write_mask(
-    url: str,
-    pool: PoolFile,
-    selected: np.ndarray,
-    probability: np.ndarray,
-    repeat: np.ndarray | None,
-    facts: dict[str, Any],
-) -> None:
-    """Publishes chunk_id, selected, probability, and repeat if given: one row per row of the input, in its order.
+def write_mask(url: str, pool: PoolFile, selection: Selection, facts: dict[str, Any]) -> None:
+    """Publishes chunk_id, selected, probability, and repeat where documents may be repeated, in the input's order.
 
-    selected, probability, repeat: (N,); facts go into the file's metadata.
+    facts: for the file's metadata.
     """
     fields = [("chunk_id", pool.chunk_id.type), ("selected", pa.bool_()), ("probability", pa.float32())]
-    table = pa.table([pool.chunk_id, selected, probability.astype(np.float32)], schema=pa.schema(fields))
-    if repeat is not None:
-        table = table.append_column("repeat", pa.array(repeat.astype(np.int32)))
+    table = pa.table([pool.chunk_id, selection.selected, selection.probability], schema=pa.schema(fields))
+    if selection.repeat is not None:
+        table = table.append_column("repeat", pa.array(selection.repeat))
     storage.write_output(url, storage.key("select", facts), table.schema, [table], lambda: facts)
 
 

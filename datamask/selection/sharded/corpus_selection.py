@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from datamask.config import Config, Select, resolve
+from datamask.config import Config, ResolvedSelect, Select, resolve
 from datamask.devices import pick_device
 from datamask.errors import InputError
 from datamask.selection.arrays import solve_problem
@@ -78,22 +78,13 @@ def select_corpus(
             return CorpusSelection(tuple(_split(exchanged, lengths)), found.prices, found.facts)
     with tempfile.TemporaryDirectory(prefix="datamask-") as folder:
         with share_part(0, 0.1):
-            features = _gather(shards, folder, progress)
-            tell_share(0.25)
-            pool = Pool(
-                features,
-                np.concatenate([shard.quality for shard in present]),
-                np.concatenate([shard.tokens for shard in present]),
-                {name: np.concatenate([shard.groups[name] for shard in present]) for name in present[0].groups},
-                device=pick_device(settings.device),
-                **words_of(present, settings),
-            )
+            pool = gather_pool(shards, settings, folder, progress)
         with share_part(0.1, 0.97):
             order = in_order_of_content(pool, settings.seed)
             problem = make_problem(pool if order is None else pool.take(order), settings)
             chosen = solve_problem(problem)
         prices = prices_of(problem, chosen)
-        chosen = chosen if order is None else chosen.back(order)
+        chosen = chosen if order is None else chosen.placed(order, len(pool))
     facts = {name: value for name, value in chosen.facts().items() if name != "seconds"}
     columns = [chosen.selected, chosen.probability, chosen.price]
     columns += [] if chosen.repeat is None else [chosen.repeat]
@@ -125,14 +116,32 @@ def _moment(metric: Any, mask: torch.Tensor, fractional: torch.Tensor) -> torch.
     return None
 
 
-def _gather(shards: Sequence[ShardCandidates], folder: str, progress: Callable[[int], None]) -> np.ndarray:
-    """All candidates' features in the order of the shards: float16 in memory, or in a temporary file."""
+def gather_pool(
+    shards: Sequence[ShardCandidates], settings: ResolvedSelect, folder: str, progress: Callable[[int], None]
+) -> Pool:
+    """The pool of all shards' candidates. folder: for features that do not fit into memory.
+
+    :raises InputError: features differ in width, or as `Pool`.
+    """
+    present = [shard for shard in shards if len(shard)]
+    features = _gather_features(present, folder, progress)
+    tell_share(0.25)
+    return Pool(
+        features,
+        np.concatenate([shard.quality for shard in present]),
+        np.concatenate([shard.tokens for shard in present]),
+        {name: np.concatenate([shard.groups[name] for shard in present]) for name in present[0].groups},
+        device=pick_device(settings.device),
+        **words_of(present, settings),
+    )
+
+
+def _gather_features(shards: Sequence[ShardCandidates], folder: str, progress: Callable[[int], None]) -> np.ndarray:
+    """The features of shards that have candidates, in their order: in memory, or in a temporary file."""
     count = sum(len(shard) for shard in shards)
     gathered: np.ndarray | None = None
     start = 0
     for shard in shards:
-        if not len(shard):
-            continue
         rows = shard.features()
         if gathered is None:
             shape = (count, rows.shape[1])

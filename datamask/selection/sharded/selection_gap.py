@@ -21,13 +21,11 @@ import numpy as np
 import torch
 
 from datamask.config import Config
-from datamask.selection.arrays import pick_device, solve_problem
-from datamask.selection.cover.counting import words_of
+from datamask.selection.arrays import solve_problem
 from datamask.selection.problem.feasible import Feasible
-from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Problem, make_problem
 from datamask.selection.sharded.candidates import read_candidates
-from datamask.selection.sharded.corpus_selection import _gather, prices_of
+from datamask.selection.sharded.corpus_selection import gather_pool, prices_of
 from datamask.stages import ShardFiles
 from datamask.storage import read_table
 
@@ -63,14 +61,7 @@ def measure_files_gap(all_files: Sequence[ShardFiles], masks: Sequence[str], con
     )
     candidates = [candidates for _, candidates in present]
     with tempfile.TemporaryDirectory(prefix="datamask-") as folder:
-        pool = Pool(
-            _gather(candidates, folder, lambda rows: None),
-            np.concatenate([shard.quality for shard in candidates]),
-            np.concatenate([shard.tokens for shard in candidates]),
-            {name: np.concatenate([shard.groups[name] for shard in candidates]) for name in candidates[0].groups},
-            device=pick_device(config.selection.device),
-            **words_of(candidates, config.selection),
-        )
+        pool = gather_pool(candidates, config.selection, folder, lambda rows: None)
         return measure_gap(make_problem(pool, config.selection), selected)
 
 

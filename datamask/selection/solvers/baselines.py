@@ -47,25 +47,20 @@ class Direct(Baseline):
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
         """See `Solver.solve`."""
-        return direct(problem)
-
-
-def direct(problem: Problem) -> Draft:
-    """See `Direct`."""
-    objective = problem.objective
-    score = objective.linear / problem.size
-    share = torch.full((len(problem),), problem.size / float(problem.weights.sum()), dtype=torch.float64)
-    for term in objective.diversity:
-        metric = term.metric
-        if isinstance(metric, MomentMetric):
-            rows = prepare(metric)
-            moment = rows.moment(share * problem.weights.cpu())
-            score = score - 2 * term.scale * metric.unit / problem.size**2 * rows.products(moment)
-        elif isinstance(metric, RelaxedMetric):
-            score = score + term.scale * metric.relaxed(share)[1].cpu() / problem.weights.cpu()
-        else:
-            score = score + term.scale * _trial_scores(problem, metric)
-    return _take(problem, score, price=score * problem.weights.cpu())
+        objective = problem.objective
+        score = objective.linear / problem.size
+        share = torch.full((len(problem),), problem.size / float(problem.weights.sum()), dtype=torch.float64)
+        for term in objective.diversity:
+            metric = term.metric
+            if isinstance(metric, MomentMetric):
+                rows = prepare(metric)
+                moment = rows.moment(share * problem.weights.cpu())
+                score = score - 2 * term.scale * metric.unit / problem.size**2 * rows.products(moment)
+            elif isinstance(metric, RelaxedMetric):
+                score = score + term.scale * metric.relaxed(share)[1].cpu() / problem.weights.cpu()
+            else:
+                score = score + term.scale * _trial_scores(problem, metric)
+        return _take(problem, score, price=score * problem.weights.cpu())
 
 
 def _trial_scores(problem: Problem, metric: object, trials: int = 64) -> torch.Tensor:

@@ -40,25 +40,20 @@ class Greedy(Solver):
     agree_in: ClassVar = "incremental"
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
-        """See `Solver.solve`."""
-        return solve_greedily(problem, progress)
-
-
-def solve_greedily(problem: Problem, progress: Report) -> Draft:
-    """The first k documents of a greedy ranking, by the metrics' incremental form."""
-    terms = [term for term in problem.objective.diversity if term.scale]
-    k = int(problem.size)
-    if all(isinstance(term.metric, Pairwise | DiSF) for term in terms):
-        ranking = incremental(problem, terms, k, progress)
-    elif isinstance(terms[0].metric, FacilityLocation):
-        ranking = greedi(problem, terms[0], k, _shards(problem))
-    else:
-        covers = [term.metric for term in terms if isinstance(term.metric, Coverage)]
-        joint = SummedCoverage.of(covers, [term.scale for term in terms])
-        ranking = torch.from_numpy(grow_greedily(joint, (problem.objective.linear / k).numpy(), problem.limits)[:k])
-    selected = torch.zeros(len(problem), dtype=torch.bool)
-    selected[ranking.cpu()] = True
-    return Draft(selected, selected.float())
+        """The first k documents of a greedy ranking, by the metrics' incremental form."""
+        terms = [term for term in problem.objective.diversity if term.scale]
+        k = int(problem.size)
+        if all(isinstance(term.metric, Pairwise | DiSF) for term in terms):
+            ranking = incremental(problem, terms, k, progress)
+        elif isinstance(terms[0].metric, FacilityLocation):
+            ranking = greedi(problem, terms[0], k, _shards(problem))
+        else:
+            covers = [term.metric for term in terms if isinstance(term.metric, Coverage)]
+            joint = SummedCoverage.of(covers, [term.scale for term in terms])
+            ranking = torch.from_numpy(grow_greedily(joint, (problem.objective.linear / k).numpy(), problem.limits)[:k])
+        selected = torch.zeros(len(problem), dtype=torch.bool)
+        selected[ranking.cpu()] = True
+        return Draft(selected, selected.float())
 
 
 def incremental(problem: Problem, terms: list[Term], k: int, progress: Report) -> Tensor:

@@ -50,28 +50,23 @@ class PolicyGradient(Solver):
     holds: ClassVar = frozenset({"documents", "prune"})
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
-        """See `Solver.solve`."""
-        return solve_by_policy_gradient(problem, progress)
+        """Learns the logits block by block; the selection is each block's documents of greatest logits.
 
-
-def solve_by_policy_gradient(problem: Problem, progress: Report) -> Draft:
-    """Learns the logits block by block; the selection is each block's documents of greatest logits.
-
-    :raises ConfigError: pruning leaves fewer documents than the budget.
-    """
-    settings = problem.settings
-    device = problem.pool.device
-    generator = torch.Generator(device).manual_seed(settings.seed)
-    quality = torch.from_numpy(problem.pool.quality @ problem.pool.quality_weights).to(device)
-    candidates = _candidates(problem, quality)
-    policy = Policy(problem, generator, progress, _start(quality, settings.init))
-    blocks = _blocks(candidates, settings.block_documents, int(problem.size), generator)
-    policy.selected[_best(policy.logits, blocks)] = True
-    probability = torch.zeros(len(problem), device=device)
-    for number, (block, k) in enumerate(blocks):
-        policy.learn(block, k, number)
-        probability[block] = plackett_luce.inclusion(policy.logits[block], k)
-    return Draft(policy.selected.cpu(), probability.cpu(), history=tuple(policy.history))
+        :raises ConfigError: pruning leaves fewer documents than the budget.
+        """
+        settings = problem.settings
+        device = problem.pool.device
+        generator = torch.Generator(device).manual_seed(settings.seed)
+        quality = torch.from_numpy(problem.pool.quality @ problem.pool.quality_weights).to(device)
+        candidates = _candidates(problem, quality)
+        policy = Policy(problem, generator, progress, _start(quality, settings.init))
+        blocks = _blocks(candidates, settings.block_documents, int(problem.size), generator)
+        policy.selected[_best(policy.logits, blocks)] = True
+        probability = torch.zeros(len(problem), device=device)
+        for number, (block, k) in enumerate(blocks):
+            policy.learn(block, k, number)
+            probability[block] = plackett_luce.inclusion(policy.logits[block], k)
+        return Draft(policy.selected.cpu(), probability.cpu(), history=tuple(policy.history))
 
 
 @dataclass(eq=False)

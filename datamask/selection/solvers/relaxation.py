@@ -52,53 +52,48 @@ SCREENED = 0.1  # the undecided alone are solved to max(TOLERANCE / 2, this shar
 GREEDY_TOO = 1 << 24  # greedy also runs where comparing its k documents with all takes at most so many multiplications
 
 
-class Relaxation(Solver):
-    """Concave maximisation over fractional masks, rounded, with a certificate."""
-
-    holds: ClassVar = frozenset({"documents", "tokens", "quotas", "length", "repeat"})
-    requires: ClassVar = ("relaxed", "graph")  # a concave extension, or facility location's neighbours
-
-    def solve(self, problem: Problem, progress: Report) -> Draft:
-        """See `Solver.solve`; the draft has an upper bound."""
-        return solve_by_relaxation(problem, progress)
-
-
 @dataclass
 class WarmStart:
-    """What one solve leaves to the next on the same pool. Empty at first; `solve_by_relaxation` fills it."""
+    """What one solve leaves to the next on the same pool. Empty at first; `Relaxation.solve` fills it."""
 
     prepared: list[Prepared] = field(default_factory=list)
     mask: torch.Tensor | None = None  # (N,) the fractional optimum of the last solve
     tolerance: float = TOLERANCE
 
 
-def solve_by_relaxation(problem: Problem, progress: Report, warm: WarmStart | None = None) -> Draft:
-    """Solves the problem by the method that suits its metrics; see `Solver.solve`.
+class Relaxation(Solver):
+    """Concave maximisation over fractional masks, rounded, with a certificate."""
 
-    warm: left by a solve of the same pool and metrics at another λ. The solve starts there and updates it.
-    """
-    with share_part(0, 0.25):
-        objective = problem.objective
-    terms = [term for term in objective.diversity if term.scale]
-    if problem.settings.repeat > 1:
-        return repeat.solve_repeats(problem, terms, progress)
-    feasible = Feasible(problem.limits)
-    if feasible.everything and not problem.settings.quotas and problem.settings.length_tolerance is None:
-        return _everything(problem)
-    if not terms:
-        price = objective.linear / problem.size
-        p, bound = feasible.respond(price)
-        selected = feasible.round(p, price)
-        rounding = rounding_of(float(feasible.weights @ price.abs()), objective.margin, terms=len(problem))
-        return Draft(selected, p.float(), price * feasible.weights, bound + objective.constant + rounding)
-    if all(isinstance(term.metric, MomentMetric) for term in terms):
-        return _or_greedy(problem, terms, _quadratic(problem, terms, feasible, progress, warm or WarmStart()))
-    if len(terms) == 1 and isinstance(terms[0].metric, FacilityLocation):
-        return _facility(problem, terms[0].scale, terms[0].metric, feasible)
-    if cover.suits_mixture(terms):
-        with share_part(0.25, 1):
-            return cover.solve_mixture(problem, terms, feasible, progress)
-    return frank_wolfe.solve_facility(problem, terms, feasible, progress)
+    holds: ClassVar = frozenset({"documents", "tokens", "quotas", "length", "repeat"})
+    requires: ClassVar = ("relaxed", "graph")  # a concave extension, or facility location's neighbours
+
+    def solve(self, problem: Problem, progress: Report, warm: WarmStart | None = None) -> Draft:
+        """Solves the problem by the method that suits its metrics. The draft has an upper bound.
+
+        warm: left by a solve of the same pool and metrics at another λ. The solve starts there and updates it.
+        """
+        with share_part(0, 0.25):
+            objective = problem.objective
+        terms = [term for term in objective.diversity if term.scale]
+        if problem.settings.repeat > 1:
+            return repeat.solve_repeats(problem, terms, progress)
+        feasible = Feasible(problem.limits)
+        if feasible.everything and not problem.settings.quotas and problem.settings.length_tolerance is None:
+            return _everything(problem)
+        if not terms:
+            price = objective.linear / problem.size
+            p, bound = feasible.respond(price)
+            selected = feasible.round(p, price)
+            rounding = rounding_of(float(feasible.weights @ price.abs()), objective.margin, terms=len(problem))
+            return Draft(selected, p.float(), price * feasible.weights, bound + objective.constant + rounding)
+        if all(isinstance(term.metric, MomentMetric) for term in terms):
+            return _or_greedy(problem, terms, _quadratic(problem, terms, feasible, progress, warm or WarmStart()))
+        if len(terms) == 1 and isinstance(terms[0].metric, FacilityLocation):
+            return _facility(problem, terms[0].scale, terms[0].metric, feasible)
+        if cover.suits_mixture(terms):
+            with share_part(0.25, 1):
+                return cover.solve_mixture(problem, terms, feasible, progress)
+        return frank_wolfe.solve_facility(problem, terms, feasible, progress)
 
 
 def _everything(problem: Problem) -> Draft:

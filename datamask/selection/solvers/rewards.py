@@ -66,7 +66,7 @@ def reward_of(problem: Problem, metric: Metric, generator: torch.Generator) -> R
     if isinstance(metric, Pairwise | DiSF):
         return MomentReward(metric, generator)
     if isinstance(metric, FacilityLocation):
-        return CoverageReward(metric, generator)
+        return FacilityReward(metric, generator)
     if isinstance(metric, Coverage):
         return CoverReward(problem, metric)
     return BlackBoxReward(problem, metric)
@@ -164,11 +164,23 @@ class MomentReward:
             self.total += self.metric.moment(self.z.index_select(0, batch), change).float()
 
 
-class CoverageReward:
-    """Facility location: mean over points of the cosine to the nearest selected document."""
+class SelectionContext:
+    """The context of a reward that knows the rest of the pool by its present selection."""
 
     hard = True
     exact = False
+
+    def start(self, probability: Tensor) -> None:
+        """See `Reward.start`."""
+        self.selected = probability > 0.5
+
+    def move(self, batch: Tensor, probability: Tensor) -> None:
+        """See `Reward.move`."""
+        self.selected[batch] = probability > 0.5
+
+
+class FacilityReward(SelectionContext):
+    """Facility location: mean over points of the cosine to the nearest selected document."""
 
     def __init__(self, metric: FacilityLocation, generator: torch.Generator) -> None:
         self.metric, self.pool, self.generator = metric, metric.pool, generator
@@ -177,10 +189,6 @@ class CoverageReward:
         """See `Reward.alone`."""
         rows = self.pool.rows(batch)
         return nearest_selected(rows @ rows.T, masks).mean(1)
-
-    def start(self, probability: Tensor) -> None:
-        """See `Reward.start`."""
-        self.selected = probability > 0.5
 
     def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, None]:
         """See `Reward.within`; averaged over `POINTS` random documents."""
@@ -191,10 +199,6 @@ class CoverageReward:
         covered = self.metric.coverage(rest.nonzero()[:, 0], points).to(batch.device, torch.float32)
         similarity = self.pool.rows(points) @ self.pool.rows(batch).T
         return nearest_selected(similarity, masks, covered).mean(1), None
-
-    def move(self, batch: Tensor, probability: Tensor) -> None:
-        """See `Reward.move`."""
-        self.selected[batch] = probability > 0.5
 
 
 def nearest_selected(similarity: Tensor, masks: Tensor, floor: Tensor | None = None) -> Tensor:
@@ -226,11 +230,8 @@ def nearest_selected(similarity: Tensor, masks: Tensor, floor: Tensor | None = N
     return result if floor is None else torch.maximum(result, floor)
 
 
-class BlackBoxReward:
+class BlackBoxReward(SelectionContext):
     """A metric that offers only `value`."""
-
-    hard = True
-    exact = False
 
     def __init__(self, problem: Problem, metric: Metric) -> None:
         self.problem, self.metric = problem, metric
@@ -244,17 +245,9 @@ class BlackBoxReward:
             of_batch.bind(self.problem.settings)
         return of_batch.value(masks.bool()).to(batch.device).float()
 
-    def start(self, probability: Tensor) -> None:
-        """See `Reward.start`."""
-        self.selected = probability > 0.5
-
     def within(self, batch: Tensor, masks: Tensor, probability: Tensor) -> tuple[Tensor, None]:
         """See `Reward.within`; less its mean."""
         whole = self.selected.expand(len(masks), -1).clone()
         whole[:, batch] = masks.bool()
         value = self.metric.value(whole).to(batch.device)
         return (value - value.mean()).float(), None  # in float64 before the difference is taken
-
-    def move(self, batch: Tensor, probability: Tensor) -> None:
-        """See `Reward.move`."""
-        self.selected[batch] = probability > 0.5

@@ -27,27 +27,22 @@ class SemDeDup(Solver):
     holds: ClassVar = frozenset({"documents"})
 
     def solve(self, problem: Problem, progress: Report) -> Draft:
-        """See `Solver.solve`."""
-        return solve_by_semdedup(problem, progress)
-
-
-def solve_by_semdedup(problem: Problem, progress: Report) -> Draft:
-    """Clusters the pool and keeps the k documents with the least cosine to an earlier one of their cluster."""
-    pool, count, k = problem.pool, len(problem), int(problem.size)
-    generator = torch.Generator().manual_seed(problem.settings.seed)
-    clusters = -(-count // CLUSTER_DOCUMENTS)
-    sample = torch.randperm(count, generator=generator)[: SAMPLE * clusters].sort().values.to(pool.device)
-    centroids = spherical_kmeans(pool.rows(sample), clusters, generator)
-    nearest = torch.cat([nearest_centroids(rows, centroids, 1)[:, 0] for _, rows in pool.blocks()])
-    likeness = torch.zeros(count)
-    for cluster in range(clusters):
-        members = (nearest == cluster).nonzero()[:, 0]
-        if not len(members):
-            continue
-        rows = pool.rows(members)
-        order = (rows @ centroids[cluster]).argsort(stable=True)  # farthest first
-        likeness[members[order].cpu()] = max_earlier_similarity(rows[order])
-        progress({"step": cluster + 1})
-    selected = torch.zeros(count, dtype=torch.bool)
-    selected[likeness.argsort(stable=True)[:k]] = True
-    return Draft(selected, selected.float())
+        """Clusters the pool and keeps the k documents with the least cosine to an earlier one of their cluster."""
+        pool, count, k = problem.pool, len(problem), int(problem.size)
+        generator = torch.Generator().manual_seed(problem.settings.seed)
+        clusters = -(-count // CLUSTER_DOCUMENTS)
+        sample = torch.randperm(count, generator=generator)[: SAMPLE * clusters].sort().values.to(pool.device)
+        centroids = spherical_kmeans(pool.rows(sample), clusters, generator)
+        nearest = torch.cat([nearest_centroids(rows, centroids, 1)[:, 0] for _, rows in pool.blocks()])
+        likeness = torch.zeros(count)
+        for cluster in range(clusters):
+            members = (nearest == cluster).nonzero()[:, 0]
+            if not len(members):
+                continue
+            rows = pool.rows(members)
+            order = (rows @ centroids[cluster]).argsort(stable=True)  # farthest first
+            likeness[members[order].cpu()] = max_earlier_similarity(rows[order])
+            progress({"step": cluster + 1})
+        selected = torch.zeros(count, dtype=torch.bool)
+        selected[likeness.argsort(stable=True)[:k]] = True
+        return Draft(selected, selected.float())
