@@ -134,6 +134,19 @@ def test_settings_in_braces_are_valid():
     assert not wrong
 
 
+def test_signals_that_are_named_exist():
+    from datamask.quality import rules, terms
+
+    signals = {"content": {*terms.SIGNALS}, "heuristic": {*rules.SIGNALS}}
+    named = [
+        (page.name, scorer, signal)
+        for page in PAGES
+        for scorer, signal in re.findall(r"\b(content|heuristic)\.([a-z_0-9]+)\b(?!\()", page.read_text())
+    ]
+    assert len(named) >= 3
+    assert [one for one in named if one[2] not in signals[one[1]]] == []
+
+
 def test_files_that_are_named_are_there():
     wrong = []
     for page in PAGES:
