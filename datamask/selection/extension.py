@@ -32,7 +32,7 @@ from datamask.selection.sharded.extension_by_prices import MustSolve, select_by_
 from datamask.selection.sharded.selection_gap import SelectionGap, measure_files_gap
 from datamask.selection.stage import (
     PRICES_SCHEMA,
-    Learning,
+    SelectionRun,
     code_of,
     decided_by,
     decided_key,
@@ -72,7 +72,7 @@ def extend_prices(
         raise MustSolve("documents may be taken several times, which saved prices do not tell")
     started = time.perf_counter()
     with rounds(work, "prices", key) as folder:
-        rows, facts = _extend(ordered, prices, Learning(config, work, folder, key), maps)
+        rows, facts = _extend(ordered, prices, SelectionRun(config, work, folder, key), maps)
     with (
         storage.open_input(saved_prices(work, prices.key)) as file,
         storage.publish(saved_prices(work, key)) as temporary,
@@ -86,7 +86,7 @@ def extend_prices(
 
 
 def _extend(
-    ordered: Sequence[ShardFiles], prices: Output, state: Learning, maps: Mapper
+    ordered: Sequence[ShardFiles], prices: Output, state: SelectionRun, maps: Mapper
 ) -> tuple[list[Row], Mapping[str, Any]]:
     config = state.config
     known = _known(state.work, prices, ordered)
@@ -147,7 +147,7 @@ class StandingDecisions(NamedTuple):
     paths: tuple[str, ...]
 
 
-def read_standing_decisions(state: Learning, item: StandingDecisions) -> Handed:
+def read_standing_decisions(state: SelectionRun, item: StandingDecisions) -> Handed:
     """Map: of a group's candidates (n,) which are new, and of the others which are selected, and their p."""
     name = f"stays-of-{item.number}"
     if found := handed(state.folder, name):
@@ -165,7 +165,7 @@ def read_standing_decisions(state: Learning, item: StandingDecisions) -> Handed:
     return hand_on(state.folder, name, new=new, selected=selected, probability=probability)
 
 
-def measure_selection_gap(state: Learning, item: tuple[Sequence[ShardFiles], Sequence[str]]) -> SelectionGap:
+def measure_selection_gap(state: SelectionRun, item: tuple[Sequence[ShardFiles], Sequence[str]]) -> SelectionGap:
     """How far the selection is from the best one, on one worker that holds all candidates."""
     files, paths = item
     return measure_files_gap(files, paths, state.config)

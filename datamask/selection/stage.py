@@ -67,7 +67,7 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
         return found
     started = time.perf_counter()
     with rounds(work, "prices", key) as folder:
-        learned = _learn(ordered, Learning(config, work, folder, key), maps)
+        learned = _learn(ordered, SelectionRun(config, work, folder, key), maps)
     columns = [list(column) for column in zip(*learned.rows, strict=True)]
     table = pa.table(columns, schema=PRICES_SCHEMA)
     facts = {"scope": "corpus", **config.selection.facts(), **learned.facts, **told}
@@ -79,8 +79,8 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
 
 
 @dataclass(frozen=True)
-class Learning:
-    """What the workers of a round are told."""
+class SelectionRun:
+    """The state of every round: settings, the work folder, the rounds' own folder, and the prices' key."""
 
     config: Config
     work: str
@@ -89,14 +89,14 @@ class Learning:
 
 
 @dataclass(frozen=True)
-class Learned:
-    """What `learn_prices` publishes of a selection."""
+class SelectionFacts:
+    """The rows and facts that `learn_prices` publishes."""
 
     rows: tuple[tuple[str, int, int], ...]  # shard, candidates, selected
     facts: Mapping[str, Any]
 
 
-def _learn(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper) -> Learned:
+def _learn(ordered: Sequence[ShardFiles], state: SelectionRun, maps: Mapper) -> SelectionFacts:
     settings = state.config.selection
     total = sum(files.scores.rows for files in ordered if files.scores)
     covers = any(name.startswith("coverage-") for name in settings.metrics)
@@ -117,7 +117,7 @@ def _learn(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper) -> Lear
         return _jointly(ordered, state, maps, numbers)
     rows = tuple(write_groups(corpus, found.decided, state, maps))
     _save(found.prices, state)
-    return Learned(rows, found.facts)
+    return SelectionFacts(rows, found.facts)
 
 
 class GatheredCorpus(NamedTuple):
@@ -128,7 +128,7 @@ class GatheredCorpus(NamedTuple):
     candidates: list[CandidateGroup]
 
 
-def gather_groups(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper) -> GatheredCorpus:
+def gather_groups(ordered: Sequence[ShardFiles], state: SelectionRun, maps: Mapper) -> GatheredCorpus:
     """The groups of these shards, smaller ones where coverage holds their atoms, with their candidates."""
     grouped = groups(ordered, GROUP_ROWS) if can_cover(state.config.selection) else groups(ordered)
     shards = [tuple(ordered[place] for place in group) for group in grouped]
@@ -137,7 +137,7 @@ def gather_groups(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper) 
 
 
 def write_groups(
-    corpus: GatheredCorpus, made: Sequence[Handed], state: Learning, maps: Mapper, stay: Collection[str] = ()
+    corpus: GatheredCorpus, made: Sequence[Handed], state: SelectionRun, maps: Mapper, stay: Collection[str] = ()
 ) -> list[tuple[str, int, int]]:
     """Writes what was decided, and returns a row for each shard. made: of each group that has candidates.
 
@@ -150,13 +150,13 @@ def write_groups(
     return [row for rows in maps(write_decisions, state, decided, corpus.rows) for row in rows]
 
 
-def _jointly(ordered: Sequence[ShardFiles], state: Learning, maps: Mapper, numbers: int) -> Learned:
+def _jointly(ordered: Sequence[ShardFiles], state: SelectionRun, maps: Mapper, numbers: int) -> SelectionFacts:
     """:raises InputError: what coverage holds of all candidates does not fit into the memory of one process."""
     check_room(numbers, state.config.selection)
     return maps(solve_all_candidates, state, [tuple(ordered)], rest=True)[0]
 
 
-def solve_all_candidates(state: Learning, ordered: Sequence[ShardFiles]) -> Learned:
+def solve_all_candidates(state: SelectionRun, ordered: Sequence[ShardFiles]) -> SelectionFacts:
     """All candidates as one problem, on one worker."""
     shards = []
     with share_part(0, 0.03):
@@ -171,7 +171,7 @@ def solve_all_candidates(state: Learning, ordered: Sequence[ShardFiles]) -> Lear
             rows.append(_decide(files, candidates, decision, state))
             tell_share(len(rows) / len(ordered))
     _save(chosen.prices, state)
-    return Learned(tuple(rows), chosen.facts)
+    return SelectionFacts(tuple(rows), chosen.facts)
 
 
 NOTHING = hand_on(
@@ -187,7 +187,7 @@ class Decided(NamedTuple):
     stay: frozenset[str] = frozenset()  # shards whose decisions are there
 
 
-def write_decisions(state: Learning, decided: Decided) -> list[tuple[str, int, int]]:
+def write_decisions(state: SelectionRun, decided: Decided) -> list[tuple[str, int, int]]:
     """Writes the decisions of the shards but of those that stay; a row for each of these."""
     columns = decided.arrays.read("selected", "probability", "price")
     rows, start = [], 0
@@ -200,14 +200,14 @@ def write_decisions(state: Learning, decided: Decided) -> list[tuple[str, int, i
     return rows
 
 
-def _decide(files: ShardFiles, candidates: Candidates, decision: Decision, state: Learning) -> tuple[str, int, int]:
+def _decide(files: ShardFiles, candidates: Candidates, decision: Decision, state: SelectionRun) -> tuple[str, int, int]:
     url, key = decision_path(state.work, candidates.shard, state.key), decided_key(files, state.key)
     table = _mask_table(candidates, decision, state.config.selection.repeat)
     storage.write_output(url, key, table.schema, [table])
     return candidates.shard, len(candidates), int(decision.selected.sum())
 
 
-def _save(prices: Prices, state: Learning) -> None:
+def _save(prices: Prices, state: SelectionRun) -> None:
     with storage.publish(saved_prices(state.work, state.key)) as temporary:
         prices.save(temporary)
 

@@ -63,7 +63,7 @@ def test_incremental_greedy_is_the_plain_loop(algorithm, seed):
     features, quality = documents(40, seed=seed)
     problem = make_problem(Pool(features, quality), Select(algorithm=algorithm, budget_documents=12))
     terms = [term for term in problem.objective.diversity if term.scale]
-    found = greedy.incremental(problem, terms, 12, lambda record: None).tolist()
+    found = greedy.rank_incrementally(problem, terms, 12, lambda record: None).tolist()
     picked = []
     for _ in range(12):
         rest = [row for row in range(40) if row not in picked]
@@ -77,7 +77,7 @@ def test_lazy_greedy_is_the_plain_loop(lamb):
     settings = {"algorithm": "Facility", "budget_documents": 8, "lamb": lamb}
     problem = make_problem(Pool(features, quality), Select(**settings))
     (term,) = [term for term in problem.objective.diversity if term.scale]
-    found = greedy.greedi(problem, term, 8, [torch.arange(50)]).tolist()
+    found = greedy.rank_by_shards(problem, term, 8, [torch.arange(50)]).tolist()
     unit = problem.pool.rows(slice(None), torch.float64)
     similarity, linear = unit @ unit.T, problem.objective.linear / problem.size
 
@@ -97,8 +97,8 @@ def test_greedi_over_shards_comes_near_plain_greedy():
     problem = make_problem(Pool(features, quality), Select(**settings))
     (term,) = [term for term in problem.objective.diversity if term.scale]
     masks = torch.zeros(2, 400, dtype=torch.bool)
-    masks[0, greedy.greedi(problem, term, 40, [torch.arange(400)])] = True
-    masks[1, greedy.greedi(problem, term, 40, list(torch.arange(400).split(100)))] = True
+    masks[0, greedy.rank_by_shards(problem, term, 40, [torch.arange(400)])] = True
+    masks[1, greedy.rank_by_shards(problem, term, 40, list(torch.arange(400).split(100)))] = True
     plain, shards = problem.objective.values(masks).tolist()
     assert shards > 0.95 * plain  # it may be the better one: neither is optimal
     assert masks.sum(1).tolist() == [40, 40]

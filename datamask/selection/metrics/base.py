@@ -3,7 +3,7 @@
 `Metric` is all the policy gradient needs. A metric whose relaxation to fractional masks is concave can add
 `relaxed` (`RelaxedMetric`) and works with the relaxation too. Pairwise and DiSF are `MomentMetric`s: they see a mask
 only through a sum over its documents, D(p) = −‖Σ_i p_i w_i v_i‖² / size², which is what makes them fast, and what lets
-shards select jointly by exchanging sums. Coverage is a `MixtureMetric`: any concave function of such a sum.
+shards select jointly by adding up sums. Coverage is a `MixtureMetric`: any concave function of such a sum.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class MomentMetric:
     """D(p) = −unit · ‖M(p)‖² / size², M(p) = Σ_i p_i w_i v_i; v_i is x_i (pairwise) or the off-diagonal of z_i z_iᵀ.
 
     A subclass says what z, M and their products are; everything else (value, gradient, line search, calibration,
-    certificate, exchange between shards) follows from these.
+    certificate, sums over shards) follows from these.
     """
 
     name: ClassVar[str]

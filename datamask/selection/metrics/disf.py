@@ -12,9 +12,9 @@ from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.symmetric import gram_of, triangle
 
 EPSILON = 1e-8  # added to the variance before its root (published code)
-RESOLVED = 4.0  # units in the last place, of its root mean square, that a column must vary by
-SHORT = 1e-6  # of √d: standardised rows shorter than that are not brought to the length √d, but to this much more
-NARROW = 16.0  # deviations that a mean may lie from 0 before float32 no longer standardises well
+RESOLVED = 4.0  # least deviation of a column, in units in the last place of its root mean square
+SHORT = 1e-6  # share of √d; shorter standardised rows are scaled by 1 / SHORT, the others to the length √d
+NARROW = 16.0  # distance of a mean from 0, in deviations, beyond which float32 standardises too coarsely
 UNIT = 1e-4  # the published code divides its sum of squares by 10,000
 
 

@@ -27,11 +27,11 @@ from datamask.selection.problem.pool import Pool, row_hashes
 if TYPE_CHECKING:
     from datamask.selection.problem.problem import Problem
 
-SAMPLE = 16_384  # documents of a larger pool on which first prices are learned, and at most for a term's own best
-# The best value of a term alone is solved on so many documents, by whether the metric's moment is a vector or a matrix.
-# A pool of up to twice as many is solved whole.
+SAMPLE = 16_384  # documents on which a larger pool's first prices are learned; a term's own best takes no more
+# Documents on which a term's own best is solved, for moments that are vectors and for matrices. A pool of up to twice
+# as many is solved whole.
 BEST_OF_VECTORS, BEST_OF_MATRICES = 1024, 8192
-FEWEST = 64  # the sample is large enough that at least so many of its documents are selected
+FEWEST = 64  # documents that a sample's selection has at least
 RANDOM_SETS = 16  # random selections averaged for a metric without a closed form
 ITERATIONS = 8  # steps of the ascent; swaps do the rest
 ACCURACY = 5e-3  # tolerance of a sample's own best, as a share of −D at the uniform p

@@ -21,9 +21,9 @@ from datamask.selection.problem.limits import GRAIN, Limits
 from datamask.selection.problem.loops import least_taken, spent_at, triple
 from datamask.selection.problem.repair import fill_one, repair_selection
 
-SPENT = 1e-6  # tolerance of the budget in a projection, as a share of it
-NEAR = 1e-3, 1e-2, 1e-1  # weights of the proximal term in a linear maximisation, tried in turn; × the prices' deviation
-PROGRAMME = 256  # in pools of at most so many documents, maximisation under limits is a linear programme
+SPENT = 1e-6  # share of the budget by which a projection may miss it
+NEAR = 1e-3, 1e-2, 1e-1  # proximal weights of a linear maximisation, in deviations of the prices, tried in this order
+PROGRAMME = 256  # documents, up to which maximisation under limits is a linear programme
 
 
 class LimitPrices(NamedTuple):
@@ -48,7 +48,7 @@ class Feasible:
         self.size = limits.size
         self.unit_weights = limits.counted
         self.levels = Levels(limits) if limits else None
-        self.answers = Levels(limits) if limits else None  # separate: its warm starts are at another scale of prices
+        self.answers = Levels(limits) if limits else None  # apart: its warm starts have another scale of prices
 
     @cached_property
     def total(self) -> float:

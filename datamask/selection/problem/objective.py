@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from datamask.selection.metrics.base import Metric
+from datamask.selection.metrics.base import Metric, MomentMetric
 
 if TYPE_CHECKING:
     from datamask.config import ResolvedSelect
@@ -149,6 +149,11 @@ def weigh_terms(
             for term, share in zip(diversity, shares, strict=True)
         ),
     )
+
+
+def moment_coefficients(terms: Sequence[Term], size: float) -> list[float]:
+    """c_m of each term that is a `MomentMetric`: its part of f is −c_m ‖M‖² and a constant. size: the budget."""
+    return [term.scale * term.metric.unit / size**2 for term in terms if isinstance(term.metric, MomentMetric)]
 
 
 def scaled_quality(terms: Sequence[Term], quality: np.ndarray) -> np.ndarray:

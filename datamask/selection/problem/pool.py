@@ -15,10 +15,10 @@ from datamask.config import ResolvedSelect
 from datamask.errors import ConfigError, InputError
 from datamask.selection.sparse_rows import take_rows
 
-REORDERED_BYTES = 1 << 32  # features of at most so many bytes are copied in the order of their content
-SMALL = 1 << 22  # a pool of at most so many numbers is read in float64 throughout
-HASHED = 32  # the first so many numbers of a row are hashed
-BLOCK_ROWS = 2048  # rows converted at a time: 6 MB of float32 at d = 768, which stay in the cache
+REORDERED_BYTES = 1 << 32  # greatest size of features that are copied in the order of their content
+SMALL = 1 << 22  # numbers in a pool's features, up to which they are read in float64
+HASHED = 32  # leading numbers of a row that its hash covers
+BLOCK_ROWS = 2048  # rows converted at a time: 6 MB of float32 at d = 768 stay in the cache
 
 
 @dataclass(eq=False)

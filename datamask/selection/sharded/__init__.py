@@ -1,1 +1,1 @@
-"""How shards select jointly: candidates, sums that are exchanged, prices, and what they lose later."""
+"""How shards select jointly: candidates, rounds of moment sums, prices, and selections extended by prices."""

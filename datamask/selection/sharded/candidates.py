@@ -172,19 +172,15 @@ def gather_candidates(state: Any, item: tuple[int, Sequence[ShardFiles]]) -> Can
     paths = tuple(vectors_path(files, state.config) for files in shards)
     words = tuple(files.atoms.path for files in shards if files.atoms)
     columns, buckets = pool_columns(state.config.selection), state.config.select.coverage.buckets
-    if found := handed(state.folder, name):
-        return CandidateGroup(paths, found, int(found.read("ends")[0][-1]), columns, words, buckets)
-    read = [read_candidates(files, state.config) for files in shards]
-    arrays = {
-        "quality": np.concatenate([each.quality for each in read]),
-        "tokens": np.concatenate([each.tokens for each in read]),
-        "index": np.concatenate([each.index for each in read]),
-        "ends": np.cumsum([len(each) for each in read]),
-        **{f"groups_{name}": np.concatenate([each.groups[name] for each in read]) for name in columns},
-    }
-    return CandidateGroup(
-        paths, hand_on(state.folder, name, **arrays), int(arrays["ends"][-1]), columns, words, buckets
-    )
+    found = handed(state.folder, name)
+    if found is None:
+        read = [read_candidates(files, state.config) for files in shards]
+        arrays = {
+            name: np.concatenate([getattr(each, name) for each in read]) for name in ("quality", "tokens", "index")
+        }
+        groups = {f"groups_{name}": np.concatenate([each.groups[name] for each in read]) for name in columns}
+        found = hand_on(state.folder, name, **arrays, **groups, ends=np.cumsum([len(each) for each in read]))
+    return CandidateGroup(paths, found, int(found.read("ends")[0][-1]), columns, words, buckets)
 
 
 def vectors_path(files: ShardFiles, config: Config) -> str:

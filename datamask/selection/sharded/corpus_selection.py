@@ -4,8 +4,8 @@
     chosen.decisions[0].selected, chosen.prices, chosen.facts
 
 A shard has `features()` (read anew at each pass), `quality`, `tokens`, `groups`, and a length. Up to `JOINT_DOCUMENTS`
-candidates are gathered and solved as one problem. In larger corpora shards exchange sums (`sharded.moment_rounds`)
-where the solver and the metrics allow it.
+candidates are gathered and solved as one problem. Larger corpora are selected by sums over shards
+(`sharded.moment_rounds`) where the solver and the metrics allow it.
 """
 
 from __future__ import annotations

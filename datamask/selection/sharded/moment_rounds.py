@@ -2,9 +2,9 @@
 
     found = select_shards(shards, config, maps=maps, folder=folder)
 
-Only workers hold features. One worker solves the undecided, whose features fill `room_bytes`, or more if the budget
-takes more documents than that holds; the caller holds some numbers of each of these and of the sample's documents, and
-nothing of the others (`gathered`). Arrays are passed from round to round by `maps.hand_on`.
+Only workers hold features. One worker solves the undecided documents, whose features fill `room_bytes`, or more if
+the budget takes more documents than that holds. The caller holds a few numbers of each undecided and each sampled
+document, and none of the others (`grouped_corpus`). `maps.hand_on` passes arrays from round to round.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ from datamask.selection.solvers import relaxation
 
 ROOM_BYTES = 3 << 27  # bytes of the undecided documents' float16 features
 SOLVES = 2  # rounds of marginals and solve
-OVERFLOW = 1.25  # with more undecided than this many times the room, the range is made anew from exact ranks
+OVERFLOW = 1.25  # undecided documents, as a multiple of the room, above which exact ranks make the range anew
 EVERYTHING = CutRange(-np.inf, np.inf)
 SPARE = 1.25  # the first bound on the sample's hashes lets this many times its expected number through
 
 
 @dataclass(frozen=True, eq=False)
 class MomentState:
-    """The state of a round: what every worker is given beside its item."""
+    """The state of a round, which every worker gets with its item."""
 
     config: Config
     folder: str | None
@@ -93,7 +93,7 @@ def sample_documents(state: MomentState, group: Group) -> Handed:
 
 
 def measure_marginal_values(state: MomentState, group: Group) -> tuple[Handed, int]:
-    """Map: a group's marginal values, base moments, and its undecided documents' features; and the number of these."""
+    """Map: a group's marginal values, base moments, and the features and number of its undecided documents."""
     name = f"marginals-{state.round}-{group.number}"
     if found := handed(state.folder, name):
         return found, int(found.read("undecided")[0])

@@ -1,4 +1,4 @@
-"""Corpus scope without the corpus in memory: shards exchange sums, in four reads of the features.
+"""Corpus scope without the corpus in memory: shards add up moments, in four reads of the features.
 
     1. sample_shard        map: the shard's part of a sample that does not depend on the split into shards
        learn_first_prices  reduce: terms, calibration and first prices, from the merged sample
@@ -32,7 +32,7 @@ from datamask.selection.metrics.disf import DiSF
 from datamask.selection.problem.calibration import SAMPLE, make_terms
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.objective import Term, scaled_quality, weigh_terms
+from datamask.selection.problem.objective import Term, moment_coefficients, scaled_quality, weigh_terms
 from datamask.selection.problem.pool import Pool, row_hashes
 from datamask.selection.problem.problem import Problem
 from datamask.selection.solvers import relaxation
@@ -102,8 +102,7 @@ class MomentPlan:
     @property
     def coefficients(self) -> list[float]:
         """c_m of each metric, as in `Quadratic`."""
-        pairs = zip(self.diversity, self.metrics, strict=True)
-        return [term.scale * metric.unit / self.size**2 for term, metric in pairs]
+        return moment_coefficients(self.diversity, self.size)
 
     @property
     def constant(self) -> float:
@@ -144,7 +143,7 @@ class ShardSums(NamedTuple):
 
 
 def can_sum_moments(settings: ResolvedSelect) -> bool:
-    """Whether these settings can be solved by exchanging sums: solver relaxation, moment metrics that read features
+    """Whether these settings can be solved by sums over shards: solver relaxation, moment metrics that read features
     alone, no repeats."""
     moments = all(issubclass(metric_class(name), MomentMetric) for name in settings.metrics)
     columns = any(metric_columns(name) for name in settings.metrics)

@@ -7,7 +7,7 @@
 
         def solve(self, problem, progress) -> Draft: ...
 
-    problem: datamask.selection.problem.pool.Problem: pool, settings, unit, size, weights, limits, objective
+    problem: datamask.selection.problem.problem.Problem: pool, settings, unit, size, weights, limits, objective
     progress: called with one history record ({"step": …, "objective": …}) as the solver goes
 
 A solver is never called with what it does not declare: `solver_for` refuses it, and names those that can (as skglm's

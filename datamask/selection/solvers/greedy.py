@@ -44,9 +44,9 @@ class Greedy(Solver):
         terms = [term for term in problem.objective.diversity if term.scale]
         k = int(problem.size)
         if all(isinstance(term.metric, Pairwise | DiSF) for term in terms):
-            ranking = incremental(problem, terms, k, progress)
+            ranking = rank_incrementally(problem, terms, k, progress)
         elif isinstance(terms[0].metric, FacilityLocation):
-            ranking = greedi(problem, terms[0], k, _shards(problem))
+            ranking = rank_by_shards(problem, terms[0], k, _shards(problem))
         else:
             covers = [term.metric for term in terms if isinstance(term.metric, Coverage)]
             joint = SummedCoverage.of(covers, [term.scale for term in terms])
@@ -56,7 +56,7 @@ class Greedy(Solver):
         return Draft(selected, selected.float())
 
 
-def incremental(problem: Problem, terms: list[Term], k: int, progress: Report) -> Tensor:
+def rank_incrementally(problem: Problem, terms: list[Term], k: int, progress: Report) -> Tensor:
     """Row numbers in the order picked, (k,), for pairwise and DiSF."""
     pool, linear = problem.pool, problem.objective.linear.to(problem.pool.device, torch.float32)
     prepared = []
@@ -84,7 +84,7 @@ def incremental(problem: Problem, terms: list[Term], k: int, progress: Report) -
     return ranking
 
 
-def greedi(problem: Problem, term: Term, k: int, shards: list[Tensor]) -> Tensor:
+def rank_by_shards(problem: Problem, term: Term, k: int, shards: list[Tensor]) -> Tensor:
     """Row numbers, (k,), of facility location's greedy over these shards of row numbers; one shard: plain greedy."""
     quality = problem.objective.linear / problem.size
 

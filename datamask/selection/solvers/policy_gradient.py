@@ -36,12 +36,12 @@ from datamask.selection.solvers import Report, Solver, plackett_luce
 from datamask.selection.solvers.rewards import MomentReward, Reward, reward_of
 
 RECORDS = 20  # history records of a run
-STEP = 0.02  # length of a natural step at a learning rate of 1, in standard deviations of the batch's prices
-ANNEALED = 0.5  # share of the steps that are simulated annealing
-EXCHANGES = 2.0  # documents that a mask exchanges on average in these
+STEP = 0.02  # length of a natural step at learning rate 1, in standard deviations of the batch's prices
+ANNEALED = 0.5  # share of the steps that anneal
+EXCHANGES = 2.0  # mean number of documents that a mask exchanges while annealing
 HOT, COLD = 0.1, 1e-3  # first and last temperature, as a multiple of the mean self-term
 DOUBT = 3.0  # added to the draws' total variance: shrinks the estimate where masks hardly differ
-LARGEST = 5.0  # a price is clipped to so many standard deviations in a step
+LARGEST = 5.0  # standard deviations to which a step clips a price
 
 
 class PolicyGradient(Solver):

@@ -32,7 +32,7 @@ from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.facility import FacilityLocation
 from datamask.selection.problem.calibration import SAMPLE
 from datamask.selection.problem.feasible import Feasible, fill_in_order
-from datamask.selection.problem.objective import Term
+from datamask.selection.problem.objective import Term, moment_coefficients
 from datamask.selection.problem.problem import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Report, Solver, greedy
@@ -110,13 +110,13 @@ def _or_greedy(problem: Problem, terms: list[Term], draft: Draft) -> Draft:
     if not free or k * len(problem) * problem.pool.dimensions > GREEDY_TOO:
         return draft
     other = torch.zeros(len(problem), dtype=torch.bool)
-    other[greedy.incremental(problem, terms, k, lambda record: None).cpu()] = True
+    other[greedy.rank_incrementally(problem, terms, k, lambda record: None).cpu()] = True
     ours, greedys = problem.objective.values(torch.stack([draft.selected, other])).tolist()
     if ours >= greedys:
         return draft
     metrics = [term.metric for term in terms if isinstance(term.metric, MomentMetric)]
     at = other.to(problem.pool.device)
-    coefficients = [term.scale * metric.unit / problem.size**2 for term, metric in zip(terms, metrics, strict=True)]
+    coefficients = moment_coefficients(terms, problem.size)
     moments = [metric.exact_moment(at) for metric in metrics]
     price = exact_price(problem.pool, metrics, coefficients, problem.objective.linear / problem.size, moments)
     return replace(draft, selected=other, price=price)  # documents counted: per document
@@ -147,7 +147,7 @@ def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress
     objective = problem.objective
     metrics = [term.metric for term in terms if isinstance(term.metric, MomentMetric)]
     warm.prepared = warm.prepared or [prepare(metric) for metric in metrics]
-    coefficients = [term.scale * metric.unit / problem.size**2 for term, metric in zip(terms, metrics, strict=True)]
+    coefficients = moment_coefficients(terms, problem.size)
     quadratic = Quadratic(warm.prepared, coefficients, objective.linear / problem.size, feasible)
     history: list[dict[str, float]] = []
 
