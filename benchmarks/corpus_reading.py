@@ -7,7 +7,9 @@ Every row of the tables is a process of its own, so that memory is its own too.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import io
 import multiprocessing
 import sys
 import tempfile
@@ -183,9 +185,6 @@ def main() -> None:
 
 
 def _try(function: Callable[..., int], path: str, expected: int) -> str:
-    import contextlib
-    import io
-
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             documents = measure(function, path)[1]

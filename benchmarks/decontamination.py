@@ -13,6 +13,7 @@ documents of it as real text repeats itself: quoted, in part, as a notice, as a 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import random
 import tempfile
@@ -120,8 +121,6 @@ def ours(
 
 def datatrove(rows: list[dict[str, Any]], tests: list[str]) -> Iterator[tuple[int, str]]:
     """Its filter with its own settings (12 words of the answer, or of both) and with the questions' words too."""
-    import gzip
-
     from datatrove.data import Document
     from datatrove.pipeline.decont.n_grams import NGramsDecontConfig, NGramsDecontFilter, NGramsDecontIndexer
 

@@ -35,6 +35,7 @@ from datamask.config import Config
 from datamask.corpus import convert_shard, plan_shards
 from datamask.corpus.index import SCHEMA as INDEX
 from datamask.corpus.read import read_batches
+from datamask.corpus.text_hashes import text_hash
 from datamask.filter import find_duplicates, sign_shard
 from datamask.filter.filters import filter_corpus
 from datamask.filter.programs import are_programs
@@ -75,7 +76,6 @@ def prepared(
         for batch in read_batches(shard, config, ["text", "id"]):
             texts = batch["text"].to_pylist()
             good = [bool(text and text.strip()) for text in texts]
-            from datamask.corpus.text_hashes import text_hash
 
             rows = {
                 "chunk_id": batch["chunk_id"].to_pylist(),

@@ -43,7 +43,25 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import traceback
+
 from benchmarks.pieces import Pieces
+from datamask.config import Config, Corpus, load_config, to_yaml
+from datamask.corpus import (
+    convert_shard,
+    corpus_schema,
+    index_shard,
+    plan_shards,
+    read_batches,
+    read_documents,
+    sample_texts,
+)
+from datamask.corpus.inputs import find_inputs
+from datamask.corpus.inspect import check_unchanged
+from datamask.duck import connect
+from datamask.errors import DatamaskError, InputError
+from datamask.filter.where import check_expression
+from datamask.stages import ShardFiles
 
 KINDS = ["parquet", "lines", "dialects", "types", "names", "folder", "config", "filter"]
 BATCH = 250  # examples of a process
@@ -189,12 +207,6 @@ def build_folder(entries: list[list[str]], folder: Path, outside: Path) -> list[
 
 def read_folder(data: bytes, box: Path) -> str:
     """Reads a folder; every file of a kind that is read is in a shard, or named with what is wrong."""
-    from datamask.config import Config, Corpus
-    from datamask.corpus import convert_shard, index_shard, plan_shards
-    from datamask.corpus.inputs import find_inputs
-    from datamask.corpus.inspect import check_unchanged
-    from datamask.errors import DatamaskError, InputError
-
     outside = box / "in" / "outside"
     outside.mkdir(parents=True)
     (outside / "b").write_text("no ending")
@@ -298,9 +310,6 @@ def _quoted(field: str, style: str) -> str:
 
 def read_table_of_text(data: bytes, box: Path) -> str:
     """Reads a table; every row that was written is a document or in quarantine, whatever was done to the file."""
-    from datamask.config import Config, Corpus
-    from datamask.corpus import convert_shard, plan_shards, read_batches
-
     made = json.loads(data)
     (box / "in").mkdir()
     (box / "in" / f"x.{made['end']}").write_bytes(bytes.fromhex(made["data"]))
@@ -423,9 +432,6 @@ def read_odd_names(data: bytes, box: Path) -> str:
 
 
 def _read_as_many(box: Path, expected: int) -> str:
-    from datamask.config import Config, Corpus
-    from datamask.corpus import convert_shard, plan_shards, read_batches
-
     config, work = Config(corpus=Corpus(input=[str(box / "in")])), str(box / "work")
     plan = plan_shards(config.corpus, work)
     if plan.failures:
@@ -441,10 +447,6 @@ def _read_as_many(box: Path, expected: int) -> str:
 
 def read_file(data: bytes, end: str, box: Path) -> str:
     """Plans, converts, indexes and reads the bytes as a corpus; the outcome in a word or two."""
-    from datamask.config import Config, Corpus
-    from datamask.corpus import convert_shard, corpus_schema, index_shard, plan_shards, read_documents, sample_texts
-    from datamask.stages import ShardFiles
-
     (box / "in").mkdir()
     (box / "in" / f"x.{end}").write_bytes(data)
     config = Config(corpus=Corpus(input=[str(box / "in")]))
@@ -467,8 +469,6 @@ def read_file(data: bytes, end: str, box: Path) -> str:
 
 def read_config(data: bytes, box: Path) -> str:
     """Loads the bytes as a configuration."""
-    from datamask.config import load_config, to_yaml
-
     path = box / "x.yaml"
     path.write_bytes(data)
     to_yaml(load_config(path))
@@ -478,9 +478,6 @@ def read_config(data: bytes, box: Path) -> str:
 
 def bind_filter(data: bytes, box: Path) -> str:
     """Binds the bytes as a condition and evaluates it over rows."""
-    from datamask.duck import connect
-    from datamask.filter.where import check_expression
-
     count = len(TEXTS)
     table = pa.table(
         {
@@ -513,8 +510,6 @@ def examples(kind: str) -> tuple[st.SearchStrategy[bytes], Callable[[bytes, Path
     if kind == "folder":
         return folders(), read_folder
     if kind == "config":
-        from datamask.config import to_yaml
-
         few = b"select:\n  lamb: 0.7\n  quotas: [{column: domain, minimum: {web: 0.1}}]\ncorpus: {input: [a, b]}\n"
         return mutated([to_yaml().encode(), few, few]), read_config
     return mutated(CONDITIONS), bind_filter
@@ -525,8 +520,6 @@ def examples(kind: str) -> tuple[st.SearchStrategy[bytes], Callable[[bytes, Path
 
 def child(kind: str, count: int, number: int, folder: Path, report: Any) -> None:
     """Runs `count` examples; before each, what it is lies in folder/current, so that a crash can be traced."""
-    from datamask.errors import DatamaskError
-
     root = folder / "home"
     root.mkdir(exist_ok=True)
     os.chdir(root)
@@ -560,8 +553,6 @@ def child(kind: str, count: int, number: int, folder: Path, report: Any) -> None
     try:
         one()
     except BaseException as error:
-        import traceback
-
         last = traceback.extract_tb(error.__traceback__)[-1]
         report.put(("defect", f"{type(error).__name__}: {str(error)[:300]} ({Path(last.filename).name}:{last.lineno})"))
     report.put(("outcomes", dict(outcomes)))

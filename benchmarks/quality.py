@@ -24,9 +24,12 @@ from typing import Any
 
 import duckdb
 import numpy as np
+from scipy.stats import spearmanr
 
 from datamask.config import EncoderSettings as EncoderSettings
 from datamask.encoders.choose import fit_static_encoder as fit_encoder
+from datamask.encoders.load import load_encoder
+from datamask.encoders.pin import pin_model
 from datamask.quality import RULES
 from datamask.quality.documents import Documents
 from datamask.quality.fit import Agreement, Labels, agreement, out_of_fold, read_labels
@@ -109,9 +112,6 @@ def agreement_with_datatrove(texts: list[str]) -> None:
 
 def static_vectors(texts: list[str], corpus: list[str], folder: str) -> np.ndarray:
     """The default encoder's vectors, fitted on the corpus."""
-    from datamask.encoders.load import load_encoder
-    from datamask.encoders.pin import pin_model
-
     settings = EncoderSettings()
     fit_encoder(corpus[: settings.fit_documents], settings, folder)
     model = load_encoder(pin_model(settings.model_copy(update={"model": folder}), f"{folder}-work"), "cpu")
@@ -145,7 +145,6 @@ def quality(rows: list[dict[str, Any]], folder: str) -> None:
     for mask, _ in tasks:
         predictions["heuristic"].append(heuristic[mask])
         predictions["length"].append(length[mask])
-    from scipy.stats import spearmanr
 
     for name, found in predictions.items():
         cells = [

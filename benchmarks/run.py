@@ -23,6 +23,8 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
+from datamask import __version__
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 MARKED = re.compile(
@@ -68,7 +70,6 @@ def replaced(text: str, name: str, printed: str, measured: str) -> str:
 def measured() -> str:
     """Version, day and machine."""
     version = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
-    from datamask import __version__
 
     return (
         f"Measured with {__version__} ({version.stdout.strip() or 'no commit'}), {datetime.now(UTC):%Y-%m-%d}; "

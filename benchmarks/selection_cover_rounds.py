@@ -34,6 +34,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from scipy.sparse import csr_array, load_npz, save_npz
+from selection_coverage import pool_of
 
 from datamask import storage
 from datamask.config import Config, resolve
@@ -201,8 +202,6 @@ class Rows:
 
 
 def real(arguments: argparse.Namespace) -> None:
-    from selection_coverage import pool_of
-
     base = {"algorithm": "coverage", "coverage": {"atoms": dict.fromkeys(arguments.atoms, 1.0)}}
     pool, _ = pool_of(arguments.place, arguments.keep or f"{arguments.place}/work", base)
     budget: dict[str, Any] = {"select_ratio": 0.1}
