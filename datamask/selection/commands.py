@@ -107,13 +107,13 @@ def _run(
     import numpy as np
 
     from datamask.selection.arrays import select as select_arrays
-    from datamask.selection.pool_duplicates import repeats_in
+    from datamask.selection.near_duplicates import find_repeats
 
     count = len(pool.quality)
     keep = np.arange(count)
     if settings.semantic_duplicates is not None:
         score = pool.quality @ np.asarray(pool.quality_weights)
-        repeats = repeats_in(pool.features, score, settings.semantic_duplicates, settings.seed, settings.device)
+        repeats = find_repeats(pool.features, score, settings.semantic_duplicates, settings.seed, settings.device)
         keep = np.flatnonzero(~repeats)
     found = select_arrays(
         pool.features[keep],

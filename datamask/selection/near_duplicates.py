@@ -5,17 +5,24 @@
 
 SemDeDup drops a document that resembles any earlier one of its cluster, itself dropped or not, so that chains of
 likeness vanish whole; `keep_first` drops only what resembles a document that is kept. `max_earlier_similarity` is
-SemDeDup's own statistic M.
+SemDeDup's own statistic M. `find_repeats` leaves near-duplicates out of a pool before any solver sees it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-BLOCK_ROWS = 2048
+from datamask.devices import pick_device
+from datamask.selection.problem.pool import BLOCK_ROWS, Pool
+
+CLUSTER_DOCUMENTS = 8192  # mean documents of a cluster; all pairs of a smaller pool are compared
+SAMPLE = 256  # documents for each cluster on which the centroids are fitted
+PROBES = 2  # clusters in which a document is looked for
 BF16_MARGIN = 0.01  # bfloat16 rounds each factor by at most 2⁻⁹: a product of unit rows is off by less than this
 
 
@@ -37,6 +44,12 @@ def spherical_kmeans(sample: Tensor, clusters: int, generator: torch.Generator, 
             break
         centroids = moved
     return centroids
+
+
+def fit_centroids(pool: Pool, clusters: int, generator: torch.Generator) -> Tensor:
+    """Unit centroids (clusters, d), fitted on a random sample of the pool."""
+    sample = torch.randperm(len(pool), generator=generator)[: SAMPLE * clusters].sort().values
+    return spherical_kmeans(pool.rows(sample), clusters, generator)
 
 
 def _nearest(rows: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
@@ -123,3 +136,28 @@ def _exact_best(part: Tensor, rows: Tensor, numbers: Tensor) -> tuple[Tensor, Te
         best = torch.where(better, value.cpu(), best)
         at = torch.where(better, place.cpu() + start, at)
     return best, at
+
+
+def find_repeats(features: Any, quality: np.ndarray, epsilon: float, seed: int, device: str = "cpu") -> np.ndarray:
+    """(N,) bool: documents whose cosine to a better one that stays exceeds 1 − ε. features: (N, d); quality: (N,).
+
+    The better one has the greater quality; ties, the lower row number.
+
+    :raises InputError: a row is not finite or all zero, or the shapes do not fit.
+    """
+    pool = Pool(features, quality, device=pick_device(device))
+    best_first = torch.from_numpy(np.argsort(-quality, kind="stable"))
+    clusters = -(-len(pool) // CLUSTER_DOCUMENTS)
+    gone = torch.zeros(len(pool), dtype=torch.bool)
+    if clusters == 1:
+        members = torch.zeros(len(pool), 1, dtype=torch.int64)
+    else:
+        generator = torch.Generator().manual_seed(seed)
+        centroids = fit_centroids(pool, clusters, generator)
+        members = torch.cat([nearest_centroids(rows, centroids, PROBES).cpu() for _, rows in pool.blocks()])
+    for cluster in range(clusters):
+        mine = best_first[(members[best_first] == cluster).any(1)]
+        if len(mine):
+            found = keep_first(pool.rows(mine), 1 - epsilon, ~gone[mine])
+            gone[mine[found.leader >= 0]] = True
+    return gone.numpy()

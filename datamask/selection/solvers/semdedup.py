@@ -12,13 +12,12 @@ from typing import ClassVar
 
 import torch
 
-from datamask.selection.near_duplicates import max_earlier_similarity, nearest_centroids, spherical_kmeans
+from datamask.selection.near_duplicates import fit_centroids, max_earlier_similarity, nearest_centroids
 from datamask.selection.problem.problem import Problem
 from datamask.selection.result import Draft
 from datamask.selection.solvers import Report, Solver
 
 CLUSTER_DOCUMENTS = 1000  # mean documents of a cluster at most (the paper's 50,000 clusters of 440 M hold 8,800)
-SAMPLE = 256  # documents for each cluster on which the centroids are fitted
 
 
 class SemDeDup(Solver):
@@ -31,8 +30,7 @@ class SemDeDup(Solver):
         pool, count, k = problem.pool, len(problem), int(problem.size)
         generator = torch.Generator().manual_seed(problem.settings.seed)
         clusters = -(-count // CLUSTER_DOCUMENTS)
-        sample = torch.randperm(count, generator=generator)[: SAMPLE * clusters].sort().values.to(pool.device)
-        centroids = spherical_kmeans(pool.rows(sample), clusters, generator)
+        centroids = fit_centroids(pool, clusters, generator)
         nearest = torch.cat([nearest_centroids(rows, centroids, 1)[:, 0] for _, rows in pool.blocks()])
         likeness = torch.zeros(count)
         for cluster in range(clusters):
