@@ -28,7 +28,7 @@ from datamask.devices import pick_device, pick_dtype
 from datamask.encoders.load import load_encoder
 from datamask.encoders.pin import pin_model
 from datamask.quality.documents import Documents
-from datamask.quality.scorers import load_scorer, pin_scorers
+from datamask.quality.scorers import load_scorer, pin_scorer
 
 LAYERS, WIDTH = 12, 768
 ROUNDS = 2
@@ -137,7 +137,7 @@ def main() -> None:
         scored = Settings(max_length=arguments.max_length, device=device)
         scorer = ScorerSettings(kind="transformer", model=head, max_length=arguments.max_length)
         config = Config(encoder=scored, quality=Quality(scorers=[scorer]))
-        loaded = load_scorer(pin_scorers(scorer, config), config)
+        loaded = load_scorer(pin_scorer(scorer, config), config)
         embed = ours(fast, scored.batch_tokens)
 
         def apart(texts: list[str]) -> np.ndarray:

@@ -197,7 +197,7 @@ STAGES = {
             "rounds",
             "filters",
             ("index", "score", "signatures", "leaks"),
-            version=4,
+            version=5,
             settings=("filter",),
             without=("filter.own",),  # by their code
             rounds=3,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from datamask import config as settings
 from datamask.api import Release
@@ -23,7 +23,12 @@ from flows.commands import begin_server
 from flows.prefect_settings import load_prefect
 from flows.session import session
 
-Settings = settings.Config | Mapping[str, Any] | str | Path
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from datamask.keywords import SectionKeywords
+
+Settings: TypeAlias = settings.Config | Mapping[str, Any] | str | Path
 
 
 def curate(
@@ -33,7 +38,7 @@ def curate(
     target: str | Path | Sequence[str | Path] = (),
     config: Settings | None = None,
     progress: bool = True,
-    **sections: Mapping[str, Any],
+    **sections: Unpack[SectionKeywords],
 ) -> Release:
     """Curates a corpus, end to end, in this process: what `datamask curate` does.
 
@@ -62,7 +67,7 @@ def refresh(
     target: str | Path | Sequence[str | Path] = (),
     config: Settings | None = None,
     progress: bool = True,
-    **sections: Mapping[str, Any],
+    **sections: Unpack[SectionKeywords],
 ) -> Release:
     """Brings the last release up to date with its input: what `datamask refresh` does. Nothing new: the last release.
 
@@ -85,7 +90,7 @@ def refresh(
 
 def _config(
     given: Settings | None,
-    sections: Mapping[str, Mapping[str, Any]],
+    sections: SectionKeywords,
     input: str | Path | Sequence[str | Path],
     target: str | Path | Sequence[str | Path],
 ) -> settings.Config:

@@ -11,7 +11,7 @@ import pytest
 from datamask import extensions, select
 from datamask.config import OwnFilter
 from datamask.errors import ConfigError
-from datamask.filter.filters import _Own
+from datamask.filter.built_in import Own
 from datamask.quality.documents import Documents
 from datamask.quality.simple import OwnScorer
 
@@ -63,7 +63,7 @@ def test_what_a_scorer_raises_is_told_with_its_line(file: Path) -> None:
 
 def test_what_a_filter_or_a_metric_raises_is_told_with_its_line(file: Path) -> None:
     with pytest.raises(ConfigError, match=r"mine\.py, line 6, in keep: KeyError"):
-        _Own(OwnFilter(use=f"{file}:Broken")).keeps(pa.table({"text": ["a"]}))
+        Own(OwnFilter(use=f"{file}:Broken")).keep(pa.table({"text": ["a"]}))
     with pytest.raises(ConfigError, match=r"mine\.py, line 7, in value: AttributeError"):
         select(np.eye(6), np.arange(6), algorithm=f"{file}:Broken", solver="random", budget_documents=2)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -38,8 +39,11 @@ def text_records(shard: int, rows: pa.Table, among: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """The files between the rounds. What a group says of itself is kept for the next run, under the group's key."""
+class ExactDuplicates:
+    """The filter `filter.exact_duplicates`, with the files between its rounds. What a group says of itself is kept for
+    the next run, under the group's key."""
+
+    name: ClassVar[str] = "exact_duplicate"
 
     folder: str
     kept: str

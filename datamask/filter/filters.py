@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,13 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask import extensions, storage
-from datamask.config import Config, OwnFilter
+from datamask.config import Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import corpus_schema, read_documents
 from datamask.duck import connect
 from datamask.errors import ConfigError, ConservationError, InputError, nearest
 from datamask.filter import contamination
 from datamask.filter import exact_duplicates as exact
+from datamask.filter.built_in import Contaminated, Own, filters_of
+from datamask.filter.exact_duplicates import ExactDuplicates
 from datamask.filter.leaks import items_of
 from datamask.filter.where import Condition, check_expression
 from datamask.maps import Mapper, groups, here, keeping, parts_of, rounds
@@ -35,15 +37,7 @@ from datamask.stages import ShardFiles
 from datamask.storage import Output
 
 SCHEMA = pa.schema([("chunk_id", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
-NAMES = (
-    "where",
-    "language",
-    "min_tokens",
-    "max_tokens",
-    "contaminated",
-    "exact_duplicate",
-)  # the first that takes a row names it
-PASSED = 0  # codes: 0, then 1 + the filter's place in NAMES
+PASSED = 0  # codes: 0, then 1 + the filter's place in the names of a run's filters
 BATCH_ROWS = 20_000  # documents at a time when a filter reads them (fewer where texts are long)
 LIGHT = ("chunk_id", "id", "token_count", "characters")  # the index's columns that a condition may name
 
@@ -58,13 +52,12 @@ class _Filters:
     documents: tuple[str, ...]  # the documents' columns that are read
     scores: tuple[str, ...]  # the scores that are read
     after: bool  # of the selection: only what the masks selected is looked at
-    own: tuple[str, ...] = ()  # names of the user's filters
+    names: tuple[str, ...]  # of the filters, in the order in which they are asked
     common: frozenset[int] = frozenset()  # of the test items' rows of words: what is usual in the pool
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of all filters, in the order of their codes."""
-        return (*NAMES, *self.own)
+    def code(self, name: str) -> int:
+        """What stands for a filter in a shard's codes."""
+        return 1 + self.names.index(name)
 
 
 def check_left(all_files: Sequence[ShardFiles], config: Config) -> None:
@@ -124,7 +117,7 @@ def filter_corpus(all_files: Sequence[ShardFiles], config: Config, work: str, ma
     keys = tuple(storage.key("look", _key(shards, plan), parts) for _, shards in items)
     names = [name(key) for key in keys for name in (exact.codes_name, exact.texts_name)]
     with rounds(work, "filter", key) as folder, keeping(work, "filter", key, names) as kept:
-        state = Filtering(config, plan, work, exact.Exchange(folder, kept, keys, parts))
+        state = Filtering(config, plan, work, ExactDuplicates(folder, kept, keys, parts))
         maps(apply_filters, state, items, counts)
         maps(find_exact_copies, state, range(parts))
         outputs = [output for group in maps(write_filters, state, items, counts) for output in group]
@@ -144,79 +137,42 @@ def check_filters(shards: Sequence[Shard], config: Config) -> None:
     _plan(corpus_schema(shards, config), [*names, "quality_score"], config, names)
 
 
-class _Own:
-    """One of the user's filters, constructed."""
-
-    def __init__(self, settings: OwnFilter) -> None:
-        """:raises ConfigError: it cannot be loaded, or not be constructed with its options."""
-        self.name = settings.label
-        self._filter = extensions.require("filter", settings.use).make(settings.options)
-        self.columns: tuple[str, ...] = tuple(getattr(self._filter, "columns", ("text",)))
-
-    def keeps(self, documents: pa.Table) -> np.ndarray:
-        """(n,) bool.
-
-        :raises ConfigError: it raises, or gives something else than a truth value for each document.
-        """
-        with extensions.named_in_errors():
-            kept = np.asarray(self._filter.keep(documents.select(list(self.columns))))
-        if kept.shape != (documents.num_rows,) or kept.dtype != bool:
-            raise ConfigError(
-                f"filter.own: {self.name} gave an array of shape {kept.shape} and type {kept.dtype} for "
-                f"{documents.num_rows} documents; keep(documents) returns a bool for each: true for what stays"
-            )
-        return kept
-
-
-def _own(config: Config, known: Sequence[str]) -> list[_Own]:
-    """The user's filters.
-
-    :raises ConfigError: one cannot be loaded, reads a column there is not, or two have the same name.
-    """
-    found: list[_Own] = []
-    for settings in config.filter.own:
-        own = _Own(settings)
-        if own.name in (*NAMES, *(other.name for other in found)):
-            raise ConfigError(f"filter.own: two filters are called {own.name}; name one: {{use: …, name: …}}")
-        for column in own.columns:
-            if column not in known:
-                raise ConfigError(
-                    f"filter.own: {own.name} reads column {column!r}, which there is not{nearest(column, known)} "
-                    f"(columns: {', '.join(known)})"
-                )
-        found.append(own)
-    return found
-
-
 def _plan(schema: pa.Schema, scores: Sequence[str], config: Config, scorers: Sequence[str] = ()) -> _Filters:
     settings = config.filter
-    condition, documents, wanted = None, [], []
+    condition = None
+    # our own columns hide the documents' of the same name, which are <name>_original in the release
+    ours = [pa.field(name, pa.string() if name == "id" else pa.int64()) for name in LIGHT]
+    ours += [pa.field(name, pa.float32()) for name in scores]
+    hidden = {field.name for field in ours}
     if settings.where is not None:
-        # our own columns hide the documents' of the same name, which are <name>_original in the release
-        hidden = {*LIGHT, *scores}
-        fields = [pa.field(name, pa.string() if name == "id" else pa.int64()) for name in LIGHT]
-        fields += [pa.field(name, pa.float32()) for name in scores]
-        known = pa.schema([*(f for f in schema if f.name not in hidden), *fields])
+        known = pa.schema([*(field for field in schema if field.name not in hidden), *ours])
         condition = check_expression(settings.where, known, scorers)
-        documents = [name for name in condition.columns if name not in hidden]
-        wanted = [name for name in condition.columns if name in scores]
-    if settings.languages:
-        if "language" not in schema.names:
-            raise ConfigError(
-                f"filter.languages is set, but the corpus has no column language{nearest('language', schema.names)} "
-                f"(columns: {', '.join(schema.names)}), and filter.identify is off; "
-                "map it: --set corpus.columns.language=NAME, or have it identified: --set filter.identify=needed"
-            )
-        documents = list(dict.fromkeys([*documents, "language"]))
-    own = _own(config, list(dict.fromkeys([*LIGHT, *scores, *schema.names])))
-    for column in [column for each in own for column in each.columns]:
-        if column in scores:
-            wanted.append(column)
-        elif column not in LIGHT:
-            documents = list(dict.fromkeys([*documents, column]))
-    after = settings.order == "after"
-    names = tuple(each.name for each in own)
-    return _Filters(config, condition, schema, tuple(documents), tuple(dict.fromkeys(wanted)), after, names)
+    if settings.languages and "language" not in schema.names:
+        raise ConfigError(
+            f"filter.languages is set, but the corpus has no column language{nearest('language', schema.names)} "
+            f"(columns: {', '.join(schema.names)}), and filter.identify is off; "
+            "map it: --set corpus.columns.language=NAME, or have it identified: --set filter.identify=needed"
+        )
+    filters = filters_of(config, condition)
+    known_names = list(dict.fromkeys([*LIGHT, *scores, *schema.names]))
+    for own in (each for each in filters if isinstance(each, Own)):
+        for column in own.columns:
+            if column not in known_names:
+                raise ConfigError(
+                    f"filter.own: {own.name} reads column {column!r}, which there is not{nearest(column, known_names)} "
+                    f"(columns: {', '.join(known_names)})"
+                )
+    columns = dict.fromkeys(column for each in filters for column in each.columns)
+    names = [each.name for each in filters] + ([ExactDuplicates.name] if settings.exact_duplicates else [])
+    return _Filters(
+        config,
+        condition,
+        schema,
+        documents=tuple(column for column in columns if column not in hidden),
+        scores=tuple(column for column in columns if column in scores),
+        after=settings.order == "after",
+        names=tuple(names),
+    )
 
 
 def _common_scores(all_files: Sequence[ShardFiles]) -> tuple[str, ...]:
@@ -236,7 +192,7 @@ def _key(all_files: Sequence[ShardFiles], plan: _Filters) -> str:
             masks.append(files.signatures.key)
         masks += [files.leaks.key] if files.leaks else []
         inputs.append([files.shard.name, files.shard.columns_key, files.index.key, files.scores.key, *masks])
-    own = _own_key(plan.config) if plan.own else []
+    own = _own_key(plan.config)
     columns = [plan.config.corpus.columns, plan.schema.to_string()] if plan.documents else []
     return STAGES["filter"].key(plan.config, own, columns, sorted(plan.common), inputs)
 
@@ -271,8 +227,10 @@ def _write(
     work: str,
 ) -> Output:
     assert files.index is not None and files.scores is not None
-    content = [hashlib.sha256(codes.tobytes()).hexdigest(), *(sorted(details.items()) if details else ())]
-    content += filters[len(NAMES) :]
+    took = sorted({filters[code - 1] for code in np.unique(codes[codes > PASSED]).tolist()})
+    place = np.array([0, *(1 + took.index(name) if name in took else 0 for name in filters)], np.uint8)
+    # by the reasons alone: a filter that takes nothing leaves the file as it is
+    content = [hashlib.sha256(place[codes].tobytes()).hexdigest(), took, *(sorted(details.items()) if details else ())]
     key = STAGES["filter"].key(None, files.index.key, files.scores.key, *content)
     path = _path(files, key, work)
     if found := storage.find_output(path, key):
@@ -283,7 +241,7 @@ def _write(
     names = pa.array([None, *filters], pa.string()).take(pa.array(codes))
     told = pa.nulls(len(codes), pa.string())
     if details:
-        fell = codes == 1 + NAMES.index("contaminated")
+        fell = codes == 1 + filters.index(Contaminated.name)
         said = zip(chunk_id.tolist(), fell.tolist(), strict=True)
         told = pa.array([details.get(number) if took else None for number, took in said], pa.string())
     table = pa.table([chunk_id, names, told], schema=SCHEMA)
@@ -300,7 +258,7 @@ class Filtering:
     config: Config
     plan: _Filters
     work: str
-    exchange: exact.Exchange
+    exchange: ExactDuplicates
 
 
 Group = tuple[int, tuple[ShardFiles, ...]]  # number, shards
@@ -332,7 +290,8 @@ def write_filters(state: Filtering, group: Group) -> list[Output]:
     number, shards = group
     found = []
     for files, (chunk_id, codes, repeated) in zip(shards, state.exchange.read(number), strict=True):
-        codes[repeated] = 1 + NAMES.index("exact_duplicate")
+        if len(repeated):
+            codes[repeated] = state.plan.code(ExactDuplicates.name)
         details = _contaminated(files, state.plan)
         found.append(_write(files, chunk_id, codes, details, state.plan.names, state.work))
     return found
@@ -382,43 +341,26 @@ def _wear(files: ShardFiles, chunk_id: pa.ChunkedArray, quality: pa.ChunkedArray
 def _shard_codes(
     files: ShardFiles, rows: pa.Table, candidate: np.ndarray, plan: _Filters, connection: duckdb.DuckDBPyConnection
 ) -> np.ndarray:
-    settings = plan.config.filter
-    filters = [_Own(own) for own in settings.own]
+    filters = filters_of(plan.config, plan.condition, connection, _contaminated(files, plan))
     codes = np.zeros(rows.num_rows, dtype=np.uint8)
-
-    def take(name: str, taken: np.ndarray, part: slice = slice(None)) -> None:
-        view = codes[part]
-        view[taken & candidate[part] & (view == PASSED)] = 1 + plan.names.index(name)
-
-    if plan.documents:
-        start = 0
-        for batch in read_documents(files, plan.config, plan.documents, BATCH_ROWS, plan.schema):
-            part = slice(start, start + batch.num_rows)
-            start += batch.num_rows
-            if plan.condition:
-                take(
-                    "where",
-                    ~plan.condition.keeps(connection, _joined(rows.slice(part.start, batch.num_rows), batch)),
-                    part,
-                )
-            if settings.languages:
-                kept = pc.is_in(batch["language"], value_set=pa.array(settings.languages, pa.string()))
-                take("language", ~kept.to_numpy(zero_copy_only=False), part)
-            for own in filters:
-                take(own.name, ~own.keeps(_joined(rows.slice(part.start, batch.num_rows), batch)), part)
-    else:
-        if plan.condition:
-            take("where", ~plan.condition.keeps(connection, rows))
-        for own in filters:
-            take(own.name, ~own.keeps(rows))
-    tokens = rows["token_count"].to_numpy()
-    if settings.min_tokens is not None:
-        take("min_tokens", ~(tokens >= settings.min_tokens))
-    if settings.max_tokens is not None:
-        take("max_tokens", ~(tokens <= settings.max_tokens))
-    if contamination.wanted(plan.config):
-        take("contaminated", np.isin(rows["chunk_id"].to_numpy(), list(_contaminated(files, plan))))
+    start = 0
+    for documents in _tables(files, rows, plan):
+        part = slice(start, start := start + documents.num_rows)
+        view, asked = codes[part], candidate[part]
+        for each in filters:
+            view[~each.keep(documents) & asked & (view == PASSED)] = plan.code(each.name)
     return codes
+
+
+def _tables(files: ShardFiles, rows: pa.Table, plan: _Filters) -> Iterator[pa.Table]:
+    """The rows with the documents' columns that filters read, a batch at a time where there are such."""
+    if not plan.documents:
+        yield rows
+        return
+    start = 0
+    for batch in read_documents(files, plan.config, plan.documents, BATCH_ROWS, plan.schema):
+        yield _joined(rows.slice(start, batch.num_rows), batch)
+        start += batch.num_rows
 
 
 def _contaminated(files: ShardFiles, plan: _Filters) -> dict[int, str]:

@@ -90,3 +90,13 @@ def local_folder(url: str) -> str:
                 fs.get_file(remote, str(file))
             _FETCHED[url] = str(target)
         return _FETCHED[url]
+
+
+def local_path(path: str) -> str:
+    """A model's path on this machine.
+
+    :raises ModelError: it is a URL.
+    """
+    if storage.is_remote(path):
+        raise ModelError(f"model {path}: give a local path; copy it first, e.g. with `aws s3 cp --recursive`")
+    return storage.filesystem(path)[1]

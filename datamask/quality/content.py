@@ -6,10 +6,14 @@ from functools import lru_cache
 
 import numpy as np
 
+from datamask import storage
+from datamask.config import Config, ScorerSettings
 from datamask.quality import pool_model as pool
 from datamask.quality import terms
 from datamask.quality.documents import Documents, Need, Scores
 from datamask.quality.measures import measure
+from datamask.quality.quality_ref import ScorerRef
+from datamask.quality.versions import CONTENT_VERSION
 
 
 class ContentScorer:
@@ -21,6 +25,20 @@ class ContentScorer:
 
     def __init__(self, model: pool.PoolModel) -> None:
         self._model = model
+
+    @classmethod
+    def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:
+        raise ValueError("a content scorer is fitted to its corpus: see prepare_quality and pin_fitted")
+
+    @classmethod
+    def pin_fitted(cls, settings: ScorerSettings, path: str, work: str) -> ScorerRef:
+        """The scorer whose model is at `path` in the work folder; the key holds the file's bytes."""
+        fingerprint = storage.fingerprint(storage.join(work, path))
+        return ScorerRef(settings, path, None, storage.key("content", CONTENT_VERSION, fingerprint))
+
+    @classmethod
+    def load(cls, ref: ScorerRef, config: Config, work: str) -> ContentScorer:
+        return load_content_scorer(storage.join(work, ref.path), ref.fingerprint)
 
     def score(self, documents: Documents) -> Scores:
         """See `Scorer.score`; the signals are the measures and the faults."""

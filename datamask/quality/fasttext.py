@@ -14,9 +14,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from datamask import storage
+from datamask.config import Config, ScorerSettings
 from datamask.errors import MissingExtraError, ModelError, nearest
+from datamask.models.load import loading
+from datamask.models.locate import local_path, locate
 from datamask.quality.documents import Documents, Need, Scores, plain_scores
 from datamask.quality.fasttext_file import check_file
+from datamask.quality.quality_ref import ScorerRef
 
 LABEL = "__label__"
 # the label whose probability is one minus the score, by preparation
@@ -75,6 +80,20 @@ class FastTextScorer:
     signals: tuple[str, ...] = ()
     needs: frozenset[Need] = frozenset({"texts"})
     columns: tuple[str, ...] = ()
+
+    @classmethod
+    def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:
+        path = local_path(str(settings.model))
+        require_file(path)
+        prepared = None if settings.tokenizer is None else locate(settings.tokenizer, None)[2]
+        facts = [settings.preparation, settings.label, prepared]
+        return ScorerRef(settings, path, None, storage.key("fasttext", storage.fingerprint(path), facts))
+
+    @classmethod
+    def load(cls, ref: ScorerRef, config: Config, work: str) -> FastTextScorer:
+        settings = ref.settings
+        tokenizer = None if settings.tokenizer is None else _tokenizer(settings.tokenizer)
+        return cls(ref.path, settings.preparation, settings.label, tokenizer)
 
     def __init__(self, path: str, preparation: str, label: str | None, tokenizer: Decoder | None = None) -> None:
         self._model = load_model(path)
@@ -149,3 +168,20 @@ def _full(label: str) -> str:
 def _readable(text: str) -> str:
     """Without lone surrogates, which fastText cannot take."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _tokenizer(name: str) -> Any:
+    """A `tokenizers.Tokenizer`, of a folder or hub name."""
+    from tokenizers import Tokenizer
+
+    path, revision, _ = locate(name, None)
+    file = Path(path) / "tokenizer.json"
+    if file.is_file():
+        try:
+            return Tokenizer.from_file(str(file))
+        except Exception as error:  # the library raises plain Exceptions
+            raise ModelError(f"tokenizer {file} is broken: {error}") from error
+    from transformers import AutoTokenizer
+
+    with loading("tokenizer", path, revision):
+        return AutoTokenizer.from_pretrained(path, revision=revision).backend_tokenizer

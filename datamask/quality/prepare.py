@@ -20,10 +20,11 @@ from datamask.errors import ConfigError, InputError, ModelError, nearest
 from datamask.pipeline import STAGES
 from datamask.quality import pool_model as pool
 from datamask.quality.combine import fit_grid
+from datamask.quality.content import ContentScorer
 from datamask.quality.documents import Documents, Scorer
 from datamask.quality.probe import CHECK_SENTENCES, ProbeScorer
 from datamask.quality.quality_ref import QualityRef, ScorerRef, Statistics
-from datamask.quality.scorers import load_scorer, pin_content, pin_scorers
+from datamask.quality.scorers import load_scorer, pin_scorer
 
 if TYPE_CHECKING:
     from datamask.encoders import EncoderRef
@@ -55,7 +56,7 @@ def prepare_quality(
     """
     settings = config.quality
     refs = tuple(
-        _content(scorer, shards, config, work, previous) if scorer.kind == "content" else pin_scorers(scorer, config)
+        _content(scorer, shards, config, work, previous) if scorer.kind == "content" else pin_scorer(scorer, config)
         for scorer in settings.scorers
     )
     scorers = [load_scorer(ref, config, work) for ref in refs]
@@ -82,7 +83,7 @@ def _content(
             and ref.name == settings.name
             and storage.exists(storage.join(work, ref.path))
         ):
-            found = pin_content(settings, ref.path, work)
+            found = ContentScorer.pin_fitted(settings, ref.path, work)
             if found.fingerprint == ref.fingerprint:
                 return found
     key = STAGES["quality"].key(config, sorted(shard.fingerprint for shard in shards))
@@ -92,7 +93,7 @@ def _content(
         if not texts:
             raise InputError(why_no_text(shards, config))
         pool.write_pool_model(storage.join(work, path), pool.fit_pool_model(texts, languages))
-    return pin_content(settings, path, work)
+    return ContentScorer.pin_fitted(settings, path, work)
 
 
 def _texts(shards: Sequence[Shard], config: Config) -> Iterator[tuple[str, str | None]]:

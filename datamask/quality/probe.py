@@ -16,11 +16,16 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from datamask import storage
+from datamask.config import Config, ScorerSettings
 from datamask.errors import ModelError
+from datamask.models.locate import local_path
 from datamask.quality.documents import Documents, Need, Scores, plain_scores
 from datamask.quality.pool_model import PLAIN, measured
+from datamask.quality.quality_ref import ScorerRef
 from datamask.quality.rules import SIGNALS
 from datamask.quality.rules import score_rules as heuristic_score
+from datamask.quality.versions import CONTENT_VERSION, HEURISTIC_VERSION
 
 WEIGHTS = ("probe.safetensors", "probe.json")
 FORMAT = 5
@@ -133,6 +138,17 @@ class ProbeScorer:
 
     signals: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+
+    @classmethod
+    def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:
+        path = local_path(str(settings.model))
+        read_description(path)
+        files = [storage.fingerprint(str(Path(path) / name)) for name in WEIGHTS]
+        return ScorerRef(settings, path, None, storage.key("probe", HEURISTIC_VERSION, CONTENT_VERSION, files))
+
+    @classmethod
+    def load(cls, ref: ScorerRef, config: Config, work: str) -> ProbeScorer:
+        return cls(ref.path)
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

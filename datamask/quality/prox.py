@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from datamask.config import Config
+from datamask.config import Config, ScorerSettings
 from datamask.devices import pick_device, pick_dtype
 from datamask.errors import ModelError
 from datamask.models.batching import plan_batches
@@ -20,6 +20,7 @@ from datamask.models.load import loading
 from datamask.models.tokens import DocumentTokenizer
 from datamask.quality.documents import Documents, Need, Scores, plain_scores
 from datamask.quality.quality_ref import ScorerRef
+from datamask.quality.transformer import pin_model
 
 MAX_LENGTH = 2000  # tokens of a prompt, as published
 # Llama 2's chat template, which the published code applies whatever the model
@@ -42,6 +43,14 @@ class ProxScorer:
     signals: tuple[str, ...] = ()
     needs: frozenset[Need] = frozenset({"texts"})
     columns: tuple[str, ...] = ()
+
+    @classmethod
+    def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:
+        return pin_model(settings, config)
+
+    @classmethod
+    def load(cls, ref: ScorerRef, config: Config, work: str) -> ProxScorer:
+        return cls(ref, config)
 
     def __init__(self, ref: ScorerRef, config: Config) -> None:
         device = pick_device(config.encoder.device)

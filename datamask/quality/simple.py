@@ -7,10 +7,13 @@ from typing import Any, get_args
 
 import numpy as np
 
-from datamask import extensions
+from datamask import extensions, storage
+from datamask.config import Config, ScorerSettings
 from datamask.errors import ConfigError
 from datamask.quality import rules
 from datamask.quality.documents import Documents, Need, Scores, plain_scores
+from datamask.quality.quality_ref import ScorerRef
+from datamask.quality.versions import HEURISTIC_VERSION
 
 
 class HeuristicScorer:
@@ -19,6 +22,14 @@ class HeuristicScorer:
     signals = rules.SIGNALS
     needs: frozenset[Need] = frozenset({"texts"})
     columns: tuple[str, ...] = ()
+
+    @classmethod
+    def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:
+        return ScorerRef(settings, "", None, storage.key("heuristic", HEURISTIC_VERSION))
+
+    @classmethod
+    def load(cls, ref: ScorerRef, config: Config, work: str) -> HeuristicScorer:
+        return cls()
 
     def score(self, documents: Documents) -> Scores:
         """See `Scorer.score`: how well the published rules are kept, in [0, 1]."""
@@ -34,6 +45,14 @@ class ColumnScorer:
     def __init__(self, column: str) -> None:
         self.columns: tuple[str, ...] = (column,)
 
+    @classmethod
+    def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:
+        return ScorerRef(settings, "", None, storage.key("column", settings.column))
+
+    @classmethod
+    def load(cls, ref: ScorerRef, config: Config, work: str) -> ColumnScorer:
+        return cls(str(ref.settings.column))
+
     def score(self, documents: Documents) -> Scores:
         """See `Scorer.score`: the column's values."""
         return plain_scores(documents.columns[self.columns[0]])
@@ -45,6 +64,14 @@ class EncoderScorer:
     signals: tuple[str, ...] = ()
     needs: frozenset[Need] = frozenset({"encoder_scores"})
     columns: tuple[str, ...] = ()
+
+    @classmethod
+    def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:
+        return ScorerRef(settings, "", None, storage.key("encoder"))
+
+    @classmethod
+    def load(cls, ref: ScorerRef, config: Config, work: str) -> EncoderScorer:
+        return cls()
 
     def score(self, documents: Documents) -> Scores:
         """See `Scorer.score`: the encoder's own scores."""
@@ -70,6 +97,16 @@ class OwnScorer:
         self.columns: tuple[str, ...] = tuple(self._names("columns", ()))
         if unknown := sorted(self.needs - set(get_args(Need))):
             raise ConfigError(f"scorer {name} needs {', '.join(unknown)}; valid: {', '.join(get_args(Need))}")
+
+    @classmethod
+    def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:
+        own = extensions.require("scorer", settings.kind)
+        return ScorerRef(settings, "", None, storage.key("own", own.fingerprint(), dict(settings.options)))
+
+    @classmethod
+    def load(cls, ref: ScorerRef, config: Config, work: str) -> OwnScorer:
+        settings = ref.settings
+        return cls(extensions.require("scorer", settings.kind).make(settings.options), settings.name)
 
     def _names(self, attribute: str, default: Collection[str]) -> Collection[str]:
         found = getattr(self._scorer, attribute, default)

@@ -13,15 +13,28 @@ import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
 
-from datamask.config import Config
+from datamask import storage
+from datamask.config import Config, ScorerSettings
 from datamask.devices import pick_device, pick_dtype
 from datamask.errors import ModelError, nearest
 from datamask.models.batching import Batcher, name_padding, special_tokens, window_limit
 from datamask.models.load import loading
+from datamask.models.locate import locate
 from datamask.quality.documents import Documents, Need, Scores
 from datamask.quality.quality_ref import ScorerRef
 
 MAX_LENGTH = 512
+
+
+def pin_model(settings: ScorerSettings, config: Config) -> ScorerRef:
+    """A model of transformers, found and fingerprinted, with the format that it computes in here.
+
+    :raises ModelError: the model is not there; says where it was looked for.
+    """
+    path, revision, fingerprint = locate(str(settings.model), settings.revision)
+    dtype = pick_dtype(config.encoder.dtype, pick_device(config.encoder.device))
+    key = storage.key(settings.kind, fingerprint, dtype, settings.label, settings.max_length)
+    return ScorerRef(settings, path, revision, key, dtype)
 
 
 class TransformerScorer:
@@ -33,6 +46,14 @@ class TransformerScorer:
 
     needs: frozenset[Need] = frozenset({"texts"})
     columns: tuple[str, ...] = ()
+
+    @classmethod
+    def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:
+        return pin_model(settings, config)
+
+    @classmethod
+    def load(cls, ref: ScorerRef, config: Config, work: str) -> TransformerScorer:
+        return cls(ref, config)
 
     def __init__(self, ref: ScorerRef, config: Config) -> None:
         device = pick_device(config.encoder.device)

@@ -15,7 +15,7 @@ from datamask.encoders.encode import StaticEncoder
 from datamask.models.tokens import DocumentTokenizer
 from datamask.quality import scorers
 from datamask.quality.documents import Documents
-from datamask.quality.scorers import load_scorer, pin_scorers
+from datamask.quality.scorers import load_scorer, pin_scorer
 from tests.quality import models
 from tests.selection.fake_device import Far, Mixed, fake_device
 
@@ -42,7 +42,7 @@ def move(model: torch.nn.Module) -> None:
 def loaded(kind: str, folder: Path, device: str = "cpu"):
     build = {"transformer": models.classifier, "prox": models.language_model}[kind]
     config = validate({"encoder": {"dtype": "float32", "device": device}})
-    return load_scorer(pin_scorers(ScorerSettings(kind=kind, model=str(build(folder / "model"))), config), config)
+    return load_scorer(pin_scorer(ScorerSettings(kind=kind, model=str(build(folder / "model"))), config), config)
 
 
 @pytest.mark.parametrize("kind", ["transformer", "prox"])

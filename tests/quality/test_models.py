@@ -15,7 +15,7 @@ from datamask.config import Config, ScorerSettings, validate
 from datamask.errors import ModelError
 from datamask.quality.documents import Documents
 from datamask.quality.fasttext import prepare_dclm, prepare_plain, prepare_ultra_fineweb
-from datamask.quality.scorers import load_scorer, pin_scorers
+from datamask.quality.scorers import load_scorer, pin_scorer
 from tests.quality import build, models
 
 LONG = "the lemma of the field and the definition " * 300
@@ -34,7 +34,7 @@ def documents(texts: list[str] = TEXTS) -> Documents:
 
 
 def scorer(settings: ScorerSettings, config: Config):
-    return load_scorer(pin_scorers(settings, config), config)
+    return load_scorer(pin_scorer(settings, config), config)
 
 
 def exact(**quality) -> Config:
@@ -63,8 +63,8 @@ def test_the_model_is_hashed_again_and_computes_as_its_key_says(tmp_path: Path) 
     """A refresh is given the last release's reference: neither its hash nor its number format is taken on trust."""
     folder = models.classifier(tmp_path / "edu")
     settings = ScorerSettings(kind="transformer", model=str(folder))
-    first = pin_scorers(settings, exact())
-    assert pin_scorers(settings, exact()) == first and first.dtype == "float32"
+    first = pin_scorer(settings, exact())
+    assert pin_scorer(settings, exact()) == first and first.dtype == "float32"
     elsewhere = load_scorer(replace(first, dtype="bfloat16"), exact())  # made where another format was the fastest
     assert next(elsewhere._model.parameters()).dtype == torch.bfloat16
     weights = folder / "model.safetensors"
@@ -73,7 +73,7 @@ def test_the_model_is_hashed_again_and_computes_as_its_key_says(tmp_path: Path) 
     times = weights.stat()
     weights.write_bytes(content)
     os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert pin_scorers(settings, exact()).fingerprint != first.fingerprint
+    assert pin_scorer(settings, exact()).fingerprint != first.fingerprint
 
 
 @pytest.mark.parametrize("batch_tokens", [64, 100_000])
@@ -112,7 +112,7 @@ def test_classification_head_by_label(tmp_path: Path) -> None:
 
 def test_models_that_are_not_there_or_broken(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no such folder"):
-        pin_scorers(ScorerSettings(kind="transformer", model=str(tmp_path / "nowhere")), exact())
+        pin_scorer(ScorerSettings(kind="transformer", model=str(tmp_path / "nowhere")), exact())
     folder = models.classifier(tmp_path / "edu")
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:1000])
@@ -298,4 +298,4 @@ def test_quantised_files_pass_and_word_vectors_do_not(fasttext_file: Path, tmp_p
     with pytest.raises(ModelError, match="word vectors, not a classifier"):
         scorer(ScorerSettings(kind="fasttext", model=str(tmp_path / "vectors.bin"), label="hq"), Config())
     with pytest.raises(ModelError, match=r"no such file.*hf download"):
-        pin_scorers(ScorerSettings(kind="fasttext", model=str(tmp_path / "nothing.bin"), label="hq"), Config())
+        pin_scorer(ScorerSettings(kind="fasttext", model=str(tmp_path / "nothing.bin"), label="hq"), Config())

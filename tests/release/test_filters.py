@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given
@@ -279,3 +280,39 @@ def test_a_column_of_a_metric_that_no_file_has_is_told_before_anything_is_scored
     else:
         with pytest.raises(ConfigError, match=says):
             check_settings([f.shard for f in files], config)
+
+
+class Stone:
+    """Keeps what does not speak of a stone."""
+
+    columns = ("text",)
+
+    def keep(self, documents):
+        return np.array(["stone" not in text for text in documents["text"].to_pylist()])
+
+
+def test_a_filter_of_ones_own_is_asked_after_conditions_and_languages_and_before_lengths(corpus, tmp_path):
+    folder, files, rows = corpus
+    own = {"where": "chunk_id % 3 > 0", "languages": ["en"], "min_tokens": 20, "own": [f"{__name__}:Stone"]}
+    found = filter_corpus(files, settings(filter=own), str(tmp_path / "work"))
+    reasons = {}
+    for shard, output in zip(files, found, strict=True):
+        for row in storage.read_table(output.path).to_pylist():
+            reasons[shard.shard.name, row["chunk_id"]] = row["reason"]
+    expected, seen = {}, set()
+    for row in sorted(rows, key=lambda row: (row["wear"], row["shard"], row["chunk_id"])):
+        took = [
+            name
+            for name, fell in (
+                ("where", row["chunk_id"] % 3 == 0),
+                ("language", row["language"] != "en"),
+                ("Stone", "stone" in row["text"]),
+                ("min_tokens", row["token_count"] < 20),
+                ("exact_duplicate", row["text_hash"] in seen),
+            )
+            if fell
+        ]
+        expected[row["shard"], row["chunk_id"]] = took[0] if took else None
+        if not took:
+            seen.add(row["text_hash"])
+    assert reasons == expected and {"where", "language", "Stone", "min_tokens"} <= set(reasons.values())
