@@ -61,12 +61,11 @@ def plant(rows: list[dict[str, Any]], model: pool.PoolModel, documents: int, see
             for name in table:
                 moved.setdefault(f"{name} {kind}", []).append(np.abs(laid[name] - intact[name]))
     for name, found in table.items():
-        print(
-            f"\nAUC of intact documents against junk made of them, by {name}\n{'':30}"
-            + "".join(f"{x:>6}" for x in chosen)
-        )
+        print(f"\nAUC of intact documents against junk made of them, by {name}\n")
+        print(f"| junk | mean of {len(chosen)} languages | least | below .95 |\n|---|--:|--:|---|")
         for kind, by in found.items():
-            print(f"{kind:30}" + "".join(f"{by[x]:6.3f}" if x in by else "     –" for x in chosen))
+            low = ", ".join(f"{x} {by[x]:.3f}" for x in sorted(by, key=by.__getitem__) if by[x] < 0.95)
+            print(f"| {kind} | {np.mean([*by.values()]):.3f} | {min(by.values()):.3f} | {low} |")
     print(f"\n{'how far a layout moves the score':40}{'mean':>8}{'greatest':>10}")
     for kind, parts in sorted(moved.items()):
         found = np.concatenate(parts)
