@@ -56,7 +56,7 @@ def extend_prices(
     the new shards alone.
 
     prices: `learn_prices`' output, or this function's own of an earlier day.
-    Facts: those of `prices`, brought up to date; `budget`, what is spent as a share of it; `broken`, limits that the
+    Facts: those of `prices`, brought up to date; `budget`, the share of it that is spent; `broken`, limits that the
     selection breaks, in words; `decided_by`, the keys of the prices whose decisions stand.
 
     :raises MustSolve: the new documents cannot be selected beside the others; `learn_prices` can select from all.

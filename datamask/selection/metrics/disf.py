@@ -38,8 +38,8 @@ class DiSF(MomentMetric):
     def standard(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean (d,) and √(unbiased variance + EPSILON) (d,) of the pool's unit features, float64.
 
-        Infinite for a column that varies by less than the features' number format resolves: what is left of it is
-        rounding, and counts as constant.
+        Infinite for a column that varies by less than the features' number format resolves. Such a column counts as
+        constant, since it holds rounding alone.
 
         :raises InputError: that is so of most columns, though the documents differ.
         """

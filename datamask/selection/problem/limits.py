@@ -240,7 +240,7 @@ class LimitBounds:
         return total
 
     def held(self, level: float, multipliers: np.ndarray, scale: float) -> float:
-        """The part of a bound that does not depend on the documents: level · what is spent + Σ_r of the limits."""
+        """The part of a bound that does not depend on the documents: level · spent budget + Σ_r of the limits."""
         total = level * (self.size if level >= 0 else self.size - self.unspent)
         low = [each.low for each in self.groupings] + ([np.array([self.length.low / scale])] if self.length else [])
         high = [each.high for each in self.groupings] + ([np.array([self.length.high / scale])] if self.length else [])

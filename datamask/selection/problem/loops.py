@@ -47,7 +47,7 @@ def spent_at(z, rate, weights, level):  # type: ignore[no-untyped-def]
 
 @compiled
 def least_taken(price, taken):  # type: ignore[no-untyped-def]
-    """The least price of what is `taken` (N,) in part or whole; the greatest of all where nothing is."""
+    """The least price of the documents that are `taken` (N,) in part or whole; without any, the greatest price."""
     least, most = np.inf, -np.inf
     for i in range(len(price)):
         most = max(most, price[i])

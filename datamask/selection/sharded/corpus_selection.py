@@ -36,8 +36,8 @@ from datamask.selection.sharded.prices import Prices, make_prices
 from datamask.shares import share_part, tell_share
 from datamask.storage import scratch_array
 
-JOINT_DOCUMENTS = 500_000  # at most so many candidates are solved as one problem
-IN_MEMORY_BYTES = 1 << 30  # float16 features of at most so many bytes are held in memory, others in a temporary file
+JOINT_DOCUMENTS = 500_000  # greatest number of candidates that are solved as one problem
+IN_MEMORY_BYTES = 1 << 30  # greatest size of features held in memory; larger ones lie in a temporary file
 
 
 @dataclass(frozen=True, eq=False)

@@ -135,7 +135,7 @@ class UndecidedProblem:
 
     marginals: Sequence[Handed]  # where their features are
     linear: np.ndarray  # (m,) as in `Quadratic`
-    limits: Limits  # what is left of the limits for them
+    limits: Limits  # the limits, less what the surely selected documents spend
     base: Sequence[torch.Tensor]  # moments of the documents that are surely selected
     offset: float  # the linear sum of these
 
@@ -301,8 +301,10 @@ class _Selecting(GroupedCorpus):
         dual: LimitDuals,
         most: int,
     ) -> UndecidedProblem | None:
-        """The problem of the undecided; None if there are more than `most`, or if they cannot meet what is left of the
-        budget and the limits."""
+        """The problem of the undecided documents.
+
+        None if there are more than `most`, or if they cannot meet the rest of the budget and the limits.
+        """
         items = [
             group._replace(
                 now=self.hand(

@@ -34,7 +34,7 @@ from datamask.storage import read_table
 class SelectionGap:
     """A selection compared with its problem."""
 
-    budget: float  # what is spent, as a share of the budget
+    budget: float  # the selection's weight as a share of the budget
     objective: float
     upper_bound: float
     broken: tuple[str, ...] = ()  # the limits that the selection breaks, in words (prices ignore quotas)

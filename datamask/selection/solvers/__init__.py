@@ -94,7 +94,7 @@ def can_solve(name: str, settings: ResolvedSelect) -> bool:
 
 
 def _lacks(name: str, settings: ResolvedSelect) -> list[str]:
-    """What a solver does not hold of what is asked, in the settings' words."""
+    """The demands of the settings that a solver cannot hold, in the settings' words."""
     solver = solver_class(name)
     asked: dict[str, bool] = {
         "documents": not settings.in_tokens,

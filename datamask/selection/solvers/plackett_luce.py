@@ -32,7 +32,7 @@ def draw_masks(logits: Tensor, k: int, rollouts: int, generator: torch.Generator
 def _arrivals(logits: Tensor, k: int, rollouts: int, generator: torch.Generator) -> Tensor:
     """Exponential clocks of rate exp(logit), (G, n): they ring in Plackett–Luce order (−ln of one: Gumbel)."""
     clocks = torch.rand(rollouts, logits.numel(), generator=generator, device=logits.device).log_()
-    cut = logits.topk(k).values[-1]  # who is 80 from it is in or out for certain: float32 holds what is nearer
+    cut = logits.topk(k).values[-1]  # a logit 80 from it is in or out for certain; float32 holds the nearer ones
     return clocks.mul_((cut - logits).float().clamp_(-80, 80).exp_().neg_())
 
 

@@ -39,7 +39,7 @@ from datamask.selection.solvers import Report, Solver, greedy
 from datamask.shares import share_part
 
 TOLERANCE = 2e-4  # the ascent stops when bound − value is at most this (the calibrated objective is about 1)
-WHOLE, ITERATIONS = 32, 100  # steps of one ascent at most: on all documents, and on the undecided alone
+WHOLE, ITERATIONS = 32, 100  # most steps of one ascent: on all documents, and on the undecided alone
 LEARNING = 20  # steps of the ascent on a sample
 ROUGH = 2e-3  # tolerance of Newton's path on a sample
 # Steps on all documents before the undecided are solved alone: from the uniform start, and from a sample's prices.
@@ -47,9 +47,9 @@ FROM_UNIFORM, FROM_SAMPLE = 8, 4
 # Where rounding would lose more than COSTLY (the calibrated objective is about 1), the multilinear extension is
 # ascended for at most MULTILINEAR steps.
 COSTLY, MULTILINEAR = 0.01, 16
-ROUNDS = 12  # how often, at most, the undecided are chosen anew
+ROUNDS = 12  # most choices of the undecided documents
 SCREENED = 0.1  # the undecided alone are solved to max(TOLERANCE / 2, this share of the whole pool's gap)
-GREEDY_TOO = 1 << 24  # greedy also runs where comparing its k documents with all takes at most so many multiplications
+GREEDY_TOO = 1 << 24  # multiplications for comparing k documents with all, up to which greedy runs too
 
 
 @dataclass
