@@ -52,7 +52,7 @@ def test_a_run_has_the_declared_stages_folders_and_rounds(tmp_path, monkeypatch)
     settings = [part for setting in SMALL for part in ("--set", setting)]
     out = tmp_path / "out"
     try:
-        cli.main(["curate", "--input", str(tmp_path / "corpus"), "--output", str(out), "--json", *settings])
+        cli.main(["curate", "--input", str(tmp_path / "corpus"), "--output", str(out), "--json", "--plain", *settings])
     except SystemExit as end:
         assert not end.code
     for stage, names in asked.items():

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import re
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 
 from datamask.release.publication import one_exporter
 from datamask.run import Run
-from tests.flows.conftest import write_shard
+from tests.flows.conftest import SETTINGS, write_shard
 
 
 def stage(found, name):
@@ -191,3 +193,22 @@ def test_a_second_run_waits_while_the_first_one_publishes(call, corpus, out, mon
     assert status == 0 and waits.is_set()
     assert f"datamask: another run is publishing into {out}; this one waits for it" in err
     run.join()
+
+
+def test_a_plain_run_makes_the_same_release_without_prefect(curated, corpus, tmp_path, found):
+    """In a process of its own, which must load nothing of Prefect."""
+    code = (
+        "import sys; from datamask import cli\n"
+        "try: cli.main(sys.argv[1:])\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "assert not [name for name in sys.modules if name.partition('.')[0] == 'prefect']"
+    )
+    out = tmp_path / "plain"
+    asked = ["curate", "--plain", "--json", "-i", str(corpus), "-o", str(out), *SETTINGS]
+    done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["version"] == found["version"] and told["documents"] == found["documents"]
+    kept = curated.with_name("kept") / "out" / "releases" / found["version"]
+    mine, theirs = digests(out / "releases" / told["version"]), digests(kept)
+    assert {name for name in mine if mine[name] != theirs.get(name)} <= {"manifest.json", "report.html", "report.json"}
