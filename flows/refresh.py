@@ -20,7 +20,7 @@ from pydantic import Field
 
 from datamask import storage
 from datamask.config import Config, Select, Solver, over_release, resolve, validate, validate_section
-from datamask.corpus.plan import Part, Plan, Reading, Shard
+from datamask.corpus.plan import Part, Plan, Shard, reading_from_json
 from datamask.encoders import EncoderRef
 from datamask.errors import ConfigError, IncompleteError, InputError, TransientError, several, some
 from datamask.locks import locked
@@ -233,7 +233,7 @@ def plan_of(manifest: Mapping[str, Any]) -> Plan:
             source["fingerprint"],
             source["bytes"],
             tuple(groups) if groups else None,
-            reading=Reading(**source["reading"]) if source.get("reading") else None,
+            reading=reading_from_json(source.get("reading")),
         )
         parts.setdefault(source["shard"], []).append(part)
     inputs = {shard["shard"]: shard["fingerprint"] for shard in manifest["inputs"]}

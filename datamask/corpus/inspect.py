@@ -24,7 +24,7 @@ from datamask.corpus.delimited import batches, header
 from datamask.corpus.index import REASONS
 from datamask.corpus.inputs import InputFile, find_inputs
 from datamask.corpus.json_lines import BLOCK_BYTES, json_columns, json_rows
-from datamask.corpus.plan import Part, Reading, Shard
+from datamask.corpus.plan import Part, Reading, Shard, reading_from_json
 from datamask.corpus.pointers import check_pointer
 from datamask.corpus.project import EXTRA
 from datamask.corpus.sniff import sniff_reading
@@ -119,7 +119,7 @@ def check_unchanged(shards: Sequence[Shard], work: str) -> None:
 
 def _from_json(data: dict) -> FileFacts:
     groups = data["row_groups"]
-    reading = Reading(**data["reading"]) if data["reading"] else None
+    reading = reading_from_json(data["reading"])
     return FileFacts(**{**data, "row_groups": tuple(groups) if groups is not None else None, "reading": reading})
 
 

@@ -28,9 +28,6 @@ class Reading:
     line_end: str = "\n"
     folders: tuple[tuple[str, Value], ...] = ()  # columns that the folders around it name, see corpus.hive
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "folders", tuple((name, value) for name, value in self.folders))  # JSON has lists
-
     def __str__(self) -> str:
         named = f"{self.encoding}{' (guessed)' if self.guessed else ''}"
         separated = f", separated by {self.separator!r}" if self.separator else ""
@@ -116,5 +113,13 @@ def from_json(data: Mapping[str, Any]) -> Plan:
 
 def _part(data: Mapping[str, Any]) -> Part:
     groups = data["row_groups"]
-    reading = Reading(**data["reading"]) if data.get("reading") else None
+    reading = reading_from_json(data.get("reading"))
     return Part(**{**data, "row_groups": tuple(groups) if groups is not None else None, "reading": reading})
+
+
+def reading_from_json(data: Mapping[str, Any] | None) -> Reading | None:
+    """The reading that JSON holds, its lists as tuples again; None where the file is read as its format is."""
+    if not data:
+        return None
+    folders = tuple((name, value) for name, value in data.get("folders", ()))
+    return Reading(**{**data, "folders": folders})

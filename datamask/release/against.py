@@ -17,7 +17,7 @@ from datamask.corpus import convert_shard, corpus_schema, read_batches
 from datamask.corpus.identify import identify_shard
 from datamask.corpus.inputs import find_inputs
 from datamask.corpus.inspect import inspect_files
-from datamask.corpus.plan import Part, Reading, Shard
+from datamask.corpus.plan import Part, Shard, reading_from_json
 from datamask.errors import some
 from datamask.release.data_files import DataLayout
 from datamask.release.personal import FIELD, PersonalRules
@@ -89,7 +89,7 @@ def _shards(
             missing.append(f"{source['path']} is not in the corpus given, or has changed since")
             continue
         groups = tuple(source["row_groups"]) if source["row_groups"] else None
-        reading = Reading(**source["reading"]) if source.get("reading") else None
+        reading = reading_from_json(source.get("reading"))
         facts_ = (source["format"], source["fingerprint"], source["bytes"], groups, source["rows"])
         parts[source["shard"]].append(Part(paths[source["fingerprint"]], *facts_, reading))
     shards = {name: Shard(name, tuple(parts[name]), fingerprint) for name, fingerprint in fingerprints.items()}

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datamask import storage
-from datamask.corpus.plan import Reading
+from datamask.corpus.plan import reading_from_json
 from datamask.corpus.read import read_batches
 from datamask.duck import connect
 from datamask.maps import read_arrays, write_arrays
@@ -172,5 +172,5 @@ def _from_json(facts: Mapping[str, Any], url: str) -> ShardDecided:
 
 def _source(data: Mapping[str, Any]) -> RowRun:
     groups = data["row_groups"]
-    reading = Reading(**data["reading"]) if data["reading"] else None
+    reading = reading_from_json(data["reading"])
     return RowRun(**{**data, "row_groups": tuple(groups) if groups is not None else None, "reading": reading})

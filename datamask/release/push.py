@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -273,8 +274,6 @@ def _local(url: str) -> Iterator[str]:
     if not storage.is_remote(url):
         yield storage.filesystem(url)[1]
         return
-    import tempfile
-
     fs, path = storage.filesystem(url)
     with tempfile.NamedTemporaryFile(prefix="datamask-") as copy, storage_errors(url):
         fs.get_file(path, copy.name)
