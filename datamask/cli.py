@@ -178,10 +178,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if arguments is None:
         SILENCE.begin("is starting")
     debug = "--debug" in given  # valid at any place
-    message, status = _run([argument for argument in given if argument != "--debug"], debug, as_json)
+    message, status, fields = _run([argument for argument in given if argument != "--debug"], debug, as_json)
     SILENCE.end()
     if message:  # told here, when the error's frames, and what they hold open, are gone
-        told = dumped(error_record(message, status)) if as_json else printable(message)
+        told = dumped(error_record(message, status, fields)) if as_json else printable(message)
         print(told, file=sys.stderr, flush=True)
     sys.stderr, _ended = stderr, status
     if server_gone and arguments is None:
@@ -207,8 +207,11 @@ def _check_output(arguments: Sequence[str]) -> None:
             raise ConfigError(f"the output folder's name {shown(argument)} is not UTF-8; choose another --output")
 
 
-def _run(arguments: list[str], debug: bool, as_json: bool) -> tuple[str, int]:
-    """The command's last words and its exit status. With `as_json` a wrong option, too, is told by its last words."""
+def _run(arguments: list[str], debug: bool, as_json: bool) -> tuple[str, int, dict[str, Any]]:
+    """The command's last words, its exit status, and its error's fields.
+
+    With `as_json` a wrong option, too, is told by its last words.
+    """
     global server_gone
     INTERRUPTS.begin()
     try:
@@ -221,42 +224,42 @@ def _run(arguments: list[str], debug: bool, as_json: bool) -> tuple[str, int]:
                 args=[shown(argument) for argument in arguments], prog_name="datamask", standalone_mode=not as_json
             )
             if as_json and isinstance(ended, int):  # as typer.Exit said
-                return "", ended
+                return "", ended, {}
         except USAGE_ERROR as error:
-            return f"datamask: {error.format_message()}", error.exit_code  # type: ignore[attr-defined]
+            return f"datamask: {error.format_message()}", error.exit_code, {}  # type: ignore[attr-defined]
         except typer.Abort:
-            return INTERRUPTED, STATUS
+            return INTERRUPTED, STATUS, {}
         except SystemExit as end:
             if end.code == STATUS:  # what typer makes of Ctrl-C
-                return INTERRUPTED, STATUS
+                return INTERRUPTED, STATUS, {}
             if isinstance(end.__context__, BrokenPipeError):  # what rich makes of it
                 raise end.__context__ from None
-            return "", end.code if isinstance(end.code, int) else int(bool(end.code))
+            return "", end.code if isinstance(end.code, int) else int(bool(end.code)), {}
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return "", 0 if TELLING & {*arguments[:1]} else 141
+        return "", 0 if TELLING & {*arguments[:1]} else 141, {}
     except KeyboardInterrupt:
-        return INTERRUPTED, STATUS
+        return INTERRUPTED, STATUS, {}
     except Exception as error:
         if INTERRUPTS.count and not debug:  # what else was torn by it is no news
-            return INTERRUPTED, STATUS
+            return INTERRUPTED, STATUS, {}
         if debug:
             traceback.print_exc()
         if isinstance(error, DatamaskError):
             server_gone = isinstance(error, ServerGoneError)
-            return f"datamask: {error}", error.exit_code
+            return f"datamask: {error}", error.exit_code, error.fields
         if told := disk_full(error):
-            return f"datamask: {told}", 5
+            return f"datamask: {told}", 5, {}
         if isinstance(error, OSError) and error.strerror:
-            return f"datamask: {error.strerror}{f': {error.filename}' if error.filename else ''}", 5
+            return f"datamask: {error.strerror}{f': {error.filename}' if error.filename else ''}", 5, {}
         if out_of_memory(error):
-            return f"datamask: {LESS_MEMORY} ({_one_line(error)})", 5
+            return f"datamask: {LESS_MEMORY} ({_one_line(error)})", 5, {}
         if here := machines_fault(error):
-            return f"datamask: {here}; full trace: {_keep_trace()}", here.exit_code
-        return f"datamask: a defect in datamask, {_one_line(error)}; full trace: {_keep_trace()}", 70
-    return "", 0
+            return f"datamask: {here}; full trace: {_keep_trace()}", here.exit_code, {}
+        return f"datamask: a defect in datamask, {_one_line(error)}; full trace: {_keep_trace()}", 70, {}
+    return "", 0, {}
 
 
 def _one_line(error: BaseException) -> str:

@@ -648,12 +648,16 @@ def load_config(
             given = _parse(Path(path).read_text(encoding="utf-8"), source) or {}
         except OSError as error:
             raise ConfigError(
-                f"cannot read configuration {path}: {error.strerror}; `datamask config` prints a complete one"
+                f"cannot read configuration {path}: {error.strerror}; `datamask config` prints a complete one",
+                path=str(path),
+                next=["datamask config"],
             ) from error
         except UnicodeDecodeError as error:
-            raise ConfigError(f"configuration {path} is not UTF-8 text (byte {error.start})") from error
+            raise ConfigError(f"configuration {path} is not UTF-8 text (byte {error.start})", path=str(path)) from error
         if not isinstance(given, dict):
-            raise ConfigError(f"configuration {path} must be a mapping of sections: {', '.join(Config.model_fields)}")
+            valid = list(Config.model_fields)
+            said = f"configuration {path} must be a mapping of sections: {', '.join(valid)}"
+            raise ConfigError(said, path=str(path), valid=valid)
         settings = lay_settings(settings, given)
     named = {override.partition("=")[0].strip() for override in overrides}
     if named & {f"select.{name}" for name in BUDGETS} and isinstance(settings.get("select"), dict):
@@ -667,7 +671,7 @@ def load_config(
         for section in sections:
             place = place.setdefault(section, {}) if isinstance(place, dict) else None
         if not isinstance(place, dict):
-            raise ConfigError(f"--set {override}: {name} does not name a setting")
+            raise ConfigError(f"--set {override}: {name} does not name a setting", setting=name)
         place[last] = _parse(value, f"--set {override}")
     return validate(settings, source)
 
@@ -680,8 +684,7 @@ def validate(settings: Mapping[str, Any], source: str = "the settings") -> Confi
     try:
         return Config.model_validate(settings)
     except ValidationError as error:
-        problems = [_explain(problem) for problem in error.errors()]
-        raise ConfigError(f"{source}: " + "\n".join(problems)) from None
+        raise _refused(error, f"{source}: ") from None
 
 
 def from_release(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -762,7 +765,7 @@ def validate_section(section: type[S], settings: Mapping[str, Any]) -> S:
     try:
         return section.model_validate(dict(settings))
     except ValidationError as error:
-        raise ConfigError("\n".join(_explain(problem, section) for problem in error.errors())) from None
+        raise _refused(error, root=section) from None
 
 
 def _require(kind: extensions.Kind, name: str, also: Sequence[str] = ()) -> None:
@@ -777,6 +780,17 @@ def _parse(text: str, source: str) -> Any:
         return YAML(typ="safe").load(text)
     except (YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{source}: not valid YAML: {' '.join(str(error).split())[:300]}") from error
+
+
+def _refused(error: ValidationError, source: str = "", root: type[BaseModel] | None = None) -> ConfigError:
+    """The error that lists every invalid setting; its fields are the first one's."""
+    problems = error.errors()
+    first = problems[0]
+    place = ".".join(str(part) for part in first["loc"]) or None
+    valid = _names_at(first["loc"][:-1], root) if first["type"] == "extra_forbidden" else []
+    valid = valid or re.findall(r"'([^']+)'", str(first.get("ctx", {}).get("expected", "")))
+    text = source + "\n".join(_explain(problem, root) for problem in problems)
+    return ConfigError(text, setting=place, valid=valid) if valid else ConfigError(text, setting=place)
 
 
 def _explain(problem: Any, root: type[BaseModel] | None = None) -> str:

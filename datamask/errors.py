@@ -11,13 +11,41 @@ import errno
 import os
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 
 class DatamaskError(Exception):
-    """Base of every expected failure."""
+    """Base of every expected failure: a message for people, and what it says as fields, where it is raised with them.
+
+    Both survive pickling, as errors of workers must.
+    """
 
     exit_code = 1
     retryable = False
+
+    def __init__(
+        self,
+        *said: object,
+        path: str | None = None,
+        setting: str | None = None,
+        valid: Iterable[str] = (),
+        next: Iterable[str] = (),
+    ) -> None:
+        """
+        :param said: the message.
+        :param path: of the file or folder that it is about.
+        :param setting: that it is about, as `section.name`.
+        :param valid: values that would be accepted.
+        :param next: what to type, an option or a command each.
+        """
+        super().__init__(*said)
+        self.path, self.setting, self.valid, self.next = path, setting, tuple(valid), tuple(next)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields that it was raised with."""
+        found = {"path": self.path, "setting": self.setting, "valid": list(self.valid), "next": list(self.next)}
+        return {name: value for name, value in found.items() if value}
 
 
 class ConfigError(DatamaskError):
@@ -43,6 +71,7 @@ class MissingExtraError(ModelError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(what, extra)  # the arguments themselves, so that it survives pickling
+        self.next = (f"pip install 'datamask[{extra}]'",)
 
     def __str__(self) -> str:
         what, extra = self.args

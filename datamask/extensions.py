@@ -159,7 +159,9 @@ def require(kind: Kind, name: str, also: Iterable[str] = ()) -> Extension:
     if found := find_extension(kind, name):
         return found
     valid = [*also, *extension_names(kind)]
-    raise ConfigError(f"unknown {kind} {name!r}{nearest(name, valid)}; valid: {', '.join(valid)}, or MODULE:CLASS")
+    raise ConfigError(
+        f"unknown {kind} {name!r}{nearest(name, valid)}; valid: {', '.join(valid)}, or MODULE:CLASS", valid=valid
+    )
 
 
 def fingerprints_of(kind: Kind, given: Iterable[str]) -> dict[str, str]:

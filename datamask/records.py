@@ -2,8 +2,8 @@
 
     {"time": "…", "level": "error", "message": "…", "status": 2, "setting": "select.lamb", "valid": [], "next": […]}
 
-The fields of an error are read from its message, whose words are the same everywhere: path or setting first,
-"valid: …", then what to type.
+The fields of an error are those that it was raised with; others are read from its message, whose words are the same
+everywhere: path or setting first, "valid: …", then what to type.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import io
 import json
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, TextIO
 
 SECTIONS = "corpus|encoder|quality|filter|duplicates|select|release|run"
@@ -34,22 +35,23 @@ _TYPED = re.compile(
 )
 
 
-def error_record(message: str, status: int) -> dict[str, Any]:
-    """What a failed command says, as fields; `setting` and `path` are null where its message begins with none."""
+def error_record(message: str, status: int, fields: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """What a failed command says, as fields; `setting` and `path` are null where its message begins with none.
+
+    :param fields: that the error was raised with.
+    """
     said = message.removeprefix("datamask: ")
     setting = _SETTING.search(said)
     path = _PATH.match(said)
     named = path and (path[1] or path[2])
     typed = () if said.startswith(("No such option", "Missing option")) else _TYPED.finditer(said)
-    return record(
-        "error",
-        said,
-        status=status,
-        setting=(setting[1] or setting[2]) if setting else None,
-        path=None if named and _SETTING.match(named) else named,
-        valid=_listed(said),
-        next=list(dict.fromkeys((found[1] or found[2]).strip(" .") for found in typed)),
-    )
+    read = {
+        "setting": (setting[1] or setting[2]) if setting else None,
+        "path": None if named and _SETTING.match(named) else named,
+        "valid": _listed(said),
+        "next": list(dict.fromkeys((found[1] or found[2]).strip(" .") for found in typed)),
+    }
+    return record("error", said, status=status, **{**read, **fields})
 
 
 def _listed(message: str) -> list[str]:

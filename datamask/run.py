@@ -221,7 +221,9 @@ class Run(Driver):
             raise IncompleteError(
                 f"{several(len(failed), 'file or shard', 'files or shards')} failed, so there is no release:\n{named}\n"
                 "mend or remove them and run the same command again: what is done is kept; "
-                "or publish without them: --allow-failed-shards"
+                "or publish without them: --allow-failed-shards",
+                path=failed[0].path,
+                next=["--allow-failed-shards"],
             )
 
     # ---------------------------------------------------------------- the release

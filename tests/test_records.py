@@ -1,11 +1,13 @@
 """Errors and logs for machines: under --json an error's fields end stderr; a JSON log is JSON alone."""
 
 import json
+import pickle
 import sys
 
 import pytest
 
 from datamask import cli
+from datamask.errors import InputError, MissingExtraError
 from datamask.records import JsonLines, dumped, error_record, record
 
 EXTRA = "web archives: an optional package is missing; pip install 'datamask[web]'"
@@ -59,3 +61,13 @@ def test_every_line_of_a_json_log_is_json(capsys):
     ]  # fmt: skip
     assert [line["level"] for line in found] == ["info", "warning", "info", "info", "info"]
     assert found[-1]["share"] == 0.5
+
+
+def test_an_errors_own_fields_come_before_its_words_and_from_another_process_too():
+    error = InputError("b.csv: no text column; valid: what", path="a/b.csv", valid=["body", "url"], next=["--x NAME"])
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.fields) == (str(error), error.fields)
+    found = error_record(str(again), 3, again.fields)
+    assert (found["path"], found["valid"], found["next"]) == ("a/b.csv", ["body", "url"], ["--x NAME"])
+    missing = pickle.loads(pickle.dumps(MissingExtraError("web archives", "web")))
+    assert missing.fields == {"next": ["pip install 'datamask[web]'"]}

@@ -91,16 +91,24 @@ def recognise(schema: pa.Schema, mapping: Mapping[str, str], where: str, drop: S
         if wanted_text:
             raise InputError(
                 f"{where}: no column {wanted_text!r}, which corpus.columns names as the text"
-                f"{nearest(wanted_text, spelled(schema))} (columns there are: {there})"
+                f"{nearest(wanted_text, spelled(schema))} (columns there are: {there})",
+                path=where,
+                setting="corpus.columns",
+                valid=spelled(schema),
             )
         raise InputError(
             f"{where}: no text column; columns there are: {there}. "
-            "Name the one that holds the text: --text-column NAME (--set corpus.columns.text=NAME)"
+            "Name the one that holds the text: --text-column NAME (--set corpus.columns.text=NAME)",
+            path=where,
+            valid=spelled(schema),
+            next=["--text-column NAME", "--set corpus.columns.text=NAME"],
         )
     if not is_texty(_type_at(schema, taken["text"])):
         raise InputError(
             f"{where}: column {'.'.join(taken['text'])!r} has type {_type_at(schema, taken['text'])}, not text; "
-            "name another: --text-column NAME (--set corpus.columns.text=NAME)"
+            "name another: --text-column NAME (--set corpus.columns.text=NAME)",
+            path=where,
+            next=["--text-column NAME", "--set corpus.columns.text=NAME"],
         )
     for name, theirs in mapping.items():
         path = _locate(schema, theirs)

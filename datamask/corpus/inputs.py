@@ -117,7 +117,9 @@ def find_inputs(inputs: Sequence[str], output: str | None = None, exact: bool = 
     """
     if not inputs:
         raise InputError(
-            "no input; name files, folders or globs: --input PATH (datamask sample writes a corpus to try)"
+            "no input; name files, folders or globs: --input PATH (datamask sample writes a corpus to try)",
+            setting="corpus.input",
+            next=["--input PATH", "datamask sample"],
         )
     found: dict[str, _Match] = {}
     for given in inputs:
@@ -125,14 +127,16 @@ def find_inputs(inputs: Sequence[str], output: str | None = None, exact: bool = 
         for match in _matches(given, exact):
             matched = True
             if match.named and (problem := _problem(match)):
-                raise InputError(f"{match.path}: {problem}")
+                raise InputError(f"{match.path}: {problem}", path=match.path)
             if match.named and own_folder(match.entry.real, output):
-                raise InputError(f"{match.path}: {IN_OUTPUT}")
+                raise InputError(f"{match.path}: {IN_OUTPUT}", path=match.path)
             known = found.get(match.path)
             if known is None or len(known.relative) < len(match.relative):  # of several inputs the outermost names it
                 found[match.path] = match
         if not matched:
-            raise InputError(f"input {given!r} matches no file; check the path (a glob needs quotes in the shell)")
+            raise InputError(
+                f"input {given!r} matches no file; check the path (a glob needs quotes in the shell)", path=given
+            )
     there = [FoundFile(match.path, match.base, match.entry.real) for match in found.values() if not match.named]
     return _sorted_out(found, Belonging(there, output))
 

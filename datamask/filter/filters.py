@@ -151,7 +151,10 @@ def _plan(schema: pa.Schema, scores: Sequence[str], config: Config, scorers: Seq
         raise ConfigError(
             f"filter.languages is set, but the corpus has no column language{nearest('language', schema.names)} "
             f"(columns: {', '.join(schema.names)}), and filter.identify is off; "
-            "map it: --set corpus.columns.language=NAME, or have it identified: --set filter.identify=needed"
+            "map it: --set corpus.columns.language=NAME, or have it identified: --set filter.identify=needed",
+            setting="filter.languages",
+            valid=schema.names,
+            next=["--set corpus.columns.language=NAME", "--set filter.identify=needed"],
         )
     filters = filters_of(config, condition)
     known_names = list(dict.fromkeys([*LIGHT, *scores, *schema.names]))

@@ -220,7 +220,9 @@ class _Rewriter:
         if name not in ALLOWED:
             named = sorted(f for f in ALLOWED if f[0].isalpha())
             raise ConfigError(
-                f"filter.where: function {name} is not allowed{nearest(name, named)} (allowed: {', '.join(named)})"
+                f"filter.where: function {name} is not allowed{nearest(name, named)} (allowed: {', '.join(named)})",
+                setting="filter.where",
+                valid=named,
             )
         orders = (node.get("order_bys") or {}).get("orders")
         if node.get("distinct") or node.get("filter") or orders:
@@ -243,7 +245,9 @@ class _Rewriter:
                 return
         raise ConfigError(
             f"filter.where: unknown column {name}{nearest(name, self.schema.names)} "
-            f"(valid: {', '.join(self.schema.names)})"
+            f"(valid: {', '.join(self.schema.names)})",
+            setting="filter.where",
+            valid=self.schema.names,
         )
 
     def _check_fields(self, column: str, fields: list[str]) -> None:

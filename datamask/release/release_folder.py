@@ -240,4 +240,5 @@ def find_release(place: str) -> ReleaseFolder:
     if versions:
         return ReleaseFolder(version_path(out, versions[-1]), versions[-1], version_key(versions[-1]), new=False)
     what = "no such folder" if not storage.exists(place) else f"it has neither {MANIFEST} nor releases/"
-    raise InputError(f"no release at {place}: {what}; give an output folder, one of its releases/<version>, or latest")
+    said = f"no release at {place}: {what}; give an output folder, one of its releases/<version>, or latest"
+    raise InputError(said, path=place)
