@@ -34,7 +34,7 @@ class DatamaskError(Exception):
         """
         :param said: the message.
         :param path: of the file or folder that it is about.
-        :param setting: that it is about, as `section.name`.
+        :param setting: that it is about, its section and name with a dot between.
         :param valid: values that would be accepted.
         :param next: what to type, an option or a command each.
         """
