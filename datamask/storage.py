@@ -63,7 +63,7 @@ def is_remote(url: str) -> bool:
 
 
 def expand_patterns(patterns: Sequence[str]) -> list[str]:
-    """Patterns of local files as files, sorted; what matches nothing stays, to be named when it is opened.
+    """The files that patterns match, sorted. A pattern that matches nothing stays, so that opening it names it.
 
     :raises StorageError: a pattern is also the name of a file.
     """
@@ -86,7 +86,7 @@ def filesystem(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
     if not is_remote(url):
         return fsspec.filesystem("file"), _local_path(url)
     try:
-        # other processes write too: a cached listing would hide their files
+        # a cached listing would hide files of other processes
         return url_to_fs(url, use_listings_cache=False)
     except ImportError as error:
         scheme = url.split("://")[0]
@@ -188,7 +188,7 @@ def join(base: str, *names: str) -> str:
 def exists(url: str) -> bool:
     """True when a file or folder is there.
 
-    :raises StorageError: it cannot be told.
+    :raises StorageError: the store does not answer.
     """
     with storage_errors(url):
         fs, path = filesystem(url)
@@ -377,7 +377,7 @@ def remove_leftovers(folder: str) -> None:
 
 
 def touch_files(folder: str, names: Iterable[str]) -> None:
-    """Says of files, as far as they are there, that they are in use: see `remove_others`. Local folders only."""
+    """Renews the times of existing files, so that `remove_others` keeps them. Local folders only."""
     if not is_remote(folder):
         for name in names:
             with contextlib.suppress(OSError):
@@ -385,7 +385,7 @@ def touch_files(folder: str, names: Iterable[str]) -> None:
 
 
 def remove_others(folder: str, names: Iterable[str]) -> None:
-    """Removes all files of a folder but these; of a local one, those that nobody has touched for a day."""
+    """Removes all files of a folder but these. In a local folder, files stay that were touched within a day."""
     kept = set(names)
     if is_remote(folder):
         fs, path = filesystem(folder)

@@ -1,4 +1,4 @@
-"""The commands that start flows here, in this process: with Prefect's own server if one is set, else without any."""
+"""The commands that run flows in this process, told to the Prefect server that is set, or to a throw-away one."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def curate(
         print(f"{'sample':<10} {several(written.documents, 'document')} in {folder}", file=sys.stderr)
         chosen = chosen.model_copy(update={"corpus": chosen.corpus.model_copy(update={"input": [folder]})})
 
-    files = find_inputs(chosen.corpus.input).files  # a path that matches nothing is told at once
+    files = find_inputs(chosen.corpus.input).files  # a path that matches nothing is refused at once
     check_packages(chosen, [file.format for file in files])
     check_devices(chosen)
     check_footers(files, chosen)
@@ -145,7 +145,7 @@ def refresh(
         last = settings.over_release(find_release(output).manifest()["settings"], None)
     except InputError:  # none yet: everything is new
         pass
-    except ConfigError:  # its code may not be run: the file says everything
+    except ConfigError:  # the release names code that may not run; --config says every setting
         if config is None:
             raise
     columns = {"text": text_column, "id": id_column}
@@ -186,7 +186,7 @@ def _settings(
 
 
 def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool, json_log: bool = False, plain: bool = False) -> None:
-    """Runs a flow with its progress on stderr, and prints its numbers on stdout. plain: it is none of Prefect's."""
+    """Runs a flow with its progress on stderr, and prints its numbers on stdout. plain: without Prefect."""
     began = cli.began or time.monotonic()
     server = None if plain else begin_server()
     SILENCE.doing(f"is starting: {'' if plain else STARTING}the libraries of the first stages")
@@ -202,7 +202,7 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool, json_log: bool =
         let_go(error)
         raise
     took = time.monotonic() - began
-    if "seconds" in found:  # of the stages; what came before and after them is start-up
+    if "seconds" in found:  # of the stages; the rest of the run is start-up
         found |= {"startup": round(max(0.0, took - found["seconds"]), 1), "seconds": round(took, 1)}
     if json_log and "release" in found:
         for sentence in warning_sentences(found):
@@ -216,15 +216,14 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool, json_log: bool =
 
 
 def settle() -> None:
-    """Sets what the run needs of its surroundings, and says what they lack."""
+    """Prepares this process (encoding, folders, proxies) and prints what the user should know of it."""
     surroundings.settle()
     for line in surroundings.surroundings_notes():
         print(f"datamask: {line}", file=sys.stderr, flush=True)
 
 
 def begin_server() -> Server | None:
-    """The throw-away server on its way, if no other is set: first of all, for it takes longer than what is loaded here
-    meanwhile."""
+    """Starts the throw-away server, if no other is set: first, since loading our modules takes less long."""
     settle()
     quiet_prefect()
     return Server.begin()
@@ -252,13 +251,13 @@ def quiet_prefect() -> None:
     os.environ.setdefault("DO_NOT_TRACK", "1")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-    # what Prefect's own threads say of a server that is gone, a page of it for every line of log
+    # Prefect's threads print a page for every line of log that a lost server does not take
     os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
-    # a request is tried again for about 14 s, not a minute: a server that is started anew answers by then
+    # requests are retried for 14 s, not a minute: a restarted server answers by then
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "3")
     logging.raiseExceptions = False
     if api_url():
-        # the server's automation takes a run that is silent for 90 s as lost; Prefect's own beat is every 180 s
+        # the server's automation fails a run without a heartbeat for 90 s; Prefect sends one every 180 s
         os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", "30")
     else:
         os.environ.setdefault("PREFECT_LOGGING_TO_API_ENABLED", "false")

@@ -27,7 +27,7 @@ _DOWNLOAD = re.compile(r"[0-9a-f]{64}(\.[0-9a-z]+)*\.json")
 
 
 def own_folder(real: str, output: str | None) -> str | None:
-    """The folder of this run's output that a file lies in, of those that datamask writes; None: it lies in none."""
+    """The folder of this run's output in which a file lies, if datamask writes that folder; else None."""
     if output is None:
         return None
     base = output if is_remote(output) else os.path.realpath(output)
@@ -45,12 +45,14 @@ class FoundFile:
 
 @dataclass
 class Belonging:
-    """What the folders around the files that were found say of them."""
+    """What the folders around the found files say about these files."""
 
     found: Iterable[FoundFile]
     output: str | None = None  # of this run
-    left_out: dict[str, tuple[str, str]] = field(default_factory=dict)  # path: what is told of, and why it is not read
-    lacking: dict[str, str] = field(default_factory=dict)  # files that are said to be there and are not
+    left_out: dict[str, tuple[str, str]] = field(
+        default_factory=dict
+    )  # path: what is named in the message, and why the file is not read
+    lacking: dict[str, str] = field(default_factory=dict)  # files that a table names and that are missing
     values: dict[str, dict[str, Value]] = field(default_factory=dict)  # of columns, by a Delta table's log
 
     def __post_init__(self) -> None:
@@ -97,7 +99,7 @@ class Belonging:
                 self.left_out[file.path] = (tell or file.path, why)
 
     def _outputs(self, folder: str, files: list[FoundFile]) -> None:
-        """An output folder of datamask, met in a folder that was given: its releases are no corpus of the next one."""
+        """An output folder of datamask inside a given folder: its releases are no input."""
         head, name = posixpath.split(folder)
         mark = "inputs.json" if name == "work" else None
         if mark and not ({"version", "files"} <= self._json(f"{folder}/{mark}").keys()):
@@ -162,7 +164,7 @@ class Belonging:
             )
 
     def _saved(self, folder: str, files: list[FoundFile]) -> None:
-        """A data set that `datasets` saved: beside its data may lie what a map or a shuffle left."""
+        """A data set saved by `datasets`: files of its maps and shuffles may lie beside its data."""
         state = self._json(f"{folder}/state.json")
         listed = state.get("_data_files")
         if not isinstance(listed, list) or not all(isinstance(each, dict) and "filename" in each for each in listed):

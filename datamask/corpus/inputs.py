@@ -36,7 +36,7 @@ READABLE = (
     ".parquet, .arrow, .jsonl (.json and .ndjson too), .csv, .tsv, .txt, .warc, .wet; "
     "of all but the first two also .gz, .zst, .bz2, .xz, .zip"
 )
-# the end of a file's name: what it then is, which is not read, and the remedy
+# formats that are not read: end of the file's name, what it is, and the remedy
 _UNREAD = {
     **dict.fromkeys(
         (".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tar.lz4"),
@@ -80,7 +80,7 @@ class InputFile:
 
 
 class Inputs(NamedTuple):
-    """What is there: by path, each once."""
+    """The files that the inputs name, sorted by path, each once."""
 
     files: list[InputFile]
     skipped: list[FailedFile]  # nothing to read: of a format we do not read, hidden, or a file that is read already
@@ -112,7 +112,7 @@ def find_inputs(inputs: Sequence[str], output: str | None = None, exact: bool = 
     them are followed (`belonging`).
 
     :param output: the run's output folder, whose releases and work files are no input.
-    :param exact: they are paths, no patterns.
+    :param exact: `inputs` are paths, not patterns.
     :raises InputError: no input, a path that matches nothing, or a named file that cannot be read.
     """
     if not inputs:
@@ -131,7 +131,9 @@ def find_inputs(inputs: Sequence[str], output: str | None = None, exact: bool = 
             if match.named and own_folder(match.entry.real, output):
                 raise InputError(f"{match.path}: {IN_OUTPUT}", path=match.path)
             known = found.get(match.path)
-            if known is None or len(known.relative) < len(match.relative):  # of several inputs the outermost names it
+            if known is None or len(known.relative) < len(
+                match.relative
+            ):  # the outermost of several inputs names a file
                 found[match.path] = match
         if not matched:
             raise InputError(
@@ -142,7 +144,7 @@ def find_inputs(inputs: Sequence[str], output: str | None = None, exact: bool = 
 
 
 def _sorted_out(found: dict[str, _Match], folders: Belonging) -> Inputs:
-    files: dict[str, InputFile] = {}  # by what it really is
+    files: dict[str, InputFile] = {}  # by the real path, links followed
     skipped: list[FailedFile] = []
     left_out: dict[str, str] = {}
     failures = [FailedFile(path, why) for path, why in folders.lacking.items()]
@@ -183,7 +185,7 @@ def _sorted_out(found: dict[str, _Match], folders: Belonging) -> Inputs:
 
 
 def _problem(match: _Match) -> str | None:
-    """Why it cannot be read; None: it can."""
+    """Why a file cannot be read; None if it can."""
     if match.entry.problem:
         return match.entry.problem
     if format_of(match.path) is None:
@@ -256,7 +258,7 @@ def _literal(given: str, path: str) -> str:
 def _remote(given: str) -> Iterator[_Match]:
     with storage_errors(given, "read"):
         fs, path = filesystem(given)
-        fs.invalidate_cache()  # a worker that lives for days would be told of what was there once
+        fs.invalidate_cache()  # or a worker that lives for days would see an old listing
         scheme = given.split("://")[0] + "://"
         try:
             info = fs.info(path)

@@ -1,10 +1,12 @@
 """Which documents hold test items, of those that hold some of their words in a row (`leaks`).
 
-A document is contaminated by an item's part (its text, question, answer, or question and answer) if varied rows that
-are not common cover `filter.contamination` of the part's words (half), or WORDS of them, as much as three rows that do
-not overlap. A row is common if it stands in more than COMMON documents that do not hold nearly all of the part it is
-from, or, where a part is one row alone, in more than COMMON at all: a phrase that people use, and a test item makes use
-of. It is varied if half of its words are different ones (`word_rows`).
+A row is a run of ROW words. An item has parts: its text, question, answer, or question and answer. A document is
+contaminated by a part if its rows cover the share `filter.contamination` of the part's words, or WORDS words. Two
+kinds of rows do not count:
+
+- A common row is a phrase that people use and a test item quotes. It stands in more than COMMON documents, and these
+  do not hold nearly all of its part. Where a part is one row alone, all documents count.
+- A row that is not varied: less than half of its words are different ones (`word_rows`).
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from datamask.filter.leaks import Items, items_of
 from datamask.filter.word_rows import ROW
 from datamask.stages import ShardFiles
 
-COMMON = 10  # documents
-WORDS = 3 * ROW
-PLANTED = 0.8  # of a part's words: a document that holds so much of it holds no mere phrase
+COMMON = 10  # documents that hold a common row, at least
+WORDS = 3 * ROW  # as many words as three rows that do not overlap
+PLANTED = 0.8  # share of a part's words; a document that holds so much of it quotes the item, not a phrase
 
 
 def wanted(config: Config) -> bool:

@@ -29,7 +29,7 @@ from datamask.pipeline import STAGES
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
 
-SPAN = 400  # characters of a stretch of words that are kept
+SPAN = 400  # characters kept of a stretch of words
 RUN = pa.struct([("first", pa.uint32()), ("last", pa.uint32()), ("text", pa.string())])
 SCHEMA = pa.schema(
     [
@@ -39,7 +39,7 @@ SCHEMA = pa.schema(
         ("runs", pa.list_(RUN)),  # stretches of words that an item's rows cover: first and last word, and their text
     ]
 )
-# what harnesses put around a question and an answer
+# what evaluation harnesses write around a question and an answer
 _BEFORE = re.compile(r"^\s*(?:question|passage|context|q)\s*:\s*", re.IGNORECASE)
 _ADDRESS = re.compile(r"\bhttps?://[^\s<>\"')\]]+", re.IGNORECASE)
 _AFTER = re.compile(r"\s*(?:answer|a)\s*:\s*$", re.IGNORECASE)
@@ -47,7 +47,7 @@ _AFTER = re.compile(r"\s*(?:answer|a)\s*:\s*$", re.IGNORECASE)
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """Parts of test items: whole is what a leak would hold, a question, an answer, or both in a row."""
+    """The parts of test items. A leak holds one of them: a text, a question, an answer, or question and answer."""
 
     names: tuple[str, ...]  # file:line
     parts: tuple[str, ...]  # text, question, answer, question and answer
@@ -56,7 +56,7 @@ class Items:
 
     @cached_property
     def rows(self) -> WordRows:
-        """The runs of words of all parts, to be looked for."""
+        """The runs of words that are searched for, of all parts."""
         return WordRows(self.texts)
 
 

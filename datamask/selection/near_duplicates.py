@@ -3,9 +3,9 @@
     centroids = spherical_kmeans(sample, clusters=50, generator=generator)
     found = keep_first(rows, threshold=0.95)      # rows: best first; found.leader[i] is the row that i repeats, or -1
 
-SemDeDup drops a document that resembles any earlier one of its cluster, itself dropped or not, so that chains of
-likeness vanish whole; `keep_first` drops only what resembles a document that is kept. `max_earlier_similarity` is
-SemDeDup's own statistic M. `find_repeats` leaves near-duplicates out of a pool before any solver sees it.
+SemDeDup drops a document that resembles any earlier one of its cluster, even one that is dropped itself. So it removes
+whole chains of similar documents. `keep_first` drops only what resembles a kept document. `max_earlier_similarity` is
+SemDeDup's own statistic M. `find_repeats` takes near-duplicates out of a pool before a solver sees it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from datamask.selection.problem.pool import BLOCK_ROWS, Pool
 
 CLUSTER_DOCUMENTS = 8192  # mean documents of a cluster; all pairs of a smaller pool are compared
 SAMPLE = 256  # documents for each cluster on which the centroids are fitted
-PROBES = 2  # clusters in which a document is looked for
+PROBES = 2  # nearest clusters in which a document is compared
 BF16_MARGIN = 0.01  # bfloat16 rounds each factor by at most 2⁻⁹: a product of unit rows is off by less than this
 
 

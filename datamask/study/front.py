@@ -1,4 +1,4 @@
-"""The sweep as people look at it: the front's chart, one page, a table for the terminal."""
+"""The sweep for people: the chart of its front, its page, and a table for the terminal."""
 
 from __future__ import annotations
 

@@ -13,7 +13,10 @@ import numpy as np
 from datamask.compiling import compiled
 from datamask.selection.cover.curves import SMALLEST, Curves, bend_of, factor_left
 
-CROWD, PATIENCE = 32, 400  # see `anneal`: crowd of candidates; draws at most for each pair evaluated
+CROWD, PATIENCE = (
+    32,
+    400,
+)  # of `anneal`: fewer candidates than CROWD are tried less often; draws for each pair evaluated, at most
 SERIES = 0.02  # below this, log(1 + x) is four terms of its series: exact to 1e-10 of the first term
 MOST = 24  # candidates that are evaluated anew for each selected document
 BLOCK = 64  # atoms of a row whose terms are computed together
@@ -28,7 +31,7 @@ class Rows(NamedTuple):
 
 
 class Mixture(NamedTuple):
-    """What is covered: the target distribution, the levels at this mask, and the curves."""
+    """The covered mixture: target distribution, levels at the present mask, and curves."""
 
     t: np.ndarray
     level: np.ndarray
@@ -44,7 +47,7 @@ class Documents(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What the budget and the limits are of, and the sums over the selection."""
+    """The budget's and the limits' coefficients, and their sums over the selection."""
 
     weights: np.ndarray  # (N,) what each document takes of the budget
     groups: np.ndarray  # (N, columns) int32: group numbers, all columns' groups numbered consecutively

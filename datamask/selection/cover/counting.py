@@ -178,7 +178,7 @@ def held_words(all_files: Sequence[ShardFiles]) -> int:
 
 
 def check_room(numbers: int, settings: ResolvedSelect) -> None:
-    """Checks that the atoms of all candidates, so many numbers, fit into the free memory of this machine.
+    """Checks that the atoms of all candidates fit into the free memory of this machine. numbers: in all their rows.
 
     :raises InputError: they do not; the message says what to do.
     """

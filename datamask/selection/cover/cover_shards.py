@@ -2,7 +2,7 @@
 
     found = cover_shards(groups, config, maps=maps, folder=folder)
 
-    sketch   hashes of the documents, which say what the sample and the anchors are
+    sketch   hashes of the documents, which choose the sample and the anchors
     lay out  each group's rows of atoms once, as flat files that later rounds map into memory; the pool's sums
     learn    on a sample that one worker holds: the calibration
     descend  from the pool's own mixture to the state of nearly the least bound, by quasi-Newton steps. Each is a pass
@@ -81,28 +81,28 @@ from datamask.selection.sharded.grouped_corpus import (
 )
 from datamask.selection.sharded.prices import make_prices
 
-JOINT_NUMBERS = 1 << 27  # with at most so many numbers in all rows the corpus is one problem, at 24 bytes each
-SAMPLE_ROOM, SAMPLED = 1 << 24, 1 << 17  # numbers in the sample's rows; its documents, however short they are
-FEW = 1 << 16  # undecided documents of mean length that the room holds by default: six for each of 10,000 atoms
-LIMITED = 1 << 20  # documents, at most, that the dual prices of quotas and of the length bound are learned on
-GROUP_ROWS = (1 << 16, 1 << 17)  # documents of a group of several shards: of some forty rounds, most are short
+JOINT_NUMBERS = 1 << 27  # a corpus with fewer numbers in all rows is solved as one problem, at 24 bytes a number
+SAMPLE_ROOM, SAMPLED = 1 << 24, 1 << 17  # the sample's greatest size: numbers in its rows, documents
+FEW = 1 << 16  # undecided documents of mean length that fit by default: six for each of 10,000 atoms
+LIMITED = 1 << 20  # documents on which the limits' dual prices are learned, at most
+GROUP_ROWS = (1 << 16, 1 << 17)  # documents of a group; small enough for forty short rounds
 DESCENT = 60  # passes over all documents at most, in the descent from the pool's mixture
-# It ends when the documents above the cut are themselves a choice so near the bound, or when so many passes lower the
-# bound by less: both shares of the objective's span. The bound alone says too little. Of 2 M documents a random choice
-# has the words of the pool but for 5·10⁻⁵ nats, the bound came within 10⁻³ of its least in seven passes, and what was
-# above the cut was still worse than random by five times the span; twenty passes later it was .01 below the bound.
+# The descent ends when the documents above the cut are a choice within NEAR of the bound, or when PATIENCE passes lower
+# the bound by less than SETTLED. Both are shares of the objective's span. The bound alone says too little: of 2 M
+# documents it came within 10⁻³ of its least value in seven passes, while the documents above the cut were still worse
+# than random by five times the span. Twenty passes later they were .01 below the bound.
 NEAR = 0.01
 PATIENCE, SETTLED = 8, ACCURACY / 10
-# The first step is as if the bound were so much stiffer, squared, than its conjugate part; a slope stays above this
-# share of the first one.
+# FINE: the first step assumes that the bound is 1 / FINE² times as stiff as its conjugate part. LEAST_SLOPE: a slope
+# stays above this share of the first one.
 FINE, LEAST_SLOPE = 0.1, 1e-3
-FLATTEST = 1e-6  # of the greatest slope: words that saturate in thousands of documents have none
+FLATTEST = 1e-6  # least slope, as a share of the greatest; saturated words have none of their own
 SOLVES = 8  # solves of the undecided at most
-LARGE_SOLVES = 2  # with the greatest room, where one takes minutes: of 1 M long texts .8 % off after the first
-# After a solve that moves the prices of the others past the cut, the undecided are those of the least bound among the
-# solve's state and these shares of the way to it: whole steps alone swing ever wider where the room is small.
+LARGE_SOLVES = 2  # with the greatest room, where a solve takes minutes; 1 M long texts were .8 % off after one
+# A solve may move other documents' prices past the cut. Then the solve's state and these shares of the way to it are
+# tried, and the state of the least bound says which documents are undecided. Whole steps alone diverge in a small room.
 STEPS = (0.5, 0.25, 0.1, 0.03)
-UNSOLVED = 0.05  # of the objective's span: a fractional optimum further below its bound had too little room
+UNSOLVED = 0.05  # share of the objective's span; a fractional optimum further below its bound had too little room
 
 
 def can_cover(settings: ResolvedSelect) -> bool:

@@ -23,14 +23,14 @@ from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.loops import triple
 
 Record = Callable[[dict[str, float]], None]
-GROW, FALL, BACKTRACKS = 1.1, 0.5, 30  # factors on the step length after and within a line search; its trials at most
+GROW, FALL, BACKTRACKS = 1.1, 0.5, 30  # step length after and within a line search; trials of a line search, at most
 DECIDED = 1e-6  # a p this close to 0 or 1 is decided
-# Every SCREEN steps the undecided are counted: max(WIDER · open documents, FEWEST) documents are solved alone, unless
-# these are more than the share MOST of all.
+# Every SCREEN steps the undecided documents are counted. Then WIDER times as many, or FEWEST, are solved alone, unless
+# they are more than the share MOST of all.
 SCREEN, MOST, WIDER, FEWEST = 20, 0.6, 1.5, 2048
 INNER = 80  # steps at most on the undecided alone
-# A document's step is divided by the root of its curvature: fewer steps than without or by the curvature itself
-# (benchmarks/LOG.md). A curvature below this share of the median counts as that.
+# A document's step is divided by the root of its curvature. This takes fewer steps than no division, or a division by
+# the curvature itself (benchmarks/LOG.md). LEAST_CURVED: a smaller share of the median curvature counts as this share.
 LEAST_CURVED = 1e-2
 
 
