@@ -498,7 +498,7 @@ class Filter(Section):
     exact_duplicates: bool = True
     """Keep one, the least altered, of documents with the same normalised text, across all shards."""
     own: list[OwnFilter] = []
-    """Filters of your own, after those above and before exact_duplicates: module:Class, or {use: …, options: {…}}."""
+    """Filters of your own, asked after where and languages: module:Class, or {use: …, options: {…}}."""
     order: Literal["before", "after"] = "before"
     """Filter before selecting (the budget is spent on what survives) or after."""
     memory_limit: str = "1GB"

@@ -405,27 +405,6 @@ def remove_others(folder: str, names: Iterable[str]) -> None:
 # ---------------------------------------------------------------- scratch
 
 
-@contextlib.contextmanager
-def scratch(work: str) -> Iterator[str]:
-    """A local folder for large temporary files, gone at the end: in `work`/tmp if that is local, else the system's.
-
-    :raises StorageError: the disk is full, or the place cannot be written.
-    """
-    parent = None
-    if not is_remote(work):
-        with storage_errors(work, "write"):
-            folder = Path(filesystem(work)[1]) / "tmp"
-            folder.mkdir(parents=True, exist_ok=True)
-            parent = str(folder)
-    with tempfile.TemporaryDirectory(dir=parent, prefix="scratch-") as name:
-        try:
-            yield name
-        except OSError as error:
-            if error.errno in FULL and not isinstance(error, DatamaskError):
-                raise _final(error, name, "write") from error
-            raise
-
-
 def scratch_array(path: str, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
     """An array of zeros in a local file. Its space is reserved first: of an array that outgrows the disk, the system
     would kill the process without a word.

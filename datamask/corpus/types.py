@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 
 EMPTY = "_no_fields"  # the field of a struct that has none
 MAP_FIELDS = ("key", "value")
-UUID_BYTES = 16
 MOST_DIGITS = 38  # of decimal128
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -40,15 +41,16 @@ class Languages:
     words: np.ndarray  # (names,) float64: in a half of the sample
     usual: np.ndarray  # (names,) float64: median share of frequent words in its documents
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def place(self) -> np.ndarray:
+        """(2^_BITS,) int32 rows of `keys` by the first bits of a hash."""
         place = np.full(1 << _BITS, len(self.keys) - 1, dtype=np.int32)
         place[_slot(self.keys[:-1])] = np.arange(len(self.keys) - 1)
-        object.__setattr__(self, "_place", place)
+        return place
 
     def rows(self, hashes: np.ndarray) -> np.ndarray:
         """(n,) rows of `keys`; its last for a word that is not there."""
-        place: np.ndarray = self._place  # type: ignore[attr-defined]
-        rows = place[_slot(hashes)]
+        rows: np.ndarray = self.place[_slot(hashes)]
         rows[self.keys[rows] != hashes] = len(self.keys) - 1
         return rows
 
@@ -104,7 +106,7 @@ class Languages:
     @property
     def places(self) -> WordsInGroup:
         """What the loops look a word up in."""
-        return WordsInGroup(self._place, np.uint64(64 - _BITS), self.keys, self.frequent, self.usual)  # type: ignore[attr-defined]
+        return WordsInGroup(self.place, np.uint64(64 - _BITS), self.keys, self.frequent, self.usual)
 
 
 def _slot(hashes: np.ndarray) -> np.ndarray:
