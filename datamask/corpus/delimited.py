@@ -257,7 +257,9 @@ class _Reader:
         """Whether the lines, which quotation marks make one row, are rows of their own but for the first.
 
         Where a column's values look alike (numbers, names of a form), one line that looks so is a sign; otherwise the
-        right number of fields is all there is to go by, which lines of prose may have by chance.
+        right number of fields is all there is to go by, which lines of prose may have by chance. A line is no row
+        where a field before the last one ends in a quotation mark and does not begin with one: there a text of several
+        lines ends, and the other columns follow.
         """
         assert self._shape is not None
         least, share = (1, 0.8) if self._shape.tells else (8, 0.9)
@@ -266,7 +268,17 @@ class _Reader:
         likely = [line for line in lines[1:] if line.count(separator) >= self._shape.width - 1]
         if len(likely) < wanted:  # which most rows of several lines are told by
             return False
-        return sum(whole and self._shape.fits(fields, True) for fields, whole in map(self._alone, likely)) >= wanted
+        rows = 0
+        for line in likely:
+            fields, whole = self._alone(line)
+            rows += whole and self._shape.fits(fields, True) and not _ends_a_text(line, fields)
+        return rows >= wanted
+
+
+def _ends_a_text(line: str, fields: Sequence[str]) -> bool:
+    """Whether a field of the line before the last one ends in a quotation mark and does not begin with one."""
+    marked = (field for field in fields[:-1] if field.endswith('"'))
+    return any(f'"{field.replace(chr(34), chr(34) * 2)}"' not in line for field in marked)
 
 
 def _as_written(line: str) -> str:

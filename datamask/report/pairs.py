@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from datamask import storage
 from datamask.release.differences import compare, excerpt, shared_words
@@ -68,15 +69,19 @@ def draw_pairs(sample: Sample) -> PairsShown:
     joined = pa.concat_tables(tables) if tables else None
     if joined is None or not joined.num_rows:
         return PairsShown(0, [], 0, [], [])
-    groups = joined.group_by(["duplicate_of_shard", "duplicate_of"]).aggregate(
-        [([], "count_all"), ("similarity", "min")]
+    # documents of other curations (duplicates.against) count, and their texts are not here to be shown
+    here = pa.array([files.shard.name for files in sample.files], pa.string())
+    shown = joined.filter(pc.is_in(joined["duplicate_of_shard"], value_set=here))
+    groups, own = (
+        table.group_by(["duplicate_of_shard", "duplicate_of"]).aggregate([([], "count_all"), ("similarity", "min")])
+        for table in (joined, shown)
     )
     by_size = [("count_all", "descending"), ("duplicate_of_shard", "ascending"), ("duplicate_of", "ascending")]
     edges = [2, 3, 4, 6, 11, 51, np.inf]
     labels = ["2", "3", "4–5", "6–10", "11–50", "over 50"]
     counts = np.histogram(groups["count_all"].to_numpy() + 1, edges)[0]  # the kept document too
     generator = np.random.default_rng([sample.config.selection.seed, 13])
-    places = np.sort(generator.permutation(joined.num_rows)[:CHECKED])
+    places = np.sort(generator.permutation(shown.num_rows)[:CHECKED])
     drawn = [
         FallenPair(
             (row["shard"], row["chunk_id"]),
@@ -84,11 +89,11 @@ def draw_pairs(sample: Sample) -> PairsShown:
             row["similarity"],
             row[KIND],
         )
-        for row in joined.take(pa.array(places)).to_pylist()
+        for row in shown.take(pa.array(places)).to_pylist()
     ]
     largest = [
         ((row["duplicate_of_shard"], row["duplicate_of"]), row["count_all"] + 1, row["similarity_min"])
-        for row in groups.sort_by(by_size).slice(0, GROUPS).to_pylist()
+        for row in own.sort_by(by_size).slice(0, GROUPS).to_pylist()
     ]
     sizes = [{"size": label, "groups": int(n)} for label, n in zip(labels, counts, strict=True)]
     return PairsShown(joined.num_rows, sizes, groups.num_rows, largest, drawn)

@@ -234,3 +234,20 @@ def test_fields_that_do_not_add_up_are_rows_in_quarantine(tmp_path: Path) -> Non
 def test_a_header_with_an_open_quote_is_refused_with_the_setting(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"first line has a quotation mark that is never closed.*corpus\.quotes=none"):
         read(tmp_path, "x.csv", written(ROWS).replace("id,text", 'id,"text'))
+
+
+@pytest.mark.parametrize("lines", [2, 3, 9])
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(("name", "separator"), [("x.csv", ","), ("x.tsv", "\t")])
+def test_a_text_of_several_lines_is_one_row_in_whatever_column_it_stands(
+    tmp_path: Path, lines: int, place: int, name: str, separator: str
+) -> None:
+    """Its last line has the separators of a row, and the other columns' values."""
+    words = "stone river mill wheel water turned slowly under the old bridge all winter long".split()
+    texts = ["\n".join(" ".join(words[(number + line) % 7 :]) for line in range(lines)) for number in range(60)]
+    sink = io.StringIO(newline="")
+    writer = csv.writer(sink, delimiter=separator, lineterminator="\n")
+    for text, *others in [("text", "id", "source"), *((text, f"d{n}", "notes") for n, text in enumerate(texts))]:
+        writer.writerow([*others[:place], text, *others[place:]])
+    _, rows = read(tmp_path, name, sink.getvalue())
+    assert rows == [(f"d{n}", text, None) for n, text in enumerate(texts)]

@@ -212,3 +212,9 @@ def test_a_plain_run_makes_the_same_release_without_prefect(curated, corpus, tmp
     kept = curated.with_name("kept") / "out" / "releases" / found["version"]
     mine, theirs = digests(out / "releases" / told["version"]), digests(kept)
     assert {name for name in mine if mine[name] != theirs.get(name)} <= {"manifest.json", "report.html", "report.json"}
+
+
+def test_what_an_earlier_curation_chose_is_left_out_and_the_report_is_written(curate, corpus, out, tmp_path):
+    now = curate(corpus, tmp_path / "now", "--set", f"duplicates.against=[{out}]")
+    assert now["new"] and sum(now["documents"]["filtered"].values()) > 16  # exact duplicates alone are 16
+    assert (Path(now["release"]) / "report.html").exists()
