@@ -106,7 +106,7 @@ def test_a_round_of_brief_items_is_a_task_for_each_worker_once_that_is_known(on,
     for kind in (Threads, Stages):
         submit = kind.submit
         monkeypatch.setattr(
-            kind, "submit", lambda self, work, submit=submit: labels.append(work.batch_label) or submit(self, work)
+            kind, "submit", lambda self, work, submit=submit: labels.append(work.label) or submit(self, work)
         )
     found = on(lambda engine: engine.rounds(COUNTED, lambda found: False, 1000, folder=str(tmp_path), items=items))
     assert found == [item + sum(items) for item in items]

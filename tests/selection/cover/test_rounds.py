@@ -238,7 +238,9 @@ def corpus(tmp_path: Path) -> list:
 @pytest.fixture
 def in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "JOINT_NUMBERS", 0)
-    monkeypatch.setattr(stage, "groups", lambda ordered, bounds=None: [(0,), (1, 2), (3,)])
+    monkeypatch.setattr(
+        stage, "groups", lambda ordered, bounds=None: [(0,), (1, 2), *((place,) for place in range(3, len(ordered)))]
+    )
     monkeypatch.setattr(rounds, "FEW", 60)
     monkeypatch.setattr(rounds, "UNSOLVED", np.inf)
 
