@@ -35,7 +35,6 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from datamask import npy, storage
-from datamask.dealing import dealt_out
 from datamask.locks import locked
 from datamask.stages import KEPT, ROUNDS, SCRATCH, ShardFiles
 
@@ -259,6 +258,8 @@ def handed(folder: str | None, name: str) -> Handed | None:
 
 def write_dealt(url: str, records: np.ndarray, part: np.ndarray, parts: int) -> None:
     """Publishes records (n,), of one structured type, laid out by their part (n,), within a part in their order."""
+    from datamask.dealing import dealt_out  # Numba
+
     size = records.dtype.itemsize
     unit, width = (np.uint8, size) if size % 4 else (np.uint32, size // 4)
     rows = np.ascontiguousarray(records).view(unit).reshape(len(records), width)

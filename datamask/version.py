@@ -1,3 +1,3 @@
 """The version of what is installed, told in every release's manifest."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

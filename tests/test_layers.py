@@ -101,3 +101,17 @@ def test_no_function_takes_more_than_eight_parameters():
             if isinstance(node, ast.FunctionDef) and node.name not in COMMANDS:
                 count = len(node.args.posonlyargs) + len(node.args.args) + len(node.args.kwonlyargs)
                 assert count <= WIDE, f"{name}.{node.name} takes {count}: group them in a named tuple or a dataclass"
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("datamask", ("numba", "torch", "prefect", "pyarrow", "datamask.study")),
+        ("datamask.cli", ("numba", "torch", "prefect", "datamask.study")),
+        ("datamask.checks", ("numba", "torch", "prefect", "sklearn", "datamask.study")),
+        ("datamask.run", ("prefect", "datamask.study")),
+    ],
+)
+def test_what_a_light_path_imports_loads_nothing_heavy(tmp_path, module, absent):
+    done = run(tmp_path, "-c", f"import sys, {module}; print([name for name in {absent} if name in sys.modules])")
+    assert done.stdout.strip() == "[]", done.stderr

@@ -20,7 +20,6 @@ from datamask.corpus.project import EXCERPT
 from datamask.corpus.read import read_batches, shard_schema
 from datamask.corpus.text_hashes import text_hashes
 from datamask.errors import ConservationError, InputError
-from datamask.models.tokens import load_tokenizer
 from datamask.pipeline import STAGES
 from datamask.storage import Output, find_output, join, read_table, write_output
 
@@ -251,6 +250,8 @@ class _Indexer:
             if self._encoder.kind in ("column", "own"):
                 self._count = _count_words
             else:
+                from datamask.models.tokens import load_tokenizer  # Numba
+
                 self._count = load_tokenizer(self._encoder).count
         return self._count
 

@@ -16,9 +16,6 @@ from functools import cache
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from datamask.corpus.nfkc import nfkc
-from datamask.corpus.word_hashes import count_words, hash_words
-
 BUCKETS = 10_000
 BLOCK = 1 << 20  # characters hashed at a time
 SEPARATOR, WORD, ALONE = 0, 1, 2  # kinds of character
@@ -41,6 +38,8 @@ def count_ngrams(texts: Iterable[str], buckets: int = BUCKETS) -> csr_array:
 
 def counted(single: np.ndarray, pair: np.ndarray, document: np.ndarray, texts: int, buckets: int) -> csr_array:
     """The counts of a block of `hashed_words`."""
+    from datamask.corpus.word_hashes import count_words  # Numba
+
     starts = np.zeros(texts + 1, np.int32)
     columns, values = np.empty(2 * len(single), np.int32), np.empty(2 * len(single), np.float32)
     filled = count_words(single, pair, document, texts, buckets, starts, columns, values)
@@ -50,6 +49,9 @@ def counted(single: np.ndarray, pair: np.ndarray, document: np.ndarray, texts: i
 def hashed_words(texts: Iterable[str]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
     """A block of texts at a time: uint64 hashes of their words and of each word with the next, the text (within the
     block) that each word is of, and how many texts there are."""
+    from datamask.corpus.nfkc import nfkc  # Numba
+    from datamask.corpus.word_hashes import hash_words
+
     lower, kind = _tables()
     for block in _blocks(texts):
         points, ends = nfkc(block)

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from datamask.corpus.code_points import tables
 from datamask.corpus.utf8 import utf8
-from datamask.corpus.utf8_loops import normalise_texts
 
 BLOCK_BYTES = 1 << 22  # of text, normalised at a time
 
@@ -46,6 +45,8 @@ def text_hashes(texts: pa.Array) -> list[bytes]:
 
 def _normalised(texts: pa.Array) -> Iterator[bytes | memoryview]:
     """What is hashed of each text."""
+    from datamask.corpus.utf8_loops import normalise_texts  # Numba
+
     raw, bounds = utf8(texts)
     first = 0
     while first < len(texts):
