@@ -109,7 +109,7 @@ def test_prices_of_coverage_hold_nothing_of_a_document(tmp_path: Path, monkeypat
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_prices_of_pairs_hold_nothing_of_a_document(tmp_path: Path, monkeypatch, budget):
-    monkeypatch.setattr(moment_rounds.exchange, "SAMPLE", 200)
+    monkeypatch.setattr(moment_rounds.moment_sums, "SAMPLE", 200)
     config = Config(select=Select(algorithm="Pair_simi", select_ratio=None, **budget))
     shards = shards_of(SHARDS[1])
 
