@@ -6,11 +6,12 @@ that the first decisions over the corpus do not wait for work in the room that t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
-from math import inf
+from heapq import heappop, heappush
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
@@ -44,12 +45,16 @@ class Driver:
         self.results: dict[str, Any] = {}  # of stages that make no file of a shard
         self._first = self.with_reads(first) if first else set(self.stages)
         self._batches = engine.batches(list(self.files))
-        self._begun: dict[str, set[int]] = {name: set() for name in self.stages}  # batches, by their numbers
-        self._ended: dict[str, set[int]] = {name: set() for name in self.stages}
+        self._batch_reads = {name: self._reads_of_a_batch(name) for name in self.stages}
+        numbers = range(len(self._batches))
+        self._missing = {name: [len(own)] * len(numbers) for name, own in self._batch_reads.items()}
+        # the batches that have what they read of their own, as heaps: the first of them begins first
+        self._ready = {name: [] if own else list(numbers) for name, own in self._batch_reads.items()}
+        self._ended: Counter[str] = Counter()  # batches, by their stage
         self._lost = 0  # shards that failed before the selection, after which decisions are made again
         self._saw: dict[str, int] = {}  # `_lost` when a stage of rounds began that has ended
         self._looked: set[str] = set()  # stages whose end was looked at
-        self._under_way: list[Stage] = []
+        self._under_way: Counter[str] = Counter()  # tasks, by their stage
         self._events: SimpleQueue[tuple[Stage, int, Any]] = SimpleQueue()
 
     # ---------------------------------------------------------------- what a pipeline says
@@ -70,7 +75,7 @@ class Driver:
         """Runs every stage; raises the first error that is not a shard's own."""
         while not all(self.is_over(name) for name in self.stages):
             self._begin_what_can()
-            if not self._under_way:
+            if not self._under_way.total():
                 raise RuntimeError(f"no stage can begin, and these have not run: {self._waiting()}")
             self._take(*self.engine.next(self._events))
         self._begin_what_can()  # looks at the last
@@ -78,7 +83,7 @@ class Driver:
     def is_over(self, name: str) -> bool:
         """Whether all shards are through a stage, or it has decided on those that are left."""
         if self.stages[name].by == "shard":
-            return len(self._ended[name]) == len(self._batches)
+            return self._ended[name] == len(self._batches)
         if self.stages[name].by == "rounds":
             return self._saw.get(name) == self._lost
         return name in self.results
@@ -104,44 +109,41 @@ class Driver:
                 self._looked.add(name)
                 self.look_at(stage)
         for name, stage in self.stages.items():
+            if not all(self.is_over(read) for read in self.reads[name] - self._batch_reads[name]):
+                continue
             if stage.by == "shard":
-                for number in range(len(self._batches)):
-                    if number not in self._begun[name] and self._can_begin(stage, number):
-                        self._begin_batch(stage, number)
-            elif not self.is_over(name) and stage not in self._under_way and self._can_begin(stage):
+                while self._ready[name] and self._has_room(stage):
+                    self._begin_batch(stage, heappop(self._ready[name]))
+            elif not self.is_over(name) and not self._under_way[name] and self._has_room(stage):
                 self.look_before(stage)
                 if stage.by == "rounds":
                     self._begin_rounds(stage)
                 else:
-                    self._under_way.append(stage)
+                    self._under_way[name] += 1
                     shards = [files.shard for files in self.files.values()]
                     future = self.engine.begin(stage, shards=shards, **self.given(stage))
                     future.add_done_callback(partial(self._tell, stage, 0))
 
-    def _can_begin(self, stage: Stage, number: int | None = None) -> bool:
-        """Whether what the stage reads is there; of shards that go on alone, for this batch of them."""
-        for name in self.reads[stage.name]:
-            read = self.stages[name]
-            alone = number is not None and read.by == "shard" and not read.together
-            if not (number in self._ended[name] if alone else self.is_over(name)):
-                return False
-        return stage.name in self._first or self._has_room()
+    def _reads_of_a_batch(self, name: str) -> set[str]:
+        """The stages that a batch goes on from alone, of those that a stage reads; the others it reads as a whole."""
+        if self.stages[name].by != "shard":
+            return set()
+        read = {self.stages[read] for read in self.reads[name]}
+        return {stage.name for stage in read if stage.by == "shard" and not stage.together}
 
-    def _has_room(self) -> bool:
-        """Whether a stage that is not needed first may begin a task."""
-        if self.config.run.address or all(self.is_over(name) for name in self._first):
-            room = inf
-        else:
-            room = max(1, self.engine.workers // 2)
-        return sum(stage.name not in self._first for stage in self._under_way) < room
+    def _has_room(self, stage: Stage) -> bool:
+        """Whether the stage may begin a task: one that is not needed first, in the room that the others leave."""
+        if stage.name in self._first or self.config.run.address or all(self.is_over(name) for name in self._first):
+            return True
+        others = sum(count for name, count in self._under_way.items() if name not in self._first)
+        return others < max(1, self.engine.workers // 2)
 
     def _begin_batch(self, stage: Stage, number: int) -> None:
-        self._begun[stage.name].add(number)
         batch = [self.files[name] for name in self._batches[number] if name in self.files]
-        if len(self._begun[stage.name]) == 1:
+        if not self._ended[stage.name] + self._under_way[stage.name]:  # the first
             self.look_before(stage)
             self.engine.board.begin(stage.name, len(self.files), self.rows)
-        self._under_way.append(stage)
+        self._under_way[stage.name] += 1
         if batch:
             future = self.engine.begin_batch(stage, batch, self.given(stage))
             future.add_done_callback(partial(self._tell, stage, number))
@@ -150,7 +152,7 @@ class Driver:
 
     def _begin_rounds(self, stage: Stage) -> None:
         """In a thread of its own, so that shards go on meanwhile."""
-        self._under_way.append(stage)
+        self._under_way[stage.name] += 1
         saw, rows = self._lost, self.rows
         given = {**self.given(stage), "all_files": list(self.files.values())}
 
@@ -167,7 +169,7 @@ class Driver:
 
     def _take(self, stage: Stage, number: int, ended: Any) -> None:
         """Books what has ended: a batch, a stage of one worker, or one of rounds."""
-        self._under_way.remove(stage)
+        self._under_way[stage.name] -= 1
         if isinstance(ended, BaseException):
             raise ended
         if stage.by == "shard":
@@ -178,7 +180,12 @@ class Driver:
             self._take_rounds(stage, *ended)
 
     def _take_batch(self, stage: Stage, number: int, future: Pending | None) -> None:
-        self._ended[stage.name].add(number)
+        self._ended[stage.name] += 1
+        for name, read in self._batch_reads.items():
+            if stage.name in read:
+                self._missing[name][number] -= 1
+                if not self._missing[name][number]:
+                    heappush(self._ready[name], number)
         batch = [self.files[name] for name in self._batches[number] if name in self.files]
         through = self.engine.end_batch(stage, batch, future) if future else []
         passed = {files.shard.name: files for files in through}

@@ -28,7 +28,18 @@ from datamask.progress import BOARD, Board
 from datamask.release.release_folder import Picture, ReleaseFolder
 from datamask.shares import hear_shares
 from datamask.stages import ShardFiles
-from datamask.work import BatchWork, Done, OneWork, RoundWork, ShardFailure, ShardResult, ShardsFailed, Work, describe
+from datamask.work import (
+    BatchWork,
+    Done,
+    OneWork,
+    RoundWork,
+    ShardFailure,
+    ShardResult,
+    ShardsFailed,
+    Work,
+    can_retry,
+    describe,
+)
 
 # tasks of a stage, unless run.shards_per_task says otherwise
 PER_WORKER = 16  # enough to even the load; more cost time: some 20 ms each, of this process and of Prefect's server
@@ -313,7 +324,7 @@ class Threads(Engine):
             try:
                 return work()
             except Exception as error:
-                if not (error.can_retry if isinstance(error, ShardsFailed) else is_retryable(error)):
+                if not can_retry(error):
                     raise
                 time.sleep(settings.retry_delay * 2**attempt)
         return work()

@@ -72,6 +72,11 @@ class ShardsFailed(DatamaskError):
         return any(failure.retryable for failure in self.failures)
 
 
+def can_retry(error: BaseException) -> bool:
+    """Whether another attempt of a task can help: the exception's type says it, or one of a batch's shards."""
+    return error.can_retry if isinstance(error, ShardsFailed) else is_retryable(error)
+
+
 @dataclass(frozen=True)
 class Done:
     """What work gave, and the seconds it took: those in a queue do not count."""

@@ -10,8 +10,7 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.states import Completed
 
 from datamask.config import RunSettings
-from datamask.errors import is_retryable
-from datamask.work import ShardsFailed, Work
+from datamask.work import Work, can_retry
 from tasks.logs import tell_errors_plainly
 
 GPU_TAG = "gpu"  # `make server` creates its limit; without a created limit a tag does nothing
@@ -32,9 +31,7 @@ def run_work(label: str, work: Work) -> Any:
 def can_help(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
     """Prefect's retry condition: by the exception's type, never for bad input. A timeout may have been a hang."""
     error = state.result(raise_on_failure=False)
-    if isinstance(error, ShardsFailed):
-        return error.can_retry
-    return isinstance(error, BaseException) and (is_retryable(error) or state.name == "TimedOut")
+    return isinstance(error, BaseException) and (can_retry(error) or state.name == "TimedOut")
 
 
 def configured(stage: str, run: RunSettings, gpu: bool, shards: bool) -> Task[..., Any]:
