@@ -32,9 +32,7 @@ from datamask.corpus.inputs import find_inputs
 from datamask.engine import Engine
 from datamask.errors import several
 from datamask.pipeline import STAGES, Stage
-from datamask.quality.prepare import SAMPLE_ROWS
 from datamask.release import printing
-from datamask.run import Run
 from datamask.work import Done, Work
 
 if TYPE_CHECKING:
@@ -134,6 +132,8 @@ def estimate(config: Config, workers: int = 1, documents: int | None = None) -> 
 
     :raises InputError: the input matches nothing or cannot be read.
     """
+    from datamask.quality.prepare import SAMPLE_ROWS  # with the compiler, which `--help` does not wait for
+
     files = find_inputs(config.corpus.input).files
     folder = Path(tempfile.mkdtemp(prefix="datamask-plan-"))
     try:
@@ -212,6 +212,8 @@ def _sample(config: Config, files: Any, folder: Path, documents: int) -> tuple[p
 def _measure(config: Config, folder: Path, name: str, rows: pa.Table, only: Sequence[str] = ()) -> dict[str, _Measured]:
     """Every stage once on these documents, in one shard, as the pipeline runs it; `only`: these, and what they read."""
     import pyarrow.parquet as pq
+
+    from datamask.run import Run
 
     place = folder / name
     place.mkdir()

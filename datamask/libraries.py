@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from importlib import import_module
 
-from datamask.quality.word_tables import tables
-
 FIRST = (
     "datamask.run", "datamask.corpus", "datamask.encoders.static", "datamask.quality.prepare", "datamask.quality.score",
     "datamask.filter.signatures",
@@ -55,7 +53,7 @@ def loading() -> Iterator[None]:
     with no_garbage():
         for name in FIRST:
             import_module(name)
-        tables()  # of Unicode
+        import_module("datamask.quality.word_tables").tables()  # of Unicode
     token = REST_OF_THIS_RUN.set(Rest())
     try:
         yield

@@ -110,6 +110,9 @@ def test_no_function_takes_more_than_eight_parameters():
         ("datamask.cli", ("numba", "torch", "prefect", "datamask.study")),
         ("datamask.checks", ("numba", "torch", "prefect", "sklearn", "datamask.study")),
         ("datamask.run", ("prefect", "datamask.study")),
+        ("datamask.costs", ("numba", "torch", "prefect", "sklearn", "datamask.study")),
+        ("datamask.release.commands", ("torch", "prefect", "sklearn", "datamask.study")),
+        ("flows.commands", ("numba", "torch", "prefect", "sklearn", "datamask.study")),
     ],
 )
 def test_what_a_light_path_imports_loads_nothing_heavy(tmp_path, module, absent):
