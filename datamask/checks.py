@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from datamask import extensions
-from datamask.config import UNSEEING, Config
+from datamask.config import COPY_COLUMNS, UNSEEING, Config
 from datamask.corpus.convert import convert_shard
 from datamask.corpus.identify import wanted as languages_wanted
 from datamask.corpus.inputs import InputFile, reading_of
@@ -215,7 +215,7 @@ def _check_pool_columns(names: Sequence[str], config: Config) -> None:
 
 
 def _check_pool_column(column: str, who: str, names: Sequence[str]) -> None:
-    if column not in (*names, *INDEX_COLUMNS):
+    if column not in (*names, *INDEX_COLUMNS, *COPY_COLUMNS):
         raise ConfigError(
             f"{who}: no file of the corpus has a column {column!r}"
             f"{nearest(column, names)} (columns: {', '.join(names)})"

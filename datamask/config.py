@@ -34,6 +34,7 @@ POOL_PARTS: dict[Part, float] = {"ngrams": 3.0, "embedding": 1.0}  # of coverage
 TARGET_PARTS: dict[Part, float] = {"target": 1.0}  # of coverage with one: docs/judge.md
 GONE_METRICS = {"vendi": "Vendi", "logdet": "Volume"}  # classes of examples/own_metric.py
 USUAL_RATIO = 0.1  # of the candidates' tokens, or of the candidates
+COPY_COLUMNS = ("copies", "copy_sources", "copy_dumps")  # of decisions, where copies are counted
 BUDGETS = ("select_ratio", "token_ratio", "budget_documents", "budget_tokens")
 UNSEEING = ("top-quality", "random", "semdedup")  # solvers that ignore diversity: only the report states it
 COUNT_DOCUMENTS = ("policy-gradient", "greedy", "semdedup")  # built-in solvers that hold no budget in tokens
@@ -181,7 +182,19 @@ class Quality(Section):
         names = [scorer.name for scorer in self.scorers]
         if len(set(names)) < len(names):
             raise ValueError(f"scorers need distinct names, found {names}")
+        if not self.measured:
+            raise ValueError("a count of copies scores no document alone: name a scorer beside it, such as content")
         return self
+
+    @property
+    def measured(self) -> list[ScorerSettings]:
+        """The scorers of a document by itself."""
+        return [scorer for scorer in self.scorers if scorer.column not in COPY_COLUMNS]
+
+    @property
+    def of_copies(self) -> list[ScorerSettings]:
+        """The scorers by how often a document is there, added once copies are known."""
+        return [scorer for scorer in self.scorers if scorer.column in COPY_COLUMNS]
 
     @property
     def reads_encoder(self) -> bool:
@@ -520,6 +533,9 @@ class Duplicates(Section):
     must also differ by single words here and there, as copies do; null: off."""
     containment: float | None = Field(0.9, ge=0.5, le=1)
     """Share of a text's shingles that are in a longer one, from which it is contained there; null: off."""
+    count: bool = False
+    """Count each document's copies: the columns copies, copy_sources and copy_dumps (docs/duplicates.md). They are
+    counted without this too where a condition, a quota or a scorer of kind column names one."""
     against: list[str] = []
     """Output folders of earlier curations: what those selected stays, and its duplicates fall here."""
     alarm_share: float = Field(0.5, gt=0, le=1)
@@ -623,9 +639,23 @@ class Config(Section):
         return self.quality.reads_encoder or self.selection.reads_vectors
 
     @property
+    def counts_copies(self) -> bool:
+        """Whether the release says how many copies a document has."""
+        return counts_copies(self.model_dump(mode="json"))
+
+    @property
     def resolved(self) -> Config:
         """The configuration to show: with `selection` as its section `select`."""
         return self.model_copy(update={"select": self.selection})
+
+
+def counts_copies(settings: Mapping[str, Any]) -> bool:
+    """Whether settings, as plain data that may hold anything, ask for the columns `COPY_COLUMNS`."""
+    section = {name: value for name, value in settings.items() if isinstance(value, Mapping)}
+    asked = {"filter": "where", "quality": "scorers", "select": "quotas"}
+    said = [str(section.get(name, {}).get(setting)) for name, setting in asked.items()]
+    named = any(re.search(rf"\b{column}\b", each, re.IGNORECASE) for column in COPY_COLUMNS for each in said)
+    return named or section.get("duplicates", {}).get("count") is True
 
 
 # ---------------------------------------------------------------- in

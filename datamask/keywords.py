@@ -171,6 +171,7 @@ class DuplicatesKeywords(TypedDict, total=False):
 
     jaccard: float | None
     containment: float | None
+    count: bool
     against: Sequence[str]
     alarm_share: float
     alarm: Literal["warn", "stop"]

@@ -88,7 +88,7 @@ _FITTING = (
     *(f"encoder.{name}" for name in ("fit_documents", "vocabulary", "dimensions", "max_length")),
 )
 _SCORED = ("index", "embed", "score")
-_DECIDED = (*_SCORED, "atoms", "filter", "duplicates")
+_DECIDED = (*_SCORED, "atoms", "filter", "duplicates", "copies")
 _ELSEWHERE = ("select.semantic_duplicates",)  # of `duplicates`, which is given it where it searches by embeddings
 STAGES = {
     stage.name: stage
@@ -211,10 +211,20 @@ STAGES = {
             (*_SCORED, "signatures", "filter"),
             version=19,
             settings=("duplicates",),
-            without=("duplicates.against",),  # by what those curations selected
+            without=("duplicates.against", "duplicates.count"),  # the first by what those curations selected
             rounds=13,
             run="datamask.filter.duplicates:find_duplicates",
             makes="duplicates",
+        ),
+        Stage(
+            "copies",
+            "rounds",
+            "copies",
+            ("index", "score", "filter", "duplicates"),
+            settings=("filter.where", "quality.scorers", "quality.combine"),
+            rounds=5,
+            run="datamask.filter.copy_counts:count_copies",
+            makes="copies",
         ),
         Stage(
             "prices",
@@ -243,7 +253,7 @@ STAGES = {
             "export",
             "rounds",
             "staging",
-            ("index", "score", "filter", "mask"),
+            ("index", "score", "filter", "copies", "mask"),
             rounds=2,
             run="datamask.release.staging:export",
         ),

@@ -16,7 +16,7 @@ from functools import partial
 from datamask.pipeline import STAGES
 from datamask.stages import silent
 
-OPTIONAL = {"languages", "tokenizer", "leaks", "duplicates"}  # stages that not every run has
+OPTIONAL = {"languages", "tokenizer", "leaks", "duplicates", "copies"}  # stages that not every run has
 SURE = 0.1  # share of its rows from which a stage's own rate is believed rather than the last run's seconds
 
 

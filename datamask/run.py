@@ -99,6 +99,7 @@ def wanted(config: Config) -> list[Stage]:
         "atoms": reads_words(config.selection),
         "leaks": decontamination_wanted(config),
         "duplicates": near_duplicates_wanted(config),
+        "copies": config.counts_copies,
         "prices": config.selection.scope == "corpus",
     }
     return [stage for name, stage in STAGES.items() if name not in BY_RUN and needed.get(name, True)]
@@ -133,7 +134,7 @@ class Run(Driver):
         self.plan, self.out, self.previous, self.work = plan, out, previous, storage.join(out, "work")
         self.before = latest_version(out)
         stages = wanted(config)
-        early = {"duplicates", "filter"} if config.filter.order == "before" else {"duplicates"}
+        early = {"duplicates", "copies"} | ({"filter"} if config.filter.order == "before" else set())
         super().__init__(
             engine, stages, stage_reads(config), map(ShardFiles, plan.shards), {stage.name for stage in stages} & early
         )

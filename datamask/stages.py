@@ -37,6 +37,7 @@ class ShardFiles:
     masks: Output | None = None
     atoms: Output | None = None
     leaks: Output | None = None
+    copies: Output | None = None
 
     def joined(self, others: Iterable[ShardFiles]) -> ShardFiles:
         """The shard with what it has, and else what the others have: outputs of stages that ran beside each other."""

@@ -258,7 +258,7 @@ class _Indexer:
 
 def _score_columns(config: Config) -> list[str]:
     """The corpus's columns that scores are read from."""
-    return sorted({scorer.column for scorer in config.quality.scorers if scorer.column is not None})
+    return sorted({scorer.column for scorer in config.quality.measured if scorer.column is not None})
 
 
 def _count_words(texts: list[str]) -> list[int]:

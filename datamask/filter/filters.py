@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask import extensions, storage
-from datamask.config import Config
+from datamask.config import COPY_COLUMNS, Config
 from datamask.corpus.plan import Shard
 from datamask.corpus.read import corpus_schema, read_documents
 from datamask.duck import connect
@@ -133,20 +133,15 @@ def check_filters(shards: Sequence[Shard], config: Config) -> None:
     """
     if contamination.wanted(config):
         items_of(config)
-    names = [scorer.name for scorer in config.quality.scorers]
+    names = [scorer.name for scorer in config.quality.measured]
     _plan(corpus_schema(shards, config), [*names, "quality_score"], config, names)
 
 
 def _plan(schema: pa.Schema, scores: Sequence[str], config: Config, scorers: Sequence[str] = ()) -> _Filters:
     settings = config.filter
-    condition = None
-    # our own columns hide the documents' of the same name, which are <name>_original in the release
-    ours = [pa.field(name, pa.string() if name == "id" else pa.int64()) for name in LIGHT]
-    ours += [pa.field(name, pa.float32()) for name in scores]
-    hidden = {field.name for field in ours}
-    if settings.where is not None:
-        known = pa.schema([*(field for field in schema if field.name not in hidden), *ours])
-        condition = check_expression(settings.where, known, scorers)
+    condition, hidden = _condition(schema, scores, config, scorers)
+    if condition is not None and {*condition.columns} & {*COPY_COLUMNS}:
+        condition = None  # asked once copies are known: `where_by_copies`
     if settings.languages and "language" not in schema.names:
         raise ConfigError(
             f"filter.languages is set, but the corpus has no column language{nearest('language', schema.names)} "
@@ -176,6 +171,39 @@ def _plan(schema: pa.Schema, scores: Sequence[str], config: Config, scorers: Seq
         after=settings.order == "after",
         names=tuple(names),
     )
+
+
+def _condition(
+    schema: pa.Schema, scores: Sequence[str], config: Config, scorers: Sequence[str] = ()
+) -> tuple[Condition | None, set[str]]:
+    """filter.where, and the columns of ours that hide the documents' of the same name (<name>_original then)."""
+    ours = [pa.field(name, pa.string() if name == "id" else pa.int64()) for name in LIGHT]
+    ours += [pa.field(name, pa.float32()) for name in scores]
+    ours += [pa.field(name, pa.int32()) for name in COPY_COLUMNS if config.counts_copies]
+    hidden = {field.name for field in ours}
+    if config.filter.where is None:
+        return None, hidden
+    known = pa.schema([*(field for field in schema if field.name not in hidden), *ours])
+    return check_expression(config.filter.where, known, scorers), hidden
+
+
+def where_by_copies(files: ShardFiles, counts: pa.Table, schema: pa.Schema, config: Config, work: str) -> np.ndarray:
+    """(documents,) bool: whether filter.where holds, if it names a count of copies; else true.
+
+    :param counts: COPY_COLUMNS of the shard's documents. :param schema: of the corpus.
+    """
+    scores = _common_scores([files])
+    condition, hidden = _condition(schema, scores, config)
+    if condition is None or not {*condition.columns} & {*COPY_COLUMNS}:
+        return np.ones(counts.num_rows, bool)
+    read = tuple(name for name in condition.columns if name not in hidden)
+    asked = tuple(name for name in condition.columns if name in scores)
+    plan = _Filters(config, condition, schema, documents=read, scores=asked, after=False, names=())
+    rows, _ = _shard_rows(files, plan)
+    for name in COPY_COLUMNS:
+        rows = rows.append_column(name, counts[name])
+    with connect(config.filter.memory_limit, work) as connection:
+        return np.concatenate([condition.keeps(connection, part) for part in _tables(files, rows, plan)])
 
 
 def _common_scores(all_files: Sequence[ShardFiles]) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ def prepare_quality(
     settings = config.quality
     refs = tuple(
         _content(scorer, shards, config, work, previous) if scorer.kind == "content" else pin_scorer(scorer, config)
-        for scorer in settings.scorers
+        for scorer in settings.measured
     )
     scorers = [load_scorer(ref, config, work) for ref in refs]
     for ref, scorer in zip(refs, scorers, strict=True):

@@ -35,6 +35,9 @@ IDENTITY = ("dimensions", "revision", "max_length", "long_documents", "fingerpri
 NOTES = {
     "quality_score": "how good the document is on its own",
     "probability": "with which it was selected; 1 except at the margin",
+    "copies": "other documents of the corpus that are verified copies of it",
+    "copy_sources": "sources that it and its copies come from",
+    "copy_dumps": "dumps that it and its copies come from",
     "repeat": "how often it is to be taken, so that the budget of tokens is spent",
     "shard": "shard of the source",
     "chunk_id": "row of the shard",

@@ -16,10 +16,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datamask import storage
-from datamask.config import Config
+from datamask.config import COPY_COLUMNS, Config
 from datamask.corpus.columns import FINEWEB, RESTATED
 from datamask.corpus.read import read_batches
 from datamask.read_ahead import read_ahead
+from datamask.release.merge import COPIES
 from datamask.release.personal import FIELD, PersonalRules, published
 from datamask.release.stripes import RowRange, Stripe, file_name
 from datamask.stages import ShardFiles
@@ -44,14 +45,17 @@ class DataLayout:
     release: pa.Schema
 
     @classmethod
-    def of(cls, corpus: pa.Schema, key: str = "", repeated: bool = False, personal: bool = False) -> DataLayout:
+    def of(
+        cls, corpus: pa.Schema, key: str = "", repeated: bool = False, personal: bool = False, copies: bool = False
+    ) -> DataLayout:
         """FineWeb's columns first, id and token_count always among them; the input's others; ours.
 
         :param key: the release's, which every file carries.
         :param repeated: with the column `repeat`.
         :param personal: with the column `personal_data`.
+        :param copies: with the columns `COPY_COLUMNS`.
         """
-        ours = pa.schema([*[FIELD] * personal, *[REPEAT] * repeated, *ADDED])
+        ours = pa.schema([*[FIELD] * personal, *(COPIES if copies else []), *[REPEAT] * repeated, *ADDED])
         there = {*corpus.names, *INDEXED}
         first = [corpus.field(n) if n in corpus.names else FINEWEB.field(n) for n in FINEWEB.names if n in there]
         others = [field for field in corpus if field.name not in FINEWEB.names]
@@ -166,6 +170,7 @@ def _documents(
             columns[place], held = published(columns[place], rules)
             added = [held]
         added += [
+            *(facts[name] for name in COPY_COLUMNS if name in facts.column_names),
             *([facts["repeat"]] if config.selection.repeat > 1 else []),
             facts["quality_score"],
             facts["probability"],

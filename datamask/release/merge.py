@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask import storage
+from datamask.config import COPY_COLUMNS, counts_copies
 from datamask.errors import ConservationError
 from datamask.stages import ShardFiles
 
@@ -32,7 +33,13 @@ DECISIONS = pa.schema(
 
 REPEATED = DECISIONS.append(pa.field("repeat", pa.int32()))  # where documents may be taken several times
 DETAIL = pa.field("detail", pa.string())  # where test items are looked for: what a document holds, as JSON
-SCHEMAS = (DECISIONS, REPEATED, DECISIONS.append(DETAIL), REPEATED.append(DETAIL))
+COPIES = [pa.field(name, pa.int32()) for name in COPY_COLUMNS]  # where they are counted; null in quarantine
+SCHEMAS = tuple(
+    pa.schema([*first, *copies, *detail])
+    for first in (DECISIONS, REPEATED)
+    for copies in ([], COPIES)
+    for detail in ([], [DETAIL])
+)
 
 
 def schema_of(settings: Mapping[str, Any]) -> pa.Schema:
@@ -40,7 +47,9 @@ def schema_of(settings: Mapping[str, Any]) -> pa.Schema:
     select, filters = (settings.get(name) for name in ("select", "filter"))  # a manifest may hold anything
     repeat = select.get("repeat") if isinstance(select, Mapping) else None
     found = REPEATED if isinstance(repeat, int) and repeat > 1 else DECISIONS
-    return found.append(DETAIL) if isinstance(filters, Mapping) and filters.get("decontaminate") else found
+    copies = COPIES if counts_copies(settings) else []
+    detail = [DETAIL] if isinstance(filters, Mapping) and filters.get("decontaminate") else []
+    return pa.schema([*found, *copies, *detail])
 
 
 # A mask's reason `filter:<name>`: a filter before the selection; one after it takes from what is selected.
@@ -54,7 +63,7 @@ SELECT $shard AS shard, chunk_id, i.id,
        WHEN starts_with(m.reason, 'filter:') THEN m.reason[8:]
        WHEN m.selected THEN f.reason
        ELSE nullif(m.reason, 'not_selected') END AS reason,
-  s.quality_score, m.probability, m.price, i.token_count, {repeat}
+  s.quality_score, m.probability, m.price, i.token_count, {repeat}{copies}
   CASE WHEN i.reason IS NULL AND f.reason IS NOT NULL AND (m.selected OR m.reason = 'filter:' || f.reason)
        THEN f.detail END AS detail, i.characters, i.bytes
 FROM index_rows i LEFT JOIN mask_rows m USING (chunk_id) LEFT JOIN score_rows s USING (chunk_id)
@@ -114,7 +123,8 @@ def decide(files: ShardFiles, connection: duckdb.DuckDBPyConnection) -> tuple[pa
     assert files.index is not None and files.masks is not None and files.scores is not None
     index = storage.read_table(files.index.path, ["chunk_id", "id", "token_count", "characters", "bytes", "reason"])
     masks = storage.read_table(files.masks.path)
-    scores = storage.read_table(files.scores.path, ["chunk_id", "quality_score"])
+    counted = storage.read_table(files.copies.path) if files.copies else None
+    scores = storage.read_table(files.scores.path, ["chunk_id", "quality_score"]) if counted is None else counted
     filters = (
         storage.read_table(files.filters.path)
         if files.filters
@@ -128,7 +138,8 @@ def decide(files: ShardFiles, connection: duckdb.DuckDBPyConnection) -> tuple[pa
     for view, table in tables.items():
         connection.register(view, table)
     try:
-        query = _JOIN.format(repeat=_REPEAT if "repeat" in masks.column_names else "")
+        copies = "".join(f"s.{name}, " for name in COPY_COLUMNS if counted is not None)
+        query = _JOIN.format(repeat=_REPEAT if "repeat" in masks.column_names else "", copies=copies)
         joined = connection.sql(query, params={"shard": name}).to_arrow_table()
     finally:
         for view in tables:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from datamask.config import COPY_COLUMNS
 from datamask.errors import printable
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def show_explanation(found: Explanation) -> None:
     if found.setting:
         print(f"  taken by {printable(found.setting)}{_which_fell(found)}")
     facts = [[name, decision[name]] for name in ("token_count", "quality_score", "probability", "price")]
-    facts += [["repeat", decision["repeat"]]] if "repeat" in decision else []
+    facts += [[name, decision[name]] for name in ("repeat", *COPY_COLUMNS) if name in decision]
     place = place_by_price(found.price_rank) if found.price_rank else ""
     if not found.quarantine:
         print_table(["", ""], facts)

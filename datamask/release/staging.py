@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask import storage
-from datamask.config import Config
+from datamask.config import COPY_COLUMNS, Config
 from datamask.corpus.inspect import check_unchanged
 from datamask.corpus.read import corpus_schema
 from datamask.errors import IncompleteError, InputError, several
@@ -81,6 +81,7 @@ def export(
         key,
         config.selection.repeat > 1,
         config.release.personal != "off",
+        config.counts_copies,
     )
     maps = maps or Threads(min(THREADS, os.cpu_count() or 1))
     with rounds(storage.join(out, "work"), "export", key) as folder:
@@ -175,8 +176,7 @@ def provenance_json(provenance: Provenance) -> dict[str, Any]:
 
 
 def _input(files: ShardFiles) -> dict[str, Any]:
-    names = ("index", "embeddings", "scores", "signatures", "atoms", "leaks", "filters", "duplicates", "masks")
-    stages = {name: getattr(files, name) for name in names}
+    stages = {field.name: getattr(files, field.name) for field in fields(files) if field.name != "shard"}
     return {
         "shard": files.shard.name,
         "fingerprint": files.shard.fingerprint,
@@ -215,6 +215,7 @@ def write_stripes(state: Exporting, item: tuple[Stripe, Mapping[int, ShardFiles]
     def decisions(files: ShardFiles) -> pa.Table:
         names = ["chunk_id", "id", "outcome", "quality_score", "probability", "token_count"]
         names += ["repeat"] if state.config.selection.repeat > 1 else []
+        names += COPY_COLUMNS if state.config.counts_copies else ()
         return storage.read_table(storage.join(folder, decisions_path(files)), names)
 
     files = write_stripe(stripe, shards, state.config, state.layout, state.names, folder, decisions, state.readers)

@@ -191,7 +191,7 @@ def find_findings(
         tell_share(0.4)
         covering = Covering(sample, vectors, documents, compared, read, diverse, reference)
         covered = beside.submit(covering.words)
-        duplicates = pairs.describe_groups(fallen, documents)
+        duplicates = pairs.describe_groups(fallen, documents) | pairs.count_copies(all_files)
         warnings = losses.in_order([*warnings, *losses.junk_warnings(signals), *losses.pair_warnings(duplicates)])
         tell_share(0.5)
         clusters = covering.clusters() if vectors else []

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,14 @@ import pyarrow.compute as pc
 from datamask import storage
 from datamask.release.differences import compare, excerpt, shared_words
 from datamask.report.embedding_sample import DocumentColumns, Place, Sample, grouping_columns
+from datamask.stages import ShardFiles
 
 GROUPS = 6  # near-duplicate groups shown
 GROUP_CHARACTERS = 210
 PAIRS = 12  # dropped and kept documents shown side by side
 CHECKED = 200  # pairs drawn at random whose texts are compared
 CHARACTERS = 20_000  # of each text that are compared for it
+COPIES = (0, 1, 2, 5, 10, 100)  # copies of a document at which a row of the table begins
 UNLIKE = 0.2  # share of words in both below which two texts are taken for no copies of each other
 
 COLUMNS = ("chunk_id", "duplicate_of_shard", "duplicate_of", "similarity")
@@ -126,6 +129,22 @@ def describe_groups(pairs: PairsShown, documents: DocumentColumns) -> dict[str, 
             "median": float(np.median(shared)) if shared else None,
         },
     }
+
+
+def count_copies(all_files: Sequence[ShardFiles]) -> dict[str, Any]:
+    """Of the documents that stay, by their number of copies: how many, how many chosen; {} where none are counted."""
+    rows = np.zeros((len(COPIES), 2), np.int64)
+    for files in all_files:
+        if files.copies is None or files.masks is None:
+            return {}
+        masks = storage.read_table(files.masks.path, ["selected", "reason"])
+        stays = np.asarray(pc.fill_null(pc.equal(masks["reason"], "not_selected"), True))
+        copies = storage.read_table(files.copies.path, ["copies"])["copies"].to_numpy()
+        for column, some in enumerate((stays, masks["selected"].to_numpy())):
+            rows[:, column] += np.histogram(copies[some], [*COPIES, np.inf])[0]
+    labels = [str(low) if high == low + 1 else f"{low}–{high - 1}" for low, high in pairwise(COPIES)]
+    named = zip([*labels, f"{COPIES[-1]} and more"], rows.tolist(), strict=True)
+    return {"copies": [{"copies": label, "documents": all_, "selected": chosen} for label, (all_, chosen) in named]}
 
 
 def side_by_side(sample: Sample, pairs: PairsShown, documents: DocumentColumns, warnings: Rows) -> Rows:

@@ -484,8 +484,11 @@ def reason_in_numbers(d: dict[str, Any]) -> str:
 
 def _duplicates(f: Findings, figures: dict[str, Figure]) -> list[Block]:
     d = f.duplicates
+    counted = [[row["copies"], count(row["documents"]), count(row["selected"])] for row in d.get("copies", ())]
+    note = "Verified copies of each document that stays, counted over the whole input."
+    copies: list[Block] = [table(["copies", "documents", "selected"], counted, note=note)] if counted else []
     if not d.get("groups"):
-        return []
+        return copies
     text = f"{count(d['documents'])} documents fell to another that stays, in {count(d['groups'])} groups. {_kinds(f)}".rstrip()
     if (checked := d.get("checked")) and checked["pairs"]:
         text += (
@@ -500,7 +503,7 @@ def _duplicates(f: Findings, figures: dict[str, Figure]) -> list[Block]:
         }
         for g in d["largest"]
     ]
-    blocks: list[Block] = [{"kind": "text", "text": text}, chart_grid(["duplicates"])]
+    blocks: list[Block] = [{"kind": "text", "text": text}, chart_grid(["duplicates"]), *copies]
     if f.pairs:
         note = (
             "Words of one side alone are marked. The pairs that share the least come first; more of them: "

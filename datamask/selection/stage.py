@@ -339,4 +339,7 @@ def inputs_of(files: ShardFiles) -> list[str | None]:
         raise InputError(f"shard {files.shard.name} is not scored and indexed yet")
     outputs = [files.index, files.embeddings, files.scores, files.filters, files.duplicates]
     outputs += [files.atoms] if files.atoms else []
-    return [files.shard.name, files.shard.columns_key, *(output.key if output else None for output in outputs)]
+    keys = [output.key if output else None for output in outputs]
+    if files.copies and (decides := files.copies.facts.get("decides", files.copies.key)):
+        keys.append(decides)
+    return [files.shard.name, files.shard.columns_key, *keys]

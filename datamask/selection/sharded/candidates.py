@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.sparse import csr_array
 
-from datamask.config import Config
+from datamask.config import COPY_COLUMNS, Config
 from datamask.corpus.read import INDEX_COLUMNS, read_documents, shard_schema
 from datamask.errors import ConservationError, InputError
 from datamask.filter.resolve import REASONS as DUPLICATES
@@ -81,6 +81,12 @@ def read_candidates(files: ShardFiles, config: Config) -> Candidates:
         found = filters["reason"].to_numpy(zero_copy_only=False)
         for row in np.flatnonzero([value is not None for value in found]):
             reason[row] = f"filter:{found[row]}"
+    table = read_table(files.copies.path) if files.copies is not None else None
+    if table is not None:
+        _same_rows(name, chunk_id, table, "copies")
+        for row in np.flatnonzero(np.asarray(table["reason"].is_valid())):
+            reason[row] = reason[row] or f"filter:{table['reason'][int(row)]}"
+        scores = table
     index = np.flatnonzero([value is None for value in reason])
     counts = read_table(files.index.path, ["chunk_id", "token_count", "reason"])
     counts = counts.filter(pa.compute.is_null(counts["reason"]))
@@ -94,7 +100,7 @@ def read_candidates(files: ShardFiles, config: Config) -> Candidates:
         index=index,
         quality=quality[index],
         tokens=tokens[index],
-        groups=_groups(files, config, chunk_id, index),
+        groups=_groups(files, config, chunk_id, index, table),
         path=path,
         words=files.atoms.path if files.atoms is not None else "",
         buckets=config.select.coverage.buckets,
@@ -248,21 +254,26 @@ def duplicate_ids(chunk_id: np.ndarray) -> np.ndarray:
     return values[counts > 1]
 
 
-def _groups(files: ShardFiles, config: Config, chunk_id: np.ndarray, index: np.ndarray) -> dict[str, np.ndarray]:
-    columns = pool_columns(config.selection)
+def _groups(
+    files: ShardFiles, config: Config, chunk_id: np.ndarray, index: np.ndarray, counts: pa.Table | None
+) -> dict[str, np.ndarray]:
+    asked = pool_columns(config.selection)
+    counted = [name for name in asked if counts is not None and name in COPY_COLUMNS]
+    found = {name: counts[name].to_numpy().astype(str)[index] for name in counted} if counts is not None else {}
+    columns = [name for name in asked if name not in found]
     if not columns:
-        return {}
+        return found
     own = {*shard_schema(files.shard, config).names, *INDEX_COLUMNS}
     there = [column for column in columns if column in own]
     nothing = np.full(len(index), "", dtype=str)  # a column that only other shards have counts as null here
     batches: Sequence[pa.RecordBatch] = list(read_documents(files, config, there)) if there else []
     if not batches:
-        return dict.fromkeys(columns, nothing)
+        return found | dict.fromkeys(columns, nothing)
     table = pa.Table.from_batches(batches)
     _same_rows(files.shard.name, chunk_id, table, "corpus shard")
     filled = {name: pa.compute.fill_null(table[name].cast(pa.string()), "") for name in there}
     values = {name: column.to_numpy(zero_copy_only=False).astype(str)[index] for name, column in filled.items()}
-    return {name: values.get(name, nothing) for name in columns}
+    return found | {name: values.get(name, nothing) for name in columns}
 
 
 def _sorted_ids(table: pa.Table, where: str) -> np.ndarray:

@@ -1,0 +1,304 @@
+"""How many verified copies each document has, and from how many sources and dumps: the stage `copies`.
+
+A document that stays and all that fell to it as the same text or as a near-duplicate are copies of one another; parts
+of longer texts are none. Each of them is given the group's numbers, whichever of them stays. What a condition or a
+scorer makes of these numbers is told here too, since both are asked before duplicates are known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b, sha256
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from datamask import storage
+from datamask.config import COPY_COLUMNS, Config
+from datamask.corpus.read import corpus_schema, read_documents
+from datamask.filter.duplicate_candidates import Components
+from datamask.filter.exact_duplicates import PART_ROWS, ExactDuplicates
+from datamask.filter.filters import where_by_copies
+from datamask.maps import (
+    Handed,
+    Mapper,
+    gather,
+    groups,
+    hand_on,
+    here,
+    mapped,
+    parts_of,
+    read_arrays,
+    write_array,
+    write_arrays,
+    write_dealt,
+)
+from datamask.maps import rounds as shared_folder
+from datamask.pipeline import STAGES
+from datamask.quality.combine import GRID, combine
+from datamask.quality.quality_ref import QualityRef, ScorerRef, Statistics
+from datamask.stages import ShardFiles
+from datamask.storage import Output
+
+STAGE = STAGES["copies"]
+SCHEMA = pa.schema(
+    [
+        ("chunk_id", pa.int64()),  # a row for each document, as in the scores
+        *((name, pa.int32()) for name in COPY_COLUMNS),
+        ("quality_score", pa.float32()),  # with the scorers that read these columns
+        ("reason", pa.string()),  # why it cannot be selected: `where`, if that names one of these columns
+    ]
+)
+HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("document", "<i8")])
+MEMBER = np.dtype([("group", "<i8"), ("document", "<i8"), ("source", "<u8"), ("dump", "<u8")])  # 0: not stated
+COUNTED = np.dtype([("document", "<i8"), *((name, "<i4") for name in COPY_COLUMNS)])
+
+
+@dataclass(frozen=True)
+class Counting:
+    """The state of every round."""
+
+    config: Config
+    work: str
+    folder: str
+    schema: pa.Schema  # of the corpus
+    parts: int
+    first: Mapping[str, int]  # the number of each shard's first row among all
+    bounds: tuple[int, ...]  # the first row of each group of shards
+    statistics: Mapping[str, Statistics] = field(default_factory=dict)
+
+    def at(self, *names: object) -> str:
+        """The path of a file of the rounds, its name joined from these parts."""
+        return storage.join(self.folder, "-".join(map(str, names)))
+
+
+class Group(NamedTuple):
+    """Shards that one worker handles."""
+
+    number: int
+    shards: tuple[ShardFiles, ...]
+
+
+def count_copies(all_files: Sequence[ShardFiles], config: Config, work: str, maps: Mapper = here) -> list[Output]:
+    """Each shard's file of `SCHEMA`, in the order of `all_files`.
+
+    Facts: `decides`, of what a selection reads of it; None where that is nothing.
+
+    :param maps: who runs the rounds.
+    """
+    ordered = sorted(all_files, key=lambda files: files.shard.name)
+    key = STAGE.key(config, _quotas(config), [_inputs(files) for files in ordered])
+    record = storage.join(work, "copies", f"corpus-{key}.json")
+    if storage.exists(record):
+        keys = storage.read_json(record)
+        named = [(files, keys[files.shard.name]) for files in all_files]
+        there = [storage.find_output(_path(files, made, work), made) for files, made in named]
+        if all(there):
+            return [output for output in there if output]
+    with shared_folder(work, "copies", key) as folder:
+        rows = [_there(files.index).rows for files in ordered]
+        first = np.cumsum([0, *rows])
+        places = groups(ordered)
+        state = Counting(
+            config,
+            work,
+            folder,
+            corpus_schema([files.shard for files in ordered], config),
+            parts_of(int(first[-1]), PART_ROWS),
+            {files.shard.name: int(start) for files, start in zip(ordered, first, strict=False)},
+            tuple(int(first[group[0]]) for group in places),
+        )
+        items = [Group(n, tuple(ordered[place] for place in group)) for n, group in enumerate(places)]
+        sizes = [sum(rows[place] for place in group) for group in places]
+        pairs = maps(read_members, state, items, sizes) + maps(pair_equal_texts, state, range(state.parts))
+        components = Components(int(first[-1]))
+        for found in pairs:
+            components.add(*found.read("one", "other"))
+        lowest = components.lowest()
+        alone = np.bincount(lowest, minlength=len(lowest)) == 1 if len(lowest) else np.zeros(0, bool)
+        write_array(state.at("group") + ".npy", np.where(alone[lowest], -1, lowest))
+        seen = maps(deal_members, state, items, sizes) + maps(count_members, state, range(state.parts))
+        state = replace(state, statistics=_statistics(seen, config))
+        outputs = [output for found in maps(write_counts, state, items, sizes) for output in found]
+    by_name = {files.shard.name: output for files, output in zip(ordered, outputs, strict=True)}
+    storage.write_json(record, {name: output.key for name, output in by_name.items()})
+    return [by_name[files.shard.name] for files in all_files]
+
+
+def _quotas(config: Config) -> list[str]:
+    """The columns of copies that quotas bound."""
+    return sorted({quota.column for quota in config.selection.quotas} & {*COPY_COLUMNS})
+
+
+def _path(files: ShardFiles, key: str, work: str) -> str:
+    return storage.join(work, "copies", f"{files.shard.name}-{key}.parquet")
+
+
+def _inputs(files: ShardFiles) -> list[str | None]:
+    made = (files.index, files.scores, files.filters, files.duplicates)
+    return [files.shard.name, files.shard.columns_key, *(output.key if output else None for output in made)]
+
+
+def _there(output: Output | None) -> Output:
+    if output is None:
+        raise ValueError("an earlier stage has not run for this shard")
+    return output
+
+
+# ---------------------------------------------------------------- rounds
+
+
+def read_members(state: Counting, group: Group) -> Handed:
+    """The documents that are compared, with source and dump; their texts' hashes, dealt to parts; pairs that fell."""
+    found, hashed, one, other = [np.zeros(0, MEMBER)], [np.zeros(0, HASHED)], [np.zeros(0, int)], [np.zeros(0, int)]
+    for files in group.shards:
+        index = storage.read_table(_there(files.index).path, ["chunk_id", "text_hash", "reason"])
+        documents = index.filter(index["reason"].is_null())
+        compared = np.ones(documents.num_rows, bool)
+        if files.filters is not None and state.config.filter.order == "before":
+            reason = storage.read_table(files.filters.path, ["reason"])["reason"]
+            compared = np.asarray(pa.compute.equal(reason, ExactDuplicates.name).fill_null(True))
+        first = state.first[files.shard.name]
+        members = np.zeros(documents.num_rows, MEMBER)
+        members["document"] = first + documents["chunk_id"].to_numpy()
+        for name, values in _origins(files, state).items():
+            members[name] = values
+        found.append(members[compared])
+        texts = np.zeros(len(found[-1]), HASHED)
+        both = np.frombuffer(b"".join(documents["text_hash"].filter(pa.array(compared)).to_pylist()), "<u8")
+        texts["high"], texts["low"], texts["document"] = both[::2], both[1::2], found[-1]["document"]
+        hashed.append(texts)
+        if files.duplicates is not None:
+            fell = storage.read_table(files.duplicates.path, ["chunk_id", "duplicate_of_shard", "duplicate_of", "kind"])
+            for row in fell.filter(pa.compute.not_equal(fell["kind"], "contained")).to_pylist():
+                if row["duplicate_of_shard"] in state.first:  # else it stays in an earlier curation
+                    one.append(np.array([first + row["chunk_id"]]))
+                    other.append(np.array([state.first[row["duplicate_of_shard"]] + row["duplicate_of"]]))
+    texts = np.concatenate(hashed)
+    part = ((texts["high"] >> np.uint64(32)) * np.uint64(state.parts)) >> np.uint64(32)
+    write_dealt(state.at("texts", group.number), texts, part.astype(np.int64), state.parts)
+    write_arrays(state.at("members", group.number), members=np.concatenate(found))
+    return hand_on(state.folder, f"fell-{group.number}", one=np.concatenate(one), other=np.concatenate(other))
+
+
+def _origins(files: ShardFiles, state: Counting) -> dict[str, np.ndarray]:
+    """source and dump of a shard's documents, hashed, (documents,) uint64 each; without a source, the url's host."""
+    source = next((name for name in ("source", "url") if name in state.schema.names), None)
+    names = {"source": source, "dump": "dump" if "dump" in state.schema.names else None}
+    read = [name for name in names.values() if name]
+    found: dict[str, np.ndarray] = {}
+    batches = list(read_documents(files, state.config, read, schema=state.schema)) if read else []
+    for ours, theirs in names.items():
+        if not theirs or not batches:
+            continue
+        column = pa.chunked_array([batch[theirs] for batch in batches]).cast(pa.string())
+        if theirs == "url":
+            column = pa.compute.extract_regex(column, r"(?i)^[a-z]+://(?:www\.)?(?P<host>[^/:?#]+)")
+            column = pa.compute.utf8_lower(pa.compute.struct_field(column, "host"))
+        coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
+        values = ((value or "").encode() for value in coded.dictionary.to_pylist())
+        hashes = [blake2b(value, digest_size=8).digest() if value else bytes(8) for value in values]
+        found[ours] = np.frombuffer(b"".join(hashes), "<u8")[coded.indices.to_numpy()]
+    return found
+
+
+def pair_equal_texts(state: Counting, part: int) -> Handed:
+    """Pairs of the documents of a part whose texts have one hash."""
+    every = gather([state.at("texts", number) for number in range(len(state.bounds))], HASHED, part)
+    every = every[np.lexsort((every["document"], every["low"], every["high"]))]
+    same = (every["high"][1:] == every["high"][:-1]) & (every["low"][1:] == every["low"][:-1])
+    one, other = every["document"][:-1][same], every["document"][1:][same]
+    return hand_on(state.folder, f"equal-{part}", one=one, other=other)
+
+
+def deal_members(state: Counting, group: Group) -> dict[str, Counter[int]]:
+    """Deals the documents that have copies to parts; of the others, how often each number of a column is there."""
+    [members] = read_arrays(state.at("members", group.number), "members")
+    lowest = mapped(state.at("group") + ".npy")[members["document"]]
+    copied = members[lowest >= 0].copy()
+    copied["group"] = lowest[lowest >= 0]
+    write_dealt(state.at("copied", group.number), copied, copied["group"] % state.parts, state.parts)
+    return _histograms(_alone(members[lowest < 0]))
+
+
+def _alone(members: np.ndarray) -> np.ndarray:
+    """(n,) COUNTED of documents without copies."""
+    counted = np.zeros(len(members), COUNTED)
+    counted["document"] = members["document"]
+    counted["copy_sources"], counted["copy_dumps"] = members["source"] != 0, members["dump"] != 0
+    return counted
+
+
+def count_members(state: Counting, part: int) -> dict[str, Counter[int]]:
+    """Counts a part's groups, and deals the counts to the groups of shards of their documents."""
+    members = gather([state.at("copied", number) for number in range(len(state.bounds))], MEMBER, part)
+    _, place, size = np.unique(members["group"], return_inverse=True, return_counts=True)
+    counted = np.zeros(len(members), COUNTED)
+    counted["document"], counted["copies"] = members["document"], size[place] - 1
+    for name in ("source", "dump"):
+        stated = members[name] != 0
+        pairs = np.unique(np.stack([place[stated].astype(np.uint64), members[name][stated]], axis=1), axis=0)
+        counted[f"copy_{name}s"] = np.bincount(pairs[:, 0].astype(np.int64), minlength=len(size))[place]
+    target = np.searchsorted(np.array(state.bounds), counted["document"], side="right") - 1
+    write_dealt(state.at("counted", part), counted, target, len(state.bounds))
+    return _histograms(counted)
+
+
+def _histograms(counted: np.ndarray) -> dict[str, Counter[int]]:
+    found = {name: np.unique(counted[name], return_counts=True) for name in COPY_COLUMNS}
+    return {name: Counter(dict(zip(*(each.tolist() for each in pair), strict=True))) for name, pair in found.items()}
+
+
+def _statistics(seen: Sequence[Mapping[str, Counter[int]]], config: Config) -> dict[str, Statistics]:
+    """Of the columns that scorers read: over all documents compared, as `combine.fit_grid` has them of a sample."""
+    found = {}
+    for scorer in config.quality.of_copies:
+        total: Counter[int] = Counter()
+        for each in seen:
+            total.update(each[str(scorer.column)])
+        values, counts = (np.array(each, float) for each in zip(*sorted(total.items()), strict=True))
+        mean = float(np.average(values, weights=counts))
+        deviation = float(np.sqrt(np.average((values - mean) ** 2, weights=counts)))
+        place = np.searchsorted(np.cumsum(counts), np.linspace(0, counts.sum() - 1, GRID), side="right")
+        found[scorer.name] = Statistics(int(counts.sum()), mean, deviation, tuple(values[place].tolist()))
+    return found
+
+
+def write_counts(state: Counting, group: Group) -> list[Output]:
+    """The shards' files."""
+    [members] = read_arrays(state.at("members", group.number), "members")
+    dealt = gather([state.at("counted", part) for part in range(state.parts)], COUNTED, group.number)
+    counted = np.concatenate([_alone(members), dealt])  # a document's last row is its own
+    counted = counted[np.argsort(counted["document"], kind="stable")]
+    return [_write(files, counted, state) for files in group.shards]
+
+
+def _write(files: ShardFiles, counted: np.ndarray, state: Counting) -> Output:
+    config, scorers = state.config, state.config.quality.of_copies
+    scores = storage.read_table(_there(files.scores).path, ["chunk_id", "quality_score"])
+    place = np.searchsorted(counted["document"], state.first[files.shard.name] + scores["chunk_id"].to_numpy(), "right")
+    own = np.concatenate([counted, np.zeros(1, COUNTED)])[place - 1]
+    own[own["document"] != state.first[files.shard.name] + scores["chunk_id"].to_numpy()] = np.zeros((), COUNTED)
+    counts = {name: own[name] for name in COPY_COLUMNS}
+    quality = scores["quality_score"].to_numpy()
+    if scorers:
+        reference = QualityRef(
+            tuple(ScorerRef(scorer, "", None, "") for scorer in scorers), config.quality.combine, state.statistics
+        )
+        quality = quality + combine({scorer.name: counts[str(scorer.column)] for scorer in scorers}, reference)
+    table = pa.table({name: pa.array(values, pa.int32()) for name, values in counts.items()})
+    stays = where_by_copies(files, table, state.schema, config, state.work)
+    reason = pa.array(np.where(stays, "", "where"), mask=stays)
+    table = pa.table([scores["chunk_id"], *table.columns, pa.array(quality), reason], schema=SCHEMA)
+    read = [counts[name] for name in _quotas(config)]
+    told = sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in [quality, stays, *read])).hexdigest()[:16]
+    decides = told if scorers or read or not stays.all() else None
+    content = sha256(b"".join(values.tobytes() for values in counts.values())).hexdigest()
+    key = STAGE.key(None, files.shard.name, _there(files.scores).key, told, content, decides)
+    url = _path(files, key, state.work)
+    facts: dict[str, Any] = {"decides": decides, "filtered": {"where": int((~stays).sum())}}
+    return storage.find_output(url, key) or storage.write_output(url, key, SCHEMA, [table], lambda: facts)
