@@ -35,10 +35,10 @@ from datamask.selection.stage import (
     SelectionRun,
     code_of,
     decided_by,
-    decided_key,
-    decision_path,
     gather_groups,
+    has_masks,
     inputs_of,
+    mask_place,
     saved_prices,
     write_groups,
 )
@@ -66,7 +66,7 @@ def extend_prices(
     told = target_facts(ordered, config.selection)
     key = STAGES["prices"].key(config, code_of(config), "beside", prices.key, [inputs_of(files) for files in ordered])
     url = storage.join(work, "prices", f"prices-{key}.parquet")
-    if found := storage.find_output(url, key):
+    if (found := storage.find_output(url, key)) and has_masks(ordered, config, work, found):
         return found
     if config.selection.repeat > 1:
         raise MustSolve("documents may be taken several times, which saved prices do not tell")
@@ -89,7 +89,7 @@ def _extend(
     ordered: Sequence[ShardFiles], prices: Output, state: SelectionRun, maps: Mapper
 ) -> tuple[list[Row], Mapping[str, Any]]:
     config = state.config
-    known = _known(state.work, prices, ordered)
+    known = _known(config, state.work, prices, ordered)
     if not known:
         raise MustSolve("the saved prices have decided on none of these shards as they are now")
     covers = can_cover(config.selection)
@@ -112,7 +112,9 @@ def _extend(
     rows = [(*new[name], state.key) if name in new else known[name].row for name in names]
     if covers:
         return rows, found.facts
-    paths = tuple(decision_path(state.work, name, by) for name, _, _, by in rows)
+    paths = tuple(
+        mask_place(files, config, state.work, row[3])[0] for files, row in zip(ordered, rows, strict=True)
+    )
     [gap] = maps(measure_selection_gap, state, [(tuple(ordered), paths)], rest=True)
     return rows, {**found.facts, **gap.as_dict()}
 
@@ -124,7 +126,7 @@ class DecidedShard(NamedTuple):
     row: Row
 
 
-def _known(work: str, prices: Output, ordered: Sequence[ShardFiles]) -> dict[str, DecidedShard]:
+def _known(config: Config, work: str, prices: Output, ordered: Sequence[ShardFiles]) -> dict[str, DecidedShard]:
     """The shards whose decisions stand, by name."""
     table = storage.read_table(prices.path)
     by = decided_by(prices.path, prices.key)
@@ -133,8 +135,8 @@ def _known(work: str, prices: Output, ordered: Sequence[ShardFiles]) -> dict[str
     found = {}
     for files in ordered:
         if row := before.get(files.shard.name):
-            path = decision_path(work, files.shard.name, row[3])
-            if storage.find_output(path, decided_key(files, row[3])):
+            path, key = mask_place(files, config, work, row[3])
+            if storage.find_output(path, key):
                 found[files.shard.name] = DecidedShard(path, row)
     return found
 

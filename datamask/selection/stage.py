@@ -1,15 +1,15 @@
 """The pipeline's stages `prices` and `mask`: from the shards' files to each shard's mask file.
 
-Scope corpus: `learn_prices` selects from all shards as one pool and publishes, beside the prices, what it decided for
-each shard; `mask_shard` then writes a shard's mask without reading a feature. Shards that the prices have not decided
-on (a new dump) are selected beside the others by `extension.extend_prices`. Scope shard: `mask_shard` solves its shard
-alone, as the paper does.
+Scope corpus: `learn_prices` selects from all shards as one pool and publishes the prices and each shard's mask, which
+`mask_shard` then finds. Shards that the prices have not decided on (a new dump) are selected beside the others by
+`extension.extend_prices`. Scope shard: `mask_shard` solves its shard alone, as the paper does.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -33,6 +33,7 @@ from datamask.selection.sharded.prices import Prices
 from datamask.shares import share_part, tell_share
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
+from datamask.work import published
 
 MASK_SCHEMA = pa.schema(
     [
@@ -49,7 +50,7 @@ PRICES_SCHEMA = pa.schema([("shard", pa.string()), ("candidates", pa.int64()), (
 
 def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, maps: Mapper = here) -> Output:
     """Selects from all shards as one pool. Publishes work/prices/prices-<key>.parquet (candidates and selected per
-    shard), prices-<key>.npz (`prices.Prices`), and <shard>-<key>.parquet, the shard's mask.
+    shard) and prices-<key>.npz (`prices.Prices`), and every shard's mask, as `mask_shard` has it.
 
     Facts: the objective with its terms, bound, gap and history (`Selection.facts` without seconds), scope and budget.
 
@@ -63,7 +64,7 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
     told = target_facts(ordered, config.selection)
     key = STAGES["prices"].key(config, code_of(config), [inputs_of(files) for files in ordered])
     url = storage.join(work, "prices", f"prices-{key}.parquet")
-    if found := storage.find_output(url, key):
+    if (found := storage.find_output(url, key)) and has_masks(ordered, config, work, found):
         return found
     started = time.perf_counter()
     with rounds(work, "prices", key) as folder:
@@ -201,9 +202,8 @@ def write_decisions(state: SelectionRun, decided: Decided) -> list[tuple[str, in
 
 
 def _decide(files: ShardFiles, candidates: Candidates, decision: Decision, state: SelectionRun) -> tuple[str, int, int]:
-    url, key = decision_path(state.work, candidates.shard, state.key), decided_key(files, state.key)
-    table = _mask_table(candidates, decision, state.config.selection.repeat)
-    storage.write_output(url, key, table.schema, [table])
+    place = mask_place(files, state.config, state.work, state.key)
+    _write_mask(place, candidates, decision, state.config.selection.repeat)
     return candidates.shard, len(candidates), int(decision.selected.sum())
 
 
@@ -229,38 +229,19 @@ def mask_shard(
     files = with_atoms(files, config, work)
     name = files.shard.name
     by = decided_by(prices.path, prices.key).get(name, prices.key) if prices else None
-    key = STAGES["mask"].key(config, code_of(config), by, inputs_of(files))
-    url = storage.join(work, "masks", f"{name}-{key}.parquet")
-    if found := storage.find_output(url, key):
-        return found
+    place = mask_place(files, config, work, by)
+    if found := storage.find_output(*place):
+        return replace(found, cached=prices is None or by != prices.key or prices.cached)
+    if prices:
+        raise InputError(
+            f"{prices.path} has not decided on the shard {name} as it is now: extend it by the shard "
+            "(selection.extend_prices), or remove it and run again"
+        )
     started = time.perf_counter()
-    facts: dict[str, object] = {}
-    if prices is None or by is None:
-        candidates = read_candidates(files, config)
-        made, facts = _alone(candidates, config)
-        table = _mask_table(candidates, made, config.selection.repeat)
-    else:
-        decision = decision_path(work, name, by)
-        if not storage.find_output(decision, decided_key(files, by)):
-            raise InputError(
-                f"{prices.path} has not decided on the shard {name} as it is now: extend it by the shard "
-                "(selection.extend_prices), or remove it and run again"
-            )
-        table = storage.read_table(decision)
-    reasons = table["reason"].to_pylist()
-    filtered = [reason.removeprefix("filter:") for reason in reasons if reason and reason.startswith("filter:")]
-    facts |= {
-        "documents": table.num_rows,
-        "candidates": table.num_rows - len(filtered),
-        "selected": int(table["selected"].to_numpy().sum()),
-        "filtered": {name: filtered.count(name) for name in sorted(set(filtered))},
-    }
-
-    def batches() -> Iterator[pa.Table]:
-        yield table
-        progress(table.num_rows)
-
-    output = storage.write_output(url, key, table.schema, batches(), lambda: facts)
+    candidates = read_candidates(files, config)
+    made, facts = _alone(candidates, config)
+    output = _write_mask(place, candidates, made, config.selection.repeat, facts)
+    progress(output.rows)
     return replace(output, seconds=time.perf_counter() - started)
 
 
@@ -284,8 +265,10 @@ def _alone(candidates: Candidates, config: Config) -> tuple[Decision, dict[str, 
     return chosen.decisions[0], {**settings.facts(), **chosen.facts, "scope": "shard"}
 
 
-def _mask_table(candidates: Candidates, decision: Decision, repeat: int) -> pa.Table:
-    """repeat: `select.repeat`; above 1, a column says how often each document is taken."""
+def _write_mask(
+    place: tuple[str, str], candidates: Candidates, decision: Decision, repeat: int, facts: Mapping[str, object] = {}
+) -> Output:
+    """Publishes a shard's mask. repeat: `select.repeat`; above 1, a column says how often each document is taken."""
 
     def scatter(values: np.ndarray, dtype: type) -> np.ndarray:
         column: np.ndarray = np.zeros(len(candidates.chunk_id), dtype)
@@ -297,25 +280,39 @@ def _mask_table(candidates: Candidates, decision: Decision, repeat: int) -> pa.T
     reason[candidates.index[~selected]] = "not_selected"
     columns = [scatter(selected, bool), scatter(decision.probability, np.float32), scatter(decision.price, np.float32)]
     table = pa.table([candidates.chunk_id, *columns, pa.array(reason, pa.string())], schema=MASK_SCHEMA)
-    if repeat == 1:
-        return table
-    times = selected.astype(np.int32) if decision.repeat is None else decision.repeat
-    return table.append_column(REPEAT, pa.array(scatter(times, np.int32)))
+    if repeat > 1:
+        times = selected.astype(np.int32) if decision.repeat is None else decision.repeat
+        table = table.append_column(REPEAT, pa.array(scatter(times, np.int32)))
+    filtered = Counter(why.removeprefix("filter:") for why in candidates.reason.tolist() if why)
+    counted = {
+        "documents": len(reason),
+        "candidates": len(candidates),
+        "selected": int(selected.sum()),
+        "filtered": dict(sorted(filtered.items())),
+    }
+    return storage.write_output(*place, table.schema, [table], lambda: {**facts, **counted})
 
 
-def decision_path(work: str, shard: str, prices: str) -> str:
-    """Where the prices of this key keep what they decided for a shard: the shard's mask."""
-    return storage.join(work, "prices", f"{shard}-{prices}.parquet")
+def mask_place(files: ShardFiles, config: Config, work: str, by: str | None) -> tuple[str, str]:
+    """A shard's mask: its path, and its key. It holds for the files it was made from: after another filter, it is new.
+
+    by: the key of the prices that decide on the shard; None: it is solved alone.
+    """
+    key = STAGES["mask"].key(config, code_of(config), by, inputs_of(files))
+    return storage.join(work, "masks", f"{files.shard.name}-{key}.parquet"), key
+
+
+def has_masks(all_files: Sequence[ShardFiles], config: Config, work: str, prices: Output) -> bool:
+    """Whether the masks of all shards that these prices decided on are there."""
+    there = {path.rsplit("/", 1)[-1] for path in published(work, "masks")}
+    by = decided_by(prices.path, prices.key)
+    places = (mask_place(files, config, work, by.get(files.shard.name, prices.key)) for files in all_files)
+    return all(path.rsplit("/", 1)[-1] in there for path, _ in places)
 
 
 def saved_prices(work: str, prices: str) -> str:
     """Where the prices of this key are kept themselves."""
     return storage.join(work, "prices", f"prices-{prices}.npz")
-
-
-def decided_key(files: ShardFiles, prices: str) -> str:
-    """A decision holds for the files it was made from: a shard whose filters changed since is new."""
-    return STAGES["prices"].key(None, prices, inputs_of(files))
 
 
 @lru_cache(maxsize=2)

@@ -253,7 +253,7 @@ def target(tmp_path: Path) -> Path:
 
 
 def decided(work: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (work / "prices").iterdir()}
+    return {path.name: path.read_bytes() for stage in ("prices", "masks") for path in (work / stage).iterdir()}
 
 
 @pytest.mark.slow
