@@ -27,13 +27,12 @@ from datamask.stages import recorded
 PARTS: list[tuple[str, Any, str]] = [
     ("read features", corpus_selection, "_gather_features"),
     ("read words", corpus_selection, "words_of"),
-    ("solve", corpus_selection, "solve"),
+    ("solve", corpus_selection, "solve_problem"),
     ("calibration", calibration, "diversity_span"),
     ("fractional optimum and bound (calibration's too)", solve, "maximise"),
     ("search for the mask", solve, "to_mask"),
     ("rounds of comparing (calibration's too)", greedy_search, "_rounds"),
     ("following to a mask (calibration's too)", greedy_search, "sharpen"),
-    ("prices", corpus_selection, "prices_of"),
 ]
 
 

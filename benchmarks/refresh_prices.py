@@ -1,6 +1,6 @@
 """New documents selected beside a selection that stays (`run.refresh: prices`), against selecting from all again.
 
-    python benchmarks/refresh_prices.py --corpus out/curated [--days 32000 200 700 1400] [--set select.algorithm=DiSF]
+    python benchmarks/refresh_prices.py --corpus out/curated [--days 32000 200 700 1400]
 
 Documents of a curated output, in a random order (or with --sorted as its shards have them, so that the new ones are of
 other sources), are cut into days of so many. The first day is selected from alone; each further day once by
@@ -27,10 +27,10 @@ from datamask import storage
 from datamask.config import Config, load_config
 from datamask.selection import extend_prices, learn_prices, mask_shard
 from datamask.selection.cover.counting import count_shard, words_of
+from datamask.selection.cover.cover_beside import MustSolve
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import make_problem
 from datamask.selection.sharded.candidates import read_candidates
-from datamask.selection.sharded.extension_by_prices import MustSolve
 from datamask.stages import ShardFiles, recorded
 
 SHARDS = 4  # a day

@@ -601,7 +601,8 @@ class RunSettings(Section):
     1,000."""
     refresh: Literal["solve", "prices"] = "solve"
     """refresh: "solve" selects again from all stored features; "prices" leaves what was decided as it is and selects
-    new documents beside it, and solves after all where the budget or the solved gap is missed by over 1 %."""
+    new documents beside it, and solves after all where another metric than coverage is asked for, or the budget or the
+    solved gap is missed by over 1 %."""
     allow_failed_shards: bool = False
     """Publish without shards that failed; the manifest names them."""
     allow_loss: bool = False

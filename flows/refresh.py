@@ -30,7 +30,6 @@ from datamask.release.publication import running
 from datamask.release.release_folder import ReleaseFolder, find_release
 from datamask.release.shift import shifts
 from datamask.run import Previous, Run
-from datamask.storage import Output
 from flows.curate import allowing, finished, override
 from flows.hints import for_this_reader
 from flows.stage_runs import Stages
@@ -287,22 +286,10 @@ def _taken_over(manifest: Mapping[str, Any], settings: Config, work: str, change
     prices = None
     key = manifest["provenance"]["certificate"].get("prices")
     if key and kept and changed.isdisjoint({"select", "filter", "duplicates"}) and settings.run.refresh == "prices":
-        prices = _saved_prices(work, key)
+        prices = storage.find_output(storage.join(work, "prices", f"prices-{key}.parquet"), key)
     certificate = manifest["provenance"]["certificate"]
     gap = certificate.get("solved_gap", certificate.get("gap")) or 0.0
     return Previous(encoder, quality, prices, gap, manifest["version"])
-
-
-def _saved_prices(work: str, key: str) -> Output | None:
-    """The prices of a release, if they are still there and can score what they have not seen."""
-    from datamask.selection.sharded.prices import Prices
-
-    url = storage.join(work, "prices", f"prices-{key}.parquet")
-    found = storage.find_output(url, key)
-    if not found:
-        return None
-    with storage.open_input(url.removesuffix(".parquet") + ".npz") as file:
-        return found if Prices.load(file).complete else None
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -5,9 +5,9 @@
 
 The files of shards that a selection before decided on are not touched: their masks are found under the keys they have.
 A shard is new where none of these decided on it as it is now, its filters included. New documents may take the budget
-over all documents less what stays selected. Coverage alone selects them together, in the mixture with what stays
-(`cover.cover_beside`); other metrics select by the saved prices (`sharded.extension_by_prices`). The facts say how far
-the whole is from the best selection of all documents. By that a refresh decides when to solve again.
+over all documents less what stays selected, and are selected together, in the mixture with what stays
+(`cover.cover_beside`). The facts say how far the whole is from the best selection of all documents. By that a refresh
+decides when to solve again. Coverage alone can be extended; with other metrics all is solved again.
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ from datamask.config import Config
 from datamask.maps import Handed, Mapper, hand_on, handed, here, rounds
 from datamask.pipeline import STAGES
 from datamask.selection.cover.counting import target_facts, with_atoms
-from datamask.selection.cover.cover_beside import cover_beside
+from datamask.selection.cover.cover_beside import MustSolve, cover_beside
 from datamask.selection.cover.cover_shards import can_cover
 from datamask.selection.sharded.candidates import CandidateGroup
-from datamask.selection.sharded.extension_by_prices import MustSolve, select_by_prices
-from datamask.selection.sharded.selection_gap import SelectionGap, measure_files_gap
 from datamask.selection.stage import (
     PRICES_SCHEMA,
     SelectionRun,
@@ -39,7 +37,6 @@ from datamask.selection.stage import (
     has_masks,
     inputs_of,
     mask_place,
-    saved_prices,
     write_groups,
 )
 from datamask.stages import ShardFiles
@@ -61,6 +58,10 @@ def extend_prices(
 
     :raises MustSolve: the new documents cannot be selected beside the others; `learn_prices` can select from all.
     """
+    if not can_cover(config.selection):
+        repeats, other = config.selection.repeat > 1, f"{config.selection.solver} of {config.selection.metric}"
+        asked = "select.repeat" if repeats else other
+        raise MustSolve(f"coverage alone, each document once, is selected beside what stays, and not {asked}")
     ordered = sorted(all_files, key=lambda files: files.shard.name)
     ordered = [with_atoms(files, config, work) for files in ordered]
     told = target_facts(ordered, config.selection)
@@ -68,16 +69,9 @@ def extend_prices(
     url = storage.join(work, "prices", f"prices-{key}.parquet")
     if (found := storage.find_output(url, key)) and has_masks(ordered, config, work, found):
         return found
-    if config.selection.repeat > 1:
-        raise MustSolve("documents may be taken several times, which saved prices do not tell")
     started = time.perf_counter()
     with rounds(work, "prices", key) as folder:
         rows, facts = _extend(ordered, prices, SelectionRun(config, work, folder, key), maps)
-    with (
-        storage.open_input(saved_prices(work, prices.key)) as file,
-        storage.publish(saved_prices(work, key)) as temporary,
-    ):
-        temporary.write_bytes(file.read())
     table = pa.table([list(column) for column in zip(*rows, strict=True)], schema=EXTENDED_SCHEMA)
     keys = sorted({row[3] for row in rows})
     facts = {**prices.facts, **facts, **told, "decided_by": keys}
@@ -92,7 +86,6 @@ def _extend(
     known = _known(config, state.work, prices, ordered)
     if not known:
         raise MustSolve("the saved prices have decided on none of these shards as they are now")
-    covers = can_cover(config.selection)
     corpus = gather_groups(ordered, state, maps)
     asked = []
     for number, (files, group) in enumerate(zip(corpus.groups, corpus.candidates, strict=True)):
@@ -103,20 +96,10 @@ def _extend(
     if not present:
         raise MustSolve("no document is left to select from")
     shards, stays = zip(*present, strict=True)
-    if covers:
-        found = cover_beside(shards, stays, prices.facts["scales"], config, state.folder, maps)
-    else:
-        found = select_by_prices(shards, stays, saved_prices(state.work, prices.key), config, state.folder, maps)
+    found = cover_beside(shards, stays, prices.facts["scales"], config, state.folder, maps)
     new = {row[0]: row for row in write_groups(corpus, found.decided, state, maps, known)}
     names = [files.shard.name for files in ordered]
-    rows = [(*new[name], state.key) if name in new else known[name].row for name in names]
-    if covers:
-        return rows, found.facts
-    paths = tuple(
-        mask_place(files, config, state.work, row[3])[0] for files, row in zip(ordered, rows, strict=True)
-    )
-    [gap] = maps(measure_selection_gap, state, [(tuple(ordered), paths)], rest=True)
-    return rows, {**found.facts, **gap.as_dict()}
+    return [(*new[name], state.key) if name in new else known[name].row for name in names], found.facts
 
 
 class DecidedShard(NamedTuple):
@@ -165,9 +148,3 @@ def read_standing_decisions(state: SelectionRun, item: StandingDecisions) -> Han
             probability[part] = table["probability"].to_numpy()[index[part]]
         start = end
     return hand_on(state.folder, name, new=new, selected=selected, probability=probability)
-
-
-def measure_selection_gap(state: SelectionRun, item: tuple[Sequence[ShardFiles], Sequence[str]]) -> SelectionGap:
-    """How far the selection is from the best one, on one worker that holds all candidates."""
-    files, paths = item
-    return measure_files_gap(files, paths, state.config)

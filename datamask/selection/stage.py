@@ -29,7 +29,6 @@ from datamask.selection.sharded.corpus_selection import JOINT_DOCUMENTS, Decisio
 from datamask.selection.sharded.grouped_corpus import UndecidedTooFew
 from datamask.selection.sharded.moment_rounds import select_shards
 from datamask.selection.sharded.moment_sums import can_sum_moments
-from datamask.selection.sharded.prices import Prices
 from datamask.shares import share_part, tell_share
 from datamask.stages import Progress, ShardFiles, silent
 from datamask.storage import Output
@@ -50,7 +49,7 @@ PRICES_SCHEMA = pa.schema([("shard", pa.string()), ("candidates", pa.int64()), (
 
 def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, maps: Mapper = here) -> Output:
     """Selects from all shards as one pool. Publishes work/prices/prices-<key>.parquet (candidates and selected per
-    shard) and prices-<key>.npz (`prices.Prices`), and every shard's mask, as `mask_shard` has it.
+    shard), and every shard's mask, as `mask_shard` has it.
 
     Facts: the objective with its terms, bound, gap and history (`Selection.facts` without seconds), scope and budget.
 
@@ -117,7 +116,6 @@ def _learn(ordered: Sequence[ShardFiles], state: SelectionRun, maps: Mapper) -> 
     except UndecidedTooFew:
         return _jointly(ordered, state, maps, numbers)
     rows = tuple(write_groups(corpus, found.decided, state, maps))
-    _save(found.prices, state)
     return SelectionFacts(rows, found.facts)
 
 
@@ -171,7 +169,6 @@ def solve_all_candidates(state: SelectionRun, ordered: Sequence[ShardFiles]) -> 
         for files, candidates, decision in zip(ordered, shards, chosen.decisions, strict=True):
             rows.append(_decide(files, candidates, decision, state))
             tell_share(len(rows) / len(ordered))
-    _save(chosen.prices, state)
     return SelectionFacts(tuple(rows), chosen.facts)
 
 
@@ -205,11 +202,6 @@ def _decide(files: ShardFiles, candidates: Candidates, decision: Decision, state
     place = mask_place(files, state.config, state.work, state.key)
     _write_mask(place, candidates, decision, state.config.selection.repeat)
     return candidates.shard, len(candidates), int(decision.selected.sum())
-
-
-def _save(prices: Prices, state: SelectionRun) -> None:
-    with storage.publish(saved_prices(state.work, state.key)) as temporary:
-        prices.save(temporary)
 
 
 # ---------------------------------------------------------------- a shard's mask
@@ -308,11 +300,6 @@ def has_masks(all_files: Sequence[ShardFiles], config: Config, work: str, prices
     by = decided_by(prices.path, prices.key)
     places = (mask_place(files, config, work, by.get(files.shard.name, prices.key)) for files in all_files)
     return all(path.rsplit("/", 1)[-1] in there for path, _ in places)
-
-
-def saved_prices(work: str, prices: str) -> str:
-    """Where the prices of this key are kept themselves."""
-    return storage.join(work, "prices", f"prices-{prices}.npz")
 
 
 @lru_cache(maxsize=2)

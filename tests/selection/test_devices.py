@@ -21,7 +21,6 @@ from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import make_problem
 from datamask.selection.sharded import corpus_selection as corpus
 from datamask.selection.sharded import moment_sums
-from datamask.selection.sharded.selection_gap import measure_gap
 from datamask.selection.solvers import SOLVERS
 
 from .fake_device import FAR, Mixed, fake_device
@@ -94,9 +93,8 @@ def test_every_solver(solver, algorithm, budget, place):
         except ConfigError as refused:  # a solver that cannot hold the limit, or has no form of the metric
             assert "cannot hold" in str(refused)
             return
-        drift = measure_gap(problem, found.selected)
     assert not problem.limits.violations(found.selected)
-    assert np.isfinite([found.objective, drift.objective]).all()
+    assert np.isfinite(found.objective)
 
 
 def test_another_device_gives_the_same_selection():
@@ -116,11 +114,10 @@ def test_the_exchange_of_sums(algorithm, budget, place, monkeypatch):
     monkeypatch.setattr(moment_sums, "SAMPLE", 20)
     parts = np.array_split(np.arange(COUNT), 3)
     shards = [Rows(FEATURES[p], QUALITY[p], TOKENS[p], {"domain": GROUPS["domain"][p]}) for p in parts]
-    with place() as device:
+    with place():
         found = corpus.select_corpus(shards, settings(algorithm=algorithm, **BUDGETS[budget]))
-        again = found.prices.score(FEATURES, QUALITY, device)
     assert sum(decision.selected.sum() for decision in found.decisions) == found.facts["selected"]
-    assert found.facts["upper_bound"] >= found.facts["objective"] and len(again) == COUNT
+    assert found.facts["upper_bound"] >= found.facts["objective"]
 
 
 @pytest.mark.parametrize("place", PLACES)

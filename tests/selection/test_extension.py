@@ -1,4 +1,4 @@
-"""Saved prices carried on to new shards: what was decided stays, new documents fill what is left of the budget."""
+"""A selection carried on to new shards: what was decided stays, new documents fill what is left of the budget."""
 
 from __future__ import annotations
 
@@ -14,22 +14,18 @@ from datamask.config import Config, validate
 from datamask.errors import InputError
 from datamask.maps import Threads
 from datamask.selection import extend_prices, learn_prices, mask_shard
-from datamask.selection.sharded.extension_by_prices import MustSolve
+from datamask.selection.cover.cover_beside import MustSolve
 from tests.selection.cover.test_stage import texts_of
 from tests.selection.cover.test_stage import write_shard as write_texts
 from tests.selection.test_stage import configured, write_shard
 
 WORDS = {"algorithm": "coverage", "coverage": {"atoms": {"ngrams": 0.5, "embedding": 0.5}, "anchors": 8}}
-SETTINGS = [
-    {"select_ratio": 0.25, **WORDS},
-    {"select_ratio": 0.25},
-    {"select_ratio": 0.25, "algorithm": "DiSF", "lamb": 0.3},
-    {"select_ratio": 0.25, "algorithm": {"coverage": 0.5, "Pair_simi": 0.5}, "coverage": WORDS["coverage"]},
-]
+EMBEDDED = {"algorithm": "coverage", "coverage": {"atoms": {"embedding": 1.0}, "anchors": 8}}
+SETTINGS = [{"select_ratio": 0.25, **WORDS}, {"select_ratio": 0.25, **EMBEDDED}]
 
 
 def name_of(settings: dict) -> str:
-    return str(settings.get("algorithm", "Pair_simi"))
+    return "+".join(settings["coverage"]["atoms"])
 
 
 def corpus(tmp_path: Path, count: int, first: int = 0) -> list:
@@ -68,7 +64,7 @@ def test_new_documents_fill_the_budget_and_old_files_stay_untouched(settings, tm
     assert extend_prices(files, prices, config, work).facts["decided_by"] == prices.facts["decided_by"]
 
 
-@pytest.mark.parametrize("settings", SETTINGS[:2], ids=name_of)
+@pytest.mark.parametrize("settings", SETTINGS, ids=name_of)
 def test_any_order_any_workers_and_any_groups_give_the_same_bytes(settings, tmp_path):
     files, config = corpus(tmp_path, 4), made(settings)
     found = []
@@ -86,7 +82,7 @@ def test_any_order_any_workers_and_any_groups_give_the_same_bytes(settings, tmp_
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("settings", SETTINGS[:2], ids=name_of)
+@pytest.mark.parametrize("settings", SETTINGS, ids=name_of)
 def test_quotas_and_lengths_hold_or_all_is_solved_again(settings, tmp_path):
     files, work = corpus(tmp_path, 5), str(tmp_path / "work")
     config = made({**settings, "length_tolerance": 0.1})
@@ -105,7 +101,7 @@ def test_quotas_and_lengths_hold_or_all_is_solved_again(settings, tmp_path):
         extend_prices([*files, long], prices, config, work)
 
 
-@pytest.mark.parametrize("settings", SETTINGS[:2], ids=name_of)
+@pytest.mark.parametrize("settings", SETTINGS, ids=name_of)
 def test_a_budget_in_tokens_is_never_overspent(settings, tmp_path):
     files, work = corpus(tmp_path, 4), str(tmp_path / "work")
     config = made({**settings, "select_ratio": None, "budget_tokens": 2000})
@@ -119,7 +115,7 @@ def test_a_budget_in_tokens_is_never_overspent(settings, tmp_path):
     assert prices.facts["budget"] == pytest.approx(spent / 2000)
 
 
-@pytest.mark.parametrize("settings", SETTINGS[:2], ids=name_of)
+@pytest.mark.parametrize("settings", SETTINGS, ids=name_of)
 def test_new_documents_too_few_for_one_more_change_nothing(settings, tmp_path):
     files, work, config = corpus(tmp_path, 3), str(tmp_path / "work"), made(settings)
     single = write_texts(tmp_path / "in", "single", texts_of(8, 1))
@@ -129,7 +125,7 @@ def test_new_documents_too_few_for_one_more_change_nothing(settings, tmp_path):
     assert extended.facts["selected"] == prices.facts["selected"]
 
 
-@pytest.mark.parametrize("settings", SETTINGS[:2], ids=name_of)
+@pytest.mark.parametrize("settings", SETTINGS, ids=name_of)
 def test_documents_that_are_gone_are_made_up_for_or_all_is_solved_again(settings, tmp_path):
     files, work, config = corpus(tmp_path, 5), str(tmp_path / "work"), made(settings)
     prices = learn_prices(files[:4], config, work)
@@ -141,7 +137,7 @@ def test_documents_that_are_gone_are_made_up_for_or_all_is_solved_again(settings
 
 
 def test_a_shard_whose_filters_changed_is_new(tmp_path):
-    work, config = str(tmp_path / "work"), configured()
+    work, config = str(tmp_path / "work"), configured(**EMBEDDED)
     files = [write_shard(tmp_path / "work", f"part-{number}", number) for number in range(4)]
     prices = learn_prices(files, config, work)
     changed = [replace(files[0], scores=replace(files[0].scores, key="other")), *files[1:]]
@@ -161,9 +157,18 @@ def test_where_nothing_stays_all_is_solved(tmp_path):
         extend_prices(files[2:], prices, config, work)
 
 
-def test_repeats_are_solved(tmp_path):
-    work = str(tmp_path / "work")
-    config = made({"select_ratio": None, "budget_tokens": 3000, "repeat": 2})
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"select_ratio": None, "budget_tokens": 3000, "repeat": 2, **WORDS}, "not select.repeat"),
+        ({"algorithm": "Pair_simi"}, "not relaxation of Pair_simi"),
+        ({"algorithm": {"coverage": 0.5, "Pair_simi": 0.5}}, "not relaxation of"),
+        ({"solver": "greedy", **EMBEDDED}, "not greedy of coverage"),
+    ],
+)
+def test_what_is_not_selected_beside_the_others_is_solved_again(settings, said, tmp_path):
+    work, config = str(tmp_path / "work"), made(settings)
     files = corpus(tmp_path, 3)
-    with pytest.raises(MustSolve, match="several times"):
-        extend_prices(files, learn_prices(files[:2], config, work), config, work)
+    prices = storage.Output("prices.parquet", "key", 2)
+    with pytest.raises(MustSolve, match=said):
+        extend_prices(files, prices, config, work)

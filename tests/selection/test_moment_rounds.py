@@ -155,17 +155,6 @@ def test_room_for_all_is_the_joint_solve_problem():
     assert reached == pytest.approx(solve_problem(problem).objective, rel=1e-3)
 
 
-def test_prices_score_what_was_not_seen():
-    data = documents(20_000, seed=4)
-    settings = Select(select_ratio=0.1, algorithm="DiSF")
-    found, mask, _ = run(data, shards(data, np.arange(20_000), 4), settings, room=6000)
-    price = found.prices.score(data[0], data[1], torch.device("cpu"))
-    cut = np.sort(price)[-int(mask.sum())]
-    assert ((price >= cut) == mask).mean() > 0.97
-    fresh = documents(5000, seed=4)  # the same topics
-    assert 0.05 < (found.prices.score(fresh[0], fresh[1], torch.device("cpu")) >= cut).mean() < 0.2
-
-
 def test_large_corpora_exchange_and_small_ones_do_not(monkeypatch):
     data = documents(2000)
     made, _ = shards(data, np.arange(2000), 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -13,11 +14,13 @@ from hypothesis import strategies as st
 
 from datamask import select
 from datamask.config import Select
+from datamask.selection.arrays import solve_problem
 from datamask.selection.engine.neighbour_graph import GraphCoverage
 from datamask.selection.engine.neighbours import nearest
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import make_problem
+from datamask.selection.solvers import relaxation
 
 METRICS = ["pairwise", "DiSF", "Facility"]
 
@@ -214,3 +217,25 @@ def test_facility_location_beside_another_metric():
     assert found.gap is not None and found.gap < 0.1
     assert found.objective > learned.objective - 0.01
     assert found.objective > chance.objective + 0.3
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_prices_are_those_of_the_selection_that_is_returned(seed, monkeypatch):
+    """Greedy's where greedy's is the better one: the gradient at the mask, computed here once more."""
+    swapped, first = relaxation._or_greedy, torch.arange(40) < 4
+
+    def worse(given, terms, draft):
+        return swapped(given, terms, replace(draft, selected=first))
+
+    if seed % 2:
+        monkeypatch.setattr(relaxation, "_or_greedy", worse)
+    features, quality, _ = clustered(seed, 40, 16, 6)
+    given = make_problem(Pool(features, quality), Select(algorithm="DiSF", budget_documents=4, lamb=0.2))
+    chosen = solve_problem(given)
+    assert not np.array_equal(chosen.selected, first.numpy())
+    (term,) = given.objective.diversity
+    z = term.metric.prepare(given.pool.rows(slice(None), torch.float64)).numpy()
+    kernel = (z @ z.T) ** 2 - z**2 @ (z**2).T
+    gradient = given.objective.linear.numpy() / given.size
+    gradient = gradient - 2 * term.scale * term.metric.unit / given.size**2 * kernel @ chosen.selected
+    assert chosen.price == pytest.approx(gradient, rel=1e-3, abs=1e-4)

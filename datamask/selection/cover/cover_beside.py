@@ -11,26 +11,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
 
 from datamask.config import Config
-from datamask.errors import InputError
+from datamask.errors import DatamaskError, InputError
 from datamask.maps import Handed, Mapper, here
 from datamask.selection.cover.cover_shards import JOINT_NUMBERS, CoverRounds
 from datamask.selection.cover.shard_maps import solve_fractions
-from datamask.selection.problem.limits import Spent
-from datamask.selection.sharded.extension_by_prices import Extension, MustSolve, is_budget_spent, standing_documents
-from datamask.selection.sharded.grouped_corpus import UndecidedTooFew
+from datamask.selection.problem.limits import GRAIN, Limits, Spent
+from datamask.selection.sharded.grouped_corpus import ShardedSelection, UndecidedTooFew
 
 Scales = Mapping[str, Mapping[str, float]]  # `Objective.scales`
 
 
+class MustSolve(DatamaskError):
+    """New documents cannot extend the old selection, so all must be selected anew. The message says why."""
+
+
 def cover_beside(
     shards: Sequence[Any], kept: Sequence[Handed], scales: Scales, config: Config, folder: str, maps: Mapper = here
-) -> Extension:
-    """Selects among the new documents.
+) -> ShardedSelection:
+    """Selects among the new documents. Facts: the selection's, `budget`, the share of it that is spent, and `broken`.
 
     kept: of each shard `new` (n,) bool, `selected` (n,) bool and `probability` (n,), both 0 where it is new. scales: of
     the selection that the old documents were selected by.
@@ -54,9 +59,9 @@ class _Beside(CoverRounds):
         super().__init__(shards, config, maps, folder, None)
         self.kept, self.scales = kept, scales
 
-    def run(self) -> Extension:  # type: ignore[override]
+    def run(self) -> ShardedSelection:
         """Selects among the new documents."""
-        index, stays, spent = standing_documents(self, self.kept)
+        index, stays, spent = self._standing()
         nothing = is_budget_spent(self.limits_at(index), spent)
         self.lay_out()
         self.greatest_room = self.room  # what takes a greater one is as well solved anew
@@ -83,7 +88,18 @@ class _Beside(CoverRounds):
         at = self.state_of("stays", stays) if state is None else state
         found = self.finished(relaxed, chosen, lambda place: probability[place].read("p")[0], at)
         share = (spent if nothing else self.spent + self.own.spent(mask)).weight / self.size
-        return Extension(found.decided, {**found.facts, "budget": share, "broken": []})
+        return replace(found, facts={**found.facts, "budget": share, "broken": []})
+
+    def _standing(self) -> tuple[list[np.ndarray], list[Handed], Spent]:
+        """The places of each group's new documents, these with what stays selected (`inside`, (n,) bool) for the next
+        round, and what the standing selection spends."""
+        index, fixed, spent = [], [], []
+        for group, own in zip(self.groups, self.kept, strict=True):
+            new, selected = own.read("new", "selected")
+            index.append(np.flatnonzero(new))
+            fixed.append(self.hand(f"stays-{group.number}", at=index[-1], inside=selected))
+            spent.append(self.limits.of(*self.known(group)).spent(selected))
+        return index, fixed, reduce(add, spent)
 
     def _select(
         self, index: Sequence[np.ndarray], stays: Sequence[Handed], spent: Spent
@@ -120,3 +136,23 @@ class _Beside(CoverRounds):
             for number in range(len(self.groups))
         ]
         return self.state_of("before", fixed)
+
+
+def is_budget_spent(limits: Limits, spent: Spent) -> bool:
+    """Whether no new document fits into the rest of the budget.
+
+    limits: the corpus's, on the new documents; spent: by the standing selection.
+
+    :raises MustSolve: what stays selected takes more than the budget, or is outside the limits if nothing is added.
+    """
+    left = limits.size - spent.weight
+    if left < -GRAIN * limits.size:
+        raise MustSolve(
+            f"what is selected takes {spent.weight:,.0f}, and the budget is {limits.size:,.0f}: documents are gone, or "
+            "others were filtered"
+        )
+    if len(limits.weights) and left > limits.weights.min() - GRAIN * limits.size:
+        return False
+    if broken := limits.broken(spent):
+        raise MustSolve(broken[0])
+    return True

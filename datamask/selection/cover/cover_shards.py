@@ -79,7 +79,6 @@ from datamask.selection.sharded.grouped_corpus import (
     fits_limits,
     quality_of,
 )
-from datamask.selection.sharded.prices import make_prices
 
 JOINT_NUMBERS = 1 << 27  # a corpus with fewer numbers in all rows is solved as one problem, at 24 bytes a number
 SAMPLE_ROOM, SAMPLED = 1 << 24, 1 << 17  # the sample's greatest size: numbers in its rows, documents
@@ -299,7 +298,6 @@ class CoverRounds(GroupedCorpus):
         if weighs_documents(self.settings):
             self.state = replace(self.state, ranges=quality_ranges(self._of_least("judged", JUDGED)))
         self.hashes = self.column(self.sketched, "hashes")
-        self.dimensions = self.sketched[0].read("rows")[0].shape[1]
         self.laid = self.maps(write_atoms, self.state, self.groups, self.rows)
         self.lengths = self.column(self.laid, "length")
         numbers = sum(int(length.sum(dtype=np.int64)) for length in self.lengths())
@@ -572,9 +570,7 @@ class CoverRounds(GroupedCorpus):
             "history": self.history,
             "undecided": int(self.starts[-1]),
         }
-        moments = [torch.from_numpy(relaxed.solved.state) for _ in self.metrics]
-        prices = make_prices(self.terms, self.diversity, moments, self.dimensions, self.size, self.unit == "tokens")
-        return ShardedSelection(decided, prices, facts)
+        return ShardedSelection(decided, facts)
 
 
 def _sum(arrays: Iterable[np.ndarray]) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Corpus scope: one selection from the candidates of all shards.
 
     chosen = select_corpus(shards, settings)
-    chosen.decisions[0].selected, chosen.prices, chosen.facts
+    chosen.decisions[0].selected, chosen.facts
 
 A shard has `features()` (read anew at each pass), `quality`, `tokens`, `groups`, and a length. Up to `JOINT_DOCUMENTS`
 candidates are gathered and solved as one problem. Larger corpora are selected by sums over shards
@@ -17,22 +17,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from datamask.config import Config, ResolvedSelect, Select, resolve
 from datamask.devices import pick_device
 from datamask.errors import InputError
 from datamask.selection.arrays import solve_problem
 from datamask.selection.cover.counting import words_of
-from datamask.selection.metrics.base import MomentMetric
-from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.problem.pool import Pool, in_order_of_content
-from datamask.selection.problem.problem import Problem, make_problem
-from datamask.selection.result import Selection
+from datamask.selection.problem.problem import make_problem
 from datamask.selection.sharded.grouped_corpus import UndecidedTooFew
 from datamask.selection.sharded.moment_rounds import select_shards
 from datamask.selection.sharded.moment_sums import ShardCandidates, can_sum_moments
-from datamask.selection.sharded.prices import Prices, make_prices
 from datamask.shares import share_part, tell_share
 from datamask.storage import scratch_array
 
@@ -55,7 +50,6 @@ class CorpusSelection:
     """The selection from all shards."""
 
     decisions: tuple[Decision, ...]  # in the order of the shards
-    prices: Prices
     facts: Mapping[str, Any]  # `Selection.facts` without seconds
 
 
@@ -75,45 +69,18 @@ def select_corpus(
         with contextlib.suppress(UndecidedTooFew):
             found = select_shards(present, Config(select=settings))
             exchanged = (found.selected, found.probability, found.price)
-            return CorpusSelection(tuple(_split(exchanged, lengths)), found.prices, found.facts)
+            return CorpusSelection(tuple(_split(exchanged, lengths)), found.facts)
     with tempfile.TemporaryDirectory(prefix="datamask-") as folder:
         with share_part(0, 0.1):
             pool = gather_pool(shards, settings, folder, progress)
         with share_part(0.1, 0.97):
             order = in_order_of_content(pool, settings.seed)
-            problem = make_problem(pool if order is None else pool.take(order), settings)
-            chosen = solve_problem(problem)
-        prices = prices_of(problem, chosen)
+            chosen = solve_problem(make_problem(pool if order is None else pool.take(order), settings))
         chosen = chosen if order is None else chosen.placed(order, len(pool))
     facts = {name: value for name, value in chosen.facts().items() if name != "seconds"}
     columns = [chosen.selected, chosen.probability, chosen.price]
     columns += [] if chosen.repeat is None else [chosen.repeat]
-    return CorpusSelection(tuple(_split(columns, lengths)), prices, facts)
-
-
-def prices_of(problem: Problem, chosen: Selection) -> Prices:
-    """The prices of a finished selection."""
-    objective, pool = problem.objective, problem.pool
-    mask = torch.from_numpy(chosen.selected if chosen.repeat is None else chosen.repeat).to(pool.device)
-    metrics = [term.metric for term in objective.diversity]
-    fractional = torch.from_numpy(getattr(chosen, "probability", chosen.selected)).double()
-    moments = [_moment(metric, mask, fractional) for metric in metrics]
-    return make_prices(
-        objective.quality, objective.diversity, moments, pool.dimensions, problem.size, problem.unit == "tokens"
-    )
-
-
-def _moment(metric: Any, mask: torch.Tensor, fractional: torch.Tensor) -> torch.Tensor | None:
-    """The moment or state of a selection that determines a metric's prices; None if a metric has no such prices.
-
-    For coverage it is the state of the fractional optimum. At a mask, a selected document's
-    own part of the state would lower its price below that of similar documents that were not selected.
-    """
-    if isinstance(metric, MomentMetric):
-        return metric.exact_moment(mask)
-    if isinstance(metric, Coverage):
-        return torch.from_numpy(metric.state(fractional.numpy() * metric.weights / metric.size))
-    return None
+    return CorpusSelection(tuple(_split(columns, lengths)), facts)
 
 
 def gather_pool(

@@ -21,7 +21,6 @@ from datamask.selection.problem.limits import Census, Limits, add_census, make_e
 from datamask.selection.problem.pool import budget_of
 from datamask.selection.sharded.budget_cuts import BudgetCut, descending, find_cut, value_of
 from datamask.selection.sharded.moment_sums import Documents, ShardCandidates
-from datamask.selection.sharded.prices import Prices
 
 HELD = 1 << 21  # documents, up to which a column is held after its first read: 16 MB a column
 SPENT = 1 - 1e-15  # share of the budget that counts as all of it
@@ -32,7 +31,6 @@ class ShardedSelection:
     """The selection from all shards. Its arrays are read from the rounds' folder while that is there."""
 
     decided: Sequence[Handed]  # each group's `selected` (bool), `probability` and `price` (float32): (n,) each
-    prices: Prices
     facts: Mapping[str, Any]
 
     @property

@@ -52,7 +52,6 @@ from datamask.selection.sharded.moment_sums import (
     make_cut_range,
     merge_samples,
 )
-from datamask.selection.sharded.prices import make_prices
 from datamask.selection.solvers import relaxation
 
 ROOM_BYTES = 3 << 27  # bytes of the undecided documents' float16 features
@@ -240,7 +239,7 @@ class _Selecting(GroupedCorpus):
             solved = self._solve(number, plan, posed)
             moments, dual = solved.moments, LimitDuals(solved.multipliers, solved.scale)
             chosen = self._chosen(number, solved)
-        return self._finished(plan, solved, chosen, sample.features.shape[1])
+        return self._finished(plan, solved, chosen)
 
     # ------------------------------------------------------------ the sample
 
@@ -387,9 +386,7 @@ class _Selecting(GroupedCorpus):
 
     # ------------------------------------------------------------ the end
 
-    def _finished(
-        self, plan: MomentPlan, solved: UndecidedSolution, chosen: Sequence[Handed], width: int
-    ) -> ShardedSelection:
+    def _finished(self, plan: MomentPlan, solved: UndecidedSolution, chosen: Sequence[Handed]) -> ShardedSelection:
         relaxed, dual = solved.relaxed, LimitDuals(solved.multipliers, solved.scale)
         if broken := self.own.broken(self.spent + self.own.spent(solved.chosen)):
             raise UndecidedTooFew(broken[0])
@@ -428,8 +425,7 @@ class _Selecting(GroupedCorpus):
         bound += rounding_of(math.fsum(sums), most, held, plan.constant, terms=self.count)
         value = relaxed.value + plan.constant
         outcome = Outcome(self.count, selected, quality, total, statistics, bound, value, self.history)
-        prices = make_prices(plan.quality, plan.diversity, total, width, self.size, self.unit == "tokens")
-        return ShardedSelection(decided, prices, facts_of_rounds(plan, outcome))
+        return ShardedSelection(decided, facts_of_rounds(plan, outcome))
 
 
 def _on(device: torch.device | str, moments: Sequence[torch.Tensor]) -> list[torch.Tensor]:

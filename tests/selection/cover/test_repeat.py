@@ -13,7 +13,6 @@ from datamask import select
 from datamask.config import Select, resolve
 from datamask.errors import ConfigError, InputError
 from datamask.selection.arrays import solve_problem
-from datamask.selection.sharded.corpus_selection import prices_of
 from datamask.selection.solvers import check_solver
 from tests.selection.cover.test_coverage import ALGORITHMS, pool_of, problem_of
 
@@ -134,14 +133,6 @@ def test_order_of_documents_does_not_matter() -> None:
     first = select(pool.features.numpy(), pool.quality, tokens=pool.tokens, **settings)
     other = select(pool.features.numpy()[order], pool.quality[order], tokens=pool.tokens[order], **settings)
     assert (other.repeat == first.repeat[order]).all()
-
-
-def test_prices_score_new_documents() -> None:
-    problem = problem_of(pool_of(10, 40), budget_tokens=60, repeat=3, lamb=0.4, algorithm="coverage")
-    found = solve_problem(problem)
-    prices = prices_of(problem, found)
-    scores = prices.score(problem.pool.features, problem.pool.quality, problem.pool.device)
-    assert scores[found.repeat == 3].min() > np.median(scores[found.repeat == 0])
 
 
 @pytest.mark.parametrize(
