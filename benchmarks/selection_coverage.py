@@ -18,7 +18,7 @@ from datamask.config import resolve
 from datamask.selection.arrays import solve_problem
 from datamask.selection.cover import greedy_search as search
 from datamask.selection.cover.counting import with_atoms, words_of
-from datamask.selection.cover.summed import SummedCoverage
+from datamask.selection.cover.curves import SummedCoverage
 from datamask.selection.cover.tangent import Concave
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.pool import Pool

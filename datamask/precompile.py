@@ -38,10 +38,9 @@ from datamask.quality.copies import CopyCounts
 from datamask.report import page
 from datamask.selection import select
 from datamask.selection.cover.atoms import AtomRows, shares
-from datamask.selection.cover.curves import Curves
+from datamask.selection.cover.curves import Curves, SummedCoverage
 from datamask.selection.cover.greedy_search import grow_greedily, improve
 from datamask.selection.cover.sharpen import sharpen
-from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.cover.tangent import Concave, maximise
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits

@@ -37,8 +37,7 @@ from datamask.release.publication import one_exporter, running
 from datamask.release.release_folder import Provenance, ReleaseFolder, Staged, latest_version
 from datamask.run_numbers import numbers
 from datamask.selection.cover.counting import check_target, reads_words
-from datamask.selection.cover.cover_beside import MustSolve
-from datamask.selection.extension import extend_prices
+from datamask.selection.extension import MustSolve, extend_prices
 from datamask.selection.solvers import check_solver
 from datamask.selection.stage import learn_prices
 from datamask.stages import ShardFiles

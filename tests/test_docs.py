@@ -1,6 +1,8 @@
 """What README and docs show works: every block of settings is valid, every command has the options it is shown with,
 every setting that is named exists, every Python block that stands for itself runs."""
 
+import importlib
+import inspect
 import re
 import shlex
 import subprocess
@@ -107,8 +109,6 @@ def named_settings():
 
 
 def test_settings_that_are_named_exist():
-    import importlib
-
     wrong = []
     for page, section, setting in named_settings():
         if setting in SECTIONS[section].annotation.model_fields:
@@ -169,6 +169,21 @@ def test_tests_that_are_named_are_there():
         if not file.exists() or (function and f"def {function}(" not in file.read_text()):
             wrong.append(f"{path}::{function}")
     assert len(named) > 30 and not wrong
+
+
+def test_the_path_to_the_gradient_is_the_one_that_runs():
+    """Each function of the page's list calls the next, in at most six hops through five files."""
+    page = (ROOT / "docs" / "selection-driver.md").read_text()
+    named = re.findall(r"^\d\. `([\w.]+):([\w.]+)`", page, re.MULTILINE)
+    assert 4 <= len(named) <= 7 and len({module for module, _ in named}) <= 5
+    functions = []
+    for module, name in named:
+        found = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+        functions.append(found)
+    for function, (_, called) in zip(functions, named[1:], strict=False):
+        assert re.search(rf"\b{called.rsplit('.')[-1]}\(", inspect.getsource(function)), called
 
 
 def test_no_page_holds_what_a_merge_left():

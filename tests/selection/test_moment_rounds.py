@@ -15,7 +15,7 @@ from datamask.selection.problem.problem import Problem, make_problem
 from datamask.selection.sharded import corpus_selection as corpus
 from datamask.selection.sharded import moment_rounds as rounds
 from datamask.selection.sharded import moment_sums
-from datamask.selection.sharded.moment_sums import Documents
+from datamask.selection.sharded.grouped_corpus import Documents
 
 WIDTH = 24
 
@@ -103,7 +103,7 @@ def test_a_small_sample_is_made_up_for(metric, monkeypatch):
 def test_a_sample_that_misjudges_costs_one_more_read(monkeypatch):
     """Prices of the sample say nothing about where the cut is: exact ranks do, and the budget is spent all the same."""
     data = documents(5000, seed=7)
-    monkeypatch.setattr(moment_sums, "documents_represented", lambda sampled, count, learned: np.full(sampled, 1e-3))
+    monkeypatch.setattr(rounds, "documents_represented", lambda sampled, count, learned: np.full(sampled, 1e-3))
     _, mask, made = run(
         data, shards(data, np.arange(5000), 3), Select(select_ratio=0.1, algorithm="pairwise"), room=1000
     )
@@ -114,11 +114,11 @@ def test_a_sample_that_misjudges_costs_one_more_read(monkeypatch):
 def test_the_band_holds_the_room_around_the_cut():
     worth = np.array([5.0, 1.0, 3.0, 4.0, 2.0, 0.0])
     ones = np.ones(6)
-    assert moment_sums.make_cut_range(worth, ones, ones, size=3, room=2) == (2.0, 3.0)
-    assert moment_sums.make_cut_range(worth, ones, ones, size=1, room=4) == (2.0, np.inf)
-    assert moment_sums.make_cut_range(worth, ones, ones, size=5, room=4) == (-np.inf, 3.0)
-    assert moment_sums.make_cut_range(worth, ones, ones, size=3, room=6) == (-np.inf, np.inf)
-    assert moment_sums.make_cut_range(worth, ones, 2 * ones, size=6, room=4) == (2.0, 3.0)
+    assert rounds.make_cut_range(worth, ones, ones, size=3, room=2) == (2.0, 3.0)
+    assert rounds.make_cut_range(worth, ones, ones, size=1, room=4) == (2.0, np.inf)
+    assert rounds.make_cut_range(worth, ones, ones, size=5, room=4) == (-np.inf, 3.0)
+    assert rounds.make_cut_range(worth, ones, ones, size=3, room=6) == (-np.inf, np.inf)
+    assert rounds.make_cut_range(worth, ones, 2 * ones, size=6, room=4) == (2.0, 3.0)
 
 
 def test_bound_covers_the_joint_solution():

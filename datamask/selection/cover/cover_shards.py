@@ -24,7 +24,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial, reduce
-from itertools import count
 from operator import add
 from typing import Any, NamedTuple
 
@@ -33,7 +32,7 @@ import torch
 from scipy.optimize import Bounds, minimize
 
 from datamask.config import Config, ResolvedSelect
-from datamask.maps import Handed, Mapper, hand_on, here
+from datamask.maps import Handed, Mapper, here
 from datamask.selection.cover.atoms import (
     JUDGED,
     NEAREST,
@@ -48,10 +47,10 @@ from datamask.selection.cover.atoms import (
     weighs_documents,
 )
 from datamask.selection.cover.counting import target_of
+from datamask.selection.cover.curves import SummedCoverage
 from datamask.selection.cover.shard_maps import (
     Covering,
     OwnBest,
-    PartSolution,
     UndecidedProblem,
     calibrate_metric,
     price_group,
@@ -62,21 +61,19 @@ from datamask.selection.cover.shard_maps import (
     write_atoms,
 )
 from datamask.selection.cover.solve import ACCURACY, span_of_objective
-from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.metrics import metric_class
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Spent
 from datamask.selection.problem.objective import Term, scaled_quality, weigh_terms
 from datamask.selection.sharded.budget_cuts import Filling, ascending
+from datamask.selection.sharded.driver import Certificate, Driver, GroupDecision
 from datamask.selection.sharded.grouped_corpus import (
     Group,
-    GroupedCorpus,
     LimitDuals,
     ReducedPrices,
     ShardedSelection,
     UndecidedTooFew,
-    fits_limits,
     quality_of,
 )
 
@@ -143,17 +140,8 @@ class _Priced(NamedTuple):
     bound: float  # of the tangent plane, for the whole corpus
 
 
-class Relaxed(NamedTuple):
-    """The fractional optimum of the corpus, and the last problem of the undecided."""
-
-    posed: UndecidedProblem
-    solved: PartSolution
-    priced: _Priced  # at this optimum
-    bound: float
-
-
-class CoverRounds(GroupedCorpus):
-    """The rounds, and what is known between them."""
+class CoverRounds(Driver):
+    """The driver of coverage; its state is one number an atom."""
 
     def __init__(self, shards: Sequence[Any], config: Config, maps: Mapper, folder: str, room: int | None) -> None:
         super().__init__(shards, config, maps, folder)
@@ -162,65 +150,71 @@ class CoverRounds(GroupedCorpus):
         self.room_of_sample = (SAMPLE_ROOM if room is None else min(SAMPLE_ROOM, room)) - 1  # numbers in its rows
         self.grown = False  # whether the room is the greatest, as the first one held too few
         self.settings = config.selection
-        self.index: list[np.ndarray] = []  # places of the undecided in each group
-        self.starts = np.zeros(1, np.int64)  # where each group's begin among all undecided; their number is the last
-        self.fixed: list[Handed] = []  # these, and whether each other document is selected
         self.p = np.zeros(0)  # (m,) the fractional optimum of the undecided
         self.answers: Feasible | None = None  # of the documents that the limits' prices are learned on
         self.state = Covering(config, folder, share=self.size / self.total, size=self.size)
 
-    def run(self) -> ShardedSelection:
-        """Selects from the whole corpus."""
+    def init(self) -> None:
+        """Lays the corpus out, calibrates the terms on a sample, and descends to a state (J,) at which to price."""
         self.lay_out()
         sample = self._least(self.room_of_sample, self._lengths)
         if sum(map(len, sample)) < 2:
             sample = self._least(2, self._ones)
         self._learn(sample)
-        relaxed = self.ascend(self.descend(self.joint.mean))
-        mask, state = self.search(replace(relaxed.posed, p=self.p), relaxed.priced.prices)
-        return self.finished(relaxed, lambda place: self.of_group(place, mask), self.relaxed_of, state)
+        self.begin(self.descend(self.joint.mean))
 
-    def ascend(self, at: np.ndarray) -> Relaxed:
-        """The fractional optimum of the corpus, from a state (J,) at which to price first.
+    def begin(self, at: np.ndarray) -> None:
+        """Prices all documents at the first state (J,)."""
+        self.base, self.best = at, self.price("0", at)
+        self.priced = self.best  # at the last solve's optimum
+        self.solves, self.steps = 0, 0  # with this room; in all
+        self.nearer = True  # whether the last solve lowered the bound
 
-        :raises UndecidedTooFew: it is not found with the undecided documents that the room holds.
-        """
-        states = [at]
-        best: _Priced | None = None  # of the least bound so far, and its state
-        base = at
-        solved: PartSolution | None = None
-        solves = 0  # with this room
-        for number in count():
-            prices = self._prices(f"{number}", states)
-            least = min(range(len(prices)), key=lambda place: prices[place].bound)
-            nearer = best is None or prices[least].bound < best.bound
-            if best is None or nearer:
-                best, base = prices[least], states[least]
-            if solved is not None:
-                off = (best.bound - solved.value) / self.objective_span
-                self.history.append({"step": len(self.history), "objective": solved.value, "upper_bound": best.bound})
-                if off <= ACCURACY or len(self.p) == self.count:
-                    break
-                most = LARGE_SOLVES if self.grown else SOLVES
-                if solves == most or not nearer:  # the same undecided would be solved again
-                    if off <= UNSOLVED or self.room == self.greatest_room:
-                        break
-                    self.room, self.grown, solves = self.greatest_room, True, 0
-            posed = self._pose(f"{number}", best)
-            [solved] = self.maps(solve_fractions, self.state, [posed])
-            self.p, solves = solved.p, solves + 1
-            states = [solved.state, *((1 - share) * base + share * solved.state for share in STEPS)]
-        assert best is not None and solved is not None
-        bound, priced = best.bound, prices[0]
-        below = (bound - solved.value) / self.objective_span
-        if below > UNSOLVED and len(self.p) < self.count:
+    def step(self) -> None:
+        """Solves the documents next to the cut, and prices all at the solution and at shares of the way to it."""
+        self.posed_last = self._pose(f"{self.steps}", self.best)
+        [self.solved] = self.maps(solve_fractions, self.state, [self.posed_last])
+        self.p, self.solves, self.steps = self.solved.p, self.solves + 1, self.steps + 1
+        states = [self.solved.state, *((1 - share) * self.base + share * self.solved.state for share in STEPS)]
+        prices = self._prices(f"{self.steps}", states)
+        least = min(range(len(prices)), key=lambda place: prices[place].bound)
+        self.nearer, self.priced = prices[least].bound < self.best.bound, prices[0]
+        if self.nearer:
+            self.best, self.base = prices[least], states[least]
+        record = {"objective": self.solved.value, "upper_bound": self.best.bound}
+        self.history.append({"step": len(self.history), **record})
+
+    @property
+    def off(self) -> float:
+        """How far the fractional optimum may lie below the best one, as a share of the objective's span."""
+        return (self.best.bound - self.solved.value) / self.objective_span
+
+    def terminate(self) -> bool:
+        """Whether the bound is near, or a step would solve the same undecided again and no greater room is left."""
+        if self.off <= ACCURACY or len(self.p) == self.count:
+            return True
+        most = LARGE_SOLVES if self.grown else SOLVES
+        if self.solves == most or not self.nearer:
+            if self.off <= UNSOLVED or self.room == self.greatest_room:
+                return True
+            self.room, self.grown, self.solves = self.greatest_room, True, 0
+        return False
+
+    def check_optimum(self) -> None:
+        """:raises UndecidedTooFew: the optimum was not found with the undecided documents that the room holds."""
+        if self.off > UNSOLVED and len(self.p) < self.count:
             raise UndecidedTooFew(
                 f"coverage by rounds: room={self.room:,} numbers of rows holds {len(self.p):,} undecided documents of "
-                f"{self.count:,} at a time, too few: after {SOLVES} solves the optimum may lie {below:.0%} of the "
+                f"{self.count:,} at a time, too few: after {SOLVES} solves the optimum may lie {self.off:.0%} of the "
                 f"objective's span higher, where {ACCURACY:.2%} is wanted. Pass a greater room ({FEW:,} "
                 "documents' by default), or solve the corpus as one problem"
             )
-        return Relaxed(posed, solved, priced, bound)
+
+    def postprocess(self) -> ShardedSelection:
+        """The mask, searched among the undecided."""
+        self.check_optimum()
+        mask, state = self.search(replace(self.posed_last, p=self.p), self.priced)
+        return self.finished(lambda place: self.of_group(place, mask), self.relaxed_of, state)
 
     def descend(self, at: np.ndarray) -> np.ndarray:
         """The state (J,) of the least bound found from a state, by L-BFGS (Liu & Nocedal 1989) on the bound.
@@ -366,7 +360,6 @@ class CoverRounds(GroupedCorpus):
         self.state = replace(self.state, terms=self.terms)
         every = [*self.terms, *self.diversity]
         self.objective_span = span_of_objective(every, settings.calibrate)
-        self.constant = -sum(term.scale * term.zero for term in every)
         self.joint = SummedCoverage.of(self.metrics, [term.scale for term in self.diversity])
 
     def _span_of(self, metric: Coverage, sizes: Sequence[int], best: Sequence[float]) -> tuple[float, float]:
@@ -466,12 +459,7 @@ class CoverRounds(GroupedCorpus):
 
         :raises UndecidedTooFew: they cannot meet the limits.
         """
-        self.own, self.spent = self.limits_at(index), spent
-        limits = self.own.less(spent)
-        if not fits_limits(limits):
-            raise UndecidedTooFew
-        self.index, self.fixed = list(index), list(fixed)
-        self.starts = np.cumsum([0, *map(len, index)])
+        limits = self.gather(index, fixed, spent)
         taken = self._take(name, fixed)
         pairs = zip(self.groups, index, strict=True)
         states, offsets = zip(*(each.read("state", "offset") for each in taken), strict=True)
@@ -490,13 +478,6 @@ class CoverRounds(GroupedCorpus):
         """(n,) the p of a group's documents from which the first solve starts. off: (n,) their prices less the cut."""
         return (off > 0).astype(np.float64)
 
-    def of_group(self, place: int, values: np.ndarray) -> np.ndarray:
-        """(n,) of a group, of the type of values (m,): those of the undecided, and 1 and 0 for the others."""
-        at, inside = self.fixed[place].read("at", "inside")
-        found = inside.astype(values.dtype)
-        found[at] = values[self.starts[place] : self.starts[place + 1]]
-        return found
-
     def relaxed_of(self, place: int) -> np.ndarray:
         """(n,) the fractional optimum of a group's documents, as the last solve found it."""
         return self.of_group(place, self.p)
@@ -511,66 +492,35 @@ class CoverRounds(GroupedCorpus):
 
     # ------------------------------------------------------------ the end
 
-    def search(
-        self, posed: UndecidedProblem, prices: Callable[[], Iterator[np.ndarray]]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, posed: UndecidedProblem, priced: _Priced) -> tuple[np.ndarray, np.ndarray]:
         """The mask (m,) of the problem that was posed last, whose fractional optimum is its p, and the corpus's state.
 
-        prices: of each group at that optimum.
+        priced: at that optimum.
 
         :raises UndecidedTooFew: it breaks a limit.
         """
-        price = np.concatenate([price[at] for price, at in zip(prices(), self.index, strict=True)])
+        price = np.concatenate([price[at] for price, at in zip(priced.prices(), self.index, strict=True)])
         beside_it = sum(int(found.read("inside")[0].sum()) for found in self.fixed)
         [(mask, state)] = self.maps(search_mask, self.state, [(posed, price, beside_it)])
-        if broken := self.own.broken(self.spent + self.own.spent(mask)):
-            raise UndecidedTooFew(broken[0])
+        self.check_limits(mask)
         return mask, state
 
     def finished(
-        self,
-        relaxed: Relaxed,
-        chosen: Callable[[int], np.ndarray],
-        probability: Callable[[int], np.ndarray],
-        state: np.ndarray,
+        self, chosen: Callable[[int], np.ndarray], probability: Callable[[int], np.ndarray], state: np.ndarray
     ) -> ShardedSelection:
         """The selection that has this state (J,): (n,) bool `chosen` of each group, by its number."""
-        last = self.price("chosen", state)
-        bound = min(relaxed.bound, last.bound) + self.constant
-        decided, sums, selected = [], np.zeros(self.columns), 0
-        for place, (group, price) in enumerate(zip(self.groups, last.prices(), strict=True)):
-            weights, own = self.weights(group), chosen(place)
-            sums += (weights * own) @ quality_of(group.shard)
-            selected += int(own.sum())
-            columns = {"selected": own, "probability": probability(place).astype(np.float32)}
-            columns["price"] = (price * weights / self.size).astype(np.float32)
-            decided.append(hand_on(self.folder, f"decided-{group.number}", **columns))
-        raw = {term.name: float(sums[term.column]) / self.size for term in self.terms}
-        raw |= {metric.name: metric.of_state(state) for metric in self.metrics}
-        terms = (*self.terms, *self.diversity)
-        objective = self.constant + sum(term.scale * raw[term.name] for term in terms)
-        value = relaxed.solved.value + self.constant
-        size = max(abs(bound), 1e-12)
+        last, undecided = self.price("chosen", state), int(self.starts[-1])
+        decisions = (
+            GroupDecision(chosen(place), probability(place), price * self.weights(group) / self.size)
+            for place, (group, price) in enumerate(zip(self.groups, last.prices(), strict=True))
+        )
         self.history = [
             {name: value if name == "step" else value + self.constant for name, value in step.items()}
             for step in self.history
         ]
-        facts = {
-            "solver": self.settings.solver,
-            "documents": self.count,
-            "selected": selected,
-            "objective": objective,
-            "terms": {term.name: term.calibrated(raw[term.name]) for term in terms},
-            "statistics": raw,
-            "scales": {term.name: {"zero": term.zero, "scale": term.scale} for term in terms},
-            "upper_bound": bound,
-            "gap": max(0.0, bound - objective) / size,
-            "relaxed": value,
-            "integrality": max(0.0, min(value, bound) - objective) / size,
-            "history": self.history,
-            "undecided": int(self.starts[-1]),
-        }
-        return ShardedSelection(decided, facts)
+        bound, value = min(self.best.bound, last.bound) + self.constant, self.solved.value + self.constant
+        raw = {metric.name: metric.of_state(state) for metric in self.metrics}
+        return self.finish(decisions, raw, Certificate(bound, value), {"undecided": undecided})
 
 
 def _sum(arrays: Iterable[np.ndarray]) -> np.ndarray:

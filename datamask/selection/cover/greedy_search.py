@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from datamask.selection.cover import compiled
+from datamask.selection.cover.curves import SummedCoverage
 from datamask.selection.cover.curves import curve_value as value_at
 from datamask.selection.cover.sharpen import sharpen
-from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.problem.feasible import fill_in_order
 from datamask.selection.problem.limits import Limits
 from datamask.shares import share_part, tell_share

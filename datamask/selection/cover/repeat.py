@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from datamask.errors import ConfigError, InputError
+from datamask.selection.cover.curves import SummedCoverage
 from datamask.selection.cover.greedy_search import Effort
 from datamask.selection.cover.solve import STEPS, TRIED, make_concave, recorder, span_of_objective, to_mask
-from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.cover.tangent import Concave, StateMetric, as_state, maximise
 from datamask.selection.engine.quadratic import rounding_of
 from datamask.selection.problem.feasible import Feasible, fill_in_order, top_up

@@ -24,9 +24,9 @@ from datamask.selection.cover.atoms import (
     word_rows,
     word_worth,
 )
+from datamask.selection.cover.curves import SummedCoverage
 from datamask.selection.cover.greedy_search import Effort
 from datamask.selection.cover.solve import ACCURACY, STEPS, best_alone, to_mask
-from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.cover.tangent import Concave, maximise
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits

@@ -22,8 +22,7 @@ import numpy as np
 
 from datamask.compiling import compiled, vectorised
 from datamask.selection.cover.compiled import Mixture, Rows
-from datamask.selection.cover.curves import bend_of, curve_slope, factor_left, second
-from datamask.selection.cover.summed import SummedCoverage
+from datamask.selection.cover.curves import SummedCoverage, bend_of, curve_slope, factor_left, second
 from datamask.selection.problem.limits import Limits
 from datamask.shares import tell_share
 

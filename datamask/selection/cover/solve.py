@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from datamask.selection.cover import greedy_search as search
-from datamask.selection.cover.summed import SummedCoverage
+from datamask.selection.cover.curves import SummedCoverage
 from datamask.selection.cover.tangent import Concave, Record, StateMetric, as_state, maximise
 from datamask.selection.engine import trial_swaps as trial
 from datamask.selection.engine.quadratic import rounding_of

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,10 +20,42 @@ from datamask.maps import Handed, Mapper, hand_on, handed
 from datamask.selection.problem.limits import Census, Limits, add_census, make_ends, take_census
 from datamask.selection.problem.pool import budget_of
 from datamask.selection.sharded.budget_cuts import BudgetCut, descending, find_cut, value_of
-from datamask.selection.sharded.moment_sums import Documents, ShardCandidates
 
 HELD = 1 << 21  # documents, up to which a column is held after its first read: 16 MB a column
 SPENT = 1 - 1e-15  # share of the budget that counts as all of it
+
+
+class ShardCandidates(Protocol):
+    """A shard's candidates as the maps read them."""
+
+    @property
+    def quality(self) -> np.ndarray:
+        """(N,) or (N, Q)."""
+        ...
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """(N,) positive."""
+        ...
+
+    @property
+    def groups(self) -> Mapping[str, np.ndarray]:
+        """Group column -> (N,) values."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def features(self) -> np.ndarray:
+        """(N, d), read anew at each call."""
+        ...
+
+
+class Documents(NamedTuple):
+    """What the maps read of a shard's candidates."""
+
+    features: np.ndarray  # (n, d)
+    weights: np.ndarray  # (n,) float64: what each takes of the budget
+    quality: np.ndarray  # (n, Q) float64
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,184 +1,72 @@
-"""The four reads of `sharded.moment_sums` as rounds of maps: every worker holds a group of shards' features.
+"""The driver of pairwise and DiSF: its state is d or d² numbers, and a selection takes four reads of the features.
 
     found = select_shards(shards, config, maps=maps, folder=folder)
 
+    init         a sample gives the terms, their calibration and the first prices, and says about where the cut will be
+    step         every document's marginal value, and in the same read the features of those near the cut; one worker
+                 solves these. Twice: the second time at the solution's prices, which know what the sample did not hold
+    postprocess  prices for the upper bound, and the exact sums of the selected documents
+
 Only workers hold features. One worker solves the undecided documents, whose features fill `room_bytes`, or more if
 the budget takes more documents than that holds. The caller holds a few numbers of each undecided and each sampled
-document, and none of the others (`grouped_corpus`). `maps.hand_on` passes arrays from round to round.
+document, and none of the others (`grouped_corpus`). A document's marginal value is net of the limits' dual prices. The
+calibration of diversity and DiSF's standardisation come from the sample; the bound covers the whole corpus.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial, reduce
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from datamask.config import Config
+from datamask.config import Config, ResolvedSelect
 from datamask.devices import pick_device
-from datamask.maps import Handed, Mapper, hand_on, handed, here
-from datamask.selection.engine.ascent import Ascent
+from datamask.maps import Handed, Mapper, here
+from datamask.selection.engine.ascent import ascend_multilinear
 from datamask.selection.engine.quadratic import Quadratic, prepare, rounding_of, weighted_norms
 from datamask.selection.metrics.disf import DiSF
+from datamask.selection.problem.calibration import make_terms
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.objective import scaled_quality
+from datamask.selection.problem.objective import scaled_quality, weigh_terms
 from datamask.selection.problem.pool import Pool
+from datamask.selection.problem.problem import Problem
 from datamask.selection.sharded import moment_sums
 from datamask.selection.sharded.budget_cuts import Filling, descending, find_cut, value_of
+from datamask.selection.sharded.driver import Certificate, Driver, GroupDecision
 from datamask.selection.sharded.grouped_corpus import (
-    Group,
-    GroupedCorpus,
     LimitDuals,
+    ShardCandidates,
     ShardedSelection,
     UndecidedTooFew,
-    fits_limits,
     quality_of,
 )
 from datamask.selection.sharded.moment_sums import (
     CutRange,
     MomentPlan,
-    Outcome,
+    MomentState,
     Sample,
-    ShardCandidates,
+    UndecidedProblem,
     dual_prices_of,
-    facts_of_rounds,
-    learn_first_prices,
-    make_cut_range,
+    measure_marginal_values,
+    measure_selection,
     merge_samples,
+    on_device,
+    sample_documents,
+    solve_undecided,
 )
 from datamask.selection.solvers import relaxation
 
 ROOM_BYTES = 3 << 27  # bytes of the undecided documents' float16 features
 SOLVES = 2  # rounds of marginals and solve
 OVERFLOW = 1.25  # undecided documents, as a multiple of the room, above which exact ranks make the range anew
-EVERYTHING = CutRange(-np.inf, np.inf)
 SPARE = 1.25  # the first bound on the sample's hashes lets this many times its expected number through
-
-
-@dataclass(frozen=True, eq=False)
-class MomentState:
-    """The state of a round, which every worker gets with its item."""
-
-    config: Config
-    folder: str | None
-    round: str = ""
-    below: int | None = None  # a bound on hashes: see `moment_sums.sample_shard`
-    plan: MomentPlan | None = None
-    moments: Sequence[torch.Tensor] = ()
-    cut_range: CutRange = EVERYTHING
-    chosen: Sequence[torch.Tensor] = ()  # moments of the selection
-
-    @property
-    def here(self) -> MomentPlan:
-        """The plan, on this worker's device."""
-        assert self.plan is not None
-        return replace(self.plan, device=pick_device(self.config.selection.device))
-
-
-def sample_documents(state: MomentState, group: Group) -> Handed:
-    """Map: the group's part of the sample; the arrays of a `Sample`."""
-    name = f"sketch-{state.round}-{group.number}"
-    if found := handed(state.folder, name):
-        return found
-    settings = state.config.selection
-    made = moment_sums.sample_shard(group.documents(settings), settings.seed, group.first, state.below)
-    return hand_on(state.folder, name, **made._asdict())
-
-
-def measure_marginal_values(state: MomentState, group: Group) -> tuple[Handed, int]:
-    """Map: a group's marginal values, base moments, and the features and number of its undecided documents."""
-    name = f"marginals-{state.round}-{group.number}"
-    if found := handed(state.folder, name):
-        return found, int(found.read("undecided")[0])
-    multiplicity, charge = group.given("multiplicity", "charge")
-    plan = state.here
-    moments = _on(plan.device, state.moments)
-    documents = group.documents(state.config.selection)
-    made = moment_sums.find_marginals(plan, documents, moments, multiplicity, charge, state.cut_range)
-    base = {f"base_{number}": moment.cpu().numpy() for number, moment in enumerate(made.base)}
-    count = len(made.features)
-    return hand_on(
-        state.folder, name, marginal=made.marginal, features=made.features, undecided=np.array(count), **base
-    ), count
-
-
-def measure_selection(state: MomentState, group: Group) -> Handed:
-    """Map: `moment_sums.measure_shard` of a group: its part of the upper bound and of the exact objective."""
-    name = f"measure-{state.round}-{group.number}"
-    if found := handed(state.folder, name):
-        return found
-    selected, thresholds = group.given("selected", "thresholds")
-    plan = state.here
-    relaxed, chosen = _on(plan.device, state.moments), _on(plan.device, state.chosen)
-    documents = group.documents(state.config.selection)
-    made = moment_sums.measure_shard(plan, documents, selected, relaxed, chosen, thresholds)
-    arrays = {f"moment_{number}": moment.cpu().numpy() for number, moment in enumerate(made.moments)}
-    for number, pair in enumerate(made.sums):
-        if pair is not None:
-            arrays |= {f"sums_{number}_{side}": part.cpu().numpy() for side, part in enumerate(pair)}
-    return hand_on(state.folder, name, relaxed=made.relaxed, price=made.price, **arrays)
-
-
-# ---------------------------------------------------------------- the undecided
-
-
-@dataclass(frozen=True, eq=False)
-class UndecidedProblem:
-    """The problem of the m undecided documents, with the rest of the corpus fixed."""
-
-    marginals: Sequence[Handed]  # where their features are
-    linear: np.ndarray  # (m,) as in `Quadratic`
-    limits: Limits  # the limits, less what the surely selected documents spend
-    base: Sequence[torch.Tensor]  # moments of the documents that are surely selected
-    offset: float  # the linear sum of these
-
-
-class UndecidedSolution(NamedTuple):
-    """The solution of the undecided."""
-
-    chosen: np.ndarray  # (m,) bool
-    probability: np.ndarray  # (m,) the fractional optimum
-    relaxed: Ascent
-    moments: list[torch.Tensor]  # of the mask, computed from prepared rows (bf16 for DiSF)
-    level: Any  # the budget's dual price where the bound is attained
-    multipliers: np.ndarray  # (R,) the limits' dual prices there
-    scale: float  # `Levels.scale` of the length bound, the last of them
-    history: list[dict[str, float]]
-
-
-def solve_undecided_documents(state: MomentState, posed: UndecidedProblem) -> UndecidedSolution:
-    """Solves the undecided on one worker, which holds their features in memory."""
-    plan, history = state.here, list[dict[str, float]]()
-    features = np.concatenate([marginals.read("features")[0] for marginals in posed.marginals])
-    pool = Pool(features, np.zeros(len(features)), device=plan.device)
-    problem = Quadratic(
-        [prepare(metric, pool) for metric in plan.metrics],
-        plan.coefficients,
-        torch.from_numpy(posed.linear),
-        Feasible(posed.limits),
-        _on(plan.device, posed.base),
-        posed.offset,
-    )
-
-    def record(step: dict[str, float]) -> None:
-        history.append({name: value + plan.constant for name, value in step.items()})
-
-    relaxed = relaxation.relax_mask(problem, problem.feasible.uniform_start(), relaxation.TOLERANCE, record)
-    chosen, _, p = relaxation.to_mask(problem, relaxed, relaxation.TOLERANCE / 4, record)
-    at = dual_prices_of(problem, problem.price(relaxed.best))
-    relaxed = replace(relaxed, moments=_on("cpu", relaxed.moments), best=_on("cpu", relaxed.best))
-    return UndecidedSolution(
-        chosen.numpy(), p.numpy(), relaxed, _on("cpu", problem.moments(chosen.double())), *at, history=history
-    )
-
-
-# ---------------------------------------------------------------- the reduces
+LEARNING_STEPS = 40  # steps of the ascent on the sample at most
 
 
 def select_shards(
@@ -196,50 +84,100 @@ def select_shards(
     :raises InputError: as `make_problem`, or no selection is within the limits.
     :raises UndecidedTooFew: see there.
     """
-    return _Selecting(shards, config, maps, folder, room_bytes).run()
+    return MomentRounds(shards, config, maps, folder, room_bytes).run()
 
 
-class _Selecting(GroupedCorpus):
+class MomentRounds(Driver):
+    """The driver of metrics whose state is a moment."""
+
     def __init__(
         self, shards: Sequence[ShardCandidates], config: Config, maps: Mapper, folder: str | None, room_bytes: int
     ) -> None:
         super().__init__(shards, config, maps, folder)
         self.room_bytes, self.device = room_bytes, pick_device(config.selection.device)
+        self.chosen: list[Handed] = []  # each group's `selected` and `probability`, as the last solve found them
 
-    def run(self) -> ShardedSelection:
-        sample = self._sample()
-        places = self._places(sample)
-        of_sample = self._of_sample(sample, places)
+    def init(self) -> None:
+        """The terms and the first prices, from a sample."""
+        self.sample = self._sample()
+        self.places = self._places()
+        self.of_sample = self.limits_at(self.places).at(np.argsort(np.argsort(self.sample.rows)))
         spans = self.spans() if self.config.selection.calibrate else []
-        plan, moments, multiplicity, multipliers, scale = learn_first_prices(
-            sample, of_sample, self.total, spans, self.unit, self.config.selection, self.device
+        self.plan, self.moments, self.multiplicity, self.dual = learn_first_prices(
+            self.sample, self.of_sample, self.total, spans, self.unit, self.config.selection, self.device
         )
-        dual = LimitDuals(multipliers, scale)
-        known = Pool(sample.features, sample.quality, device=self.device)
+        self.terms, self.diversity = self.plan.quality, self.plan.diversity
         # At least as many undecided as the budget takes: with 40 % of that, two solves ended 68 to 95 % from
         # the bound; with 60 % as near as with all in memory.
         budget_takes = int(np.ceil(self.size * self.count / self.total))
-        room = max(budget_takes, self.room_bytes // (2 * sample.features.shape[1]))
-        chosen: list[Handed] = []
-        for number in range(SOLVES):
-            if chosen:
-                parts = [found.read("selected")[0][at] for found, at in zip(chosen, places, strict=True)]
-                multiplicity = np.concatenate(parts).astype(np.float64)[np.argsort(np.argsort(sample.rows))]
-            charged = self._charged(of_sample, dual)
-            about = moment_sums.value_marginally(plan, known, sample.weights, moments, multiplicity) - charged
-            stands = moment_sums.documents_represented(len(about), self.count, learned=number == 0)
-            cut_range = make_cut_range(about, sample.weights, stands, self.size, room)
-            counts = partial(self._counts, sample, places, multiplicity, chosen)
-            posed = self._pose(f"{number}", plan, cut_range, moments, counts, dual, round(OVERFLOW * room))
-            if posed is None:  # the sample misjudged the range: make it from exact ranks, at the cost of one more read
-                exact = self._exact_range(room)
-                posed = self._pose(f"{number}-exact", plan, exact, moments, counts, dual, self.count)
-                if posed is None:
-                    raise UndecidedTooFew
-            solved = self._solve(number, plan, posed)
-            moments, dual = solved.moments, LimitDuals(solved.multipliers, solved.scale)
-            chosen = self._chosen(number, solved)
-        return self._finished(plan, solved, chosen)
+        self.room = max(budget_takes, self.room_bytes // (2 * self.sample.features.shape[1]))
+        self.steps = 0
+
+    def step(self) -> None:
+        """Solves the documents next to the cut at the last prices."""
+        if self.chosen:
+            parts = [found.read("selected")[0][at] for found, at in zip(self.chosen, self.places, strict=True)]
+            self.multiplicity = np.concatenate(parts).astype(np.float64)[np.argsort(np.argsort(self.sample.rows))]
+        name, room = f"{self.steps}", self.room
+        posed = self._pose(name, self._likely_range(room), round(OVERFLOW * room))
+        if posed is None:  # the sample misjudged the range: make it from exact ranks, at the cost of one more read
+            posed = self._pose(f"{name}-exact", self._exact_range(room), self.count)
+            if posed is None:
+                raise UndecidedTooFew
+        [self.solved] = self.maps(solve_undecided, MomentState(self.config, self.folder, name, plan=self.plan), [posed])
+        solved, before = self.solved, len(self.history)
+        self.history += [{"step": before + place, **step} for place, step in enumerate(solved.history)]
+        self.moments, self.dual = solved.moments, solved.dual
+        self.chosen = [
+            self.hand(
+                f"chosen-{name}-{place}",
+                selected=self.of_group(place, solved.chosen),
+                probability=self.of_group(place, solved.probability.astype(np.float32)),
+            )
+            for place in range(len(self.groups))
+        ]
+        self.steps += 1
+
+    def terminate(self) -> bool:
+        """Whether the prices were corrected often enough."""
+        return self.steps == SOLVES
+
+    def postprocess(self) -> ShardedSelection:
+        """The last solve's mask, and a bound at its fractional optimum."""
+        plan, relaxed, level = self.plan, self.solved.relaxed, self.solved.level
+        self.check_limits(self.solved.chosen)
+        items = []
+        for group, found in zip(self.groups, self.chosen, strict=True):
+            thresholds = level + self.charge(group, self.dual)
+            now = self.hand(f"last-{group.number}", selected=found.read("selected")[0], thresholds=thresholds)
+            items.append(group._replace(now=now))
+        state = MomentState(
+            self.config, self.folder, plan=plan, moments=on_device("cpu", relaxed.best), chosen=self.moments
+        )
+        measured = self.maps(measure_selection, state, items, self.rows)
+        summed = math.fsum(
+            float(self.weights(group) @ np.abs(done.read("relaxed")[0]))
+            for group, done in zip(self.groups, measured, strict=True)
+        )
+        _, most, _ = self.reduced("relaxed", lambda: (done.read("relaxed")[0] for done in measured), self.dual)
+        held = weighted_norms(plan.coefficients, relaxed.best)
+        bound = most + held + self.constant + rounding_of(summed, most, held, self.constant, terms=self.count)
+        selected = sum(int(found.read("selected")[0].sum()) for found in self.chosen)
+        raw: dict[str, float] = {}
+        exact: dict[str, float] = {}
+        for place, (term, metric) in enumerate(zip(self.diversity, plan.metrics, strict=True)):
+            moment = _total(measured, f"moment_{place}")
+            raw[term.name] = -metric.unit * float(moment.square().sum()) / self.size**2
+            if isinstance(metric, DiSF):
+                sums = (_total(measured, f"sums_{place}_{side}") for side in range(2))
+                exact[f"{term.name}_exact"] = DiSF.of_sums(selected, *sums)
+
+        def decisions() -> Iterator[GroupDecision]:
+            for group, done, found in zip(self.groups, measured, self.chosen, strict=True):
+                selected, probability = found.read("selected", "probability")
+                yield GroupDecision(selected, probability, done.read("price")[0] * self.weights(group))
+
+        return self.finish(decisions(), {**raw, **exact}, Certificate(bound, relaxed.value + self.constant))
 
     # ------------------------------------------------------------ the sample
 
@@ -256,88 +194,69 @@ class _Selecting(GroupedCorpus):
                 break
         return merged
 
-    def _places(self, sample: Sample) -> list[np.ndarray]:
+    def _places(self) -> list[np.ndarray]:
         """The sample's documents as places in each group."""
-        rows = np.sort(sample.rows)
+        rows = np.sort(self.sample.rows)
         cuts = np.searchsorted(rows, [group.first for group in self.groups])
         return [part - group.first for part, group in zip(np.split(rows, cuts[1:]), self.groups, strict=True)]
 
-    def _of_sample(self, sample: Sample, places: Sequence[np.ndarray]) -> Limits:
-        """The corpus's limits on the sample's documents, in the sample's order."""
-        return self.limits_at(places).at(np.argsort(np.argsort(sample.rows)))
+    def _likely_range(self, room: int) -> CutRange:
+        """`make_cut_range` of the sample's marginal values."""
+        weights, charged = self.sample.weights, np.zeros(len(self.sample.weights))
+        if self.limits:
+            length, codes = self.of_sample.length, [each.codes for each in self.of_sample.groupings]
+            tokens = weights if length is None or self.limits.in_tokens else length.coefficients
+            charged = self.limits.charge(tokens, codes, *self.dual)
+        known = Pool(self.sample.features, self.sample.quality, device=self.device)
+        value = moment_sums.value_marginally(self.plan, known, weights, self.moments, self.multiplicity) - charged
+        stands = documents_represented(len(value), self.count, learned=self.steps == 0)
+        return make_cut_range(value, weights, stands, self.size, room)
 
-    def _charged(self, of_sample: Limits, dual: LimitDuals) -> np.ndarray:
-        """(n,) what the limits charge for the documents of the sample."""
-        if not self.limits:
-            return np.zeros(len(of_sample.weights))
-        length = of_sample.length
-        tokens = of_sample.weights if length is None or self.limits.in_tokens else length.coefficients
-        return self.limits.charge(tokens, [each.codes for each in of_sample.groupings], *dual)
-
-    def _counts(
-        self, sample: Sample, places: Sequence[np.ndarray], multiplicity: np.ndarray, chosen: Sequence[Handed]
-    ) -> Iterator[np.ndarray]:
+    def _counts(self) -> Iterator[np.ndarray]:
         """How often each document (n,) of each group counts in the moments."""
-        if chosen:
-            yield from (found.read("selected")[0].astype(np.float64) for found in chosen)
+        if self.chosen:
+            yield from (found.read("selected")[0].astype(np.float64) for found in self.chosen)
             return
-        sorted_, start = multiplicity[np.argsort(sample.rows)], 0
-        for group, at in zip(self.groups, places, strict=True):
+        ends = np.cumsum([len(at) for at in self.places])[:-1]
+        parts = np.split(self.multiplicity[np.argsort(self.sample.rows)], ends)
+        for group, at, of_sample in zip(self.groups, self.places, parts, strict=True):
             counts = np.zeros(len(group.shard))
-            counts[at] = sorted_[start : start + len(at)]
-            start += len(at)
+            counts[at] = of_sample
             yield counts
 
     # ------------------------------------------------------------ the undecided
 
-    def _pose(
-        self,
-        name: str,
-        plan: MomentPlan,
-        cut_range: CutRange,
-        moments: Sequence[torch.Tensor],
-        counts: Callable[[], Iterator[np.ndarray]],
-        dual: LimitDuals,
-        most: int,
-    ) -> UndecidedProblem | None:
+    def _pose(self, name: str, cut_range: CutRange, most: int) -> UndecidedProblem | None:
         """The problem of the undecided documents.
 
         None if there are more than `most`, or if they cannot meet the rest of the budget and the limits.
         """
-        items = [
-            group._replace(
-                now=self.hand(
-                    f"given-{name}-{group.number}", multiplicity=multiplicity, charge=self.charge(group, dual)
-                )
-            )
-            for group, multiplicity in zip(self.groups, counts(), strict=True)
-        ]
-        state = MomentState(self.config, self.folder, name, plan=plan, moments=_on("cpu", moments), cut_range=cut_range)
+        plan, items = self.plan, []
+        for group, multiplicity in zip(self.groups, self._counts(), strict=True):
+            given = {"multiplicity": multiplicity, "charge": self.charge(group, self.dual)}
+            items.append(group._replace(now=self.hand(f"given-{name}-{group.number}", **given)))
+        moments = on_device("cpu", self.moments)
+        state = MomentState(self.config, self.folder, name, plan=plan, moments=moments, cut_range=cut_range)
         found = self.maps(measure_marginal_values, state, items, self.rows)
         self.marginals = [marginals for marginals, _ in found]
-        base: list[np.ndarray] | None = None
-        spent, offsets, linear = [], [], []
-        self.inside, self.index = [], []
+        if sum(undecided for _, undecided in found) > most:
+            return None
+        fixed, index, spent, offsets, linear = [], [], [], [], []
         for group, marginals in zip(self.groups, self.marginals, strict=True):
-            value, *of_group = marginals.read("marginal", *(f"base_{place}" for place in range(len(plan.metrics))))
-            base = of_group if base is None else [a + b for a, b in zip(base, of_group, strict=True)]
+            [value] = marginals.read("marginal")
             inside, at = cut_range.inside(value), np.flatnonzero(cut_range.undecided(value))
-            self.inside.append(self.hand(f"inside-{name}-{group.number}", inside=inside))
-            self.index.append(at)
+            fixed.append(self.hand(f"inside-{name}-{group.number}", inside=inside))
+            index.append(at)
             spent.append(self.limits.of(*self.known(group)).spent(inside))
             gain = scaled_quality(plan.quality, quality_of(group.shard)) / self.size
             offsets.append(float((self.weights(group) * gain)[inside].sum()))
             linear.append(gain[at])
-        assert base is not None
-        if sum(map(len, self.index)) > most:
+        try:
+            limits = self.gather(index, fixed, reduce(add, spent))
+        except UndecidedTooFew:
             return None
-        self.own = self.limits_at(self.index)
-        self.spent = reduce(add, spent)
-        limits = self.own.less(self.spent)
-        if not fits_limits(limits):
-            return None
-        fixed = [torch.from_numpy(part) for part in base]
-        return UndecidedProblem(self.marginals, np.concatenate(linear), limits, fixed, math.fsum(offsets))
+        base = [_total(self.marginals, f"base_{place}") for place in range(len(plan.metrics))]
+        return UndecidedProblem(self.marginals, np.concatenate(linear), limits, base, math.fsum(offsets))
 
     def _exact_range(self, room: int) -> CutRange:
         """`make_cut_range` of all marginal values."""
@@ -363,70 +282,88 @@ class _Selecting(GroupedCorpus):
             -np.inf if below >= under else at(over + below), np.inf if above >= over else at(over - above + 1)
         )
 
-    def _solve(self, number: int, plan: MomentPlan, posed: UndecidedProblem) -> UndecidedSolution:
-        state = MomentState(self.config, self.folder, f"{number}", plan=plan)
-        [solved] = self.maps(solve_undecided_documents, state, [posed])
-        self.history += [{"step": len(self.history) + place, **step} for place, step in enumerate(solved.history)]
-        return solved
 
-    def _chosen(self, number: int, solved: UndecidedSolution) -> list[Handed]:
-        """Each group's `selected` and `probability`."""
-        ends = np.cumsum([len(at) for at in self.index])[:-1]
-        found = []
-        parts = zip(
-            self.inside, self.index, np.split(solved.chosen, ends), np.split(solved.probability, ends), strict=True
-        )
-        for place, (fixed, at, chosen, probability) in enumerate(parts):
-            [selected] = fixed.read("inside")
-            selected = selected.copy()
-            relaxed = selected.astype(np.float32)
-            selected[at], relaxed[at] = chosen, probability
-            found.append(self.hand(f"chosen-{number}-{place}", selected=selected, probability=relaxed))
-        return found
-
-    # ------------------------------------------------------------ the end
-
-    def _finished(self, plan: MomentPlan, solved: UndecidedSolution, chosen: Sequence[Handed]) -> ShardedSelection:
-        relaxed, dual = solved.relaxed, LimitDuals(solved.multipliers, solved.scale)
-        if broken := self.own.broken(self.spent + self.own.spent(solved.chosen)):
-            raise UndecidedTooFew(broken[0])
-        items = []
-        for group, found in zip(self.groups, chosen, strict=True):
-            thresholds = solved.level + self.charge(group, dual)
-            now = self.hand(f"last-{group.number}", selected=found.read("selected")[0], thresholds=thresholds)
-            items.append(group._replace(now=now))
-        state = MomentState(
-            self.config, self.folder, plan=plan, moments=_on("cpu", relaxed.best), chosen=_on("cpu", solved.moments)
-        )
-        measured = self.maps(measure_selection, state, items, self.rows)
-        total: list[torch.Tensor] | None = None
-        statistics: list[Any] = [None] * len(plan.metrics)
-        names = [f"moment_{place}" for place in range(len(plan.metrics))]
-        sums, quality, selected, decided = [], np.zeros(self.columns), 0, []
-        for group, done, of_group in zip(self.groups, measured, chosen, strict=True):
-            at_relaxed, at_chosen, *arrays = done.read("relaxed", "price", *names)
-            moments = [torch.from_numpy(moment) for moment in arrays]
-            total = moments if total is None else [a + b for a, b in zip(total, moments, strict=True)]
-            for place, metric in enumerate(plan.metrics):
-                if isinstance(metric, DiSF):
-                    pair = [torch.from_numpy(each) for each in done.read(f"sums_{place}_0", f"sums_{place}_1")]
-                    before = statistics[place]
-                    statistics[place] = pair if before is None else [a + b for a, b in zip(before, pair, strict=True)]
-            weights = self.weights(group)
-            taken, probability = of_group.read("selected", "probability")
-            sums.append(float(weights @ np.abs(at_relaxed)))
-            quality, selected = quality + (weights * taken) @ quality_of(group.shard), selected + int(taken.sum())
-            columns = {"selected": taken, "probability": probability, "price": (at_chosen * weights).astype(np.float32)}
-            decided.append(hand_on(self.folder, f"decided-{group.number}", **columns))
-        assert total is not None
-        _, most, _ = self.reduced("relaxed", lambda: (done.read("relaxed")[0] for done in measured), dual)
-        held = weighted_norms(plan.coefficients, relaxed.best)
-        bound = most + held + plan.constant
-        bound += rounding_of(math.fsum(sums), most, held, plan.constant, terms=self.count)
-        value = relaxed.value + plan.constant
-        outcome = Outcome(self.count, selected, quality, total, statistics, bound, value, self.history)
-        return ShardedSelection(decided, facts_of_rounds(plan, outcome))
+def _total(found: Sequence[Handed], name: str) -> torch.Tensor:
+    """The sum of all groups' arrays, in the groups' order."""
+    return reduce(add, (torch.from_numpy(each.read(name)[0]) for each in found))
 
 
-def _on(device: torch.device | str, moments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    return [moment.to(device) for moment in moments]
+class FirstPrices(NamedTuple):
+    """What the sample says."""
+
+    plan: MomentPlan
+    moments: list[torch.Tensor]  # at which to price first
+    multiplicity: np.ndarray  # (n,) how often each document of the sample counts in these moments
+    dual: LimitDuals
+
+
+def learn_first_prices(
+    sample: Sample,
+    limits: Limits,
+    total: float,
+    spans: Sequence[tuple[float, float]],
+    unit: str,
+    settings: ResolvedSelect,
+    device: Any,
+) -> FirstPrices:
+    """Solves the first `SAMPLE` documents of the sample, which stand for the corpus.
+
+    limits: the corpus's, on the documents of the sample; total: the corpus's weight; spans: its quality's (zero, one).
+    """
+    count, size = len(sample.hashes), limits.size
+    sample = Sample(*(column[: moment_sums.SAMPLE] for column in sample))
+    share = float(sample.weights.sum() / total)
+    pool = Pool(sample.features, sample.quality, device=device)
+    problem = Problem(
+        pool,
+        settings,
+        unit,
+        size * share,
+        torch.from_numpy(sample.weights).to(pool.device),
+        limits.sample(np.arange(len(sample.rows)), share),
+        copies=1 / share,
+    )
+    terms = make_terms(problem, spans)
+    plan = MomentPlan(size, *weigh_terms(settings, pool.quality_weights, *terms), pool.device)
+    small = Quadratic(
+        [prepare(metric, pool) for metric in plan.metrics],
+        [c / share**2 for c in plan.coefficients],
+        torch.from_numpy(scaled_quality(plan.quality, sample.quality)) / size / share,
+        Feasible(problem.limits),
+    )
+    found = ascend_multilinear(small, small.feasible.uniform(), relaxation.TOLERANCE, LEARNING_STEPS, copies=1 / share)
+    multiplicity = np.zeros(count)
+    multiplicity[: len(sample.rows)] = found.p.numpy() / share
+    _, dual = dual_prices_of(small, found.price)
+    dual = dual._replace(multipliers=dual.multipliers * share)
+    return FirstPrices(plan, [moment / share for moment in found.moments], multiplicity, dual)
+
+
+def make_cut_range(marginal: np.ndarray, weights: np.ndarray, stands: np.ndarray, size: float, room: int) -> CutRange:
+    """The range in which about `room` documents of the corpus are undecided, half of them above the cut.
+
+    If there are fewer on one side, the other side gets the rest. marginal: (n,) marginal values; weights: (n,);
+    stands: (n,) how many documents of the corpus each represents; size: the budget.
+    """
+    order = np.argsort(-marginal, kind="stable")
+    documents, spent = np.cumsum(stands[order]), np.cumsum((stands * weights)[order])
+    taken = int(np.searchsorted(spent, size * (1 + 1e-12), side="right"))
+    over = float(documents[taken - 1]) if taken else 0.0
+    under = float(documents[-1]) - over
+    below = min(under, room - min(over, room // 2))
+    above = min(over, room - below)
+    first = int(np.searchsorted(documents, over - above + 1e-6, side="right"))
+    last = int(np.searchsorted(documents, over + below - 1e-6, side="left"))
+    high = np.inf if above >= over else float(marginal[order[min(first, len(order) - 1)]])
+    return CutRange(-np.inf if below >= under else float(marginal[order[last]]), high)
+
+
+def documents_represented(sampled: int, count: int, learned: bool) -> np.ndarray:
+    """(sampled,) how many of the corpus's `count` documents each document of a sample represents.
+
+    If the prices were learned on the first `SAMPLE` of them, these represent only themselves, and the others the rest.
+    """
+    alone = min(moment_sums.SAMPLE, sampled) if learned else 0
+    stands = np.ones(sampled)
+    stands[alone:] = (count - alone) / max(sampled - alone, 1)
+    return stands

@@ -15,8 +15,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from datamask.selection.cover.curves import SummedCoverage
 from datamask.selection.cover.greedy_search import grow_greedily
-from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.engine.lazy_greedy import Columns, lazy_greedy
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.metrics.coverage import Coverage

@@ -201,7 +201,7 @@ def test_the_whole_pool_covers_its_words_entirely() -> None:
 def test_the_mask_is_above_rounding_and_growing() -> None:
     from datamask.selection.cover import greedy_search as search
     from datamask.selection.cover import solve as cover
-    from datamask.selection.cover.summed import SummedCoverage
+    from datamask.selection.cover.curves import SummedCoverage
     from datamask.selection.problem.feasible import Feasible, fill_in_order
 
     pool = pool_of(11, 300)

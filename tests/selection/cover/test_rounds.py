@@ -333,7 +333,7 @@ def test_the_descent_alone_comes_near_the_optimum(part, tmp_path, monkeypatch):
     whole, topic = documents(2000)
     settings = settings_of(part, select_ratio=0.1)
     bounds = {}
-    descend, ascend = rounds.CoverRounds.descend, rounds.CoverRounds.ascend
+    descend, begin, check = (getattr(rounds.CoverRounds, name) for name in ("descend", "begin", "check_optimum"))
 
     def told(self, at):
         state = descend(self, at)
@@ -342,12 +342,14 @@ def test_the_descent_alone_comes_near_the_optimum(part, tmp_path, monkeypatch):
 
     def whole_room(self, at):
         self.room = self.greatest_room = rounds.JOINT_NUMBERS
-        found = ascend(self, at)
-        bounds["least"], bounds["span"] = found.solved.value, self.objective_span
-        return found
+        begin(self, at)
 
-    monkeypatch.setattr(rounds.CoverRounds, "descend", told)
-    monkeypatch.setattr(rounds.CoverRounds, "ascend", whole_room)
+    def checked(self):
+        bounds["least"], bounds["span"] = self.solved.value, self.objective_span
+        check(self)
+
+    for name, function in (("descend", told), ("begin", whole_room), ("check_optimum", checked)):
+        monkeypatch.setattr(rounds.CoverRounds, name, function)
     monkeypatch.setattr(rounds, "FEW", 20)
     by_rounds(whole, np.argsort(topic, kind="stable"), 7, settings, tmp_path)
     off = {name: (bounds[name] - bounds["least"]) / bounds["span"] for name in ("first", "last")}

@@ -15,9 +15,8 @@ from datamask.selection.arrays import solve_problem
 from datamask.selection.cover import greedy_search as search
 from datamask.selection.cover import sharpen
 from datamask.selection.cover.compiled import Mixture
-from datamask.selection.cover.curves import curve_slope, second
+from datamask.selection.cover.curves import SummedCoverage, curve_slope, second
 from datamask.selection.cover.solve import STEPS, make_concave, to_mask
-from datamask.selection.cover.summed import SummedCoverage
 from datamask.selection.cover.tangent import maximise
 from datamask.selection.problem.feasible import Feasible
 from tests.selection.cover.test_coverage import feasible_masks, pool_of, problem_of
