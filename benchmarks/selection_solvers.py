@@ -22,7 +22,7 @@ from submodlib import FacilityLocationFunction
 
 from datamask.config import resolve
 from datamask.selection.arrays import solve_problem
-from datamask.selection.metrics.facility import FacilityLocation
+from datamask.selection.paper.facility import FacilityLocation
 from datamask.selection.problem.objective import balance
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import Problem, make_problem

@@ -42,25 +42,25 @@ METHODS: dict[Kind, str] = {  # the one method that a class of each kind must ha
     "solver": "solve(problem, progress)",
 }
 _METRICS = "datamask.selection.metrics"
-_SOLVERS = "datamask.selection.solvers"
+_PAPER = "datamask.selection.paper"
 BUILT_IN: dict[Kind, dict[str, str]] = {  # what is loaded in the same way as an extension
     "metric": {
         "coverage": f"{_METRICS}.coverage:EmbeddingCoverage",  # of the parts that `select.coverage.atoms` names
-        "pairwise": f"{_METRICS}.pairwise:Pairwise",
-        "disf": f"{_METRICS}.disf:DiSF",
-        "facility": f"{_METRICS}.facility:FacilityLocation",
+        "pairwise": f"{_METRICS}.moments:Pairwise",
+        "disf": f"{_METRICS}.moments:DiSF",
+        "facility": f"{_PAPER}.facility:FacilityLocation",
         "coverage-embedding": f"{_METRICS}.coverage:EmbeddingCoverage",
         "coverage-ngrams": f"{_METRICS}.coverage:NgramCoverage",
         "coverage-target": f"{_METRICS}.coverage:TargetCoverage",
     },
     "solver": {
-        "relaxation": f"{_SOLVERS}.relaxation:Relaxation",
-        "policy-gradient": f"{_SOLVERS}.policy_gradient:PolicyGradient",
-        "greedy": f"{_SOLVERS}.greedy:Greedy",
-        "top-quality": f"{_SOLVERS}.baselines:TopQuality",
-        "random": f"{_SOLVERS}.baselines:Random",
-        "semdedup": f"{_SOLVERS}.semdedup:SemDeDup",
-        "direct": f"{_SOLVERS}.baselines:Direct",
+        "relaxation": "datamask.selection.solvers.relaxation:Relaxation",
+        "policy-gradient": f"{_PAPER}.policy_gradient:PolicyGradient",
+        "greedy": f"{_PAPER}.baselines:Greedy",
+        "top-quality": f"{_PAPER}.baselines:TopQuality",
+        "random": f"{_PAPER}.baselines:Random",
+        "semdedup": f"{_PAPER}.baselines:SemDeDup",
+        "direct": f"{_PAPER}.baselines:Direct",
     },
 }
 _FILES: set[str] = set()  # sources of the extensions loaded by this process

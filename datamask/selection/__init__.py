@@ -5,7 +5,7 @@
 
 Read in this order: `problem` (pool, budget, limits, objective), `metrics` (what is maximised), `solvers` (how),
 `result`, `arrays` (the call above), `sharded` and `cover` (shards that select jointly), `stage` (the pipeline's stage
-functions).
+functions). `paper` has the paper's own method and what the solver is compared with.
 Nothing heavy is imported before it is used.
 """
 

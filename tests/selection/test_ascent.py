@@ -8,7 +8,7 @@ import torch
 
 from datamask.selection.engine import ascent
 from datamask.selection.engine.quadratic import Quadratic, prepare
-from datamask.selection.metrics.disf import DiSF
+from datamask.selection.metrics.moments import DiSF
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.pool import Pool

@@ -8,10 +8,11 @@ from sklearn.datasets import load_digits
 from datamask.config import Select
 from datamask.errors import ConfigError
 from datamask.selection import select
-from datamask.selection.engine.lazy_greedy import lazy_greedy
+from datamask.selection.paper.neighbour_graph import GraphCoverage, Neighbours
+from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import make_problem
-from datamask.selection.solvers import greedy
+from datamask.selection.solvers.relaxation import rank_incrementally
 
 # apricot-select 0.6.1, tests/test_functions/test_facility_location.py: digits, "cosine" (that is, cosine squared)
 RANKING = """424 615 1545 1385 1482 112 1539 1075 331 493 885 345 1282 823 1432 1051 537 1788 1549 1622 834 1634 1718
@@ -31,9 +32,13 @@ def test_lazy_greedy_gives_apricots_ranking_and_gains():
     digits = load_digits().data
     unit = torch.nn.functional.normalize(torch.from_numpy(digits), dim=1)
     kernel = (unit @ unit.T) ** 2
-    found = lazy_greedy(lambda numbers: kernel[:, numbers], len(digits), 100)
-    assert found.ranking.tolist() == [int(number) for number in RANKING.split()]
-    assert found.gains.tolist() == pytest.approx([float(gain) for gain in GAINS.split()], abs=1e-4)
+    similarity, index = kernel.sort(dim=1, descending=True, stable=True)
+    graph = GraphCoverage(Neighbours(index, similarity, torch.zeros(len(digits), dtype=torch.float64)))
+    found = graph.greedy(np.zeros(len(digits)), 1.0, Limits(np.ones(len(digits)), 100.0))[:100]
+    assert found.tolist() == [int(number) for number in RANKING.split()]
+    covered = torch.stack([kernel[:, found[: picks + 1]].amax(dim=1).sum() for picks in range(100)])
+    gains = torch.diff(covered, prepend=torch.zeros(1, dtype=torch.float64))
+    assert gains.tolist() == pytest.approx([float(gain) for gain in GAINS.split()], abs=1e-4)
 
 
 def documents(n, d=6, seed=0):
@@ -63,7 +68,7 @@ def test_incremental_greedy_is_the_plain_loop(algorithm, seed):
     features, quality = documents(40, seed=seed)
     problem = make_problem(Pool(features, quality), Select(algorithm=algorithm, budget_documents=12))
     terms = [term for term in problem.objective.diversity if term.scale]
-    found = greedy.rank_incrementally(problem, terms, 12, lambda record: None).tolist()
+    found = rank_incrementally(problem, terms, 12, lambda record: None).tolist()
     picked = []
     for _ in range(12):
         rest = [row for row in range(40) if row not in picked]
@@ -77,7 +82,9 @@ def test_lazy_greedy_is_the_plain_loop(lamb):
     settings = {"algorithm": "Facility", "budget_documents": 8, "lamb": lamb}
     problem = make_problem(Pool(features, quality), Select(**settings))
     (term,) = [term for term in problem.objective.diversity if term.scale]
-    found = greedy.rank_by_shards(problem, term, 8, [torch.arange(50)]).tolist()
+    found = term.metric.graph.greedy((problem.objective.linear / 8).numpy(), term.scale / 50, problem.limits)[
+        :8
+    ].tolist()
     unit = problem.pool.rows(slice(None), torch.float64)
     similarity, linear = unit @ unit.T, problem.objective.linear / problem.size
 
@@ -89,19 +96,6 @@ def test_lazy_greedy_is_the_plain_loop(lamb):
         rest = [row for row in range(50) if row not in picked]
         picked.append(max(rest, key=lambda row: value([*picked, row])))
     assert found == picked
-
-
-def test_greedi_over_shards_comes_near_plain_greedy():
-    features, quality = documents(400)
-    settings = {"algorithm": "Facility", "budget_documents": 40}
-    problem = make_problem(Pool(features, quality), Select(**settings))
-    (term,) = [term for term in problem.objective.diversity if term.scale]
-    masks = torch.zeros(2, 400, dtype=torch.bool)
-    masks[0, greedy.rank_by_shards(problem, term, 40, [torch.arange(400)])] = True
-    masks[1, greedy.rank_by_shards(problem, term, 40, list(torch.arange(400).split(100)))] = True
-    plain, shards = problem.objective.values(masks).tolist()
-    assert shards > 0.95 * plain  # it may be the better one: neither is optimal
-    assert masks.sum(1).tolist() == [40, 40]
 
 
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (2, 1), (6, 6), (30, 4)])

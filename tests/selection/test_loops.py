@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from datamask.selection.problem.loops import RUN, least_taken, spent_at, triple
+from datamask.selection.problem.feasible import RUN, least_taken, spent_at, triple
 
 
 @pytest.mark.parametrize("count", [1, RUN, 3 * RUN + 5])

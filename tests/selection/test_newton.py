@@ -8,7 +8,7 @@ import torch
 
 from datamask.selection.engine.newton import FLAT, _steep, newton
 from datamask.selection.engine.quadratic import Quadratic, prepare
-from datamask.selection.metrics.pairwise import Pairwise
+from datamask.selection.metrics.moments import Pairwise
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.pool import Pool

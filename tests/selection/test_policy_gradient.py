@@ -9,12 +9,12 @@ import torch
 from datamask.config import Select
 from datamask.errors import ConfigError, DatamaskError
 from datamask.selection import select
-from datamask.selection.metrics.disf import DiSF
-from datamask.selection.metrics.facility import FacilityLocation
-from datamask.selection.metrics.pairwise import Pairwise
+from datamask.selection.metrics.moments import DiSF, Pairwise
+from datamask.selection.paper import plackett_luce, policy_gradient, rewards
+from datamask.selection.paper.facility import FacilityLocation
 from datamask.selection.problem.pool import Pool
 from datamask.selection.problem.problem import make_problem
-from datamask.selection.solvers import SOLVERS, plackett_luce, policy_gradient, rewards
+from datamask.selection.solvers import SOLVERS
 
 
 def documents(n, d=8, seed=0):

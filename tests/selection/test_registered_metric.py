@@ -156,7 +156,7 @@ def test_the_relaxation_refuses_a_black_box() -> None:
     for algorithm in ("dispersion", {"dispersion": 1.0, "volume": 1.0}, {"dispersion": 1.0, "Pair_simi": 1.0}):
         with pytest.raises(
             ConfigError,
-            match="relaxation cannot hold metric dispersion .it has no relaxed or graph.; these can: policy-gradient",
+            match="relaxation cannot hold metric dispersion .it has no relaxed or solve_relaxed.; these can: policy",
         ):
             select(features, quality, algorithm=algorithm)
     with pytest.raises(ConfigError, match="greedy cannot hold metric dispersion .it has no incremental."):

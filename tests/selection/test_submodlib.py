@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from datamask.selection.metrics.facility import FacilityLocation
-from datamask.selection.metrics.pairwise import Pairwise
+from datamask.selection.metrics.moments import Pairwise
+from datamask.selection.paper.facility import FacilityLocation
 from datamask.selection.problem.pool import Pool
 
 submodlib = pytest.importorskip("submodlib")

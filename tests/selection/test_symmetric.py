@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from datamask.selection.metrics.disf import DiSF
+from datamask.selection.metrics.moments import BLOCK, DiSF, gram_of
 from datamask.selection.problem.pool import Pool
-from datamask.selection.symmetric import BLOCK, gram_of
 
 
 @pytest.mark.parametrize("d", [3, 2 * BLOCK - 1, 2 * BLOCK, 2 * BLOCK + 7, 5 * BLOCK - 1])

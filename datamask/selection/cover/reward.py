@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class CoverReward:
-    """A `solvers.rewards.Reward`. The context is the probabilities; only the batch's rows are read."""
+    """A `paper.rewards.Reward`. The context is the probabilities; only the batch's rows are read."""
 
     hard = False
     exact = False

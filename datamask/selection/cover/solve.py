@@ -13,9 +13,8 @@ import torch
 from datamask.selection.cover import greedy_search as search
 from datamask.selection.cover.curves import SummedCoverage
 from datamask.selection.cover.tangent import Concave, Record, StateMetric, as_state, maximise
-from datamask.selection.engine import trial_swaps as trial
 from datamask.selection.engine.quadratic import rounding_of
-from datamask.selection.metrics.base import MomentMetric
+from datamask.selection.engine.swaps import swap_by_value
 from datamask.selection.metrics.coverage import Coverage
 from datamask.selection.problem.feasible import Feasible, fill_in_order
 from datamask.selection.problem.limits import Limits
@@ -37,12 +36,6 @@ TRIED = (
 OTHER_ROUNDS = 6  # rounds of search between which the other metrics' prices are computed anew
 
 
-def suits_mixture(terms: list[Term]) -> bool:
-    """Whether `solve_mixture` can maximise these terms: all are functions of linear sums, and not all are quadratic."""
-    states = [as_state(term.metric) for term in terms]
-    return all(state is not None for state in states) and not all(isinstance(t.metric, MomentMetric) for t in terms)
-
-
 def solve_mixture(problem: Problem, terms: list[Term], feasible: Feasible, progress: Report) -> Draft:
     """Fractional optimum by `tangent.maximise`, rounded and improved by local search; the draft has an upper bound."""
     objective, size = problem.objective, problem.size
@@ -58,7 +51,7 @@ def solve_mixture(problem: Problem, terms: list[Term], feasible: Feasible, progr
         selected = to_mask(concave, joint, found.price, selected, objective_span, effort, found.p)
     mask = torch.from_numpy(selected)
     if len(problem) * problem.pool.dimensions**2 <= TRIED and (joint is None or others):
-        mask = trial.improve(problem, mask, lambda p: concave.price(concave.states(p)) * feasible.weights / size)
+        mask = swap_by_value(problem, mask, lambda p: concave.price(concave.states(p)) * feasible.weights / size)
     price = concave.price(concave.states(mask.double())) * feasible.weights / size
     facts = {
         "step": len(history),

@@ -18,9 +18,8 @@ import numpy as np
 import torch
 
 from datamask.selection.metrics.base import MomentMetric
-from datamask.selection.problem.feasible import Feasible
+from datamask.selection.problem.feasible import Feasible, triple
 from datamask.selection.problem.limits import Limits
-from datamask.selection.problem.loops import triple
 
 Record = Callable[[dict[str, float]], None]
 GROW, FALL, BACKTRACKS = 1.1, 0.5, 30  # step length after and within a line search; trials of a line search, at most

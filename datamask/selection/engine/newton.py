@@ -24,7 +24,7 @@ import torch
 from datamask.selection.engine.ascent import Ascent, Record, ascend, standing
 from datamask.selection.engine.levels import Levels, find_level, logistic
 from datamask.selection.engine.quadratic import Quadratic
-from datamask.selection.symmetric import gram_of
+from datamask.selection.metrics.moments import gram_of
 
 FIRST = 0.1  # the first ε is FIRST · gap / entropy, with the gap at the start and the entropy of a uniform p
 SHRINK = 0.25  # factor on ε from one stage to the next; its square root where a stage took more than 3 steps

@@ -27,6 +27,8 @@ class Metric(Protocol):
     size: the budget, in the same unit.
     columns, if the class has it: names of the corpus's columns that it reads as `pool.groups[name]`, (N,) values:
     strings in a curation and in `datamask select`, '' where null; in `select` what `groups` gives.
+    solve_relaxed(problem, terms, feasible, progress) -> Draft, if the class has it: how solver `relaxation` solves a
+    problem with this metric among its terms; for metrics whose relaxation is not smooth (facility location).
     """
 
     name: ClassVar[str]
@@ -45,6 +47,41 @@ class RelaxedMetric(Protocol):
     def relaxed(self, mask: torch.Tensor) -> tuple[float, torch.Tensor]:
         """mask: (N,) float64 in [0, 1]. The raw value, not below `value` at 0/1 masks, and a supergradient (N,)."""
         ...
+
+
+class MaskState:
+    """A `RelaxedMetric` as a `cover.tangent.StateMetric`: its state is the mask, in shares of the budget (N,)."""
+
+    def __init__(self, metric: RelaxedMetric, share: np.ndarray) -> None:
+        """share: (N,) what each document takes of the budget, as a share of it."""
+        self.metric, self.share = metric, share
+        self.latest: tuple[np.ndarray, float, np.ndarray] | None = None  # value and slope at the last state
+
+    def state(self, mass: np.ndarray) -> np.ndarray:
+        """The shares themselves. mass: (N,)."""
+        return mass
+
+    def _at(self, state: np.ndarray) -> tuple[float, np.ndarray]:
+        if self.latest is None or not np.array_equal(self.latest[0], state):
+            value, slope = self.metric.relaxed(torch.from_numpy((state / self.share).clip(0, 1)))
+            self.latest = state, float(value), slope.cpu().double().numpy() / self.share
+        return self.latest[1:]
+
+    def of_state(self, state: np.ndarray) -> float:
+        """D at this state."""
+        return self._at(state)[0]
+
+    def slope(self, state: np.ndarray) -> np.ndarray:
+        """dD / dstate: (N,)."""
+        return self._at(state)[1]
+
+    def inside(self, state: np.ndarray) -> bool:
+        """Whether D is defined there: for p from 0 to 1."""
+        return bool((state >= 0).all() and (state <= self.share * (1 + 1e-9)).all())
+
+    def products(self, slope: np.ndarray) -> np.ndarray:
+        """The slope, of every document: (N,)."""
+        return slope
 
 
 class MomentMetric:

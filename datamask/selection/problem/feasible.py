@@ -16,13 +16,14 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from datamask.compiling import compiled
 from datamask.selection.engine.levels import Levels, clipped, find_level
 from datamask.selection.problem.limits import GRAIN, Limits
-from datamask.selection.problem.loops import least_taken, spent_at, triple
 from datamask.selection.problem.repair import fill_one, repair_selection
 
 SPENT = 1e-6  # share of the budget by which a projection may miss it
 NEAR = 1e-3, 1e-2, 1e-1  # proximal weights of a linear maximisation, in deviations of the prices, tried in this order
+RUN = 4096  # numbers added before their sum is added to the others', which keeps rounding small
 PROGRAMME = 256  # documents, up to which maximisation under limits is a linear programme
 
 
@@ -248,3 +249,49 @@ def _weighted_cut(price: torch.Tensor, weights: torch.Tensor, size: float) -> fl
     spent = of[order].cumsum(0) + float(weights[price > high].sum())
     at = min(int(torch.searchsorted(spent, size * (1 - 1e-15))), len(order) - 1)
     return float(values[order[at]])
+
+
+# -- loops over the documents of a step: one thread each, as the arrays are too short to be worth sharing between cores
+
+
+@compiled
+def triple(a, b, c):  # type: ignore[no-untyped-def]
+    """Σ a_i b_i c_i. (N,) float64 each, or bool."""
+    total = 0.0
+    for first in range(0, len(a), RUN):
+        part = 0.0
+        for i in range(first, min(first + RUN, len(a))):
+            part += a[i] * b[i] * c[i]
+        total += part
+    return total
+
+
+@compiled
+def spent_at(z, rate, weights, level):  # type: ignore[no-untyped-def]
+    """Σ w·clip(z − level·rate, 0, 1), and the rate at which it falls with the level. rate: (N,), or empty where it is 1
+    for each."""
+    total, slope = 0.0, 0.0
+    for first in range(0, len(z), RUN):
+        part, falls = 0.0, 0.0
+        for i in range(first, min(first + RUN, len(z))):
+            each = rate[i] if len(rate) else 1.0
+            p = z[i] - level * each
+            if p >= 1:
+                part += weights[i]
+            elif p > 0:
+                part += weights[i] * p
+                falls += weights[i] * each
+        total += part
+        slope += falls
+    return total, slope
+
+
+@compiled
+def least_taken(price, taken):  # type: ignore[no-untyped-def]
+    """The least price of the documents that are `taken` (N,) in part or whole; without any, the greatest price."""
+    least, most = np.inf, -np.inf
+    for i in range(len(price)):
+        most = max(most, price[i])
+        if taken[i] > 0:
+            least = min(least, price[i])
+    return least if least < np.inf else most

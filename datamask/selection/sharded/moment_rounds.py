@@ -29,7 +29,7 @@ from datamask.devices import pick_device
 from datamask.maps import Handed, Mapper, here
 from datamask.selection.engine.ascent import ascend_multilinear
 from datamask.selection.engine.quadratic import Quadratic, prepare, rounding_of, weighted_norms
-from datamask.selection.metrics.disf import DiSF
+from datamask.selection.metrics.moments import DiSF
 from datamask.selection.problem.calibration import make_terms
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits

@@ -23,7 +23,7 @@ from datamask.selection.engine.ascent import Ascent
 from datamask.selection.engine.quadratic import Quadratic, exact_price, prepare, priced
 from datamask.selection.metrics import metric_class, metric_columns
 from datamask.selection.metrics.base import MomentMetric
-from datamask.selection.metrics.disf import DiSF
+from datamask.selection.metrics.moments import DiSF
 from datamask.selection.problem.calibration import SAMPLE
 from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.limits import Limits

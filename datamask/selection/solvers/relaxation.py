@@ -8,14 +8,14 @@ the mask improved by swaps, and the bound computed from the features with all ro
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from datamask.selection.cover import repeat
 from datamask.selection.cover import solve as cover
-from datamask.selection.engine import frank_wolfe
+from datamask.selection.cover.tangent import as_state
 from datamask.selection.engine.ascent import Ascent, Record, ascend, ascend_multilinear, standing
 from datamask.selection.engine.newton import DualPoint, newton, suits_newton
 from datamask.selection.engine.quadratic import (
@@ -27,15 +27,15 @@ from datamask.selection.engine.quadratic import (
     rounding_of,
     sampled,
 )
-from datamask.selection.engine.swaps import improve
-from datamask.selection.metrics.base import MomentMetric
-from datamask.selection.metrics.facility import FacilityLocation
+from datamask.selection.engine.swaps import swap_by_kernel
+from datamask.selection.metrics.base import MaskState, MomentMetric
+from datamask.selection.metrics.moments import DiSF
 from datamask.selection.problem.calibration import SAMPLE
-from datamask.selection.problem.feasible import Feasible, fill_in_order
+from datamask.selection.problem.feasible import Feasible
 from datamask.selection.problem.objective import Term, moment_coefficients
 from datamask.selection.problem.problem import Problem
 from datamask.selection.result import Draft
-from datamask.selection.solvers import Report, Solver, greedy
+from datamask.selection.solvers import Report, Solver
 from datamask.shares import share_part
 
 TOLERANCE = 2e-4  # the ascent stops when bound − value is at most this (the calibrated objective is about 1)
@@ -49,6 +49,7 @@ FROM_UNIFORM, FROM_SAMPLE = 8, 4
 COSTLY, MULTILINEAR = 0.01, 16
 ROUNDS = 12  # most choices of the undecided documents
 SCREENED = 0.1  # the undecided alone are solved to max(TOLERANCE / 2, this share of the whole pool's gap)
+RECORDS = 20  # of greedy's progress
 GREEDY_TOO = 1 << 24  # multiplications for comparing k documents with all, up to which greedy runs too
 
 
@@ -65,7 +66,7 @@ class Relaxation(Solver):
     """Concave maximisation over fractional masks, rounded, with a certificate."""
 
     holds: ClassVar = frozenset({"documents", "tokens", "quotas", "length", "repeat"})
-    requires: ClassVar = ("relaxed", "graph")  # a concave extension, or facility location's neighbours
+    requires: ClassVar = ("relaxed", "solve_relaxed")  # a concave extension, or a relaxation of its own
 
     def solve(self, problem: Problem, progress: Report, warm: WarmStart | None = None) -> Draft:
         """Solves the problem by the method that suits its metrics. The draft has an upper bound.
@@ -88,12 +89,19 @@ class Relaxation(Solver):
             return Draft(selected, p.float(), price * feasible.weights, bound + objective.constant + rounding)
         if all(isinstance(term.metric, MomentMetric) for term in terms):
             return _or_greedy(problem, terms, _quadratic(problem, terms, feasible, progress, warm or WarmStart()))
-        if len(terms) == 1 and isinstance(terms[0].metric, FacilityLocation):
-            return _facility(problem, terms[0].scale, terms[0].metric, feasible)
-        if cover.suits_mixture(terms):
-            with share_part(0.25, 1):
-                return cover.solve_mixture(problem, terms, feasible, progress)
-        return frank_wolfe.solve_facility(problem, terms, feasible, progress)
+        for term in terms:
+            if own := getattr(term.metric, "solve_relaxed", None):
+                return own(problem, terms, feasible, progress)
+        with share_part(0.25, 1):
+            return cover.solve_mixture(problem, [_with_state(problem, term) for term in terms], feasible, progress)
+
+
+def _with_state(problem: Problem, term: Term) -> Term:
+    """The term with its metric as a function of a state: of the mask itself where the metric names no sums."""
+    if as_state(term.metric) is not None:
+        return term
+    state: Any = MaskState(term.metric, problem.limits.weights / problem.size)  # type: ignore[arg-type]
+    return replace(term, metric=state)
 
 
 def _everything(problem: Problem) -> Draft:
@@ -110,7 +118,7 @@ def _or_greedy(problem: Problem, terms: list[Term], draft: Draft) -> Draft:
     if not free or k * len(problem) * problem.pool.dimensions > GREEDY_TOO:
         return draft
     other = torch.zeros(len(problem), dtype=torch.bool)
-    other[greedy.rank_incrementally(problem, terms, k, lambda record: None).cpu()] = True
+    other[rank_incrementally(problem, terms, k, lambda record: None).cpu()] = True
     ours, greedys = problem.objective.values(torch.stack([draft.selected, other])).tolist()
     if ours >= greedys:
         return draft
@@ -122,25 +130,32 @@ def _or_greedy(problem: Problem, terms: list[Term], draft: Draft) -> Draft:
     return replace(draft, selected=other, price=price)  # documents counted: per document
 
 
-def _facility(problem: Problem, scale: float, metric: FacilityLocation, feasible: Feasible) -> Draft:
-    """Facility location: lazy greedy and swaps on the neighbour graph; the bound is by Lagrangian relaxation."""
-    objective, count = problem.objective, len(problem)
-    gain, rate = objective.linear / problem.size, scale / count
-    graph = metric.graph
-
-    per_document = gain * feasible.weights
-    selected = torch.from_numpy(fill_in_order(problem.limits, graph.greedy(gain.numpy(), rate, problem.limits)))
-    free = feasible.unit_weights and not problem.limits
-    if free:
-        selected = graph.improve(selected, per_document, rate)
-    reached = graph.value(selected, per_document, rate)
-    bound, mean, price = graph.bound(gain, rate, feasible, reached, graph.covered(selected))
-    other = feasible.round(mean, price)  # rounding the mean of the relaxation's responses is sometimes better
-    if free:
-        other = graph.improve(other, per_document, rate)
-    selected = max(selected, other, key=lambda mask: graph.value(mask, per_document, rate))
-    rounding = rounding_of(bound, scale, objective.margin, terms=count + problem.pool.dimensions)
-    return Draft(selected, mean.float().clamp(0, 1), price * feasible.weights, bound + objective.constant + rounding)
+def rank_incrementally(problem: Problem, terms: list[Term], k: int, progress: Report) -> torch.Tensor:
+    """Row numbers in the order picked, (k,), for pairwise and DiSF."""
+    pool, linear = problem.pool, problem.objective.linear.to(problem.pool.device, torch.float32)
+    prepared = []
+    for term in terms:
+        assert isinstance(term.metric, MomentMetric)
+        z = torch.cat([term.metric.prepare(rows).float() for _, rows in pool.blocks(dtype=term.metric.reads)])
+        prepared.append((term.scale * term.metric.unit, term.metric, z, z.square()))
+    squares = [metric.squares(z) for _, metric, z, _ in prepared]
+    products = [torch.zeros_like(linear) for _ in prepared]  # ⟨Σ_{j picked} v_j, v_i⟩
+    taken = torch.zeros_like(linear)
+    ranking = torch.empty(k, dtype=torch.int64, device=pool.device)
+    for pick in range(k):
+        size = pick + 1  # the number of documents with the new one
+        gain = linear / size
+        for (scale, *_), product, square in zip(prepared, products, squares, strict=True):
+            gain = gain - scale * (2 * product + square) / size**2
+        chosen = int((gain - taken).argmax())
+        ranking[pick] = chosen
+        taken[chosen] = torch.inf
+        for number, (_, metric, z, z2) in enumerate(prepared):
+            dot = z @ z[chosen]
+            products[number] += dot.square() - z2 @ z2[chosen] if isinstance(metric, DiSF) else dot
+        if size % max(1, k // RECORDS) == 0:
+            progress({"step": size, "gain": float(gain[chosen])})
+    return ranking
 
 
 def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress: Report, warm: WarmStart) -> Draft:
@@ -218,14 +233,14 @@ def to_mask(
         index, part = quadratic.undecided(p, price) or (torch.arange(len(quadratic)), quadratic)
         start = part.feasible.project(p[index])
         found = ascend_multilinear(part, start, tolerance, MULTILINEAR, record=record)
-        chosen, _, _ = improve(part, part.feasible.round(found.p, found.price), tolerance / 5)
+        chosen, _, _ = swap_by_kernel(part, part.feasible.round(found.p, found.price), tolerance / 5)
         p = p.clone()
         p[index] = found.p
         selected = p > 0.5
         selected[index] = chosen
     else:
         selected = quadratic.feasible.round(p, price)
-    selected, _, price = improve(quadratic, selected, tolerance / 5)
+    selected, _, price = swap_by_kernel(quadratic, selected, tolerance / 5)
     return selected, price, p
 
 

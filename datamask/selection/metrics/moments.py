@@ -1,4 +1,4 @@
-"""DiSF diversity: decorrelated feature dimensions (Fan et al., "Diversified File Selection", arXiv 2505.00422)."""
+"""Pairwise (published name `Pair_simi`) and DiSF (Fan et al., "Diversified File Selection", arXiv 2505.00422)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,43 @@ import torch
 
 from datamask.errors import InputError
 from datamask.selection.metrics.base import MomentMetric
-from datamask.selection.symmetric import gram_of, triangle
 
 EPSILON = 1e-8  # added to the variance before its root (published code)
 RESOLVED = 4.0  # least deviation of a column, in units in the last place of its root mean square
 SHORT = 1e-6  # share of √d; shorter standardised rows are scaled by 1 / SHORT, the others to the length √d
 NARROW = 16.0  # distance of a mean from 0, in deviations, beyond which float32 standardises too coarsely
+BLOCK = 192  # columns of a symmetric product that are multiplied at a time
 UNIT = 1e-4  # the published code divides its sum of squares by 10,000
+
+
+class Pairwise(MomentMetric):
+    """D(S) = −‖Σ_{i∈S} w_i x_i‖² / size², the mean over all pairs, each document with itself included."""
+
+    name: ClassVar[str] = "pairwise"
+    incremental: ClassVar[str] = "moment"  # how greedy follows its gains
+    vector: ClassVar[bool] = True
+
+    def moment(self, z: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """See `MomentMetric.moment`: (d,)."""
+        return mask.to(z.dtype) @ z
+
+    def products(self, z: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
+        """See `MomentMetric.products`."""
+        return z @ moment.to(z.dtype)
+
+    def squares(self, z: torch.Tensor) -> torch.Tensor:
+        """See `MomentMetric.squares`: ones, since rows have unit length."""
+        return torch.ones(len(z), device=z.device)  # unit rows
+
+    def error(self, rows: torch.Tensor, moment: torch.Tensor) -> torch.Tensor:
+        """See `MomentMetric.error`."""
+        length = float(torch.linalg.vector_norm(moment.double()))
+        each = torch.finfo(rows.dtype).eps * (2 * rows.shape[1] + 16) * length
+        return torch.full((len(rows),), each, dtype=torch.float64, device=rows.device)
+
+    def kernel(self, z: torch.Tensor) -> torch.Tensor:
+        """See `MomentMetric.kernel`: the cosines."""
+        return z @ z.T
 
 
 class DiSF(MomentMetric):
@@ -168,3 +198,23 @@ def whiten(rows: torch.Tensor, mean: torch.Tensor, deviation: torch.Tensor) -> t
     they are within SHORT·√d of the mean, 0 at it."""
     z, root = (rows - mean) / deviation, rows.shape[1] ** 0.5
     return z * (root / torch.linalg.vector_norm(z, dim=1, keepdim=True).clamp(min=SHORT * root))
+
+
+def triangle(z: torch.Tensor) -> list[tuple[slice, slice]]:
+    """Which blocks of a symmetric (d, d) matrix say the whole: its block rows, each from the diagonal on to the right.
+
+    On a GPU, and where d is small, one block: many small products take longer there than what they leave out.
+    """
+    d = z.shape[1]
+    size = BLOCK if z.device.type == "cpu" and d >= 2 * BLOCK else d
+    return [(slice(start, min(start + size, d)), slice(start, d)) for start in range(0, d, size)]
+
+
+def gram_of(weighted: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    """weightedᵀ z (d, d), which is symmetric as `weighted` is z (n, d) with each row times a number."""
+    found = z.new_empty(z.shape[1], z.shape[1])
+    for part, later in triangle(z):
+        block = weighted[:, part].T @ z[:, later]
+        found[part, later] = block
+        found[later, part] = block.T
+    return found

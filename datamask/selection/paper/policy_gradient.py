@@ -30,10 +30,11 @@ import torch
 from torch import Tensor
 
 from datamask.errors import ConfigError
+from datamask.selection.paper import plackett_luce
+from datamask.selection.paper.rewards import MomentReward, Reward, reward_of
 from datamask.selection.problem.problem import Problem
 from datamask.selection.result import Draft
-from datamask.selection.solvers import Report, Solver, plackett_luce
-from datamask.selection.solvers.rewards import MomentReward, Reward, reward_of
+from datamask.selection.solvers import Report, Solver
 
 RECORDS = 20  # history records of a run
 STEP = 0.02  # length of a natural step at learning rate 1, in standard deviations of the batch's prices

@@ -23,9 +23,8 @@ from torch import Tensor
 from datamask.selection.cover.reward import CoverReward
 from datamask.selection.metrics.base import Metric, MomentMetric
 from datamask.selection.metrics.coverage import Coverage
-from datamask.selection.metrics.disf import DiSF
-from datamask.selection.metrics.facility import FacilityLocation
-from datamask.selection.metrics.pairwise import Pairwise
+from datamask.selection.metrics.moments import DiSF, Pairwise
+from datamask.selection.paper.facility import FacilityLocation
 from datamask.selection.problem.pool import BLOCK_ROWS
 from datamask.selection.problem.problem import Problem
 
