@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import html
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from datamask.errors import MissingExtraError
 from datamask.release.explain import explain
 from datamask.release.quarantine import QUARANTINED
 from datamask.release.release_folder import QUARANTINE, find_release
+from datamask.release.tokens import TokenOptions, Tokens, verify_tokens, write_tokens
 from datamask.release.verify import verify
 
 REPORT = "report.html"
@@ -104,12 +105,33 @@ class Release:
         """
         return [one.to_json() for one in explain(self._release, document)]
 
-    def verify(self, against: list[str] | None = None) -> list[str]:
+    def verify(self, against: list[str] | None = None, tokens: Sequence[str] = ()) -> list[str]:
         """What is not as it should be; []: every sha256, row, schema and sum is.
 
         :param against: the corpus, to compare every value with its source.
+        :param tokens: folders that `tokens` wrote.
         """
-        return list(verify(self._release, against or []).problems)
+        found = list(verify(self._release, against or []).problems)
+        return found + [problem for folder in tokens for problem in verify_tokens(folder, self._release)]
+
+    def tokens(
+        self,
+        tokenizer: str,
+        format: Literal["megatron", "nanoset", "npy"],
+        to: str | None = None,
+        seed: int = 0,
+        end_token: str | None = None,
+        file_tokens: int = TokenOptions.file_tokens,
+    ) -> Tokens:
+        """The documents as a trainer reads them: tokenised, each as often as it was chosen, shuffled over all.
+
+        :param tokenizer: a folder with tokenizer.json, such a file, or a name on the Hugging Face hub.
+        :param to: where their folder is made; None: `tokens/` in the output folder.
+        :param end_token: ends a document; None: the tokenizer's own.
+        :param file_tokens: of a file, about.
+        :raises ConfigError: no token ends a document. :raises ModelError: the tokenizer is missing or broken.
+        """
+        return write_tokens(self._release, tokenizer, TokenOptions(format, seed, end_token, file_tokens), to)
 
     def __repr__(self) -> str:
         total = self.counts

@@ -70,6 +70,7 @@ COMMANDS = {
     "diff": ("datamask.release.commands:diff", "Say what entered and what left between two releases."),
     "explain": ("datamask.release.commands:explain", "Say why a document is in a release, or is not."),
     "push": ("datamask.release.commands:push", "Upload a release to hf:// or s3://, resumably."),
+    "tokens": ("datamask.release.tokens.command:tokens", "Write a release as token files for a trainer."),
     "report": ("datamask.report.commands:report", "Build a release's report page again."),
     "sweep": ("datamask.study.comparisons:sweep", "Measure the balance of quality and diversity for λ from 0 to 1."),
     "ablate": ("datamask.study.comparisons:ablate", "Compare selections of one embedded corpus side by side."),

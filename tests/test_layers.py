@@ -61,7 +61,7 @@ def test_the_wheel_has_both(tmp_path):
 
 LATE = 60  # imports inside functions, at most: of what is heavy, where a light path must not wait for it
 WIDE = 8  # parameters, at most, of all but commands
-COMMANDS = {"curate", "refresh", "select", "judge", "explain", "fit_quality"}
+COMMANDS = {"curate", "refresh", "select", "judge", "explain", "fit_quality", "tokens"}
 
 
 def modules():

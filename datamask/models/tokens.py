@@ -100,10 +100,14 @@ def load_tokenizer(encoder: EncoderRef) -> TokenCounter:
 
 
 class DocumentTokenizer:
-    """A tokenizer from the `tokenizers` library, without its own padding, truncation and special tokens."""
+    """A tokenizer from the `tokenizers` library, without its own padding, truncation and special tokens.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    :param special_as_text: what in a text spells a special token is tokenised like other text.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, special_as_text: bool = False) -> None:
         self._whole = Tokenizer.from_str(tokenizer.to_str())
+        self._whole.encode_special_tokens = special_as_text
         self._whole.no_truncation()
         self._whole.no_padding()
         self._words = WordTokenizer(self._whole) if splits_into_words(self._whole) else None

@@ -22,6 +22,7 @@ from datamask.release.release_folder import (
     version_key,
     version_path,
 )
+from datamask.release.tokens.check import verify_tokens
 from datamask.release.verify import verify as check
 from datamask.surroundings import escaped
 
@@ -41,20 +42,26 @@ def verify(
     digest: Annotated[
         str | None, typer.Option(help="The digest that whoever published the release gave: prove that it is that one.")
     ] = None,
+    tokens: Annotated[
+        list[str] | None, typer.Option(help="Folders of `datamask tokens`: prove that they hold what was decided.")
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Recompute every sha256, row count, schema and sum of a release, and say what is not as it should be."""
     found = check(find_release(release), against or [], digest=digest)
+    for folder in tokens or []:
+        found.problems += verify_tokens(folder, find_release(release))
     if json_:
-        _print_json({**vars(found), "verified": not found.problems})
+        print_json({**vars(found), "verified": not found.problems})
     else:
         for problem in found.problems:
             print(f"✗ {printable(problem)}")
         if found.uncounted:
             files = printable(some(found.uncounted, SHOWN))
             print(f"· read, but not counted in full by a second way: {files}")
+        written = f", {several(len(tokens), 'folder')} of tokens" if tokens else ""
         compared = f", {found.compared:,} rows the same as in the corpus" if found.compared is not None else ""
-        told = f"{several(found.files, 'file')}, {_size(found.bytes)}, {several(found.rows, 'row')}{compared}"
+        told = f"{several(found.files, 'file')}, {_size(found.bytes)}, {several(found.rows, 'row')}{compared}{written}"
         print(f"{'✗' if found.problems else '✓'} {found.path}: {told}, {len(found.problems)} problems")
         if found.digest:
             print(f"digest: {found.digest}")
@@ -89,7 +96,7 @@ def releases(
             }
         )
     if json_:
-        _print_json({"releases": rows})
+        print_json({"releases": rows})
         return
     _table(
         ["version", "", "created", "documents", "tokens", "of rows read", "size"],
@@ -118,7 +125,7 @@ def diff(
     a, b = find_release(first), find_release(second)
     found = compare(a, b)
     if json_:
-        _print_json({"first": a.path, "second": b.path, **vars(found)})
+        print_json({"first": a.path, "second": b.path, **vars(found)})
         return
     print(f"from {a.version} to {b.version}")
     _show_difference(found, rows)
@@ -149,7 +156,7 @@ def explain(
     if document is not None:
         rows = look(found, document, neighbours)
         if json_:
-            _print_json({"rows": [one.to_json() for one in rows]})
+            print_json({"rows": [one.to_json() for one in rows]})
             return
         for one in rows:
             show_explanation(one)
@@ -160,7 +167,7 @@ def explain(
     wanted = dict(pair.split("=", 1) for pair in pairs)
     listed, number, missing = read_dropped(found, str(filter_), sample, wanted, seed)
     if json_:
-        _print_json({"rows": [one.to_json() for one in listed], "of": number, "missing": missing})
+        print_json({"rows": [one.to_json() for one in listed], "of": number, "missing": missing})
         return
     show_dropped(listed, number, str(filter_), missing)
 
@@ -185,7 +192,7 @@ def push(
         task = bars.add_task("push", total=total)
         pushed = upload(found, url, lambda path, size: bars.update(task, advance=size, description=path[-40:]), public)
     if json_:
-        _print_json({"release": found.path, **vars(pushed)})
+        print_json({"release": found.path, **vars(pushed)})
         return
     print(
         f"{found.path} → {pushed.url}: {several(len(pushed.uploaded), 'file')} uploaded ({_size(pushed.bytes)}), "
@@ -196,7 +203,8 @@ def push(
 # ---------------------------------------------------------------- printing
 
 
-def _print_json(value: dict[str, Any]) -> None:
+def print_json(value: dict[str, Any]) -> None:
+    """Prints a result as one JSON object."""
     print(escaped(value, indent=1))
 
 

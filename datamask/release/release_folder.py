@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,9 +92,13 @@ class ReleaseFolder:
     key: str
     new: bool = True  # False: it was there already, and nothing was written
 
-    def batches(self, path: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, path: str, columns: list[str], row_groups: Sequence[int] | None = None, rows: int = 100_000
+    ) -> Iterator[pa.RecordBatch]:
         """Some columns of one of the release's parquet files, which the manifest lists.
 
+        :param row_groups: None: all.
+        :param rows: of a batch, at most.
         :raises DamagedFileError: the file does not have them, or cannot be read.
         """
         with self.opened(path) as (url, file):
@@ -105,7 +109,7 @@ class ReleaseFolder:
                     raise DamagedFileError(
                         f"{url} has no column {name!r}, or one of another type; see datamask verify {self.path}"
                     )
-            for batch in file.iter_batches(100_000, columns=columns):
+            for batch in file.iter_batches(rows, row_groups, columns):
                 batch.validate(full=True)
                 yield batch
 

@@ -1,0 +1,151 @@
+"""Whether tokens on a disk are what the release's decisions say: each document as often as it was chosen, whole, by the
+tokenizer that is named, in the order of the seed.
+
+How often a document must be there comes from decisions, its tokens from its text, tokenised again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+
+import numpy as np
+import pyarrow.compute as pc
+
+from datamask import storage
+from datamask.errors import DamagedFileError, DatamaskError, one_line, printable
+from datamask.release.data_files import REPEAT
+from datamask.release.merge import schema_of
+from datamask.release.release_folder import ReleaseFolder
+from datamask.release.tokens.layouts import LAYOUTS, read_documents
+from datamask.release.tokens.tokenizer import FoundTokenizer, document_tokenizer, tokenizer_of
+from datamask.release.tokens.write import (
+    RECORD,
+    TOKENIZER,
+    Tokens,
+    cut_bounds,
+    data_runs,
+    order_keys,
+    read_record,
+    tokenised_rows,
+)
+
+
+def verify_tokens(folder: str, release: ReleaseFolder) -> list[str]:
+    """All problems of a folder of tokens of a release; []: there is none."""
+    try:
+        done = read_record(folder.rstrip("/"))
+        if done is None:
+            return [f"{folder} has no {RECORD}: it is unfinished, or no folder of tokens; run `datamask tokens` again"]
+        return [printable(f"{folder}: {problem}") for problem in _problems(done, release)]
+    except DatamaskError as error:
+        return [one_line(error)]
+
+
+def _problems(done: Tokens, release: ReleaseFolder) -> list[str]:
+    manifest = release.manifest()
+    if done.release != manifest["key"]:
+        return [f"{RECORD} is of the release with the key {done.release}, not of {release.path}"]
+    fs, root = storage.filesystem(done.folder)
+    with storage.storage_errors(done.folder):
+        there = {path[len(root.rstrip("/")) + 1 :] for path in fs.find(root)}
+    listed = {file["path"]: file for file in done.files}
+    found = [f"{path} was added" for path in sorted(there - listed.keys() - {RECORD})]
+    found += [f"{path} is missing" for path in sorted(listed.keys() - there)]
+
+    def content(path: str) -> bytes:
+        with storage.open_input(storage.join(done.folder, path)) as file:
+            data = bytes(file.read())
+        if hashlib.sha256(data).hexdigest() != listed[path]["sha256"] or len(data) != listed[path]["bytes"]:
+            found.append(f"{path} has changed: its sha256 is not the one in {RECORD}")
+        return data
+
+    if TOKENIZER not in listed.keys() & there:
+        return found
+    text = content(TOKENIZER).decode("utf-8", "replace")
+    tokenizer = tokenizer_of(done.tokenizer["name"], text, None, done.tokenizer["end"])
+    layout = LAYOUTS[done.layout]
+    if (tokenizer.sha256, tokenizer.end_id, layout.width(tokenizer.vocabulary)) != (
+        done.tokenizer["sha256"],
+        done.tokenizer["end_id"],
+        done.width,
+    ):
+        return [*found, f"{TOKENIZER} is not the tokenizer that {RECORD} names"]
+    expected = _expected(done, release, tokenizer)
+    bounds, sums = cut_bounds(expected["order"], done.cuts), np.zeros(2, np.int64)
+    for cut in range(done.cuts):
+        wanted = expected["tokens"][bounds[cut] : bounds[cut + 1]]
+        path, index = (f"tokens_{cut:05d}{ending}" for ending in (layout.tokens, layout.index))
+        if not len(wanted) and not {path, index} & there:
+            continue
+        if not {path, index} <= listed.keys() & there:
+            found.append(f"{path}: {len(wanted):,} documents are missing with it")
+            continue
+        try:
+            ids, lengths = read_documents(layout, content(path), content(index), done.width)
+        except DamagedFileError as error:
+            found.append(f"{path}: {error}")
+            continue
+        found += [f"{path}: {problem}" for problem in _differences(_hashes(ids, lengths), wanted)]
+        others = layout.beside(len(ids), done.width, tokenizer.name)
+        found += [
+            f"tokens_{cut:05d}{ending} does not describe {path}"
+            for ending, data in others.items()
+            if f"tokens_{cut:05d}{ending}" in listed.keys() & there and content(f"tokens_{cut:05d}{ending}") != data
+        ]
+        if (listed[path].get("documents"), listed[path].get("tokens")) != (len(lengths), len(ids)):
+            found.append(f"{RECORD}: documents or tokens of {path} are not what it holds")
+        sums += len(lengths), len(ids)
+    if not found and (done.documents, done.tokens) != tuple(sums):
+        found.append(f"{RECORD}: documents or tokens are not what the files hold")
+    return found
+
+
+def _expected(done: Tokens, release: ReleaseFolder, tokenizer: FoundTokenizer) -> dict[str, np.ndarray]:
+    """`order` uint64 and `tokens` uint64, a hash, of every copy of every document that decisions chose, in order."""
+    manifest = release.manifest()
+    repeated = REPEAT.name in schema_of(manifest["settings"]).names
+    rows, firsts, orders, owners, total = {}, {}, [], [], 0
+    for shard in sorted(manifest["conservation"]["shards"]):
+        columns = ["chunk_id", "outcome", *[REPEAT.name] * repeated]
+        chosen = release.decisions(shard, columns)
+        chosen = chosen.filter(pc.equal(chosen["outcome"], "selected"))
+        rows[shard], firsts[shard] = chosen["chunk_id"].to_numpy(), total
+        times = chosen[REPEAT.name].to_numpy() if repeated else np.ones(len(rows[shard]), np.int64)
+        copies = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
+        orders.append(order_keys(done.seed, shard, np.repeat(rows[shard], times), copies))
+        owners.append(np.repeat(np.arange(total, total + len(times)), times))
+        total += len(times)
+    hashes = np.zeros(total, np.uint64)  # 0: no text was found
+    loaded = document_tokenizer(tokenizer)
+    for path, first, last, _ in data_runs(release):
+        for batch, _, ids, lengths in tokenised_rows(release, loaded, path, first, last):
+            lengths, pieces = lengths + 1, np.insert(ids, np.cumsum(lengths), tokenizer.end_id)
+            places = zip(batch["shard"].to_pylist(), batch["chunk_id"].to_pylist(), strict=True)
+            for (shard, row), value in zip(places, _hashes(pieces, lengths), strict=True):
+                place = np.searchsorted(rows.get(shard, hashes[:0]), row)
+                if place < len(rows.get(shard, ())) and rows[shard][place] == row:
+                    hashes[firsts[shard] + place] = value
+    order = np.concatenate([np.zeros(0, np.uint64), *orders])
+    ranks = np.argsort(order, kind="stable")
+    return {"order": order[ranks], "tokens": hashes[np.concatenate([np.zeros(0, np.int64), *owners])[ranks]]}
+
+
+def _hashes(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """uint64 [documents]: of the tokens of each."""
+    data, ends = memoryview(ids.astype("<i4").tobytes()), 4 * np.cumsum(lengths)
+    starts = ends - 4 * lengths
+    found = [hashlib.blake2b(data[a:b], digest_size=8).digest() for a, b in zip(starts, ends, strict=True)]
+    return np.frombuffer(b"".join(found), "<u8")
+
+
+def _differences(found: np.ndarray, wanted: np.ndarray) -> list[str]:
+    if np.array_equal(found, wanted):
+        return []
+    here, there = Counter(found.tolist()), Counter(wanted.tolist())
+    missing, strange = there - here, here - there
+    twice = sum(count for value, count in strange.items() if value in there)
+    said = [(missing.total(), "are missing, or other tokens"), (twice, "are there too often")]
+    said.append((strange.total() - twice, "are none of the release's"))
+    told = [f"{count:,} documents {what}" for count, what in said if count]
+    return told or ["its documents are in another order"]

@@ -1,0 +1,300 @@
+"""From a release to token files, in two rounds of maps.
+
+    write_tokens(find_release("out/mine"), "models/tokenizer", TokenOptions("nanoset"))
+
+The first round tokenises runs of row groups and lays the documents out by the file that they go to; the second gathers
+a file's documents. Where a document goes follows from a 64-bit hash of the seed, its place in the corpus and the number
+of its copy, so the order is a random one of all documents, needs no memory, and is the same for any number of workers.
+Every file appears whole; a run that was killed takes what is there. `tokens.json` comes last: a folder without it is
+unfinished.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datamask import storage
+from datamask.errors import ConfigError, DamagedFileError
+from datamask.maps import Mapper, Threads, deal_laid, read_dealt, rounds
+from datamask.models.tokens import DocumentTokenizer
+from datamask.release.data_files import REPEAT, WrittenFile
+from datamask.release.release_folder import ReleaseFolder
+from datamask.release.tokens.layouts import LAYOUTS
+from datamask.release.tokens.tokenizer import FoundTokenizer, document_tokenizer, find_tokenizer
+
+FORMAT = "datamask tokens 1"
+RECORD = "tokens.json"
+TOKENIZER = "tokenizer.json"
+ITEM_BYTES = 64 << 20  # of text tokenised by one call of the first round
+BATCH_ROWS = 1000
+THREADS = 8  # of a plain call, at most
+GAMMA, FIRST, SECOND = (
+    np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)  # SplitMix64 (Steele, Lea & Flood, OOPSLA 2014)
+DOCUMENT = np.dtype([("order", "<u8"), ("length", "<u4")])  # of the first round, by order
+
+
+@dataclass(frozen=True)
+class TokenOptions:
+    """What is written, and how."""
+
+    format: str  # of `LAYOUTS`
+    seed: int = 0  # of the order
+    end: str | None = None  # the token that ends a document; None: the tokenizer's own
+    file_tokens: int = 100_000_000  # of a file, about; so many are held in memory by each worker
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A folder of token files: what its `tokens.json` says."""
+
+    folder: str
+    release: str  # the release's key
+    layout: str
+    tokenizer: Mapping[str, Any]  # name; sha256 of tokenizer.json; end, the token that ends a document, and end_id
+    width: str  # numpy's name of a token's type
+    seed: int
+    cuts: int  # files that the order was cut into
+    documents: int  # a document that is taken twice is two
+    tokens: int  # ends of documents included
+    files: tuple[Mapping[str, Any], ...]  # path, bytes, sha256; documents and tokens of those that hold tokens
+    new: bool = True  # False: all was there already
+
+    @property
+    def key(self) -> str:
+        """Of all that determines the files' bytes."""
+        return storage.key(FORMAT, self.release, self.layout, self.seed, self.cuts, dict(self.tokenizer))
+
+    def record(self) -> dict[str, Any]:
+        """The content of tokens.json."""
+        facts = {name: value for name, value in asdict(self).items() if name not in ("folder", "new")}
+        return {"format": FORMAT, "key": self.key, **facts}
+
+
+@dataclass(frozen=True)
+class _Round:
+    """What the workers of a round are told."""
+
+    release: ReleaseFolder
+    tokenizer: FoundTokenizer
+    work: str  # what the rounds hand on
+    target: str
+    layout: str
+    width: str
+    seed: int
+    cuts: int
+    parts: int = 0
+
+
+def write_tokens(
+    release: ReleaseFolder, tokenizer: str, options: TokenOptions, to: str | None = None, maps: Mapper | None = None
+) -> Tokens:
+    """The release's documents as tokens, in `<to>/<format>-<key>/`; at once where they are there already.
+
+    No special token is added but the one that ends a document, and text never becomes one: a document that spells
+    `<|endoftext|>` has it in pieces.
+
+    :param tokenizer: a folder with tokenizer.json, such a file, or a name on the Hugging Face hub.
+    :param to: where the folder is made; None: `tokens/` in the release's output folder.
+    :param maps: who runs the rounds; threads of this process by default.
+    :raises ConfigError: no such format; `to` must be given; no token ends a document.
+    :raises ModelError: the tokenizer is missing or broken.
+    :raises DamagedFileError: the release is not as it should be.
+    """
+    if options.format not in LAYOUTS:
+        raise ConfigError(f"--format {options.format}: valid are {', '.join(LAYOUTS)}", valid=LAYOUTS)
+    out = release.path.removesuffix(f"/releases/{release.version}")
+    if to is None and out == release.path:
+        raise ConfigError(f"{release.path} lies in no output folder; say where tokens go: --to FOLDER", next=["--to"])
+    to = to or storage.join(out, "tokens")
+    found = find_tokenizer(tokenizer, options.end)
+    layout, manifest = LAYOUTS[options.format], release.manifest()
+    cuts = max(1, -(-manifest["conservation"]["total"]["tokens_selected"] // options.file_tokens))
+    said = {"name": found.name, "sha256": found.sha256, "end": found.end, "end_id": found.end_id}
+    width = layout.width(found.vocabulary)
+    plan = Tokens("", manifest["key"], options.format, said, width, options.seed, cuts, 0, 0, ())
+    target = storage.join(to, f"{options.format}-{plan.key}")
+    if done := read_record(target):
+        return replace(done, new=False)
+    maps = maps or Threads(min(THREADS, os.cpu_count() or 1))
+    with rounds(storage.join(to, ".work"), "tokens", plan.key) as work:
+        state = _Round(release, found, work, target, options.format, width, options.seed, cuts)
+        items = data_runs(release)
+        maps(_tokenise, state, [(n, *item[:3]) for n, item in enumerate(items)], [item[3] for item in items])
+        written = maps(_gather, replace(state, parts=len(items)), range(cuts))
+        files = [file for one in written for file in one]
+        files.append(_published(target, TOKENIZER, found.text.encode()))
+        documents, tokens = (sum(file.get(name, 0) for file in files) for name in ("documents", "tokens"))
+        done = replace(plan, folder=target, documents=documents, tokens=tokens, files=tuple(files))
+        storage.write_json(storage.join(target, RECORD), done.record())
+    return done
+
+
+def read_record(folder: str) -> Tokens | None:
+    """What a folder of tokens says of itself; None: it is none, or unfinished.
+
+    :raises DamagedFileError: its tokens.json is not one.
+    """
+    try:
+        record = storage.read_json(storage.join(folder, RECORD))
+        facts = {name: value for name, value in record.items() if name not in ("format", "key", "files")}
+        found = Tokens(folder, files=tuple(record["files"]), **facts)
+        [file[name] for file in found.files for name in ("path", "bytes", "sha256")]
+        sound = record["key"] == found.key and found.layout in LAYOUTS and found.cuts > 0
+    except FileNotFoundError:
+        return None
+    except (AttributeError, KeyError, TypeError):
+        sound = False
+    if not sound:
+        raise DamagedFileError(f"{folder}/{RECORD} was edited or describes no tokens; remove the folder, write it anew")
+    return found
+
+
+def order_keys(seed: int, shard: str, rows: np.ndarray, copies: np.ndarray) -> np.ndarray:
+    """uint64 [n]: where copies of a shard's rows stand; all documents are ordered by it."""
+    start = np.frombuffer(hashlib.blake2b(f"{seed}/{shard}".encode(), digest_size=8).digest(), "<u8")
+    return _mixed(_mixed(start + GAMMA * rows.astype(np.uint64)) + GAMMA * copies.astype(np.uint64))
+
+
+def cut_bounds(order: np.ndarray, cuts: int) -> np.ndarray:
+    """int64 [cuts + 1]: where each file's documents begin in ascending keys, and the last one's end."""
+    places = (order >> np.uint64(32)) * np.uint64(cuts) >> np.uint64(32)
+    return np.searchsorted(places, np.arange(cuts + 1, dtype=np.uint64))
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    values = (values ^ (values >> np.uint64(30))) * FIRST
+    values = (values ^ (values >> np.uint64(27))) * SECOND
+    return values ^ (values >> np.uint64(31))
+
+
+# ---------------------------------------------------------------- first round
+
+
+def data_runs(release: ReleaseFolder) -> list[tuple[str, int, int, int]]:
+    """(data file, first row group, last + 1, rows) of runs of about ITEM_BYTES of text."""
+    found = []
+    for item in release.manifest()["files"]:
+        if not item["path"].startswith("data/"):
+            continue
+        with release.opened(item["path"]) as (_, file):
+            text = [file.metadata.schema.column(n).path for n in range(len(file.metadata.schema))].index("text")
+            groups = [file.metadata.row_group(n) for n in range(file.metadata.num_row_groups)]
+            first = held = rows = 0
+            for number, group in enumerate(groups, 1):
+                held += group.column(text).total_uncompressed_size
+                rows += group.num_rows
+                if held >= ITEM_BYTES or number == len(groups):
+                    found.append((item["path"], first, number, rows))
+                    first, held, rows = number, 0, 0
+    return found
+
+
+def tokenised_rows(
+    release: ReleaseFolder, tokenizer: DocumentTokenizer, path: str, first: int, last: int
+) -> Iterator[tuple[pa.RecordBatch, np.ndarray, np.ndarray, np.ndarray]]:
+    """Documents of a run of row groups of a data file, each once, a batch after another: shard and chunk_id; how often
+    each is taken, int64; its tokens int32 one document after the other, and their lengths int64 [documents]."""
+    names = ["shard", "chunk_id", "text"]
+    columns = {column["name"] for column in release.manifest()["columns"]}
+    names += [REPEAT.name] * (REPEAT.name in columns)
+    before = None
+    for batch in release.batches(path, names[:2], range(first - 1, first)) if first else ():
+        before = batch.slice(batch.num_rows - 1).to_pylist()[0]
+    for batch in release.batches(path, names, range(first, last), BATCH_ROWS):
+        rows = batch.select(names[:2]).to_pylist()
+        fresh = [row != left for row, left in zip(rows, [before, *rows], strict=False)]
+        before = rows[-1]
+        batch = batch.filter(pa.array(fresh))  # where a document taken twice is two rows, they are neighbours
+        if not batch.num_rows:
+            continue
+        times = batch[REPEAT.name].to_numpy() if REPEAT.name in columns else np.ones(batch.num_rows, np.int64)
+        ids, lengths = tokenizer.all(batch["text"].to_pylist())
+        yield batch, times.astype(np.int64), ids, lengths
+
+
+def _tokenise(state: _Round, item: tuple[int, str, int, int]) -> None:
+    """Lays out a run's documents in their order, by the file that they go to."""
+    number, path, first, last = item
+    place = _part(state, number)
+    if storage.exists(f"{place}.documents"):  # published last
+        return
+    keys, lengths, ids = [], [], []
+    tokenizer = document_tokenizer(state.tokenizer)
+    for batch, times, found, sizes in tokenised_rows(state.release, tokenizer, path, first, last):
+        copies = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
+        rows = np.repeat(batch["chunk_id"].to_numpy(), times)
+        shards = np.repeat(np.array(batch["shard"].to_pylist(), object), times)
+        order = np.empty(len(rows), np.uint64)
+        for shard in pc.unique(batch["shard"]).to_pylist():
+            mine = shards == shard
+            order[mine] = order_keys(state.seed, shard, rows[mine], copies[mine])
+        keys.append(order)
+        pieces = np.split(found.astype(state.width), np.cumsum(sizes)[:-1])
+        ids += [piece for piece, count in zip(pieces, times, strict=True) for _ in range(count)]
+        lengths.append(np.repeat(sizes, times) + 1)
+    documents = np.empty(sum(map(len, keys)), DOCUMENT)
+    documents["order"] = np.concatenate([np.zeros(0, np.uint64), *keys])
+    documents["length"] = np.concatenate([np.zeros(0, np.int64), *lengths])
+    ranks = np.argsort(documents["order"], kind="stable")
+    documents, end = documents[ranks], np.array([state.tokenizer.end_id], state.width)
+    bounds = cut_bounds(documents["order"], state.cuts)
+    ends = np.concatenate([[0], np.cumsum(documents["length"], dtype=np.int64)])
+    laid = np.concatenate([end[:0], *(piece for rank in ranks for piece in (ids[rank], end))])
+    deal_laid(f"{place}.tokens", laid, ends[bounds])
+    deal_laid(f"{place}.documents", documents, bounds)
+
+
+def _part(state: _Round, number: int) -> str:
+    return storage.join(state.work, f"part-{number:06d}")
+
+
+# ---------------------------------------------------------------- second round
+
+
+def _gather(state: _Round, cut: int) -> list[dict[str, Any]]:
+    """The files of one cut of the order, as `tokens.json` lists them; none where no document falls into it."""
+    record = storage.join(state.work, f"cut-{cut:06d}.json")
+    if storage.exists(record):
+        files: list[dict[str, Any]] = storage.read_json(record)
+        if all(storage.size_of(storage.join(state.target, file["path"])) == file["bytes"] for file in files):
+            return files
+    parts = [_part(state, number) for number in range(state.parts)]
+    documents = np.concatenate([read_dealt(f"{part}.documents", DOCUMENT, cut, cut + 1)[0] for part in parts])
+    tokens = np.concatenate([read_dealt(f"{part}.tokens", state.width, cut, cut + 1)[0] for part in parts])
+    if not len(documents):
+        return []
+    ends = np.cumsum(documents["length"], dtype=np.int64)
+    starts, ranks = ends - documents["length"], np.argsort(documents["order"], kind="stable")
+    lengths = documents["length"][ranks].astype(np.int64)
+    layout, stem = LAYOUTS[state.layout], f"tokens_{cut:05d}"
+    little = np.ascontiguousarray(tokens, np.dtype(state.width).newbyteorder("<"))
+    path, digest = f"{stem}{layout.tokens}", hashlib.sha256()
+    with storage.publish(storage.join(state.target, path)) as temporary, temporary.open("wb") as file:
+        pieces = (little[starts[rank] : ends[rank]].tobytes() for rank in ranks)
+        size = 0
+        for piece in [layout.header(len(tokens), state.width), *pieces]:
+            digest.update(piece)
+            size += file.write(piece)
+    sums = {"documents": len(documents), "tokens": len(tokens)}
+    files = [{**WrittenFile(path, size, digest.hexdigest()).to_json(), **sums}]
+    index = layout.render_index(lengths, state.width)
+    others = layout.beside(len(tokens), state.width, state.tokenizer.name)
+    for ending, data in {layout.index: index, **others}.items():
+        files.append(_published(state.target, f"{stem}{ending}", data))
+    storage.write_json(record, files)
+    return files
+
+
+def _published(folder: str, path: str, data: bytes) -> dict[str, Any]:
+    with storage.publish(storage.join(folder, path)) as temporary:
+        temporary.write_bytes(data)
+    return WrittenFile(path, len(data), hashlib.sha256(data).hexdigest()).to_json()
