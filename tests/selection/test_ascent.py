@@ -48,7 +48,7 @@ def test_reaches_the_optimum_that_scipy_finds(family, tokens, based, monkeypatch
     for seed in range(3):
         quadratic, v, base = programme(family, seed, tokens, based)
         best = optimum(quadratic, v, base)
-        found = ascent.ascend(quadratic, quadratic.feasible.uniform(), 1e-5, 300)
+        found = ascent.Spectral(quadratic, quadratic.feasible.uniform(), 1e-5, 300).run()
         p, weights = found.p.numpy(), quadratic.feasible.weights.numpy()
         assert p.min() >= 0 and p.max() <= 1 and weights @ p == pytest.approx(quadratic.feasible.size)
         assert found.value == pytest.approx(quadratic.value(found.p, quadratic.moments(found.p)), abs=1e-5)

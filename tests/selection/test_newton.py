@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from datamask.selection.engine.newton import FLAT, _steep, newton
+from datamask.selection.engine.newton import FLAT, Newton, _steep
 from datamask.selection.engine.quadratic import Quadratic, prepare
 from datamask.selection.metrics.moments import Pairwise
 from datamask.selection.problem.feasible import Feasible
@@ -40,7 +40,7 @@ def test_reaches_the_optimum_that_scipy_finds(family, tokens, based):
     for seed in range(3):
         quadratic, rows, base = programme(family, seed, tokens, based)
         best, loss = optimum(quadratic, rows, base), plain_loss(quadratic, rows, base)
-        found, _ = newton(quadratic, quadratic.feasible.uniform(), 1e-5)
+        found, _ = Newton(quadratic, quadratic.feasible.uniform(), 1e-5).run()
         p, weights = found.p.numpy(), quadratic.feasible.weights.numpy()
         assert p.min() >= 0 and p.max() <= 1 and weights @ p == pytest.approx(quadratic.feasible.size)
         assert found.value == pytest.approx(-loss(p)[0], abs=1e-5)  # what it says is what its p is worth

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
+from datamask.selection.engine.iterate import Iteration, Record
 from datamask.selection.metrics.base import MomentMetric
 from datamask.selection.problem.feasible import Feasible, triple
 from datamask.selection.problem.limits import Limits
 
-Record = Callable[[dict[str, float]], None]
 GROW, FALL, BACKTRACKS = 1.1, 0.5, 30  # step length after and within a line search; trials of a line search, at most
 DECIDED = 1e-6  # a p this close to 0 or 1 is decided
 # Every SCREEN steps the undecided documents are counted. Then WIDER times as many, or FEWEST, are solved alone, unless
@@ -150,6 +150,7 @@ class AscentResult:
     price: torch.Tensor
     bound: float
     step: float
+    steps: int = 0  # made
 
 
 def maximise(problem: Concave, start: torch.Tensor, tolerance: float, steps: int, record: Record) -> AscentResult:
@@ -157,35 +158,31 @@ def maximise(problem: Concave, start: torch.Tensor, tolerance: float, steps: int
 
     Once most documents are decided, the undecided alone are solved in between. start: (N,) float64, feasible.
     """
-    spent, scale = 0, scaling(problem, start)
+    scale = scaling(problem, start)
 
     def few(found: AscentResult) -> bool:
         return undecided(problem, found) is not None
 
-    found, spent = ascend(problem, start, tolerance, steps, FirstStep(scale), record=record, enough=few)
+    found = Accelerated(problem, start, tolerance, steps, FirstStep(scale), record, few).run()
+    spent = found.steps
     while found.bound - found.value > tolerance and spent < steps:
-        before = found.bound - found.value
-        part = undecided(problem, found)
+        first = FirstStep(scale, found.step, found.bound)
+        before, part = found.bound - found.value, undecided(problem, found)
         if part is None:
-            found, more = ascend(
-                problem, found.p, tolerance, steps - spent, FirstStep(scale, found.step), record, found.bound, few
-            )
+            found = Accelerated(problem, found.p, tolerance, steps - spent, first, record, few).run()
         else:
             index, inside = part
-            of_part = None if scale is None else scale[index]
-            inner, more = ascend(
-                inside, found.p[index], max(tolerance / 3, before / 20), INNER, FirstStep(of_part, found.step)
-            )
+            of_part = FirstStep(None if scale is None else scale[index], found.step)
+            inner = Accelerated(inside, found.p[index], max(tolerance / 3, before / 20), INNER, of_part).run()
             p = found.p.clone()
             p[index] = inner.p
-            spent += more // 3
-            found, more = ascend(problem, p, tolerance, 3, FirstStep(scale, inner.step), record, found.bound)
+            spent += inner.steps // 3
+            found = Accelerated(problem, p, tolerance, 3, first._replace(length=inner.step), record).run()
             if before - (found.bound - found.value) < before / 10:  # some fixed documents were not decided after all
-                found, again = ascend(
-                    problem, found.p, tolerance, SCREEN, FirstStep(scale, found.step), record, found.bound
-                )
-                more += again
-        spent += more
+                spent += found.steps
+                first = FirstStep(scale, found.step, found.bound)
+                found = Accelerated(problem, found.p, tolerance, SCREEN, first, record).run()
+        spent += found.steps
     return found
 
 
@@ -204,69 +201,94 @@ def scaling(problem: Concave, p: torch.Tensor) -> torch.Tensor | None:
 
 
 class FirstStep(NamedTuple):
-    """How far the first step goes."""
+    """What an ascent begins with."""
 
     scale: torch.Tensor | None = None  # (N,) each document's step is divided by this
-    length: float | None = None  # None: one over the prices' deviation
+    length: float | None = None  # of the first step; None: one over the prices' deviation
+    bound: float = float("inf")  # known before
 
 
-def ascend(
-    problem: Concave,
-    start: torch.Tensor,  # (N,) float64, feasible
-    tolerance: float,
-    steps: int,
-    first: FirstStep = FirstStep(),
-    record: Record | None = None,
-    bound: float = float("inf"),
-    enough: Callable[[AscentResult], bool] | None = None,  # called every `SCREEN` steps: whether to stop
-) -> tuple[AscentResult, int]:
-    """Accelerated projected ascent; returns the best point and the number of steps made."""
-    weights, size, feasible = problem.feasible.weights, problem.size, problem.feasible
-    scale, step = first
-    norm = weights if scale is None else weights * scale
-    p, states = start, problem.states(start)
-    value = problem.value(p, states)
-    last_p, last_states, pace = p, states, 1.0
-    best: AscentResult | None = None
-    for number in range(steps + 1):
-        faster = (1 + (1 + 4 * pace * pace) ** 0.5) / 2
-        share = (pace - 1) / faster
-        y, at = p, states
-        if share > 0 and number < steps:
-            ahead = [now + share * (now - before) for now, before in zip(states, last_states, strict=True)]
+class Accelerated(Iteration[AscentResult]):
+    """Projected ascent with momentum until the bound is within `tolerance` of the value."""
+
+    def __init__(
+        self,
+        problem: Concave,
+        start: torch.Tensor,  # (N,) float64, feasible
+        tolerance: float,
+        steps: int,
+        first: FirstStep = FirstStep(),
+        record: Record | None = None,
+        enough: Callable[[AscentResult], bool] | None = None,  # called every `SCREEN` steps: whether to stop
+    ) -> None:
+        self.problem, self.p, self.tolerance, self.steps = problem, start, tolerance, steps
+        self.scale, self.length, self.bound = first
+        self.record, self.enough = record, enough
+
+    def init(self) -> None:
+        """See `Iteration.init`."""
+        weights = self.problem.feasible.weights
+        self.norm = weights if self.scale is None else weights * self.scale
+        self.states = self.problem.states(self.p)
+        self.value = self.problem.value(self.p, self.states)
+        self.last_p, self.last_states, self.pace = self.p, self.states, 1.0
+        self.best: AscentResult | None = None
+        self.look()
+
+    def look(self) -> None:
+        """Evaluates price and bound at y: the present p, carried on by its momentum."""
+        problem = self.problem
+        faster = (1 + (1 + 4 * self.pace * self.pace) ** 0.5) / 2
+        share, self.pace = (self.pace - 1) / faster, faster
+        self.y, at = self.p, self.states
+        if share > 0 and len(self.missing) < self.steps:
+            pairs = zip(self.states, self.last_states, strict=True)
+            ahead = [now + share * (now - before) for now, before in pairs]
             if problem.inside(ahead):
-                y, at = p + share * (p - last_p), ahead
-        pace = faster
-        here = problem.value(y, at)
-        price = problem.price(at)
-        bound = min(bound, problem.bound(y, here, price))
-        if best is None or value >= best.value:
-            best = AscentResult(p, states, value, price, bound, step or 0.0)
-        best.bound = bound
-        if record is not None:
-            record({"objective": value, "upper_bound": bound})
-        if bound - value <= tolerance or number == steps:
-            break
-        if enough is not None and number % SCREEN == SCREEN - 1 and enough(best):
-            break
-        step = step or 1.0 / max(float(price.std(correction=0)), 1e-30)
+                self.y, at = self.p + share * (self.p - self.last_p), ahead
+        self.here = problem.value(self.y, at)
+        self.price = problem.price(at)
+        self.bound = min(self.bound, problem.bound(self.y, self.here, self.price))
+        if self.best is None or self.value >= self.best.value:
+            self.best = AscentResult(self.p, self.states, self.value, self.price, self.bound, self.length or 0.0)
+        self.best.bound = self.bound
+        self.missing.append(self.bound - self.value)
+        if self.record is not None:
+            self.record({"objective": self.value, "upper_bound": self.bound})
+
+    def step(self) -> None:
+        """See `Iteration.step`."""
+        problem, price, y = self.problem, self.price, self.y
+        weights, feasible = problem.feasible.weights, problem.feasible
+        length = self.length or 1.0 / max(float(price.std(correction=0)), 1e-30)
         for _ in range(BACKTRACKS):
-            target = feasible.project(y + step * (price if scale is None else price / scale), scale)
+            target = feasible.project(y + length * (price if self.scale is None else price / self.scale), self.scale)
             ends = problem.states(target)
             move = target - y
-            rise = (product(weights, price, move) - product(norm, move, move) / (2 * step)) / size
+            rise = (product(weights, price, move) - product(self.norm, move, move) / (2 * length)) / problem.size
             reached = problem.value(target, ends)
-            if reached >= here + rise - 1e-13 * (1 + abs(here)):
+            if reached >= self.here + rise - 1e-13 * (1 + abs(self.here)):
                 break
-            step *= FALL
-        if product(norm, y - target, target - p) > 0:  # the momentum points away from the ascent: restart
-            pace = 1.0
-        last_p, last_states = p, states
-        p, states, value = target, ends, reached
-        best.step = step
-        step *= GROW
-    assert best is not None
-    return best, number
+            length *= FALL
+        if product(self.norm, y - target, target - self.p) > 0:  # the momentum points away from the ascent: restart
+            self.pace = 1.0
+        self.last_p, self.last_states = self.p, self.states
+        self.p, self.states, self.value = target, ends, reached
+        assert self.best is not None
+        self.best.step, self.length = length, length * GROW
+        self.look()
+
+    def terminate(self) -> bool:
+        """See `Iteration.terminate`."""
+        assert self.best is not None
+        looked = self.enough is not None and self.done % SCREEN == SCREEN - 1
+        return self.missing[-1] <= self.tolerance or bool(looked and self.enough and self.enough(self.best))
+
+    def postprocess(self) -> AscentResult:
+        """The best point, with the least bound."""
+        assert self.best is not None
+        self.best.steps = self.done
+        return self.best
 
 
 def undecided(problem: Concave, found: AscentResult) -> tuple[torch.Tensor, Concave] | None:

@@ -9,7 +9,7 @@ max_s ∇f(y)·(s − y) for every feasible S (Frank and Wolfe, 1956): the certi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from scipy.optimize import minimize
 
+from datamask.selection.engine.iterate import Iteration, Record
 from datamask.selection.engine.quadratic import Quadratic
 
 # Stop when bound − value ≤ max(tolerance, min(CLOSE, ROUNDING_SHARE · rounding loss)): rounding the fractional p to a
@@ -29,8 +30,6 @@ MEMORY = 8  # a full step is accepted if its value is no less than the least of 
 SPAN = 12  # every so many steps, the bound is minimised over combinations of the latest so many iterates' moments
 FITS = {False: 30, True: 8}  # BFGS iterations of that minimisation: without limits, and with (each costs more)
 LOOKS = 16  # evaluations of the bound at most in that minimisation when each solves a linear programme
-
-Record = Callable[[dict[str, float]], None]
 
 
 @dataclass
@@ -56,102 +55,166 @@ class _Place(NamedTuple):
     price: torch.Tensor
 
 
-def ascend(
-    quadratic: Quadratic,
-    start: torch.Tensor,  # (N,) float64, feasible
-    tolerance: float,
-    iterations: int,
-    step: float | None = None,  # the first step length
-    record: Record | None = None,
-) -> Ascent:
-    """Projected ascent from a feasible `start` until the bound is within `tolerance` (absolute) of the value.
+class Spectral(Iteration[Ascent]):
+    """Projected ascent from a feasible `start` until the bound is within `tolerance` (absolute) of the value."""
 
-    Also ends after `iterations` steps, or when the gap no longer shrinks (`STALL`).
-    """
-    weights, feasible = quadratic.feasible.weights, quadratic.feasible
-    p, moments = start, quadratic.moments(start)
-    value, best = quadratic.value(p, moments), None
-    bound, at = float("inf"), moments
-    places: deque[_Place] = deque(maxlen=SPAN)
-    values: deque[float] = deque(maxlen=MEMORY)
-    gaps: list[float] = []
-    previous: tuple[torch.Tensor, torch.Tensor] | None = None
-    for iteration in range(iterations + 1):
-        price = quadratic.price(moments)
-        here, response = quadratic.bound(moments, price)
-        if here < bound:
-            bound, at = here, moments
-        if best is None or value > best.value:
-            best = Ascent(p, moments, value, price, bound, at)
-        places.append(_Place(moments, price))
-        values.append(value)
-        last = iteration == iterations
-        if len(places) > 1 and (last or iteration % SPAN == SPAN - 1):
-            fitted, middle = _fit(quadratic, places)
-            if fitted < bound:
-                bound, at = fitted, middle
-        best.bound, best.best = bound, at
-        gaps.append(bound - best.value)
-        if record is not None:
-            record(standing(quadratic, best.p, best.value, bound))
-        stalled = iteration >= STALL and gaps[-1 - STALL] - gaps[-1] <= tolerance / 10
-        if last or stalled or best.near(quadratic, tolerance):
-            break
-        step = _spectral(weights, previous, (p, price), step, iteration)
-        line = _line(quadratic, p, moments, price, (feasible.project(p + step * price), response))
+    patience = STALL
+
+    def __init__(
+        self,
+        quadratic: Quadratic,
+        start: torch.Tensor,  # (N,) float64, feasible
+        tolerance: float,
+        steps: int,
+        length: float | None = None,  # the first step length
+        record: Record | None = None,
+    ) -> None:
+        self.quadratic, self.p, self.tolerance, self.steps = quadratic, start, tolerance, steps
+        self.length, self.record = length, record
+
+    def init(self) -> None:
+        """See `Iteration.init`."""
+        self.moments = self.quadratic.moments(self.p)
+        self.value = self.quadratic.value(self.p, self.moments)
+        self.best: Ascent | None = None
+        self.bound, self.at = float("inf"), self.moments
+        self.places: deque[_Place] = deque(maxlen=SPAN)
+        self.values: deque[float] = deque(maxlen=MEMORY)
+        self.previous: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.look()
+
+    def look(self) -> None:
+        """Evaluates prices, value and bound at the present p."""
+        quadratic, p, moments, value = self.quadratic, self.p, self.moments, self.value
+        self.price = price = quadratic.price(moments)
+        here, self.response = quadratic.bound(moments, price)
+        if here < self.bound:
+            self.bound, self.at = here, moments
+        if self.best is None or value > self.best.value:
+            self.best = Ascent(p, moments, value, price, self.bound, self.at)
+        self.places.append(_Place(moments, price))
+        self.values.append(value)
+        number = len(self.missing)
+        if len(self.places) > 1 and (number == self.steps or number % SPAN == SPAN - 1):
+            fitted, middle = _fit(quadratic, self.places)
+            if fitted < self.bound:
+                self.bound, self.at = fitted, middle
+        self.best.bound, self.best.best = self.bound, self.at
+        self.missing.append(self.bound - self.best.value)
+        if self.record is not None:
+            self.record(standing(quadratic, self.best.p, self.best.value, self.bound))
+
+    def step(self) -> None:
+        """See `Iteration.step`."""
+        line = self.line()
         if line is None:
-            break
+            return
         target, ends, slope, bend = line
-        whole = value + slope - bend >= min(values) or bend <= 0
-        share = 1.0 if whole else min(1.0, slope / (2 * bend))
-        previous = (p, price)
-        p = target if share == 1 else p + share * (target - p)
-        moments = ends if share == 1 else [m + share * (e - m) for m, e in zip(moments, ends, strict=True)]
-        value = quadratic.value(p, moments)
-    assert best is not None
-    best.step = step
-    return best
+        share = 1.0 if self.whole(slope, bend) else min(1.0, slope / (2 * bend))
+        self.previous = (self.p, self.price)
+        self.p = target if share == 1 else self.p + share * (target - self.p)
+        pairs = zip(self.moments, ends, strict=True)
+        self.moments = ends if share == 1 else [m + share * (e - m) for m, e in pairs]
+        self.value = self.quadratic.value(self.p, self.moments)
+        self.look()
+
+    def line(self) -> tuple[torch.Tensor, list[torch.Tensor], float, float] | None:
+        """A target with its moments, slope and curvature: f(p + t (target − p)) = f(p) + t·slope − t²·curvature.
+
+        None if f rises neither towards the projected step nor towards the tangent's response.
+        """
+        feasible, self.length = self.quadratic.feasible, self._length()
+        for target in (feasible.project(self.p + self.length * self.price), self.response):
+            toward = target - self.p
+            ends, changes = self.quadratic.moved(self.moments, target, toward)
+            slope = float((feasible.weights * self.price) @ toward)
+            bend = self.quadratic.weighted_norms(changes) - self.spared(toward)
+            if self.rises(slope, bend):
+                return target, ends, slope, bend
+        self.stuck = True
+        return None
+
+    def spared(self, toward: torch.Tensor) -> float:
+        """What the self-terms take off the curvature in this direction (N,)."""
+        return 0.0
+
+    def rises(self, slope: float, bend: float) -> bool:
+        """Whether f rises along a line."""
+        return slope > 0
+
+    def whole(self, slope: float, bend: float) -> bool:
+        """Whether the whole step is taken, instead of one to the greatest f on its line."""
+        return self.value + slope - bend >= min(self.values) or bend <= 0
+
+    def _length(self) -> float:
+        """Barzilai and Borwein's long and short step lengths in turn; the last one where no curvature was measured."""
+        weights = self.quadratic.feasible.weights
+        if self.previous is not None:
+            moved, turned = self.p - self.previous[0], self.previous[1] - self.price
+            curvature = float((weights * moved) @ turned)
+            if curvature > 0:
+                long = float((weights * moved) @ moved) / curvature
+                return curvature / max(float((weights * turned) @ turned), 1e-300) if self.done % 2 else long
+        return 1.0 / max(float(self.price.std(correction=0)), 1e-30) if self.length is None else self.length
+
+    def terminate(self) -> bool:
+        """See `Iteration.terminate`."""
+        assert self.best is not None
+        return self.best.near(self.quadratic, self.tolerance)
+
+    def postprocess(self) -> Ascent:
+        """The best iterate, with the least bound."""
+        assert self.best is not None
+        self.best.step = self.length
+        return self.best
 
 
-def ascend_multilinear(
-    quadratic: Quadratic,
-    start: torch.Tensor,  # (N,) float64, feasible
-    tolerance: float,
-    iterations: int,
-    copies: float = 1.0,  # how many documents of the whole pool one document of a sample represents
-    record: Record | None = None,
-) -> Ascent:
-    """Projected ascent on f's multilinear extension, f(p) − Σ own_i (p_i − p_i²), by exact line search.
+class Multilinear(Spectral):
+    """The ascent of f's multilinear extension, f(p) − Σ own_i (p_i − p_i²), by exact line search.
 
     The extension is the expected f of a random mask that draws each document independently with probability p_i. A
     mask pays each document's self-term own_i in full, a fractional p only p_i² of it; the extension charges own_i·p_i,
     so its ascent ends close to a mask. It is not concave, so there is no bound (the result's is infinite). In a sample
     where each document stands for `copies` similar ones, the self-term charged is own_i·p_i / copies.
     """
-    weights, self_terms = quadratic.feasible.weights, quadratic.self_terms
-    p, moments, step = start, quadratic.moments(start), None
-    reached: list[float] = []
-    previous: tuple[torch.Tensor, torch.Tensor] | None = None
-    for iteration in range(iterations + 1):
-        price = quadratic.price(moments) - self_terms * (1 / copies - 2 * p) / weights
-        value = quadratic.value(p, moments) - float(self_terms @ (p / copies - p * p))
-        reached.append(value)
-        if record is not None:
-            record({"objective": value})
-        response, most = quadratic.feasible.respond(price)
-        stalled = iteration >= MULTILINEAR_STALL and value - reached[-1 - MULTILINEAR_STALL] <= tolerance
-        if most - float((weights * price) @ p) <= tolerance or stalled or iteration == iterations:
-            break
-        step = _spectral(weights, previous, (p, price), step, iteration)
-        line = _line(quadratic, p, moments, price, (quadratic.feasible.project(p + step * price), response), self_terms)
-        if line is None:
-            break
-        target, ends, slope, bend = line
-        previous = (p, price)
-        share = 1.0 if bend <= 0 else min(1.0, slope / (2 * bend))
-        p = p + share * (target - p)
-        moments = [m + share * (e - m) for m, e in zip(moments, ends, strict=True)]
-    return Ascent(p, moments, value, price, float("inf"), moments)
+
+    patience, least = MULTILINEAR_STALL, 1.0
+    copies = 1.0  # how many documents of the whole pool one document of a sample represents
+
+    def representing(self, copies: float) -> Multilinear:
+        """The same, of a sample."""
+        self.copies = copies
+        return self
+
+    def look(self) -> None:
+        """Evaluates prices and value at the present p."""
+        quadratic, p, own = self.quadratic, self.p, self.quadratic.self_terms
+        self.price = quadratic.price(self.moments) - own * (1 / self.copies - 2 * p) / quadratic.feasible.weights
+        self.value = quadratic.value(p, self.moments) - float(own @ (p / self.copies - p * p))
+        self.missing.append(-self.value)
+        if self.record is not None:
+            self.record({"objective": self.value})
+        self.response, self.most = quadratic.feasible.respond(self.price)
+
+    def spared(self, toward: torch.Tensor) -> float:
+        """See `Spectral.spared`."""
+        return float(self.quadratic.self_terms @ toward.square())
+
+    def rises(self, slope: float, bend: float) -> bool:
+        """See `Spectral.rises`."""
+        return slope > 0 or bend <= 0
+
+    def whole(self, slope: float, bend: float) -> bool:
+        """See `Spectral.whole`."""
+        return bend <= 0
+
+    def terminate(self) -> bool:
+        """See `Iteration.terminate`."""
+        return self.most - float((self.quadratic.feasible.weights * self.price) @ self.p) <= self.tolerance
+
+    def postprocess(self) -> Ascent:
+        """The last iterate."""
+        return Ascent(self.p, self.moments, self.value, self.price, float("inf"), self.moments)
 
 
 def standing(quadratic: Quadratic, p: torch.Tensor, value: float, bound: float) -> dict[str, float]:
@@ -161,47 +224,6 @@ def standing(quadratic: Quadratic, p: torch.Tensor, value: float, bound: float) 
     """
     facts = {"objective": value - quadratic.rounding(p), "relaxed": value}
     return facts if quadratic.base is not None else {**facts, "upper_bound": bound}
-
-
-def _spectral(
-    weights: torch.Tensor,
-    before: tuple[torch.Tensor, torch.Tensor] | None,  # p and price one step earlier
-    now: tuple[torch.Tensor, torch.Tensor],
-    step: float | None,
-    iteration: int,
-) -> float:
-    """Barzilai and Borwein's long and short step lengths in turn; the previous one where no curvature was measured."""
-    if before is not None:
-        moved, turned = now[0] - before[0], before[1] - now[1]
-        curvature = float((weights * moved) @ turned)
-        if curvature > 0:
-            long = float((weights * moved) @ moved) / curvature
-            return curvature / max(float((weights * turned) @ turned), 1e-300) if iteration % 2 else long
-    return 1.0 / max(float(now[1].std(correction=0)), 1e-30) if step is None else step
-
-
-def _line(
-    quadratic: Quadratic,
-    p: torch.Tensor,
-    moments: list[torch.Tensor],
-    price: torch.Tensor,
-    targets: tuple[torch.Tensor, torch.Tensor],  # the second is used if f does not rise towards the first
-    self_terms: torch.Tensor | None = None,  # (N,) self-terms, for the multilinear extension
-) -> tuple[torch.Tensor, list[torch.Tensor], float, float] | None:
-    """A target with its moments, slope and curvature: f(p + t (target − p)) = f(p) + t·slope − t²·curvature.
-
-    None if f rises towards neither target.
-    """
-    for target in targets:
-        toward = target - p
-        ends, changes = quadratic.moved(moments, target, toward)
-        slope = float((quadratic.feasible.weights * price) @ toward)
-        bend = quadratic.weighted_norms(changes)
-        if self_terms is not None:
-            bend -= float(self_terms @ toward.square())
-        if slope > 0 or (self_terms is not None and bend <= 0):
-            return target, ends, slope, bend
-    return None
 
 
 def _fit(quadratic: Quadratic, places: Sequence[_Place]) -> tuple[float, list[torch.Tensor]]:

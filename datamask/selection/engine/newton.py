@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from datamask.selection.engine.ascent import Ascent, Record, ascend, standing
+from datamask.selection.engine.ascent import Ascent, Spectral, standing
+from datamask.selection.engine.iterate import Iteration, Record
 from datamask.selection.engine.levels import Levels, find_level, logistic
 from datamask.selection.engine.quadratic import Quadratic
 from datamask.selection.metrics.moments import gram_of
@@ -56,118 +57,92 @@ class DualPoint(NamedTuple):
 
 
 def suits_newton(quadratic: Quadratic) -> bool:
-    """Whether `newton` can solve it: one metric, its moment a vector, and no linear programme for the response."""
+    """Whether `Newton` can solve it: one metric, its moment a vector, and no linear programme for the response."""
     return len(quadratic.prepared) == 1 and quadratic.prepared[0].metric.vector and not quadratic.feasible.is_programme
 
 
-def newton(
-    quadratic: Quadratic, start: torch.Tensor | DualPoint, tolerance: float, record: Record | None = None
-) -> tuple[Ascent, DualPoint]:
-    """Solves the relaxation until the bound is within `tolerance` (absolute) of the value.
+class Newton(Iteration[tuple[Ascent, DualPoint]]):
+    """The relaxation solved until the bound is within `tolerance` of the value; a step is a stage, at one ε.
 
-    quadratic: one for which `suits_newton` is true. start: a feasible p (N,), or the end of an earlier path.
-    Returns the best iterate and the point at which the path ended.
+    The result is the best iterate and the point at which the path ended.
     """
-    best: Ascent | None = None
-    gap = math.inf
-    if isinstance(start, torch.Tensor):
-        best = ascend(quadratic, start, tolerance, 0)  # takes no step: evaluates value and bound at the start
-        gap = best.bound - best.value
-        if gap <= tolerance or (entropy := _entropy(quadratic)) <= 0:
-            return best, DualPoint(best.moments[0].double(), 1.0)
-        start = DualPoint(best.moments[0].double(), FIRST * gap / entropy)
-    path, (m, epsilon) = _Path(quadratic), start
-    good, shrink, stayed, least = 0.0, SHRINK, False, math.inf
-    for _ in range(STAGES):
-        before, enough = gap, tolerance / 10 if gap == math.inf else max(tolerance / 10, CLOSE * gap)
-        now, steps, share = path.descend(m, epsilon, enough)
-        m = now.m
-        p = quadratic.feasible.project(torch.where(now.p < WHOLE, 0.0, torch.where(now.p > 1 - WHOLE, 1.0, now.p)))
-        best = _better(quadratic, best, p, now, tolerance / 10)
-        least = min(least, path.dual(now))
-        gap = least - best.value
-        if record is not None:
-            record(standing(quadratic, best.p, best.value, best.bound))
-        if gap <= tolerance:
-            break
-        if share < SHORT and epsilon != good:  # ε was too small
-            # Try the geometric mean with the last ε that worked; if they are already close, an ε greater than both.
-            near = epsilon > NEAR * good
-            epsilon, shrink = max(epsilon, good) / SHRINK if near else (epsilon * good) ** 0.5, shrink**0.5
-            good = 0.0 if near else good
-            continue
-        good, stayed = epsilon, gap > STAYS * before and not stayed
-        if not stayed:
-            epsilon *= max(shrink if steps <= 3 else shrink**0.5, ENOUGH * tolerance / gap)
-    assert best is not None
-    return replace(best, price=quadratic.price(best.moments)), DualPoint(m, epsilon)
 
+    steps = STAGES
 
-def _steep(share: torch.Tensor, least: float) -> torch.Tensor:
-    """(N,) the same, but 0 for the documents of least share that have `FLAT` of the sum together, and below `least`."""
-    # The documents below FLAT / 10 of the mean have a tenth of `FLAT` at most.
-    some = (share > max(least, FLAT / 10 * float(share.mean()))).nonzero()[:, 0]
-    ascending, order = share[some].sort(stable=True)
-    kept = some[order[ascending.cumsum(0) > FLAT * ascending.sum()]]
-    return torch.zeros_like(share).index_copy_(0, kept, share[kept])
-
-
-def _entropy(quadratic: Quadratic) -> float:
-    """Σ w_i (−p ln p − (1 − p) ln(1 − p)) at the uniform p that spends the budget."""
-    total = float(quadratic.feasible.weights.sum())
-    part = min(1.0, quadratic.feasible.size / total)
-    return total * -(part * math.log(max(part, 1e-12)) + (1 - part) * math.log(max(1 - part, 1e-12)))
-
-
-def _better(quadratic: Quadratic, best: Ascent | None, p: torch.Tensor, now: _Point, least: float) -> Ascent:
-    """The best iterate so far, improved by a point on the path: the lesser bound, and the best p on the line to it.
-
-    p: the point's own feasible selection. least: how much a p strictly between `best.p` and p must gain over p itself
-    to be preferred, since more of its entries are fractional.
-    """
-    moments, at = quadratic.moments(p), [now.m.float()]
-    value, (bound, _) = quadratic.value(p, moments), quadratic.bound(at, now.price)
-    if best is None:
-        return Ascent(p, moments, value, now.price, bound, at)
-    toward, turn = p - best.p, moments[0] - best.moments[0]
-    slope = float((quadratic.feasible.weights * quadratic.linear) @ toward)
-    slope -= 2 * quadratic.coefficients[0] * float(best.moments[0].double() @ turn.double())
-    bend = quadratic.weighted_norms([turn])
-    share = min(1.0, max(0.0, slope / (2 * bend))) if bend > 0 else float(slope > 0)
-    between = best.value + share * (slope - share * bend)
-    if between > value + least:
-        p, moments, value = best.p + share * toward, [best.moments[0] + share * turn], between
-    bound, at = min((bound, at), (best.bound, best.best), key=lambda pair: pair[0])
-    return Ascent(p, moments, value, best.price, bound, at)
-
-
-class _Point(NamedTuple):
-    m: torch.Tensor  # (d,) float64
-    value: float  # of the smoothed dual
-    price: torch.Tensor  # (N,) float64
-    p: torch.Tensor  # (N,) float64
-    residual: torch.Tensor  # (d,) m − moment of p
-
-
-class _Path:
-    """The smoothed dual of a quadratic, at any m and ε."""
-
-    def __init__(self, quadratic: Quadratic) -> None:
-        self.quadratic, self.weights = quadratic, quadratic.feasible.weights
+    def __init__(
+        self, quadratic: Quadratic, start: torch.Tensor | DualPoint, tolerance: float, record: Record | None = None
+    ) -> None:
+        """quadratic: one for which `suits_newton` is true. start: a feasible p (N,), or the end of an earlier path."""
+        self.quadratic, self.start, self.tolerance, self.record = quadratic, start, tolerance, record
+        self.weights = quadratic.feasible.weights
         (self.rows,), (self.c,) = quadratic.prepared, quadratic.coefficients
         self.base = None if quadratic.base is None else quadratic.base[0].double()
         limits = quadratic.feasible.limits
         self.levels = Levels(limits) if limits else None  # separate from `feasible`'s: warm starts at z's own scale
         self.multipliers = np.zeros(0)  # dual prices of the limits at the last point
-        self.epsilon = 0.0  # ε of the last point
+        self.scaled = 0.0  # ε of the last point
+
+    def init(self) -> None:
+        """See `Iteration.init`."""
+        self.best: Ascent | None = None
+        self.gap = self.lowest = math.inf
+        self.worked, self.shrink, self.stayed = 0.0, SHRINK, False
+        if isinstance(self.start, DualPoint):
+            self.m, self.epsilon = self.start
+            return
+        self.best = Spectral(self.quadratic, self.start, self.tolerance, 0).run()  # value and bound at the start
+        self.gap = self.best.bound - self.best.value
+        entropy = _entropy(self.quadratic)
+        self.stuck = entropy <= 0
+        self.m, self.epsilon = self.best.moments[0].double(), FIRST * self.gap / entropy if entropy > 0 else 1.0
+
+    def step(self) -> None:
+        """See `Iteration.step`."""
+        before, least = self.gap, self.tolerance / 10
+        now, steps, share = self.descend(
+            self.m, self.epsilon, least if before == math.inf else max(least, CLOSE * before)
+        )
+        self.m = now.m
+        whole = torch.where(now.p < WHOLE, 0.0, torch.where(now.p > 1 - WHOLE, 1.0, now.p))
+        best = self.best = _better(self.quadratic, self.best, self.quadratic.feasible.project(whole), now, least)
+        self.lowest = min(self.lowest, self.dual(now))
+        self.gap = self.lowest - best.value
+        if self.record is not None:
+            self.record(standing(self.quadratic, best.p, best.value, best.bound))
+        if self.gap > self.tolerance:
+            self._next(before, steps, share)
+
+    def _next(self, before: float, steps: int, share: float) -> None:
+        """The next stage's ε, after one of so many steps, the last of this share of a full one."""
+        epsilon, worked = self.epsilon, self.worked
+        if share < SHORT and epsilon != worked:  # ε was too small
+            # Try the geometric mean with the last ε that worked; if they are already close, an ε greater than both.
+            near = epsilon > NEAR * worked
+            self.epsilon = max(epsilon, worked) / SHRINK if near else (epsilon * worked) ** 0.5
+            self.shrink, self.worked = self.shrink**0.5, 0.0 if near else worked
+            return
+        self.worked, self.stayed = epsilon, self.gap > STAYS * before and not self.stayed
+        if not self.stayed:
+            shrink = self.shrink if steps <= 3 else self.shrink**0.5
+            self.epsilon *= max(shrink, ENOUGH * self.tolerance / self.gap)
+
+    def terminate(self) -> bool:
+        """See `Iteration.terminate`."""
+        return self.gap <= self.tolerance
+
+    def postprocess(self) -> tuple[Ascent, DualPoint]:
+        """See the class."""
+        assert self.best is not None
+        best = replace(self.best, price=self.quadratic.price(self.best.moments))
+        return best, DualPoint(self.m, self.epsilon)
 
     def at(self, m: torch.Tensor, epsilon: float) -> _Point:
         price = self.quadratic.price([m.float()])
         z = price / epsilon
         if self.levels is not None:
-            if self.epsilon:
-                self.levels.scale_start(self.epsilon / epsilon)
-            found, self.epsilon = self.levels.solve(z, logistic), epsilon
+            if self.scaled:
+                self.levels.scale_start(self.scaled / epsilon)
+            found, self.scaled = self.levels.solve(z, logistic), epsilon
             self.multipliers = found.multipliers
             p, value = found.p, epsilon * found.value + self._square(m)
         else:
@@ -264,3 +239,49 @@ class _Path:
         low, high = float(z.min()) - 40, float(z.max()) + 40
         level = find_level(excess, feasible.cut(z), low, high, 1e-9 * feasible.size)
         return level, torch.sigmoid(z - level)
+
+
+def _steep(share: torch.Tensor, least: float) -> torch.Tensor:
+    """(N,) the same, but 0 for the documents of least share that have `FLAT` of the sum together, and below `least`."""
+    # The documents below FLAT / 10 of the mean have a tenth of `FLAT` at most.
+    some = (share > max(least, FLAT / 10 * float(share.mean()))).nonzero()[:, 0]
+    ascending, order = share[some].sort(stable=True)
+    kept = some[order[ascending.cumsum(0) > FLAT * ascending.sum()]]
+    return torch.zeros_like(share).index_copy_(0, kept, share[kept])
+
+
+def _entropy(quadratic: Quadratic) -> float:
+    """Σ w_i (−p ln p − (1 − p) ln(1 − p)) at the uniform p that spends the budget."""
+    total = float(quadratic.feasible.weights.sum())
+    part = min(1.0, quadratic.feasible.size / total)
+    return total * -(part * math.log(max(part, 1e-12)) + (1 - part) * math.log(max(1 - part, 1e-12)))
+
+
+def _better(quadratic: Quadratic, best: Ascent | None, p: torch.Tensor, now: _Point, least: float) -> Ascent:
+    """The best iterate so far, improved by a point on the path: the lesser bound, and the best p on the line to it.
+
+    p: the point's own feasible selection. least: how much a p strictly between `best.p` and p must gain over p itself
+    to be preferred, since more of its entries are fractional.
+    """
+    moments, at = quadratic.moments(p), [now.m.float()]
+    value, (bound, _) = quadratic.value(p, moments), quadratic.bound(at, now.price)
+    if best is None:
+        return Ascent(p, moments, value, now.price, bound, at)
+    toward, turn = p - best.p, moments[0] - best.moments[0]
+    slope = float((quadratic.feasible.weights * quadratic.linear) @ toward)
+    slope -= 2 * quadratic.coefficients[0] * float(best.moments[0].double() @ turn.double())
+    bend = quadratic.weighted_norms([turn])
+    share = min(1.0, max(0.0, slope / (2 * bend))) if bend > 0 else float(slope > 0)
+    between = best.value + share * (slope - share * bend)
+    if between > value + least:
+        p, moments, value = best.p + share * toward, [best.moments[0] + share * turn], between
+    bound, at = min((bound, at), (best.bound, best.best), key=lambda pair: pair[0])
+    return Ascent(p, moments, value, best.price, bound, at)
+
+
+class _Point(NamedTuple):
+    m: torch.Tensor  # (d,) float64
+    value: float  # of the smoothed dual
+    price: torch.Tensor  # (N,) float64
+    p: torch.Tensor  # (N,) float64
+    residual: torch.Tensor  # (d,) m − moment of p

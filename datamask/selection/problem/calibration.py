@@ -14,7 +14,7 @@ import torch
 from datamask.errors import ConfigError, nearest
 from datamask.selection.cover.repeat import repeat_span as span_of_repeats
 from datamask.selection.cover.solve import mixture_span
-from datamask.selection.engine.ascent import ascend_multilinear
+from datamask.selection.engine.ascent import Multilinear
 from datamask.selection.engine.quadratic import Quadratic, prepare, row_type
 from datamask.selection.engine.swaps import swap_by_kernel
 from datamask.selection.metrics import metric_class, metric_columns
@@ -170,7 +170,7 @@ def best_among(problem: Problem, metric: MomentMetric, rows: np.ndarray) -> tupl
     quadratic = Quadratic([prepared], [metric.unit / size**2], nothing, feasible)
     start = feasible.uniform()
     accuracy = ACCURACY * quadratic.weighted_norms(quadratic.moments(start))
-    found = ascend_multilinear(quadratic, start, accuracy, ITERATIONS)
+    found = Multilinear(quadratic, start, accuracy, ITERATIONS).run()
     mask, moments, _ = swap_by_kernel(quadratic, feasible.round(found.p, found.price), accuracy)
     if problem.pool.is_small:  # exact sums, so that the order of the rows changes no digit
         mass = torch.zeros(len(problem), dtype=torch.float64)

@@ -27,7 +27,7 @@ import torch
 from datamask.config import Config, ResolvedSelect
 from datamask.devices import pick_device
 from datamask.maps import Handed, Mapper, here
-from datamask.selection.engine.ascent import ascend_multilinear
+from datamask.selection.engine.ascent import Multilinear
 from datamask.selection.engine.quadratic import Quadratic, prepare, rounding_of, weighted_norms
 from datamask.selection.metrics.moments import DiSF
 from datamask.selection.problem.calibration import make_terms
@@ -331,7 +331,9 @@ def learn_first_prices(
         torch.from_numpy(scaled_quality(plan.quality, sample.quality)) / size / share,
         Feasible(problem.limits),
     )
-    found = ascend_multilinear(small, small.feasible.uniform(), relaxation.TOLERANCE, LEARNING_STEPS, copies=1 / share)
+    found = (
+        Multilinear(small, small.feasible.uniform(), relaxation.TOLERANCE, LEARNING_STEPS).representing(1 / share).run()
+    )
     multiplicity = np.zeros(count)
     multiplicity[: len(sample.rows)] = found.p.numpy() / share
     _, dual = dual_prices_of(small, found.price)

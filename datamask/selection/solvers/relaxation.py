@@ -16,8 +16,9 @@ import torch
 from datamask.selection.cover import repeat
 from datamask.selection.cover import solve as cover
 from datamask.selection.cover.tangent import as_state
-from datamask.selection.engine.ascent import Ascent, Record, ascend, ascend_multilinear, standing
-from datamask.selection.engine.newton import DualPoint, newton, suits_newton
+from datamask.selection.engine.ascent import Ascent, Multilinear, Spectral, standing
+from datamask.selection.engine.iterate import Record
+from datamask.selection.engine.newton import DualPoint, Newton, suits_newton
 from datamask.selection.engine.quadratic import (
     Prepared,
     Quadratic,
@@ -184,19 +185,19 @@ def _quadratic(problem: Problem, terms: list[Term], feasible: Feasible, progress
 def relax_mask(quadratic: Quadratic, start: torch.Tensor | DualPoint, tolerance: float, record: Record) -> Ascent:
     """The fractional optimum with its bound: a few steps on all documents, then on the undecided alone.
 
-    start: a feasible p (N,), or the end of Newton's path on a sample where `newton.suits_newton` holds.
+    start: a feasible p (N,), or the end of Newton's path on a sample where `suits_newton` holds.
     """
     if suits_newton(quadratic):
-        return newton(quadratic, start, tolerance, record)[0]
+        return Newton(quadratic, start, tolerance, record).run()[0]
     assert isinstance(start, torch.Tensor)
     opening = FROM_SAMPLE if len(quadratic) > 2 * SAMPLE else FROM_UNIFORM
-    found = ascend(quadratic, start, tolerance, opening, record=record)
+    found = Spectral(quadratic, start, tolerance, opening, record=record).run()
     for _ in range(ROUNDS):
         if found.near(quadratic, tolerance):
             break
         before = found.bound - found.value
         screened = _screened(quadratic, found, tolerance, record)
-        found = screened or ascend(quadratic, found.p, tolerance, WHOLE, found.step, record)
+        found = screened or Spectral(quadratic, found.p, tolerance, WHOLE, found.step, record).run()
         if before - (found.bound - found.value) < tolerance / 4:
             break
     return found
@@ -209,7 +210,7 @@ def _screened(quadratic: Quadratic, found: Ascent, tolerance: float, record: Rec
         return None
     index, part = few
     enough = max(tolerance / 2, SCREENED * (found.bound - found.value))
-    inner = ascend(part, part.feasible.project(found.p[index]), enough, ITERATIONS, found.step, record)
+    inner = Spectral(part, part.feasible.project(found.p[index]), enough, ITERATIONS, found.step, record).run()
     p = found.p.clone()
     p[index] = inner.p
     price = quadratic.price(inner.moments)
@@ -232,7 +233,7 @@ def to_mask(
     if quadratic.rounding(p) > COSTLY:
         index, part = quadratic.undecided(p, price) or (torch.arange(len(quadratic)), quadratic)
         start = part.feasible.project(p[index])
-        found = ascend_multilinear(part, start, tolerance, MULTILINEAR, record=record)
+        found = Multilinear(part, start, tolerance, MULTILINEAR, record=record).run()
         chosen, _, _ = swap_by_kernel(part, part.feasible.round(found.p, found.price), tolerance / 5)
         p = p.clone()
         p[index] = found.p
@@ -253,10 +254,10 @@ def _first_guess(problem: Problem, quadratic: Quadratic) -> torch.Tensor | DualP
     small = sampled(quadratic, rows)
     share = float(small.feasible.weights.sum() / feasible.weights.sum())
     if suits_newton(quadratic):
-        _, end = newton(small, small.feasible.uniform(), ROUGH)
+        _, end = Newton(small, small.feasible.uniform(), ROUGH).run()
         return end.beyond(share)
     copies = len(quadratic) / len(rows)
-    found = ascend_multilinear(small, small.feasible.uniform(), TOLERANCE, LEARNING, copies=copies)
+    found = Multilinear(small, small.feasible.uniform(), TOLERANCE, LEARNING).representing(copies).run()
     price = quadratic.price([moment / share for moment in found.moments])
     fractional = float(((found.p > 1e-6) & (found.p < 1 - 1e-6)).double().mean())
     above = feasible.reduced(price) if feasible.limits else price - feasible.cut(price)
