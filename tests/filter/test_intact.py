@@ -181,6 +181,14 @@ def test_a_page_falls_to_its_text_if_what_it_adds_is_foreign(nats, margin, falls
     assert which_falls(pair(page, own), -nats, -margin) == (-1 if falls == "page" else 1)
 
 
+@pytest.mark.parametrize("part", [slice(None, len(ORIGINAL) // 2), slice(len(ORIGINAL) // 2, None)])
+def test_the_whole_stays_however_much_better_its_beginning_or_end_scores(part: slice) -> None:
+    a, half = text(ORIGINAL), text(ORIGINAL[part])
+    assert which_falls(pair(a, half), -900.0, -3.0) == 1 and which_falls(pair(half, a), 900.0, 3.0) == -1
+    teasers = ORIGINAL[part] + "\n" + "\n".join(" ".join(STRANGE[at : at + 4]) for at in range(0, 120, 4))
+    assert which_falls(pair(half, text(teasers)), 900.0, 3.0) == 1  # what follows is not of its kind
+
+
 def test_another_name_throughout_is_another_document():
     lines = [f"{words} The harbour master of NAME was asked again." for words in ORIGINAL.split("\n")]
     one, other = (text("\n".join(lines).replace("NAME", name)) for name in ("Rotterdam", "Antwerpen"))
