@@ -1,7 +1,7 @@
-"""Two texts beside each other: whether they differ as copies do, and which of them is the intact one.
+"""Two texts beside each other: what each says that the other does not, and which of them is the intact one.
 
-    pair = Pair((a, b))
-    worse(pair, nats, margin)      # 1: b falls, −1: a does, 0: they are equal
+    pair = TextPair.of(a, b)
+    which_falls(pair, nats, margin)      # 1: b falls, −1: a does, 0: they are equal
 
 The intact text stays: one without broken characters, quotations and wear, whose words belong where they stand. Then the
 one with the better score, then the longer one.
@@ -10,8 +10,6 @@ one with the better score, then the longer one.
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,42 +23,19 @@ from datamask.filter.surface import Surface
 
 BROKEN = 0.001  # difference of broken characters per letter that decides
 NOTHING = 1 / 3  # share of the other's own letters up to which a text only lacks what the other adds
+PASSAGE = 22  # letters a place: words put in here and there have fewer (97 of 100 copies have at most 18)
 QUOTED = 200  # letters of quotation that one text must have more than the other
 LINE = 40  # letters: less is no menu and no teaser
 # An addition is foreign by the score's standard deviations, 1.5 at most, and the nats a letter, from 0 to 1, less its
 # share of prose beside the text's. Of 1,374 pages beside their main text .94 are so.
 FOREIGN = 0.7
 ALIKE = 0.8  # ratio of their letters, below which two texts differ by more than words
-PART = 5  # times its letters: a text in one so much longer, such as a shop's frame, says nothing about the rest
+PART = 12  # times its letters: a text in one so much longer, such as a shop's frame, says nothing about the rest
 BREAKS_OFF = 4 / 3  # times its letters, from which a text that begins or ends with another is the whole of it
 GOES_ON = 0.5  # share of prose beside the text's own, below which what follows is no part of it, such as teasers
 UNKNOWN = 0.5  # share of prose taken for additions to a text without prose
-# Copies with one word in ten replaced have 4 to 18 letters of their own a place (3rd and 97th percentile of 264 in 15
-# languages); laws, licences and forms that share parts have 40 and more.
-REWORDED = 22  # letters a place
-SENTENCE = 80  # if both texts have a longer run of letters of their own, they differ by more than single words
-# In a copy with replaced words, word order is less probable where it differs: with one word in ten replaced, by 0.4
-# nats per differing word in 90 of 100 copies. Two laws, licences or manuals are as probable as each other.
-GARBLED = 0.4  # least difference in nats per word, divided by the share of shingles that differ
-GARBLED_REWORDED = 25  # own letters per place at most
-GARBLED_LONGER = 1.2  # ratio of their shingles at most
-GARBLED_PLACE = 60  # letters of the longest own run at most
-# One name for another throughout (ceiling for floor, patent attorney for attorney) is another document: the same words
-# differ again and again on both sides. Of 264 copies with one word in ten replaced 1 in 250 looks so, of 48 pairs of
-# laws, licences, functions and manuals that looked like copies over half do.
-ECHO = 0.05  # of the places where they differ, the share that differ as one before does
-# Of texts alike at .8: of planted copies with 2 % of the words replaced 1 in 100 has such a clause, of licences of one
-# family most.
-CLAUSE = 35  # letters of the longest place on both sides, from which they are siblings
-NAMED, NAMES = 0.3, 4  # echo and places from which a name differs throughout
-FIGURES = 0.6  # share of digits among letters and digits from which a text is a table
-ROWS, IN_ROWS = 5, 0.95  # lines of nothing but figures, from which these are what is said; share that must be the same
-LONG = 800  # letters, from which a text of prose is no form or message
 A_WORD = 4  # letters: more than one Han letter counts for
 AROUND = 2  # letters on either side by which shorter places are compared
-
-
-_NUMBER, _FIGURES = re.compile(r"\d+"), re.compile(r"\n[ \t]*\d[\d \t.,;:/-]*(?=\n|$)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,16 +59,6 @@ class Text:
         """Whether most of its letters are Han or kana, where a word is a letter or two."""
         return bool(unspaced(self.units).mean() > 0.5) if len(self.units) else False
 
-    @cached_property
-    def figures(self) -> Counter[str]:
-        """How often it has each number."""
-        return Counter(_NUMBER.findall(self.text))
-
-    @cached_property
-    def rows(self) -> int:
-        """How many of its lines are nothing but figures."""
-        return len(_FIGURES.findall("\n" + self.text)) if self.surface.figures >= ROWS else 0
-
 
 class OwnText(NamedTuple):
     """What a text says that another does not."""
@@ -101,7 +66,6 @@ class OwnText(NamedTuple):
     places: float  # where the texts differ
     letters: float  # how many are its own
     longest: float  # letters of its longest place
-    outer: float  # letters of the places at its begin and end
     echo: float  # of the places, the share equal to one before: whole words, or any with what is around them
 
     @classmethod
@@ -227,10 +191,10 @@ def _worn(pair: TextPair) -> int:
 
 
 def _around(pair: TextPair) -> int:
-    """Which of two texts is the other with more before or behind it: 1 the second, −1 the first, 0 neither."""
+    """Which of two texts is the other with passages added: 1 the second, −1 the first, 0 neither."""
     said = 1 if pair.own[1].letters >= pair.own[0].letters else -1
     lacks, adds = pair.own[::said]
-    whole = pair.like.containment == 1 or 2 * adds.outer > adds.letters  # words put in break windows on both sides
+    whole = pair.like.containment == 1 or adds.letters > PASSAGE * adds.places
     return said if whole and adds.letters > 0 and lacks.letters <= NOTHING * adds.letters else 0
 
 
@@ -264,68 +228,3 @@ def prose_beside(short: Text, long: Text) -> float:
         return 1.0
     more = (long.surface.prose - short.surface.prose) / max(len(long.units) - len(short.units), 1)
     return min(max(more, 0.0) * len(short.units) / short.surface.prose, 1.0)
-
-
-def siblings(pair: TextPair) -> bool:
-    """Whether texts that share most are two of a kind: each has a clause of its own, or a name throughout."""
-    both = pair.own
-    if min(found.longest for found in both) > CLAUSE:
-        return True
-    return min(found.echo for found in both) > NAMED and min(found.places for found in both) >= NAMES
-
-
-def other_figures(pair: TextPair, contained: bool) -> bool:
-    """Whether the two are tables, or long prose such as laws, of other figures: there these are what is said.
-
-    :param contained: one is to be a part of the other: then its figures are there as well.
-    """
-    if any(text.surface.figures >= FIGURES * (text.surface.figures + len(text.units)) for text in pair.texts):
-        return True
-    if pair.texts[0].surface.digest == pair.texts[1].surface.digest:
-        return False
-    prose = all(len(text.units) >= LONG and 2 * text.surface.prose >= len(text.units) for text in pair.texts)
-    rows = any(text.rows >= ROWS for text in pair.texts)
-    one, other = sorted(pair.texts, key=lambda text: len(text.shingles))
-    if not rows and not (contained and one.surface.figures) and not prose:
-        return False
-    common = (one.figures & other.figures).total()
-    most = one.figures.total() if contained else (max if rows else min)(one.figures.total(), other.figures.total())
-    return common < (IN_ROWS if rows else 0.5) * most
-
-
-def reworded(pair: TextPair) -> bool:
-    """Whether the texts differ as copies do, by a word here and there.
-
-    Texts that share parts differ by whole sentences, and texts about another thing of the same kind by its name
-    throughout: neither are copies.
-    """
-    return min(found.longest for found in pair.own) <= SENTENCE and _scattered(pair.own, REWORDED)
-
-
-def replaced(pair: TextPair) -> bool:
-    """Whether one text may be the other with words replaced, if it is `garbled`."""
-    sizes = sorted(len(text.shingles) for text in pair.texts)
-    if not all(pair.written) or sizes[1] > GARBLED_LONGER * sizes[0]:
-        return False
-    both = pair.own
-    return max(found.longest for found in both) <= GARBLED_PLACE and _scattered(both, GARBLED_REWORDED)
-
-
-def garbled(pairs: Sequence[TextPair], counts: CopyEvidence | None) -> list[bool]:
-    """Of each pair that may be so (`replaced`), whether one text is the other with words replaced: where they differ,
-    its word order is less probable.
-
-    :param counts: of the corpus; without them no answer is True.
-    """
-    if counts is None or not pairs:
-        return [False] * len(pairs)
-    said = counts.natural([pair.written for pair in pairs])  # false for nan
-    return [
-        abs(one - other) >= GARBLED * (1 - pair.like.jaccard) for pair, (one, other) in zip(pairs, said, strict=True)
-    ]
-
-
-def _scattered(both: Sequence[OwnText], letters: float) -> bool:
-    """Whether two texts differ by words here and there, and not again and again by the same ones."""
-    few = all(found.letters <= letters * found.places for found in both)
-    return few and min(found.echo for found in both) <= ECHO

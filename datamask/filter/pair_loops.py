@@ -142,19 +142,17 @@ def missing_runs(numbers, held, letters, window):  # type: ignore[no-untyped-def
 
 @compiled
 def measured(units, runs, word, around, found):  # type: ignore[no-untyped-def]
-    """Fills found (5,): how many runs, (R, 2), there are; of a text's letters, (U,) code points, how many lie in them,
-    in the longest, and in those at its begin and end; what share of the runs is `repeated`, of words or of any with
-    what is around.
+    """Fills found (4,): how many runs, (R, 2), there are; of a text's letters, (U,) code points, how many lie in them
+    and in the longest; what share of the runs is `repeated`, of words or of any with what is around.
 
     word: letters of a run that may be one; around: letters on either side.
     """
-    letters, longest, outer = 0, 0, 0
+    letters, longest = 0, 0
     for run in range(len(runs)):
         length = runs[run, 1] - runs[run, 0]
         letters, longest = letters + length, max(longest, length)
-        outer += length if runs[run, 0] == 0 or runs[run, 1] == len(units) else 0
-    found[0], found[1], found[2], found[3] = len(runs), letters, longest, outer
-    found[4] = max(repeated(units, runs, word, 0), repeated(units, runs, 1, around))
+    found[0], found[1], found[2] = len(runs), letters, longest
+    found[3] = max(repeated(units, runs, word, 0), repeated(units, runs, 1, around))
 
 
 @compiled
@@ -245,7 +243,7 @@ class Asked(NamedTuple):
 @compiled
 def side_by_side(texts, one, other, asked, widths, likes, found):  # type: ignore[no-untyped-def]
     """Fills likes (P, 2) with how many shingles the texts of each pair have in common, and, where their Jaccard is
-    `strong`, with `likeness_doubled`, else nan; found (P, 2, 5) with what is `measured` of what each has of its own,
+    `strong`, with `likeness_doubled`, else nan; found (P, 2, 4) with what is `measured` of what each has of its own,
     where their Jaccard is `least` or their containment `contained`, else nan.
 
     texts: `Texts`; one, other: (P,) their numbers; asked: `Asked`; widths: `Widths`.

@@ -24,21 +24,10 @@ from datamask.filter.duplicate_candidates import (
     pair_ends,
 )
 from datamask.filter.held_texts import HeldTexts, windows_of_pairs
-from datamask.filter.intact import (
-    CopyEvidence,
-    TextPair,
-    garbled,
-    likelier,
-    other_figures,
-    pairs_of,
-    prose_beside,
-    replaced,
-    reworded,
-    siblings,
-    which_falls,
-)
+from datamask.filter.intact import CopyEvidence, TextPair, likelier, pairs_of, prose_beside, which_falls
 from datamask.filter.programs import another_program, are_programs
 from datamask.filter.resolve import Edge, Fall, resolve_edges
+from datamask.filter.siblings import STRONG, STRONG_DOUBLED, clauses_apart, garbled, reworded, told_apart
 from datamask.shares import share_part as share_of
 from datamask.shares import tell_share
 
@@ -46,16 +35,12 @@ from datamask.shares import tell_share
 ROOM = 1 << 26
 PARTS = 32
 LEAST = 1 << 23
-# Texts are copies from these Jaccards on, of shingles of 12 and of 24 letters, templates or not. Of 149 pairs of real
-# documents whose word 5-grams have a Jaccard of 0.8 or more, 5 are below the second; of 29 that have less, 28 are.
-STRONG = 0.77
-STRONG_DOUBLED = 0.8
 # Of fewer shingles a name or a date is what a text says: notices, aliases, entries of one form differ by that alone.
 SHORT, SHORT_STRONG = 200, 0.95
 # Factor on the setting `jaccard` for Chinese and Japanese: with one word in ten replaced, 28 such copies have a Jaccard
 # of .24 to .38 (other languages .42 and more), because there a word is a letter or two and each breaks as many windows.
 UNSPACED = 0.65
-# From this share of the Jaccard threshold on, a pair is a copy if `intact.garbled` says so, at least GARBLED_OWN of
+# From this share of the Jaccard threshold on, a pair is a copy if `siblings.garbled` says so, at least GARBLED_OWN of
 # their common shingles belong to no template, and both have GARBLED_SHORT shingles.
 GARBLED = 0.6
 GARBLED_OWN = 0.6
@@ -181,11 +166,11 @@ class _Judge:
         self._programs |= zip(new, are_programs(list(new.values())).tolist(), strict=True)
 
     def _told_apart(self, found: _Alike) -> bool:
-        """Whether two texts are two programs, or tables of other figures."""
+        """Whether two texts are two programs, or two of a kind by their figures."""
         contained = found.kind in ("contained", "wholly")
         if self._programs[found.one] and self._programs[found.other]:
             return another_program(*found.pair.written, contained)
-        return not found.pair.same and other_figures(found.pair, contained)
+        return not found.pair.same and told_apart(found.pair, contained)
 
     def _read(self, one: int, other: int, pair: TextPair, own: float) -> _Alike | None:
         """The pair if it is verified. own: the share of their common shingles that belong to no template."""
@@ -196,7 +181,7 @@ class _Judge:
         if fewer < SHORT:
             strong, least_of_part = SHORT_STRONG, max(WHOLLY, least_of_part)
         contained = like.containment >= least_of_part and not _siblings(pair)
-        near = like.jaccard >= strong and pair.doubled >= STRONG_DOUBLED and not siblings(pair)
+        near = like.jaccard >= strong and pair.doubled >= STRONG_DOUBLED and not clauses_apart(pair)
         least = self._rules.jaccard
         if like.jaccard < least and a.unspaced and b.unspaced:
             least *= UNSPACED
@@ -208,7 +193,7 @@ class _Judge:
             return _Alike(one, other, pair, "contained")
         wholly = "wholly" if like.containment >= WHOLLY and own >= PARTLY and fewer >= SHORT else ""
         doubtful = not contained and like.jaccard >= GARBLED * least and own >= GARBLED_OWN and fewer >= GARBLED_SHORT
-        if doubtful and replaced(pair):
+        if doubtful and reworded(pair):
             return _Alike(one, other, pair, "replaced", wholly)
         return _Alike(one, other, pair, wholly) if wholly else None
 

@@ -15,16 +15,14 @@ from datamask.filter.intact import (
     OwnText,
     Text,
     TextPair,
-    garbled,
     likelier,
     pairs_of,
     prose_beside,
-    replaced,
-    reworded,
     which_falls,
 )
 from datamask.filter.pair_loops import own_runs, repeated
 from datamask.filter.shingles import WINDOW, likeness
+from datamask.filter.siblings import garbled, reworded
 from datamask.filter.verify_pairs import UNSPACED
 
 GENERATOR = random.Random(0)
@@ -127,7 +125,7 @@ def test_own_letters_are_those_that_were_put_in():
     a = text("one two three four five six seven eight nine ten eleven twelve")
     b = text("one two three four five six zebra seven eight nine ten eleven twelve")
     found = OwnText.of(b, a.shingles)
-    assert (found.letters, found.places, found.outer) == (5, 1, 0)
+    assert (found.letters, found.places) == (5, 1)
     assert OwnText.of(a, b.shingles)[:2] == (1, 0)
     assert OwnText.of(a, a.shingles).places == 0
 
@@ -149,7 +147,7 @@ def test_what_a_text_has_of_its_own_is_what_a_plain_count_says(seed: int) -> Non
     assert found.places == sum(not there and (place == 0 or present[place - 1]) for place, there in enumerate(present))
     runs = own_runs(one.shingles, one.numbers, other.shingles, len(one.units), WINDOW)
     assert sum(stop - start for start, stop in runs) == found.letters
-    assert found.outer == sum(stop - start for start, stop in runs if start == 0 or stop == len(one.units))
+    assert found.longest == max((stop - start for start, stop in runs), default=0)
     both = pair(one, other)
     assert both.own == (found, OwnText.of(other, one.shingles)) == pair(other, one).own[::-1]
     assert both.like == pair(other, one).like
@@ -231,7 +229,7 @@ def test_a_copy_is_found_if_its_words_do_not_follow_one_another() -> None:
     a, b = map(text, (ORIGINAL, " ".join(words)))
     worst = {ORIGINAL: 3.0, b.text: 3.0 - (1 - pair(a, b).like.jaccard)}
     said = [(worst[a.text], worst[b.text]), (3.0, 2.99), (float("nan"), float("nan"))]
-    assert replaced(pair(a, b))
+    assert reworded(pair(a, b))
     assert garbled([pair(a, b)] * 3, Told(natural=lambda pairs: said)) == [True, False, False]
     assert garbled([pair(a, b)], Told()) == garbled([pair(a, b)], None) == [False]
     assert garbled([], Told()) == []

@@ -25,6 +25,10 @@ APART = {
     "two lines exchanged": ("a = 1\nb = a\nprint(b)\n", "b = a\na = 1\nprint(b)\n"),
     "directives": (NOTICE + "# define THIRTY_TWO_BIT\n# undef X\n", NOTICE + "# undef THIRTY_TWO_BIT\n# define X\n"),
     "headers": (NOTICE + "#ifndef _A_H\n#define _A_H\n#endif\n", NOTICE + "#ifndef _B_H\n#define _B_H\n#endif\n"),
+    "a name below a licence": (
+        "-- " + "Use in source and binary forms is permitted. " * 9 + "\n\nprocedure Rain;\n",
+        "-- " + "Use in source and binary forms is permitted. " * 9 + "\n\nprocedure Tour;\n",
+    ),
     "tables": ("flags[] = {\n 'P','I','C',\n 'm','6',\n};\n", "flags[] = {\n 'P','I','C',\n 'D','O',\n};\n"),
     "escapes": (r"    '\xa4'  # CURRENCY" + "\n", r"    '\xa6'  # CURRENCY" + "\n"),
 }
