@@ -16,7 +16,7 @@ from datamask.corpus.convert import convert_shard
 from datamask.corpus.identify import wanted as languages_wanted
 from datamask.corpus.inputs import InputFile, reading_of
 from datamask.corpus.plan import Part, Shard
-from datamask.corpus.read import INDEX_COLUMNS, check_columns, corpus_schema, shard_schema
+from datamask.corpus.read import INDEX_COLUMNS, TOPIC, check_columns, corpus_schema, shard_schema
 from datamask.corpus.shards import plan_shards
 from datamask.corpus.streams import raw_stream
 from datamask.errors import ConfigError, DatamaskError, InputError, MissingExtraError, nearest, several
@@ -169,7 +169,7 @@ def check_footers(files: Sequence[InputFile], config: Config) -> None:
     check_columns(shards, config)
     check_filters(shards, config)
     for quota in config.selection.quotas:
-        _check_pool_column(quota.column, "select.quotas", names)
+        _check_pool_column(quota.column, "select.quotas", names, config)
 
 
 # What `benchmarks/judge.py` read of pairwise choices by vectors of either encoder (docs/judge.md).
@@ -211,12 +211,14 @@ def _check_pool_columns(names: Sequence[str], config: Config) -> None:
     quotas = [quota.column for quota in config.selection.quotas]
     for column in pool_columns(config.selection):
         who = "select.quotas" if column in quotas else "select.algorithm, whose metric reads it"
-        _check_pool_column(column, who, names)
+        _check_pool_column(column, who, names, config)
 
 
-def _check_pool_column(column: str, who: str, names: Sequence[str]) -> None:
-    if column not in (*names, *INDEX_COLUMNS, *COPY_COLUMNS):
+def _check_pool_column(column: str, who: str, names: Sequence[str], config: Config) -> None:
+    made = (TOPIC, *COPY_COLUMNS) if config.makes_topics else COPY_COLUMNS
+    if column not in (*names, *INDEX_COLUMNS, *made):
+        how = "; nothing else reads vectors here, so have topics made: --set topics.make=always" * (column == TOPIC)
         raise ConfigError(
             f"{who}: no file of the corpus has a column {column!r}"
-            f"{nearest(column, names)} (columns: {', '.join(names)})"
+            f"{nearest(column, names)} (columns: {', '.join(names)}){how}"
         )

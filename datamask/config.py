@@ -202,6 +202,17 @@ class Quality(Section):
         return any(scorer.kind in ("probe", "encoder") or scorer.kind not in SCORERS for scorer in self.scorers)
 
 
+class Topics(Section):
+    """A topic of every document that has a vector: the cluster it lies in, named by the words that tell it apart."""
+
+    make: Literal["beside", "always", "off"] = "beside"
+    """"beside": where vectors are made anyway; "always": vectors are made for topics too; "off": none."""
+    count: int = Field(32, ge=2, le=64)
+    """Topics, 16 to 64 as a rule; fewer where a topic would have fewer than 50 documents."""
+    seed: int = 0
+    """Same seed, same documents: same topics."""
+
+
 class Quota(Section):
     """Bounds on the shares of a group's values in the selection, in the budget's own unit (documents or tokens)."""
 
@@ -623,6 +634,7 @@ class Config(Section):
     corpus: Corpus = Corpus()
     encoder: EncoderSettings = EncoderSettings()
     quality: Quality = Quality()
+    topics: Topics = Topics()
     select: Select = Select()
     filter: Filter = Filter()
     duplicates: Duplicates = Duplicates()
@@ -636,8 +648,13 @@ class Config(Section):
 
     @property
     def reads_vectors(self) -> bool:
-        """Whether anything reads the documents' vectors: scorers or the choice. Else none are made."""
-        return self.quality.reads_encoder or self.selection.reads_vectors
+        """Whether anything reads the documents' vectors: scorers, the choice or topics. Else none are made."""
+        return self.topics.make == "always" or self.quality.reads_encoder or self.selection.reads_vectors
+
+    @property
+    def makes_topics(self) -> bool:
+        """Whether documents get topics, a column of their own."""
+        return self.topics.make != "off" and self.reads_vectors
 
     @property
     def counts_copies(self) -> bool:

@@ -142,6 +142,14 @@ class QualityKeywords(TypedDict, total=False):
     combine: Literal["sum", "standard", "rank"]
 
 
+class TopicsKeywords(TypedDict, total=False):
+    """The section `topics`."""
+
+    make: Literal["beside", "always", "off"]
+    count: int
+    seed: int
+
+
 class OwnFilterKeywords(TypedDict, total=False):
     """One of `filter.own`."""
 
@@ -217,6 +225,7 @@ class SectionKeywords(TypedDict, total=False):
     corpus: CorpusKeywords
     encoder: EncoderKeywords
     quality: QualityKeywords
+    topics: TopicsKeywords
     select: SelectKeywords
     filter: FilterKeywords
     duplicates: DuplicatesKeywords

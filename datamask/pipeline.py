@@ -88,7 +88,7 @@ _FITTING = (
     *(f"encoder.{name}" for name in ("fit_documents", "vocabulary", "dimensions", "max_length")),
 )
 _SCORED = ("index", "embed", "score")
-_DECIDED = (*_SCORED, "atoms", "filter", "duplicates", "copies")
+_DECIDED = ("index", "embed", "topics", "score", "atoms", "filter", "duplicates", "copies")
 _ELSEWHERE = ("select.semantic_duplicates",)  # of `duplicates`, which is given it where it searches by embeddings
 STAGES = {
     stage.name: stage
@@ -179,6 +179,18 @@ STAGES = {
             sums=True,
         ),
         Stage(
+            "topics",
+            "rounds",
+            "topics",
+            ("embed",),
+            settings=("topics",),
+            without=("topics.make",),
+            rounds=2,
+            run="datamask.selection.topics:label_topics",
+            makes="topics",
+            sums=True,
+        ),
+        Stage(
             "score",
             "shard",
             "scores",
@@ -196,7 +208,7 @@ STAGES = {
             "filter",
             "rounds",
             "filters",
-            ("index", "score", "signatures", "leaks"),
+            ("index", "topics", "score", "signatures", "leaks"),
             version=5,
             settings=("filter",),
             without=("filter.own",),  # by their code
@@ -220,7 +232,7 @@ STAGES = {
             "copies",
             "rounds",
             "copies",
-            ("index", "score", "filter", "duplicates"),
+            ("index", "topics", "score", "filter", "duplicates"),
             settings=("filter.where", "quality.scorers", "quality.combine"),
             rounds=5,
             run="datamask.filter.copy_counts:count_copies",
@@ -253,7 +265,7 @@ STAGES = {
             "export",
             "rounds",
             "staging",
-            ("index", "score", "filter", "copies", "mask"),
+            ("index", "topics", "score", "filter", "copies", "mask"),
             rounds=2,
             run="datamask.release.staging:export",
         ),
@@ -261,7 +273,7 @@ STAGES = {
             "report",
             "rounds",
             None,
-            (*_SCORED, "filter", "duplicates", "mask", "export"),
+            (*_SCORED, "topics", "filter", "duplicates", "mask", "export"),
             rounds=40,
             run="datamask.report.report:write_report",
         ),

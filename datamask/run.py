@@ -24,6 +24,7 @@ from datamask.config import Config
 from datamask.corpus.identify import wanted as languages_wanted
 from datamask.corpus.index import check_quarantine
 from datamask.corpus.plan import FailedFile, Plan, Shard
+from datamask.corpus.read import TOPIC
 from datamask.driver import Driver
 from datamask.engine import Engine, Threads
 from datamask.errors import ConservationError, IncompleteError, several
@@ -38,6 +39,7 @@ from datamask.release.release_folder import Provenance, ReleaseFolder, Staged, l
 from datamask.run_numbers import numbers
 from datamask.selection.cover.counting import check_target, reads_words
 from datamask.selection.extension import MustSolve, extend_prices
+from datamask.selection.metrics import pool_columns
 from datamask.selection.solvers import check_solver
 from datamask.selection.stage import learn_prices
 from datamask.stages import ShardFiles
@@ -53,6 +55,7 @@ class Previous:
 
     encoder: Any = None
     quality: Any = None
+    topics: str = ""  # the key of its model
     prices: Output | None = None  # select by these instead of solving
     gap: float = 0.0  # of the selection that set the prices
     version: str = ""
@@ -95,6 +98,7 @@ def wanted(config: Config) -> list[Stage]:
         "encoder": config.reads_vectors or not static,
         "signatures": config.filter.exact_duplicates or near_duplicates_wanted(config),
         "embed": config.reads_vectors,
+        "topics": config.makes_topics,
         "atoms": reads_words(config.selection),
         "leaks": decontamination_wanted(config),
         "duplicates": near_duplicates_wanted(config),
@@ -112,6 +116,11 @@ def stage_reads(config: Config) -> dict[str, set[str]]:
     if not config.quality.reads_encoder:
         found["quality"].discard("encoder")
         found["score"].discard("embed")
+    asked = config.filter.own or TOPIC in (config.filter.where or "").lower()
+    unasked = set() if asked else {"filter", "copies"}
+    unasked |= set() if TOPIC in pool_columns(config.selection) else {"prices", "mask"}
+    for name in unasked & names:
+        found[name].discard("topics")
     if config.filter.order == "after":
         for name, own in found.items():
             own.discard("filter") if name != "filter" else own.add("mask")
@@ -170,6 +179,8 @@ class Run(Driver):
         }
         if stage.by == "one":
             given["previous"] = self.previous.quality if stage.name == "quality" else self.previous.encoder
+        if stage.name == "topics":
+            given["previous"] = self.previous.topics
         if stage.name == "prices":
             given |= {"previous": self.previous, "log": self.engine.log}
         return given
@@ -238,7 +249,7 @@ class Run(Driver):
         failed = self.failed()
         provenance = Provenance(
             portable(encoder, self.work), self.results["quality"].as_dict(), certificate, tuple(failed),
-            self.plan.skipped,
+            self.plan.skipped, next((files.topics.facts for files in shards if files.topics), {}),
         )  # fmt: skip
         waiting = partial(self._say, f"another run is publishing into {self.out}; this one waits for it")
         rows, lines = self.rows, self.engine.board.stages.values()

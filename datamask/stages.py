@@ -35,6 +35,7 @@ class ShardFiles:
     filters: Output | None = None
     duplicates: Output | None = None
     masks: Output | None = None
+    topics: Output | None = None
     atoms: Output | None = None
     leaks: Output | None = None
     copies: Output | None = None

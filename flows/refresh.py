@@ -40,6 +40,7 @@ CONSEQUENCES = {
     "corpus": "every document is read, embedded and scored again",
     "encoder": "every document is embedded again",
     "quality": "every document is scored again",
+    "topics": "topics are fitted again, and what reads them is computed again",
     "filter": "the filters and the selection are computed again",
     "duplicates": "near-duplicates and the selection are computed again",
     "select": "the selection is computed again",
@@ -283,13 +284,16 @@ def _taken_over(manifest: Mapping[str, Any], settings: Config, work: str, change
     changed = {setting.split(".")[0] for setting in changes.settings}
     kept = changed.isdisjoint({"corpus", "encoder", "quality"})
     quality = QualityRef.from_dict(manifest["provenance"]["quality"]) if kept else None
+    topics = ""
+    if changed.isdisjoint({"corpus", "encoder", "topics"}):
+        topics = manifest["provenance"].get("topics", {}).get("model", "")
     prices = None
     key = manifest["provenance"]["certificate"].get("prices")
     if key and kept and changed.isdisjoint({"select", "filter", "duplicates"}) and settings.run.refresh == "prices":
         prices = storage.find_output(storage.join(work, "prices", f"prices-{key}.parquet"), key)
     certificate = manifest["provenance"]["certificate"]
     gap = certificate.get("solved_gap", certificate.get("gap")) or 0.0
-    return Previous(encoder, quality, prices, gap, manifest["version"])
+    return Previous(encoder, quality, topics, prices, gap, manifest["version"])
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

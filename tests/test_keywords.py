@@ -18,6 +18,7 @@ SECTIONS = {
     config.EncoderSettings: keywords.EncoderKeywords,
     config.ScorerSettings: keywords.ScorerKeywords,
     config.Quality: keywords.QualityKeywords,
+    config.Topics: keywords.TopicsKeywords,
     config.OwnFilter: keywords.OwnFilterKeywords,
     config.Filter: keywords.FilterKeywords,
     config.Duplicates: keywords.DuplicatesKeywords,

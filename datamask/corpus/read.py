@@ -35,6 +35,7 @@ BESIDE = pa.schema([CHUNK_ID, *(FINEWEB.field(name) for name in ("language", "la
 BATCH_ROWS = 1000
 BATCH_BYTES = 64 << 20  # of a batch, on average over its row group: rows may be long
 INDEX_COLUMNS = ("id", "token_count", "characters", "text_hash")  # read_documents takes these from the index
+TOPIC = "topic"  # of the topics file, where there is one
 SAMPLE_FACTOR = 50  # sample_texts looks at so many times the rows it returns, at least SAMPLE_ROWS
 SAMPLE_ROWS = 500_000
 FOOTERS = 16  # opened at a time
@@ -158,7 +159,8 @@ def read_documents(
     batch_rows: int = BATCH_ROWS,
     schema: pa.Schema | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """`read_batches` without the rows in quarantine; id, token_count, characters and text_hash are the index's.
+    """`read_batches` without the rows in quarantine; id, token_count, characters and text_hash are the index's, and
+    the topic is the topics file's, where there is one.
 
     :raises ConservationError: index and shard differ in rows.
     :raises InputError: see `read_batches`.
@@ -167,10 +169,13 @@ def read_documents(
         raise ValueError(f"shard {files.shard.name} has no index yet")
     schema = schema or shard_schema(files.shard, config)
     names = list(columns) if columns is not None else list(dict.fromkeys([*schema.names, "id", "token_count"]))
-    indexed = [name for name in names if name in INDEX_COLUMNS]
-    index = read_table(files.index.path, ["chunk_id", "reason", *indexed])
+    ours = (*INDEX_COLUMNS, TOPIC) if files.topics else INDEX_COLUMNS
+    indexed = [name for name in names if name in ours]
+    index = read_table(files.index.path, ["chunk_id", "reason", *(name for name in indexed if name != TOPIC)])
     good = np.asarray(index["reason"].is_null())
-    read = [name for name in names if name not in INDEX_COLUMNS]
+    if TOPIC in indexed:
+        index = index.append_column(TOPIC, read_topics(files, good))
+    read = [name for name in names if name not in ours]
     if not read:
         documents = index.filter(pa.array(good)).select(["chunk_id", *names])
         yield from documents.combine_chunks().to_batches(batch_rows)
@@ -193,6 +198,21 @@ def read_documents(
     raise ConservationError(
         f"shard {files.shard.name}: the index has {len(good)} rows, the corpus others; remove the index"
     )
+
+
+def read_topics(files: ShardFiles, good: np.ndarray) -> pa.ChunkedArray:
+    """(rows,) topics of a shard's rows, null of those that are no documents.
+
+    :param good: bool[rows of the shard], which are documents.
+    :raises ConservationError: topics and index differ in rows.
+    """
+    assert files.topics is not None
+    topics = read_table(files.topics.path, [TOPIC])[TOPIC]
+    if len(topics) != good.sum():
+        raise ConservationError(
+            f"shard {files.shard.name}: {good.sum()} documents in its index, {len(topics)} topics; remove the topics"
+        )
+    return topics.take(pa.array(np.cumsum(good) - 1, mask=~good))
 
 
 def sample_texts(shards: Sequence[Shard], config: Config, documents: int, seed: int) -> list[str]:

@@ -90,7 +90,8 @@ def count_copies(all_files: Sequence[ShardFiles], config: Config, work: str, map
     :param maps: who runs the rounds.
     """
     ordered = sorted(all_files, key=lambda files: files.shard.name)
-    key = STAGE.key(config, _quotas(config), [_inputs(files) for files in ordered])
+    topics = [files.topics.key for files in ordered if files.topics and "topic" in (config.filter.where or "").lower()]
+    key = STAGE.key(config, _quotas(config), [_inputs(files) for files in ordered], *([topics] if topics else []))
     record = storage.join(work, "copies", f"corpus-{key}.json")
     if storage.exists(record):
         keys = storage.read_json(record)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from datamask import extensions, storage
 from datamask.config import COPY_COLUMNS, Config
 from datamask.corpus.plan import Shard
-from datamask.corpus.read import corpus_schema, read_documents
+from datamask.corpus.read import TOPIC, corpus_schema, read_documents
 from datamask.duck import connect
 from datamask.errors import ConfigError, ConservationError, InputError, nearest
 from datamask.filter import contamination
@@ -152,7 +152,7 @@ def _plan(schema: pa.Schema, scores: Sequence[str], config: Config, scorers: Seq
             next=["--set corpus.columns.language=NAME", "--set filter.identify=needed"],
         )
     filters = filters_of(config, condition)
-    known_names = list(dict.fromkeys([*LIGHT, *scores, *schema.names]))
+    known_names = list(dict.fromkeys([*LIGHT, *scores, *schema.names, *([TOPIC] if config.makes_topics else [])]))
     for own in (each for each in filters if isinstance(each, Own)):
         for column in own.columns:
             if column not in known_names:
@@ -183,7 +183,9 @@ def _condition(
     hidden = {field.name for field in ours}
     if config.filter.where is None:
         return None, hidden
-    known = pa.schema([*(field for field in schema if field.name not in hidden), *ours])
+    ours += [pa.field(TOPIC, pa.string())] if config.makes_topics else []  # read as the documents' columns are
+    taken = {field.name for field in ours}
+    known = pa.schema([*(field for field in schema if field.name not in taken), *ours])
     return check_expression(config.filter.where, known, scorers), hidden
 
 
@@ -222,6 +224,7 @@ def _key(all_files: Sequence[ShardFiles], plan: _Filters) -> str:
         if plan.config.filter.exact_duplicates and files.signatures:
             masks.append(files.signatures.key)
         masks += [files.leaks.key] if files.leaks else []
+        masks += [files.topics.key] if files.topics and TOPIC in plan.documents else []
         inputs.append([files.shard.name, files.shard.columns_key, files.index.key, files.scores.key, *masks])
     own = _own_key(plan.config)
     columns = [plan.config.corpus.columns, plan.schema.to_string()] if plan.documents else []

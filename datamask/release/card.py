@@ -38,6 +38,7 @@ NOTES = {
     "copies": "other documents of the corpus that are verified copies of it",
     "copy_sources": "sources that it and its copies come from",
     "copy_dumps": "dumps that it and its copies come from",
+    "topic": "the cluster of its vector, named by the words that tell it apart",
     "repeat": "how often it is to be taken, so that the budget of tokens is spent",
     "shard": "shard of the source",
     "chunk_id": "row of the shard",

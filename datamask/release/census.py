@@ -67,7 +67,8 @@ def _decide(files: ShardFiles, state: Exporting, connection: duckdb.DuckDBPyConn
     decided, sums = decide(files, connection)
     written_files: list[WrittenFile] = []
     with written(state.staged.folder, decisions_path(files), written_files) as temporary:
-        schema = schema_of(state.config.model_dump(mode="json", include={"select", "filter", "quality", "duplicates"}))
+        sections = {"select", "filter", "quality", "duplicates"}
+        schema = schema_of(state.config.model_dump(mode="json", include=sections), files.topics is not None)
         table = decided.select(schema.names).cast(schema).replace_schema_metadata(sealed(state.staged.key))
         pq.write_table(table, temporary, compression="zstd")
     selected = pc.equal(decided["outcome"], "selected").to_numpy()

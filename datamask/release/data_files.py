@@ -20,7 +20,7 @@ from datamask.config import COPY_COLUMNS, Config
 from datamask.corpus.columns import FINEWEB, RESTATED
 from datamask.corpus.read import read_batches
 from datamask.read_ahead import read_ahead
-from datamask.release.merge import COPIES
+from datamask.release.merge import COPIES, REPEAT, TOPICS
 from datamask.release.personal import FIELD, PersonalRules, published
 from datamask.release.stripes import RowRange, Stripe, file_name
 from datamask.stages import ShardFiles
@@ -28,7 +28,6 @@ from datamask.stages import ShardFiles
 ADDED = pa.schema(
     [("quality_score", pa.float32()), ("probability", pa.float32()), ("shard", pa.string()), ("chunk_id", pa.int64())]
 )
-REPEAT = pa.field("repeat", pa.int32())  # before these where documents may be taken several times
 INDEXED = ("id", "token_count")  # the index's: the input's where it has them, else made or counted
 BATCH_ROWS = 4000
 KEY_METADATA = b"datamask.release"
@@ -46,7 +45,13 @@ class DataLayout:
 
     @classmethod
     def of(
-        cls, corpus: pa.Schema, key: str = "", repeated: bool = False, personal: bool = False, copies: bool = False
+        cls,
+        corpus: pa.Schema,
+        key: str = "",
+        repeated: bool = False,
+        personal: bool = False,
+        copies: bool = False,
+        topics: bool = False,
     ) -> DataLayout:
         """FineWeb's columns first, id and token_count always among them; the input's others; ours.
 
@@ -54,8 +59,10 @@ class DataLayout:
         :param repeated: with the column `repeat`.
         :param personal: with the column `personal_data`.
         :param copies: with the columns `COPY_COLUMNS`.
+        :param topics: with the column `topic`.
         """
-        ours = pa.schema([*[FIELD] * personal, *(COPIES if copies else []), *[REPEAT] * repeated, *ADDED])
+        made = [*(COPIES if copies else []), *[REPEAT] * repeated, *[TOPICS] * topics]
+        ours = pa.schema([*[FIELD] * personal, *made, *ADDED])
         there = {*corpus.names, *INDEXED}
         first = [corpus.field(n) if n in corpus.names else FINEWEB.field(n) for n in FINEWEB.names if n in there]
         others = [field for field in corpus if field.name not in FINEWEB.names]
@@ -125,7 +132,8 @@ def write_stripe(
 
     :param shards: those of the stripe, by their place.
     :param names: the folder of each dump.
-    :param decisions: of a shard: chunk_id, id, outcome, quality_score, probability, token_count of every row.
+    :param decisions: of a shard: chunk_id, id, outcome, quality_score, probability, token_count, and topic where there
+        are any, of every row.
     :param readers: shards read ahead, each in a thread.
     """
     found: list[WrittenFile] = []
@@ -172,6 +180,7 @@ def _documents(
         added += [
             *(facts[name] for name in COPY_COLUMNS if name in facts.column_names),
             *([facts["repeat"]] if config.selection.repeat > 1 else []),
+            *([facts[TOPICS.name]] if files.topics else []),
             facts["quality_score"],
             facts["probability"],
             pa.repeat(files.shard.name, len(chosen)),

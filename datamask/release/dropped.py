@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from datamask.corpus.read import shard_schema
+from datamask.corpus.read import TOPIC, shard_schema
 from datamask.errors import InputError, nearest
 from datamask.release.differences import Parts, compare, excerpt
 from datamask.release.release_folder import ReleaseFolder
@@ -57,7 +57,7 @@ def read_dropped(
     """(`count` of the documents with this reason, drawn at random; how many there are; why texts are missing, or "").
 
     :param name: a filter, a reason of the quarantine, `selected` or `not_selected`.
-    :param only: column=value that the corpus must have there.
+    :param only: column=value that the corpus, or of topics the release, must have there.
     :raises InputError: no such reason in this release, no such column, or the corpus that has it is gone.
     """
     manifest = release.manifest()
@@ -93,6 +93,7 @@ def _check_columns(source: Source, only: Mapping[str, str]) -> None:
     there = dict.fromkeys(
         name for shard in shards.values() for name in shard_schema(shard, config).names if name != "text"
     )
+    there |= dict.fromkeys([TOPIC] if any("topics" in keys for keys in source.keys.values()) else [])
     for column in only:
         if column not in there:
             raise InputError(
@@ -113,7 +114,10 @@ def _draw(
         if only and table.num_rows:
             ids = table["chunk_id"].to_pylist()
             columns = source.documents([(shard, place) for place in ids], list(only))
-            hit = [_matches(columns.get((shard, place), {}), only) for place in ids]
+            made = table.select([TOPIC]).to_pylist() if TOPIC in table.column_names else [{}] * len(ids)
+            hit = [
+                _matches(columns.get((shard, place), {}) | ours, only) for place, ours in zip(ids, made, strict=True)
+            ]
             table = table.filter(pa.array(hit, pa.bool_()))
         number += table.num_rows
         keys = np.random.default_rng([seed, zlib.crc32(shard.encode())]).random(table.num_rows)

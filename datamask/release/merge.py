@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain, combinations
 from typing import Any
 
 import duckdb
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 
 from datamask import storage
 from datamask.config import COPY_COLUMNS, counts_copies
+from datamask.corpus.read import TOPIC
 from datamask.errors import ConservationError
 from datamask.stages import ShardFiles
 
@@ -31,25 +33,24 @@ DECISIONS = pa.schema(
     ]
 )
 
-REPEATED = DECISIONS.append(pa.field("repeat", pa.int32()))  # where documents may be taken several times
+TOPICS = pa.field(TOPIC, pa.string())  # where documents have vectors
+REPEAT = pa.field("repeat", pa.int32())  # where documents may be taken several times
 DETAIL = pa.field("detail", pa.string())  # where test items are looked for: what a document holds, as JSON
 COPIES = [pa.field(name, pa.int32()) for name in COPY_COLUMNS]  # where they are counted; null in quarantine
+ADDED = ([REPEAT], COPIES, [TOPICS], [DETAIL])
 SCHEMAS = tuple(
-    pa.schema([*first, *copies, *detail])
-    for first in (DECISIONS, REPEATED)
-    for copies in ([], COPIES)
-    for detail in ([], [DETAIL])
+    pa.schema([*DECISIONS, *chain(*some)]) for many in range(len(ADDED) + 1) for some in combinations(ADDED, many)
 )
 
 
-def schema_of(settings: Mapping[str, Any]) -> pa.Schema:
-    """The columns of a release's decisions, by its settings as plain data."""
+def schema_of(settings: Mapping[str, Any], topics: bool = False) -> pa.Schema:
+    """The columns of a release's decisions, by its settings as plain data, and whether it has topics."""
     select, filters = (settings.get(name) for name in ("select", "filter"))  # a manifest may hold anything
     repeat = select.get("repeat") if isinstance(select, Mapping) else None
-    found = REPEATED if isinstance(repeat, int) and repeat > 1 else DECISIONS
-    copies = COPIES if counts_copies(settings) else []
-    detail = [DETAIL] if isinstance(filters, Mapping) and filters.get("decontaminate") else []
-    return pa.schema([*found, *copies, *detail])
+    repeated = isinstance(repeat, int) and repeat > 1
+    detailed = isinstance(filters, Mapping) and bool(filters.get("decontaminate"))
+    there = zip(ADDED, (repeated, counts_copies(settings), topics, detailed), strict=True)
+    return pa.schema([*DECISIONS, *chain(*(added for added, has in there if has))])
 
 
 # A mask's reason `filter:<name>`: a filter before the selection; one after it takes from what is selected.
@@ -63,11 +64,11 @@ SELECT $shard AS shard, chunk_id, i.id,
        WHEN starts_with(m.reason, 'filter:') THEN m.reason[8:]
        WHEN m.selected THEN f.reason
        ELSE nullif(m.reason, 'not_selected') END AS reason,
-  s.quality_score, m.probability, m.price, i.token_count, {repeat}{copies}
+  s.quality_score, m.probability, m.price, i.token_count, {repeat}{copies} t.topic,
   CASE WHEN i.reason IS NULL AND f.reason IS NOT NULL AND (m.selected OR m.reason = 'filter:' || f.reason)
        THEN f.detail END AS detail, i.characters, i.bytes
 FROM index_rows i LEFT JOIN mask_rows m USING (chunk_id) LEFT JOIN score_rows s USING (chunk_id)
-  LEFT JOIN filter_rows f USING (chunk_id)
+  LEFT JOIN filter_rows f USING (chunk_id) LEFT JOIN topic_rows t USING (chunk_id)
 ORDER BY chunk_id
 """
 _REPEAT = "CASE WHEN m.selected AND f.reason IS NULL THEN m.repeat ELSE 0 END::INTEGER AS repeat,"
@@ -115,7 +116,7 @@ class Conservation:
 
 
 def decide(files: ShardFiles, connection: duckdb.DuckDBPyConnection) -> tuple[pa.Table, Conservation]:
-    """A row per row read, by chunk_id: DECISIONS or REPEATED, and characters and bytes; and their sums.
+    """A row per row read, by chunk_id: DECISIONS with what may be added, and characters and bytes; and their sums.
 
     :raises ConservationError: a row has no decision, or two, or a mask decides about a row that was not read.
     """
@@ -125,15 +126,14 @@ def decide(files: ShardFiles, connection: duckdb.DuckDBPyConnection) -> tuple[pa
     masks = storage.read_table(files.masks.path)
     counted = storage.read_table(files.copies.path) if files.copies else None
     scores = storage.read_table(files.scores.path, ["chunk_id", "quality_score"]) if counted is None else counted
-    filters = (
-        storage.read_table(files.filters.path)
-        if files.filters
-        else pa.table(
-            {"chunk_id": pa.nulls(0, pa.int64()), **dict.fromkeys(["reason", "detail"], pa.nulls(0, pa.string()))}
-        )
+    filters, topics = (
+        storage.read_table(output.path, ["chunk_id", *names])
+        if output
+        else pa.table({"chunk_id": pa.nulls(0, pa.int64()), **dict.fromkeys(names, pa.nulls(0, pa.string()))})
+        for output, names in ((files.filters, ("reason", "detail")), (files.topics, (TOPIC,)))
     )
     tables: Mapping[str, pa.Table] = {
-        "index_rows": index, "mask_rows": masks, "score_rows": scores, "filter_rows": filters,
+        "index_rows": index, "mask_rows": masks, "score_rows": scores, "filter_rows": filters, "topic_rows": topics,
     }  # fmt: skip
     for view, table in tables.items():
         connection.register(view, table)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Provenance:
     certificate: Mapping[str, Any]  # objective, bound, gap, …; scope shard: {"shards": {name: the same}}
     failed: tuple[FailedFile, ...] = ()  # files that could not be read, and shards that failed (path: the shard's name)
     skipped: tuple[FailedFile, ...] = ()  # files that are nothing to read; told, but no part of the release's key
+    topics: Mapping[str, Any] = field(default_factory=dict)  # key of their model, and the names; {}: none were made
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from datamask import storage
 from datamask.config import COPY_COLUMNS, Config
 from datamask.corpus.inspect import check_unchanged
-from datamask.corpus.read import corpus_schema
+from datamask.corpus.read import TOPIC, corpus_schema
 from datamask.errors import IncompleteError, InputError, several
 from datamask.maps import Mapper, Threads, groups, read_arrays, rounds
 from datamask.release.census import ShardDecided, decide_shards, decisions_path
@@ -82,6 +82,7 @@ def export(
         config.selection.repeat > 1,
         config.release.personal != "off",
         config.counts_copies,
+        bool(provenance.topics),
     )
     maps = maps or Threads(min(THREADS, os.cpu_count() or 1))
     with rounds(storage.join(out, "work"), "export", key) as folder:
@@ -172,6 +173,7 @@ def provenance_json(provenance: Provenance) -> dict[str, Any]:
         "quality": dict(provenance.quality),
         "certificate": dict(provenance.certificate),
         "failed": [asdict(failed) for failed in provenance.failed],
+        **({"topics": dict(provenance.topics)} if provenance.topics else {}),
     }
 
 
@@ -216,6 +218,7 @@ def write_stripes(state: Exporting, item: tuple[Stripe, Mapping[int, ShardFiles]
         names = ["chunk_id", "id", "outcome", "quality_score", "probability", "token_count"]
         names += ["repeat"] if state.config.selection.repeat > 1 else []
         names += COPY_COLUMNS if state.config.counts_copies else ()
+        names += [TOPIC] if files.topics else []
         return storage.read_table(storage.join(folder, decisions_path(files)), names)
 
     files = write_stripe(stripe, shards, state.config, state.layout, state.names, folder, decisions, state.readers)

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from datamask import storage
 from datamask.config import Config, ResolvedSelect
 from datamask.corpus.plan import Shard
+from datamask.corpus.read import TOPIC, read_topics
 from datamask.corpus.rows import corpus_columns, corpus_rows
 from datamask.errors import ConservationError
 from datamask.maps import Handed, Mapper, groups, hand_on, here
@@ -29,7 +30,7 @@ from datamask.selection.metrics import pool_columns
 from datamask.selection.sharded.candidates import hash_vectors
 from datamask.stages import ShardFiles
 
-GROUP_COLUMNS = ("domain", "language", "dump", "source", "label")
+GROUP_COLUMNS = ("domain", "language", "dump", "source", "label", TOPIC)
 LEAST_FILLED = 0.1  # share of documents that must have a value
 Place = tuple[str, int]  # a shard's name and a row of it
 ITEM_ROWS, ITEM_SHARDS = 1500, 16  # rows that an item of a round reads, about, of so many shards at most
@@ -262,6 +263,10 @@ def read_group(state: SampleRound, item: tuple[int, Sequence[ShardFiles]]) -> Gr
         outcome = _outcomes(index, masks)
         _add_totals(totals, outcome, _counted(index, masks))
         corpus = corpus_columns(files.shard, state.config, state.columns)
+        if files.topics:
+            topics = read_topics(files, pc.is_null(index["reason"]).to_numpy())
+            others = [name for name in corpus.column_names if name != TOPIC]
+            corpus = pa.table([*(corpus[name] for name in others), topics], names=[*others, TOPIC])
         if state.tally:
             chosen = pc.is_null(masks["reason"]).to_numpy()
             candidates = chosen | pc.equal(masks["reason"], "not_selected").fill_null(False).to_numpy()

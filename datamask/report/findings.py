@@ -20,6 +20,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from datamask.config import Config
+from datamask.corpus.read import TOPIC
 from datamask.duck import connect
 from datamask.maps import Mapper, here
 from datamask.report import examples, losses, pairs, statistics
@@ -34,6 +35,7 @@ from datamask.report.embedding_sample import (
     read_sample,
 )
 from datamask.report.tally import LENGTH, Tally
+from datamask.report.topics import topic_rows
 from datamask.selection.cover.atoms import quality_ranges, weighs_documents, word_worth
 from datamask.selection.cover.counting import target_of
 from datamask.shares import tell_share
@@ -87,11 +89,14 @@ class Findings:
     signals: Rows = field(default_factory=list)  # junk signals of the chosen beside the candidates', worst first
     pairs: Rows = field(default_factory=list)  # dropped and kept documents side by side
     warnings: Rows = field(default_factory=list)  # worst first; see `losses`
-    covered: dict[str, Any] = field(default_factory=dict)  # words and clusters that the choice lacks; see `coverage`
+    covered: dict[str, Any] = field(default_factory=dict)  # words that the choice lacks; see `uncovered`
     unread: dict[str, Any] = field(default_factory=dict)  # failed, skipped -> count, files of the input
     release: dict[str, str] = field(default_factory=dict)  # version, created, datamask, input
     tokens: dict[str, Rows] = field(default_factory=dict)  # column, or length -> value, pool, choice: shares of tokens
     personal: dict[str, int] = field(default_factory=dict)  # documents and kinds -> count, where it was looked for
+    topics: Rows = field(
+        default_factory=list
+    )  # name, documents, selected, share, share_selected, remark; the largest first
 
     def total(self, *prefixes: str, unit: str = "documents") -> int:
         """Documents (or tokens) whose outcome begins with one of `prefixes`; all of them without any."""
@@ -147,6 +152,7 @@ def find_findings(
         tally = Tally(connection, grouping_columns(config))
         sample = read_sample(all_files, config, SAMPLE_ROWS, tally=tally, maps=maps, folder=folder)
         outcomes, warnings = count_losses(tally, config)
+        topics = tally.table(TOPIC)
     tell_share(0.04)
     signals = losses.signal_rows(tally.signals())
     generator = np.random.default_rng([config.selection.seed, 7])
@@ -194,7 +200,6 @@ def find_findings(
         duplicates = pairs.describe_groups(fallen, documents) | pairs.count_copies(all_files)
         warnings = losses.in_order([*warnings, *losses.junk_warnings(signals), *losses.pair_warnings(duplicates)])
         tell_share(0.5)
-        clusters = covering.clusters() if vectors else []
         shown_on_map = examples.map_points(sample, drawn, placed.result(), documents) if placed else []
         tell_share(0.8)
         found = covered.result()
@@ -223,7 +228,8 @@ def find_findings(
         signals=signals,
         pairs=pairs.side_by_side(sample, fallen, documents, warnings),
         warnings=warnings,
-        covered={**found, "clusters": clusters} if found else {},
+        covered=found,
+        topics=topic_rows(all_files, topics),
     )
 
 
@@ -248,19 +254,6 @@ class Covering:
             quality = self.sample.quality[:, None].astype(np.float64)
             worths = word_worth(quality, np.ones(1), quality_ranges(quality[self.reference]))
         return coverage.uncovered_words(self._texts, self._weights, self.read, self.reference, OURS, texts, worths)
-
-    def clusters(self) -> Rows:
-        """Of `uncovered.clusters`."""
-        assert self.vectors is not None
-        arms = {"": self.pool, OURS: self.compared[OURS]}
-        return coverage.clusters(
-            {arm: self.vectors(rows) for arm, rows in arms.items()},
-            {arm: self._weights[rows] for arm, rows in arms.items()},
-            OURS,
-            self._texts,
-            self.pool,
-            self.sample.config.selection.seed,
-        )
 
     @property
     def _weights(self) -> npt.NDArray[np.float64]:

@@ -45,6 +45,7 @@ def make_sections(f: Findings, figures: dict[str, Figure]) -> list[PageSection]:
         PageSection("covered", "What is covered badly", _covered(f)),
         PageSection("length", "Length", _length(f, figures)),
         PageSection("groups", "Where it comes from", _groups(f, figures)),
+        PageSection("topics", "Topics", _topics(f)),
         PageSection("moved", _moved_title(f), _moved(f)),
         PageSection("map", "Map of the documents", _map(f, figures)),
         PageSection("examples", "Where it disagrees with top-quality", _examples(f)),
@@ -285,7 +286,7 @@ def _diversity(f: Findings, figures: dict[str, Figure]) -> list[Block]:
     else:
         note += (
             "No vectors were made, because no scorer, filter or objective of these settings reads them; with them this page "
-            "has a map, clusters and the Vendi score: add the part embedding to select.coverage.atoms."
+            "has a map, topics and the Vendi score: add the part embedding to select.coverage.atoms, or set topics.make to always."
         )
     blocks = [table(head, rows, OURS, note)]
     if "spectrum" in figures:
@@ -339,18 +340,6 @@ def _covered(f: Findings) -> list[Block]:
         ]
         if rows:
             blocks.append(table(head, rows, title=title, note="The last column in thousandths of a nat."))
-    named = [
-        [row["name"], percent(row["pool"]), percent(row["choice"]), ratio(row), f"{1000 * row['nats']:.1f}"]
-        for row in c.get("clusters", [])
-    ]
-    if named:
-        note = (
-            "Clusters of the candidates by embedding (k-means), each named by its most typical words. Above 0 the choice "
-            "lacks it, below 0 it has too much of it."
-        )
-        blocks.append(
-            table(["cluster", "pool", "choice", "choice/pool", "share × log ratio"], named, note=note, title="Clusters")
-        )
     return blocks
 
 
@@ -370,6 +359,30 @@ def _groups(f: Findings, figures: dict[str, Figure]) -> list[Block]:
     names = [name for name in figures if name.startswith("group-")]
     note = "Bars: the pool. Circles: what was selected. Triangles: what top-quality would select at the same size."
     return [chart_grid(names, note)] if names else []
+
+
+def _topics(f: Findings) -> list[Block]:
+    if not f.topics:
+        return []
+    rows = [
+        [
+            row["name"],
+            count(row["documents"]),
+            percent(row["share"]),
+            count(row["selected"]),
+            percent(row["share_selected"]),
+            f"{row['share_selected'] / row['share']:.2f}" if row["share"] else "–",
+            row["language"] or "–",
+            row["remark"],
+        ]
+        for row in f.topics
+    ]
+    note = (
+        "Clusters of the documents' vectors, each named by the words that tell it from the others. They are the column topic "
+        "of the data files and decisions, for quotas and filter.where. A remark says which are no good groups."
+    )
+    head = ["topic", "documents", "of the pool", "selected", "of the choice", "choice/pool", "language", "remark"]
+    return [table(head, rows, note=note)]
 
 
 def _moved_title(f: Findings) -> str:

@@ -1,4 +1,4 @@
-"""What the choice covers badly: words, word pairs and clusters of which it holds less, or more, than it should.
+"""What the choice covers badly: words and word pairs of which it holds less, or more, than it should.
 
     drawn, reference = draw(arms, candidates, generator)       # rows whose texts are needed
     found = words(texts, weights, drawn, reference, "selected", target)
@@ -18,19 +18,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
-from sklearn.cluster import MiniBatchKMeans
-from threadpoolctl import threadpool_limits
 
 from datamask.corpus.ngrams import hashed_words, words_of
 
 TEXTS = 1500  # documents of an arm whose words are counted
 CHARACTERS = 4000  # of each, the beginning
-LISTED = 15  # words, and clusters, on each side
+LISTED = 15  # words on each side
 FEWEST = 8  # documents that hold a word, at least
 SURE = 4.0  # standard errors by which two shares differ: one in ten thousand by chance
 SMOOTHED = 0.5  # documents' worth of the reference's shares that are mixed into the choice's
-CLUSTERS = 40
-NAMED = 5  # words that name a cluster
 
 Indices = npt.NDArray[np.intp]
 Rows = list[dict[str, Any]]
@@ -177,63 +173,3 @@ def uncovered_words(
         "weighed": worth is not None,
         "texts": len(rows),
     }
-
-
-def clusters(
-    vectors: Mapping[str, npt.NDArray[np.floating]],
-    weights: Mapping[str, npt.NDArray[np.floating]],
-    chosen: str,
-    texts: Mapping[int, str],
-    rows: Indices,
-    seed: int,
-) -> Rows:
-    """Clusters of the reference "" by embedding, the worst covered first: words, share of the pool and of the choice.
-
-    vectors: (n, d) of each arm; weights: (n,) of each. rows: of the reference; those with a text name their cluster.
-    """
-    reference = vectors[""].astype(np.float32)
-    count = min(CLUSTERS, len(reference) // 50)
-    if count < 2 or not len(vectors[chosen]):
-        return []
-    with threadpool_limits(1):  # the same on every machine
-        fitted = MiniBatchKMeans(count, n_init=3, batch_size=1024, random_state=seed).fit(reference)
-        label = {arm: fitted.predict(values.astype(np.float32)) for arm, values in vectors.items()}
-
-    def shares(arm: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        w = np.asarray(weights[arm], np.float64) / max(float(np.sum(weights[arm])), 1e-12)
-        share = np.bincount(label[arm], w, minlength=count).astype(np.float64)
-        error = np.bincount(label[arm], w**2, minlength=count) * (1 - 2 * share) + share**2 * float((w**2).sum())
-        return share, np.sqrt(np.maximum(error, 0))
-
-    (pool, doubt), (ours, error) = shares(""), shares(chosen)
-    named = [place for place, row in enumerate(rows) if int(row) in texts]
-    there = [texts[int(rows[place])] for place in named]
-    counted = WordShares.of(there)
-    of = label[""][named]
-    whole = np.asarray(counted.shares.mean(axis=0))
-    floor = 0.5 / len(reference)
-    value = np.maximum(pool, floor) * np.log(np.maximum(pool, floor) / np.maximum(ours, floor))
-    value = np.where(
-        pool >= ours, value, -np.maximum(ours, floor) * np.log(np.maximum(ours, floor) / np.maximum(pool, floor))
-    )
-    sure = np.abs(pool - ours) > SURE * np.hypot(doubt, error)
-    order = np.argsort(-np.abs(np.where(sure, value, 0)), kind="stable")[: 2 * LISTED]
-    found: Rows = []
-    for cluster in order:
-        inside = np.flatnonzero(of == cluster)
-        if not sure[cluster] or not len(inside):
-            continue
-        here = np.asarray(counted.shares[inside].mean(axis=0))
-        several = np.diff(counted.shares[inside].tocsc().indptr) >= min(3, len(inside))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            typical = np.where(several & (here > 0), here * np.log(here / np.maximum(whole, 1e-12)), 0)
-        best = [int(column) for column in np.argsort(-typical, kind="stable")[:NAMED] if typical[column] > 0]
-        found.append(
-            {
-                "name": ", ".join(counted.names(best, there)),
-                "pool": float(pool[cluster]),
-                "choice": float(ours[cluster]),
-                "nats": float(value[cluster]),
-            }
-        )
-    return found

@@ -75,7 +75,9 @@ def extend_prices(
     ordered = sorted(all_files, key=lambda files: files.shard.name)
     ordered = [with_atoms(files, config, work) for files in ordered]
     told = target_facts(ordered, config.selection)
-    key = STAGES["prices"].key(config, code_of(config), "beside", prices.key, [inputs_of(files) for files in ordered])
+    key = STAGES["prices"].key(
+        config, code_of(config), "beside", prices.key, [inputs_of(files, config) for files in ordered]
+    )
     url = storage.join(work, "prices", f"prices-{key}.parquet")
     if (found := storage.find_output(url, key)) and has_masks(ordered, config, work, found):
         return found

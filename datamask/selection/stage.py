@@ -19,11 +19,13 @@ import pyarrow as pa
 
 from datamask import extensions, storage
 from datamask.config import Config
+from datamask.corpus.read import TOPIC
 from datamask.errors import ConfigError, InputError
 from datamask.maps import Handed, Mapper, groups, hand_on, here, rounds
 from datamask.pipeline import STAGES
 from datamask.selection.cover.counting import check_room, held_words, reads_words, target_facts, with_atoms
 from datamask.selection.cover.cover_shards import GROUP_ROWS, JOINT_NUMBERS, can_cover, cover_shards, numbers_of
+from datamask.selection.metrics import pool_columns
 from datamask.selection.sharded.candidates import CandidateGroup, Candidates, gather_candidates, read_candidates
 from datamask.selection.sharded.corpus_selection import JOINT_DOCUMENTS, Decision, select_corpus
 from datamask.selection.sharded.grouped_corpus import UndecidedTooFew
@@ -61,7 +63,7 @@ def learn_prices(all_files: Sequence[ShardFiles], config: Config, work: str, map
     ordered = sorted(all_files, key=lambda files: files.shard.name)
     ordered = [with_atoms(files, config, work) for files in ordered]
     told = target_facts(ordered, config.selection)
-    key = STAGES["prices"].key(config, code_of(config), [inputs_of(files) for files in ordered])
+    key = STAGES["prices"].key(config, code_of(config), [inputs_of(files, config) for files in ordered])
     url = storage.join(work, "prices", f"prices-{key}.parquet")
     if (found := storage.find_output(url, key)) and has_masks(ordered, config, work, found):
         return found
@@ -290,7 +292,7 @@ def mask_place(files: ShardFiles, config: Config, work: str, by: str | None) -> 
 
     by: the key of the prices that decide on the shard; None: it is solved alone.
     """
-    key = STAGES["mask"].key(config, code_of(config), by, inputs_of(files))
+    key = STAGES["mask"].key(config, code_of(config), by, inputs_of(files, config))
     return storage.join(work, "masks", f"{files.shard.name}-{key}.parquet"), key
 
 
@@ -317,12 +319,13 @@ def code_of(config: Config) -> dict[str, str]:
     return extensions.fingerprints_of("metric", select.metrics) | extensions.fingerprints_of("solver", [select.solver])
 
 
-def inputs_of(files: ShardFiles) -> list[str | None]:
-    """The keys of the shard's files that a selection reads."""
+def inputs_of(files: ShardFiles, config: Config) -> list[str | None]:
+    """The keys of the shard's files that a selection reads; of its topics where these settings' choice reads them."""
     if files.scores is None or files.index is None:
         raise InputError(f"shard {files.shard.name} is not scored and indexed yet")
     outputs = [files.index, files.embeddings, files.scores, files.filters, files.duplicates]
     outputs += [files.atoms] if files.atoms else []
+    outputs += [files.topics] if files.topics and TOPIC in pool_columns(config.selection) else []
     keys = [output.key if output else None for output in outputs]
     if files.copies and (decides := files.copies.facts.get("decides", files.copies.key)):
         keys.append(decides)

@@ -80,24 +80,6 @@ def test_worth_is_of_the_pool_alone(texts: dict[int, str]) -> None:
     assert velvet["choice"] == pytest.approx(100 / COUNT / 63, rel=0.01)
 
 
-def test_clusters_are_named_by_their_words(texts: dict[int, str]) -> None:
-    generator = np.random.default_rng(2)
-    centres = np.eye(3)[np.repeat([0, 1, 2], [100, 200, 100])]
-    vectors = (centres + 0.01 * generator.standard_normal(centres.shape)).astype(np.float16)
-    found = coverage.clusters(
-        {"": vectors, "selected": vectors[250:]},
-        {"": np.ones(COUNT), "selected": np.ones(COUNT - 250)},
-        "selected",
-        texts,
-        rows_of(0, COUNT),
-        seed=0,
-    )
-    lacking = [row for row in found if row["nats"] > 0]
-    excess = [row for row in found if row["nats"] < 0]
-    assert lacking and all("velvet" in row["name"] for row in lacking if row["choice"] == 0)
-    assert any("命" in row["name"] for row in excess)
-
-
 def test_empty_texts_and_choices_are_no_error() -> None:
     nothing = dict.fromkeys(range(4), "")
     found = coverage.uncovered_words(nothing, np.ones(4), {"selected": rows_of(0, 2)}, rows_of(0, 4), "selected")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from scipy.sparse import csr_array
 
 from datamask.config import COPY_COLUMNS, Config
-from datamask.corpus.read import INDEX_COLUMNS, read_documents, shard_schema
+from datamask.corpus.read import INDEX_COLUMNS, TOPIC, read_documents, shard_schema
 from datamask.errors import ConservationError, InputError
 from datamask.filter.resolve import REASONS as DUPLICATES
 from datamask.maps import Handed, hand_on, handed
@@ -263,7 +263,7 @@ def _groups(
     columns = [name for name in asked if name not in found]
     if not columns:
         return found
-    own = {*shard_schema(files.shard, config).names, *INDEX_COLUMNS}
+    own = {*shard_schema(files.shard, config).names, *INDEX_COLUMNS, *([TOPIC] if files.topics else [])}
     there = [column for column in columns if column in own]
     nothing = np.full(len(index), "", dtype=str)  # a column that only other shards have counts as null here
     batches: Sequence[pa.RecordBatch] = list(read_documents(files, config, there)) if there else []

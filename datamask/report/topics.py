@@ -1,0 +1,50 @@
+"""The topics on the page: what was kept of each beside the pool, and which are no good groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from datamask.report.formatting import percent
+from datamask.report.tally import GroupCounts
+from datamask.stages import ShardFiles
+
+ONE_POINT = 0.95  # median cosine of pairs: SemDeDup's ε, at which half of a topic's pairs would be near-duplicates
+MIXED = 0.5  # share of the most frequent language, below which a topic has no language of its own
+
+
+def topic_rows(all_files: Sequence[ShardFiles], groups: GroupCounts) -> list[dict[str, Any]]:
+    """A row for each topic, the largest first: name, documents, selected, the shares of these, and a remark; [] where
+    there are no topics.
+
+    :param groups: exact counts by topic over all rows.
+    """
+    facts = next((files.topics.facts for files in all_files if files.topics), None)
+    if facts is None:
+        return []
+    counts = dict(zip(groups.values, zip(groups.count(), groups.count("selected"), strict=True), strict=True))
+    named = [topic for topic in facts["topics"] if topic["name"] in counts]
+    documents, selected = (max(sum(int(counts[topic["name"]][n]) for topic in named), 1) for n in (0, 1))
+    rows = [
+        {
+            "name": topic["name"],
+            "documents": int(counts[topic["name"]][0]),
+            "selected": int(counts[topic["name"]][1]),
+            "share": int(counts[topic["name"]][0]) / documents,
+            "share_selected": int(counts[topic["name"]][1]) / selected,
+            "language": topic["language"],
+            "remark": remark(topic),
+        }
+        for topic in named
+    ]
+    return sorted(rows, key=lambda row: (-row["documents"], row["name"]))
+
+
+def remark(topic: Mapping[str, Any]) -> str:
+    """Why a topic is no good group; empty: it is one. It is judged by the sample on which it was fitted."""
+    found = []
+    if topic["cosine"] >= ONE_POINT:
+        found.append(f"vectors fall on one point (median cosine {topic['cosine']:.2f})")
+    if topic["language"] and topic["language_share"] < MIXED:
+        found.append(f"mixes languages ({topic['language']} has {percent(topic['language_share'])})")
+    return "; ".join(found)
