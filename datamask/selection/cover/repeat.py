@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from datamask.selection.cover.greedy_search import Effort
 from datamask.selection.cover.solve import STEPS, TRIED, make_concave, recorder, span_of_objective, to_mask
 from datamask.selection.cover.tangent import Concave, StateMetric, as_state, maximise
 from datamask.selection.engine.quadratic import rounding_of
+from datamask.selection.engine.swaps import swap_by_value
 from datamask.selection.problem.feasible import Feasible, fill_in_order, top_up
 from datamask.selection.problem.limits import Limits
 from datamask.selection.problem.objective import Term
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 ACCURACY = 5e-5  # tolerance of the fractional optimum, as a share of the objective's span
 ROUGH = 1e-2  # tolerance of a term's own best, as a share of a random selection's value
 RANDOM_SETS = 16  # random selections averaged for a term's zero
-SIDE, ROUNDS = 8, 50  # copies tried to leave, and as many to enter; rounds of trial swaps at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +147,7 @@ def in_whole_numbers(
         effort = Effort(seed=problem.settings.seed)
         selected = to_mask(over, joint, price[at], selected, objective_span, effort, p)
     if count * problem.pool.dimensions**2 <= TRIED and (joint is None or len(copies) > 1):
-        selected = by_trial(over, limits, selected)
+        selected = swap_by_value(limits, torch.from_numpy(selected), over.values, over.gradient).numpy()
     return np.bincount(index[selected], minlength=count)
 
 
@@ -168,36 +167,6 @@ def filled(problem: Problem, counts: np.ndarray, price: np.ndarray) -> np.ndarra
     selected = number < counts[index]
     top_up(problem.limits.copies(index, most), np.lexsort((number, -price[index])), selected)
     return np.bincount(index[selected], minlength=len(counts))
-
-
-def by_trial(over: Concave, limits: Limits, selected: np.ndarray) -> np.ndarray:
-    """Local search by value: swaps, additions and removals of single copies among the best and worst by price."""
-    reached = _value(over, selected)
-    for _ in range(ROUNDS):
-        price = over.price(over.states(torch.from_numpy(selected).double())).numpy()
-        order = np.argsort(-price, kind="stable")
-        outside, inside = order[~selected[order]][:SIDE], order[selected[order]][::-1][:SIDE]
-        best = None
-        for out, into in product([None, *inside], [None, *outside]):
-            other = selected.copy()
-            if out is not None:
-                other[out] = False
-            if into is not None:
-                other[into] = True
-            if float(limits.weights @ other) > limits.size + 1e-9 or limits.violations(other):
-                continue
-            value = _value(over, other)
-            if value > reached + 1e-9 * (1 + abs(reached)):
-                best, reached = other, value
-        if best is None:
-            break
-        selected = best
-    return selected
-
-
-def _value(concave: Concave, mask: np.ndarray) -> float:
-    p = torch.from_numpy(mask).double()
-    return concave.value(p, concave.states(p))
 
 
 def repeat_span(problem: Problem, metric: Any) -> tuple[float, float]:

@@ -38,7 +38,7 @@ OTHER_ROUNDS = 6  # rounds of search between which the other metrics' prices are
 
 def solve_mixture(problem: Problem, terms: list[Term], feasible: Feasible, progress: Report) -> Draft:
     """Fractional optimum by `tangent.maximise`, rounded and improved by local search; the draft has an upper bound."""
-    objective, size = problem.objective, problem.size
+    objective, _size = problem.objective, problem.size
     concave, joint, others = make_concave(problem, terms, feasible)
     record, history = recorder(objective, progress)
     objective_span = span_of_objective([*terms, *objective.quality], problem.settings.calibrate)
@@ -51,8 +51,8 @@ def solve_mixture(problem: Problem, terms: list[Term], feasible: Feasible, progr
         selected = to_mask(concave, joint, found.price, selected, objective_span, effort, found.p)
     mask = torch.from_numpy(selected)
     if len(problem) * problem.pool.dimensions**2 <= TRIED and (joint is None or others):
-        mask = swap_by_value(problem, mask, lambda p: concave.price(concave.states(p)) * feasible.weights / size)
-    price = concave.price(concave.states(mask.double())) * feasible.weights / size
+        mask = swap_by_value(problem.limits, mask, objective.values, concave.gradient)
+    price = concave.gradient(mask.double())
     facts = {
         "step": len(history),
         "objective": found.value + objective.constant,

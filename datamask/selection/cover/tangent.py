@@ -130,6 +130,14 @@ class Concave:
             total += scale * metric.products(metric.slope(state))
         return torch.from_numpy(total)
 
+    def gradient(self, p: torch.Tensor) -> torch.Tensor:
+        """(N,) the gradient of f at p (N,), per document."""
+        return self.price(self.states(p)) * self.feasible.weights / self.size
+
+    def values(self, masks: torch.Tensor) -> torch.Tensor:
+        """f of each mask: (G, N) -> (G,) float64."""
+        return torch.tensor([self.value(p, self.states(p)) for p in masks.double()], dtype=torch.float64)
+
     def inside(self, states: Sequence[np.ndarray]) -> bool:
         """Whether f is defined at these states."""
         return all(metric.inside(state) for metric, state in zip(self.metrics, states, strict=True))

@@ -8,7 +8,7 @@ prices are computed anew, which reads the pool once. It ends when a round gains 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,9 +17,6 @@ from torch import Tensor
 from datamask.compiling import compiled
 from datamask.selection.engine.quadratic import Quadratic
 from datamask.selection.problem.limits import GRAIN, Limits
-
-if TYPE_CHECKING:
-    from datamask.selection.problem.problem import Problem
 
 # Documents on each side of the window: if all metrics' moments are vectors (rounding loses less there), and otherwise.
 WINDOW = {True: 512, False: 1024}
@@ -102,26 +99,30 @@ def best_swaps(
     return window[inside != mask[window]]
 
 
-def swap_by_value(problem: Problem, selected: Tensor, gradient: Callable[[Tensor], Tensor]) -> Tensor:
-    """Local search by the objective of trial swaps, for metrics that offer only values and gradients.
+def swap_by_value(
+    limits: Limits,
+    selected: Tensor,  # (N,) bool
+    values: Callable[[Tensor], Tensor],  # masks (G, N) bool -> (G,), the objective
+    gradient: Callable[[Tensor], Tensor],  # mask (N,) float64 -> (N,), the objective's, which picks what is tried
+) -> Tensor:
+    """Local search by the objective of trial masks, where only values and gradients are known.
 
-    A mask (N,) bool whose objective is no less than that of `selected`, within the same limits.
-
-    gradient: mask (N,) float64 -> gradient (N,) of the objective, which picks the documents to try.
+    A mask (N,) bool whose objective is no less than that of `selected`, within the same limits. Tried are swaps, and
+    one document more or less.
     """
-    value = float(problem.objective.values(selected[None])[0])
+    value = float(values(selected[None])[0])
     for _ in range(TRIAL_ROUNDS):
         slope = gradient(selected.double())
         out = torch.where(selected, -slope, -torch.inf).topk(min(SIDE, int(selected.sum()))).indices
         into = torch.where(selected, -torch.inf, slope).topk(min(SIDE, int((~selected).sum()))).indices
-        trials = selected.repeat(len(out) * len(into), 1)
-        rows = torch.arange(len(trials))
-        trials[rows, out.repeat_interleave(len(into))] = False
-        trials[rows, into.repeat(len(out))] = True
-        trials = trials[[not problem.limits.violations(mask) for mask in trials.numpy()]]
+        trials = selected.repeat(len(out) + 1, len(into) + 1, 1)
+        trials[torch.arange(len(out)), :, out] = False
+        trials[:, torch.arange(len(into)), into] = True
+        trials = trials.flatten(0, 1)
+        trials = trials[[bool(mask.any()) and not limits.violations(mask) for mask in trials.numpy()]]
         if not len(trials):
             break
-        found = problem.objective.values(trials).cpu()
+        found = values(trials).cpu()
         if float(found.max()) <= value + 1e-9 * (1 + abs(value)):
             break
         selected, value = trials[int(found.argmax())], float(found.max())

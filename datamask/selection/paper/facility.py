@@ -176,7 +176,7 @@ def _solve_beside(problem: Problem, terms: list[Term], feasible: Feasible, progr
     selected = feasible.round(p, price)
     if feasible.unit_weights and not problem.limits:
         selected = _covering(problem, selected, lambda mask: graph.improve(mask, tangent(mask.double())[1], rate))
-    selected = swap_by_value(problem, selected, slope)
+    selected = swap_by_value(problem.limits, selected, objective.values, slope)
     bound += objective.constant + rounding_of(bound, objective.margin, terms=len(problem) + problem.pool.dimensions)
     return Draft(selected, p.float(), price * feasible.weights, bound, history=tuple(history))
 
