@@ -2,9 +2,9 @@
 
     python benchmarks/tokens.py OUT --vocabulary 32000 --repeat 3
 
-Each run is a process of its own with one thread; seconds are of the processor, by turns, and the least of the runs
-counts. datatrove reads the release's data files by its own reader; both shuffle. The tokenizer is a byte-level BPE,
-fitted on the release's first texts.
+Each run is a process of its own with one thread, by turns; seconds are of the processor, without the loading of
+modules, and the least of the runs counts. datatrove reads the release's data files by its own reader; both shuffle. The
+tokenizer is a byte-level BPE, fitted on the release's first texts.
 """
 
 from __future__ import annotations
@@ -19,9 +19,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+from datatrove.pipeline.readers import ParquetReader
+from datatrove.pipeline.tokens import DocumentTokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+from datamask.maps import here
 from datamask.release.release_folder import find_release
+from datamask.release.tokens import TokenOptions, verify_tokens, write_tokens
 
 END = "<|endoftext|>"
 
@@ -43,23 +47,15 @@ def fit(release: str, folder: Path, vocabulary: int, texts: int) -> None:
 
 
 def ours(release: str, tokenizer: str, target: str) -> None:
-    from datamask.maps import here
-    from datamask.release.tokens import TokenOptions, write_tokens
-
     write_tokens(find_release(release), tokenizer, TokenOptions("nanoset"), target, here)
 
 
 def checked(release: str, tokenizer: str, target: str) -> None:
-    from datamask.release.tokens import verify_tokens
-
     (folder,) = Path(target).parent.glob("ours-0/nanoset-*")
     assert verify_tokens(str(folder), find_release(release)) == []
 
 
 def datatrove(release: str, tokenizer: str, target: str) -> None:
-    from datatrove.pipeline.readers import ParquetReader
-    from datatrove.pipeline.tokens import DocumentTokenizer
-
     reader = ParquetReader(f"{find_release(release).path}/data", glob_pattern="*/*.parquet", text_key="text")
     writer = DocumentTokenizer(target, f"{tokenizer}/tokenizer.json", eos_token=END, seed=0)
     writer.run(reader.run(rank=0, world_size=1))
@@ -84,7 +80,10 @@ def main() -> None:
     parser.add_argument("--at", nargs=2, metavar=("TOKENIZER", "TARGET"))
     given = parser.parse_args()
     if given.way:
+        before = resource.getrusage(resource.RUSAGE_SELF)
         WAYS[given.way](given.release, *given.at)
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        print(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         return
     environment = {**os.environ, "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     with tempfile.TemporaryDirectory() as scratch:
@@ -95,11 +94,11 @@ def main() -> None:
         for turn in range(given.repeat):
             for way in WAYS:
                 target = str(folder / f"{names[way]}-{turn}")
-                before = resource.getrusage(resource.RUSAGE_CHILDREN)
                 command = [sys.executable, __file__, given.release, "--way", way, "--at", str(folder / "bpe"), target]
-                subprocess.run(command, env=environment, check=True, stdout=2, stderr=subprocess.DEVNULL)
-                after = resource.getrusage(resource.RUSAGE_CHILDREN)
-                spent[way].append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+                done = subprocess.run(
+                    command, env=environment, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                )
+                spent[way].append(float(done.stdout.split()[-1]))
         assert tokens_in(folder / "ours-0") == tokens_in(folder / "theirs-0")
         tokens, documents = tokens_in(folder / "ours-0")
         print("| way | documents | tokens | processor s | tokens/s |\n|---|--:|--:|--:|--:|")

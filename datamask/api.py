@@ -23,6 +23,7 @@ from datamask.errors import MissingExtraError
 from datamask.release.explain import explain
 from datamask.release.quarantine import QUARANTINED
 from datamask.release.release_folder import QUARANTINE, find_release
+from datamask.release.summary.facts import summarise, with_statements
 from datamask.release.tokens import TokenOptions, Tokens, verify_tokens, write_tokens
 from datamask.release.verify import verify
 
@@ -132,6 +133,14 @@ class Release:
         :raises ConfigError: no token ends a document. :raises ModelError: the tokenizer is missing or broken.
         """
         return write_tokens(self._release, tokenizer, TokenOptions(format, seed, end_token, file_tokens), to)
+
+    def summary(self, statements: Mapping[str, str] | None = None, small_enterprise: bool = False) -> dict[str, Any]:
+        """What it is made of: domains by bytes, languages, dumps, dates, licences, and what was removed and why.
+
+        :param statements: what only you know, by the names that the setting release.statements has.
+        :param small_enterprise: list 5 % of the domains, 1,000 at most, and not 10 %.
+        """
+        return summarise(with_statements(self.manifest, statements or {}, small_enterprise), self.path)
 
     def __repr__(self) -> str:
         total = self.counts

@@ -44,7 +44,13 @@ from datamask.surroundings import escaped, machines_fault, settle, settle_stream
 ENTRY_POINTS = "datamask.commands"
 SHELLS = ("bash", "zsh", "fish")
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # click's, of the copy that typer brings
-TELLING = {"config", "diff", "explain", "releases"}  # who reads no further has had enough: `datamask config | head -3`
+TELLING = {
+    "config",
+    "diff",
+    "explain",
+    "releases",
+    "summary",
+}  # who reads no further has had enough: `datamask config | head -3`
 COMPLETE = "_DATAMASK_COMPLETE"  # set by the shell's script when it asks
 INTERRUPTED = f"datamask: interrupted; {CONTINUES}"
 _ended: int | None = None  # the exit status, when there is nothing left to do
@@ -71,6 +77,7 @@ COMMANDS = {
     "explain": ("datamask.release.commands:explain", "Say why a document is in a release, or is not."),
     "push": ("datamask.release.commands:push", "Upload a release to hf:// or s3://, resumably."),
     "tokens": ("datamask.release.tokens.command:tokens", "Write a release as token files for a trainer."),
+    "summary": ("datamask.release.summary.command:summary", "Say what a release is made of, as the AI Act asks."),
     "report": ("datamask.report.commands:report", "Build a release's report page again."),
     "sweep": ("datamask.study.comparisons:sweep", "Measure the balance of quality and diversity for λ from 0 to 1."),
     "ablate": ("datamask.study.comparisons:ablate", "Compare selections of one embedded corpus side by side."),

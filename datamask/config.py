@@ -566,6 +566,12 @@ class Duplicates(Section):
         return given
 
 
+Statement = Literal[
+    "provider", "representative", "models", "dependencies", "placed", "content", "languages", "datasets", "crawlers",
+    "user_data", "synthetic_data", "other_sources", "opt_outs", "illegal_content", "other",
+]  # fmt: skip  # of the template for Article 53(1)(d) of the EU's AI Act, in its order
+
+
 class ReleaseSettings(Section):
     """What is published."""
 
@@ -573,6 +579,10 @@ class ReleaseSettings(Section):
     """Name of the dataset on its card."""
     license: str | None = None
     """Licence identifier for the card, which only you can know: the sources' (FineWeb's is odc-by); null: none."""
+    statements: dict[Statement, str] = {}
+    """What the public summary of training content says of what only you know: provider, models, opt_outs, …"""
+    small_enterprise: bool = False
+    """The provider is a small or medium enterprise: the summary lists 5 % of the domains, 1,000 at most, not 10 %."""
     personal: Literal["off", "flag", "replace"] = "off"
     """Personal data in the published text: "flag": counted by document, in a column personal_data; "replace": counted,
     and replaced by what belongs to nobody."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from datamask.config import CoverageSettings, OwnFilter, Part, Quota, ScorerSettings
+from datamask.config import CoverageSettings, OwnFilter, Part, Quota, ScorerSettings, Statement
 
 if TYPE_CHECKING:
     from scipy.sparse import sparray, spmatrix
@@ -190,6 +190,8 @@ class ReleaseKeywords(TypedDict, total=False):
 
     name: str
     license: str | None
+    statements: Mapping[Statement, str]
+    small_enterprise: bool
     personal: Literal["off", "flag", "replace"]
     personal_kinds: Sequence[Literal["email", "ip", "phone", "card"]]
     personal_region: str | None

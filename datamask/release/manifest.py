@@ -44,7 +44,7 @@ INDIFFERENT = {
     "encoder": ("device", "batch_tokens"),
     "select": ("device",),
     "filter": ("memory_limit",),
-    "release": ("keep",),
+    "release": ("keep", "statements", "small_enterprise"),
 }
 MAX_BYTES = 1 << 30  # of a manifest; one of 10,000 shards has 10 MB
 SHOWN = 20  # violations of the schema that are told

@@ -12,7 +12,6 @@ from tokenizers import Tokenizer
 
 from datamask.errors import ConfigError, ModelError, one_line
 from datamask.models.load import MODELS, loading
-from datamask.models.locate import locate
 from datamask.models.tokens import DocumentTokenizer
 
 # what ends a document in published models, where the tokenizer's configuration names no eos_token
@@ -49,7 +48,7 @@ def find_tokenizer(name: str, end: str | None = None) -> FoundTokenizer:
     try:
         text, configured = file.read_text(encoding="utf-8"), _eos_token(file.with_name("tokenizer_config.json"))
     except (ValueError, OSError) as error:
-        raise ModelError(f"tokenizer {name} cannot be read: {one_line(error)}", path=str(file)) from error
+        raise ModelError(f"tokenizer {name} is no JSON file ({one_line(error)}); give its folder", path=name) from error
     return tokenizer_of(file.parent.name if file.name == "tokenizer.json" else file.stem, text, configured, end)
 
 
@@ -83,11 +82,12 @@ def document_tokenizer(found: FoundTokenizer) -> DocumentTokenizer:
 
 def _read_hub(name: str) -> tuple[str, str | None]:
     """What its tokenizer.json would hold, and its eos_token: by transformers, which knows older files too."""
-    path, revision, _ = locate(name, None)
-    with loading("tokenizer", name, revision):
+    if name.startswith(("/", ".", "~")) or name.count("/") > 1:
+        raise ModelError(f"tokenizer {name}: no such folder or file", path=name)
+    with loading("tokenizer", name):
         from transformers import AutoTokenizer
 
-        found: Any = AutoTokenizer.from_pretrained(path, revision=revision)
+        found: Any = AutoTokenizer.from_pretrained(name)
     if getattr(found, "backend_tokenizer", None) is None:
         raise ModelError(f"tokenizer {name} has no fast version; save it with tokenizer.json")
     return found.backend_tokenizer.to_str(), found.eos_token

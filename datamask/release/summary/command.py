@@ -1,0 +1,42 @@
+"""`datamask summary`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, get_args
+
+import typer
+
+from datamask import storage
+from datamask.config import Statement
+from datamask.errors import ConfigError
+from datamask.release.commands import RELEASE, Json
+from datamask.release.release_folder import find_release
+from datamask.release.summary.facts import with_statements
+from datamask.release.summary.write import FILES, summary_files
+from datamask.surroundings import escaped
+
+
+def summary(
+    release: Annotated[str, typer.Argument(help=RELEASE)],
+    to: Annotated[str | None, typer.Option(help="Folder or URL for its three files; else it is printed.")] = None,
+    statement: Annotated[
+        list[str] | None, typer.Option(help=f"NAME=TEXT, what only you know: {', '.join(get_args(Statement))}.")
+    ] = None,
+    small: Annotated[bool, typer.Option("--small", help="The provider is a small or medium enterprise.")] = False,
+    json_: Json = False,
+) -> None:
+    """Say what a release is made of, as the EU's AI Act asks: domains, dumps, dates, languages, licences, removals."""
+    said = dict(pair.partition("=")[::2] for pair in statement or [])
+    if wrong := sorted(said.keys() - set(get_args(Statement))):
+        raise ConfigError(f"--statement {wrong[0]}: valid are {', '.join(get_args(Statement))}, each with =TEXT")
+    found = find_release(release)
+    files = summary_files(with_statements(found.manifest(), said, small), found.path)
+    if to is not None:
+        for name, text in files.items():
+            with storage.publish(storage.join(to, name)) as temporary:
+                temporary.write_text(text, encoding="utf-8")
+    if json_:
+        print(escaped(json.loads(files[FILES[1]]), indent=1))
+    else:
+        print(f"{to}: {', '.join(FILES)}" if to is not None else files[FILES[0]], end="\n" if to is not None else "")

@@ -1,0 +1,176 @@
+"""What the public summary of training content says, counted over every published document.
+
+The template is the Commission's, for Article 53(1)(d) of Regulation (EU) 2024/1689 (explanatory notice and template of
+24 July 2025). Domains, languages, dumps, dates, sources and licences are counted from the data files, in documents and
+in bytes of UTF-8 text; a document that was chosen several times counts once.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from datamask.config import Statement, validate
+from datamask.duck import connect, insert
+from datamask.release.release_folder import ReleaseFolder
+
+MEMORY = "500MB"  # of the counts; more are spilled
+ROWS = 10_000
+BANDS = (
+    (10**9, "less than 1 billion tokens"),
+    (10**13, "1 billion to 10 trillion tokens"),
+    (math.inf, "more than 10 trillion tokens"),
+)  # the template's section 1.3
+TOP, SMALL_TOP, SMALL_MOST = 0.10, 0.05, 1000  # domains listed by size, and by a small or medium enterprise (2.3)
+HOST = r"^[a-z][a-z0-9+.-]*://(?:[^/?#@]*@)?(?:www\.)?(?P<host>[^/:?#@\s]+)"
+LABELS = {  # what is counted: the columns that may hold it, the first that is there counts
+    "domains": ("url",),
+    "languages": ("language",),
+    "dumps": ("dump",),
+    "dates": ("date",),
+    "sources": ("source",),
+    "licences": ("license", "licence"),
+}
+MOST = 1000  # values listed of each but domains
+
+
+def summarise(draft: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """The summary's facts, ready for JSON.
+
+    :param draft: what the manifest says, or will say.
+    :param folder: the release, or where it is staged.
+    """
+    settings = validate(draft["settings"])
+    total = draft["conservation"]["total"]
+    with tempfile.TemporaryDirectory(prefix="datamask-") as work, connect(MEMORY, work) as connection:
+        columns = _count(draft, ReleaseFolder(folder, "", draft["key"]), connection)
+        counted = {label: _listed(connection, label) for label in LABELS if label != "domains"}
+        domains = _domains(connection, settings.release.small_enterprise)
+        [(documents, size)] = _sums(connection, "all")
+    dates = [one["value"] for one in counted.pop("dates")]
+    return {
+        "template": "Article 53(1)(d) of Regulation (EU) 2024/1689, template of 24 July 2025",
+        "name": settings.release.name,
+        "release": draft["key"],
+        "statements": {name: settings.release.statements.get(name) for name in get_args(Statement)},
+        "text": {
+            "documents": documents,
+            "bytes": size,
+            "characters": total["characters_selected"],
+            "tokens": total["tokens_selected"],
+            "band": next(name for most, name in BANDS if total["tokens_selected"] < most),
+        },
+        "dates": {"first": min(dates), "last": max(dates)} if dates else None,
+        "columns": columns,
+        **counted,
+        "licence": settings.release.license,
+        "inputs": _inputs(draft["sources"]),
+        "domains": domains,
+        "read": total["rows"],
+        "removed": {
+            "no document": dict(total["quarantined"]),
+            "filtered": dict(total["filtered"]),
+            "not selected": total["not_selected"],
+        },
+        "personal": draft.get("personal"),
+        "personal_replaced": settings.release.personal == "replace",
+    }
+
+
+def with_statements(manifest: Mapping[str, Any], statements: Mapping[str, str], small: bool) -> dict[str, Any]:
+    """A manifest whose settings say more of the provider."""
+    settings = {**manifest["settings"], "release": dict(manifest["settings"]["release"])}
+    settings["release"]["statements"] = {**settings["release"].get("statements", {}), **statements}
+    settings["release"]["small_enterprise"] = small or settings["release"].get("small_enterprise", False)
+    return {**manifest, "settings": settings}
+
+
+def _count(
+    draft: Mapping[str, Any], release: ReleaseFolder, connection: duckdb.DuckDBPyConnection
+) -> dict[str, str | None]:
+    """Fills the table `counts`; the column that each label was read from."""
+    texts = {column["name"] for column in draft["columns"] if column["type"] in ("string", "large_string")}
+    found = {label: next((name for name in names if name in texts), None) for label, names in LABELS.items()}
+    columns = sorted({name for name in found.values() if name})
+    section = draft["settings"].get("release", {})
+    repeated = section.get("repeated_rows", False) and any(c["name"] == "repeat" for c in draft["columns"])
+    connection.execute("CREATE TABLE counts (label VARCHAR, value VARCHAR, copies INT, documents BIGINT, bytes BIGINT)")
+    for path in (file["path"] for file in draft["files"] if file["path"].startswith("data/")):
+        for batch in release.batches(path, ["text", *columns, *["repeat"] * repeated], rows=ROWS):
+            facts = {"all": pa.nulls(batch.num_rows, pa.string())}
+            facts |= {label: batch[name].cast(pa.string()) for label, name in found.items() if name}
+            if found["domains"]:
+                facts["domains"] = host_of(facts["domains"])
+            if found["dates"]:
+                facts["dates"] = pc.struct_field(pc.extract_regex(facts["dates"], r"^(?P<day>\d{4}-\d\d-\d\d)"), "day")
+            sizes = pc.binary_length(batch["text"]).cast(pa.int64())
+            copies = batch["repeat"] if repeated else pa.array([1] * batch.num_rows, pa.int32())
+            for label, values in facts.items():
+                sums = pa.table({"value": values, "copies": copies, "bytes": sizes}).group_by(["value", "copies"])
+                rows = sums.aggregate([("bytes", "count"), ("bytes", "sum")])
+                labels = pa.repeat(label, rows.num_rows)
+                columns_ = [labels, rows["value"], rows["copies"], rows["bytes_count"], rows["bytes_sum"]]
+                insert(connection, "counts", pa.table(columns_, ["label", "value", "copies", "documents", "bytes"]))
+    return found
+
+
+def host_of(urls: pa.Array) -> pa.Array:
+    """The host that each URL names, in small letters, without www., port and user; null: it names none."""
+    found = pc.struct_field(pc.extract_regex(pc.utf8_lower(urls), HOST), "host")
+    return pc.utf8_rtrim(found, ".")
+
+
+_SUMS = """
+SELECT {value} sum(documents)::BIGINT, sum(bytes)::BIGINT FROM (
+  SELECT value, sum(documents) // copies AS documents, sum(bytes) // copies AS bytes
+  FROM counts WHERE label = $label GROUP BY value, copies)
+"""
+
+
+def _sums(connection: duckdb.DuckDBPyConnection, label: str, more: str = "", value: str = "") -> list[tuple[Any, ...]]:
+    return connection.execute(_SUMS.format(value=value) + more, {"label": label}).fetchall()
+
+
+def _listed(connection: duckdb.DuckDBPyConnection, label: str, most: int = MOST) -> list[dict[str, Any]]:
+    """Values by size, the largest first; of dates all."""
+    limit = f"WHERE value IS NOT NULL GROUP BY value ORDER BY 3 DESC, 1 LIMIT {10**9 if label == 'dates' else most}"
+    rows = _sums(connection, label, limit, "value,")
+    return [{"value": value, "documents": documents, "bytes": size} for value, documents, size in rows]
+
+
+def _domains(connection: duckdb.DuckDBPyConnection, small: bool) -> dict[str, Any]:
+    """The largest domains, as many as the template asks for, and how many there are."""
+    [(total,)] = connection.execute(
+        "SELECT count(DISTINCT value) FROM counts WHERE label = 'domains' AND value IS NOT NULL"
+    ).fetchall()
+    most = min(math.ceil(SMALL_TOP * total), SMALL_MOST) if small else math.ceil(TOP * total)
+    [(documents, size)] = _sums(connection, "domains", "WHERE value IS NOT NULL")
+    rule = f"the largest {SMALL_TOP:.0%}, at most {SMALL_MOST:,}" if small else f"the largest {TOP:.0%}"
+    sums = {"total": total, "documents": documents or 0, "bytes": size or 0, "rule": rule}
+    return {**sums, "largest": _listed(connection, "domains", most)}
+
+
+def _inputs(sources: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Data sets of the hub by their name, other input by its folder's: files, rows, bytes on the disk."""
+    files: dict[str, set[str]] = {}
+    rows: Counter[str] = Counter()
+    sizes: dict[str, int] = {}
+    for source in sources:
+        head, _, rest = source["path"].partition("://")
+        parts = rest.split("/") if rest else source["path"].split("/")
+        name = f"hf://{'/'.join(parts[:3])}" if head == "hf" else (parts[-2] if len(parts) > 1 else parts[0])
+        sizes[name] = sizes.get(name, 0) + (source["bytes"] or 0) * (
+            source["path"] not in files.setdefault(name, set())
+        )
+        files[name].add(source["path"])
+        rows[name] += source["rows"]
+    return [
+        {"input": name, "files": len(files[name]), "rows": rows[name], "bytes": sizes[name]} for name in sorted(files)
+    ]
