@@ -1,6 +1,6 @@
 """Where the time of the stage `prices` goes: processor seconds of its parts, on a curated corpus solved as one problem.
 
-    python benchmarks/prices_parts.py --corpus out/curated [--set select.lamb=0.5]
+    python benchmarks/prices_parts.py --corpus out/curated [--search 1 3.3] [--set select.lamb=0.5]
 
 A part's seconds are those of all its calls, on all threads; the parts below `solve` lie within it, and the two halves
 of the mask's search within the calibration and the search. A first call on few documents compiles the loops.
@@ -50,6 +50,7 @@ def timed(work: Callable[..., Any], seconds: dict[str, float], name: str) -> Cal
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True)
+    parser.add_argument("--search", type=float, nargs="+", default=[1.0], help="values of select.coverage.search")
     parser.add_argument("--set", action="append", default=[])
     arguments = parser.parse_args()
     all_files, config, work = recorded(arguments.corpus)
@@ -59,18 +60,23 @@ def main() -> None:
     first = shards[0]
     groups = {name: np.asarray(values)[:300] for name, values in first.groups.items()}
     some = {name: getattr(first, name)[:300] for name in ("index", "quality", "tokens")}
-    few = [replace(first, groups=groups, **some)]
-    corpus_selection.select_corpus(few, config.selection)
+    corpus_selection.select_corpus([replace(first, groups=groups, **some)], config.selection)
     seconds: dict[str, float] = {}
     for name, module, function in PARTS:
         setattr(module, function, timed(getattr(module, function), seconds, name))
-    began = time.process_time()
-    facts = corpus_selection.select_corpus(shards, config.selection).facts
-    seconds["in all"] = time.process_time() - began
-    print("| part | processor s |\n|---|--:|")
-    for name in (*(name for name, *_ in PARTS), "in all"):
-        print(f"| {name} | {seconds.get(name, 0.0):.1f} |")
-    print(f"\nobjective {facts['objective']:.5f}, bound {facts['upper_bound']:.5f}, relaxed {facts['relaxed']:.5f}")
+    names = [*(name for name, *_ in PARTS), "in all", "gap"]
+    columns = []
+    for longer in arguments.search:
+        seconds.clear()
+        coverage = config.selection.coverage.model_copy(update={"search": longer})
+        began = time.process_time()
+        facts = corpus_selection.select_corpus(shards, config.selection.model_copy(update={"coverage": coverage})).facts
+        seconds["in all"] = time.process_time() - began
+        columns.append([*(f"{seconds.get(name, 0.0):.1f}" for name in names[:-1]), f"{facts['gap']:.2%}"])
+    print("| part, processor s | " + " | ".join(f"search {longer:g}" for longer in arguments.search) + " |")
+    print("|---" + "|--:" * len(columns) + "|")
+    for name, *cells in zip(names, *columns, strict=True):
+        print(f"| {name} | " + " | ".join(cells) + " |")
 
 
 if __name__ == "__main__":

@@ -163,13 +163,14 @@ def made(arguments: argparse.Namespace) -> None:
         config = Config(select=resolve(None, {"algorithm": "coverage", "lamb": lamb}))
         spent: dict[str, list[float]] = defaultdict(list)
         work = f"{folder}/work"
-        shutil.rmtree(f"{work}/prices", ignore_errors=True)
+        for stage in ("prices", "masks"):
+            shutil.rmtree(f"{work}/{stage}", ignore_errors=True)
         began, wall = time.process_time(), time.perf_counter()
         with Peak() as peak:
             prices = learn_prices(files, config, work, timed(spent))
         seconds, whole = time.process_time() - began, time.perf_counter() - wall
         facts = prices.facts
-        masks = b"".join(path.read_bytes() for path in sorted(Path(work, "prices").glob("s0*")))
+        masks = b"".join(path.read_bytes() for path in sorted(Path(work, "masks").glob("s0*")))
         numbers = atoms.held_words([atoms.with_atoms(each, config, work) for each in files])
         cells = [f"{arguments.documents:,}", f"{lamb:g}", f"{numbers:,}", f"{seconds:.0f}", f"{whole:.0f}"]
         cells += [f"{peak.most / 2**30:.2f}", f"{1 - facts['relaxed'] / facts['upper_bound']:.3%}"]

@@ -33,6 +33,7 @@ class CoverageKeywords(TypedDict, total=False):
     curve: Literal["likelihood", "saturating"]
     document_weights: Literal["quality", "equal"]
     smoothing: float
+    search: float
     leaks: bool
 
 

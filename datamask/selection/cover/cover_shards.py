@@ -167,16 +167,16 @@ class CoverRounds(Driver):
         """Prices all documents at the first state (J,)."""
         self.base, self.best = at, self.price("0", at)
         self.priced = self.best  # at the last solve's optimum
-        self.solves, self.steps = 0, 0  # with this room; in all
+        self.solves, self.steps = 0, SOLVES + LARGE_SOLVES  # with this room; in all, at most
         self.nearer = True  # whether the last solve lowered the bound
 
     def step(self) -> None:
         """Solves the documents next to the cut, and prices all at the solution and at shares of the way to it."""
-        self.posed_last = self._pose(f"{self.steps}", self.best)
+        self.posed_last = self._pose(f"{self.done}", self.best)
         [self.solved] = self.maps(solve_fractions, self.state, [self.posed_last])
-        self.p, self.solves, self.steps = self.solved.p, self.solves + 1, self.steps + 1
+        self.p, self.solves = self.solved.p, self.solves + 1
         states = [self.solved.state, *((1 - share) * self.base + share * self.solved.state for share in STEPS)]
-        prices = self._prices(f"{self.steps}", states)
+        prices = self._prices(f"{self.done + 1}", states)
         least = min(range(len(prices)), key=lambda place: prices[place].bound)
         self.nearer, self.priced = prices[least].bound < self.best.bound, prices[0]
         if self.nearer:
@@ -191,6 +191,8 @@ class CoverRounds(Driver):
 
     def terminate(self) -> bool:
         """Whether the bound is near, or a step would solve the same undecided again and no greater room is left."""
+        if not self.done:
+            return False
         if self.off <= ACCURACY or len(self.p) == self.count:
             return True
         most = LARGE_SOLVES if self.grown else SOLVES

@@ -144,7 +144,7 @@ def in_whole_numbers(
     over = Concave(copies, concave.scales, concave.linear[at], feasible, concave.size)
     selected = feasible.round(p, price[at]).numpy()
     if copies:
-        effort = Effort(seed=problem.settings.seed)
+        effort = Effort(search=problem.settings.coverage.search, seed=problem.settings.seed)
         selected = to_mask(over, joint, price[at], selected, objective_span, effort, p)
     if count * problem.pool.dimensions**2 <= TRIED and (joint is None or len(copies) > 1):
         selected = swap_by_value(limits, torch.from_numpy(selected), over.values, over.gradient).numpy()

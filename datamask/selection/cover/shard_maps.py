@@ -211,7 +211,8 @@ def search_mask(state: Covering, item: tuple[UndecidedProblem, np.ndarray, int])
     if lost > part.tolerance:
         share = mask.sum() / max(mask.sum() + beside_it, 1)
         scale = part.tolerance / ACCURACY * share
-        effort = Effort(search=BRIEF, seed=state.config.selection.seed)
+        settings = state.config.selection
+        effort = Effort(search=BRIEF * settings.coverage.search, seed=settings.seed)
         mask = to_mask(concave, joint, torch.from_numpy(price), mask, scale, effort, relaxed)
     return mask, concave.states(torch.from_numpy(mask).double())[0]
 

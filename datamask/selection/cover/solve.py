@@ -42,12 +42,14 @@ def solve_mixture(problem: Problem, terms: list[Term], feasible: Feasible, progr
     concave, joint, others = make_concave(problem, terms, feasible)
     record, history = recorder(objective, progress)
     objective_span = span_of_objective([*terms, *objective.quality], problem.settings.calibrate)
-    tolerance = ACCURACY * objective_span * (ROUGHER if joint is not None and joint.curves.worth else 1)
+    longer = problem.settings.coverage.search
+    rougher = ROUGHER if joint is not None and joint.curves.worth else 1
+    tolerance = ACCURACY * objective_span * rougher / max(longer, 1)
     with share_part(0, 0.2):
         found = maximise(concave, feasible.uniform_start(), tolerance, STEPS, closing(tolerance, record))
     selected = feasible.round(found.p, found.price).numpy()
     with share_part(0.2, 1):
-        effort = search.Effort(seed=problem.settings.seed)
+        effort = search.Effort(search=longer, seed=problem.settings.seed)
         selected = to_mask(concave, joint, found.price, selected, objective_span, effort, found.p)
     mask = torch.from_numpy(selected)
     if len(problem) * problem.pool.dimensions**2 <= TRIED and (joint is None or others):

@@ -14,13 +14,13 @@ A metric takes part by its state, a sum over documents: one number an atom (`cov
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from datamask.maps import Handed, hand_on
+from datamask.selection.engine.iterate import Iteration
 from datamask.selection.problem.limits import Limits, Spent
 from datamask.selection.problem.objective import Term
 from datamask.selection.sharded.grouped_corpus import (
@@ -47,8 +47,11 @@ class Certificate(NamedTuple):
     relaxed: float  # of the fractional optimum
 
 
-class Driver(GroupedCorpus, ABC):
-    """The four parts, and which documents are undecided."""
+class Driver(GroupedCorpus, Iteration[ShardedSelection]):
+    """The iteration over groups, and which documents are undecided.
+
+    :raises UndecidedTooFew: of `run`: see there.
+    """
 
     terms: Sequence[Term]  # of quality
     diversity: Sequence[Term]
@@ -56,38 +59,6 @@ class Driver(GroupedCorpus, ABC):
     fixed: Sequence[Handed]  # of each group `inside`, (n,) bool: which other documents are selected
     own: Limits  # the corpus's, on the undecided
     spent: Spent  # by the fixed ones
-
-    def run(self) -> ShardedSelection:
-        """Selects from the whole corpus."""
-        self.init()
-        while True:
-            self.step()
-            if self.terminate():
-                return self.postprocess()
-
-    @abstractmethod
-    def init(self) -> None:
-        """Calibrates the terms, and finds the first point."""
-
-    @abstractmethod
-    def step(self) -> None:
-        """Solves the undecided.
-
-        :raises UndecidedTooFew: see there.
-        """
-
-    @abstractmethod
-    def terminate(self) -> bool:
-        """Whether the solution is good enough, or another step would not help."""
-
-    @abstractmethod
-    def postprocess(self) -> ShardedSelection:
-        """The selection with its certificate.
-
-        :raises UndecidedTooFew: see there.
-        """
-
-    # ------------------------------------------------------------ what the metrics share
 
     @property
     def constant(self) -> float:

@@ -111,14 +111,14 @@ class MomentRounds(Driver):
         # the bound; with 60 % as near as with all in memory.
         budget_takes = int(np.ceil(self.size * self.count / self.total))
         self.room = max(budget_takes, self.room_bytes // (2 * self.sample.features.shape[1]))
-        self.steps = 0
+        self.steps = SOLVES
 
     def step(self) -> None:
         """Solves the documents next to the cut at the last prices."""
         if self.chosen:
             parts = [found.read("selected")[0][at] for found, at in zip(self.chosen, self.places, strict=True)]
             self.multiplicity = np.concatenate(parts).astype(np.float64)[np.argsort(np.argsort(self.sample.rows))]
-        name, room = f"{self.steps}", self.room
+        name, room = f"{self.done}", self.room
         posed = self._pose(name, self._likely_range(room), round(OVERFLOW * room))
         if posed is None:  # the sample misjudged the range: make it from exact ranks, at the cost of one more read
             posed = self._pose(f"{name}-exact", self._exact_range(room), self.count)
@@ -136,11 +136,10 @@ class MomentRounds(Driver):
             )
             for place in range(len(self.groups))
         ]
-        self.steps += 1
 
     def terminate(self) -> bool:
-        """Whether the prices were corrected often enough."""
-        return self.steps == SOLVES
+        """False: every solve corrects the prices."""
+        return False
 
     def postprocess(self) -> ShardedSelection:
         """The last solve's mask, and a bound at its fractional optimum."""
@@ -209,7 +208,7 @@ class MomentRounds(Driver):
             charged = self.limits.charge(tokens, codes, *self.dual)
         known = Pool(self.sample.features, self.sample.quality, device=self.device)
         value = moment_sums.value_marginally(self.plan, known, weights, self.moments, self.multiplicity) - charged
-        stands = documents_represented(len(value), self.count, learned=self.steps == 0)
+        stands = documents_represented(len(value), self.count, learned=not self.done)
         return make_cut_range(value, weights, stands, self.size, room)
 
     def _counts(self) -> Iterator[np.ndarray]:

@@ -44,6 +44,17 @@ def test_the_budget_is_spent_and_the_mask_is_as_good_as_by_swaps(budget, lamb, m
     assert found.objective > swapped.objective - 0.02
 
 
+def test_a_longer_search_ends_higher_under_the_same_bound() -> None:
+    pool, found = pool_of(3, 1500), {}
+    for longer in (0.01, 1.0, 4.0):
+        coverage = {"atoms": {"ngrams": 1}, "search": longer}
+        settings = {"algorithm": "coverage", "coverage": coverage, "lamb": 0.3, "calibrate": False}
+        found[longer] = solve_problem(problem_of(pool, budget_documents=150, **settings))
+    value = {longer: each.objective for longer, each in found.items()}
+    assert value[0.01] < value[1.0] < value[4.0] + 1e-3
+    assert max(value.values()) <= min(each.upper_bound for each in found.values())
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_no_mask_exceeds_the_best_of_all(seed: int) -> None:
     """Few documents, one of which is most of an atom: the series does not hold for it."""
