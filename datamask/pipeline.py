@@ -183,6 +183,7 @@ STAGES = {
             "rounds",
             "topics",
             ("embed",),
+            version=2,
             settings=("topics",),
             without=("topics.make",),
             rounds=2,

@@ -34,7 +34,7 @@ from datamask.storage import Output
 
 SAMPLE_ROWS = 200_000  # looked at for the sample, of shards in the order of a hash of their content
 LEAST = 50  # documents of the sample to a topic, on average
-NAMING = 128  # documents to a topic, on average, whose words are read
+NAMING = 64  # documents to a topic, on average, whose words are read
 PAIRED = 200  # documents of a topic whose vectors are compared
 BLOCK = 2048  # rows compared with the centroids at a time
 TOPICS = pa.schema([("chunk_id", pa.int64()), (TOPIC, pa.string())])
@@ -191,11 +191,14 @@ class _Sample:
             order = iter(mine[np.argsort(self.chunk_id[mine])])
             stated = "language" in shard_schema(files.shard, config).names
             for batch in read_batches(files.shard, config, ["text", *["language"] * stated], only=only):
-                for row in batch.filter(pa.array(only[batch["chunk_id"].to_numpy()])).to_pylist():
+                rows = batch.filter(pa.array(only[batch["chunk_id"].to_numpy()]))
+                begun = pc.utf8_slice_codeunits(rows["text"], 0, CHARACTERS).to_pylist()
+                told = rows["language"].to_pylist() if stated else [None] * len(begun)
+                for text, language in zip(begun, told, strict=True):
                     at = next(order)
-                    languages[at] = row.get("language")
+                    languages[at] = language
                     if at < texts:
-                        beginnings[at] = row["text"][:CHARACTERS]
+                        beginnings[at] = text
         return beginnings, languages.tolist()
 
 
