@@ -222,7 +222,7 @@ STAGES = {
             "rounds",
             "duplicates",
             (*_SCORED, "signatures", "filter"),
-            version=20,
+            version=21,
             settings=("duplicates",),
             without=("duplicates.against", "duplicates.count"),  # the first by what those curations selected
             rounds=13,

@@ -35,9 +35,11 @@ def are_programs(texts: Sequence[str]) -> np.ndarray:
 
 
 def _headed(text: str) -> bool:
-    """Whether a comment at its beginning, such as a licence, is half of a text and something follows."""
+    """Whether a comment of several lines at its beginning, such as a licence, is half of a text with more below."""
     head = _HEAD.match(text[: 4 * READ])
-    return head is not None and 2 * head.end() >= len(text) and bool(text[head.end() :].strip())
+    if head is None or 2 * head.end() < len(text) or not text[head.end() :].strip():
+        return False
+    return head.group().strip().count("\n") > 1  # one line may be a heading of Markdown
 
 
 def tokens_of(text: str) -> list[str]:

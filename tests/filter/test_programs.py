@@ -26,8 +26,8 @@ APART = {
     "directives": (NOTICE + "# define THIRTY_TWO_BIT\n# undef X\n", NOTICE + "# undef THIRTY_TWO_BIT\n# define X\n"),
     "headers": (NOTICE + "#ifndef _A_H\n#define _A_H\n#endif\n", NOTICE + "#ifndef _B_H\n#define _B_H\n#endif\n"),
     "a name below a licence": (
-        "-- " + "Use in source and binary forms is permitted. " * 9 + "\n\nprocedure Rain;\n",
-        "-- " + "Use in source and binary forms is permitted. " * 9 + "\n\nprocedure Tour;\n",
+        "-- Use in source and binary forms is permitted.\n" * 9 + "\nprocedure Rain;\n",
+        "-- Use in source and binary forms is permitted.\n" * 9 + "\nprocedure Tour;\n",
     ),
     "tables": ("flags[] = {\n 'P','I','C',\n 'm','6',\n};\n", "flags[] = {\n 'P','I','C',\n 'D','O',\n};\n"),
     "escapes": (r"    '\xa4'  # CURRENCY" + "\n", r"    '\xa6'  # CURRENCY" + "\n"),
@@ -67,4 +67,5 @@ def test_prose_and_what_covers_it_are_no_two_programs(encoding: str) -> None:
 @pytest.mark.parametrize("script", TEXTS)
 def test_prose_is_no_program(script: str) -> None:
     lines = "\n".join(f"* {TEXTS[script]} (see §{n}; p. {n})" for n in range(12))
-    assert are_programs([lines, POWERS]).tolist() == [False, True]
+    heading = "# What is asked of everybody who would like to take part this year\n\nNothing at all."
+    assert are_programs([lines, POWERS, heading]).tolist() == [False, True, False]
