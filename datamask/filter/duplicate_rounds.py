@@ -201,7 +201,7 @@ def load_documents(state: Searching, group: Group) -> Loaded:
     values: dict[str, list[np.ndarray]] = {name: [] for name in state.columns}
     for place, source in enumerate(sources):
         rows, chunk_id, quality = _compared(source, state.config)
-        table = storage.read_table(_output(source.files.signatures).path, ["chunk_id", "windows", "scale", "sample"])
+        table = storage.read_table(required(source.files.signatures).path, ["chunk_id", "windows", "scale", "sample"])
         table = table.take(pa.array(chunk_id)).combine_chunks()
         some = table["windows"].to_numpy() > 0
         table = table.filter(pa.array(some)).combine_chunks()
@@ -255,18 +255,22 @@ def join_facts(state: Searching, item: Fact) -> None:
 def _compared(source: ComparedShard, config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(rows in the stages' files, chunk_id, quality) of the documents of a shard that are compared."""
     files = source.files
-    scores = storage.read_table(_output(files.scores).path, ["chunk_id", "quality_score"])
+    scores = storage.read_table(required(files.scores).path, ["chunk_id", "quality_score"])
     keep = np.ones(scores.num_rows, bool)
     if source.config is not None:
-        keep = storage.read_table(_output(files.masks).path, ["selected"])["selected"].to_numpy()
+        keep = storage.read_table(required(files.masks).path, ["selected"])["selected"].to_numpy()
     elif config.filter.order == "before":
-        keep = storage.read_table(_output(files.filters).path, ["reason"])["reason"].is_null().to_numpy()
+        keep = storage.read_table(required(files.filters).path, ["reason"])["reason"].is_null().to_numpy()
     rows = np.flatnonzero(keep)
     quality = scores["quality_score"].to_numpy().astype(np.float32)
     return rows, scores["chunk_id"].to_numpy()[rows], quality[rows]
 
 
-def _output(output: Output | None) -> Output:
+def required(output: Output | None) -> Output:
+    """What an earlier stage wrote.
+
+    :raises ValueError: it has not run.
+    """
     if output is None:
         raise ValueError("an earlier stage has not run for this shard")
     return output

@@ -32,6 +32,7 @@ from datamask.filter.duplicate_rounds import (
     facts_name,
     path_of,
     postings_name,
+    required,
 )
 from datamask.filter.postings import PARTITION, RANGES
 from datamask.filter.signatures import sign_shard
@@ -100,8 +101,8 @@ def _key(ordered: Sequence[ShardFiles], earlier: Sequence[tuple[str, ShardFiles,
     inputs = []
     for files in ordered:
         filters = files.filters.key if files.filters and config.filter.order == "before" else None
-        inputs.append([files.shard.name, _output(files.signatures).key, _output(files.scores).key, filters])
-    against = [[place, f.shard.fingerprint, _output(f.masks).key] for place, f, _ in earlier]
+        inputs.append([files.shard.name, required(files.signatures).key, required(files.scores).key, filters])
+    against = [[place, f.shard.fingerprint, required(f.masks).key] for place, f, _ in earlier]
     return STAGE.key(config, inputs, against)
 
 
@@ -119,12 +120,6 @@ def _cached(all_files: Sequence[ShardFiles], record: str, work: str) -> list[Out
 def _with_facts(output: Output, facts: Mapping[str, Any]) -> Output:
     """With the facts of the whole corpus beside the shard's own, which alone are in its file."""
     return replace(output, facts={**output.facts, **facts})
-
-
-def _output(output: Output | None) -> Output:
-    if output is None:
-        raise ValueError("an earlier stage has not run for this shard")
-    return output
 
 
 # ---------------------------------------------------------------- search
@@ -166,7 +161,7 @@ class _Search:
             (number, tuple(sources[place] for place in group)) for number, group in enumerate(places)
         ]
         self.rows = [sum(source.files.shard.rows or 0 for source in group) for _, group in self.groups]
-        total = sum(_output(source.files.signatures).rows for source in sources)
+        total = sum(required(source.files.signatures).rows for source in sources)
         settings = config.duplicates
         columns, schema = alarm_columns([files.shard for files in ordered], config)
         self.state = Searching(
@@ -179,7 +174,7 @@ class _Search:
             DuplicateRules(settings.jaccard or OFF, settings.containment or OFF),
             columns,
             schema,
-            pool=_output(ordered[0].scores).facts.get("pool") if ordered else None,
+            pool=required(ordered[0].scores).facts.get("pool") if ordered else None,
         )
 
         self.state = replace(self.state, keys=tuple(self._group_key(group) for _, group in self.groups))
@@ -192,7 +187,7 @@ class _Search:
             files = source.files
             taken = files.masks if source.config else files.filters if order == "before" else None
             columns = [] if source.config else [state.columns, files.shard.columns_key, self.config.corpus.columns]
-            keys = [_output(files.signatures).key, _output(files.scores).key, taken.key if taken else None]
+            keys = [required(files.signatures).key, required(files.scores).key, taken.key if taken else None]
             inputs.append([*keys, *columns])
         return STAGE.key(None, "load", state.partitions * RANGES, inputs)
 
@@ -234,7 +229,7 @@ class _Search:
         joined = [Fact(name, self.count, shards if name == "shard" else ()) for name in JOINED]
         self.maps(rounds.join_facts, self.state, joined)
         write_array(self.state.at("names") + ".npy", np.array([source.name for source in self.sources]))
-        keys = [_output(source.files.signatures).key for source in self.sources]
+        keys = [required(source.files.signatures).key for source in self.sources]
         write_array(self.state.at("source") + ".npy", np.array(keys, "S16"))
         fixed = sum(count for count, (_, group) in zip(counts, self.groups, strict=True) if group[0].place)
         # rounded, so that what was decided holds while little comes in

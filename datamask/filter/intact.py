@@ -99,10 +99,6 @@ class TextPair:
         one, other = self.texts
         return self.like.jaccard == 1 and one.surface.digest == other.surface.digest
 
-    def longer(self) -> int:
-        """1 if the second text has more letters, −1 if the first has, 0 if both have as many."""
-        return int(np.sign(len(self.texts[1].units) - len(self.texts[0].units)))
-
 
 def pairs_of(
     texts: Sequence[Text], one: np.ndarray, other: np.ndarray, strong: float, least: float, contained: float
@@ -165,7 +161,8 @@ def which_falls(pair: TextPair, nats: float = 0.0, margin: float = 0.0) -> int:
     quoting = _quoting(pair)
     if said := _around(pair):
         return quoting or (said if foreign(pair, said * nats, said * margin) else -said)
-    return _broken(pair) or _worn(pair) or quoting or int(np.sign(nats + margin)) or -pair.longer()
+    one, other = (len(text.units) for text in pair.texts)
+    return _broken(pair) or _worn(pair) or quoting or int(np.sign(nats + margin)) or int(np.sign(one - other))
 
 
 def _broken(pair: TextPair) -> int:

@@ -21,6 +21,7 @@ from datamask.filter.duplicate_candidates import (
     WHOLLY,
     CandidatePairs,
     code_of,
+    groups_of_pairs,
     pair_ends,
 )
 from datamask.filter.held_texts import HeldTexts, windows_of_pairs
@@ -269,17 +270,8 @@ def _siblings(pair: TextPair) -> bool:
     return pair.own[small].letters >= SIBLING_OWN
 
 
-def _clusters(edges: Mapping[tuple[int, int], Edge]) -> dict[int, int]:
+def _clusters(edges: Iterable[tuple[int, int]]) -> dict[int, int]:
     """The lowest number of the documents each is tied to."""
-    parent: dict[int, int] = {}
-
-    def root(document: int) -> int:
-        while parent.setdefault(document, document) != document:
-            parent[document] = parent[parent[document]]
-            document = parent[document]
-        return document
-
-    for one, other in edges:
-        low, high = sorted((root(one), root(other)))
-        parent[high] = low
-    return {document: root(document) for document in sorted(parent)}
+    found = groups_of_pairs(*np.array(list(edges), np.int64).reshape(-1, 2).T)
+    lowest = found.documents[np.unique(found.group, return_index=True)[1]]
+    return dict(zip(found.documents.tolist(), lowest[found.group].tolist(), strict=True))
