@@ -185,9 +185,9 @@ def _worn(pair: TextPair) -> int:
 def _around(pair: TextPair) -> int:
     """Which of two texts is the other with passages added: 1 the second, −1 the first, 0 neither."""
     said = 1 if pair.own[1].letters >= pair.own[0].letters else -1
-    adds = pair.own[said > 0]
-    whole = pair.like.containment == 1 or adds.letters > PASSAGE * adds.places
-    return said if whole and adds.letters > 0 else 0
+    adds, (short, long) = pair.own[said > 0], pair.texts[::said]
+    whole = adds.letters >= LINE and (pair.like.containment == 1 or adds.letters > PASSAGE * adds.places)
+    return said if whole or (adds.letters > 0 and _at_an_end(short, long)) else 0
 
 
 def foreign(pair: TextPair, nats: float, margin: float) -> bool:
@@ -208,9 +208,14 @@ def _breaks_off(short: Text, long: Text) -> bool:
 
     Of 534 pages around their main text 2 are so: a page has something before it and something behind.
     """
-    size = len(short.units)
-    if len(long.units) < BREAKS_OFF * size or prose_beside(short, long) < GOES_ON:
+    if len(long.units) < BREAKS_OFF * len(short.units) or prose_beside(short, long) < GOES_ON:
         return False
+    return _at_an_end(short, long)
+
+
+def _at_an_end(short: Text, long: Text) -> bool:
+    """Whether a longer text begins or ends with a shorter one, letter by letter."""
+    size = len(short.units)
     return any(np.array_equal(short.units, part) for part in (long.units[:size], long.units[-size:]))
 
 
