@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datamask.selection.arrays import select
     from datamask.selection.result import Selection
 
-__all__ = ["Release", "Selection", "__version__", "curate", "refresh", "select"]
+__all__ = ["Release", "Selection", "__version__", "curate", "forget", "refresh", "select"]
 
 
 def __getattr__(name: str) -> Any:
@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
         from datamask.api import Release
 
         return Release
-    if name in ("curate", "refresh"):  # of the layer above
+    if name in ("curate", "forget", "refresh"):  # of the layer above
         from datamask.layers import from_layer_above
 
         return from_layer_above("flows.functions", name)

@@ -61,6 +61,7 @@ server_gone = False  # whether it ended because Prefect's server went away
 COMMANDS = {
     "curate": ("", "Curate a corpus, end to end: read, embed, score, select, filter, publish, report."),
     "refresh": ("", "Bring the last release up to date with what is new in its input; nothing new, no release."),
+    "forget": ("flows.commands:forget", "Make a release without what lists name, nor its copies, for good."),
     "plan": ("datamask.costs:plan_run", "Time a sample of each stage here and say what the whole corpus will cost."),
     "config": ("datamask.cli:show_config", "Print the complete configuration as YAML, a comment per setting."),
     "completion": ("datamask.cli:completion", "Print the script that completes commands and options in a shell."),
@@ -119,6 +120,8 @@ def _locate(name: str) -> Callable[..., Any]:
     SILENCE.doing(f"{name}: {about}" if about else name)
     if place:
         module, _, attribute = place.partition(":")
+        if module.startswith("flows."):
+            claim_packages()
         found: Callable[..., Any] = getattr(import_module(module), attribute)
         return found
     claim_packages()

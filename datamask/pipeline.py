@@ -233,7 +233,7 @@ STAGES = {
             "copies",
             "rounds",
             "copies",
-            ("index", "topics", "score", "filter", "duplicates"),
+            ("index", "topics", "score", "signatures", "filter", "duplicates"),
             settings=("filter.where", "quality.scorers", "quality.combine"),
             rounds=5,
             run="datamask.filter.copy_counts:count_copies",

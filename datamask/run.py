@@ -28,6 +28,7 @@ from datamask.corpus.read import TOPIC
 from datamask.driver import Driver
 from datamask.engine import Engine, Threads
 from datamask.errors import ConservationError, IncompleteError, several
+from datamask.filter import forgotten
 from datamask.filter import wanted as near_duplicates_wanted
 from datamask.filter.contamination import wanted as decontamination_wanted
 from datamask.filter.filters import check_left
@@ -40,6 +41,7 @@ from datamask.run_numbers import numbers
 from datamask.selection.cover.counting import check_target, reads_words
 from datamask.selection.extension import MustSolve, extend_prices
 from datamask.selection.metrics import pool_columns
+from datamask.selection.refill import Decided, refill_prices
 from datamask.selection.solvers import check_solver
 from datamask.selection.stage import learn_prices
 from datamask.stages import ShardFiles
@@ -58,6 +60,7 @@ class Previous:
     topics: str = ""  # the key of its model
     prices: Output | None = None  # select by these instead of solving
     gap: float = 0.0  # of the selection that set the prices
+    keep: Decided | None = None  # a release whose choice stays, but for what must be forgotten
     version: str = ""
     check: Callable[[Sequence[Shard]], None] = lambda shards: None  # of the converted shards, before work is put in
 
@@ -89,8 +92,11 @@ def curate(config: Config, out: str) -> Release:
     return Release(found["release"], found=found)
 
 
-def wanted(config: Config) -> list[Stage]:
-    """The stages that start by what they read, as far as these settings need them."""
+def wanted(config: Config, forgets: bool = False) -> list[Stage]:
+    """The stages that start by what they read, as far as these settings need them.
+
+    :param forgets: something is recorded that has to be forgotten.
+    """
     static = config.encoder.model == "static"
     needed = {
         "languages": languages_wanted(config),
@@ -102,15 +108,15 @@ def wanted(config: Config) -> list[Stage]:
         "atoms": reads_words(config.selection),
         "leaks": decontamination_wanted(config),
         "duplicates": near_duplicates_wanted(config),
-        "copies": config.counts_copies,
+        "copies": config.counts_copies or forgets,
         "prices": config.selection.scope == "corpus",
     }
     return [stage for name, stage in STAGES.items() if name not in BY_RUN and needed.get(name, True)]
 
 
-def stage_reads(config: Config) -> dict[str, set[str]]:
-    """What each stage waits for, of the stages that these settings need."""
-    stages = wanted(config)
+def stage_reads(config: Config, forgets: bool = False) -> dict[str, set[str]]:
+    """What each stage waits for, of the stages that these settings need. forgets: as for `wanted`."""
+    stages = wanted(config, forgets)
     names = {stage.name for stage in stages}
     found = {stage.name: {name for name in stage.reads if name not in BY_RUN} for stage in stages}
     if not config.quality.reads_encoder:
@@ -141,11 +147,11 @@ class Run(Driver):
         config = engine.config
         self.plan, self.out, self.previous, self.work = plan, out, previous, storage.join(out, "work")
         self.before = latest_version(out)
-        stages = wanted(config)
+        forgets = forgotten.digest_of(out) is not None
+        stages = wanted(config, forgets)
         early = {"duplicates", "copies"} | ({"filter"} if config.filter.order == "before" else set())
-        super().__init__(
-            engine, stages, stage_reads(config), map(ShardFiles, plan.shards), {stage.name for stage in stages} & early
-        )
+        first = {stage.name for stage in stages} & early
+        super().__init__(engine, stages, stage_reads(config, forgets), map(ShardFiles, plan.shards), first)
 
     def measure_and_decide(self) -> list[ShardFiles]:
         """Runs every stage between the plan and the release; returns the shards that came through.
@@ -270,6 +276,7 @@ class Run(Driver):
             warnings = [dict(warning) for warning in report.warnings]
             release = self.engine.run(STAGES["publish"], staged=staged, pictures=report.pictures, warnings=warnings)
         times.keep_times(self.work, self.plan, self.engine.board)
+        forgotten.mark_done(self.out, release.version)
         found = numbers(release, self.engine, certificate, failed, self.plan.skipped)
         found |= {"warnings": warnings, "meanwhile": meanwhile(release, self.before, self.out)}
         self.engine.show(release, found, report.pictures, failed)
@@ -296,7 +303,12 @@ def solve_or_extend(
     maps: Mapper = here,
 ) -> Prices:
     """The selection over all shards, as prices: solved, or the last release's where new documents fit beside it."""
-    if previous.prices:
+    if previous.keep:
+        try:
+            return Prices(refill_prices(all_files, previous.keep, config, work, maps), extended=True)
+        except MustSolve as error:
+            log(f"what was chosen cannot stay, so all is selected again: {error}")
+    elif previous.prices:
         try:
             extended = extend_prices(all_files, previous.prices, config, work, maps)
         except MustSolve as error:

@@ -163,6 +163,44 @@ def refresh(
     run_flow(flow, as_json, log_format == "json")
 
 
+ListOption = Annotated[
+    list[str] | None, typer.Option(help="A list (lines, CSV or JSON lines, packed too), or an entry; several times.")
+]
+
+
+def forget(
+    output: Annotated[str, typer.Argument(help="The output folder of an earlier run.")],
+    urls: ListOption = None,
+    domains: ListOption = None,
+    ids: ListOption = None,
+    texts: ListOption = None,
+    as_json: JsonOption = False,
+    log_format: LogOption = "text",
+    allow_loss: LossOption = False,
+) -> None:
+    """Make a release without what lists name, nor its copies.
+
+    What else the last release has stays, and what it spent is spent again. Nothing of it comes back into this folder.
+    Without a list an interrupted command goes on.
+    """
+    begin_server()
+    find_release(output)
+    lists = {"urls": urls, "domains": domains, "ids": ids, "texts": texts}
+
+    def flow() -> dict[str, Any]:
+        from flows.forget import forget as run
+
+        return run(output=output, allow_loss=allow_loss, **lists)
+
+    def say(found: dict[str, Any]) -> None:
+        from flows.forget import told
+
+        for line in told(found["forgotten"], output):
+            print(line)
+
+    run_flow(flow, as_json, log_format == "json", say=say)
+
+
 def _settings(
     path: Path | None,
     overrides: list[str] | None,
@@ -185,8 +223,17 @@ def _settings(
     return chosen
 
 
-def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool, json_log: bool = False, plain: bool = False) -> None:
-    """Runs a flow with its progress on stderr, and prints its numbers on stdout. plain: without Prefect."""
+def run_flow(
+    flow: Callable[[], dict[str, Any]],
+    as_json: bool,
+    json_log: bool = False,
+    plain: bool = False,
+    say: Callable[[dict[str, Any]], None] = lambda found: None,
+) -> None:
+    """Runs a flow with its progress on stderr, and prints its numbers on stdout.
+
+    :param plain: without Prefect. :param say: prints what else there is to say.
+    """
     began = cli.began or time.monotonic()
     server = None if plain else begin_server()
     SILENCE.doing(f"is starting: {'' if plain else STARTING}the libraries of the first stages")
@@ -211,6 +258,7 @@ def run_flow(flow: Callable[[], dict[str, Any]], as_json: bool, json_log: bool =
         print(surroundings.escaped(found))
     elif "release" in found:
         summary(found, Console(highlight=False))
+        say(found)
     else:
         print(found["message"])
 

@@ -88,6 +88,34 @@ def refresh(
     return _run(flow, progress)
 
 
+def forget(
+    output: str | Path,
+    *,
+    urls: Sequence[str | Path] = (),
+    domains: Sequence[str | Path] = (),
+    ids: Sequence[str | Path] = (),
+    texts: Sequence[str | Path] = (),
+    allow_loss: bool = False,
+    progress: bool = True,
+) -> Release:
+    """Makes a release without what these lists name, nor its copies, for good: what `datamask forget` does.
+
+    :param urls, domains, ids, texts: lists (files: lines, CSV, JSON lines; packed too), or entries.
+    :param allow_loss: publish though shards of the last release, or many of its rows, are gone from the input.
+    :raises DatamaskError: ConfigError, InputError, IncompleteError …: as the command, with the same messages.
+    """
+    find_release(str(output))
+    given = {"urls": urls, "domains": domains, "ids": ids, "texts": texts}
+    lists = {name: [str(each) for each in values] for name, values in given.items()}
+
+    def flow() -> dict[str, Any]:
+        from flows.forget import forget as run
+
+        return run(output=str(output), allow_loss=allow_loss, **lists)
+
+    return _run(flow, progress)
+
+
 def _config(
     given: Settings | None,
     sections: SectionKeywords,

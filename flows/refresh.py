@@ -23,6 +23,7 @@ from datamask.config import Config, Select, Solver, over_release, resolve, valid
 from datamask.corpus.plan import Part, Plan, Shard, reading_from_json
 from datamask.encoders import EncoderRef
 from datamask.errors import ConfigError, IncompleteError, InputError, TransientError, several, some
+from datamask.filter import forgotten
 from datamask.locks import locked
 from datamask.pipeline import INDIFFERENT, STAGES
 from datamask.quality import QualityRef
@@ -30,6 +31,7 @@ from datamask.release.publication import running
 from datamask.release.release_folder import ReleaseFolder, find_release
 from datamask.release.shift import shifts
 from datamask.run import Previous, Run
+from datamask.selection.refill import Decided
 from flows.curate import allowing, finished, override
 from flows.hints import for_this_reader
 from flows.stage_runs import Stages
@@ -101,11 +103,13 @@ def refresh(
                 return finished(Run(stages, plan, out).publish(), out)
             changes = compare(manifest, plan, settings)
             stages.artifacts.show_changes(changes.describe())
-            if not changes:
+            if not changes and not forgotten.is_pending(out):
                 return _nothing_new(last, changes)
             get_run_logger().info("%s", changes.describe())
             check_gone(changes, settings)
-            previous = _taken_over(manifest, settings, work, changes)
+            previous = taken_over(manifest, settings, work, changes)
+            if not changes:  # a `forget` was interrupted
+                previous = replace(previous, keep=standing(last))
             previous = replace(previous, check=partial(check_rows, manifest, settings))
             found = Run(stages, plan, out, previous).publish()
             drift = [shift.to_json() for shift in shifts(find_release(found["release"]), changes.read)]
@@ -269,7 +273,7 @@ def one_refresh(out: str) -> Iterator[None]:
         yield
 
 
-def _taken_over(manifest: Mapping[str, Any], settings: Config, work: str, changes: Changes) -> Previous:
+def taken_over(manifest: Mapping[str, Any], settings: Config, work: str, changes: Changes) -> Previous:
     """The last release's encoder; its quality statistics and its prices if what they depend on is the same."""
     identity = dict(manifest["provenance"]["encoder"])
     fitted = storage.join(work, identity["path"])
@@ -294,6 +298,14 @@ def _taken_over(manifest: Mapping[str, Any], settings: Config, work: str, change
     certificate = manifest["provenance"]["certificate"]
     gap = certificate.get("solved_gap", certificate.get("gap")) or 0.0
     return Previous(encoder, quality, topics, prices, gap, manifest["version"])
+
+
+def standing(release: ReleaseFolder) -> Decided:
+    """What of a release stays chosen."""
+    manifest = release.manifest()
+    total = manifest["conservation"]["total"]
+    chosen = total["selected"], total["tokens_selected"]
+    return Decided(release.path, release.key, dict(manifest["provenance"]["certificate"]), *chosen)
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -2,11 +2,13 @@
 
 A document that stays and all that fell to it as the same text or as a near-duplicate are copies of one another; parts
 of longer texts are none. Each of them is given the group's numbers, whichever of them stays. What a condition or a
-scorer makes of these numbers is told here too, since both are asked before duplicates are known.
+scorer makes of these numbers is told here too, since both are asked before duplicates are known; and what has to be
+forgotten (`forgotten`), since that takes the copies with it.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +24,7 @@ from datamask.corpus.read import corpus_schema, read_documents
 from datamask.filter.duplicate_candidates import Components
 from datamask.filter.exact_duplicates import PART_ROWS, ExactDuplicates
 from datamask.filter.filters import where_by_copies
+from datamask.filter.forgotten import READ, REASON, load_requests
 from datamask.maps import (
     Handed,
     Mapper,
@@ -49,11 +52,13 @@ SCHEMA = pa.schema(
         ("chunk_id", pa.int64()),  # a row for each document, as in the scores
         *((name, pa.int32()) for name in COPY_COLUMNS),
         ("quality_score", pa.float32()),  # with the scorers that read these columns
-        ("reason", pa.string()),  # why it cannot be selected: `where`, if that names one of these columns
+        ("reason", pa.string()),  # why it cannot be selected: forgotten; where, if that names one of these columns
+        ("detail", pa.string()),  # of a forgotten one, JSON: kind, list and entry that name it or what it is a copy of
     ]
 )
 HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("document", "<i8")])
 MEMBER = np.dtype([("group", "<i8"), ("document", "<i8"), ("source", "<u8"), ("dump", "<u8")])  # 0: not stated
+HIT = np.dtype([("document", "<i8"), ("entry", "<i8")])
 COUNTED = np.dtype([("document", "<i8"), *((name, "<i4") for name in COPY_COLUMNS)])
 
 
@@ -91,7 +96,11 @@ def count_copies(all_files: Sequence[ShardFiles], config: Config, work: str, map
     """
     ordered = sorted(all_files, key=lambda files: files.shard.name)
     topics = [files.topics.key for files in ordered if files.topics and "topic" in (config.filter.where or "").lower()]
-    key = STAGE.key(config, _quotas(config), [_inputs(files) for files in ordered], *([topics] if topics else []))
+    requests = load_requests(work)
+    asked = [requests.digest] if requests else []
+    key = STAGE.key(
+        config, _quotas(config), [_inputs(files) for files in ordered], *([topics] if topics else []), *asked
+    )
     record = storage.join(work, "copies", f"corpus-{key}.json")
     if storage.exists(record):
         keys = storage.read_json(record)
@@ -119,8 +128,9 @@ def count_copies(all_files: Sequence[ShardFiles], config: Config, work: str, map
         for found in pairs:
             components.add(*found.read("one", "other"))
         lowest = components.lowest()
-        alone = np.bincount(lowest, minlength=len(lowest)) == 1 if len(lowest) else np.zeros(0, bool)
-        write_array(state.at("group") + ".npy", np.where(alone[lowest], -1, lowest))
+        write_array(state.at("lowest") + ".npy", lowest)
+        write_array(state.at("size") + ".npy", np.bincount(lowest, minlength=len(lowest)))
+        write_arrays(state.at("forgotten"), groups=_forgotten(pairs[: len(items)], lowest))
         seen = maps(deal_members, state, items, sizes) + maps(count_members, state, range(state.parts))
         state = replace(state, statistics=_statistics(seen, config))
         outputs = [output for found in maps(write_counts, state, items, sizes) for output in found]
@@ -136,6 +146,23 @@ def _quotas(config: Config) -> list[str]:
 
 def _path(files: ShardFiles, key: str, work: str) -> str:
     return storage.join(work, "copies", f"{files.shard.name}-{key}.parquet")
+
+
+def _forgotten(found: Sequence[Handed], lowest: np.ndarray) -> np.ndarray:
+    """(G,) HIT, ascending: the groups that a request names a document of, and those of which a document holds one of
+    these documents or lies in one; with the first entry of each."""
+    hits, held = (np.concatenate([each.read(name)[0] for each in found]) for name in ("hits", "held"))
+    groups_, entries = [lowest[hits["document"]]], [hits["entry"]]
+    for one, other in (held.T, held.T[::-1]):
+        near = np.isin(lowest[one], groups_[0])
+        order = np.argsort(groups_[0], kind="stable")
+        place = np.searchsorted(groups_[0][order], lowest[one[near]])
+        groups_.append(lowest[other[near]])
+        entries.append(entries[0][order][place])
+    every = np.zeros(sum(map(len, groups_)), HIT)
+    every["document"], every["entry"] = np.concatenate(groups_), np.concatenate(entries)
+    every = every[np.lexsort((every["entry"], every["document"]))]
+    return every[np.unique(every["document"], return_index=True)[1]]
 
 
 def _inputs(files: ShardFiles) -> list[str | None]:
@@ -154,7 +181,8 @@ def _there(output: Output | None) -> Output:
 
 def read_members(state: Counting, group: Group) -> Handed:
     """The documents that are compared, with source and dump; their texts' hashes, dealt to parts; pairs that fell."""
-    found, hashed, one, other = [np.zeros(0, MEMBER)], [np.zeros(0, HASHED)], [np.zeros(0, int)], [np.zeros(0, int)]
+    found, hashed, hits = [np.zeros(0, MEMBER)], [np.zeros(0, HASHED)], [np.zeros(0, HIT)]
+    pairs: dict[bool, list[tuple[int, int]]] = {True: [], False: []}  # copies; of which one is in the other
     for files in group.shards:
         index = storage.read_table(_there(files.index).path, ["chunk_id", "text_hash", "reason"])
         documents = index.filter(index["reason"].is_null())
@@ -174,15 +202,44 @@ def read_members(state: Counting, group: Group) -> Handed:
         hashed.append(texts)
         if files.duplicates is not None:
             fell = storage.read_table(files.duplicates.path, ["chunk_id", "duplicate_of_shard", "duplicate_of", "kind"])
-            for row in fell.filter(pa.compute.not_equal(fell["kind"], "contained")).to_pylist():
+            for row in fell.to_pylist():
                 if row["duplicate_of_shard"] in state.first:  # else it stays in an earlier curation
-                    one.append(np.array([first + row["chunk_id"]]))
-                    other.append(np.array([state.first[row["duplicate_of_shard"]] + row["duplicate_of"]]))
+                    stays = state.first[row["duplicate_of_shard"]] + row["duplicate_of"]
+                    pairs[row["kind"] != "contained"].append((first + row["chunk_id"], stays))
+        hits.append(named_documents(files, state.config, state.work, state.schema))
+        hits[-1]["document"] += first
     texts = np.concatenate(hashed)
     part = ((texts["high"] >> np.uint64(32)) * np.uint64(state.parts)) >> np.uint64(32)
     write_dealt(state.at("texts", group.number), texts, part.astype(np.int64), state.parts)
     write_arrays(state.at("members", group.number), members=np.concatenate(found))
-    return hand_on(state.folder, f"fell-{group.number}", one=np.concatenate(one), other=np.concatenate(other))
+    copies, held = (np.array(pairs[alike], np.int64).reshape(-1, 2) for alike in (True, False))
+    one, other = copies.T
+    name = f"fell-{group.number}"
+    return hand_on(state.folder, name, one=one, other=other, held=held, hits=np.concatenate(hits))
+
+
+def named_documents(files: ShardFiles, config: Config, work: str, schema: pa.Schema) -> np.ndarray:
+    """HIT of a shard's documents, by chunk_id, that are to be forgotten for their address, id or text, or for a text
+    that they are a copy of by the samples of both."""
+    requests = load_requests(work)
+    if requests is None:
+        return np.zeros(0, HIT)
+    columns = [name for name in READ if name in schema.names or name != "url"]
+    found = [np.zeros(0, HIT)]
+    for batch in read_documents(files, config, columns, schema=schema):
+        documents = pa.Table.from_batches([batch])
+        entry = requests.match(documents)
+        hits = np.zeros(int((entry >= 0).sum()), HIT)
+        hits["document"], hits["entry"] = documents["chunk_id"].to_numpy()[entry >= 0], entry[entry >= 0]
+        found.append(hits)
+    if files.signatures is not None:
+        signed = storage.read_table(files.signatures.path, ["chunk_id", "windows", "scale", "sample"])
+        entry = requests.match_samples(signed)
+        entry[np.isin(signed["chunk_id"].to_numpy(), np.concatenate(found)["document"])] = -1
+        hits = np.zeros(int((entry >= 0).sum()), HIT)
+        hits["document"], hits["entry"] = signed["chunk_id"].to_numpy()[entry >= 0], entry[entry >= 0]
+        found.append(hits)
+    return np.concatenate(found)
 
 
 def _origins(files: ShardFiles, state: Counting) -> dict[str, np.ndarray]:
@@ -219,11 +276,12 @@ def pair_equal_texts(state: Counting, part: int) -> Handed:
 def deal_members(state: Counting, group: Group) -> dict[str, Counter[int]]:
     """Deals the documents that have copies to parts; of the others, how often each number of a column is there."""
     [members] = read_arrays(state.at("members", group.number), "members")
-    lowest = mapped(state.at("group") + ".npy")[members["document"]]
-    copied = members[lowest >= 0].copy()
-    copied["group"] = lowest[lowest >= 0]
+    lowest = mapped(state.at("lowest") + ".npy")[members["document"]]
+    several = mapped(state.at("size") + ".npy")[lowest] > 1
+    copied = members[several]
+    copied["group"] = lowest[several]
     write_dealt(state.at("copied", group.number), copied, copied["group"] % state.parts, state.parts)
-    return _histograms(_alone(members[lowest < 0]))
+    return _histograms(_alone(members[~several]))
 
 
 def _alone(members: np.ndarray) -> np.ndarray:
@@ -281,9 +339,9 @@ def write_counts(state: Counting, group: Group) -> list[Output]:
 def _write(files: ShardFiles, counted: np.ndarray, state: Counting) -> Output:
     config, scorers = state.config, state.config.quality.of_copies
     scores = storage.read_table(_there(files.scores).path, ["chunk_id", "quality_score"])
-    place = np.searchsorted(counted["document"], state.first[files.shard.name] + scores["chunk_id"].to_numpy(), "right")
-    own = np.concatenate([counted, np.zeros(1, COUNTED)])[place - 1]
-    own[own["document"] != state.first[files.shard.name] + scores["chunk_id"].to_numpy()] = np.zeros((), COUNTED)
+    documents = state.first[files.shard.name] + scores["chunk_id"].to_numpy()
+    own = np.concatenate([counted, np.zeros(1, COUNTED)])[np.searchsorted(counted["document"], documents, "right") - 1]
+    own[own["document"] != documents] = np.zeros((), COUNTED)
     counts = {name: own[name] for name in COPY_COLUMNS}
     quality = scores["quality_score"].to_numpy()
     if scorers:
@@ -293,13 +351,30 @@ def _write(files: ShardFiles, counted: np.ndarray, state: Counting) -> Output:
         quality = quality + combine({scorer.name: counts[str(scorer.column)] for scorer in scorers}, reference)
     table = pa.table({name: pa.array(values, pa.int32()) for name, values in counts.items()})
     stays = where_by_copies(files, table, state.schema, config, state.work)
-    reason = pa.array(np.where(stays, "", "where"), mask=stays)
-    table = pa.table([scores["chunk_id"], *table.columns, pa.array(quality), reason], schema=SCHEMA)
+    gone, detail = _told(documents, state)
+    reason = pa.array(np.where(gone, REASON, "where"), mask=stays & ~gone)
+    table = pa.table([scores["chunk_id"], *table.columns, pa.array(quality), reason, detail], schema=SCHEMA)
     read = [counts[name] for name in _quotas(config)]
-    told = sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in [quality, stays, *read])).hexdigest()[:16]
-    decides = told if scorers or read or not stays.all() else None
-    content = sha256(b"".join(values.tobytes() for values in counts.values())).hexdigest()
-    key = STAGE.key(None, files.shard.name, _there(files.scores).key, told, content, decides)
+    told = sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in [quality, stays, gone, *read])).hexdigest()[
+        :16
+    ]
+    decides = told if scorers or read or not stays.all() or gone.any() else None
+    content = sha256(b"".join(values.tobytes() for values in counts.values()))
+    content.update("".join(detail.drop_null().to_pylist()).encode())
+    key = STAGE.key(None, files.shard.name, _there(files.scores).key, told, content.hexdigest(), decides)
     url = _path(files, key, state.work)
-    facts: dict[str, Any] = {"decides": decides, "filtered": {"where": int((~stays).sum())}}
+    facts: dict[str, Any] = {"decides": decides, "filtered": {"where": int((~stays).sum()), REASON: int(gone.sum())}}
     return storage.find_output(url, key) or storage.write_output(url, key, SCHEMA, [table], lambda: facts)
+
+
+def _told(documents: np.ndarray, state: Counting) -> tuple[np.ndarray, pa.Array]:
+    """Of these documents (n,), whether each is to be forgotten, and why, as JSON."""
+    requests = load_requests(state.work)
+    [groups_] = read_arrays(state.at("forgotten"), "groups")
+    if requests is None or not len(groups_):
+        return np.zeros(len(documents), bool), pa.nulls(len(documents), pa.string())
+    lowest = mapped(state.at("lowest") + ".npy")[documents]
+    place = np.searchsorted(groups_["document"], lowest).clip(0, len(groups_) - 1)
+    gone = groups_["document"][place] == lowest
+    told = {entry: json.dumps(requests.told(entry)) for entry in np.unique(groups_["entry"][place[gone]]).tolist()}
+    return gone, pa.array(np.array([told.get(entry) for entry in groups_["entry"][place].tolist()], object), mask=~gone)

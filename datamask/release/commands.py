@@ -63,6 +63,8 @@ def verify(
         compared = f", {found.compared:,} rows the same as in the corpus" if found.compared is not None else ""
         told = f"{several(found.files, 'file')}, {_size(found.bytes)}, {several(found.rows, 'row')}{compared}{written}"
         print(f"{'✗' if found.problems else '✓'} {found.path}: {told}, {len(found.problems)} problems")
+        if found.forgotten and not found.problems:
+            print(f"no row is named by the {several(found.forgotten, 'entry', 'entries')} that must be forgotten")
         if found.digest:
             print(f"digest: {found.digest}")
     if found.problems:

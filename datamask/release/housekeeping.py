@@ -20,10 +20,13 @@ from datamask import storage
 from datamask.config import Config, Corpus
 from datamask.corpus.plan import Plan
 from datamask.errors import ConfigError, InputError, StorageError, nearest
+from datamask.filter.forgotten import load_requests
 from datamask.pipeline import STAGES
+from datamask.release.holding import forgotten_rows, mark_clean, work_files
 from datamask.release.printing import size
 from datamask.release.publication import nobody_running, one_publisher
 from datamask.release.release_folder import (
+    MANIFEST,
     ReleaseFolder,
     latest_version,
     list_versions,
@@ -63,7 +66,7 @@ class Unneeded:
     kept_for: tuple[str, ...]  # versions
     paths: tuple[str, ...]
     stages: tuple[Folder, ...]
-    missing: tuple[str, ...] = ()  # manifests that could not be read
+    releases: tuple[str, ...] = ()  # versions that hold what must be forgotten, with all their files
 
     @property
     def bytes(self) -> int:
@@ -140,7 +143,14 @@ def unneeded(out: str, releases: int = 1) -> Unneeded:
     latest = latest_version(out)
     if not versions:
         raise InputError(f"{out} has no release yet: what lies in its work/ is what the next run goes on from")
+    requests = load_requests(storage.join(out, "work"))
+    holding = tuple(
+        version
+        for version in versions
+        if requests and version != latest and any(forgotten_rows(_release(out, version), requests))
+    )
     kept = [version for version in versions if version in versions[-releases:] or version == latest]
+    kept = [version for version in kept if version not in holding]
     needed: set[str] = set()
     for version in kept:
         manifest = ReleaseFolder(version_path(out, version), version, version_key(version)).manifest()
@@ -156,7 +166,13 @@ def unneeded(out: str, releases: int = 1) -> Unneeded:
     sizes = _sizes(work)
     gone = {path: size for path, size in sizes.items() if _can_go(work, path, needed)}
     gone |= _parts(work, sizes, gone)
-    return Unneeded(out, tuple(kept), tuple(sorted(gone)), tuple(_by_stage(work, gone)))
+    if requests and latest:
+        gone |= {path: sizes[path] for path in work_files(_release(out, latest).manifest(), work, sizes)}
+    return Unneeded(out, tuple(kept), tuple(sorted(gone)), tuple(_by_stage(work, gone)), holding)
+
+
+def _release(out: str, version: str) -> ReleaseFolder:
+    return ReleaseFolder(version_path(out, version), version, version_key(version))
 
 
 def remove(out: str, releases: int = 1) -> Unneeded:
@@ -171,6 +187,12 @@ def remove(out: str, releases: int = 1) -> Unneeded:
             with storage.storage_errors(path, "remove"):
                 fs.rm(inside)
         _remove_empty(found.out)
+        for version in found.releases:
+            fs, inside = storage.filesystem(version_path(found.out, version))
+            with storage.storage_errors(inside, "remove"):
+                fs.rm(storage.join(inside, MANIFEST))  # without which it is no release any more
+                fs.rm(inside, recursive=True)
+        mark_clean(found.out)
     return found
 
 

@@ -54,6 +54,7 @@ def clean(
             json.dumps(
                 {
                     "kept_for": found.kept_for,
+                    "releases": found.releases,
                     "bytes": found.bytes,
                     "stages": stages,
                     "removed": yes,
@@ -62,7 +63,10 @@ def clean(
             )
         )
         return
-    if not found.paths:
+    for version in found.releases:
+        done = "removed" if yes else "can go"
+        print(f"{done}: release {version}, whole: it holds documents that must be forgotten")
+    if not found.paths and not found.releases:
         print(f"{out}: nothing to remove; all of work/ is needed by {', '.join(found.kept_for)}")
         return
     print_table(["work/", "files", "size"], [[stage.name, stage.files, size(stage.bytes)] for stage in found.stages])

@@ -31,8 +31,10 @@ from datamask import storage
 from datamask.config import validate
 from datamask.duck import connect, insert
 from datamask.errors import DamagedFileError, DatamaskError, one_line, printable
+from datamask.filter.forgotten import load_requests
 from datamask.release.against import compare_with_corpus
 from datamask.release.data_files import KEY_METADATA
+from datamask.release.holding import forgotten_rows
 from datamask.release.manifest import FORMATS, parse_manifest, problems_of, release_key, render_manifest
 from datamask.release.merge import Conservation, schema_of, sum_decisions
 from datamask.release.personal import FIELD, add_up
@@ -56,6 +58,7 @@ class Verified:
     compared: int | None = None  # rows compared with the corpus; None: no corpus was given
     uncounted: list[str] = field(default_factory=list)  # files of the corpus whose rows have no second count
     digest: str | None = None  # the manifest's: what to note down, or to compare with what was noted
+    forgotten: int | None = None  # entries of the output folder's record that nothing here is named by; None: no record
 
 
 def verify(
@@ -76,12 +79,29 @@ def verify(
     data = _check_columns(release, manifest, [path for path in readable if path.startswith("data/")], found)
     with tempfile.TemporaryDirectory(prefix="datamask-") as work, connect(MEMORY, work) as connection:
         _check_rows(release, manifest, data, set(readable), connection, found)
+    _check_forgotten(release, found)
     if against and not found.problems:
         try:
             compare_with_corpus(release, manifest, data, against, found, progress)
         except DamagedFileError as error:  # of the release: what is wrong with the corpus is the caller's to mend
             found.problems.append(str(error))
     return found
+
+
+def _check_forgotten(release: ReleaseFolder, found: Verified) -> None:
+    """Problems of rows that the output folder's record says must be forgotten."""
+    out = release.path.rstrip("/").rsplit("/", 2)[0]
+    requests = load_requests(storage.join(out, "work"))
+    if requests is None or found.problems:
+        return
+    found.forgotten = requests.rows.num_rows
+    for path, rows, why in forgotten_rows(release, requests):
+        found.problems.append(
+            printable(
+                f"{path} holds {rows} rows that must be forgotten ({why['list']}: {why['entry'][:80]}); "
+                f"datamask forget {out} makes a release without them, and datamask clean {out} --yes removes older ones"
+            )
+        )
 
 
 # ---------------------------------------------------------------- the manifest

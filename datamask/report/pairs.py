@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datamask import storage
+from datamask.filter.forgotten import REASON
 from datamask.release.differences import compare, excerpt, shared_words
 from datamask.report.embedding_sample import DocumentColumns, Place, Sample, grouping_columns
 from datamask.stages import ShardFiles
@@ -68,6 +69,10 @@ def draw_pairs(sample: Sample) -> PairsShown:
                 table = file.read(columns=[*COLUMNS, *([KIND] if told else [])])
             if not told:
                 table = table.append_column(KIND, pa.array(["near"] * len(table), pa.string()))
+            if files.copies:  # of what must be forgotten nothing is shown
+                late = storage.read_table(files.copies.path, ["chunk_id", "reason"])
+                gone = late.filter(pc.equal(late["reason"], REASON))["chunk_id"]
+                table = table.filter(pc.invert(pc.is_in(table["chunk_id"], value_set=gone.combine_chunks())))
             tables.append(table.append_column("shard", pa.array([files.shard.name] * len(table), pa.string())))
     joined = pa.concat_tables(tables) if tables else None
     if joined is None or not joined.num_rows:

@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from datamask.config import COPY_COLUMNS, Config
 from datamask.corpus.read import INDEX_COLUMNS, TOPIC, read_documents, shard_schema
 from datamask.errors import ConservationError, InputError
+from datamask.filter.forgotten import REASON as FORGOTTEN
 from datamask.filter.resolve import REASONS as DUPLICATES
 from datamask.maps import Handed, hand_on, handed
 from datamask.selection.cover.counting import read_ngrams
@@ -85,7 +86,8 @@ def read_candidates(files: ShardFiles, config: Config) -> Candidates:
     if table is not None:
         _same_rows(name, chunk_id, table, "copies")
         for row in np.flatnonzero(np.asarray(table["reason"].is_valid())):
-            reason[row] = reason[row] or f"filter:{table['reason'][int(row)]}"
+            late = f"filter:{table['reason'][int(row)]}"
+            reason[row] = late if late == f"filter:{FORGOTTEN}" else reason[row] or late
         scores = table
     index = np.flatnonzero([value is None for value in reason])
     counts = read_table(files.index.path, ["chunk_id", "token_count", "reason"])

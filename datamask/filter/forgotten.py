@@ -1,0 +1,339 @@
+"""What must be forgotten: lists of addresses, domains, ids and texts, kept in `<out>/forgotten/`, and what they name.
+
+    record(out, read_list("opt-out.csv", "domains"))        # a file of the record; the same list twice is one
+    requests = load_requests(work)                          # None: nothing is to be forgotten
+    requests.match(table)                                   # (n,) int64: the entry that names each document, or -1
+
+Texts are kept as hashes and samples of their shingles, never as texts.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from datamask import storage
+from datamask.corpus.text_hashes import text_hashes
+from datamask.corpus.web_addresses import domains_of, host_of, normalise_addresses
+from datamask.errors import InputError
+from datamask.filter.signatures import sample_bound, sign_texts
+
+FOLDER = "forgotten"  # of the output folder
+DONE = "done.json"  # there: the record that the last release was made with
+REASON = "forgotten"
+KINDS = {  # of lists: the names that their column or field may have, the likeliest first
+    "urls": ("url", "uri", "link", "source_url", "warc_target_uri", "page"),
+    "domains": ("domain", "host", "hostname", "site", "url"),
+    "ids": ("id", "doc_id", "document_id", "uuid", "warc_record_id"),
+    "texts": ("text", "content"),
+}
+SCHEMA = pa.schema(
+    [
+        ("kind", pa.string()),  # of KINDS
+        ("value", pa.string()),  # an address or a host, normalised; an id; a text's hash, in hexadecimal digits
+        ("list", pa.string()),  # why: the list
+        ("entry", pa.string()),  # and what it says there, of a text its number
+        ("windows", pa.int64()),  # of a text its signature (`signatures`), else null
+        ("scale", pa.int8()),
+        ("sample", pa.list_(pa.uint64())),
+    ]
+)
+READ = ("url", "id", "text_hash")  # columns by which documents are matched
+_A_FILE = re.compile(r"\.(txt|csv|tsv|jsonl?|ndjson|lst|list)(\.\w+)?$|\.(gz|zst|xz|bz2)$", re.IGNORECASE)
+# Likeness, by the samples, from which a document is a copy of a forgotten text that is not read again. Copies have a
+# Jaccard of .77 and more (`verify_pairs.STRONG`), less two deviations of a sample of 64; a short text is another with
+# another name. A text of which so much lies in a document is a part of it.
+LIKE, LIKE_SHORT, SHORT = 0.67, 0.9, 200
+HELD, LEAST = 0.9, 10  # share of the forgotten text's sample, of at least so many shingles
+USUAL = 50  # forgotten texts that a shingle is in, from which it says nothing of any
+
+
+class Entry(NamedTuple):
+    """Something to forget: a row of a list."""
+
+    kind: str
+    text: str  # as it is written
+    list: str
+    number: int
+
+
+def read_list(given: str, kind: str) -> list[Entry]:
+    """The entries of a list: a file (plain lines, CSV with a header, JSON lines; packed too), or one entry itself.
+
+    Of CSV and JSON lines the column is read that KINDS names first, else the only one.
+
+    :raises InputError: there is no such file, it is not UTF-8, or which column is meant cannot be told.
+    """
+    local = not re.match(r"(?i)\s*https?://", given)
+    if not (local and storage.exists(given)):
+        if local and _A_FILE.search(given):
+            raise InputError(f"{given}: no such file; give a list that is there, or an entry itself", path=given)
+        return [Entry(kind, given, "given", 1)]
+    with storage.storage_errors(given), storage.open_input(given) as file:
+        try:
+            text = storage.unpacked(bytes(file.read()), given).decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{given} is not UTF-8 text (byte {error.start}); give a list in UTF-8") from error
+    name = given.rsplit("/", 1)[-1]
+    rows = ((number, value) for number, value in enumerate(_values(text, kind, given), 1) if value.strip())
+    return [Entry(kind, value.strip(), name, number) for number, value in rows]
+
+
+def _values(text: str, kind: str, where: str) -> Iterator[str]:
+    lines = text.splitlines()
+    first = next((line for line in lines if line.strip()), "")
+    if first.lstrip().startswith("{"):
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                try:
+                    row = json.loads(line)
+                except ValueError as error:
+                    raise InputError(f"{where}:{number} is no JSON ({error}); give a JSON object a line") from error
+                yield str(row.get(_column(list(row), kind, where)) or "")
+        return
+    dialect = next((mark for mark in ("\t", ",", ";") if mark in first), ",")
+    header = [name.strip().lower() for name in next(csv.reader([first], delimiter=dialect), [])]
+    if set(header) & set(KINDS[kind]) and (len(header) > 1 or where.lower().split(".gz")[0].endswith(("csv", "tsv"))):
+        place = header.index(_column(header, kind, where))
+        csv.field_size_limit(1 << 30)
+        for row in list(csv.reader(io.StringIO(text, newline=""), delimiter=dialect))[1:]:
+            yield row[place] if len(row) > place else ""
+        return
+    for line in lines:
+        yield "" if line.lstrip().startswith("#") else line
+
+
+def _column(names: Sequence[str], kind: str, where: str) -> str:
+    found = [name for name in KINDS[kind] for theirs in names if theirs.lower() == name]
+    if not found and len(names) != 1:
+        raise InputError(
+            f"{where}: none of its columns ({', '.join(names)}) is one of {', '.join(KINDS[kind])}; "
+            f"rename the one that holds the {kind}"
+        )
+    return next(theirs for theirs in names if not found or theirs.lower() == found[0])
+
+
+# ---------------------------------------------------------------- the record
+
+
+def folder_of(work: str) -> str:
+    """Where the record of an output folder lies. work: its work folder."""
+    return storage.join(work.removesuffix("/").removesuffix("work").rstrip("/"), FOLDER)
+
+
+def record_entries(out: str, entries: Iterable[Entry]) -> int:
+    """Adds entries to an output folder's record, and returns how many it has taken: others name nothing (a domain of
+    one word, an empty line)."""
+    rows: list[dict[str, Any]] = []
+    given = [entry for entry in entries if entry.text]
+    texts = [entry for entry in given if entry.kind == "texts"]
+    for entry in given:
+        value = {"urls": address_of, "domains": host_of}.get(entry.kind, str)(entry.text)
+        if entry.kind != "texts" and value and not (entry.kind == "domains" and "." not in value):
+            rows.append({"kind": entry.kind, "value": value, "list": entry.list, "entry": entry.text})
+    if texts:
+        array = pa.array([entry.text for entry in texts], pa.string())
+        signed = sign_texts(pa.array(range(len(texts)), pa.int64()), array).to_pylist()
+        for entry, hashed, sign in zip(texts, text_hashes(array), signed, strict=True):
+            rows.append(text_row(hashed, entry.list, f"text {entry.number}", sign))
+    write_rows(out, rows)
+    return len(rows)
+
+
+def address_of(address: str) -> str:
+    """An address, normalised."""
+    return str(normalise_addresses(pa.array([address]))[0][0].as_py() or "")
+
+
+def text_row(text_hash: bytes, list_: str, entry: str, signature: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the record for a text. signature: of `signatures.SCHEMA`; {}: unknown."""
+    signed = {name: signature.get(name) for name in ("windows", "scale", "sample")}
+    return {"kind": "texts", "value": text_hash.hex(), "list": list_, "entry": entry, **signed}
+
+
+def write_rows(out: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Publishes rows of the record, whole or not at all, named by their content."""
+    if not rows:
+        return
+    unique = {(row["kind"], row["value"]): row for row in reversed(rows)}
+    table = pa.Table.from_pylist([dict(row) for _, row in sorted(unique.items())], SCHEMA)
+    name = storage.key("forgotten", sorted(map(list, unique)))
+    with storage.publish(storage.join(out, FOLDER, f"{name}.parquet")) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
+def digest_of(out: str) -> str | None:
+    """Of all that is to be forgotten; None: nothing."""
+    names = _names(storage.join(out, FOLDER))
+    return storage.key("forgotten", names) if names else None
+
+
+def _names(folder: str) -> list[str]:
+    fs, path = storage.filesystem(folder)
+    try:
+        with storage.storage_errors(folder):
+            fs.invalidate_cache()
+            entries = fs.ls(path, detail=False)
+    except FileNotFoundError:
+        return []
+    found = (entry.rstrip("/").rsplit("/", 1)[-1] for entry in entries)
+    return sorted(name for name in found if re.fullmatch(r"[0-9a-f]{16}\.parquet", name))
+
+
+def is_pending(out: str) -> bool:
+    """Whether something was recorded that the last release was made without."""
+    done = storage.join(out, FOLDER, DONE)
+    digest = digest_of(out)
+    return digest is not None and not (storage.exists(done) and storage.read_json(done)["digest"] == digest)
+
+
+def mark_done(out: str, version: str) -> None:
+    """Notes that a release was made with the record as it is."""
+    if digest := digest_of(out):
+        storage.write_json(storage.join(out, FOLDER, DONE), {"digest": digest, "version": version})
+
+
+# ---------------------------------------------------------------- matching
+
+
+def load_requests(work: str) -> Requests | None:
+    """What an output folder's record says; None: nothing is to be forgotten. work: its work folder."""
+    folder = folder_of(work)
+    names = tuple(_names(folder))
+    return _loaded(folder, names) if names else None
+
+
+@lru_cache(maxsize=2)
+def _loaded(folder: str, names: tuple[str, ...]) -> Requests:
+    tables = [storage.read_table(storage.join(folder, name)) for name in names]
+    return Requests(storage.key("forgotten", list(names)), pa.concat_tables(tables).combine_chunks())
+
+
+@dataclass(frozen=True, eq=False)
+class Requests:
+    """All that is to be forgotten. An entry is a row of the record."""
+
+    digest: str
+    rows: pa.Table  # SCHEMA
+
+    def told(self, entry: int) -> dict[str, str]:
+        """Why: kind, list and entry."""
+        [row] = self.rows.select(["kind", "list", "entry"]).slice(entry, 1).to_pylist()
+        return dict(row)
+
+    @cached_property
+    def _values(self) -> dict[str, tuple[pa.Array, np.ndarray]]:
+        """Of each kind: its values, and which entry each is."""
+        found = {}
+        for kind in KINDS:
+            mine = np.flatnonzero(pc.equal(self.rows["kind"], kind).to_numpy())
+            values = _joined(self.rows["value"].take(pa.array(mine)))
+            if kind == "texts":
+                values = pa.array([bytes.fromhex(value) for value in values.to_pylist()], pa.binary(16))
+            found[kind] = values, mine
+        return found
+
+    def match(self, documents: pa.Table) -> np.ndarray:
+        """(n,) int64: the entry that names each document by its address, domain, id or text; -1: none.
+
+        :param documents: those of READ that there are.
+        """
+        found = np.full(documents.num_rows, -1, np.int64)
+        if "id" in documents.column_names:
+            self._take(found, "ids", _joined(documents["id"]))
+        if "url" in documents.column_names:
+            addresses, hosts = normalise_addresses(_joined(documents["url"]))
+            self._take(found, "urls", addresses)
+            values, entries = self._values["domains"]
+            named = dict(zip(values.to_pylist(), entries.tolist(), strict=True))
+            of_host = [
+                next((named[domain] for domain in domains_of(host) if domain in named), -1) if named else -1
+                for host in hosts.dictionary.to_pylist()
+            ]
+            codes = hosts.indices.fill_null(len(of_host)).to_numpy(zero_copy_only=False)
+            of_domain = np.array([*of_host, -1], np.int64)[codes]
+            found = np.where(found < 0, of_domain, found)
+        if "text_hash" in documents.column_names:  # last: texts of what is named otherwise are among them
+            self._take(found, "texts", _joined(documents["text_hash"], pa.binary(16)))
+        return found
+
+    def _take(self, found: np.ndarray, kind: str, column: pa.Array) -> None:
+        values, entries = self._values[kind]
+        if len(values):
+            place = pc.fill_null(pc.index_in(column, value_set=values), -1).to_numpy()
+            new = (found < 0) & (place >= 0)
+            found[new] = entries[place[new]]
+
+    # ------------------------------------------------------------ copies by samples
+
+    @cached_property
+    def _samples(self) -> tuple[np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        """The hashes of all forgotten texts' samples, ascending; the text of each; the texts."""
+        entries = self._values["texts"][1]
+        signed = self.rows.take(pa.array(entries)).select(["windows", "scale", "sample"]).to_pylist()
+        texts = [{**row, "entry": entry} for row, entry in zip(signed, entries.tolist(), strict=True) if row["sample"]]
+        owners = np.repeat(np.arange(len(texts)), [len(row["sample"]) for row in texts])
+        hashes = np.array([one for row in texts for one in row["sample"]], np.uint64)
+        order = np.argsort(hashes, kind="stable")
+        hashes, owners = hashes[order], owners[order]
+        _, count = np.unique(hashes, return_counts=True)
+        few = np.repeat(count <= USUAL, count)
+        return hashes[few], owners[few], texts
+
+    def match_samples(self, signatures: pa.Table) -> np.ndarray:
+        """(n,) int64: the entry of the text of which each document is a copy by the samples of both; -1: none.
+
+        :param signatures: windows, scale and sample of `signatures.SCHEMA`.
+        """
+        found = np.full(signatures.num_rows, -1, np.int64)
+        hashes, owners, texts = self._samples
+        lists = signatures["sample"].combine_chunks()
+        lists = lists.chunk(0) if isinstance(lists, pa.ChunkedArray) and lists.num_chunks else lists
+        if not len(hashes) or not len(lists):
+            return found
+        every = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
+        length = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+        document = np.repeat(np.arange(len(length)), length)
+        low, high = np.searchsorted(hashes, every, "left"), np.searchsorted(hashes, every, "right")
+        times = high - low
+        places = np.repeat(low, times) + np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
+        pairs = np.repeat(document, times) * len(texts) + owners[places]
+        met, count = np.unique(pairs, return_counts=True)
+        windows, scale = signatures["windows"].to_numpy(), signatures["scale"].to_numpy()
+        ends = np.cumsum(length)
+        for pair, shared in zip(met.tolist(), count.tolist(), strict=True):
+            at, text = divmod(pair, len(texts))
+            if found[at] < 0 and shared >= 0.5 * min(len(texts[text]["sample"]), LEAST):
+                own = every[ends[at] - length[at] : ends[at]]
+                if _alike(own, int(windows[at]), int(scale[at]), texts[text]):
+                    found[at] = texts[text]["entry"]
+        return found
+
+
+def _alike(own: np.ndarray, windows: int, scale: int, text: Mapping[str, Any]) -> bool:
+    """Whether a document is a copy of a forgotten text, or holds it whole, at the coarser of their samples' bounds."""
+    bound = sample_bound(np.array([max(scale, text["scale"])]))[0]
+    theirs = np.array(text["sample"], np.uint64)
+    own, theirs = own[own <= bound], theirs[theirs <= bound]
+    shared = len(np.intersect1d(own, theirs))
+    union = len(own) + len(theirs) - shared
+    least = LIKE_SHORT if min(windows, text["windows"]) < SHORT else LIKE
+    return bool(shared and (shared >= least * union or (len(theirs) >= LEAST and shared >= HELD * len(theirs))))
+
+
+def _joined(column: pa.ChunkedArray, kind: pa.DataType = pa.string()) -> pa.Array:
+    found = column.cast(kind).combine_chunks()
+    if not isinstance(found, pa.ChunkedArray):
+        return found
+    return found.chunk(0) if found.num_chunks else pa.nulls(0, kind)

@@ -1,0 +1,65 @@
+"""What of a release or of work/ holds documents that must be forgotten (`filter.forgotten`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from datamask import storage
+from datamask.corpus.text_hashes import text_hashes
+from datamask.filter.forgotten import DONE, FOLDER, REASON, Requests, digest_of
+from datamask.release.release_folder import ReleaseFolder
+
+# of a shard in work/: what holds its documents, or what was measured of them
+FOLDERS = ("corpus", "languages", "index", "embeddings", "scores", "signatures", "atoms", "leaks")
+SHARED = ("parts", "staging", "rounds", "tmp")  # of several shards; made again
+
+
+def forgotten_rows(release: ReleaseFolder, requests: Requests) -> Iterator[tuple[str, int, Mapping[str, str]]]:
+    """(data file, its rows that are to be forgotten, why the first is), of a release's files that hold any."""
+    manifest = release.manifest()
+    there = [column["name"] for column in manifest["columns"] if column["name"] in ("url", "id", "text")]
+    for path in sorted(item["path"] for item in manifest["files"] if item["path"].startswith("data/")):
+        rows, first = 0, -1
+        for batch in release.batches(path, there):
+            table = pa.Table.from_batches([batch])
+            hashes = pa.array(text_hashes(batch["text"].cast(pa.string())), pa.binary(16))
+            entry = requests.match(table.drop_columns(["text"]).append_column("text_hash", hashes))
+            rows += int((entry >= 0).sum())
+            first = int(entry[entry >= 0][0]) if first < 0 and (entry >= 0).any() else first
+        if rows:
+            yield path, rows, requests.told(first)
+
+
+def work_files(manifest: Mapping[str, Any], work: str, paths: Iterable[str]) -> list[str]:
+    """Those of these files of work/ that hold or measure forgotten documents; none once `mark_clean` was called.
+
+    :param manifest: of the latest release.
+    """
+    out = work.rsplit("/", 1)[0]
+    done = _done(out)
+    if done.get("digest") != digest_of(out) or done.get("cleaned"):
+        return []
+    held = []
+    for item in manifest["inputs"]:
+        key = item["keys"].get("copies")
+        made = storage.find_output(storage.join(work, "copies", f"{item['shard']}-{key}.parquet"), str(key))
+        if made is None or made.facts["filtered"].get(REASON):
+            held.append(f"{item['shard']}-")
+    inside = [(path, *path[len(work) + 1 :].partition("/")[::2]) for path in paths]
+    found = [path for path, folder, name in inside if folder in FOLDERS and name.startswith(tuple(held))]
+    return found + [path for path, folder, _ in inside if folder in SHARED and held]
+
+
+def mark_clean(out: str) -> None:
+    """Notes that older releases and work/ were cleaned of what is to be forgotten."""
+    done = _done(out)
+    if done.get("digest") == digest_of(out) and done:
+        storage.write_json(storage.join(out, FOLDER, DONE), {**done, "cleaned": True})
+
+
+def _done(out: str) -> dict[str, Any]:
+    path = storage.join(out, FOLDER, DONE)
+    return dict(storage.read_json(path)) if storage.exists(path) else {}
