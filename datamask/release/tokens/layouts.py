@@ -17,7 +17,7 @@ from datamask.errors import DamagedFileError
 
 MEGATRON_MAGIC = b"MMIDIDX\x00\x00"
 MEGATRON_CODES = {"int32": 4, "uint16": 8}  # `DType` of megatron/core/datasets/indexed_dataset.py
-MEGATRON_SMALL = 65_500  # vocabularies below it are uint16 there (`DType.optimal_dtype`)
+MEGATRON_SMALL = 65_500  # vocabularies below it are uint16 there (its DType.optimal_dtype)
 SMALL = 1 << 16  # vocabularies up to it are uint16 elsewhere (datatrove's `token_size`)
 
 

@@ -54,7 +54,7 @@ def solve_mixture(problem: Problem, terms: list[Term], feasible: Feasible, progr
     mask = torch.from_numpy(selected)
     if len(problem) * problem.pool.dimensions**2 <= TRIED and (joint is None or others):
         mask = swap_by_value(problem.limits, mask, objective.values, concave.gradient)
-    price = concave.gradient(mask.double())
+    price = concave.price(concave.states(mask.double())) * feasible.weights / concave.size
     facts = {
         "step": len(history),
         "objective": found.value + objective.constant,
