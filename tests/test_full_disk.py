@@ -106,8 +106,8 @@ def test_every_stage_says_that_the_disk_is_full(disk, tmp_path, left):
         files = stage(name, lambda run=run: [run(f) for f in files])
     filters = stage("filters", lambda: filter_corpus(files, config, work))
     files = [replace(f, filters=output) for f, output in zip(files, filters, strict=True)]
-    prices = learn_prices(files, config, work)
-    files = stage("masks", lambda: [replace(f, masks=mask_shard(f, prices, config, work)) for f in files])
+    prices = stage("prices", lambda: learn_prices(files, config, work))
+    files = [replace(f, masks=mask_shard(f, prices, config, work)) for f in files]
     staged = stage("export", lambda: export(files, config, out, Provenance({}, {}, {})))
     release = stage("publish", lambda: publish(staged))
     stage("push", lambda: upload_release(release, str(disk / "pushed")))

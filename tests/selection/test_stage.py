@@ -107,7 +107,7 @@ def test_rounds_give_the_same_bytes_on_any_workers_and_after_a_failure(shards, t
     monkeypatch.setattr(stage, "groups", lambda ordered: [(0,), (1, 2), (3,)])
     plain = learn_prices(shards, config, str(tmp_path / "plain"))
     expected = bytes_of(tmp_path / "plain")
-    assert len(expected) == 6
+    assert len(expected) == 5
     assert plain.facts["objective"] == pytest.approx(alone.facts["objective"], rel=0.02)
     assert plain.facts["selected"] == alone.facts["selected"]
     assert not list((tmp_path / "plain" / "rounds").iterdir())
