@@ -5,22 +5,17 @@ Zhou et al. 2024, arXiv 2409.17115; prompt and limits of its data_gen/tasks/appl
 
 from __future__ import annotations
 
-import threading
-from typing import Any
-
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM
 
-from datamask.config import Config, ScorerSettings
-from datamask.devices import pick_device, pick_dtype
+from datamask.config import Config
 from datamask.errors import ModelError
 from datamask.models.batching import plan_batches
-from datamask.models.load import loading
 from datamask.models.tokens import DocumentTokenizer
-from datamask.quality.documents import Documents, Need, Scores, plain_scores
+from datamask.quality.documents import Documents, Scores, plain_scores
 from datamask.quality.quality_ref import ScorerRef
-from datamask.quality.transformer import pin_model
+from datamask.quality.transformer import ModelScorer
 
 MAX_LENGTH = 2000  # tokens of a prompt, as published
 # Llama 2's chat template, which the published code applies whatever the model
@@ -29,7 +24,7 @@ AFTER = " [/INST]"
 KEEP, DROP = " keep_doc()", " drop_doc()"
 
 
-class ProxScorer:
+class ProxScorer(ModelScorer):
     """P(keep) / (P(keep) + P(drop)) in [0, 1]: of the first token in which the two programs differ, what they have in
     common standing in the prompt. One pass a document.
 
@@ -40,30 +35,12 @@ class ProxScorer:
     :raises ModelError: the model is missing or broken, or its tokenizer cannot be used.
     """
 
-    signals: tuple[str, ...] = ()
-    needs: frozenset[Need] = frozenset({"texts"})
-    columns: tuple[str, ...] = ()
-
-    @classmethod
-    def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:
-        return pin_model(settings, config)
-
-    @classmethod
-    def load(cls, ref: ScorerRef, config: Config, work: str) -> ProxScorer:
-        return cls(ref, config)
+    role, automatic = "ProX model", AutoModelForCausalLM
 
     def __init__(self, ref: ScorerRef, config: Config) -> None:
-        device = pick_device(config.encoder.device)
-        self._budget = config.encoder.batch_tokens
-        options = {"revision": ref.revision, "trust_remote_code": config.encoder.trust_remote_code}
-        with loading("ProX model", ref.path, ref.revision):
-            tokenizer: Any = AutoTokenizer.from_pretrained(ref.path, **options)
-            dtype = getattr(torch, ref.dtype or pick_dtype(config.encoder.dtype, device))
-            model: Any = AutoModelForCausalLM.from_pretrained(ref.path, dtype=dtype, **options)
-        if not isinstance(tokenizer, PreTrainedTokenizerFast):
-            raise ModelError(f"ProX model {ref.path}: its tokenizer has no fast version; save it with tokenizer.json")
-        self._model = model.to(device).eval()
-        self._tokenizer = DocumentTokenizer(tokenizer.backend_tokenizer)
+        super().__init__(ref, config)
+        tokenizer, model = self._tokenizer, self._model
+        self._words = DocumentTokenizer(tokenizer.backend_tokenizer)
         begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
         self._before = np.array(begin + self._ids(BEFORE), np.int32)
         keep, drop = self._ids(AFTER + KEEP), self._ids(AFTER + DROP)
@@ -76,14 +53,13 @@ class ProxScorer:
         self._room = self._limit - len(self._before) - len(self._after)
         if self._room < 1:
             raise ModelError(f"ProX model {ref.path}: the prompt fills all {self._limit} tokens; raise max_length")
-        self._lock = threading.Lock()
 
     def _ids(self, text: str) -> list[int]:
-        return [int(token) for token in self._tokenizer.all([text])[0]]
+        return [int(token) for token in self._words.all([text])[0]]
 
     def score(self, documents: Documents) -> Scores:
         """See `Scorer.score`."""
-        ids, lengths = self._tokenizer.first([text.strip() for text in documents.texts], self._room)
+        ids, lengths = self._words.first([text.strip() for text in documents.texts], self._room)
         texts = np.split(ids, np.cumsum(lengths)[:-1]) if len(lengths) else []
         prompts = [np.concatenate([self._before, text, self._after]) for text in texts]
         sizes = np.array([len(prompt) for prompt in prompts], np.int64)

@@ -7,7 +7,7 @@ windows sorted by length.
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -37,41 +37,59 @@ def pin_model(settings: ScorerSettings, config: Config) -> ScorerRef:
     return ScorerRef(settings, path, revision, key, dtype)
 
 
-class TransformerScorer:
-    """A regression head's output, with FineWeb-Edu's int_score (the score clipped to 0 … 5 and rounded) as a signal; or
-    the probability of `label` of a classification head.
+class ModelScorer:
+    """What scorers that run a model of transformers share: how it is pinned, loaded and kept.
 
-    :raises ModelError: it is missing or broken, its label is not named or not there, or its tokenizer cannot be used.
+    :raises ModelError: the model is missing or broken, or its tokenizer has no fast version.
     """
 
+    signals: tuple[str, ...] = ()
     needs: frozenset[Need] = frozenset({"texts"})
     columns: tuple[str, ...] = ()
+    role: str  # of the model, in messages
+    automatic: Any  # the class of transformers that loads it
 
     @classmethod
     def pin(cls, settings: ScorerSettings, config: Config) -> ScorerRef:
         return pin_model(settings, config)
 
     @classmethod
-    def load(cls, ref: ScorerRef, config: Config, work: str) -> TransformerScorer:
+    def load(cls, ref: ScorerRef, config: Config, work: str) -> Self:
         return cls(ref, config)
 
     def __init__(self, ref: ScorerRef, config: Config) -> None:
         device = pick_device(config.encoder.device)
-        self._dtype = getattr(torch, ref.dtype or pick_dtype(config.encoder.dtype, device))
-        self._budget = config.encoder.batch_tokens
+        dtype = getattr(torch, ref.dtype or pick_dtype(config.encoder.dtype, device))
         options = {"revision": ref.revision, "trust_remote_code": config.encoder.trust_remote_code}
-        with loading("classifier", ref.path, ref.revision):
-            tokenizer: Any = AutoTokenizer.from_pretrained(ref.path, **options)
-            model = AutoModelForSequenceClassification.from_pretrained(ref.path, dtype=self._dtype, **options)
-        if not isinstance(tokenizer, PreTrainedTokenizerFast) or special_tokens(tokenizer) is None:
+        with loading(self.role, ref.path, ref.revision):
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(ref.path, **options)
+            model = self.automatic.from_pretrained(ref.path, dtype=dtype, **options)
+        if not isinstance(self._tokenizer, PreTrainedTokenizerFast):
+            raise ModelError(f"{self.role} {ref.path}: its tokenizer has no fast version; save it with tokenizer.json")
+        self._model = model.to(device).eval()
+        self._budget = config.encoder.batch_tokens
+        self._lock = threading.Lock()
+
+
+class TransformerScorer(ModelScorer):
+    """A regression head's output, with FineWeb-Edu's int_score (the score clipped to 0 … 5 and rounded) as a signal; or
+    the probability of `label` of a classification head.
+
+    :raises ModelError: it is missing or broken, its label is not named or not there, or its tokenizer cannot be used.
+    """
+
+    role, automatic = "classifier", AutoModelForSequenceClassification
+
+    def __init__(self, ref: ScorerRef, config: Config) -> None:
+        super().__init__(ref, config)
+        tokenizer, model = self._tokenizer, self._model
+        if special_tokens(tokenizer) is None:
             raise ModelError(f"classifier {ref.path}: its tokenizer has no fast version; save it with tokenizer.json")
         name_padding(tokenizer, model.config)
-        self._model = model.to(device).eval()
         self._batcher = Batcher(tokenizer, window_limit(ref.settings.max_length or MAX_LENGTH, tokenizer, model.config))
         self._class = _class(ref, model.config)
         self._sigmoid = model.config.problem_type == "multi_label_classification"
-        self._lock = threading.Lock()
-        self.signals: tuple[str, ...] = ("int_score",) if self._class is None else ()
+        self.signals = ("int_score",) if self._class is None else ()
 
     def score(self, documents: Documents) -> Scores:
         """See `Scorer.score`: the regression value, with `int_score` in 0 to 5, or the class's probability."""
