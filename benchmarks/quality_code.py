@@ -2,8 +2,9 @@
 
     python benchmarks/quality_code.py --code samples/code --prose samples/prose [--to datamask/quality/code_shapes.json]
 
-Each folder has a folder of text files for each programming language, or for each kind of prose. Half of the files fit,
-the other half are judged; then the other way round. The second table holds out a fifth of the languages and kinds.
+Each folder has a folder of text files for each programming language, or for each kind of prose, named `source--n`. Half
+of the sources, packages say, fit, and the files of the others are judged; then the other way round. The second table
+holds out a fifth of the languages and kinds.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from datamask.quality.code_shapes import pair_name, shape_pairs
 
 CHARACTERS = 16_000  # of a file, its first
 PAIRS = 500  # that weigh most are kept
-STRENGTH, PROSE = 30.0, 6.0  # inverse of the regularisation; what prose weighs beside code
+STRENGTH, PROSE = 100.0, 4.0  # inverse of the regularisation; what prose weighs beside code
 FOLDS = 5  # of languages and kinds
 PATCH = re.compile(r"^(diff |@@ |\+\+\+ |--- a/)", re.MULTILINE)  # mail that holds code
 LISTS = (  # no prose, and no code either: made of the words of each kind of prose
@@ -38,8 +39,10 @@ LISTS = (  # no prose, and no code either: made of the words of each kind of pro
     "> {0} {1} [{number}]",
     "{0}_{1}.jpg ({number} KB) {year}-{month:02}-{day:02}",
     "#{0} #{1} (+{number}) ~{price}",
+    "http://www.{0}.com/{1}.php?id={number}&c=({number})#top",
 )
-Kinds = dict[tuple[bool, str], sp.csr_matrix]
+Features = dict[tuple[bool, str], sp.csr_matrix]
+Kinds = dict[tuple[bool, str], tuple[sp.csr_matrix, np.ndarray]]  # and the half that each file's source is in
 
 
 def features(texts: list[str]) -> sp.csr_matrix:
@@ -54,24 +57,30 @@ def features(texts: list[str]) -> sp.csr_matrix:
     return counts
 
 
+def half_of(path: Path) -> int:
+    """0 or 1: all files of a source are in one half."""
+    return blake2b(path.name.partition("--")[0].encode()).digest()[0] % 2
+
+
 def read(folder: Path, is_code: bool) -> Kinds:
-    """The features of each kind's files."""
+    """The features of each kind's files, and their halves."""
     found: Kinds = {}
     for kind in sorted(path for path in folder.iterdir() if path.is_dir()):
-        texts = [path.read_text("utf-8", "replace")[:CHARACTERS] for path in sorted(kind.iterdir())]
-        texts = [text for text in texts if text.strip() and (is_code or not PATCH.search(text))]
+        read = [(path.read_text("utf-8", "replace")[:CHARACTERS], half_of(path)) for path in sorted(kind.iterdir())]
+        read = [(text, half) for text, half in read if text.strip() and (is_code or not PATCH.search(text))]
+        texts = [text for text, _ in read]
         if not is_code and len(texts) > len(LISTS):
             generator = random.Random(len(texts))
             vocabulary = [word for text in texts for word in text.split()]
             lists = [items(generator, vocabulary, text[:2000], form) for form in LISTS for text in texts[:3]]
-            found[False, f"lists of {kind.name}"] = features(lists)
+            found[False, f"lists of {kind.name}"] = features(lists), np.arange(len(lists)) % 2
         parts = [features(texts[at : at + 40]) for at in range(0, len(texts), 40)]
         if parts:
-            found[is_code, kind.name] = sp.vstack(parts).tocsr()
+            found[is_code, kind.name] = sp.vstack(parts).tocsr(), np.array([half for _, half in read])
     return found
 
 
-def fit(kinds: Kinds) -> tuple[np.ndarray, float]:
+def fit(kinds: Features) -> tuple[np.ndarray, float]:
     """(pairs,) weights, all but PAIRS of them 0, and the intercept; every kind counts alike."""
     number = {side: sum(one[0] == side for one in kinds) for side in (True, False)}
     rows = sp.vstack(list(kinds.values())).tocsr()
@@ -92,7 +101,7 @@ def fit(kinds: Kinds) -> tuple[np.ndarray, float]:
     return weights, float(model.intercept_[0])
 
 
-def told(kinds: Kinds, weights: np.ndarray, intercept: float) -> dict[tuple[bool, str], np.ndarray]:
+def told(kinds: Features, weights: np.ndarray, intercept: float) -> dict[tuple[bool, str], np.ndarray]:
     """Of each kind's files, which are taken for code."""
     return {kind: rows @ weights + intercept > 0 for kind, rows in kinds.items()}
 
@@ -104,15 +113,18 @@ def main() -> None:
     parser.add_argument("--to", type=Path)
     arguments = parser.parse_args()
     kinds = read(arguments.code, True) | read(arguments.prose, False)
-    for title in ("files held out", "languages and kinds held out"):
+    whole: Features = {kind: rows for kind, (rows, _) in kinds.items()}
+    for title in ("sources held out", "languages and kinds held out"):
         found: dict[tuple[bool, str], list[bool]] = {kind: [] for kind in kinds}
-        for half in range(2 if title == "files held out" else FOLDS):
-            if title == "files held out":
-                train = {kind: rows[half::2] for kind, rows in kinds.items() if rows.shape[0] > 1}
-                test = {kind: rows[1 - half :: 2] for kind, rows in kinds.items() if rows.shape[0] > 1}
+        for half in range(2 if title == "sources held out" else FOLDS):
+            if title == "sources held out":
+                train, test = (
+                    {kind: rows[halves == side] for kind, (rows, halves) in kinds.items() if (halves == side).any()}
+                    for side in (half, 1 - half)
+                )
             else:
                 side = {kind: blake2b(kind[1].encode()).digest()[0] % FOLDS for kind in kinds}
-                train, test = ({kind: kinds[kind] for kind in kinds if (side[kind] != half) == own} for own in (1, 0))
+                train, test = ({kind: whole[kind] for kind in whole if (side[kind] != half) == own} for own in (1, 0))
             for kind, taken in told(test, *fit(train)).items():
                 found[kind] += taken.tolist()
         print(f"\n| {title} | files | taken for code |\n|---|--:|--:|")
@@ -123,7 +135,7 @@ def main() -> None:
             print(f"| {name}, mean of {len(ours)} kinds | {files:,} | {np.mean(list(shares.values())):.4f} |")
             for kind, share in sorted(shares.items(), key=lambda one: one[1], reverse=not side)[:12]:
                 print(f"| {kind} | {len(ours[kind])} | {share:.3f} |")
-    weights, intercept = fit(kinds)
+    weights, intercept = fit(whole)
     if arguments.to:
         pairs = {pair_name(pair): round(float(weights[pair]), 3) for pair in np.flatnonzero(np.round(weights, 3))}
         arguments.to.write_text(json.dumps({"intercept": round(intercept, 3), "pairs": pairs}, indent=0) + "\n")

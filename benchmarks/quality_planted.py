@@ -109,6 +109,73 @@ def template(generator: random.Random, vocabulary: list[str], text: str) -> str:
     return "\n".join(parts)
 
 
+def additions(generator: random.Random, vocabulary: list[str], language: str) -> dict[str, Callable[[str], str]]:
+    """What a good text may hold: each puts one of it into a text. Tables are a fifth as long as the text."""
+    joint = "" if language in UNSPACED else " "
+
+    def words(number: int = 1) -> str:
+        return joint.join(word.strip(".,;:!?()\"'") or "a" for word in generator.choices(vocabulary, k=number))
+
+    def number(low: int, high: int) -> int:
+        return generator.randint(low, high)
+
+    def table(text: str, row: Callable[[], str]) -> str:
+        rows: list[str] = []
+        while sum(map(len, rows)) < max(200, len(text) // 5):
+            rows.append(row())
+        middle = text.find("\n", len(text) // 2)
+        if middle < 0:
+            middle = text.find(". ", len(text) // 2) + 1 or len(text)
+        return "\n\n".join([text[:middle], "\n".join(rows), text[middle:].lstrip()])
+
+    def head(text: str) -> str:
+        name, host = words().capitalize(), words().lower()
+        return (
+            f"From: {name} {words().capitalize()} <{name.lower()}@{host}.example.org>\n"
+            f"To: {words()}@lists.example.com\n"
+            f"Date: Mon, {number(1, 28)} Mar 2003 {number(10, 23)}:{number(10, 59)}:{number(10, 59)} +0100\n"
+            f"Subject: Re: [{words()}] {words(3)}\n"
+            f"Message-ID: <{number(10**8, 10**9)}.{number(1000, 9999)}@{host}.org>\n\n{text}"
+        )
+
+    def quotation(text: str) -> str:
+        lines = wrapped(text[: len(text) // 3]).split("\n")
+        quoted = "\n".join(f"> {line}" for line in lines)
+        return f"On Mon, 3 Mar 2003, {words().capitalize()} wrote:\n{quoted}\n\n{text[len(text) // 3 :]}"
+
+    def poem(text: str) -> str:
+        said = text[: max(200, len(text) // 4)].split()
+        lines = [" ".join(said[at : at + 6]) for at in range(0, len(said), 6)]
+        return "\n".join(line[:1].upper() + line[1:] for line in lines) + "\n\n" + text[max(200, len(text) // 4) :]
+
+    def formulas(text: str) -> str:
+        parts = text.split(". ")
+        return ". ".join(
+            part + f" $x_{{{n}}} = \\frac{{a_{n} + {n}}}{{b^2}}$" * (n % 6 == 0) for n, part in enumerate(parts)
+        )
+
+    return {
+        "table with bars": lambda text: table(
+            text, lambda: f"| {words(2)} | {number(1, 999)} | {number(1, 99)}.{number(0, 9)} | {words()} |"
+        ),
+        "table of words": lambda text: table(text, lambda: f"| {words(2)} | {words()} | {words(3)} |"),
+        "table of columns": lambda text: table(
+            text, lambda: f"{words(2):20}{number(1000, 9999):>12,}{number(1, 999) / 10:>12}{number(1, 99):>7}%"
+        ),
+        "table with tabs": lambda text: table(
+            text, lambda: f"{words().capitalize()}\t{number(1900, 2020)}\t{words(2)}\t{number(1, 99)}"
+        ),
+        "head of mail": head,
+        "signature": lambda text: (
+            f"{text}\n\n-- \n{'=' * 60}\n{words(2)}, {words(3)}\n"
+            f"Tel. +{number(1, 99)} {number(100, 999)} {number(1000, 9999)}  {words().lower()}@example.org\n{'=' * 9}\n"
+        ),
+        "quotation": quotation,
+        "poem": poem,
+        "formulas": formulas,
+    }
+
+
 def layouts(text: str) -> dict[str, str]:
     """The same words, laid out otherwise."""
     return {

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from datamask.quality.inner_loops import Tokens, find_tokens
+from datamask.quality.inner_loops import Tokens, find_figures, find_tokens
 from datamask.quality.page_layout import _BASE
 from datamask.quality.word_tables import SINGLE, tables
 
@@ -30,7 +30,7 @@ class BatchWords:
         sizes = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
         self.ends = np.cumsum(sizes + 1)
         self.starts = self.ends - sizes
-        self.characters = np.zeros((len(texts), 11), np.int64)  # numbers of code points, see `inner_loops.find_tokens`
+        self.characters = np.zeros((len(texts), 9), np.int64)  # numbers of code points, see `inner_loops.find_tokens`
         room, marks = len(self.points), np.empty(len(self.points), np.int64)
         kinds = (np.int64, np.int64, np.uint8, bool, bool, *[np.uint64] * 3)
         found = Tokens(*(np.empty(room, kind) for kind in kinds))
@@ -49,6 +49,13 @@ class BatchWords:
     def document(self) -> np.ndarray:
         """(tokens,) int64."""
         return np.repeat(np.arange(len(self.starts)), np.diff(self.first))
+
+    @cached_property
+    def figures(self) -> np.ndarray:
+        """(tokens,) bool: which stand in a table, a formula, a head of mail: see `inner_loops.find_figures`."""
+        found = np.empty(len(self.start), bool)
+        find_figures(self.first, self.kinds, self.is_word, found)
+        return found
 
     @cached_property
     def parted(self) -> np.ndarray:

@@ -5,8 +5,8 @@
 A word's shape is its case and its digits, a mark's shape is the mark itself; two neighbours also say whether white
 space stands between them. Links are left out. So `name(`, `);` and dots or underscores within names count; line ends,
 indentation and the words of any language do not.
-Weights are a logistic regression's, fitted by benchmarks/quality_code.py to files of 54 programming languages, and to
-mail, changelogs, manuals, verse, web pages and prose in 29 languages.
+Weights are a logistic regression's, fitted by benchmarks/quality_code.py to files of 40 programming languages, and to
+mail, changelogs, manuals, fortunes, web pages and prose in 30 languages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAMES: tuple[str, ...] = (*_WORDS, *MARKS, "mark", *(mark * 2 for mark in MARKS)
 def code_probability(words: BatchWords) -> np.ndarray:
     """(documents,) float64: the probability that each is source code; 0 where it has hardly a mark of code."""
     weights, intercept = _weights()
-    marks = words.characters[:, 7] > LEAST_MARKS * np.maximum(words.characters[:, 0], 1)
+    marks = words.characters[:, 6] > LEAST_MARKS * np.maximum(words.characters[:, 0], 1)
     sums = np.zeros(len(words))
     weigh_pairs(shape_pairs(words, marks), words.first, marks, weights, sums)
     found: np.ndarray = np.where(marks, 1 / (1 + np.exp(-(sums + intercept))), 0.0)

@@ -15,7 +15,6 @@ from datamask.quality.word_tables import (
     CLAUSE,
     CODE,
     DIGIT,
-    EXCLAIM,
     FOLDED,
     JOINER,
     LEADS,
@@ -23,7 +22,6 @@ from datamask.quality.word_tables import (
     LOWER,
     MARK,
     MEANING,
-    MONEY,
     ORDINARY,
     QUOTE,
     SINGLE,
@@ -35,12 +33,13 @@ from datamask.quality.word_tables import (
 
 REACH = 12  # words on either side: what stands among them is judged in 25 words at a time, whatever the lines are
 SEVERAL = 4  # of 25 words: so many words of menus make one
+FIGURES = 0.3  # share of numbers and marks; .05 is usual in prose, .4 to .8 in tables
 RUN = 8
 SENTENCE = (3, 60)
 CHANCE = np.float32(0.2)  # greatest probability of a word by chance
 POINT = np.uint64(0x1FFFFF)
 AS_FOLDED = np.uint64(0x51ED270B)  # added to a folded code point before it is hashed
-LESS, AMPERSAND, SEMICOLON, COLON, SLASH, EXCLAMATION, GREATER, H = (ord(char) for char in "<&;:/!>h")
+LESS, AMPERSAND, SEMICOLON, SLASH, EXCLAMATION, GREATER, H = (ord(char) for char in "<&;/!>h")
 SHORTEST, LONGEST = SENTENCE
 DOLLAR, BACKSLASH, LEFT_QUOTES = ord("$"), ord("\\"), (ord("«"), ord("‹"))
 PIPE = ord("|")
@@ -135,18 +134,18 @@ def find_tokens(points, table, base, ends, found, counts, marks):  # type: ignor
     A word begins where the one before is none, or where a letter stands alone; a mark for itself begins always, but a
     run of the same mark is one. A joiner between two letters is of their word.
 
-    counts: (documents, 11) is filled with numbers of code points: not blank, digits, of words, capitals, marks that
-    shout, broken, separators, of programs; of places where UTF-8 was read as cp1252 or Latin-1; of "://"; and of small
-    letters. A run of one mark counts once. Formulas (`formula_end`) are left out, and so are the pipes of a table's
-    rows: where one row ends and the next begins, two pipes stand with only a blank between. «» are separators as far
-    as one stands without the other. Capitals of a speaker's name are left out: NAMED words at most, all in capitals,
-    between marks which close a sentence.
+    counts: (documents, 9) is filled with numbers of code points: not blank, digits, of words, capitals, broken,
+    separators, of programs; of places where UTF-8 was read as cp1252 or Latin-1; and of small letters. A run of one
+    mark counts once. Formulas (`formula_end`) are left out, and so are the pipes of a table's rows: where one row ends
+    and the next begins, two pipes stand with only a blank between. «» are separators as far as one stands without the
+    other. Capitals of a speaker's name are left out: NAMED words at most, all in capitals, between marks which close a
+    sentence.
 
     points: between line ends; ends: (documents,) where the line end after each stands; table: `WordTables.packed`.
     """
     start, end, kinds, is_word, closes, hashes, heads, tails = found
     tokens, angles, document, last = 0, 0, 0, len(points) - 1
-    plain, ink, digits, letters, upper, shouts, broken, bars, code, misread, links = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+    plain, ink, digits, letters, upper, broken, bars, code, misread = 0, 0, 0, 0, 0, 0, 0, 0, 0
     quotes, formula, small = 0, 0, 0  # right ones less left ones; where the last formula ends; small letters
     row, width = 0, 0  # pipes since the last row of a table began, and in the row before
     begins, names, named, tall = True, 0, 0, 0  # a sentence does; words and capitals of a name; capitals of a token
@@ -197,9 +196,9 @@ def find_tokens(points, table, base, ends, found, counts, marks):  # type: ignor
             if document < len(ends) and at == ends[document]:
                 ink, letters = ink + plain, letters + plain
                 bars += abs(quotes) - min(row, width)  # the last row of a table is one too
-                counts[document] = (ink, digits, letters, upper, shouts, broken, bars, code, misread, links, small)
+                counts[document] = (ink, digits, letters, upper, broken, bars, code, misread, small)
                 quotes, small, begins, names, named, row, width = 0, 0, True, 0, 0, 0, 0
-                plain, ink, digits, letters, upper, shouts, broken, bars, code, misread, links = (0,) * 11
+                plain, ink, digits, letters, upper, broken, bars, code, misread = (0,) * 9
                 document += 1
                 continue
         else:
@@ -227,7 +226,6 @@ def find_tokens(points, table, base, ends, found, counts, marks):  # type: ignor
             tall += capital
         means = (entry >> np.uint64(MEANING)) & np.uint64(7)
         if means:
-            shouts += EXCLAIM <= means <= MONEY
             broken += means == BROKEN
             bars += means == BAR
             if point == PIPE:
@@ -254,8 +252,6 @@ def find_tokens(points, table, base, ends, found, counts, marks):  # type: ignor
         if point in (LESS, AMPERSAND):
             marks[angles] = at
             angles += 1
-        elif point == COLON and points[min(at + 1, last)] == SLASH and points[min(at + 2, last)] == SLASH:
-            links += 1
     return tokens, angles
 
 
@@ -304,22 +300,39 @@ def count_tags(points, table, marks, ends, tokens, elements, found):  # type: ig
 
 
 @compiled
-def standing(first, is_word, closes, found):  # type: ignore[no-untyped-def]
-    """Fills found (documents, 2) with numbers of words, and of words in sentences or clauses, the last of which may be
-    cut off."""
+def find_figures(first, kinds, is_word, found):  # type: ignore[no-untyped-def]
+    """Fills found (tokens,) with which tokens stand in a passage of figures: a table, a formula, a head of mail. There
+    more than FIGURES of the tokens up to REACH away are numbers or marks that end no sentence."""
     for document in range(len(first) - 1):
-        number, said, since = 0, 0, 0
+        low, high, figures = first[document], first[document + 1], 0
+        for at in range(low - REACH, high):
+            enters, leaves = at + REACH, at - REACH - 1
+            if enters < high:
+                figures += kinds[enters] & DIGIT != 0 if is_word[enters] else kinds[enters] & STOP == 0
+            if leaves >= low:
+                figures -= kinds[leaves] & DIGIT != 0 if is_word[leaves] else kinds[leaves] & STOP == 0
+            if at >= low:
+                found[at] = figures > FIGURES * (min(enters, high - 1) - max(leaves, low - 1))
+
+
+@compiled
+def standing(first, is_word, closes, figures, found):  # type: ignore[no-untyped-def]
+    """Fills found (documents, 3) with numbers of words, of those in passages of figures, and of the others in sentences
+    or clauses, the last of which may be cut off."""
+    for document in range(len(first) - 1):
+        number, apart, said, since = 0, 0, 0, 0
         for at in range(first[document], first[document + 1]):
             if is_word[at]:
                 number += 1
-                since += 1
+                apart += figures[at]
+                since += not figures[at]
             elif closes[at]:
                 if SHORTEST <= since <= LONGEST:
                     said += since
                 since = 0
         if said and SHORTEST <= since <= LONGEST:
             said += since
-        found[document] = (number, said)
+        found[document] = (number, apart, said)
 
 
 @compiled
@@ -416,12 +429,13 @@ def usual_words(  # type: ignore[no-untyped-def]
     first, words, group, looked_up, found
 ):
     """Fills found (documents, 2) with numbers of words: of prose, which are those among which there are enough of the
-    words that most documents of the group hold, few capitals and few digits; and of the others, those among which stand
-    SEVERAL of `menus`.
+    words that most documents of the group hold, and few capitals, outside passages of figures; and of the others, those
+    among which stand SEVERAL of `menus`.
 
-    words: hashes, kinds, whether each is a word, and one of menus; group: (documents,); looked_up: `WordsInGroup`.
+    words: hashes, kinds, whether each is a word, in a passage of figures, and one of menus; group: (documents,);
+    looked_up: `WordsInGroup`.
     """
-    hashes, kinds, is_word, menus = words
+    hashes, kinds, is_word, figures, menus = words
     place, shift, keys, frequent, usual = looked_up
     function = np.empty(len(hashes), np.bool_)
     nothing = len(keys) - 1
@@ -434,25 +448,23 @@ def usual_words(  # type: ignore[no-untyped-def]
                 row = nothing
             function[at] = is_word[at] and frequent[row, column]
         least = 0.33 * max(usual[column], 0.02)
-        of_function, of_capitals, of_digits, of_words = 0, 0, 0, 0  # among the tokens up to REACH away
+        of_function, of_capitals, of_words = 0, 0, 0  # among the tokens up to REACH away
         of_menus = 0
         for at in range(low - REACH, high):
             enters, leaves = at + REACH, at - REACH - 1
             if enters < high:
                 of_function += function[enters]
                 of_capitals += kinds[enters] & UPPER != 0
-                of_digits += kinds[enters] & DIGIT != 0
                 of_words += is_word[enters]
                 of_menus += menus[enters]
             if leaves >= low:
                 of_function -= function[leaves]
                 of_capitals -= kinds[leaves] & UPPER != 0
-                of_digits -= kinds[leaves] & DIGIT != 0
                 of_words -= is_word[leaves]
                 of_menus -= menus[leaves]
             if at >= low and is_word[at]:
                 number = max(of_words, 1)
-                if of_function >= least * number and of_capitals <= 0.4 * number and of_digits <= 0.25 * number:
+                if not figures[at] and of_function >= least * number and of_capitals <= 0.4 * number:
                     reads += 1
                 else:
                     listed += of_menus >= SEVERAL

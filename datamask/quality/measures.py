@@ -20,31 +20,30 @@ from datamask.quality.word_tables import BAR, DIGIT, tables
 MEASURES = (
     "words",
     "order",  # how much likelier neighbours with white space between are than words further apart, in nats: see there
-    "sentences",  # share of words in sentences or clauses: 3 to 60 words, closed by a mark that ends one, or ; or :
-    "digits",  # share of characters, white space left out, here and below
+    "sentences",  # share in sentences or clauses, of words in no figures: 3 to 60, closed by a mark that ends one or ;:
+    "figures",  # share of words in passages of numbers and marks, beyond FREE_FIGURES
     "upper_case",  # share in upper case of the letters that have a case, and FEW_CASED of all letters
     "repeated",  # share of runs of eight words that came before in the document
     "tags",  # HTML tags and entities a word
     "broken",  # share of characters that no writing has: U+FFFD, controls, private use, UTF-8 read as Latin-1
-    "shouts",  # exclamation marks, currencies, per cents, links a word
     "bars",  # separators, arrows, stars, pictures a word
     "menus",  # share of words among which stand several of those of a site's menus, where they are no prose
     "adverts",  # share of words that are of the lists of advertisements' words
     "notices",  # share of words of a site's own notices and forms: cookies, passwords, rights reserved
-    "prose",  # share of words among function words, few capitals and few digits
+    "prose",  # share of words among function words and few capitals, of those in no figures
     "code",  # probability that it is source code, by the shapes of neighbouring words and marks
 )
 PLAIN = (  # what needs no pool, and is a share
     "sentences",
-    "digits",
+    "figures",
     "upper_case",
     "repeated",
     "tags",
     "broken",
-    "shouts",
     "bars",
     "code",
 )
+FREE_FIGURES = 0.28  # of a text's words may stand in tables, formulas and heads of mail
 FEW_CASED = 0.02  # of letters: a few abbreviations in a writing without case are no text in capitals
 _ELEMENTS = """a abbr address article aside audio b blockquote body br button canvas center cite code col dd del div dl
     dt em embed fieldset figcaption figure font footer form frame h0 head header hr html i iframe img
@@ -90,24 +89,23 @@ def share(count: np.ndarray, total: np.ndarray) -> np.ndarray:
 
 def pool_free_measures(words: BatchWords) -> dict[str, np.ndarray]:
     """The measures that need no pool, by name: (documents,) each."""
-    ink, digits, letters, upper, shouts, broken, bars, _, misread, links, small = words.characters.T
+    ink, digits, letters, upper, broken, bars, _, misread, small = words.characters.T
     letters = letters - digits
     tagged = np.zeros(len(words), np.int64)
     tokens = words.start, words.end, words.hashes
     count_tags(words.points, tables().packed, words.marks, words.ends, tokens, _elements(), tagged)
-    stands, runs = np.empty((len(words), 2), np.int64), np.empty((len(words), 2), np.int64)
-    standing(words.first, words.is_word, words.closes, stands)
-    number, said = stands.T
+    stands, runs = np.empty((len(words), 3), np.int64), np.empty((len(words), 2), np.int64)
+    standing(words.first, words.is_word, words.closes, words.figures, stands)
+    number, apart, said = stands.T
     repeated(words.points, words.start, words.end, words.kinds, words.hashes, words.first, PAIR, runs)
     return {
         "words": number,
-        "sentences": share(said, number),
-        "digits": share(digits, ink),
+        "sentences": share(said, number - apart),
+        "figures": np.maximum(share(apart, number) - FREE_FIGURES, 0),
         "upper_case": share(upper, upper + small + FEW_CASED * letters),
         "repeated": runs[:, 0] / np.maximum(runs[:, 1], 1),
         "tags": tagged / np.maximum(number, 1),
         "broken": share(broken + 2 * misread, ink),
-        "shouts": (shouts + 3 * links) / np.maximum(number, 1),
         "bars": bars / np.maximum(number, 1),
         "code": code_shapes.code_probability(words),
     }
@@ -128,13 +126,15 @@ def in_pool(words: BatchWords, pool: MeasuredPool, group: np.ndarray, number: np
     known = pool.counts.words.of_documents(words.hashes, words.first, half)
     bars = tables().meaning[words.points[words.start]] == BAR
     known *= (words.kinds & DIGIT == 0) & ~bars  # what stands in a table follows no words
+    follows = ~words.figures | (group == pool.languages.languages)[words.document]  # code is nothing but figures
+    written = number - np.bincount(words.document, words.figures & words.is_word, len(words))
     found = np.empty((len(words), 2), np.int64)
-    of_tokens = words.hashes, words.kinds, words.is_word, lexicon("menus").held(words)
+    of_tokens = words.hashes, words.kinds, words.is_word, words.figures, lexicon("menus").held(words)
     usual_words(words.first, of_tokens, group, pool.languages.places, found)
     reads, menus = found.T
     return {
-        "order": _near_less_far(words, pool, group, half, known, words.parted),
-        "prose": share(reads, number),
+        "order": _near_less_far(words, pool, group, half, known, words.parted, follows),
+        "prose": share(reads, written),
         "menus": share(menus, number),
         **{kind: share(_listed(words, kind), number) for kind in ("notices", "adverts")},
     }
@@ -149,8 +149,9 @@ def word_order(words: BatchWords, pool: MeasuredPool, group: np.ndarray) -> np.n
     """(documents,) the measure `order`, averaged over both halves of the pool: any two texts are comparable."""
     every = [np.full(len(words), half, dtype=np.int64) for half in range(HALVES)]
     known = [pool.counts.words.of_documents(words.hashes, words.first, half) for half in every]
+    whole = np.ones(len(words.hashes), bool)
     found: np.ndarray = np.mean(
-        [_near_less_far(words, pool, group, *both, np.True_) for both in zip(every, known, strict=True)], axis=0
+        [_near_less_far(words, pool, group, *both, whole, whole) for both in zip(every, known, strict=True)], axis=0
     )
     return found
 
@@ -161,7 +162,8 @@ def _near_less_far(
     group: np.ndarray,
     half: np.ndarray,
     known: np.ndarray,
-    second: np.ndarray | np.bool_,
+    second: np.ndarray,
+    follows: np.ndarray,
 ) -> np.ndarray:
     """(documents,) how much likelier the second of a pair is after the first than anywhere, in nats, of neighbours less
     of words APART.
@@ -170,17 +172,21 @@ def _near_less_far(
     :param known: (tokens,) counts of the words in it
     :param second: (tokens,) bool, which are looked at as the second of neighbours. A mark goes with its word whatever
         the order: only what is parted from the word before it tells shuffled words.
+    :param follows: (tokens,) bool, which are looked at; the others are as if they were not there
     """
     counts = pool.counts
-    tails = counts.tails.of_documents(words.tails, words.first, half)
-    heads = counts.heads.of_documents(words.heads, words.first, half)
-    first, owner = _parts(words.first)
+    first = np.append(0, np.cumsum(follows))[words.first]
+    hashes, last, begin, known, second = (
+        values[follows] for values in (words.hashes, words.tails, words.heads, known, second)
+    )
+    tails, heads = counts.tails.of_documents(last, first, half), counts.heads.of_documents(begin, first, half)
+    first, owner = _parts(first)
     size = np.maximum(pool.languages.words[group], 1000.0).astype(np.float32)[owner]
     half = half[owner]
     said = []
     for apart, after in ((1, second), (APART, np.True_)):
-        by_word = PairKeys(words.hashes, words.hashes, known, known * after)
-        by_joint = PairKeys(words.tails, words.heads, tails, heads * after)
+        by_word = PairKeys(hashes, hashes, known, known * after)
+        by_joint = PairKeys(last, begin, tails, heads * after)
         found = np.zeros(len(first) - 1)
         for kind, keys, table, weight in (
             ("pairs", by_word, counts.pairs, 1),

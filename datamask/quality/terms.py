@@ -27,8 +27,8 @@ GREATEST = 8.0  # a distance is counted up to so many spreads
 # shuffled ones, times the root of their number (5.1 to 5.5, 2.7 to 3.6); what is left of it in long shuffled texts.
 ONE_USUAL, ONE_CHANCE, LEAST_CHANCE = 5.0, 3.0, 0.1
 GROUP = 10.0  # documents of a group that weigh as much as the whole pool in what is usual
-# Of source code compared with what is usual in code, not with none: "!" and "|" are operators.
-USUAL_OF_CODE = ("shouts", "bars")
+# Of source code compared with what is usual in code, not with none: "|" is an operator.
+USUAL_OF_CODE = ("bars",)
 TOLD = 1.0  # faults from which one is worth a sentence; one that lies as usual comes to .83 at most
 GRID = np.linspace(0, 1, 101)
 SATURATION = 4  # the score of rank r in its group: 1 − (1 − r)^SATURATION; the median's is .94
@@ -56,13 +56,12 @@ class MeasureTerm:
 TERMS: tuple[MeasureTerm, ...] = (
     MeasureTerm("order", "low", 8.0, 0.5, "its words follow one another as by chance", free=1.0),
     MeasureTerm("sentences", "low", 1.0, 0.08, "its words are in no sentences", free=0.0),
-    MeasureTerm("digits", "high", 1.8, 0.06, "it is full of digits", root=True, free=0.4),
+    MeasureTerm("figures", "high", 3.0, 0.03, "it is a table or list of figures"),
     MeasureTerm("upper_case", "high", 2.2, 0.09, "it is written in capitals", free=1.0),
     MeasureTerm("prose", "low", 1.0, 0.08, "it does not read as running text", free=0.0),
     MeasureTerm("repeated", "high", 5.0, 0.06, "it repeats itself", free=1.5),
     MeasureTerm("tags", "high", 2.5, 0.04, "it holds HTML", root=True, fixed=True, free=0.2),
     MeasureTerm("broken", "high", 3.5, 0.01, "its characters are broken", root=True, fixed=True),
-    MeasureTerm("shouts", "high", 0.9, 0.09, "it shouts, names prices and links", root=True, fixed=True, free=0.0),
     MeasureTerm("bars", "high", 1.5, 0.04, "it is full of separators and pictures", root=True, fixed=True, free=0.0),
     MeasureTerm("menus", "high", 2.0, 0.05, "it holds menus", root=True, fixed=True, free=0.6),
     MeasureTerm("notices", "high", 2.5, 0.08, "it holds a site's notices and forms", root=True, fixed=True),

@@ -31,11 +31,11 @@ SPACED = (0xC2, 0xC3)  # those after which a no-break space may stand, which oth
 LETTERS = 3  # of a word's end and the next one's beginning: how words join where few pairs of words come twice
 
 # What a code point means beyond its kind.
-PLAIN, BROKEN, CODE, EXCLAIM, MONEY, BAR, QUOTE = range(7)
+PLAIN, BROKEN, CODE, BAR, QUOTE = range(5)
 _BAR = "|•·►▶★☆✓✔→■●◆※▪"
 _CODE = "{}[]()=;_\\#&+^~`"  # no "*", which begins more items of lists than it multiplies
 _CLAUSES = ";:；：؛—–"  # end a clause: verse and dialogue have few other marks
-_MEANT = {"!": EXCLAIM, "！": EXCLAIM, "%": MONEY, "$": MONEY, "«": QUOTE, "»": QUOTE, "‹": QUOTE, "›": QUOTE}
+_MEANT = {"«": QUOTE, "»": QUOTE, "‹": QUOTE, "›": QUOTE}
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,6 @@ def tables() -> WordTables:
             folded[point] = ord(lowered)
     script[: ch.LAST][letter] = [_script(chr(point)) for point in np.flatnonzero(letter).tolist()]
     meaning[: ch.LAST][(category == "So") | np.isin(np.arange(ch.LAST), [ord(char) for char in _BAR])] = BAR
-    meaning[: ch.LAST][category == "Sc"] = MONEY
     meaning[: ch.LAST][np.isin(category, ("Co", "Cn", "Cs"))] = BROKEN
     meaning[0xFFFD] = BROKEN
     meaning[: ch.LAST][(category == "Cc") & (flags[: ch.LAST] & ch.SPACE == 0)] = BROKEN

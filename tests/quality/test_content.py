@@ -208,6 +208,20 @@ def test_a_menu_in_front_of_a_text_is_seen_though_most_of_it_is_in_order(model: 
     assert roc_auc_score(np.r_[np.ones(30), np.zeros(30)], np.r_[good, bad]) > 0.98
 
 
+def test_tables_and_heads_of_mail_do_not_count_as_bad_prose(model: pool.PoolModel) -> None:
+    generator = random.Random(9)
+    text = grammar(0, generator, 40)
+    lines = "\n".join(f"| {word} | {generator.randint(1, 999)} | {n}.5 |" for n, word in enumerate(text.split()[:20]))
+    head = "From: bako@dumi.org\nTo: list@lists.dumi.org\nDate: Mon, 3 Mar 2003 11:22:33 +0100\nMessage-ID: <17.4@d>\n"
+    plain = measured(model, text)
+    for made in (f"{text[:600]}\n{lines}\n{text[600:]}", head + text):
+        held = measured(model, made)
+        assert held["figures"] == 0
+        for name in ("order", "sentences", "prose"):
+            assert held[name] == pytest.approx(plain[name], abs=0.1), name
+    assert measured(model, lines)["figures"] > 0.7 and score(model, [lines * 3], "xa")[0] < 0.1
+
+
 def rank(score: np.ndarray) -> np.ndarray:
     """Of a document in its group, [0, 1]."""
     return 1 - (1 - score.astype(np.float64)) ** (1 / terms.SATURATION)

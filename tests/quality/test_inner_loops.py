@@ -16,12 +16,14 @@ from datamask.quality.batch_words import BatchWords, mix_bits
 from datamask.quality.character_ngrams import PAIR, CountTable
 from datamask.quality.inner_loops import (
     CHANCE,
+    FIGURES,
     REACH,
     RUN,
     SENTENCE,
     SEVERAL,
     PairKeys,
     WordsInGroup,
+    find_figures,
     formula_end,
     lifts_of,
     repeated,
@@ -102,13 +104,10 @@ def test_counts_of_characters(texts: list[str]) -> None:
             ),
             *(int((kinds & bit != 0).sum()) for bit in (w.DIGIT, w.WORD)),
             int((kinds & w.LOWER != 0).sum()),
-            int(((meaning >= w.EXCLAIM) & (meaning <= w.MONEY)).sum()),
             *(int((meaning == what).sum()) for what in (w.BROKEN, w.BAR, w.CODE)),
         ]
-        expected[6] += quotes - pipes_of_rows(text, kept)
-        assert words.characters[document, [0, 1, 2, 10, 4, 5, 6, 7]].tolist() == expected
-        if "$" not in text and "\\" not in text:
-            assert words.characters[document, 9] == sum(text.startswith("://", at) for at in range(len(text)))
+        expected[5] += quotes - pipes_of_rows(text, kept)
+        assert words.characters[document, [0, 1, 2, 8, 4, 5, 6]].tolist() == expected
 
 
 def outside_formulas(text: str) -> list[int]:
@@ -180,7 +179,7 @@ def test_places_where_utf8_was_read_as_cp1252() -> None:
         "Ã",  # of "à" or a no-break space, which the text's end or another layout has taken away
         "MANHÃ",
     ]
-    assert BatchWords(texts).characters[:, 8].tolist() == [2, 1, 0, 1, 1, 0]
+    assert BatchWords(texts).characters[:, 7].tolist() == [2, 1, 0, 1, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -229,14 +228,25 @@ def near(mask: np.ndarray) -> np.ndarray:
 @settings(max_examples=100, deadline=None)
 @given(tokens_of_documents())
 def test_words_in_sentences(tokens: Tokens) -> None:
-    is_word, closes = np.ascontiguousarray(tokens.flags[:, 0]), tokens.flags[:, 4]
-    found = np.empty((len(tokens.first) - 1, 2), np.int64)
-    standing(tokens.first, is_word, closes & ~is_word, found)
+    is_word, figures, closes = (np.ascontiguousarray(tokens.flags[:, place]) for place in (0, 1, 4))
+    found = np.empty((len(tokens.first) - 1, 3), np.int64)
+    standing(tokens.first, is_word, closes & ~is_word, figures, found)
     for mine, row in zip(map(slice, tokens.first, tokens.first[1:]), found.tolist(), strict=False):
-        words = is_word[mine]
+        words, apart = (is_word & ~figures)[mine], (is_word & figures)[mine].sum()
         *pieces, rest = (int(part.sum()) for part in np.split(words, np.flatnonzero((closes & ~is_word)[mine])))
         said = sum(size for size in pieces if SENTENCE[0] <= size <= SENTENCE[1])
-        assert row == [words.sum(), said + rest * (said > 0 and SENTENCE[0] <= rest <= SENTENCE[1])]
+        assert row == [words.sum() + apart, apart, said + rest * (said > 0 and SENTENCE[0] <= rest <= SENTENCE[1])]
+
+
+@settings(max_examples=100, deadline=None)
+@given(tokens_of_documents())
+def test_figures_are_told_by_the_share_of_numbers_and_marks_around(tokens: Tokens) -> None:
+    is_word, digit, stop = (np.ascontiguousarray(tokens.flags[:, place]) for place in (0, 1, 2))
+    found = np.empty(len(is_word), bool)
+    find_figures(tokens.first, (digit * w.DIGIT + stop * w.STOP).astype(np.uint8), is_word, found)
+    for mine in map(slice, tokens.first, tokens.first[1:]):
+        marks = np.where(is_word, digit, ~stop)[mine]
+        assert found[mine].tolist() == (near(marks) > FIGURES * near(np.ones(len(marks), bool))).tolist()
 
 
 @settings(max_examples=100, deadline=None)
@@ -255,8 +265,8 @@ def test_repeated_runs(tokens: Tokens) -> None:
 @settings(max_examples=100, deadline=None)
 @given(tokens_of_documents())
 def test_usual_words(tokens: Tokens) -> None:
-    capital, is_word, digit, menus, _ = (np.ascontiguousarray(column) for column in tokens.flags.T)
-    kinds = (capital * w.UPPER + digit * w.DIGIT).astype(np.uint8)
+    capital, is_word, figures, menus, _ = (np.ascontiguousarray(column) for column in tokens.flags.T)
+    kinds = (capital * w.UPPER).astype(np.uint8)
     keys = np.append(np.arange(4, dtype=np.uint64) << np.uint64(46), np.uint64(0))  # of a hash the first 18 bits count
     frequent = np.array([[True, False], [False, True], [True, True], [False, False], [False, False]])
     place = np.full(1 << 18, 4, np.int32)
@@ -265,13 +275,13 @@ def test_usual_words(tokens: Tokens) -> None:
     group = np.arange(len(tokens.first) - 1) % 2
     found = np.empty((len(group), 2), np.int64)
     looked_up = WordsInGroup(place, np.uint64(46), keys, frequent, usual)
-    usual_words(tokens.first, (hashes, kinds, is_word, menus), group, looked_up, found)
+    usual_words(tokens.first, (hashes, kinds, is_word, figures, menus), group, looked_up, found)
     function = np.array([frequent[min(int(word), 4)] for word in tokens.hashes], bool).reshape(-1, 2)
     for document, mine in enumerate(map(slice, tokens.first, tokens.first[1:])):
         words, theirs = is_word[mine], function[mine, group[document]] & is_word[mine]
         number = np.maximum(near(words), 1)
         reads = near(theirs) >= 0.33 * max(usual[group[document]], 0.02) * number
-        reads &= (near(capital[mine]) <= 0.4 * number) & (near(digit[mine]) <= 0.25 * number)
+        reads &= (near(capital[mine]) <= 0.4 * number) & ~figures[mine]
         listed = words & ~reads & (near(menus[mine]) >= SEVERAL)
         assert found[document].tolist() == [(words & reads).sum(), listed.sum()]
 
