@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from datamask.api import Release
     from datamask.selection.arrays import select
     from datamask.selection.result import Selection
+    from datamask.study.worth import find_worth
 
-__all__ = ["Release", "Selection", "__version__", "curate", "forget", "refresh", "select"]
+__all__ = ["Release", "Selection", "__version__", "curate", "find_worth", "forget", "refresh", "select"]
 
 
 def __getattr__(name: str) -> Any:
@@ -30,6 +31,10 @@ def __getattr__(name: str) -> Any:
         import datamask.selection
 
         return getattr(datamask.selection, name)
+    if name == "find_worth":
+        from datamask.study.worth import find_worth
+
+        return find_worth
     if name == "Release":
         from datamask.api import Release
 

@@ -82,6 +82,7 @@ COMMANDS = {
     "report": ("datamask.report.commands:report", "Build a release's report page again."),
     "sweep": ("datamask.study.comparisons:sweep", "Measure the balance of quality and diversity for λ from 0 to 1."),
     "ablate": ("datamask.study.comparisons:ablate", "Compare selections of one embedded corpus side by side."),
+    "worth": ("datamask.study.commands:worth", "Say what a new dump or data set would add to a release."),
     "judge": ("datamask.study.commands:judge", "Judge whether a model learns more from the choice than from others."),
 }
 

@@ -19,14 +19,13 @@ from prefect.states import Completed
 from pydantic import Field
 
 from datamask import storage
+from datamask.carried_on import carry_on
 from datamask.config import Config, Select, Solver, over_release, resolve, validate, validate_section
 from datamask.corpus.plan import Part, Plan, Shard, reading_from_json
-from datamask.encoders import EncoderRef
 from datamask.errors import ConfigError, IncompleteError, InputError, TransientError, several, some
 from datamask.filter import forgotten
 from datamask.locks import locked
 from datamask.pipeline import INDIFFERENT, STAGES
-from datamask.quality import QualityRef
 from datamask.release.publication import running
 from datamask.release.release_folder import ReleaseFolder, find_release
 from datamask.release.shift import shifts
@@ -274,30 +273,15 @@ def one_refresh(out: str) -> Iterator[None]:
 
 
 def taken_over(manifest: Mapping[str, Any], settings: Config, work: str, changes: Changes) -> Previous:
-    """The last release's encoder; its quality statistics and its prices if what they depend on is the same."""
-    identity = dict(manifest["provenance"]["encoder"])
-    fitted = storage.join(work, identity["path"])
-    if storage.exists(fitted):
-        identity["path"] = fitted
-    encoder = EncoderRef.from_dict(identity)
-    if encoder.trust_remote_code and not settings.encoder.trust_remote_code:
-        raise ConfigError(
-            f"release {changes.release} was made with the model {encoder.name}, whose own code is run: "
-            "say that you trust it, --set encoder.trust_remote_code=true"
-        )
+    """What the last release fitted, and its prices if nothing that they depend on has changed."""
     changed = {setting.split(".")[0] for setting in changes.settings}
-    kept = changed.isdisjoint({"corpus", "encoder", "quality"})
-    quality = QualityRef.from_dict(manifest["provenance"]["quality"]) if kept else None
-    topics = ""
-    if changed.isdisjoint({"corpus", "encoder", "topics"}):
-        topics = manifest["provenance"].get("topics", {}).get("model", "")
-    prices = None
-    key = manifest["provenance"]["certificate"].get("prices")
-    if key and kept and changed.isdisjoint({"select", "filter", "duplicates"}) and settings.run.refresh == "prices":
-        prices = storage.find_output(storage.join(work, "prices", f"prices-{key}.parquet"), key)
+    taken = carry_on(manifest, settings, work, changed)
     certificate = manifest["provenance"]["certificate"]
-    gap = certificate.get("solved_gap", certificate.get("gap")) or 0.0
-    return Previous(encoder, quality, topics, prices, gap, manifest["version"])
+    key, prices = certificate.get("prices"), None
+    unchanged = taken.quality and changed.isdisjoint({"select", "filter", "duplicates"})
+    if key and unchanged and settings.run.refresh == "prices":
+        prices = storage.find_output(storage.join(work, "prices", f"prices-{key}.parquet"), key)
+    return replace(taken, prices=prices, gap=certificate.get("solved_gap", certificate.get("gap")) or 0.0)
 
 
 def standing(release: ReleaseFolder) -> Decided:

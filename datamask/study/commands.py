@@ -1,4 +1,4 @@
-"""`datamask judge`."""
+"""`datamask judge` and `datamask worth`."""
 
 from __future__ import annotations
 
@@ -75,6 +75,50 @@ def judge(
         print(escaped({**judge_page.as_json(found), "paths": paths}))
         return
     study_terminal.show_finding(found, paths)
+
+
+def worth(
+    new: Annotated[list[str], typer.Argument(help="Files, folders or globs that might be added.")],
+    against: Annotated[str, typer.Option(help="An output folder of `datamask curate`, whose work/ is still there.")],
+    targets: Annotated[
+        list[str] | None,
+        typer.Option(help="Texts from outside both, on which judges read a choice with NEW beside one without."),
+    ] = None,
+    judges: Annotated[
+        list[str] | None, typer.Option("--judge", help="coder, n-grams, network; several times. [coder, n-grams]")
+    ] = None,
+    draws: Annotated[int, typer.Option(help="Random choices for the controls, at least 8.")] = 8,
+    bytes_: Annotated[
+        int | None, typer.Option("--bytes", min=1000, help="Of every choice; by default the smaller choice's.")
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", help="Folder for worth.md, worth.json and what is computed; by default nothing is kept."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")
+    ] = False,
+) -> None:
+    """Say what a new dump or data set would add to a release, before anybody trains on it."""
+    check_place(against, [], targets or [])
+    from datamask.report import terminal
+    from datamask.study import worth as asking
+    from datamask.study import worth_page
+
+    judging = asking.WorthJudging(tuple(dict.fromkeys(judges or asking.WorthJudging.judges)), bytes_, draws)
+    with terminal.progress_line() as line:
+        found = asking.find_worth(new, against, targets or [], judging, to, line)
+    paths = worth_page.write_worth(to, found) if to else {}
+    if as_json:
+        print(escaped({**found.as_json(), "paths": paths}))
+        return
+    console = terminal.new_console()
+    console.print(worth_page.lead(found), soft_wrap=True)
+    for title, head, rows in worth_page.tables(found):
+        console.print(f"\n{title}", style="bold")
+        terminal.print_table(console, head, rows)
+    if paths:
+        console.print(f"page: {paths['page']}", soft_wrap=True)
 
 
 def read_arms(given: Sequence[str]) -> dict[str, dict[str, Any]]:

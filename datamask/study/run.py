@@ -137,7 +137,7 @@ def run_study(
         )
     heard = {}
     judged = [*kept, *own]
-    for judge, draws, count in _judges(settings, pools[0].texts, before):
+    for judge, draws, count in judges_of(settings, pools[0].texts, before):
         read_pools = [(pool.texts, pool.masks) for pool in pools[:count]]
         heard[judge.name] = read_choices(
             judge, read_pools, judged, limit, draws, settings.controls, settings.seed, progress
@@ -262,7 +262,7 @@ def settings_of(corpus: Embedded, changes: Mapping[str, Any], seed: int) -> Reso
     return resolve(corpus.given(seed=seed, quotas=[]), changes)
 
 
-def _judges(
+def judges_of(
     settings: Settings, pool: Sequence[bytes], before: Sequence[bytes] = ()
 ) -> Iterator[tuple[Judge, int, int]]:
     """Each judge, how many random draws it reads of a pool, and how many pools."""

@@ -1,0 +1,81 @@
+"""What `datamask worth` found, as people read it: a page of Markdown, tables for the terminal, JSON."""
+
+from __future__ import annotations
+
+import json
+
+from datamask import storage
+from datamask.errors import several
+from datamask.report.formatting import count, number, percent
+from datamask.study.worth import Worth
+
+SHOWN = 16  # topics and languages, the largest
+Table = tuple[str, list[str], list[list[str]]]  # title, head, rows
+
+
+def lead(found: Worth) -> str:
+    """The finding in two sentences."""
+    unit = "tokens" if found.in_tokens else "documents"
+    gain = "" if found.gain is None else f"; the objective gains {found.gain:+.4f}"
+    return (
+        f"{found.says}: {several(found.added, 'document')} of {count(found.rows)} are new to release {found.release}. "
+        f"A choice of {count(found.budget)} {unit} from both takes {percent(found.taken_share)} of its tokens from "
+        f"them, which have {percent(found.pool_share)} of the candidates' tokens{gain}."
+    )
+
+
+def tables(found: Worth) -> list[Table]:
+    """What became of the rows, quality, what is taken by topic and language, and what judges say."""
+    rows = [[why.replace("_", " "), count(rows)] for why, rows in found.lost.items()]
+    made: list[Table] = [
+        ("Rows read", ["", "rows"], [["read", count(found.rows)], *rows, ["new documents", count(found.added)]])
+    ]
+    heads = list(found.quality["old"])
+    qualities = [
+        [f"{which} documents", *(number(own[name]) for name in heads)] for which, own in found.quality.items() if own
+    ]
+    made.append(("Quality, on the release's scale", ["", *heads], qualities))
+    for column, groups in found.groups.items():
+        own = [
+            [row.value, count(row.documents), count(row.tokens), count(row.chosen), percent(row.share, 2)]
+            for row in groups[:SHOWN]
+        ]
+        made.append((f"Taken, by {column}", [column, "new documents", "tokens", "chosen", "of the choice"], own))
+    if found.judged:
+        judges = found.judged.judges
+        head = ["judge", "bits a byte", "says", *judges[0].targets, "controls"]
+        rows = [
+            [
+                judge.judge,
+                f"{judge.difference:+.4f} ± {judge.half_width:.4f}",
+                judge.says,
+                *(f"{value:+.4f}" for value in judge.targets.values()),
+                ", ".join(name for name, passed in judge.controls.items() if not passed) or "passed",
+            ]
+            for judge in judges
+        ]
+        title = f"With the new, minus without: {count(found.judged.bytes)} bytes of each choice; less is better"
+        made.append((title, head, rows))
+    return made
+
+
+def write_worth(folder: str, found: Worth) -> dict[str, str]:
+    """Writes worth.json and worth.md; returns their paths."""
+    paths = {"data": storage.join(folder, "worth.json"), "page": storage.join(folder, "worth.md")}
+    storage.write_json(paths["data"], json.loads(json.dumps(found.as_json())))
+    with storage.publish(paths["page"]) as temporary:
+        temporary.write_text(as_markdown(found), encoding="utf-8")
+    return paths
+
+
+def as_markdown(found: Worth) -> str:
+    """The page."""
+    parts = [f"# Worth\n\n{lead(found)}\n"]
+    for title, head, rows in tables(found):
+        lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
+        parts.append(f"## {title}\n\n" + "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines) + "\n")
+    return "\n".join(parts)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

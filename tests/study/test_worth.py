@@ -1,0 +1,128 @@
+"""What an addition is worth: every row counted, copies nothing, the release's folder untouched, the same twice."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from datamask.cli import main
+from datamask.config import load_config
+from datamask.errors import ConfigError, InputError
+from datamask.run import curate
+from datamask.study.worth import Worth, find_worth
+from datamask.study.worth_judged import JudgedWorth, JudgeSays
+from datamask.study.worth_page import as_markdown, lead
+from tests.flows.conftest import SMALL, documents, write_shard
+
+BUDGET = "select.token_ratio=0.3"
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An output folder, with its corpus of two shards beside it."""
+    folder = tmp_path_factory.mktemp("worth")
+    for number in range(2):
+        write_shard(folder / "corpus", number, count=90)
+    settings = [f"corpus.input=[{folder / 'corpus'}]", *(one for one in SMALL if "ratio" not in one), BUDGET]
+    curate(load_config(overrides=settings), str(folder / "out"))
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def added(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A shard of other documents, by name the same as one of the corpus."""
+    return write_shard(tmp_path_factory.mktemp("new"), 1, count=90, seed=9)
+
+
+@pytest.fixture(scope="module")
+def found(out: Path, added: Path) -> Worth:
+    return find_worth([str(added)], str(out))
+
+
+def content(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_every_row_is_new_or_has_a_reason_why_not(found: Worth, added: Path) -> None:
+    texts = pq.read_table(added)["text"].to_pylist()
+    assert found.rows == len(texts) == found.added + sum(found.lost.values())
+    assert found.lost["quarantine: empty_text"] == texts.count("")
+    assert found.lost["exact_duplicate"] == len(texts) - texts.count("") - len(set(texts) - {""})
+    for groups in found.groups.values():
+        assert sum(group.documents for group in groups) == found.added
+        assert sum(group.tokens for group in groups) == found.added_tokens
+        assert sum(group.chosen for group in groups) == found.taken
+        assert sum(group.share for group in groups) == pytest.approx(found.taken_share)
+    assert set(found.groups) == {"topic", "language"} and 0 < found.taken_share < 1
+
+
+def test_a_choice_from_both_is_no_worse_than_the_release(found: Worth) -> None:
+    assert found.gain is not None and found.gain > 0 and found.says == "worth adding"
+
+
+def test_a_copy_of_what_is_there_is_worth_nothing(out: Path, tmp_path: Path) -> None:
+    rows = pq.read_table(out.parent / "corpus").to_pylist()
+    pq.write_table(pa.Table.from_pylist(rows[20:70]), tmp_path / "again.parquet")
+    found = find_worth([str(tmp_path / "again.parquet")], str(out))
+    assert found.added == 0 == found.taken and found.says == "not worth adding"
+    assert found.gain == pytest.approx(0, abs=0.05)  # the same documents, chosen anew
+
+
+def test_the_releases_folder_stays_as_it_is(out: Path, added: Path, tmp_path: Path, found: Worth) -> None:
+    before = content(out)
+    assert find_worth([str(added)], str(out), work=str(tmp_path)) == found
+    assert content(out) == before
+    kept = content(tmp_path)
+    assert find_worth([str(added)], str(out), work=str(tmp_path)) == found  # from what is there
+    assert content(tmp_path).keys() == kept.keys()
+
+
+def test_judges_say_what_the_new_changes(out: Path, added: Path, tmp_path: Path, capsys) -> None:
+    rows = [
+        {"question": row["text"][:200], "answer": row["text"][200:260]} for row in documents(9000, 40) if row["text"]
+    ]
+    (tmp_path / "quiz.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    arguments = ["worth", str(added), "--against", str(out), "--targets", str(tmp_path / "quiz.jsonl")]
+    with pytest.raises(SystemExit) as end:
+        main([*arguments, "--json", "--to", str(tmp_path / "to")])
+    assert not end.value.code
+    told = json.loads(capsys.readouterr().out)
+    judged = {judge["judge"]: judge for judge in told["judged"]["judges"]}
+    assert judged.keys() == {"coder", "n-grams"} and judged["coder"]["targets"].keys() == {"quiz"}
+    assert set(judged["coder"]["controls"]) == {"A/A", "words shuffled", "planted junk"}
+    assert (tmp_path / "to" / "worth.md").read_text().startswith("# Worth\n\n" + told["says"])
+
+
+def test_what_cannot_be_asked_is_told(out: Path, added: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no release at"):
+        find_worth([str(added)], str(tmp_path))
+    with pytest.raises(ConfigError, match="unknown|valid"):
+        from datamask.study.worth_judged import WorthJudging
+
+        find_worth([str(added)], str(out), [str(added)], WorthJudging(("oracle",)))
+
+
+@pytest.mark.parametrize(
+    "says, taken, expected",
+    [
+        ("better", 0.2, "worth adding"),
+        ("worse", 0.2, "not worth adding"),
+        ("not told apart", 0.2, "not told apart"),
+        ("better", 0.01, "not worth adding"),  # the choice leaves it
+    ],
+)
+def test_what_is_said_follows_the_judges_and_the_choice(found: Worth, says: str, taken: float, expected: str) -> None:
+    passed = dict.fromkeys(("A/A", "words shuffled", "planted junk"), True)
+    judge = JudgeSays("coder", 0.0, 0.1, says, passed, {"quiz": 0.0})
+    failed = JudgeSays("n-grams", 0.0, 0.1, "worse", passed | {"A/A": False}, {"quiz": 0.0})
+    from dataclasses import replace
+
+    told = replace(found, judged=JudgedWorth(1000, (judge, failed)), pool_share=0.1, taken_share=taken)
+    assert told.says == expected and told.as_json()["says"] == expected
+    assert lead(told).startswith(expected) and "| coder |" in as_markdown(told)
